@@ -1,4 +1,4 @@
-//! Stage 4, the **effect** that changes things: performs a plan's steps in order; the first error stops.
+//! Stage 4, an **effect**: carries out a plan's steps in order and stops at the first error.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::{
@@ -30,9 +30,9 @@ use crate::{
     },
 };
 
-/// Field manager of what is made from documents.
+/// Field manager of the objects that are applied from documents.
 const MANAGER: &str = "clientapp-operator/postgresql";
-/// Field manager of the sizes of volumes.
+/// Field manager of volume sizes.
 const VOLUME_MANAGER: &str = "clientapp-operator/volume";
 
 pub(crate) async fn act(
@@ -69,7 +69,7 @@ async fn keep_password(ctx: &Ctx, of: &Database<'_>, desired: &Desired, origin: 
         }
         (Origin::ClientSecret, _) => observe::password(ctx, key, &names::client_secret(&key.name)).await?.ok(),
     };
-    // Taken away since it was looked at: the watch brings the next pass.
+    // It was removed after it was observed: the watch triggers the next pass.
     let Some(password) = password else { return Ok(()) };
     create(ctx, secrets::credentials(desired, &password)).await?;
     if origin == Origin::Spec && matches!(desired.password, PasswordSource::Inline(_)) {
@@ -78,7 +78,7 @@ async fn keep_password(ctx: &Ctx, of: &Database<'_>, desired: &Desired, origin: 
     Ok(())
 }
 
-/// Creates a Secret, and never touches one that is there: its password is in use.
+/// Creates a Secret, and never changes an existing one: its password is in use.
 pub(crate) async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
     let namespace = secret.metadata.namespace.clone().unwrap_or_default();
     let name = secret.metadata.name.clone().unwrap_or_default();
@@ -96,12 +96,12 @@ async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret)
     }
     let name = names::client_secret(&key.name);
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    // By force: what another field manager wrote there reaches no database.
+    // By force: values that another field manager wrote there do not work for the database.
     let applied = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret)).await;
     applied.map(|_| ()).map_err(Error::api(format!("apply Secret {}/{name}", key.namespace)))
 }
 
-/// Labels of what has come into the hands of this Postgresql.
+/// Labels of an object that now belongs to this Postgresql.
 fn settled(desired: &Desired) -> serde_json::Value {
     json!({
         label::POSTGRESQL: desired.key.name,
@@ -119,7 +119,7 @@ async fn settle(ctx: &Ctx, desired: &Desired, name: &str) -> Result<(), Error> {
     settled.map(|_| ()).map_err(Error::api(format!("label Secret {}/{name}", key.namespace)))
 }
 
-/// The claim on which a database may be made; or the claim that was handed over, on which there has to be a database.
+/// Creates the claim for a new database, unless a claim was handed over, which must hold a database already.
 async fn create_volume(ctx: &Ctx, desired: &Desired) -> Result<(), Error> {
     let claim = initialize::claim(desired);
     if adopted(ctx, desired, &claim.id.1).await? {
@@ -129,12 +129,12 @@ async fn create_volume(ctx: &Ctx, desired: &Desired) -> Result<(), Error> {
     let operation = format!("create PersistentVolumeClaim {}/{name}", key.namespace);
     let claim = serde_json::from_value(claim.document).map_err(kube::Error::SerdeError);
     let claim: DynamicObject = claim.map_err(Error::api(operation.clone()))?;
-    // A claim that has come in between is looked at in the next pass.
+    // A claim that was created in the meantime is judged in the next pass.
     let created = create_if_absent(&api(ctx, key, Kind::PersistentVolumeClaim), Some(MANAGER), &claim).await;
     created.map(|_| ()).map_err(Error::api(operation))
 }
 
-/// What was decided may be late, and this must not happen twice: it is asked once more what is on record.
+/// The decision may be based on an outdated cache, and this must not happen twice: reads the record from the API server again.
 async fn initialize(ctx: &Ctx, desired: &Desired, job: &Object) -> Result<(), Error> {
     let key = &desired.key;
     let postgresqls: Api<Guard<Postgresql>> = Api::namespaced(ctx.client.clone(), &key.namespace);
@@ -151,7 +151,7 @@ async fn initialize(ctx: &Ctx, desired: &Desired, job: &Object) -> Result<(), Er
     Ok(())
 }
 
-/// Not by force and not by apply: a user who has made the volume larger keeps it so.
+/// Neither by force nor by apply, so that a user's larger size stays.
 async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<(), Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let patch = json!({"spec": {"resources": {"requests": {"storage": to}}}});
@@ -165,15 +165,15 @@ async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<(), Error> 
     }
 }
 
-/// Applies an object. An object that no watch has shown may still have another owner, and none of our labels.
+/// Applies an object. An object that no watch shows may still exist, with another owner and without our labels.
 ///
-/// By force: these names are the operator's, and the spec is where to say something else. What others add is left alone.
+/// By force: the operator owns these names, and users change the objects through the spec. Fields that other clients add stay.
 pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) -> Result<(), Error> {
     let key = &desired.key;
     let (kind, name) = &object.id;
     let api = api(ctx, key, *kind);
     let what = format!("{kind} {}/{name}", key.namespace);
-    // A process that was frozen would give a successor of this name what it has decided for this Postgresql.
+    // A process that was frozen could otherwise apply this Postgresql's objects to a later Postgresql of the same name.
     if !ctx.lead.holds() {
         return Err(Error::NotLeading { operation: format!("apply {what}") });
     }
@@ -184,7 +184,7 @@ pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: b
         }
         match kind {
             Kind::StatefulSet => volumes_are_ours(ctx, desired, name, &object.document["spec"]["replicas"]).await?,
-            // Handed over: it has its size, and dumps.
+            // A claim that was handed over has its own size and may hold dumps.
             Kind::PersistentVolumeClaim if adopted(ctx, desired, name).await? => return Ok(()),
             _ => {}
         }
@@ -193,8 +193,7 @@ pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: b
     applied.map(|_| ()).map_err(Error::api(format!("apply {what}")))
 }
 
-/// A StatefulSet takes any claim of the right name: one from before would give a new server old data, and a password that
-/// is lost.
+/// A StatefulSet uses any claim of the right name: an old claim would give a new server old data, with a password that is lost.
 async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &serde_json::Value) -> Result<(), Error> {
     for ordinal in 0..replicas.as_i64().and_then(|replicas| i32::try_from(replicas).ok()).unwrap_or(1) {
         adopted(ctx, desired, &names::data_claim(set, ordinal)).await?;
@@ -202,7 +201,7 @@ async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &se
     Ok(())
 }
 
-/// Whether there is a claim of this name. After a cluster admin has handed it over, it is seen from now on.
+/// Whether a claim of this name exists. One that a cluster admin has handed over gets the label by which the watch sees it.
 async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Error> {
     let key = &desired.key;
     let api = api(ctx, key, Kind::PersistentVolumeClaim);
@@ -227,7 +226,7 @@ async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Erro
     Ok(true)
 }
 
-/// Whose an object is, if it is not this Postgresql's.
+/// The owner of an object that does not belong to this Postgresql.
 fn foreign_owner<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
     match whose(object) {
         Ok(owner) if owner == uid => None,
@@ -236,7 +235,7 @@ fn foreign_owner<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
     }
 }
 
-/// Deletes an object that holds no data, and in the background what it owns; what is gone needs none.
+/// Deletes an object that holds no data, with background cascade. An object that is already gone is not an error.
 pub(crate) async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Result<(), Error> {
     let resource = kind.resource();
     let of = TypeMeta { api_version: resource.api_version, kind: resource.kind };

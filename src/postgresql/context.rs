@@ -35,7 +35,7 @@ pub(crate) struct Ctx {
     pub lead: Lead,
     pub statuses: Statuses<PostgresqlStatus>,
     pub credentials: Memo<Key, (Basis, CredentialsView)>,
-    /// The operator's own, which uploads dumps; `None`: not known.
+    /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
     pub image: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Ctx {
         self.statuses.subject(key, guard, guard.status(|object| &object.status))
     }
 
-    /// What shall be, as far as this operator can make it so.
+    /// The desired state, with the image of this operator.
     pub(crate) fn desired(&self, object: &Postgresql) -> Result<Desired, String> {
         desired(object).map(|desired| Desired { operator_image: self.image.clone(), ..desired })
     }
@@ -55,7 +55,7 @@ impl Ctx {
     }
 }
 
-/// When the last dump of each Postgresql with a schedule was complete, in seconds since 1970; zero: there is none yet.
+/// When the last dump of each Postgresql with a schedule was complete, in seconds since 1970; zero if there is none yet.
 fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
     let backup = |guard: &Arc<Guard<Postgresql>>| {
         let object = guard.object.as_ref().ok()?;
@@ -68,9 +68,9 @@ fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
     postgresqls.store.state().iter().filter_map(backup).collect()
 }
 
-/// Runs the controller while the cluster knows the kind, until `stop`. Returns when its last reconcile has ended.
+/// Runs the controller while the cluster has the kind, until `stop`. Returns when its last reconcile has ended.
 pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, stop: CancellationToken) {
-    // While the kind is on its way out its objects still are, and have to be let go.
+    // While the definition is being deleted, its objects still exist and need their teardown.
     let definition = Definition::until_gone(Postgresql::crd_name());
     let controller = async |stop: CancellationToken| {
         let (postgresqls, feed) = Objects::new();

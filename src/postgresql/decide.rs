@@ -1,7 +1,7 @@
-//! Stage 3, **pure**: from what shall exist and what does, the steps to take now, and what to wait for.
+//! Stage 3, **pure**: compares desired and observed state, and returns the steps to take now and what to wait for.
 //!
-//! The first hold is the one that is told. Most of them do not end the plan: a Service that was deleted comes back though a
-//! password is disputed.
+//! The first hold is reported. Most holds do not end the plan: a deleted Service is recreated even while the spec and the database
+//! disagree about the password.
 
 pub(crate) mod dumps;
 mod plan;
@@ -18,7 +18,7 @@ use super::{
 use crate::crd::{Reason, label, quantity};
 
 pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
-    // A field that is added to Observed has to be thought about here.
+    // Without `..`, so that a new field of Observed is considered here.
     let Observed { recorded, credentials: _, replication, secrets, objects, pods: _, dump_source: _ } = observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
@@ -50,7 +50,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     }
     let wanted = build::objects(desired, observed, replication);
     let volume = volume::judge(desired, observed);
-    // A server on another volume would be another database.
+    // A server on another volume would serve another database.
     let serves = volume == Volume::Initialized;
     for object in wanted.iter().filter(|object| serves || object.id.0 != Kind::StatefulSet) {
         apply(&mut plan, object, objects.get(&object.id));
@@ -75,14 +75,14 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     plan
 }
 
-/// The password: kept once, told to clients. Returns whether servers can be started with it.
+/// The password is stored once and copied to the Secret for clients. Returns whether servers can be started with it.
 fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let name = &desired.key.name;
     let credentials = &observed.credentials;
     match &credentials.kept {
         SecretView::NotOurs(owner) => {
             let message = format!(
-                "Secret {secret} belongs to {owner} and is not touched: rename this Postgresql, or, where it is the password of its volume, hand it over with {}; all that an earlier one has left at once with {}",
+                "Secret {secret} belongs to {owner} and is not touched: rename this Postgresql, or, where it is the password of its volume, hand it over with {}; to hand over all that an earlier one has left at once, use {}",
                 label_command(desired),
                 hand_all_over(desired),
                 secret = names::credentials(name),
@@ -111,7 +111,7 @@ fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
             }
             if credentials.given == Given::Differs {
                 let message = format!(
-                    "{} gives another password than the one in use, and the operator changes no password in a database: set it back, or change it in the database ({}), delete the Secrets {} and {}, and follow the message that is here then",
+                    "{} does not give the password in use, and the operator does not change passwords in a database: set it back, or change it in the database ({}), delete the Secrets {} and {}, and follow the message that then appears here",
                     desired.password.field(),
                     change_password(desired),
                     names::credentials(name),
@@ -124,7 +124,7 @@ fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     }
 }
 
-/// There is no Secret with the password in use. A new one is made up only where no database was made with another.
+/// The Secret with the password in use is missing. A new password is generated only if no database exists with another one.
 fn forgotten(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let name = &desired.key.name;
     let credentials = &observed.credentials;
@@ -147,7 +147,7 @@ fn forgotten(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let client = in_use && credentials.client == ClientSecret::Stale { password: true };
     if let Some(origin) = client.then_some(Origin::ClientSecret).or(from_spec) {
         plan.steps.push(Step::KeepPassword(origin));
-        // Servers that run need it for nothing, and new ones wait for it.
+        // Running servers do not need the Secret, and new servers wait for it.
         return in_use;
     }
     if in_use {
@@ -211,15 +211,15 @@ fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
     match found {
         Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&what, owner),
         Some(ObjectView { deleting: true, .. }) => {
-            plan.hold(Reason::Replacing, format!("waiting for {what} to be gone, to make it anew"));
+            plan.hold(Reason::Replacing, format!("waiting for {what} to be gone, to create it again"));
         }
         Some(view) if view.digest.as_ref() == Some(&object.digest) && !edited(object, &view.detail) => {}
         _ => plan.steps.push(Step::Apply(object.clone())),
     }
 }
 
-/// A user scaled a StatefulSet: a second pod of the primary's would begin a database of its own. Or edited who may connect, or what
-/// a drain may take.
+/// Whether a user has edited what the operator puts back: the replicas of a StatefulSet, as a second pod of the primary's would be
+/// a database of its own; who may connect; or what a drain may evict.
 fn edited(object: &Object, detail: &Detail) -> bool {
     match detail {
         Detail::StatefulSet { replicas, .. } => object.document["spec"]["replicas"] != *replicas,
@@ -249,7 +249,7 @@ fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
         let Detail::Claim { requested: Some(requested), capacity, made_for: _ } = &view.detail else { continue };
         let (field, size) = match &desired.backup {
             Some(wanted) if *name == backup => ("spec.backup.size", &wanted.size),
-            // Dumps that the spec does not ask for any more.
+            // The spec no longer asks for dumps.
             None if *name == backup => continue,
             _ => ("spec.storageSize", &desired.storage),
         };
@@ -278,7 +278,7 @@ fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let pod = names::primary_pod(&desired.key.name);
     match observed.primary(desired) {
         None => plan.hold(Reason::Provisioning, format!("waiting for pod {pod}")),
-        // It has last words.
+        // Its container has failed and left a message.
         Some(PodView { waiting: Some(why), failed: Some(_), .. }) => {
             plan.hold(Reason::ServerFails, format!("pod {pod}: {why}"));
         }

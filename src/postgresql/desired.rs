@@ -1,4 +1,4 @@
-//! Stage 2, **pure**: the spec, checked once; later stages never read the raw one.
+//! Stage 2, **pure**: validates the spec once; later stages never read the raw spec.
 
 use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 
@@ -13,11 +13,11 @@ use crate::{
 };
 
 const REPOSITORY: &str = "docker.io/library/postgres";
-/// The majors there are images of, and for which the scripts are written.
+/// The major versions that have an image and that the scripts support.
 pub(crate) const VERSIONS: [&str; 5] = ["14", "15", "16", "17", "18"];
-/// Their minors. With another C library, text would be in another order than the one in which it was put into indexes.
+/// Their images. The Debian release is pinned: another C library may sort text differently from the existing indexes.
 const IMAGES: [&str; 5] = ["14.23-trixie", "15.18-trixie", "16.14-trixie", "17.10-trixie", "18.4-trixie"];
-/// On a Postgresql: uid of the claim that is its data's from now on, in place of the one on record.
+/// Annotation of a Postgresql: uid of the claim that holds its data from now on, instead of the recorded claim.
 pub(crate) const ACCEPT_VOLUME: &str = "apps.bnerd-operator.local/accept-volume";
 
 #[derive(Clone, PartialEq)]
@@ -52,22 +52,22 @@ pub(crate) struct Size {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DesiredBackup {
     pub schedule: Option<String>,
-    /// The word that asks for one now.
+    /// The word that requests a dump now.
     pub request: Option<String>,
     pub keep: i32,
     pub size: Size,
-    /// Whether a last one is taken before a deletion.
+    /// Whether a last dump is taken before a deletion.
     pub on_delete: bool,
-    /// When the latest one is restored, to see that it can be.
+    /// The schedule of drills, which restore the latest dump as a test.
     pub drill: Option<String>,
     pub store: Option<DesiredStore>,
 }
 
-/// Where dumps go besides their volume.
+/// Where dumps are uploaded, in addition to their volume.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DesiredStore {
     pub bucket: Bucket,
-    /// With namespace and name at its end, which no other Postgresql has.
+    /// Ends with namespace and name, so that no other Postgresql of the cluster has the same.
     pub prefix: String,
     pub recipient: Option<String>,
     pub keep: Option<StoreKeep>,
@@ -87,24 +87,24 @@ pub(crate) struct Desired {
     pub storage_class: Option<String>,
     pub image: String,
     pub version: String,
-    /// Servers beside the primary.
+    /// Number of servers besides the primary.
     pub standbys: i32,
-    /// Of each server, and of what makes the database.
+    /// Of each server and of the Job that creates the database.
     pub resources: Option<Resources>,
     pub scheduling: Scheduling,
     pub parameters: Parameters,
-    /// Who may connect besides the pods of the namespace; `None`: every pod of the cluster.
+    /// Peers that may connect besides the pods of the namespace; `None`: every pod of the cluster.
     pub peers: Option<Vec<NetworkPolicyPeer>>,
     pub backup: Option<DesiredBackup>,
-    /// The dump that the database is made from.
+    /// The dump from which the database is created.
     pub restore: Option<Restore>,
-    /// uid of the claim that a cluster admin has put in the place of the data's.
+    /// uid of the claim that a cluster admin has accepted in place of the recorded claim.
     pub accepted_volume: Option<String>,
-    /// The image that uploads dumps, where the operator knows it.
+    /// The image that uploads dumps, if the operator knows it.
     pub operator_image: Option<String>,
 }
 
-/// Users whom no client gets the password of.
+/// Users whose password no client gets.
 const SUPERUSERS: [&str; 2] = ["postgres", "replicator"];
 
 /// Checks and completes a spec; an error begins with the field at fault. The API server refuses most of these already, but not
@@ -116,7 +116,7 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         return Err(format!("metadata.name: can have at most {} characters", names::MAX));
     }
     let made = postgresql.status.as_ref().and_then(|status| status.volume.as_ref()).is_some_and(|it| it.initialized);
-    // One that an earlier version has made is still looked after.
+    // A database that an earlier version of the operator has created is still managed.
     if SUPERUSERS.contains(&spec.default_user.as_str()) && !made {
         return Err(format!("spec.defaultUser: {} is a superuser: name another user", spec.default_user));
     }
@@ -130,7 +130,7 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         (None, None) => PasswordSource::Generated,
     };
     let Some(tag) = VERSIONS.iter().position(|version| *version == spec.version).map(|index| IMAGES[index]) else {
-        return Err(format!("spec.version: {} is none of {}", spec.version, VERSIONS.join(", ")));
+        return Err(format!("spec.version: {} is not one of {}", spec.version, VERSIONS.join(", ")));
     };
     let storage = size("spec.storageSize", &spec.storage_size)?;
     let backup = match &spec.backup {
@@ -157,9 +157,9 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     }
     let peers = spec.network_policy.as_ref().filter(|access| access.enabled).map(|access| access.from.clone());
     if peers.iter().flatten().any(|peer| *peer == NetworkPolicyPeer::default()) {
-        // It would be every pod of the cluster.
+        // An empty peer would allow every pod of the cluster.
         return Err(
-            "spec.networkPolicy.from: must have a podSelector, a namespaceSelector or an ipBlock each".to_owned()
+            "spec.networkPolicy.from: each peer must have a podSelector, a namespaceSelector or an ipBlock".to_owned()
         );
     }
     Ok(Desired {
@@ -187,28 +187,28 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
 
 fn size(field: &str, text: &str) -> Result<Size, String> {
     let bytes = quantity::parse_positive(text)
-        .ok_or_else(|| format!("{field}: {text:?} is no quantity above zero such as 1Gi or 500Mi"))?;
+        .ok_or_else(|| format!("{field}: {text:?} is not a quantity above zero such as 1Gi or 500Mi"))?;
     Ok(Size { text: text.to_owned(), bytes })
 }
 
 fn store(key: &Key, given: &Store) -> Result<DesiredStore, String> {
     let prefix = given.path(&key.namespace, &key.name);
     let Store { bucket, prefix: _, recipient, keep } = given.clone();
-    // A letter that was mistyped shows here, and not when a dump is to be opened.
+    // A typing error is detected here, not when a dump has to be decrypted.
     if let Some(Err(problem)) = recipient.as_ref().map(|recipient| recipient.parse::<Recipient>()) {
         return Err(format!("spec.backup.store.recipient: {problem}"));
     }
     Ok(DesiredStore { bucket, prefix, recipient, keep })
 }
 
-/// A password as PostgreSQL's image takes it, or what is wrong with it, without a word of it.
+/// A password that PostgreSQL's image accepts, or what is wrong with it, without any part of it.
 pub(crate) fn usable(password: &[u8]) -> Result<&str, &'static str> {
     let text = std::str::from_utf8(password).map_err(|_| "is not UTF-8")?;
     match text.chars().position(char::is_control) {
         _ if text.is_empty() => Err("is empty"),
         None => Ok(text),
         Some(_) if text.trim_end_matches(['\r', '\n']).chars().all(|c| !c.is_control()) => {
-            Err("ends with a line break: write it without, as by printf")
+            Err("ends with a line break: write it without one, as printf does")
         }
         Some(_) => Err("has a control character in it"),
     }
@@ -280,7 +280,7 @@ pub(super) mod tests {
         assert_eq!(desired(&serde_json::from_value(object).unwrap()).unwrap().user, "postgres");
     }
 
-    /// A spec with a store that is this as well.
+    /// A spec with a store that has these fields as well.
     pub(in crate::postgresql) fn stored(more: Value) -> Value {
         let mut store =
             json!({"endpoint": "https://s3.example.com", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
@@ -307,7 +307,7 @@ pub(super) mod tests {
         for (password, problem) in [
             (&b"correct horse"[..], None),
             (b"", Some("is empty")),
-            (b"x\n", Some("ends with a line break: write it without, as by printf")),
+            (b"x\n", Some("ends with a line break: write it without one, as printf does")),
             (b"a\nb", Some("has a control character in it")),
             (b"\xff", Some("is not UTF-8")),
         ] {

@@ -1,4 +1,4 @@
-//! What went wrong in a reconcile, and what follows from it. Pure.
+//! Errors of a reconcile, and how the controller handles them. Pure.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::{
 pub(crate) enum Error {
     #[error("{operation}: {}", api_sentence(source))]
     Api { operation: String, source: Box<kube::Error> },
-    /// An object of a name that is needed has another owner, and carries no label by which it could be watched.
-    #[error("{object} belongs to {owner} and is not touched: rename this Postgresql, or that")]
+    /// An object with a name that this Postgresql needs has another owner, and has no label by which it could be watched.
+    #[error("{object} belongs to {owner} and is not touched: rename this Postgresql or that object")]
     NotOurs { object: String, owner: String },
-    /// A volume is there from before. A server would begin with what is on it.
+    /// The volume existed before this Postgresql. A server would start with the data on it.
     #[error(
-        "PersistentVolumeClaim {claim} is there already and belongs to {owner}: delete it, or hand it over with `kubectl label pvc {claim} -n {namespace} {label}={uid}`"
+        "PersistentVolumeClaim {claim} already exists and belongs to {owner}: delete it, or hand it over with `kubectl label pvc {claim} -n {namespace} {label}={uid}`"
     )]
     VolumeNotOurs { claim: String, namespace: String, owner: String, label: &'static str, uid: String },
     #[error("{operation}: this process does not lead any more")]
@@ -34,7 +34,7 @@ pub(crate) enum Error {
         "PersistentVolumeClaim {claim} cannot grow to {to}: {problem}; set the size back, or let its StorageClass allow it (allowVolumeExpansion)"
     )]
     Expansion { claim: String, to: String, problem: String },
-    /// The Postgresql is gone, and did not wait for its teardown.
+    /// The Postgresql is gone without its teardown.
     #[error("Postgresql {0} is gone")]
     Gone(Key),
     #[error(transparent)]
@@ -70,7 +70,7 @@ impl Failure for Error {
         match self {
             Error::Api { source, .. } => api_disposition(source),
             Error::Panicked(_) => INTERNAL_ERROR,
-            // Nothing tells when it is gone.
+            // No watch shows when the object is gone.
             Error::NotOurs { .. } | Error::VolumeNotOurs { .. } => stalled(Reason::NotOurs, 1),
             Error::NotLeading { .. } => Disposition::untold(Reason::NotLeading, Retry::OnChange),
             Error::Gone(_) => Disposition::untold(Reason::Gone, Retry::OnChange),

@@ -2,14 +2,14 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | what is there | [`observe`] → [`observed`] | effect, reads only |
-//! | what shall be | [`mod@desired`], with [`build`] and [`names`] | pure |
+//! | what exists | [`observe`] → [`observed`] | effect, reads only |
+//! | what should exist | [`mod@desired`], with [`build`] and [`names`] | pure |
 //! | what to do now | [`mod@decide`] | pure |
 //! | do it | [`act`] | effect |
-//! | say so | [`report`] | pure, then one write |
+//! | report it | [`report`] | pure, then one write |
 //! | deletion | [`teardown`] | effect |
 //!
-//! This module is the driver: it runs the stages in order and knows nothing of what they decide.
+//! This module is the driver: it runs the stages in order and does not depend on what they decide.
 
 pub(crate) mod act;
 pub(crate) mod build;
@@ -45,7 +45,7 @@ use crate::{
     },
 };
 
-/// A deletion is carried on by a watch, and this is the net under it; what no watch shows is looked at as often.
+/// Watch events drive a deletion; this interval covers a missed event. What no watch shows is checked at the same interval.
 const SAFETY_NET: Duration = Duration::from_secs(60);
 
 impl Kind for Ctx {
@@ -53,7 +53,7 @@ impl Kind for Ctx {
     type Error = Error;
 
     fn gone(&self, key: &Key) {
-        // One that did without its teardown has no last reconcile, and its password is not to stay in memory.
+        // A Postgresql that was removed without its teardown has no last reconcile, and its password must not stay in memory.
         self.forget(key);
     }
 
@@ -82,7 +82,7 @@ async fn reconcile(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     match (of.is_deleted(), of.carries(POSTGRESQL_FINALIZER)) {
         (true, false) => ctx.forget(of.key),
         (true, true) => return take_down(ctx, of).await,
-        // What does not decode is not acted for, and needs no teardown.
+        // The operator creates nothing for an object that does not decode, so it needs no teardown.
         (false, false) if of.guard.object.is_ok() => return put_finalizer(ctx, of, true).await,
         (false, _) => return bring_up(ctx, of).await,
     }
@@ -100,17 +100,17 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     let observed = observe::observe(ctx, &desired, of.before.clone()).await?;
     let recorded = report::recorded(&desired, &observed);
     if recorded != observed.recorded {
-        // Nothing is done on what is not on record.
+        // No step may depend on what is not recorded yet.
         report::say(ctx, of, &recorded).await?;
         return Ok(Action::requeue(Duration::ZERO));
     }
     let plan = decide(&desired, &observed);
     act::act(ctx, of, &desired, &observed, &plan).await?;
-    // What was done shows in the watches, and brings the next reconcile. Only now, since no pass goes by it: told before, a step that
-    // fails each time would turn `Ready` with each try, to `Applying` and back to what it fails on.
+    // The effects of the steps show in the watches, which trigger the next reconcile. The conditions are written after the steps, as
+    // no later pass reads them: written before, a step that always fails would switch `Ready` between `Applying` and its failure.
     let generation = of.meta().generation;
     report::say(ctx, of, &report::build_status(generation, &desired, &observed, &plan, clock::now())).await?;
-    // No watch tells of a claim that is not this Postgresql's.
+    // No watch covers a claim that does not belong to this Postgresql.
     let awaits_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
     Ok(if awaits_dumps { Action::requeue(SAFETY_NET) } else { Action::await_change() })
 }
@@ -125,7 +125,7 @@ async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     Ok(put)
 }
 
-/// Puts the finalizer on, or takes it off.
+/// Adds or removes the finalizer.
 async fn put_finalizer(ctx: &Ctx, of: &Database<'_>, on: bool) -> Result<Action, Error> {
     let written = of.put_finalizer(&ctx.client, POSTGRESQL_FINALIZER, on).await;
     written.map(after_finalizer).map_err(Error::api(format!("write the finalizer of Postgresql {}", of.key)))

@@ -1,12 +1,12 @@
-//! Names of everything that belongs to a `Postgresql`. Pure, and from its own name alone, so that a deletion works when
-//! the spec does not decode. A dump on request is named by the request as well.
+//! The names of all objects of a `Postgresql`. Pure, and computed from its name alone, so that a deletion works even if the spec
+//! does not decode. The name of a dump on request also depends on the request.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::runtime::key::hex;
 
-/// A `Postgresql`'s name can have this many characters: a StatefulSet's, which ends in `-standby`, is with a hash behind it
-/// a label of its pods, and those have 63.
+/// The maximum length of a `Postgresql`'s name. The name of the StatefulSet `<name>-standby`, followed by a hash, is a label of its
+/// pods, which has at most 63 characters.
 pub(crate) const MAX: usize = 44;
 
 /// A function for each name.
@@ -31,35 +31,35 @@ names! {
     read_only = "{name}-ro";
     /// The Secret for clients: how to reach the database.
     client_secret = "{name}-app";
-    /// The Secret with the password itself, which the one for clients is made from.
+    /// The Secret with the password itself, from which the Secret for clients is made.
     credentials = "{name}-credentials";
     /// The Secret with the standbys' password.
     replication = "{name}-replication";
-    /// The ConfigMap with what runs inside the pods.
+    /// The ConfigMap with the scripts that run in the pods.
     scripts = "{name}-scripts";
-    /// The ConfigMap that shows how a Postgresql was deleted: the one thing that it owns by an ownerReference.
+    /// The ConfigMap that shows how a Postgresql was deleted: the only object that it owns by an ownerReference.
     witness = "{name}-witness";
-    /// What the names of the Jobs begin with that make the database.
+    /// The prefix of the names of the Jobs that create the database.
     initialize_prefix = "{name}-init-";
-    /// The CronJob that dumps, and the volume with the dumps.
+    /// The CronJob for dumps, and the volume with the dumps.
     backup = "{name}-backup";
     last_dump = "{name}-last-dump";
     /// The PodDisruptionBudget of the standbys.
     disruption = "{name}-standby";
     /// The NetworkPolicy of all pods.
     network_policy = "{name}-access";
-    /// The NetworkPolicy of pods in which a dump is restored.
+    /// The NetworkPolicy of the pods that restore a dump.
     sealed = "{name}-sealed";
     /// The CronJob that restores the latest dump into a scratch volume.
     drill = "{name}-drill";
 }
 
-/// The Job that makes the database on the volume with this uid.
+/// The Job that creates the database on the volume with this uid.
 pub(crate) fn initialize(name: &str, volume: &str) -> String {
     format!("{}{}", initialize_prefix(name), hex(&Sha256::digest(volume.as_bytes())[..5]))
 }
 
-/// The Job that takes the dump which a request asks for. A request is as long as a label, so it is its digest that is in here.
+/// The Job for a requested dump. A request may be as long as a label, so the name contains its digest instead.
 pub(crate) fn dump(name: &str, request: &str) -> String {
     format!("{name}-dump-{}", hex(&Sha256::digest(request.as_bytes())[..5]))
 }
@@ -68,8 +68,8 @@ pub(crate) fn data_claim(set: &str, ordinal: i32) -> String {
     format!("data-{set}-{ordinal}")
 }
 
-/// Whether a claim of this name is one that a Postgresql has: of a pod of its StatefulSets, or for its dumps. A cluster admin who
-/// scales the primary's makes more than one of that.
+/// Whether a Postgresql has a claim of this name: for a pod of one of its StatefulSets, or for its dumps. The primary's StatefulSet
+/// has more than one claim after a cluster admin has scaled it.
 pub(crate) fn is_claim(name: &str, claim: &str) -> bool {
     let of = |set: String| {
         let ordinal = claim.strip_prefix(&format!("data-{set}-"));
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn the_longest_name_fits_everywhere() {
         let name = "a".repeat(MAX);
-        // StatefulSet and CronJob: 52, since both get up to 11 characters behind their names.
+        // StatefulSet and CronJob: 52, since Kubernetes appends up to 11 characters to their names.
         for object in [standby(&name), backup(&name), drill(&name), primary(&name)] {
             assert!(object.len() <= 52, "{object}");
         }

@@ -1,5 +1,5 @@
-//! Stage 1, an **effect** that only reads: from the caches, and by request only what no cache may hold, the passwords, once
-//! for each version of their Secrets. They are compared here and dropped at once.
+//! Stage 1, an **effect** that only reads: from the caches, and from the API server only what no cache may hold. That is the
+//! passwords, read once for each version of their Secrets, compared here and dropped at once.
 
 use std::fmt::Debug;
 
@@ -41,8 +41,8 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlSt
     })
 }
 
-/// A label says whose dumps may be read for whom: who may create Postgresqls in a namespace may not read all that is on its volumes,
-/// or what its Secrets open.
+/// A label says which Postgresql may be restored from a volume or Secret: a user who may create Postgresqls in a namespace may not
+/// necessarily read all of its volumes, or what its Secrets give access to.
 async fn dump_source(ctx: &Ctx, key: &Key, restore: &Restore) -> Result<DumpSource, Error> {
     let found = match (&restore.claim, &restore.store) {
         (Some(claim), _) => metadata::<PersistentVolumeClaim>(ctx, key, claim).await?,
@@ -156,7 +156,7 @@ async fn client_view(ctx: &Ctx, desired: &Desired, in_use: Option<&str>) -> Resu
     Ok(if current { ClientSecret::Current } else { ClientSecret::Stale { password } })
 }
 
-/// A Secret that is there to stay.
+/// A Secret that is not being deleted.
 fn secret(ctx: &Ctx, desired: &Desired, name: &str) -> Option<SecretMeta> {
     ctx.watches.secret(&Key::new(&desired.key.namespace, name)).filter(|secret| !secret.deleting)
 }
@@ -177,7 +177,7 @@ fn own(desired: &Desired, secret: SecretMeta) -> Option<OwnSecret> {
     (owner.as_ref() == Ok(&desired.uid)).then_some(OwnSecret { uid, unsettled })
 }
 
-/// The password in a Secret; inside, what is wrong with it.
+/// The password in a Secret; the inner error says what is wrong with it.
 pub(crate) async fn password(ctx: &Ctx, key: &Key, name: &str) -> Result<Result<String, &'static str>, Error> {
     let bytes = value(ctx, key, name, PASSWORD).await?;
     Ok(bytes.map_or(Err("is missing"), |bytes| usable(&bytes).map(str::to_owned)))

@@ -1,4 +1,4 @@
-//! What is there, as far as decisions read it. Pure data.
+//! The observed state, as far as decisions read it. Pure data.
 
 use std::collections::BTreeMap;
 
@@ -46,14 +46,14 @@ impl Kind {
     }
 }
 
-/// An object by kind and name, in the namespace at hand.
+/// Kind and name of an object in the Postgresql's namespace.
 pub(crate) type Id = (Kind, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// This very `Postgresql`'s: it has its uid as owner or label.
+    /// This `Postgresql`: the object has its uid as owner or label.
     Ours,
-    /// Another owner's, in words.
+    /// Another owner, as text for messages.
     Other(String),
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Owner {
 pub(crate) struct ObjectView {
     pub owner: Owner,
     pub uid: String,
-    /// Digest of the document it was made from.
+    /// Digest of the document that was applied.
     pub digest: Option<String>,
     pub deleting: bool,
     pub detail: Detail,
@@ -72,39 +72,39 @@ pub(crate) enum Detail {
     None,
     StatefulSet {
         replicas: i32,
-        /// Size that its pods' volumes are made with. It cannot be changed.
+        /// Size of the volumes of new pods. It cannot be changed.
         storage: Option<String>,
     },
     Claim {
-        /// Size it asks for, in bytes.
+        /// The requested size, in bytes.
         requested: Option<f64>,
         capacity: Option<String>,
-        /// uid of the `Postgresql` it was made for by this operator, to begin a database on.
+        /// uid of the `Postgresql` for whose new database this operator has created the claim.
         made_for: Option<String>,
     },
     Job(JobView),
-    /// Its spec, of an object that says who may do what: a user's edit is put back.
+    /// The spec of a NetworkPolicy or PodDisruptionBudget: the operator puts back a user's edit.
     Spec(Value),
 }
 
-/// How far a Job is, in its own words.
+/// The state of a Job, from its annotations, labels and status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JobView {
-    /// The request that it dumps for.
+    /// The request for which it dumps.
     pub request: Option<String>,
-    /// The deletion that it takes the last dump for.
+    /// The deletion for which it takes the last dump.
     pub deletion: Option<String>,
-    /// The dump that it makes the database from: what `spec.restore` said.
+    /// The dump from which it creates the database: `spec.restore` when the Job was created.
     pub restore: Option<Box<Restore>>,
-    /// It restores a dump to see that this can be done.
+    /// It restores a dump only to prove that it can be restored.
     pub is_drill: bool,
-    /// It ended, and how.
+    /// Whether it succeeded; `None` while it runs.
     pub succeeded: Option<bool>,
     pub started: Option<Time>,
     pub ended: Option<Time>,
 }
 
-/// What a pod of a Postgresql is for: the value of its label.
+/// The role of a Postgresql's pod: the value of its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
@@ -126,20 +126,20 @@ pub(crate) struct PodView {
     pub name: String,
     pub uid: String,
     pub role: Option<Role>,
-    /// The Job that it is of.
+    /// The Job that it belongs to.
     pub job: Option<String>,
-    /// The last words of its containers, which have ended as they should.
+    /// The termination message of its containers, if all of them that have ended succeeded.
     pub said: Option<String>,
     /// The last line of the container that has failed.
     pub failed: Option<String>,
     pub waiting: Option<String>,
-    /// Its script has refused what is on the volume.
+    /// What its script has refused.
     pub refused: Option<Refused>,
-    /// The deletion for which it lets no client in.
+    /// The deletion for which it refuses clients.
     pub closed: Option<String>,
 }
 
-/// What a server finds on its volume, and leaves as it is; or what a restore does not accept.
+/// Why a server does not use its volume, which it leaves as it is, or why a dump is not restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     NoDatabase,
@@ -147,13 +147,13 @@ pub(crate) enum Refused {
     Dump,
 }
 
-/// The volume with the dump that the database is to be made from, or the Secret that opens the bucket with it.
+/// The state of the volume with the dump for `spec.restore`, or of the Secret with the credentials of its bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DumpSource {
     #[default]
     Missing,
     Going,
-    /// No label says that this Postgresql may be made from it.
+    /// No label allows this Postgresql to be restored from it.
     NotAllowed,
     Usable,
 }
@@ -168,35 +168,35 @@ pub(crate) enum SecretView {
     },
 }
 
-/// Of any Secret: whose it is, and which version of it this is. Never its data.
+/// Owner and version of any Secret, never its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecretMeta {
     pub uid: String,
     pub resource_version: String,
-    /// uid of the `Postgresql` it belongs to; or to whom else, in words.
+    /// uid of the `Postgresql` that it belongs to, or another owner as text for messages.
     pub owner: Result<String, String>,
     pub deleting: bool,
-    /// It has an ownerReference, by which the garbage collector may delete it, or the label of what a `Postgresql` has left.
+    /// It has an ownerReference, by which the garbage collector may delete it, or the label of a retained object.
     pub unsettled: bool,
 }
 
-/// What a look at the passwords was based on.
+/// What a [`CredentialsView`] was computed from.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Basis {
     pub desired: Desired,
     pub secrets: [Option<SecretMeta>; 3],
 }
 
-/// What the spec gives as password, beside what is in use.
+/// The password in the spec, compared with the password in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Given {
     #[default]
     Nothing,
-    /// The Secret, or its key, is missing or of no use: reason and sentence.
+    /// The Secret or its key is missing, or its value is not usable: reason and sentence.
     Unusable(Reason, String),
-    /// A password, and the version of the Secret it is in; nothing is in use yet to compare it with.
+    /// A password, and the version of its Secret; no password is in use yet.
     Usable(Option<String>),
-    /// The password in use, and the version of the Secret it is in.
+    /// The password in use, and the version of its Secret.
     Same(Option<String>),
     Differs,
 }
@@ -206,18 +206,18 @@ pub(crate) enum ClientSecret {
     #[default]
     Absent,
     NotOurs(String),
-    /// It says something else than it should. `password`: it has one.
+    /// Its data differ from the desired data. `password`: it has a usable password.
     Stale {
         password: bool,
     },
     Current,
 }
 
-/// The passwords, without a word of them.
+/// The state of the passwords, without the passwords themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CredentialsView {
     pub kept: SecretView,
-    /// It has no usable password: what is wrong with it.
+    /// Why its password is not usable.
     pub broken: Option<&'static str>,
     pub given: Given,
     pub client: ClientSecret,
@@ -226,7 +226,7 @@ pub(crate) struct CredentialsView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnSecret {
     pub uid: String,
-    /// It still says that it belongs to another owner, or that it was left behind.
+    /// It still has an ownerReference, or the label of a retained object.
     pub unsettled: bool,
 }
 
@@ -236,10 +236,10 @@ pub(crate) struct Observed {
     pub credentials: CredentialsView,
     pub replication: SecretView,
     pub secrets: BTreeMap<String, OwnSecret>,
-    /// What is labelled with this `Postgresql`'s name.
+    /// All objects with this `Postgresql`'s name as label.
     pub objects: BTreeMap<Id, ObjectView>,
     pub pods: Vec<PodView>,
-    /// Looked at only before a database is restored.
+    /// Read only before a database is restored.
     pub dump_source: DumpSource,
 }
 

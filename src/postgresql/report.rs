@@ -1,5 +1,5 @@
-//! Stage 5: the status. [`build_status`] is **pure** and, with its neighbours here, the only place where conditions are
-//! made; [`say`] is its effect.
+//! Stage 5: the status. [`build_status`] is **pure**; together with its neighbours here it is the only place that computes
+//! conditions. [`say`] is the effect that writes them.
 
 use jiff::Timestamp;
 
@@ -29,8 +29,8 @@ use crate::{
 
 pub(crate) use crate::crd::reason::BACKED_UP;
 
-/// What is to be on record before any step is taken, as later passes go by it: on which volume the database is, of which version its
-/// files are, that a password is in use, what goes with the Postgresql, how its dumps went. Conditions stay as they were.
+/// What has to be recorded before any step is taken, as later passes depend on it: the volume with the database, the version of its
+/// files, that a password is in use, what is deleted with the Postgresql, and the results of its dumps. Conditions stay as they are.
 pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStatus {
     let volume = volume::record(desired, observed);
     let mut owned = observed.recorded.owned.clone();
@@ -40,7 +40,7 @@ pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStat
             None => owned.push(entry),
         }
     }
-    // Of the files, which are made once; not of what the spec asks for since.
+    // The version of the files, which are created once, not of the present spec.
     let initialized = volume.as_ref().is_some_and(|volume| volume.initialized);
     let version = observed.recorded.version.clone().or_else(|| initialized.then(|| desired.version.clone()));
     PostgresqlStatus {
@@ -54,7 +54,7 @@ pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStat
     }
 }
 
-/// What holds or opens data and is labelled as this Postgresql's, under a name that it has.
+/// The volumes and Secrets that are labelled as this Postgresql's and have one of its names.
 fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecord>) -> Vec<Owned> {
     let name = &desired.key.name;
     let data = names::data(name);
@@ -82,8 +82,8 @@ fn backed_up(observed: &Observed) -> Verdict {
     }
     match (last_success, last_failure) {
         (success, Some(failure)) if success.as_ref().is_none_or(|success| success.0 < failure.0) => {
-            let before = success.map_or("there is none from before".to_owned(), |success| {
-                format!("the last good one is of {}", success.0)
+            let before = success.map_or("there is no earlier dump".to_owned(), |success| {
+                format!("the last complete dump is of {}", success.0)
             });
             let job = failed_job.unwrap_or_default();
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
@@ -106,7 +106,7 @@ pub(crate) fn build_status(
 ) -> PostgresqlStatus {
     let name = &desired.key.name;
     let pod = observed.primary(desired);
-    // Whatever a server on another volume serves, it is not this database.
+    // A server on another volume does not serve this database.
     let lost = plan.hold.as_ref().is_some_and(|hold| hold.reason == volume::LOST);
     let serves = !lost && pod.is_some_and(|pod| pod.waiting.is_none());
     let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::data(name)));
@@ -162,7 +162,7 @@ pub(crate) fn build_status(
     }
 }
 
-/// That a password is in use, and what is known of where it came from.
+/// Records that a password is in use, and its source as far as known.
 fn secret(desired: &Desired, observed: &Observed) -> Option<SecretRecord> {
     let recorded = observed.recorded.secret.clone();
     let name = names::client_secret(&desired.key.name);
@@ -179,12 +179,12 @@ fn secret(desired: &Desired, observed: &Observed) -> Option<SecretRecord> {
     }
 }
 
-/// The status where nothing is done but to say so.
+/// The status of a pass that does nothing but report why.
 fn only_said(recorded: &PostgresqlStatus, generation: Option<i64>, hold: &Hold, now: Timestamp) -> PostgresqlStatus {
     amended(recorded, generation, Verdict::no(hold.reason, &hold.message), hold.reason.stalled(), now)
 }
 
-/// The status after a pass that failed half way; `observedGeneration` does not move.
+/// The status after a pass that failed; `observedGeneration` does not move.
 pub(crate) fn failed(
     recorded: &PostgresqlStatus,
     generation: Option<i64>,
@@ -222,18 +222,18 @@ fn amended(
     PostgresqlStatus { observed_generation: generation, conditions, phase: Some(phase), ..recorded.clone() }
 }
 
-/// Says why nothing is done but to say so.
+/// Reports why a pass does nothing.
 pub(crate) async fn said(ctx: &Ctx, of: &Database<'_>, hold: &Hold) -> Result<(), Error> {
     say(ctx, of, &only_said(&of.before, of.meta().generation, hold, clock::now())).await
 }
 
 pub(crate) async fn failure(ctx: &Ctx, of: &Database<'_>, error: &Error) -> Result<(), Error> {
-    // As it was put on record since the reconcile began.
+    // With the status that this reconcile has already recorded.
     let of = ctx.database(of.key, of.guard);
     say(ctx, &of, &failed(&of.before, of.meta().generation, error, clock::now())).await
 }
 
-/// Writes the status, and publishes what in it is new.
+/// Writes the status, and publishes what is new in it.
 pub(crate) async fn say(ctx: &Ctx, of: &Database<'_>, status: &PostgresqlStatus) -> Result<(), Error> {
     ctx.statuses.write(&ctx.client, of, status).await.map_err(|error| match is_gone(&error) {
         true => Error::Gone(of.key.clone()),
@@ -243,7 +243,7 @@ pub(crate) async fn say(ctx: &Ctx, of: &Database<'_>, status: &PostgresqlStatus)
     Ok(())
 }
 
-/// The events that a change of status is worth: transitions of Ready, and the ends of dumps on request. **Pure.**
+/// The events for a change of status: transitions of Ready, and the results of restores, dumps and drills. **Pure.**
 pub(crate) fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
     let turn = turn_of_ready("Reconcile", &before.conditions, &after.conditions);
     let of_dumps =
@@ -254,12 +254,12 @@ pub(crate) fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -
 fn restored(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     let record = after.restored.as_ref()?;
     let RestoreRecord { dump, claim: _, store: _, tables, completed_at: _ } = record;
-    let tables = tables.map_or_else(String::new, |tables| format!("; {tables} tables have something in them"));
+    let tables = tables.map_or_else(String::new, |tables| format!("; {tables} tables are not empty"));
     let message = format!("the database was made from dump {dump} of {}{tables}", record.place());
     before.restored.is_none().then(|| Note::normal("Restore", Reason::Restored, message))
 }
 
-/// No user waits for a drill, either.
+/// An event, since no user waits for a drill either.
 fn drill_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     let [then, now] = [before, after].map(|status| status.backup.as_ref().and_then(|backup| backup.drill.as_ref()));
     let failure = |drill: &Drill| drill.last_failure.clone();
@@ -268,11 +268,11 @@ fn drill_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<N
     Some(Note::warning("Drill", Reason::DrillFailed, format!("the latest dump was not restored: {message}")))
 }
 
-/// No user waits for a dump by schedule, and sees that it failed.
+/// An event, since no user waits for a scheduled dump and sees that it failed.
 fn dump_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     let [then, now] = [before, after].map(|status| status.backup.as_ref().and_then(|backup| backup.failed_job.clone()));
     let job = now.filter(|job| then.as_ref() != Some(job))?;
-    // Told with the request that asked for it.
+    // Reported with the request instead.
     let asked_for = after.dump.as_ref().is_some_and(|dump| dump.job == job);
     let why = after.backup.as_ref().and_then(|backup| backup.failure.as_ref());
     let message = match why {
@@ -292,7 +292,7 @@ fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
         }
         (DumpState::Failed, why) => (true, "DumpFailed", why.clone().unwrap_or_default()),
     };
-    // Events that differ in nothing but their sentence are counted as one.
+    // Kubernetes counts events that differ only in their message as one.
     let action = format!("Dump {}", now.request);
     (!same).then(|| Note { warning, ..Note::normal(action, reason, message) })
 }
@@ -304,7 +304,7 @@ pub(crate) fn kept(key: &Key, kept: &[Kept]) -> Note {
 
 pub(crate) fn inline_password(key: &Key) -> Note {
     let message = format!(
-        "spec.password of {} is in clear for every user who may read Postgresqls, and in every copy of the object: put it into a Secret, and name that in spec.passwordSecret",
+        "spec.password of {} is visible in clear text to every user who may read Postgresqls, and is in every copy of the object: put it into a Secret, and name that in spec.passwordSecret",
         key.name
     );
     Note::warning("KeepPassword", Reason::InlinePassword, message)

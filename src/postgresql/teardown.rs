@@ -1,9 +1,9 @@
 //! Deletion: a last dump if asked for, then servers, volumes by policy, Secrets, then the finalizer. An **effect**.
 //!
-//! What becomes of the data is one answer, [`outcome`], and pure: they go only with a Postgresql whose whole spec is understood and
-//! says so. Each volume and Secret goes by [`crate::destroy`], which asks the API server once more, and by its uid on record;
-//! what lacks a proof is kept, and named in an event. What decides whether something is gone is asked of the API server as well, not
-//! of a cache that may be late.
+//! One pure function, [`outcome`], decides what happens to the data: they are deleted only if the whole spec is understood and says
+//! so. Each volume and Secret is deleted through [`crate::destroy`], which reads the API server again, and by its recorded uid; what
+//! lacks a proof is kept and named in an event. Whether something is gone is also read from the API server, as a cache may be
+//! outdated.
 
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Pod, Secret},
@@ -37,18 +37,18 @@ use crate::{
     runtime::{api::unless_gone, controller::WRONGLY_GONE, events::publish_by, key::Key},
 };
 
-/// What outlives the Postgresql, and the sentence about it.
+/// An object that outlives the Postgresql, and the sentence about it.
 type Staying = (ObjectMeta, Kept);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Delete,
     Retain(String),
-    /// All stays as it is, servers included.
+    /// Everything stays as it is, including the servers.
     Orphan,
 }
 
-/// What becomes of the data of a Postgresql that is deleted. What cannot be understood is kept. **Pure.**
+/// What happens to the data of a deleted Postgresql. If its spec cannot be understood, the data are kept. **Pure.**
 pub(crate) fn outcome(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orphaned: bool) -> Outcome {
     if orphaned || is_orphaned(meta) {
         return Outcome::Orphan;
@@ -75,7 +75,7 @@ impl DataOwner for Postgresql {
         self.status.as_ref().map(|status| status.owned.as_slice()).unwrap_or_default()
     }
 
-    /// The witness says it, and is looked at in each pass before anything else.
+    /// Each pass of the teardown reads the witness, which shows this, before anything else.
     fn orphaned(&self) -> bool {
         false
     }
@@ -89,7 +89,7 @@ impl DataOwner for Postgresql {
     }
 }
 
-/// Takes down what belongs to a deleted Postgresql, as far as it goes now. `Some`: it goes on, or does not, as this says.
+/// Takes down what belongs to a deleted Postgresql, as far as possible now. `Some`: what the rest waits for; `None`: it is done.
 pub(crate) async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
     let outcome = outcome(of.meta(), of.object(), orphaned(ctx, of).await?);
     if outcome == Outcome::Orphan {
@@ -119,13 +119,13 @@ pub(crate) async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold
     Ok(None)
 }
 
-/// Names what stays of a Postgresql that went without its teardown: its finalizer was edited out, or it was deleted while that
-/// was written, which the API server does not wait for.
+/// Publishes what stays of a Postgresql that was removed without its teardown: a client removed its finalizer, or deleted it while
+/// the operator was writing the finalizer.
 pub(crate) async fn abandoned(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     if !of.is_gone(&ctx.client).await.map_err(Error::api(format!("get Postgresql {}", of.key)))? {
         return Ok(Action::requeue(WRONGLY_GONE));
     }
-    let staying = all_stay(ctx, of, "the Postgresql has not waited for its teardown").await?;
+    let staying = all_stay(ctx, of, "the Postgresql was removed without its teardown").await?;
     tell(ctx, of, &staying).await;
     Ok(Action::await_change())
 }
@@ -134,8 +134,8 @@ fn hold(reason: Reason, message: String) -> Hold {
     Hold { reason, message }
 }
 
-/// The garbage collector orphans what is owned, and takes its finalizer off, whether the operator looks or not: what it did can be
-/// seen on the witness. Where that is gone, it was deleted with its owner, or was never made.
+/// The garbage collector orphans dependents and removes its own finalizer, even while the operator is down. The witness shows
+/// afterwards whether it did. If the witness is gone, it was deleted with its owner, or never created.
 async fn orphaned(ctx: &Ctx, of: &Database<'_>) -> Result<bool, Error> {
     let (key, uid) = (of.key, of.uid());
     let name = names::witness(&key.name);
@@ -146,7 +146,7 @@ async fn orphaned(ctx: &Ctx, of: &Database<'_>) -> Result<bool, Error> {
     Ok(its.is_some_and(|witness| witness.owner_references().iter().all(|owner| owner.uid != *uid)))
 }
 
-/// The dump of a server that no client reaches any more. It counts for this deletion alone.
+/// Takes a dump of a server that clients can no longer reach. It counts for this deletion only.
 async fn last_dump(
     ctx: &Ctx,
     of: &Database<'_>,
@@ -164,7 +164,7 @@ async fn last_dump(
         }
         Some(ObjectView { detail: Detail::Job(JobView { deletion: of, succeeded, .. }), deleting, uid, .. }) => {
             if of.as_ref() != Some(&deletion) {
-                // Of a state that clients have gone on writing to.
+                // It is from an earlier deletion, and clients may have written since.
                 act::delete(ctx, key, &(Kind::Job, job.clone()), uid).await?;
             } else if *succeeded == Some(true) {
                 return Ok(None);
@@ -186,7 +186,7 @@ async fn last_dump(
     let data = (Kind::PersistentVolumeClaim, names::data(&key.name));
     let set = (Kind::StatefulSet, names::primary(&key.name));
     match &of.before.volume {
-        // There never was a database.
+        // There was never a database.
         Some(volume) if !volume.initialized => return Ok(None),
         None if !objects.contains_key(&data) && !objects.contains_key(&set) => return Ok(None),
         Some(volume) if objects.get(&data).is_none_or(|claim| claim.uid != volume.uid) => {
@@ -210,7 +210,7 @@ async fn last_dump(
     Ok(Some(hold(Reason::Dumping, format!("waiting for Job {job}, the last dump; {instead}"))))
 }
 
-/// Starts the primary again without its clients. `None`: it serves, and none of them can connect.
+/// Restarts the primary so that it refuses clients. `None`: it serves, and no client can connect.
 async fn close(
     ctx: &Ctx,
     desired: &Desired,
@@ -247,11 +247,11 @@ async fn close(
     Ok(match pod.map(|pod| (pod.closed.as_deref() == Some(deletion), &pod.waiting)) {
         Some((true, None)) => None,
         Some((true, Some(why))) => Some(waiting(format!("pod {name} ({why})"))),
-        _ => Some(waiting(format!("pod {name} to be started again"))),
+        _ => Some(waiting(format!("pod {name} to be restarted"))),
     })
 }
 
-/// What is labelled with this Postgresql's name, and with its uid.
+/// All objects with this Postgresql's name as label that belong to its uid.
 async fn ours(ctx: &Ctx, of: &Database<'_>, kind: Kind) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
     let (key, uid) = (of.key, of.uid());
     let params = ListParams::default().labels(&format!("{}={}", label::POSTGRESQL, key.name));
@@ -264,11 +264,11 @@ async fn servers(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
     let Database { key, .. } = of;
     let last = names::last_dump(&key.name);
     let mut left = None;
-    // Other dumps have nothing to dump any more, and hold on to their volume.
+    // Other dump Jobs have nothing left to dump, and keep their volume in use.
     for kind in [Kind::CronJob, Kind::Job, Kind::StatefulSet] {
         for object in ours(ctx, of, kind).await? {
             let name = object.name_any();
-            // The last one's Job says that it was taken, until everything else is gone.
+            // The Job of the last dump proves that it was taken, and stays until everything else is gone.
             if kind == Kind::Job && name == last {
                 continue;
             }
@@ -299,7 +299,7 @@ async fn holdings(ctx: &Ctx, of: &Database<'_>) -> Result<[Vec<ObjectMeta>; 2], 
     let claims = ours(ctx, of, Kind::PersistentVolumeClaim).await?.into_iter();
     let claims = claims.map(|claim| claim.metadata).filter(|claim| names::is_claim(&key.name, name(claim)));
     let mut claims: Vec<_> = claims.collect();
-    // One that has lost its labels is on record nevertheless.
+    // A claim that has lost its labels is still recorded.
     for entry in of.before.owned.iter().filter(|entry| entry.kind == Held::Volume.as_str()) {
         if !names::is_claim(&key.name, &entry.name) || claims.iter().any(|claim| claim.uid.as_ref() == Some(&entry.uid))
         {
@@ -338,7 +338,8 @@ fn stays(kind: Held, meta: ObjectMeta, why: &str) -> Staying {
     (meta, kept)
 }
 
-/// Destroys what may be, and returns what stays; or what has to be gone before. The Secrets go after the volumes that they open.
+/// Deletes what may be deleted, and returns what stays, or a hold while a volume is not gone yet: Secrets are deleted after the
+/// volumes that they open.
 async fn destroy_all(ctx: &Ctx, of: &Database<'_>, dumped: bool) -> Result<Result<Vec<Staying>, Hold>, Error> {
     let [volumes, secrets] = holdings(ctx, of).await?;
     let dumps = names::backup(&of.key.name);
@@ -358,7 +359,7 @@ async fn destroy_all(ctx: &Ctx, of: &Database<'_>, dumped: bool) -> Result<Resul
         let message = format!("waiting for {} {} to be gone", Held::Volume.as_str(), name(&left));
         return Ok(Err(hold(Reason::Deleting, message)));
     }
-    // Dumps are read without them.
+    // Dumps can be read without the Secrets.
     let opened = volumes_staying.iter().map(|(volume, _)| name(volume)).find(|volume| *volume != dumps);
     let mut staying = Vec::new();
     for secret in secrets {
@@ -372,8 +373,8 @@ async fn destroy_all(ctx: &Ctx, of: &Database<'_>, dumped: bool) -> Result<Resul
     Ok(Ok(staying))
 }
 
-/// Tells of what stays, and only then leaves it behind, volumes last: once that is begun, the next pass does not see it as this
-/// Postgresql's any more, and would neither tell of it nor keep the Secrets that open it.
+/// Publishes what stays before it relabels it, volumes last: the next pass no longer sees a relabelled volume as this Postgresql's,
+/// and would neither publish it nor keep the Secrets that open it.
 async fn hand_over(ctx: &Ctx, of: &Database<'_>, staying: Vec<Staying>) -> Result<(), Error> {
     tell(ctx, of, &staying).await;
     for (meta, kept) in staying {
@@ -389,7 +390,7 @@ async fn tell(ctx: &Ctx, of: &Database<'_>, staying: &[Staying]) {
     }
 }
 
-/// Destroys a volume, or a Secret that opens one, if that is proven. `Some`: it stays, and why.
+/// Deletes a volume, or a Secret that opens one, if there is proof that it may. `Some`: it stays, and why.
 async fn destroy(ctx: &Ctx, of: &Database<'_>, kind: Held, target: &ObjectMeta) -> Result<Option<Kept>, Error> {
     let (key, uid) = (of.key, of.uid());
     let destroyer = Destroyer { client: &ctx.client, lead: &ctx.lead };
@@ -403,8 +404,9 @@ async fn destroy(ctx: &Ctx, of: &Database<'_>, kind: Held, target: &ObjectMeta) 
     }
 }
 
-/// What nothing has to wait for. The last dump's Job is left to the garbage collector, which takes it when the Postgresql is gone:
-/// it is the proof that the dump was taken, and another pass, should the finalizer not come off in this one, asks for it.
+/// Deletes the objects that nothing has to wait for. The last dump's Job gets an ownerReference instead, so that the garbage
+/// collector deletes it when the Postgresql is gone: it proves that the dump was taken, and a further pass needs that proof if the
+/// finalizer cannot be removed in this one.
 async fn rest(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
     let last = names::last_dump(&of.key.name);
     for kind in [Kind::Job, Kind::Service, Kind::ConfigMap, Kind::PodDisruptionBudget, Kind::NetworkPolicy] {
@@ -423,8 +425,8 @@ async fn rest(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Leaves an object behind: labelled so that it can be found, and no more this Postgresql's. What its ClientApp has left says
-/// so already.
+/// Retains an object: it no longer belongs to this Postgresql, and gets labels by which it can be found. An object that its
+/// ClientApp has retained has these labels already.
 async fn retain(ctx: &Ctx, of: &Database<'_>, kind: Held, object: &ObjectMeta) -> Result<(), Error> {
     let Database { key, .. } = of;
     let mut labels = json!({label::POSTGRESQL: null, label::POSTGRESQL_UID: null});
@@ -446,12 +448,12 @@ mod tests {
 
     use super::*;
 
-    /// What the API server would not store, an older schema may have.
+    /// The API server refuses some of these specs now, but may have stored them under an older schema.
     #[test]
     fn what_becomes_of_the_data() {
         let retain = |why: &str| Outcome::Retain(why.to_owned());
         let (asked, dumps) = ("spec.deletionPolicy is Retain", json!({"onDelete": true}));
-        let unclear = "its spec cannot be understood (spec.version: 13 is none of 14, 15, 16, 17, 18)";
+        let unclear = "its spec cannot be understood (spec.version: 13 is not one of 14, 15, 16, 17, 18)";
         for (what, spec, finalizers, orphaned, expected) in [
             ("by default", json!({}), json!([]), false, Outcome::Delete),
             ("asked to stay", json!({"deletionPolicy": "Retain"}), json!([]), false, retain(asked)),

@@ -1,4 +1,4 @@
-//! What is watched: one cache for each kind, and the Postgresqls that a change concerns. The only reads at rest.
+//! The watches: one cache for each kind, and which Postgresqls a change concerns. At rest, there are no other reads.
 
 use std::sync::Arc;
 
@@ -36,10 +36,10 @@ use crate::{
     secrets::{self, Secrets},
 };
 
-/// On each pod of a Job, by Kubernetes: the Job's name.
+/// Kubernetes' label of each pod of a Job: the Job's name.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
-/// An object that was made from a document, and the uid of the `Postgresql` it belongs to.
+/// An object that was made from a document, and the uid of the `Postgresql` that it belongs to.
 #[derive(Clone)]
 struct Made {
     id: Id,
@@ -55,7 +55,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Starts every watch but that of the Postgresqls, which the controller drives. The watches end with `stop`.
+    /// Starts every watch except that of the Postgresqls, which the controller drives. The watches end with `stop`.
     pub(crate) fn start(
         client: &Client,
         postgresqls: Objects<Postgresql>,
@@ -119,7 +119,7 @@ impl Watches {
         })
     }
 
-    /// Returns once every cache holds a complete list; what is decided before would be decided on half of the truth.
+    /// Returns once every cache holds a complete list. An earlier decision would be based on incomplete state.
     pub(crate) async fn synced(&self) {
         let Watches { postgresqls, secrets, pods, made } = self;
         // The writer lives as long as the controller, which waits here.
@@ -131,7 +131,7 @@ impl Watches {
         }
     }
 
-    /// What was made for a Postgresql, and what carries its name as label without being its own.
+    /// The objects with the Postgresql's name as label, whether they belong to it or not.
     pub(crate) fn objects(&self, key: &Key, uid: &str) -> std::collections::BTreeMap<Id, ObjectView> {
         let made = self.made.iter().flat_map(|cache| cache.group(key));
         made.map(|(_, Made { id, uid: whose, view })| {
@@ -158,7 +158,7 @@ impl Watches {
     }
 }
 
-/// A Secret is one that a Postgresql makes, or waits for by name.
+/// Triggers the Postgresqls that make this Secret, or that name it in `spec.passwordSecret`.
 fn secret_changed(postgresqls: &Objects<Postgresql>, secret: &Key) {
     postgresqls.trigger_in(&secret.namespace, |postgresql| {
         let name = postgresql.name_any();
@@ -167,14 +167,14 @@ fn secret_changed(postgresqls: &Objects<Postgresql>, secret: &Key) {
     });
 }
 
-/// The Postgresql whose name an object has as label.
+/// The Postgresql that an object names in its label.
 fn group<K: Resource>(object: &K) -> Option<Key> {
     let name = object.labels().get(label::POSTGRESQL)?;
     Some(Key::new(object.namespace().unwrap_or_default(), name))
 }
 
-/// uid of the `Postgresql` that an object belongs to; or to whom else, in words. The label is enough: it is how a volume or
-/// a password is handed over.
+/// uid of the `Postgresql` that an object belongs to, or another owner as text for messages. The label is enough: with it, a cluster
+/// admin hands over a volume or a password.
 pub(crate) fn whose<K: Resource>(object: &K) -> Result<String, String> {
     let label = |label| object.labels().get(label);
     belongs_to(label(label::POSTGRESQL_UID), owner(object).as_ref(), label(label::RETAINED_FROM))
@@ -244,7 +244,7 @@ fn progress(job: &Job) -> Detail {
         is_drill: job.labels().get(label::ROLE).and_then(|role| Role::parse(role)) == Some(Role::Drill),
         succeeded: ended.map(|(succeeded, _)| succeeded),
         started: status.and_then(|status| status.start_time.clone()),
-        // A time of completion is given where a Job succeeded only.
+        // Only a successful Job has a completion time.
         ended: ended.and_then(|(_, condition)| {
             status.and_then(|status| status.completion_time.clone()).or_else(|| condition.last_transition_time.clone())
         }),
@@ -297,7 +297,7 @@ fn waiting(pod: &Pod) -> Option<String> {
     )
 }
 
-/// What its script has refused, the last time that it ran. Nothing of a pod that is ready.
+/// What the pod's script refused when it last ran; `None` for a pod that is ready.
 fn refused(pod: &Pod) -> Option<Refused> {
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     if conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True") {
@@ -316,10 +316,10 @@ fn refused(pod: &Pod) -> Option<Refused> {
     }
 }
 
-/// What is told of a Job's pod at most.
+/// The maximum length, in characters, of the message of a Job's pod.
 const WORDS: usize = 600;
 
-/// What the containers of a pod say that have ended, the first ones first: exit codes and words.
+/// Exit codes and messages of a pod's terminated containers, init containers first.
 fn endings(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
     let status = pod.status.as_ref();
     let containers = status.map(|status| [&status.init_container_statuses, &status.container_statuses]);
@@ -339,16 +339,15 @@ fn failed(pod: &Pod) -> Option<String> {
     Some(line.chars().filter(|c| !c.is_control()).take(WORDS).collect())
 }
 
-/// That its container has ended by itself, and why. It may have been started again since; whether it ends once more is not known
-/// before it is ready.
+/// Why the pod's container failed. It may have been restarted since, but until it is ready it may fail again.
 fn ended(pod: &Pod) -> Option<String> {
     let ContainerStateTerminated { exit_code, message, reason, .. } = termination(pod)?;
     let words = message.as_deref().and_then(words::sentence);
     match (exit_code, reason.as_deref()) {
         (0, _) => None,
-        (_, Some("OOMKilled")) => Some(
-            "it was ended for needing more memory than it may have (OOMKilled): see spec.resources.limits".to_owned(),
-        ),
+        (_, Some("OOMKilled")) => {
+            Some("it was killed for using more memory than its limit (OOMKilled): see spec.resources.limits".to_owned())
+        }
         _ => words.map(|words| format!("it has ended with exit code {exit_code}: {words}")),
     }
 }
@@ -357,13 +356,13 @@ fn termination(pod: &Pod) -> Option<&ContainerStateTerminated> {
     ended_by(pod.status.as_ref()?.container_statuses.as_ref()?.first()?)
 }
 
-/// How a container has ended, the last time that it did.
+/// The latest termination of a container.
 fn ended_by(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     let states = [container.state.as_ref(), container.last_state.as_ref()];
     states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
 }
 
-/// Exit code and last words of its container.
+/// Exit code and message of the pod's container.
 fn terminated(pod: &Pod) -> Option<(i32, Option<String>)> {
     let terminated = termination(pod)?;
     let message = terminated.message.as_deref().map(|message| message.trim().to_owned());

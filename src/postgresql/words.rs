@@ -1,10 +1,10 @@
-//! The last words of a container, in one sentence. **Pure.**
+//! The termination message of a container, in one sentence. **Pure.**
 
-/// Longer ones are cut.
+/// Longer sentences are cut.
 const LONGEST: usize = 600;
 
-/// Why PostgreSQL, or a script, has ended: of a log, the last line about what is fatal, with what PostgreSQL says to it; else the
-/// last line.
+/// Why PostgreSQL or a script has failed: the last fatal line of the log with PostgreSQL's details and hints, or else the last
+/// line.
 pub(super) fn sentence(log: &str) -> Option<String> {
     let mut lines = log.lines().filter(|line| !line.trim().is_empty()).collect::<Vec<_>>().into_iter().rev();
     let mut comments = Vec::new();
@@ -22,7 +22,7 @@ pub(super) fn sentence(log: &str) -> Option<String> {
     Some(cut(last.trim().to_owned()))
 }
 
-/// A line from one of these words on, without the time and the process before it.
+/// The part of a line that begins with one of these words, without the time and the process before it.
 fn from(line: &str, words: &[&str]) -> Option<String> {
     let at = words.iter().find_map(|word| line.find(word))?;
     Some(line[at..].split_whitespace().collect::<Vec<_>>().join(" "))

@@ -49,7 +49,7 @@ async fn an_app_comes_back_from_its_last_dump() {
     databases.delete("acme-pg", &DeleteParams::default()).await.unwrap();
     let told = |found: Option<&Postgresql>| {
         let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
-        let (_, command) = ready.message.rsplit_once("all that an earlier one has left at once with `kubectl ")?;
+        let (_, command) = ready.message.rsplit_once("all that an earlier one has left at once, use `kubectl ")?;
         (ready.reason == "NotOurs").then(|| command.trim_end_matches('`').to_owned())
     };
     let command = tenant.wait_for("acme-pg", "told how it is handed over", told).await;

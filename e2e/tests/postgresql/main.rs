@@ -532,7 +532,7 @@ async fn nothing_of_others_is_taken_over() {
     tenant.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await.unwrap();
     create(&tenant, "old", json!({})).await.unwrap();
     let message = held(&tenant, "old", "NotOurs").await;
-    assert!(message.contains("PersistentVolumeClaim data-old-0 is there already"), "{message}");
+    assert!(message.contains("PersistentVolumeClaim data-old-0 already exists"), "{message}");
     assert!(tenant.api::<StatefulSet>().get_opt("old").await.unwrap().is_none());
 
     // A Postgresql that never owned them deletes none of them.

@@ -80,7 +80,8 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     let restored = up(&tenant, "db").await.restored.unwrap();
     assert_eq!((restored.claim.as_deref(), restored.completed_at.is_some()), (Some("dumps"), true));
     assert_eq!((restored.dump.as_str(), restored.tables), ("20260130T030000Z-a", Some(12)));
-    let sentence = "the database was made from dump 20260130T030000Z-a of PersistentVolumeClaim dumps; 12 tables have something in them";
+    let sentence =
+        "the database was made from dump 20260130T030000Z-a of PersistentVolumeClaim dumps; 12 tables are not empty";
     tenant.events_with("db", "Restored", sentence).await;
 
     // The database exists: no dump overwrites it. The finished restore can be removed from the spec.

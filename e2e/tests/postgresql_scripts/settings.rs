@@ -75,7 +75,7 @@ fn max_connections_is_raised_and_lowered_in_any_order() {
     restart_primary(&mut primary, FEW);
     restart_standby(&mut standby, FEW);
     follows(&primary, &standby);
-    assert!(!standby.log().contains("begins anew"), "{}", standby.log());
+    assert!(!standby.log().contains("starts over"), "{}", standby.log());
     standby.stop();
     primary.stop();
 }

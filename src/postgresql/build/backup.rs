@@ -1,4 +1,4 @@
-//! Dumps: the volume for them, the CronJob, the ones on request, and the last one before a deletion. Pure.
+//! Dumps: their volume, the CronJob, the Jobs on request, and the Job of the last dump before a deletion. Pure.
 
 use serde_json::{Value, json};
 
@@ -15,11 +15,11 @@ use crate::postgresql::{
     observed::{Kind, Role},
 };
 
-/// After this a dump that hangs has failed, and is told.
+/// After this time, a dump that hangs counts as failed.
 pub(super) const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
-/// On a Job: the deletion that it takes the last dump for.
+/// Annotation of a Job: the deletion for which it takes the last dump.
 pub(crate) const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for-deletion";
-/// On a Job: the request that it dumps for.
+/// Annotation of a Job: the request for which it dumps.
 pub(crate) const REQUEST_ANNOTATION: &str = "apps.bnerd-operator.local/dump-request";
 
 pub(crate) fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
@@ -30,9 +30,9 @@ pub(crate) fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
 pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     let spec = json!({
         "schedule": backup.schedule.as_ref()?,
-        // One that takes long is not joined by the next.
+        // A slow dump is not joined by the next.
         "concurrencyPolicy": "Forbid",
-        // Or the controller gives up for good after it was away for a hundred runs.
+        // Without it, the CronJob controller gives up for good after it has missed a hundred runs.
         "startingDeadlineSeconds": 3600,
         "successfulJobsHistoryLimit": 1,
         "failedJobsHistoryLimit": 3,
@@ -98,7 +98,7 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
         "template": {"metadata": {"labels": pod_labels(desired, Role::Backup)}, "spec": pod},
     });
     if upload.is_some() {
-        // Another try would dump once more, and push older dumps off the volume. The next dump's Job takes this one along.
+        // Another try would dump again and remove older dumps from the volume. The next dump's Job uploads this one as well.
         spec["podFailurePolicy"] = json!({"rules": bucket::failure_rules(bucket::PUSH)});
     }
     spec

@@ -1,6 +1,6 @@
-//! Containers of the operator's own image, which put dumps into a bucket and fetch them from there. Pure.
+//! Containers of the operator's own image, which upload dumps to a bucket and fetch them from it. Pure.
 //!
-//! No image that a tenant names sees the credentials.
+//! An image that a tenant chooses never gets the credentials.
 
 use serde_json::{Value, json};
 
@@ -10,16 +10,16 @@ use crate::{
     postgresql::desired::DesiredStore,
 };
 
-/// Where the certificates of the store are.
+/// The mount path of the store's certificates.
 const CA: &str = "/ca";
-/// Where the secret key that opens dumps is.
+/// The mount path of the secret key that decrypts dumps.
 const IDENTITY: &str = "/identity";
 /// The name of the container that fetches a dump.
 pub(crate) const FETCH: &str = "fetch";
-/// The name of the one that uploads dumps.
+/// The name of the container that uploads dumps.
 pub(crate) const PUSH: &str = "store";
 
-/// The container that uploads what is on the volume: the operator's own image, by which no tenant's image sees credentials.
+/// The container that uploads the dumps on the volume.
 pub(crate) fn push(store: &DesiredStore, image: &str) -> Value {
     let mut env = access(&store.bucket, &store.prefix);
     env.push(variable("DUMPS", DUMPS));
@@ -33,8 +33,8 @@ pub(crate) fn push(store: &DesiredStore, image: &str) -> Value {
     json!({"name": PUSH, "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
 }
 
-/// Rules of a Job: where this container fails, another try would do no better, since it has tried for minutes itself. A pod that was
-/// evicted is tried again.
+/// Failure rules of a Job: another pod would not help if this container fails, as the container itself retries for minutes. After an
+/// eviction, the Job tries again.
 pub(crate) fn failure_rules(container: &str) -> [Value; 2] {
     [
         json!({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}),
@@ -42,7 +42,7 @@ pub(crate) fn failure_rules(container: &str) -> [Value; 2] {
     ]
 }
 
-/// The container that fetches a dump into the directory with dumps, and the volumes that it needs for that.
+/// The container that fetches a dump into the directory of dumps, and the volumes that it needs.
 pub(crate) fn fetch(store: &DumpStore, from: &str, image: &str) -> (Value, Vec<Value>) {
     let mut env = access(&store.bucket, &store.path);
     env.extend([variable("DUMPS", DUMPS), variable("STORE_DUMP", from)]);
@@ -57,7 +57,7 @@ pub(crate) fn fetch(store: &DumpStore, from: &str, image: &str) -> (Value, Vec<V
     (json!({"name": FETCH, "image": image, "args": ["store", "fetch"], "env": env, "volumeMounts": mounts}), volumes)
 }
 
-/// The volume with the certificates that are trusted for a bucket.
+/// The volume with the trusted certificates of a bucket.
 pub(crate) fn certificates(bucket: &Bucket) -> Option<Value> {
     let ca = bucket.ca_secret.as_ref()?;
     Some(optional_file("ca", &ca.name, &ca.key, "ca.crt"))
@@ -67,12 +67,12 @@ fn certificates_mount(bucket: &Bucket) -> Option<Value> {
     bucket.ca_secret.as_ref().map(|_| json!({"name": "ca", "mountPath": CA, "readOnly": true}))
 }
 
-/// A volume with one key of a Secret. Without it the container says what is missing; the kubelet would wait for it without a word.
+/// A volume with one key of a Secret. It is optional: the container reports a missing key, while the kubelet would only wait for it.
 fn optional_file(volume: &str, secret: &str, key: &str, file: &str) -> Value {
     json!({"name": volume, "secret": {"secretName": secret, "items": [{"key": key, "path": file}], "optional": true}})
 }
 
-/// How a container of the operator's image reaches the objects of a bucket whose names begin with the prefix.
+/// The environment by which a container of the operator's image reaches the objects of a bucket under a prefix.
 fn access(bucket: &Bucket, prefix: &str) -> Vec<Value> {
     let Bucket { endpoint, bucket, region, credentials_secret: credentials, ca_secret: ca } = bucket;
     let mut env = vec![
@@ -87,7 +87,7 @@ fn access(bucket: &Bucket, prefix: &str) -> Vec<Value> {
     ];
     env.extend(halves.map(|(name, key)| {
         let mut half = from_secret(name, credentials.name.clone(), key);
-        // Without it the container says what is missing; the kubelet would wait for it until the Job's deadline.
+        // The container reports a missing key, while the kubelet would wait for it until the Job's deadline.
         half["valueFrom"]["secretKeyRef"]["optional"] = json!(true);
         half
     }));

@@ -1,4 +1,5 @@
-//! The drill: the latest dump, restored by the same script as any other into a scratch volume that goes with the pod. Pure.
+//! The drill: restores the latest dump, with the script of any other restore, into a scratch volume that is deleted with the pod.
+//! Pure.
 
 use serde_json::json;
 
@@ -17,9 +18,9 @@ use crate::{
     },
 };
 
-/// In place of what tells a restore from any other: a scratch volume sees but one.
+/// The id of the restore, which need not be unique: a scratch volume is used for one restore only.
 const ID: &str = "drill";
-/// The Job, its log and the scratch volume go after this; what came of it is in the status by then.
+/// The Job, its log and the scratch volume are deleted after this time; the status has the result by then.
 const KEPT_SECONDS: i64 = 60 * 60;
 
 pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {

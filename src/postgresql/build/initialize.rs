@@ -1,6 +1,6 @@
-//! The volume with the database, and the Job that makes the database on it, once. Pure.
+//! The volume with the database, and the Job that creates the database on it, once. Pure.
 //!
-//! The servers themselves make none: what a server finds empty is lost, and not new.
+//! The servers never create a database: to them, an empty volume is a lost one, not a new one.
 
 use serde_json::{Value, json};
 
@@ -21,15 +21,16 @@ use crate::{
     },
 };
 
-/// On a claim: uid of the `Postgresql` it was made for. A claim that was handed over has to have a database already.
+/// Annotation of a claim: uid of the `Postgresql` for which it was created. A claim that was handed over must hold a database
+/// already.
 pub(crate) const MADE_FOR: &str = "apps.bnerd-operator.local/made-for";
-/// On a Job: the `spec.restore` that it was made for.
+/// Annotation of a Job: the `spec.restore` for which it was created.
 pub(crate) const RESTORE_ANNOTATION: &str = "apps.bnerd-operator.local/restore";
 const PASSWORD_FILE: &str = "/credentials/password";
-/// The script's exit codes that no other try would change.
+/// The exit codes of the script after which another try is useless.
 const REFUSALS: [i32; 3] = [71, 72, 75];
 
-/// The claim of the primary's pod, which its StatefulSet takes as it finds it.
+/// The claim of the primary's pod, which its StatefulSet uses unchanged.
 pub(crate) fn claim(desired: &Desired) -> Object {
     let name = names::data(&desired.key.name);
     let spec = json!({"spec": claim_spec(desired, &desired.storage.text)});
@@ -38,12 +39,12 @@ pub(crate) fn claim(desired: &Desired) -> Object {
     claim
 }
 
-/// The Job for the claim with this uid. Unless `allowed` it only looks whether there is a database that the image can serve.
+/// The Job for the claim with this uid. Unless `allowed`, it only checks whether there is a database that the image can serve.
 pub(crate) fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     let name = &desired.key.name;
     let data = json!({"persistentVolumeClaim": {"claimName": names::data(name)}});
     let restore = desired.restore.as_ref().filter(|_| allowed);
-    // What a pod of another spec.restore has made is not this one's.
+    // Tells the database that this spec.restore creates from that of any other.
     let id = restore.map(|restore| format!("{volume}.{}", digest(&json!(restore)))).unwrap_or_default();
     let pod = pod(desired, Role::Initialize, data, allowed, &id, restore);
     let mut rules = vec![json!({
@@ -63,7 +64,7 @@ pub(crate) fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     job
 }
 
-/// The template of a pod that makes a database on a volume, empty or from a dump. `id` tells this restore from any other.
+/// The template of a pod that creates a database on a volume, empty or from a dump. `id` tells this restore from any other.
 pub(super) fn pod(
     desired: &Desired,
     role: Role,
@@ -91,7 +92,7 @@ pub(super) fn pod(
         json!({"name": "scripts", "configMap": {"name": names::scripts(name)}}),
         json!({"name": "tmp", "emptyDir": {}}),
     ];
-    // A drill's server goes with it: what is restored there is beside no password of the servers that are in use.
+    // A drill's server exists only in its pod, and does not get the passwords of the real servers.
     if role == Role::Initialize {
         environment.extend([("PASSWORD_FILE", PASSWORD_FILE), ("REPLICATION_PASSWORD_FILE", REPLICATION_PASSWORD)]);
         for (volume, secret) in [("credentials", names::credentials(name)), ("replication", names::replication(name))] {
@@ -105,7 +106,7 @@ pub(super) fn pod(
         environment.extend([("RESTORE", from.as_str()), ("RESTORE_ID", id), ("DUMPS", DUMPS), ("REPORT", REPORT)]);
         mounts.push(json!({"name": "dumps", "mountPath": DUMPS, "readOnly": true}));
         let mut dumps = json!({"persistentVolumeClaim": {"claimName": claim}});
-        // Nothing is made for one without an image.
+        // Without an image, `decide` does not create this Job.
         if let Some((store, image)) = store.as_ref().zip(desired.operator_image.as_ref()) {
             let size = store.size.as_ref().unwrap_or(&desired.storage.text);
             dumps = scratch(desired, size);

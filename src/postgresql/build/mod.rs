@@ -1,4 +1,4 @@
-//! Builders of what a `Postgresql` consists of. Pure: from what is desired to documents.
+//! Builders of a `Postgresql`'s objects. Pure: they turn the desired state into documents.
 
 pub(crate) mod backup;
 pub(crate) mod bucket;
@@ -18,8 +18,8 @@ use super::{
     observed::{Observed, Owner},
 };
 
-/// Every object, in the order in which they are applied. `replication` is the uid of the Secret with the standbys'
-/// password: a new one restarts the servers, since they read it at their start.
+/// All objects, in the order in which they are applied. `replication` is the uid of the Secret with the standbys' password: a new
+/// Secret restarts the servers, which read it only when they start.
 pub(crate) fn objects(desired: &Desired, observed: &Observed, replication: &str) -> Vec<Object> {
     let mut objects = vec![
         network::witness(desired),
@@ -36,13 +36,13 @@ pub(crate) fn objects(desired: &Desired, observed: &Observed, replication: &str)
         objects.push(servers::standby(desired, &observed.objects, replication));
     }
     if let Some(backup) = &desired.backup {
-        // A volume is made once; what grows it afterwards is a patch of its size.
+        // A volume is created once; later a patch of its size grows it.
         let claim = backup::claim(desired, backup);
         let found = observed.objects.get(&claim.id);
         if found.is_none() {
             objects.push(claim);
         }
-        // The dumps of two Postgresqls are not mixed.
+        // A volume never holds dumps of two Postgresqls.
         if found.is_none_or(|claim| claim.owner == Owner::Ours) {
             objects.extend(backup::cron_job(desired, backup));
             objects.extend(drill::cron_job(desired, backup));

@@ -1,4 +1,4 @@
-//! The Services, and the ConfigMap with what runs inside the pods. Pure.
+//! The Services, the ConfigMap with the scripts of the pods, and the witness. Pure.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// The port that every server listens on, whatever the Services offer: a change of theirs restarts nothing.
+/// The port of every server. It does not depend on the port of the Services, so that a change of that port restarts nothing.
 pub(crate) const PORT: i32 = 5432;
 
 const SCRIPTS: [(&str, &str); 13] = [
@@ -31,15 +31,15 @@ const SCRIPTS: [(&str, &str); 13] = [
     ("tables.sql", include_str!("scripts/tables.sql")),
 ];
 
-/// What runs inside the pods.
+/// The ConfigMap with the scripts and configuration files of the pods.
 pub(crate) fn scripts(desired: &Desired) -> Object {
     let data: serde_json::Map<String, Value> =
         SCRIPTS.iter().map(|(file, text)| ((*file).to_owned(), json!(text))).collect();
     object(desired, Kind::ConfigMap, names::scripts(&desired.key.name), json!({"data": data}))
 }
 
-/// The one object with an ownerReference. A Postgresql that is deleted with `--cascade=orphan` while the operator is away shows
-/// nothing of it later, but the garbage collector has taken the reference off this.
+/// The only object with an ownerReference. If a user deletes a Postgresql with `--cascade=orphan` while the operator is down, the
+/// Postgresql itself does not show it later, but the garbage collector has removed the reference from this object.
 pub(crate) fn witness(desired: &Desired) -> Object {
     let note = "Without its ownerReference this says that the Postgresql is deleted with --cascade=orphan.";
     let mut witness =
@@ -48,7 +48,7 @@ pub(crate) fn witness(desired: &Desired) -> Object {
     witness
 }
 
-/// The pods' DNS names. A standby looks for a primary that is not ready yet, too.
+/// The Service that gives the pods their DNS names. A standby has to resolve a primary that is not ready yet as well.
 pub(crate) fn headless(desired: &Desired) -> Object {
     let spec = json!({
         "clusterIP": "None",
@@ -59,15 +59,15 @@ pub(crate) fn headless(desired: &Desired) -> Object {
     object(desired, Kind::Service, names::headless(&desired.key.name), json!({"spec": spec}))
 }
 
-/// Where clients go: to the primary's one pod, by name, so that a StatefulSet that a user scaled up does not mix another
-/// database in.
+/// The Service for clients. It selects the primary's pod by name, so that clients do not reach another database when a user scales
+/// the StatefulSet up.
 pub(crate) fn client(desired: &Desired) -> Object {
     let mut selector = selector(desired, Role::Primary);
     selector["statefulset.kubernetes.io/pod-name"] = json!(names::primary_pod(&desired.key.name));
     service(desired, names::primary(&desired.key.name), &selector)
 }
 
-/// Where those go who only read.
+/// The Service for clients that only read.
 pub(crate) fn read_only(desired: &Desired) -> Object {
     service(desired, names::read_only(&desired.key.name), &selector(desired, Role::Standby))
 }

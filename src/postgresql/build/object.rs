@@ -1,4 +1,4 @@
-//! A document for server-side apply, with what each of a `Postgresql` has. **Pure.**
+//! Documents for server-side apply, and the metadata that all objects of a `Postgresql` have. **Pure.**
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
@@ -18,9 +18,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Object {
     pub id: Id,
-    /// The document, with its digest in it.
+    /// The document, including its digest.
     pub document: Value,
-    /// Digest of the document: an object that has it is not applied again.
+    /// Digest of the document: an object with this digest is not applied again.
     pub digest: String,
 }
 
@@ -49,13 +49,13 @@ pub(super) fn pod_labels(desired: &Desired, role: Role) -> Value {
     labels
 }
 
-/// What selects the pods of a role.
+/// The selector of the pods of a role.
 pub(super) fn selector(desired: &Desired, role: Role) -> Value {
     json!({label::POSTGRESQL: desired.key.name, label::ROLE: role})
 }
 
-/// A document with its metadata. Without ownerReference: the garbage collector would take servers away before the last dump, and
-/// from a Postgresql whose finalizer was edited out.
+/// A document with its metadata. Without ownerReference: otherwise the garbage collector would delete servers before the last dump,
+/// and when a client removes the finalizer of their Postgresql.
 pub(super) fn object(desired: &Desired, kind: Kind, name: String, mut document: Value) -> Object {
     let resource = kind.resource();
     document["apiVersion"] = json!(resource.api_version);

@@ -8,15 +8,16 @@ use crate::{
     postgresql::{desired::Desired, observed::Role},
 };
 
-/// The primary, and the Job that makes its database: where the volume is, the server has to be able to run.
+/// The primary, and the Job that creates its database: the Job's node decides where the volume is, and the server must be able to run
+/// there.
 pub(super) fn primary(desired: &Desired, pod: &mut Value) {
     place(desired, pod, desired.scheduling.affinity.clone().unwrap_or_default());
 }
 
-/// A standby, if possible on a node that has no other server of this Postgresql: with the node only one of them is gone.
+/// A standby, if possible on a node that has no other server of this Postgresql, so that a node's failure affects only one of them.
 ///
-/// The scheduler heeds the wish of a standby that is there when it places a primary, too. So the primary's pod does not say it, and
-/// neither an upgrade of the operator nor a first standby restarts it.
+/// When the scheduler places a primary, it also considers the anti-affinity of running standbys. So the primary's pod does not need
+/// its own, and neither an upgrade of the operator nor a first standby restarts it.
 pub(super) fn standby(desired: &Desired, pod: &mut Value) {
     let mut affinity = desired.scheduling.affinity.clone().unwrap_or_default();
     affinity.pod_anti_affinity.get_or_insert_with(|| {
@@ -33,13 +34,13 @@ pub(super) fn standby(desired: &Desired, pod: &mut Value) {
     place(desired, pod, affinity);
 }
 
-/// A Job beside the servers. What keeps servers apart is not meant for it: it might find no node.
+/// A Job beside the servers. It does not get the rules that keep servers apart, with which it might find no node.
 pub(super) fn job(desired: &Desired, pod: &mut Value) {
     let node_affinity = desired.scheduling.affinity.as_ref().and_then(|affinity| affinity.node_affinity.clone());
     place(desired, pod, Affinity { node_affinity, ..Affinity::default() });
 }
 
-/// Fields that say nothing are left out, so that the pods of a Postgresql without them stay as they are.
+/// Leaves out empty fields, so that the pods of a Postgresql without them stay unchanged.
 fn place(desired: &Desired, pod: &mut Value, affinity: Affinity) {
     let Scheduling { node_selector, tolerations, affinity: _ } = &desired.scheduling;
     if !node_selector.is_empty() {

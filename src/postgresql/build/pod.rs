@@ -6,10 +6,10 @@ use crate::postgresql::desired::Desired;
 
 /// The file whose content becomes the message of a container that has ended.
 pub(super) const REPORT: &str = "/dev/termination-log";
-/// Where the volume with the dumps is.
+/// The mount path of the volume with the dumps.
 pub(super) const DUMPS: &str = "/dumps";
 
-/// A volume that goes with its pod.
+/// A volume that is deleted with its pod.
 pub(super) fn scratch(desired: &Desired, storage: &str) -> Value {
     json!({"ephemeral": {"volumeClaimTemplate": {"spec": claim_spec(desired, storage)}}})
 }
@@ -22,7 +22,7 @@ pub(super) fn claim_spec(desired: &Desired, storage: &str) -> Value {
     spec
 }
 
-/// What a container of the database has at hand. Where nothing is said, it stays as it is.
+/// Sets the resources of a database container; without any in the spec, the document has no such field.
 pub(super) fn give_resources(desired: &Desired, container: &mut Value) {
     if let Some(resources) = &desired.resources {
         container["resources"] = json!(resources);
@@ -33,9 +33,9 @@ pub(super) fn from_secret(variable: &str, secret: String, key: &str) -> Value {
     json!({"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
 }
 
-/// A container that can do nothing beyond what its user may.
+/// A container without privileges beyond those of its user.
 pub(super) fn confined(mut container: Value) -> Value {
-    // What a script says when it refuses is the pod's message.
+    // If a script refuses, its output becomes the pod's message.
     container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
     container["securityContext"] = json!({
         "allowPrivilegeEscalation": false,
@@ -45,7 +45,7 @@ pub(super) fn confined(mut container: Value) -> Value {
     container
 }
 
-/// A pod that runs as the image's `postgres` (999 in the official images since 9.0), with nothing it could do beyond that.
+/// A pod that runs as the image's user `postgres` (999 in the official images since 9.0), without further privileges.
 pub(super) fn pod_spec(container: Value, volumes: Value) -> Value {
     let container = confined(container);
     json!({
@@ -56,7 +56,7 @@ pub(super) fn pod_spec(container: Value, volumes: Value) -> Value {
             "runAsUser": 999,
             "runAsGroup": 999,
             "fsGroup": 999,
-            // Or each start would walk the whole volume, and loosen the modes that PostgreSQL insists on.
+            // Otherwise each start would walk the whole volume, and loosen the file modes that PostgreSQL requires.
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },

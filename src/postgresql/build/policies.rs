@@ -1,4 +1,4 @@
-//! What keeps a drain of nodes and other pods within bounds. Pure.
+//! Limits for drains of nodes, and for connections from other pods. Pure.
 
 use serde_json::{Value, json};
 
@@ -15,31 +15,31 @@ use crate::{
     },
 };
 
-/// A drain takes one standby at a time. `None`: where there are less than two, it would do nothing.
+/// A drain evicts one standby at a time. `None` with fewer than two standbys, where it would have no effect.
 ///
-/// The primary has none. It is one pod, and a budget that lets none of one go holds a drain up for ever; nor would it be of use, as
-/// no standby takes over: who drains the primary's node has to go without it until it is up on another, now or later.
+/// The primary has no budget. It is a single pod, and a budget that never allows its eviction would block a drain for ever. It would
+/// not help either, as no standby takes over: a drain of the primary's node interrupts service in any case, now or later.
 pub(crate) fn disruption(desired: &Desired) -> Option<Object> {
     let spec = json!({
         "maxUnavailable": 1,
         "selector": {"matchLabels": selector(desired, Role::Standby)},
-        // One that does not follow protects nothing, and would keep its node from being drained.
+        // A standby that does not follow protects nothing, and would block the drain of its node.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     });
     let name = names::disruption(&desired.key.name);
     (desired.standbys > 1).then(|| object(desired, Kind::PodDisruptionBudget, name, json!({"spec": spec})))
 }
 
-/// Lets the namespace in, and whom the spec names. `None`: there is no policy, and so no limit.
+/// Allows connections from the namespace and from the peers in the spec. `None`: no policy, so no limit.
 ///
-/// It is made only where the spec has the field. An older Postgresql has not, and its clients may be in any namespace, since the host
-/// in their Secret is good for all: none of them is cut off by a newer operator. The namespace is always let in, as a whole: standbys,
-/// Jobs and the app are there, and a user who may make pods in it has what is in its Secrets already. What the pods themselves
-/// connect to is not limited.
+/// It is created only if the spec has the field. An older Postgresql does not have it, and its clients may be in any namespace, since
+/// the host in their Secret works everywhere: a newer operator must not cut them off. The whole namespace is always allowed: standbys,
+/// Jobs and the app run there, and a user who may create pods in it can read its Secrets anyway. Outgoing connections of the pods are
+/// not limited.
 pub(crate) fn network_policy(desired: &Desired) -> Option<Object> {
     let peers = desired.peers.as_ref()?;
     let mut ingress = vec![json!({"from": [{"podSelector": {}}]})];
-    // A rule without peers would be for all.
+    // A rule without peers would allow every pod.
     if !peers.is_empty() {
         let ports = json!([{"port": PORT, "protocol": "TCP"}]);
         ingress.push(json!({"from": tidy(json!(peers)), "ports": ports}));
@@ -52,10 +52,10 @@ pub(crate) fn network_policy(desired: &Desired) -> Option<Object> {
     Some(object(desired, Kind::NetworkPolicy, names::network_policy(&desired.key.name), json!({"spec": spec})))
 }
 
-/// Lets nothing in to the pods in which a dump is restored, and nothing out. `None`: there are none.
+/// Allows no connections to or from the pods that restore a dump. `None`: there are no such pods.
 ///
-/// What users of the dumped server have made is run there, beside all that is in the dumps. What is fetched from a bucket is fetched by
-/// the same pod, so that one is left open. Where another policy lets the namespace in, it is let in here as well: policies only add up.
+/// A restore runs code of the dumped server's users, with all dumps at hand. A pod that fetches its dump from a bucket needs the
+/// network, so this policy does not select it. A policy that allows the namespace applies here as well: policies are additive.
 pub(crate) fn sealed(desired: &Desired) -> Option<Object> {
     let drill = desired.backup.as_ref().is_some_and(|backup| backup.drill.is_some());
     let restore = desired.restore.as_ref().is_some_and(|restore| restore.store.is_none());
@@ -72,7 +72,7 @@ pub(crate) fn sealed(desired: &Desired) -> Option<Object> {
         .then(|| object(desired, Kind::NetworkPolicy, names::sealed(&desired.key.name), json!({"spec": spec})))
 }
 
-/// As the API server stores it: without lists that are empty, and empty `matchLabels`. Else it would never look as applied.
+/// A value as the API server stores it: without empty lists and empty `matchLabels`. Otherwise it would always look edited.
 fn tidy(value: Value) -> Value {
     let is_void = |key: &str, value: &Value| {
         value.as_array().is_some_and(Vec::is_empty)

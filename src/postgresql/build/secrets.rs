@@ -1,8 +1,8 @@
-//! The Secrets. Pure but for the operating system's randomness.
+//! The Secrets. Pure except for the operating system's randomness.
 //!
-//! `<name>-credentials` holds the password that the database was made with. It cannot be changed, and `<name>-app`, which
-//! clients read and users may spoil, is made from it again. Where it is lost it is made from that one. Only where both are
-//! gone a generated password is lost, and no new one is invented: the database would not take it.
+//! `<name>-credentials` holds the password with which the database was created, and is immutable. `<name>-app`, which clients read
+//! and users may damage, is recreated from it. If `<name>-credentials` is lost, it is recreated from `<name>-app`. If both are lost,
+//! so is a generated password; the operator does not generate another, as the database would not accept it.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ use crate::{
 /// Key of the password in every Secret.
 pub(crate) const PASSWORD: &str = "password";
 
-/// The password in use. Like every Secret here without ownerReference: the garbage collector shall not delete what opens data.
+/// The password in use. Like every Secret here, it has no ownerReference: the garbage collector must not delete what opens data.
 pub(crate) fn credentials(desired: &Desired, in_use: &str) -> Secret {
     let data = [("user", desired.user.clone()), ("dbname", desired.database.clone()), (PASSWORD, in_use.to_owned())];
     Secret { immutable: Some(true), ..secret(desired, names::credentials(&desired.key.name), text(data)) }
 }
 
-/// What clients read: the keys of Percona's Secrets for users.
+/// The Secret for clients, with the same keys as the Percona operator's Secrets for users.
 pub(crate) fn client(desired: &Desired, in_use: &str) -> Secret {
     secret(desired, names::client_secret(&desired.key.name), client_data(desired, in_use))
 }
@@ -43,8 +43,7 @@ pub(crate) fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, B
     ])
 }
 
-/// The password by which standbys follow and dumps are taken: one may be recreated at any time, since the primary takes over what
-/// it is given at its start.
+/// The password of standbys and dumps. A new one may be generated at any time, since the primary sets it whenever it starts.
 pub(crate) fn replication(desired: &Desired) -> Secret {
     let data = BTreeMap::from([(PASSWORD.to_owned(), password())]);
     Secret { immutable: Some(true), ..secret(desired, names::replication(&desired.key.name), data) }
@@ -77,7 +76,7 @@ fn secret(desired: &Desired, name: String, data: BTreeMap<String, ByteString>) -
     }
 }
 
-/// Percent-encoding of everything that RFC 3986 does not call unreserved.
+/// Percent-encodes all characters except those that RFC 3986 calls unreserved.
 fn encoded(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {

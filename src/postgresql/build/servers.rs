@@ -1,15 +1,15 @@
 //! The StatefulSets. Pure.
 //!
-//! Primary and standbys are two: one script that decides by ordinal whether to begin an empty database or to copy another's
-//! could be wrong once, and a change of the standbys would restart the primary.
+//! Primary and standbys have a StatefulSet each. With a single one, a script would have to decide by the pod's ordinal whether to
+//! create a database or to copy the primary's, with no room for a mistake, and a change of the standbys would restart the primary.
 //!
-//! Settings are the same for both. PostgreSQL wants some of them (`max_connections` and what else the log's reader needs) on a standby
-//! to be at least what the primary has, and the two StatefulSets restart their pods in no order. That does no harm: a standby that has
-//! less than what it reads stops replaying until it is restarted itself, and one that starts with less than what it has replayed takes
-//! what its files say instead (`standby.sh`), where it would end for good.
+//! Both have the same settings. For some of them (`max_connections` and others that replay depends on), PostgreSQL requires that a
+//! standby has at least the primary's value, and the two StatefulSets restart their pods in no particular order. That is harmless: a
+//! standby with a lower value pauses replay until it is restarted itself, and a standby that would start with a lower value than its
+//! files require, with which PostgreSQL would always exit, uses the value of its files instead (`standby.sh`).
 //!
-//! `podManagementPolicy: Parallel` is not about speed: under `OrderedReady` a StatefulSet does not replace a pod that is not ready, so
-//! that a setting with which no server starts could be corrected only by deleting the pod.
+//! `podManagementPolicy: Parallel` is not for speed: under `OrderedReady`, a StatefulSet does not replace a pod that is not ready, so
+//! that a user could correct a setting with which no server starts only by deleting the pod.
 
 use std::collections::BTreeMap;
 
@@ -28,21 +28,21 @@ use crate::postgresql::{
     observed::{Detail, Id, Kind, ObjectView, Role},
 };
 
-/// Where the volume is. Not the image's own place: that has moved between its versions.
+/// The mount path of the volume. Not the image's own path, which differs between its versions.
 pub(super) const VOLUME: &str = "/volume";
-/// PostgreSQL wants a directory for itself, which the root of a volume is not.
+/// PostgreSQL requires a directory of its own, which the root of a volume is not.
 pub(super) const PGDATA: &str = "/volume/data";
 const OPEN: &str = "/scripts/pg_hba.conf";
 const CLOSED: &str = "/scripts/closed.conf";
 pub(super) const REPLICATION_PASSWORD: &str = "/replication/password";
-/// What a standby may be behind, in bytes, and still be read from: two segments of the log.
+/// How many bytes a ready standby may be behind: two segments of WAL.
 const LAG: &str = "33554432";
-/// On a pod: uid of the Secret with the standbys' password.
+/// Annotation of a pod: uid of the Secret with the standbys' password.
 const REPLICATION_ANNOTATION: &str = "apps.bnerd-operator.local/replication-secret";
-/// On a pod of the primary: the deletion for whose last dump it lets no client in.
+/// Annotation of the primary's pod: the deletion for whose last dump it refuses clients.
 pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
 
-/// The primary, open for clients or closed for a deletion.
+/// The primary, open to clients or closed for a deletion.
 pub(crate) fn primary(
     desired: &Desired,
     found: &BTreeMap<Id, ObjectView>,
@@ -125,8 +125,8 @@ struct Set<'a> {
     closed: Option<&'a str>,
 }
 
-/// The size that volumes are made with: those that are there already grow by a patch of their own, since a StatefulSet's template
-/// for volumes cannot be changed.
+/// The size of new volumes. It stays as it was first applied, since the volume templates of a StatefulSet are immutable; a patch of
+/// the claim grows an existing volume.
 fn storage<'a>(desired: &'a Desired, found: &'a BTreeMap<Id, ObjectView>, set: &str) -> &'a str {
     match found.get(&(Kind::StatefulSet, set.to_owned())).map(|view| &view.detail) {
         Some(Detail::StatefulSet { storage: Some(storage), .. }) => storage,
@@ -134,8 +134,8 @@ fn storage<'a>(desired: &'a Desired, found: &'a BTreeMap<Id, ObjectView>, set: &
     }
 }
 
-/// Each setting as an argument of its own, which no shell reads: whatever a value is, it ends with the argument. Kubernetes itself
-/// would put a variable of the container in the place of `$(NAME)`, and takes `$$` for `$`.
+/// Each setting as an argument of its own, which no shell parses, so that no value can add another setting. Kubernetes itself
+/// expands `$(NAME)` to a variable of the container, and `$$` to `$`.
 fn arguments(desired: &Desired) -> Vec<String> {
     let settings = desired.parameters.iter().map(|(name, value)| format!("{name}={}", value.replace('$', "$$")));
     settings.flat_map(|setting| ["-c".to_owned(), setting]).collect()
@@ -160,7 +160,7 @@ fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'
         }},
         {"name": "run", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
-        // A container's own is too small for parallel queries.
+        // The default size of a container's /dev/shm is too small for parallel queries.
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]);
     give_resources(desired, &mut container);
@@ -169,7 +169,7 @@ fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'
     }
     let mut pod = pod_spec(container, volumes);
     (set.place)(desired, &mut pod);
-    // A shutdown writes out what is in memory.
+    // A shutdown writes the contents of memory to disk.
     pod["terminationGracePeriodSeconds"] = json!(120);
     let mut annotations = json!({REPLICATION_ANNOTATION: set.replication});
     if let Some(deletion) = set.closed {
@@ -193,7 +193,7 @@ fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'
             "metadata": {"name": "data", "labels": labels(desired)},
             "spec": claim_spec(desired, storage(desired, found, &set.name)),
         }],
-        // Not even a standby's: after a promotion it may be all there is.
+        // Standbys' volumes are retained as well: after a promotion, one may be the only copy.
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
     });
     object(desired, Kind::StatefulSet, set.name.clone(), json!({"spec": spec}))

@@ -16,7 +16,7 @@ fn full() -> Desired {
     }))
 }
 
-/// Whatever is made from documents.
+/// All objects that are made from documents.
 fn everything(desired: &Desired) -> Vec<Object> {
     let backup = desired.backup.as_ref().unwrap();
     let mut all = objects(desired, &Observed::default(), "uid-2");
@@ -44,7 +44,7 @@ fn documents() {
     insta::assert_yaml_snapshot!(documents);
 }
 
-/// Dumps that are uploaded, with all that can be said of it.
+/// Dumps that are uploaded, with all settings of the store.
 fn uploaded() -> Desired {
     let spec = crate::postgresql::desired::tests::stored(json!({
         "prefix": "prod", "region": "eu-central-1", "caSecret": {"name": "ca"}, "keep": {"daily": 7, "monthly": 12},
@@ -58,7 +58,7 @@ fn the_job_that_uploads() {
     let desired = uploaded();
     let job = backup::dump(&desired, desired.backup.as_ref().unwrap(), "now");
     insta::assert_yaml_snapshot!(job.document["spec"]);
-    // An operator that does not know its image dumps nevertheless.
+    // Without its own image, the operator still takes dumps.
     let unknown = Desired { operator_image: None, ..desired };
     let job = backup::dump(&unknown, unknown.backup.as_ref().unwrap(), "now");
     let pod = &job.document["spec"]["template"]["spec"];
@@ -78,7 +78,7 @@ fn the_job_that_restores_from_a_bucket() {
     insta::assert_yaml_snapshot!(job.document["spec"]);
 }
 
-/// What was made by users of a server is run where its dump is restored.
+/// A drill runs code of the dumped server's users.
 #[test]
 fn a_drill_is_beside_no_password_and_reaches_nothing() {
     let desired = of(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
@@ -118,7 +118,7 @@ fn without_standbys_and_dumps_there_is_one_server() {
     assert_eq!(ids.join(", "), expected);
 }
 
-/// Most of what a user can say of pods and their surroundings.
+/// Most of the settings for pods and their surroundings.
 fn production() -> Desired {
     of(json!({
         "replicas": 3,
@@ -144,7 +144,7 @@ fn production() -> Desired {
     }))
 }
 
-/// Of each pod what a plain one has not, and what is there beside pods.
+/// What each pod has in addition to a plain one, and the objects other than pods.
 #[test]
 fn documents_of_production() {
     let picked = everything(&production()).into_iter().filter_map(|Object { id: (kind, name), document, .. }| {
@@ -183,7 +183,7 @@ fn a_setting_is_one_argument_whatever_it_says() {
     }
 }
 
-/// An upgrade of the operator restarts no primary: what nothing is said of is not in its pod.
+/// An upgrade of the operator restarts no primary: settings that the spec does not have are not in its pod.
 #[test]
 fn a_primary_is_as_it_was_where_nothing_is_said() {
     let digest = |spec: Value| primary(spec, &Observed::default(), "uid-2");
@@ -206,7 +206,7 @@ fn a_primary_is_as_it_was_where_nothing_is_said() {
     assert_ne!(digest(json!({"parameters": {"work_mem": "4MB"}})), digest(json!({})));
 }
 
-/// They are compared with what the API server stores.
+/// Policies are compared with the API server's copy.
 #[test]
 fn what_is_put_back_is_written_as_it_is_stored() {
     let of_kind = |kind: Kind| {
@@ -253,7 +253,7 @@ fn an_anti_affinity_of_the_users_takes_the_place_of_the_default() {
     for set in [servers::primary(&desired, &found, "r", None), servers::standby(&desired, &found, "r")] {
         assert_eq!(set.document["spec"]["template"]["spec"]["affinity"], json!({"podAntiAffinity": own}));
     }
-    // A Job beside them might find no node with it.
+    // With this rule, a Job beside the servers might find no node.
     let dump = backup::dump(
         &of(json!({"backup": {"request": "a"}, "scheduling": {"affinity": {"podAntiAffinity": own}}})),
         &full().backup.unwrap(),
@@ -279,7 +279,8 @@ fn a_port_restarts_nothing_and_a_new_replication_password_does() {
     assert_ne!(set(json!({}), "a"), set(json!({}), "b"));
 }
 
-/// The garbage collector takes only what is owned: never before the last dump, nor what a finalizer was edited out of.
+/// The garbage collector deletes only objects with an owner: it must not delete servers before the last dump, or when a client
+/// removes the finalizer.
 #[test]
 fn nothing_but_the_witness_is_owned() {
     let desired = full();

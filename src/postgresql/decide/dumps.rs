@@ -1,7 +1,7 @@
-//! Dumps on request, **pure**: the Jobs to make and to take away, and what is put down of them.
+//! Dumps on request, **pure**: the Jobs to create and to delete, and what is recorded about them.
 //!
-//! A request is one word and gets one dump. What is put down of a dump that has succeeded stands, whatever becomes of its
-//! Job; so a request is forgotten no more than the status is. One that has failed is tried again once its Job is deleted.
+//! A request is one word and gets one dump. The record of a successful dump stays in the status even after its Job is gone, so the
+//! same request is not carried out again. A failed dump is tried again once its Job is deleted.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// What is to be put down of the newest dump that was asked for.
+/// The record of the newest requested dump.
 pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
     let recorded = observed.recorded.dump.as_ref();
     if let Some(request) = wanted(desired)
@@ -31,7 +31,7 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecor
             return recorded.cloned();
         }
     }
-    // Nothing new was asked for, or it has not begun: what is known of the one before.
+    // There is no new request, or its dump has not begun: the record of the previous dump stays.
     let recorded = recorded?;
     let told = |view| seen(desired, observed, &recorded.request, recorded.job.clone(), view);
     let says_why = || words(&observed.pods, &recorded.job, false).is_some();
@@ -68,13 +68,13 @@ fn seen(desired: &Desired, observed: &Observed, request: &str, job: String, view
     DumpRecord { request: request.to_owned(), job, state, started_at, completed_at, message }
 }
 
-/// What a Job's pods say as long as they are there: of its success, or why it failed.
+/// The message of a Job's pods, as long as they exist: the result of a success, or why the Job failed.
 pub(crate) fn words<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -> Option<&'a str> {
     let pods = pods.iter().filter(|pod| pod.job.as_deref() == Some(job));
     pods.filter_map(|pod| if succeeded { pod.said.as_deref() } else { pod.failed.as_deref() }).next()
 }
 
-/// How the dumps went, whatever asked for them: what is known, and what their Jobs add to it.
+/// The results of all dumps, scheduled or requested: the record, updated from their Jobs.
 pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> {
     let mut summary = observed.recorded.backup.clone();
     let prefix = names::initialize_prefix(&desired.key.name);
@@ -116,14 +116,14 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSu
     summary
 }
 
-/// A line of what a pod says that has dumped: name, bytes and tables.
+/// A line of the message of a pod that has dumped: name, bytes and tables.
 fn dump(line: &str) -> Option<Dump> {
     let mut words = line.split_whitespace();
     let (name, bytes, tables) = (words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     Some(Dump { name, bytes, tables })
 }
 
-/// What a drill adds to what is known. Its pod may show later than the Job.
+/// Adds the result of a drill to the record. Its pod may show later than the Job.
 fn drilled(drill: &mut Drill, job: &str, succeeded: bool, ended: &Time, said: Option<&str>) {
     let last = if succeeded { &mut drill.last_success } else { &mut drill.last_failure };
     if last.as_ref().is_some_and(|last| last.0 > ended.0) {
@@ -140,7 +140,7 @@ fn drilled(drill: &mut Drill, job: &str, succeeded: bool, ended: &Time, said: Op
     }
 }
 
-/// Makes the Job that is asked for as soon as it can dump, and takes those of earlier requests away that have ended.
+/// Creates the requested Job as soon as it can dump, and deletes finished Jobs of earlier requests.
 pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let Some((backup, request)) = desired.backup.as_ref().and_then(|backup| Some((backup, backup.request.as_ref()?)))
     else {
@@ -163,10 +163,10 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     }
 }
 
-/// What a cluster admin has to do for a bucket to be used.
-pub(super) const NO_IMAGE: &str = "the operator does not know its own image, which reaches the bucket: the cluster admin sets CLIENTAPP_POD_NAME as manifests/deployment.yaml does, or CLIENTAPP_IMAGE";
+/// Why no bucket can be used, and what a cluster admin has to do.
+pub(super) const NO_IMAGE: &str = "the operator does not know its own image, which it needs to reach the bucket: a cluster admin has to set CLIENTAPP_POD_NAME, as in manifests/deployment.yaml, or CLIENTAPP_IMAGE";
 
-/// Uploads are what is missing first where something is; dumps go on.
+/// Reports that uploads are not possible; dumps to the volume go on.
 pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
     let store = desired.backup.as_ref().and_then(|backup| backup.store.as_ref());
     if store.is_some() && desired.operator_image.is_none() {
@@ -177,7 +177,7 @@ pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
     }
 }
 
-/// A Job that cannot dump would fail, or wait without a word.
+/// Whether a Job could dump now. Otherwise it would fail, or wait without a message.
 fn can_dump(desired: &Desired, observed: &Observed) -> bool {
     let serves = observed.primary(desired).is_some_and(|pod| pod.waiting.is_none());
     let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));

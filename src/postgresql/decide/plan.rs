@@ -1,16 +1,16 @@
-//! What is to be done now, and what the rest waits for. **Pure.**
+//! The steps to take now, and what the remaining steps wait for. **Pure.**
 
 use crate::{
     crd::Reason,
     postgresql::{build::Object, observed::Id},
 };
 
-/// Where the password comes from that is put down.
+/// The source of the password that is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Generated,
     Spec,
-    /// The Secret for clients, which outlived the one it was made from.
+    /// The Secret for clients, which still exists while the Secret it was made from is gone.
     ClientSecret,
 }
 
@@ -21,13 +21,13 @@ pub(crate) enum Step {
     /// Create the Secret with the standbys' password, unless it exists.
     CreateReplication,
     ApplyClientSecret,
-    /// Take from a Secret what says that it belongs to another owner, or was left behind.
+    /// Remove the owner references and the labels of a retained object from a Secret.
     Settle {
         secret: String,
     },
     /// Create the claim for the database, unless it exists.
     CreateVolume,
-    /// Make the database, if none is on record by then.
+    /// Create the database, unless one is recorded by then.
     Initialize(Object),
     Grow {
         claim: String,
@@ -49,7 +49,7 @@ pub(crate) struct Hold {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// Steps, in order; the first failure ends them.
+    /// In order; the first failure ends them.
     pub steps: Vec<Step>,
     pub hold: Option<Hold>,
 }
@@ -63,7 +63,7 @@ impl Plan {
         self.hold(
             Reason::NotOurs,
             format!(
-                "{what} belongs to {owner} and is not touched: rename this Postgresql, or delete that or hand it over"
+                "{what} belongs to {owner} and is not touched: rename this Postgresql, or delete that object or hand it over"
             ),
         );
     }

@@ -59,7 +59,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
     observed
 }
 
-/// Steps in short.
+/// A short form of the steps.
 pub(super) fn steps(plan: &Plan) -> Vec<String> {
     let short = |step: &Step| match step {
         Step::KeepPassword(origin) => format!("keep {origin:?}"),
@@ -116,7 +116,7 @@ fn a_secret_is_taken_from_the_garbage_collector() {
     assert_eq!(steps(&decide(&desired, &observed)), ["settle acme-app"]);
 }
 
-/// One row: what is different from what is settled, and the steps and the reason that follow.
+/// One row: the difference from the settled state, and the steps and the reason that follow.
 type Row<'a> = (&'a str, Value, fn(&mut Observed), &'a [&'a str], Option<(&'static str, bool)>);
 
 #[test]
@@ -259,7 +259,7 @@ fn passwords() {
     let stale = |password| ClientSecret::Stale { password };
     let missing = || Given::Unusable(Reason::PasswordSecretMissing, "x".to_owned());
     let (inline, absent) = (|| json!({"password": "x"}), || ClientSecret::Absent);
-    // The spec, what is recorded, whether there is a volume, the Secret for clients, what is given.
+    // The spec, the record, whether there is a volume, the Secret for clients, the password in the spec.
     for (what, spec, record, volume, client, given, expected, hold) in [
         ("nothing yet", json!({}), None, false, absent(), Given::Nothing, &["keep Generated"][..], None),
         ("given", given(), None, false, absent(), usable("7"), &["keep Spec"], None),
@@ -299,7 +299,7 @@ fn a_dispute_about_a_password_stops_nothing_else() {
     assert_eq!((steps(&plan), reason(&plan)), (vec!["apply Service acme".to_owned()], Some(("PasswordChanged", true))));
 }
 
-/// Whatever is missing, doing what the plan says ends with nothing left to do.
+/// Whichever object is missing, carrying out the plans ends with nothing left to do.
 #[test]
 fn every_loss_is_made_good() {
     let desired = of(json!({"replicas": 3, "networkPolicy": {}, "backup": {"schedule": "@daily"}}));

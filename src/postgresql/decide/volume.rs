@@ -1,8 +1,8 @@
-//! The volume with the database, **pure**: whether one may be made, whether a database may be made on it, whether it is the one
-//! that is on record.
+//! The volume with the database, **pure**: whether a volume may be created, whether a database may be created on it, and whether it
+//! is the recorded volume.
 //!
-//! A database is made once. What shows that there was one, however late it shows, keeps another from being made: its claim on record
-//! as initialised, a StatefulSet, a primary that was seen up. From then on an empty volume is a lost one.
+//! A database is created once. Any sign of an earlier database prevents another from being created: a claim recorded as
+//! initialized, a StatefulSet, or a primary that was once up. From then on, an empty volume means that the database is lost.
 
 use super::plan::{Plan, Step};
 use crate::{
@@ -15,30 +15,30 @@ use crate::{
     },
 };
 
-/// Reason of a database that is not where it was.
+/// The reason if the recorded volume or its database is gone.
 pub(crate) const LOST: Reason = Reason::VolumeLost;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Volume {
-    /// There is none, and never was a database.
+    /// There is no volume, and there never was a database.
     Missing,
-    /// It is not on record yet, as it is now; nothing is done before.
+    /// The volume is not recorded yet in its present state, and nothing may be done before it is.
     Unrecorded,
-    /// There is none on it that is known of. `allowed`: one may be made.
+    /// No database on it is known. `allowed`: one may be created.
     Uninitialized {
         uid: String,
-        /// Whether this operator has made the claim, to begin a database on.
+        /// Whether this operator has created the claim for a new database.
         allowed: bool,
     },
     /// Servers may use it.
     Initialized,
-    /// It is being deleted, as soon as no pod uses it.
+    /// It is being deleted, and is gone as soon as no pod uses it.
     Going,
     NotOurs,
     Lost(String),
 }
 
-/// How far the volume is.
+/// The state of the volume.
 pub(crate) fn judge(desired: &Desired, observed: &Observed) -> Volume {
     let name = claim(desired);
     let recorded = observed.recorded.volume.as_ref();
@@ -62,7 +62,7 @@ pub(crate) fn judge(desired: &Desired, observed: &Observed) -> Volume {
         }
         Some(recorded) if had_database && desired.accepted_volume.as_ref() != Some(&found.uid) => {
             Volume::Lost(format!(
-                "PersistentVolumeClaim {name} is another one now, with the uid {}, than the one with the database, {}",
+                "PersistentVolumeClaim {name} is not the one with the database: its uid is {}, and the uid on record is {}",
                 found.uid, recorded.uid
             ))
         }
@@ -84,7 +84,7 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRec
     }
 }
 
-/// The dump that the database was made from, once the Job has made it.
+/// The dump from which the Job has created the database, once it is done.
 pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<RestoreRecord> {
     let Volume::Uninitialized { uid, .. } = judge(desired, observed) else { return observed.recorded.restored.clone() };
     let name = names::initialize(&desired.key.name, &uid);
@@ -92,7 +92,7 @@ pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<Restore
     let Detail::Job(JobView { succeeded: Some(true), restore: Some(restore), ended, .. }) = &job.detail else {
         return None;
     };
-    // Name and number of tables. A pod that is gone says nothing any more.
+    // Name and number of tables. They are lost once the pod is gone.
     let said = pods(observed, &name).find(|pod| pod.refused.is_none()).and_then(|pod| pod.said.as_ref());
     let mut words = said.map(|said| said.split_whitespace()).into_iter().flatten();
     Some(RestoreRecord {
@@ -108,7 +108,7 @@ fn pods<'a>(observed: &'a Observed, job: &str) -> impl Iterator<Item = &'a PodVi
     observed.pods.iter().filter(move |pod| pod.job.as_deref() == Some(job))
 }
 
-/// Whether there was a database, by whatever shows it. Earlier versions of this operator put no volume on record.
+/// Whether there is any sign of a database. Earlier versions of this operator did not record the volume.
 fn had_database(desired: &Desired, observed: &Observed) -> bool {
     let recorded = &observed.recorded;
     let set = observed.objects.get(&(Kind::StatefulSet, names::primary(&desired.key.name)));
@@ -133,7 +133,7 @@ fn claim(desired: &Desired) -> String {
     names::data(&desired.key.name)
 }
 
-/// The way to servers. They are not waited for here.
+/// The steps before servers can start. This does not wait for the servers themselves.
 pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, volume: &Volume) {
     let name = claim(desired);
     match volume {
@@ -142,12 +142,12 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, vol
             plan.hold(Reason::Provisioning, format!("waiting for PersistentVolumeClaim {name}"));
         }
         Volume::Unrecorded => plan.hold(Reason::Provisioning, format!("PersistentVolumeClaim {name} is being put on record")),
-        // Said with all volumes.
+        // Reported together with all other volumes.
         Volume::NotOurs => {}
         Volume::Going => plan.hold(
             Reason::VolumeGoing,
             format!(
-                "PersistentVolumeClaim {name} is being deleted, and is gone as soon as pod {} is: take what is on it (`pg_dumpall`) before that",
+                "PersistentVolumeClaim {name} is being deleted, and is gone as soon as pod {} is: save the data on it (`pg_dumpall`) before that",
                 names::primary_pod(&desired.key.name)
             ),
         ),
@@ -157,13 +157,13 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, vol
     }
 }
 
-/// Only a cluster admin knows whether the data are on what is there.
+/// Only a cluster admin knows whether the volume that is there now holds the data.
 fn lost(plan: &mut Plan, desired: &Desired, observed: &Observed, why: &str) {
     let key = &desired.key;
     let found = observed.objects.get(&(Kind::PersistentVolumeClaim, claim(desired)));
     let uid = found.map_or("UID", |found| found.uid.as_str());
     let message = format!(
-        "{why}; no empty database is made in its place, and no dump is taken away: restore a dump into a new Postgresql; or, if the data are on what now has this name, say so with `kubectl annotate db {} -n {} --overwrite {ACCEPT_VOLUME}={uid}`",
+        "{why}; no empty database is made in its place, and no dump is removed: restore a dump into a new Postgresql; or, if the claim that now has this name holds the data, accept it with `kubectl annotate db {} -n {} --overwrite {ACCEPT_VOLUME}={uid}`",
         key.name, key.namespace,
     );
     plan.hold(LOST, message);
@@ -172,7 +172,7 @@ fn lost(plan: &mut Plan, desired: &Desired, observed: &Observed, why: &str) {
 fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str, allowed: bool) {
     let job = initialize::job(desired, uid, allowed);
     let name = &job.id.1;
-    // What was handed over has its database.
+    // A volume that was handed over has a database already.
     let restore = desired.restore.as_ref().filter(|_| allowed);
     let doing = match restore {
         None => "makes the database".to_owned(),
@@ -203,7 +203,7 @@ fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str
     }
 }
 
-/// Why no database can be made from these dumps, and what to do.
+/// Why no database can be created from these dumps, and what to do.
 fn unusable(desired: &Desired, restore: &Restore, source: DumpSource) -> Option<(Reason, String)> {
     let key = &desired.key;
     let (kind, resource, source_name) = match (&restore.claim, &restore.store) {
@@ -283,7 +283,7 @@ fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
         }
         Some(Refused::OtherVersion) => {
             let message = format!(
-                "pod {} has another major version of PostgreSQL than the database on its volume, and leaves it as it is: put a spec.image of the version that is there; {}",
+                "pod {} has another major version of PostgreSQL than the database on its volume, and leaves it as it is: set spec.image to an image of the version on the volume; {}",
                 pod.name,
                 pod.waiting.as_deref().unwrap_or_default()
             );

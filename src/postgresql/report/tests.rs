@@ -62,9 +62,9 @@ fn how_dumps_go() {
             late.clone(),
             "False",
             "DumpFailed",
-            has_failed.clone() + "the last good one is of 2026-01-01T00:00:00Z",
+            has_failed.clone() + "the last complete dump is of 2026-01-01T00:00:00Z",
         ),
-        (None, late, "False", "DumpFailed", has_failed.clone() + "there is none from before"),
+        (None, late, "False", "DumpFailed", has_failed.clone() + "there is no earlier dump"),
     ] {
         let expected = (status, reason, message.as_str());
         let failed_job = last_failure.as_ref().map(|_| "acme-backup-1".to_owned());
@@ -75,7 +75,7 @@ fn how_dumps_go() {
         let status = build_status(Some(3), &desired, &observed, &Plan::default(), Timestamp::UNIX_EPOCH);
         let condition = find(&status.conditions, BACKED_UP).unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str(), condition.message.as_str()), expected);
-        // Whatever becomes of the rest, it stays said.
+        // It stays reported, whatever else happens.
         let after = failed(&status, Some(3), &error(), Timestamp::UNIX_EPOCH);
         assert_eq!(find(&after.conditions, BACKED_UP), Some(condition));
     }
@@ -123,7 +123,7 @@ fn a_drill_that_fails_is_told_once_and_puts_the_dumps_in_doubt() {
     }
 }
 
-/// A claim or Secret that is put on record is one of this Postgresql, by uid and by name.
+/// Only claims and Secrets that are this Postgresql's, by uid and by name, are recorded.
 #[test]
 fn what_is_put_on_record() {
     let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
@@ -148,7 +148,7 @@ fn what_is_put_on_record() {
     observed.secrets.insert("acme-app".to_owned(), OwnSecret { uid: "6".to_owned(), unsettled: false });
     let owned =
         |kind: &str, name: &str, uid: &str| Owned { kind: kind.to_owned(), name: name.to_owned(), uid: uid.to_owned() };
-    // The data's volume is another one than on record; the dumps' was recreated.
+    // The volume with the data is not the recorded one; the volume with the dumps was recreated.
     observed.recorded.volume =
         Some(VolumeRecord { name: "data-acme-0".to_owned(), uid: "0".to_owned(), initialized: true });
     observed.recorded.owned =
@@ -162,7 +162,7 @@ fn what_is_put_on_record() {
     assert_eq!(recorded(&acme(), &observed).owned, expected);
 }
 
-/// Whatever becomes of the steps: another version of the spec, or another password, is judged by it.
+/// Later passes judge another version or password in the spec by this record, whether or not the steps succeed.
 #[test]
 fn version_and_password_are_on_record_before_any_step() {
     let mut observed = Observed::default();

@@ -42,7 +42,7 @@ fn why_a_pod_is_not_ready() {
     }
 }
 
-/// A dump that was not fetched is none that can be restored; an init container of another name says nothing of that.
+/// A dump that was not fetched cannot be restored; a failure of any other init container is a different matter.
 #[test]
 fn a_dump_that_is_not_fetched() {
     for (init, code, expected) in [("fetch", 1, Some(Refused::Dump)), ("fetch", 0, None), ("dump", 1, None)] {
@@ -68,7 +68,7 @@ fn what_a_pod_has_refused() {
         (json!([]), ended(71), json!({}), Some(Refused::NoDatabase), Some("as it is")),
         (json!([]), looping.clone(), ended(72), Some(Refused::OtherVersion), Some("as it is")),
         (json!([]), looping.clone(), ended(1), None, Some("it has ended with exit code 1: as it is")),
-        // It was started again, and may be at it.
+        // It was restarted and may succeed.
         (json!([]), json!({"running": {}}), ended(1), None, Some("it has ended with exit code 1: as it is")),
         (json!([]), looping.clone(), ended(0), None, Some("CrashLoopBackOff")),
         (json!([]), looping.clone(), json!({"terminated": {"exitCode": 2}}), None, Some("CrashLoopBackOff")),
@@ -77,7 +77,7 @@ fn what_a_pod_has_refused() {
             looping,
             killed,
             None,
-            Some("it was ended for needing more memory than it may have (OOMKilled): see spec.resources.limits"),
+            Some("it was killed for using more memory than its limit (OOMKilled): see spec.resources.limits"),
         ),
         (ready, json!({"running": {}}), ended(71), None, None),
     ] {

@@ -1,25 +1,25 @@
 #!/bin/sh
-# Makes the database, once, empty or from a dump: roles, database and all in a directory beside PGDATA, which gets its name when it
-# is complete. What was cut off is begun again; what is there is never touched.
-# Environment: PGDATA, INITIALIZE (yes, or it is only looked at what is there), POSTGRES_USER, POSTGRES_DB, PASSWORD_FILE and
-# REPLICATION_PASSWORD_FILE (without them, passwords are made that are not told), REPORT (the file with the pod's last words); for a
-# restore that of restore.sh.
-# Exit codes: 71 there is no database, and none is to be made; 72 there is one of another major version; 75 the dump cannot be
-# restored.
+# Creates the database, once, empty or from a dump: roles, databases and all in a directory beside PGDATA, which is renamed to PGDATA
+# when it is complete. An interrupted run starts over; an existing database is never touched.
+# Environment: PGDATA, INITIALIZE (yes; otherwise the script only checks what is there), POSTGRES_USER, POSTGRES_DB, PASSWORD_FILE and
+# REPLICATION_PASSWORD_FILE (without them, the script generates passwords that it does not reveal), REPORT (the file of the pod's
+# termination message); for a restore, also the environment of restore.sh.
+# Exit codes: 71 there is no database, and none may be created; 72 there is a database of another major version; 75 the dump cannot
+# be restored.
 set -eu
 umask 077
-# The first process of a container ignores what it does not ask for.
+# The first process of a container ignores signals without a trap.
 trap 'exit 143' TERM INT
 major() { postgres --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; }
 scripts=${0%/*}
 . "$scripts/session.sh"
 RESTORE=${RESTORE:-}
 REPORT=${REPORT:-/dev/null}
-# Name of the dump, and how many tables have something in them.
+# Name of the dump, and the number of non-empty tables.
 restored() { sed -n "s/^$RESTORE_ID //p" "$PGDATA/restored" 2>/dev/null; }
 JOBS=${JOBS:-2}
 
-# A pod that a node which is away still runs may be at work on the same volume.
+# An unreachable node may still run an earlier pod on the same volume.
 exec 9>"${PGDATA%/*}/initialize.lock"
 flock -n 9 || { echo "another pod is at work on this volume" >&2; exit 1; }
 
@@ -41,7 +41,7 @@ if [ -s "$PGDATA/PG_VERSION" ]; then
     exit 0
 fi
 if [ "$INITIALIZE" != yes ] || { [ -e "$PGDATA" ] && ! rmdir "$PGDATA" 2>/dev/null; }; then
-    echo "there is no database in $PGDATA, and none is made where there should be one: the volume is left as it is" >&2
+    echo "there is no database in $PGDATA, and none is made, since this volume should have one already: the volume is left as it is" >&2
     exit 71
 fi
 
@@ -49,7 +49,7 @@ if [ -n "$RESTORE" ]; then
     . "$scripts/names.sh"
     . "$scripts/restore.sh"
     check_dump
-    # The disk gets all of it at the end, before the database has its name.
+    # Everything is synced to disk at the end, before the directory gets its name.
     unsafe="-c fsync=off -c full_page_writes=off -c wal_level=minimal -c max_wal_senders=0"
 fi
 
@@ -60,11 +60,11 @@ if [ -z "${PASSWORD_FILE:-}" ]; then
     export PASSWORD_FILE="$run/password" REPLICATION_PASSWORD_FILE="$run/password"
 fi
 rm -rf "$new"
-# Codepoint order, which no library changes under the data.
+# Code point order does not depend on the version of a library.
 if [ "$(major)" -ge 17 ]; then provider=--locale-provider=builtin; else provider=; fi
 initdb --pgdata="$new" --username=postgres --encoding=UTF8 $provider --locale=C.UTF-8 --data-checksums \
     --auth-local=trust --auth-host=scram-sha-256 --no-instructions
-# Only this script reaches it.
+# Only this script can connect to it.
 postgres -D "$new" -c listen_addresses= -c unix_socket_directories="$run" ${unsafe:-} \
     -c log_statement=none -c log_min_error_statement=panic &
 server=$!
@@ -74,7 +74,7 @@ until pg_isready --quiet; do
     kill -0 $server
     sleep 0.1
 done
-# In a shell of its own: whatever ends it, the server is ended as well.
+# In a subshell, so that the server is stopped however the restore ends.
 if [ -n "$RESTORE" ]; then
     (restore_dump) &
     wait $! || {
@@ -85,7 +85,7 @@ if [ -n "$RESTORE" ]; then
         exit "$failed"
     }
 fi
-# Passwords reach psql by files, not by its arguments, and no log if a statement fails.
+# psql reads the passwords from files, not from its arguments, and no log contains them if a statement fails.
 if ! psql --no-psqlrc --quiet --dbname=postgres --set=ON_ERROR_STOP=1 \
     --set=user="$POSTGRES_USER" --set=database="$POSTGRES_DB" >/dev/null <<'SQL'
 \set password `cat "$PASSWORD_FILE"`
@@ -105,7 +105,7 @@ then
 fi
 kill -INT $server
 wait $server
-# The names come last.
+# The directory gets its name last.
 sync -f "$new"
 mv "$new" "$PGDATA"
 sync -f "${PGDATA%/*}"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the primary on the database that is there. It makes none: initialize.sh did, once.
-# Environment: PGDATA, HBA_FILE. Arguments: more settings of the server.
+# Runs the primary on an existing database. It never creates one: initialize.sh did, once.
+# Environment: PGDATA, HBA_FILE. Arguments: additional settings of the server.
 # Exit codes: those of initialize.sh.
 set -eu
 umask 077
@@ -14,6 +14,6 @@ if [ "$found" != "$major" ]; then
     echo "the volume has a database of PostgreSQL $found, and this is $major: it is left as it is" >&2
     exit 72
 fi
-# So much is kept for a standby that is away; after more it begins anew. The last of two settings of one name counts: a user may
-# have more kept, and opens nothing.
+# The WAL that is kept for an absent standby; if it misses more, it starts over from a new base backup. If a setting is given twice,
+# the last one counts: a user can have more WAL kept, but cannot change who may connect.
 exec postgres -c wal_keep_size=128MB -c max_slot_wal_keep_size=256MB "$@" -c "hba_file=$HBA_FILE" -c "listen_addresses=*"

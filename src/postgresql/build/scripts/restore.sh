@@ -1,14 +1,14 @@
-# Part of initialize.sh: puts a dump into the database that is being made, before any client or server of the Postgresql sees it.
-# The dumps are only read.
+# Included by initialize.sh: restores a dump into the new database, before any client or server of the Postgresql can use it. The
+# dumps are only read.
 # Environment: RESTORE (latest, or the name of a dump), RESTORE_ID (tells this restore from any other), DUMPS (the directory with
-# dumps), and that of initialize.sh.
+# dumps), and the environment of initialize.sh.
 
 refuse_dump() {
     echo "$1" | tee "$REPORT" >&2
     exit 75
 }
 
-# Names of the dumps that are complete, the newest first.
+# Names of the complete dumps, newest first.
 dumps() {
     for dump in $(names); do
         [ -s "$DUMPS/$dump/MANIFEST" ] && [ -s "$DUMPS/$dump/SHA256SUMS" ] && echo "$dump"
@@ -17,12 +17,12 @@ dumps() {
 
 of_manifest() { sed -n "s/^$1 //p" "$dump/MANIFEST"; }
 
-# Looks at the dump before anything is made for it.
+# Checks the dump before anything is created for it.
 check_dump() {
     found=$(dumps)
     [ -n "$found" ] || refuse_dump "there is no dump on the volume"
     if [ "$RESTORE" = latest ]; then
-        # One of a server that was empty stands for none with data.
+        # The dump of an empty server does not replace one with data.
         RESTORE=$(for name in $found; do
             grep -qx 'tables 0' "$DUMPS/$name/MANIFEST" || { echo "$name"; break; }
         done)
@@ -41,15 +41,16 @@ check_dump() {
     echo "restoring dump $RESTORE"
 }
 
-# What a user of the dumped server has put into a database is run when that is restored: a constraint when a row comes in, or a
-# constant when a table is made. It gets no superuser for that. What is restored is restored by a role that may be any of the dump's
-# users, and no superuser, and none that could make itself one. What is left for a superuser runs no code of the dump's.
+# A restore runs code that users of the dumped server have put into a database: a constraint when a row is inserted, or a constant
+# when a table is created. This code must not run as a superuser. So a role does the restore that may be any of the dump's users,
+# except superusers and roles that could make themselves superusers. The rest is left to a superuser and runs no code of the dump.
 restorer=clientapp_restore
-# All users who own something are in it, for the time being: each could make what is its own when it made it, and may not any more.
+# All users who own something are members of this role during the restore: each had the right to create its objects when it created
+# them, but may have lost it since.
 owners=clientapp_restore_owners
 as_superuser() { psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --set=VERBOSITY=terse "$@"; }
 
-# A name of a database, as libpq takes it for nothing else.
+# A connection string with the name of a database, which libpq cannot mistake for anything else.
 database() { printf "dbname='%s'" "$(printf %s "$1" | sed "s/[\\\\']/\\\\&/g")"; }
 
 take_over() {
@@ -66,13 +67,13 @@ SELECT rolname FROM pg_temp.powerful;
 SQL
 }
 
-# Of the list of a dump's contents, or not of it: what no code of a user is run for.
+# Patterns for lines of a dump's table of contents: entries that run no code of a user, and data.
 by_superuser="^[0-9]+; [0-9]+ [0-9]+ (DATABASE|SCHEMA|EXTENSION|ACL|DEFAULT ACL|COMMENT - (DATABASE|SCHEMA|EXTENSION)) "
 data="^[0-9]+; [0-9]+ [0-9]+ (TABLE DATA|SEQUENCE SET) "
 of_powerful() { sed 's/^/ /' "$run/powerful" | awk 'NR == FNR { role[$0]; next }
     { for (name in role) if (substr($0, length($0) - length(name) + 1) == name) { print; next } }' - "$1"; }
 
-# Restores what a list says; nothing is no list.
+# Restores the entries of a list. pg_restore must not be called with an empty list.
 restore_list() {
     list=$1
     shift
@@ -84,10 +85,10 @@ restore_database() {
     grep -Ev "$by_superuser" "$run/list" >"$run/code" || true
     of_powerful "$run/code" >"$run/theirs"
     if grep -Ev "$data" "$run/theirs" >/dev/null; then
-        # No user has made these.
-        echo "there is something of a superuser in database $1: all of it is restored as by a superuser, with the code that is in it"
+        # No ordinary user has created these.
+        echo "database $1 has objects of a superuser: all of it is restored as a superuser, including the code in it"
         case $1 in
-            # They are in every server.
+            # These databases exist in every server.
             postgres | template1) set -- "$1" "$2" --dbname="$1" ;;
             *) set -- "$1" "$2" --dbname=postgres --create ;;
         esac
@@ -114,19 +115,19 @@ SELECT format('GRANT ALL ON SCHEMA %I TO %I', nspname, :'owners') FROM pg_namesp
 WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' \gexec
 SELECT format('GRANT USAGE ON FOREIGN DATA WRAPPER %I TO %I', fdwname, :'owners') FROM pg_foreign_data_wrapper \gexec
 SQL
-    # Of tables of an extension.
+    # The entries of superusers that are left here are the data of extensions' tables.
     grep -vxF -f "$run/theirs" "$run/code" >"$run/ours" || true
     grep -Ev '^[0-9]+; [0-9]+ [0-9]+ MATERIALIZED VIEW DATA ' "$run/ours" >"$run/part" || true
     restore_list "$run/part" --username=$restorer --jobs="$JOBS" --dbname="$into" "$2" || return
     restore_list "$run/theirs" --dbname="$into" "$2" || return
     of 'ACL|DEFAULT ACL' list
     restore_list "$run/part" --dbname="$into" "$2" || return
-    # What such a view shows its owner has to be allowed to see, and no more than that is in it.
+    # A materialized view is filled with what its owner may see, and no more.
     of 'MATERIALIZED VIEW DATA' ours
     restore_list "$run/part" --enable-row-security --username=$restorer --dbname="$into" "$2"
 }
 
-# Nothing stays of what was made for the restore.
+# Removes the roles of the restore.
 hand_over() {
     while read -r oid name; do
         as_superuser --dbname="$(database "$name")" --set=restorer=$restorer --set=owners=$owners <<'SQL'
@@ -138,9 +139,9 @@ SQL
     as_superuser --dbname=postgres --command="DROP ROLE $restorer, $owners"
 }
 
-# Runs beside the server that initialize.sh has started, and fails as a whole: what was made is thrown away then.
+# Runs against the server that initialize.sh has started. It fails as a whole: on an error, everything it created is deleted.
 restore_dump() {
-    # Who runs this is there already. A statement that fails is not printed: it may have the hash of a password in it.
+    # The role postgres, which runs this, exists already. A failed statement is not printed: it may contain the hash of a password.
     sed '/^CREATE ROLE postgres;$/d' "$dump/globals.sql" |
         psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1 --set=VERBOSITY=terse --dbname=postgres >/dev/null ||
         refuse_dump "the roles of dump $RESTORE cannot be restored"
@@ -157,7 +158,7 @@ SQL
     )
     [ "$owner" = "$POSTGRES_USER" ] ||
         refuse_dump "database $POSTGRES_DB of dump $RESTORE belongs to the user $owner: set spec.defaultUser to that"
-    # Plans of queries are as good as before; a dump of an older version has no statistics.
+    # Query plans need statistics, which a dump of an older version does not have.
     vacuumdb --all --analyze-only --quiet --no-password --jobs="$JOBS"
     hand_over
     tables=0
@@ -167,6 +168,6 @@ SQL
         tables=$((tables + filled))
     done <"$run/databases"
     [ "$tables" -gt 0 ] || [ "$(of_manifest tables)" = 0 ] ||
-        refuse_dump "dump $RESTORE was restored, and nothing is in it, where $(of_manifest tables) tables had something in them"
+        refuse_dump "dump $RESTORE was restored, but all tables are empty, while $(of_manifest tables) tables were not when the dump was taken"
     echo "$RESTORE_ID $RESTORE $tables" >"$new/restored"
 }

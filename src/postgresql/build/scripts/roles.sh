@@ -1,15 +1,15 @@
 #!/bin/sh
-# Runs after each start of the primary: gives the role by which standbys follow and dumps are taken the password of its Secret.
-# It ends in any case, since the container does not count as started before; what failed shows in who needs the role.
+# Runs after each start of the primary: sets the password of the role for standbys and dumps to the one in its Secret. It always ends,
+# since the container does not count as started before; a failure shows in the standbys and dumps that need the role.
 # Environment: POSTGRES_USER, REPLICATION_PASSWORD_FILE.
 set -u
 . "${0%/*}/session.sh"
-# Its start may take long, after a crash; a standby that answers no query never gets further.
+# The start may take long after a crash, and never ends on a standby that answers no queries.
 for _ in $(seq 600); do
     if pg_isready --quiet; then break; fi
     sleep 0.5
 done
-# Where the server only reads, nothing can be written, and what is there came with the data.
+# A server in recovery is read-only; its role and password come with the data.
 statements() {
     cat <<'SQL'
 \set password `cat "$REPLICATION_PASSWORD_FILE"`
@@ -24,11 +24,11 @@ SELECT 'CREATE ROLE replicator' WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rol
 ALTER ROLE replicator WITH LOGIN SUPERUSER REPLICATION PASSWORD :'password';
 SQL
 }
-# The password reaches psql by a file, not by its arguments, and no log if a statement fails. Databases of an earlier version have
-# no superuser but their own user at first.
+# psql reads the password from a file, not from its arguments, and no log contains it if a statement fails. A database that an earlier
+# version of the operator created has no superuser at first except its own user.
 for user in replicator "$POSTGRES_USER" postgres; do
     if statements | psql --no-psqlrc --quiet --username="$user" --dbname=postgres --set=ON_ERROR_STOP=1 >/dev/null; then
         exit 0
     fi
 done
-echo "the role replicator has not got its password: standbys and dumps may be refused" >&2
+echo "the password of role replicator could not be set: the primary may refuse standbys and dumps" >&2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fails when the primary keeps nothing for this standby any more: it is started again then, and begins anew. While the primary
-# cannot be asked, it lives; and so does a promoted standby, which needs no primary.
+# Fails when the primary no longer keeps the WAL that this standby needs: the kubelet then restarts it, and it starts over from a new
+# base backup. It does not fail while the primary does not answer, nor on a promoted standby, which needs no primary.
 # Environment: PRIMARY_HOST, PRIMARY_PORT, PGPASSFILE, HOSTNAME.
 . "${0%/*}/session.sh"
 ask() { psql --no-psqlrc --no-password --quiet --tuples-only --no-align "$@" 2>/dev/null; }

@@ -1,15 +1,15 @@
 #!/bin/sh
-# Runs a hot standby: it begins as a base backup of the primary, and follows it from then on by a replication slot of its own.
-# Environment: PGDATA, PRIMARY_HOST, PRIMARY_PORT, REPLICATION_PASSWORD_FILE, PGPASSFILE, HBA_FILE, HOSTNAME. Arguments: more
+# Runs a hot standby: it starts from a base backup of the primary, and follows the primary with a replication slot of its own.
+# Environment: PGDATA, PRIMARY_HOST, PRIMARY_PORT, REPLICATION_PASSWORD_FILE, PGPASSFILE, HBA_FILE, HOSTNAME. Arguments: additional
 # settings of the server.
 # Exit codes: 73 it was promoted; 74 the primary is another server.
 set -eu
 umask 077
 . "${0%/*}/session.sh"
-# The first process of a container ignores what it does not ask for.
+# The first process of a container ignores signals without a trap.
 trap 'exit 143' TERM INT
 
-# libpq wants a file that nobody else can read, which a mounted Secret is not.
+# libpq requires a file that only its owner can read, unlike a mounted Secret.
 printf '*:*:*:replicator:%s\n' "$(cat "$REPLICATION_PASSWORD_FILE")" >"$PGPASSFILE"
 export PGPASSFILE
 primary="host=$PRIMARY_HOST port=$PRIMARY_PORT user=replicator"
@@ -22,7 +22,7 @@ ask() {
 }
 control() { LC_ALL=C pg_controldata "$PGDATA" | sed -n "s/^$1: *//p"; }
 
-# What the primary keeps for this standby. A slot that it has given up is of no use.
+# The slot for which the primary keeps WAL. A lost slot is useless and is created again.
 take_slot() {
     ask >/dev/null <<'SQL'
 SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
@@ -33,11 +33,11 @@ SQL
 }
 
 begin() {
-    # What is not complete is never in PGDATA, so that a backup that was cut off is not started from. What is in PGDATA stays until
-    # then: were the primary lost meanwhile, it would be all there is.
+    # An incomplete backup is never in PGDATA, so no server starts from it. The old contents of PGDATA stay until the new backup is
+    # complete: if the primary is lost meanwhile, they are the only copy.
     until
         rm -rf "$new"
-        # From here on the slot stands for the new copy, and says nothing of the old one: see below.
+        # From here on the slot belongs to the new copy, and no longer protects the WAL of the old one: see below.
         mkdir "$new"
         take_slot && pg_basebackup --dbname="$primary" --no-password --pgdata="$new" --wal-method=stream --slot="$slot" \
             --checkpoint=fast
@@ -52,7 +52,7 @@ begin() {
     rm -rf "$PGDATA.old"
 }
 
-# Whether the primary still has what comes after the last checkpoint that is here. True as well where it cannot be asked.
+# Whether the primary still has the WAL since this standby's last checkpoint. Also true if the primary does not answer.
 can_follow() {
     status=$(echo "SELECT wal_status FROM pg_replication_slots WHERE slot_name = :'slot'" | ask) || return 0
     case $status in
@@ -64,7 +64,7 @@ can_follow() {
     take_slot || echo "no replication slot on $PRIMARY_HOST yet" >&2
 }
 
-# A renaming that was cut off.
+# Completes an interrupted rename.
 if [ ! -e "$PGDATA" ] && [ -e "$PGDATA.old" ]; then mv "$PGDATA.old" "$PGDATA"; fi
 rm -rf "$PGDATA.old"
 
@@ -82,13 +82,13 @@ elif theirs=$(echo 'SELECT system_identifier FROM pg_control_system()' | ask); t
         exit 74
     fi
     if [ -e "$new" ] || ! can_follow; then
-        echo "the primary has not kept what this standby has missed: it begins anew" >&2
+        echo "the primary has not kept what this standby has missed: it starts over from a new base backup" >&2
         begin
     fi
 fi
 
-# Of these a standby needs as much as the primary had when it wrote what is read here next, and ends with less: where a setting was
-# lowered it would never get to read that. It has less from its next start on.
+# A standby needs at least the values that the primary had when it wrote the WAL that is replayed next, and exits with less. So after
+# a setting was lowered, the standby would never replay that change. It uses the lower value from its next start on.
 while read -r setting named; do
     had=$(control "$named setting")
     has=$(postgres -C "$setting" "$@" </dev/null)
@@ -101,7 +101,7 @@ max_prepared_transactions max_prepared_xacts
 max_locks_per_transaction max_locks_per_xact
 SETTINGS
 
-# What the server itself connects to has sessions of its own.
+# The server's own connections must not inherit these settings.
 unset PGOPTIONS PGCLIENTENCODING
 exec postgres "$@" -c "hba_file=$HBA_FILE" -c "listen_addresses=*" -c "primary_slot_name=$slot" \
     -c "primary_conninfo=$primary passfile=$PGPASSFILE application_name=$HOSTNAME"

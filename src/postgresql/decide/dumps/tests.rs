@@ -46,8 +46,7 @@ fn both(observed: &mut Observed) {
     job(observed, "two", None);
 }
 
-/// One row: what is recorded, what is different from what is settled, the steps on the Jobs of these requests, and what is
-/// recorded then.
+/// One row: the record, the difference from the settled state, the steps on the Jobs of these requests, and the new record.
 type Row<'a> = (&'a str, Value, Last<'a>, fn(&mut Observed), &'a [(&'a str, &'a str)], Last<'a>);
 type Last<'a> = Option<(&'a str, DumpState)>;
 
@@ -75,7 +74,7 @@ fn a_request_gets_one_dump() {
         ("its Job is on its way out", on("one"), running, job_goes, &[], running),
         ("there is no primary", on("one"), None, |w| w.pods.clear(), &[], None),
         ("it is not ready", on("one"), None, |w| w.pods[0].waiting = Some("x".to_owned()), &[], None),
-        // Dumps take another password than clients.
+        // Dumps use another password than clients.
         ("there is no password for clients", on("one"), None, no_password, &[("apply", "one")], None),
         ("there is none for dumps", on("one"), None, |w| w.replication = SecretView::Absent, &[], None),
         ("the volume goes", on("one"), None, |w| volume(w).deleting = true, &[], None),
@@ -125,7 +124,7 @@ fn how_the_dumps_went() {
     for (job, succeeded, ended) in [
         ("acme-backup-1", Some(true), time(3)),
         ("acme-backup-2", Some(false), time(4)),
-        // Older than what is known, not ended, and no dump.
+        // Older than the record, not ended, and not a dump.
         ("acme-backup-0", Some(false), time(1)),
         ("acme-dump-1", None, None),
         ("acme-init-1", Some(false), time(9)),
@@ -140,7 +139,7 @@ fn how_the_dumps_went() {
         ..none()
     };
     assert_eq!(summary(&desired, &observed), Some(expected.clone()));
-    // What is on the volume, by the pod of the newest; it may show late.
+    // The dumps on the volume, from the message of the newest pod, which may show late.
     let said = "20260102T000000Z-b 1234 7\n20260101T000000Z-a 900 0\nanything else";
     let pod = |job: &str, said: &str| {
         let (job, said) = (Some(job.to_owned()), Some(said.to_owned()));
@@ -155,7 +154,7 @@ fn how_the_dumps_went() {
         let expected = BackupSummary { dumps, volume, ..expected.clone() };
         assert_eq!(summary(&desired, &observed), Some(expected), "{job}");
     }
-    // Why one has failed comes to be known later as well, and outlives the pod.
+    // The cause of a failure may show later as well, and outlives the pod.
     observed.recorded.backup = Some(expected.clone());
     let failed = Some("the storage is full".to_owned());
     observed.pods = vec![PodView { failed, said: None, ..pod("acme-backup-2", "") }];
@@ -246,7 +245,7 @@ fn a_failure_says_what_to_do() {
     observed.pods.push(pod);
     let message = record(&desired, &observed).unwrap().message.unwrap();
     assert!(message.starts_with("Job acme-dump-7692c3ad35 has failed: the storage is full: see"), "{message}");
-    // The words outlive the pod.
+    // The message outlives the pod.
     observed.recorded.dump = record(&desired, &observed);
     observed.pods.pop();
     assert_eq!(record(&desired, &observed).unwrap().message, Some(message));

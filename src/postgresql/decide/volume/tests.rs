@@ -27,7 +27,7 @@ fn claim(uid: &str, made_for: Option<&str>) -> ObjectView {
     ObjectView { uid: uid.to_owned(), ..view(None, detail) }
 }
 
-/// One row: what is on record, the claim, what else is there, how far the volume is, and what is put on record.
+/// One row: the record, the claim, what else exists, the state of the volume, and the new record.
 type Row<'a> = (&'a str, Option<VolumeRecord>, Option<ObjectView>, fn(&mut Observed), Volume, Option<VolumeRecord>);
 
 const OURS: Option<&str> = Some("uid-1");
@@ -36,8 +36,7 @@ const OURS: Option<&str> = Some("uid-1");
 fn a_database_is_made_once() {
     let gone = || Volume::Lost("PersistentVolumeClaim data-acme-0 is gone".to_owned());
     let another = || {
-        let why =
-            "PersistentVolumeClaim data-acme-0 is another one now, with the uid b, than the one with the database, a";
+        let why = "PersistentVolumeClaim data-acme-0 is not the one with the database: its uid is b, and the uid on record is a";
         Volume::Lost(why.to_owned())
     };
     let empty = |uid: &str, allowed| Volume::Uninitialized { uid: uid.to_owned(), allowed };
@@ -58,7 +57,7 @@ fn a_database_is_made_once() {
         ("nothing", None, None, none, Volume::Missing, None),
         ("a claim", None, Some(claim("a", OURS)), none, Volume::Unrecorded, no()),
         ("on record", no(), Some(claim("a", OURS)), none, empty("a", true), no()),
-        // A cluster admin who hands a volume over has data on it.
+        // A volume that a cluster admin hands over holds data.
         ("from before", no(), Some(claim("a", Some("old"))), none, empty("a", false), no()),
         ("handed over", no(), Some(claim("a", None)), none, empty("a", false), no()),
         ("gone before it had a database", no(), None, none, Volume::Missing, no()),
@@ -69,7 +68,7 @@ fn a_database_is_made_once() {
         ("another that says it is ours", yes(), Some(claim("b", OURS)), none, another(), yes()),
         ("on its way out", yes(), Some(deleting()), none, Volume::Going, yes()),
         ("not ours", yes(), Some(theirs()), none, Volume::NotOurs, yes()),
-        // By an earlier version of the operator, or a record that was lost: whatever shows that there was one is enough.
+        // From an earlier version of the operator, or after the record was lost: any sign of a database is enough.
         ("a StatefulSet", None, Some(claim("a", None)), set, Volume::Unrecorded, yes()),
         ("a StatefulSet and no claim", None, None, set, gone(), None),
         ("it was up", None, Some(claim("a", OURS)), phase, Volume::Unrecorded, yes()),
@@ -88,7 +87,7 @@ fn a_database_is_made_once() {
         let desired = of(json!({}));
         assert_eq!((judge(&desired, &observed), super::record(&desired, &observed)), (expected, then), "{what}");
     }
-    // The Job of this volume has made it; one of another says nothing.
+    // Only the Job of this volume counts, not that of another.
     for (volume, initialized) in [("a", true), ("b", false)] {
         let mut observed = Observed::default();
         observed.recorded.volume = recorded("a", false);
@@ -109,10 +108,10 @@ fn a_cluster_admin_can_put_another_volume_in_its_place() {
     }
 }
 
-/// What becomes of what is settled, and the reason that follows.
+/// A change of the settled state, and the reason that follows.
 type Loss<'a> = (&'a str, fn(&mut Observed), &'a str);
 
-/// Whatever becomes of it, no step makes a database, a volume, or a server once there was a database.
+/// Once there was a database, no step creates another database, volume or server, whatever happens to the volume.
 #[test]
 fn what_is_lost_stays_lost() {
     let desired = of(json!({"replicas": 2, "backup": {"schedule": "@daily"}}));
@@ -138,7 +137,7 @@ fn what_is_lost_stays_lost() {
             assert_eq!(reason(&plan), Some((expected, true)), "{what}");
             let made = |step: &Step| match step {
                 Step::CreateVolume | Step::Initialize(_) => true,
-                // What refuses an empty volume may be there.
+                // A server that refuses an empty volume may exist.
                 Step::Apply(Object { id, .. }) => id.0 == Kind::StatefulSet && ["gone", "another"].contains(&what),
                 _ => false,
             };
@@ -176,14 +175,14 @@ fn the_job_that_makes_the_database() {
         assert_eq!(steps(&plan), expected, "{what}");
         assert_eq!(reason(&plan), hold, "{what}");
     }
-    // It is of no more use once that is on record.
+    // Once that is recorded, the Job is no longer needed.
     let mut observed = settled(&desired);
     observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::None));
     assert_eq!(steps(&decide(&desired, &observed)), [format!("delete Job {name}")]);
 }
 
-/// One row: what `spec.restore` says, the claim's uid of its maker, the volume with dumps, the Job, what its pod refuses, and what
-/// follows.
+/// One row: `spec.restore`, the uid for which the claim was made, the volume with dumps, the Job, what its pod refuses, and the steps
+/// and the reason that follow.
 type Restoring<'a> =
     (&'a str, Value, Option<&'a str>, DumpSource, Option<JobView>, Option<Refused>, Vec<String>, (&'a str, &'a str));
 
@@ -302,7 +301,7 @@ fn a_database_from_a_dump() {
     }
 }
 
-/// A bucket is reached by the operator's image, with credentials that may be used for this.
+/// Only the operator's image reaches a bucket, with credentials that are allowed for this restore.
 #[test]
 fn a_database_from_a_bucket() {
     let spec = json!({"restore": {"store": {
@@ -359,7 +358,7 @@ fn what_was_restored_is_put_on_record_with_the_volume() {
         let expected = RestoreRecord { dump: dump.to_owned(), claim, store: None, tables, completed_at: None };
         assert_eq!(super::restored(&desired, &observed), Some(expected.clone()));
         assert_eq!(super::record(&desired, &observed), recorded("a", true));
-        // It stays, whatever becomes of the Job.
+        // It stays, whatever happens to the Job.
         observed.recorded.restored = Some(expected.clone());
         observed.recorded.volume = recorded("a", true);
         observed.objects.remove(&(Kind::Job, name.clone()));
