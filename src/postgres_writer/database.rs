@@ -16,8 +16,9 @@ use tokio_postgres::{
 
 use super::{
     error::{About, Error, refused},
-    row::{COLUMNS, LEDGER, Row, Table},
+    row::Row,
     settings::{CONNECT, Settings},
+    table::{COLUMNS, LEDGER, Table},
 };
 use crate::{crd::Reason, lead::Lead};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    row::{COLUMNS, LEDGER, Table, quoted},
     settings::Settings,
+    table::{COLUMNS, LEDGER, Table, quoted},
 };
 use crate::{
     crd::{

@@ -2,7 +2,7 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | the row that is wanted, and the tables that are allowed | [`row`] | pure |
+//! | the row that is wanted, and the tables that are allowed | [`row`], [`table`] | pure |
 //! | write it, if the ledger says that it is ours | [`database`] | effect |
 //! | report it | [`report`] | pure, then one write |
 //! | what other database users did to the rows | [`resync`] | effect, reads only |
@@ -17,6 +17,7 @@ mod report;
 mod resync;
 mod row;
 mod settings;
+mod table;
 mod tls;
 
 use kube::runtime::controller::Action;

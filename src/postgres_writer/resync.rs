@@ -8,7 +8,8 @@ use tokio::time::MissedTickBehavior;
 use super::{
     context::Ctx,
     error::Error,
-    row::{self, Row, Table},
+    row::{self, Row},
+    table::Table,
 };
 use crate::{
     crd::Reason,

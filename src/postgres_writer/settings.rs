@@ -10,7 +10,7 @@ use tokio_postgres::Config;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    row::Allowed,
+    table::Allowed,
     tls::{SslMode, connector},
 };
 
