@@ -99,7 +99,7 @@ impl Ctx {
     pub(crate) fn claim(&self, app: &App<'_>) -> Claim {
         let (hostnames, key, uid) = (self.hostnames.clone(), app.key.clone(), app.uid().to_owned());
         Box::new(move |host| {
-            let taken = |holder| format!("host {host} belongs to ClientApp {holder}: take it out of spec.values");
+            let taken = |holder| format!("host {host} belongs to ClientApp {holder}: remove it from spec.values");
             hostnames.claim(host, &uid, &key).map_err(taken)
         })
     }
@@ -107,7 +107,7 @@ impl Ctx {
     /// Adds or removes the finalizer. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also waits,
     /// which is not a failure.
     pub(crate) async fn put_finalizer(&self, app: &App<'_>, on: bool) -> Result<Action, Error> {
-        let what = if on { "add the finalizer to" } else { "take the finalizer off" };
+        let what = if on { "add the finalizer to" } else { "remove the finalizer from" };
         let written = app.put_finalizer(&self.client, FINALIZER, on).await;
         written.map(after_finalizer).map_err(Error::api(format!("{what} ClientApp {}", app.key)))
     }

@@ -69,7 +69,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     }
     if let Some(holder) = hostname_holder {
         let message = format!(
-            "hostname {} belongs to ClientApp {holder}: choose another, or delete that one and this one takes over",
+            "hostname {} belongs to ClientApp {holder}: choose another, or delete that ClientApp, and this one takes over",
             desired.hostname
         );
         return plan.hold(Hold::new(Reason::HostnameConflict, message));
@@ -212,10 +212,9 @@ fn before_helm(
         format!("{} {version} is being installed as revision {revision} of release {}", target.chart, key.name);
     let message = match observed.has_slot {
         true => begins,
-        false => format!(
-            "{begins} as soon as it is its turn: helm runs for at most {} apps at a time",
-            config.max_concurrent
-        ),
+        false => {
+            format!("{begins} when its turn comes: helm runs for at most {} apps at a time", config.max_concurrent)
+        }
     };
     plan.hold(Hold::new(Reason::Upgrading, message))
 }
@@ -228,7 +227,7 @@ fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: T
         format!("an earlier ClientApp {}, or a database of its name, has left {}", desired.key.name, summary(retained));
     if !desired.adopt {
         return Err(hold(format!(
-            "{left}: nothing is made while that is there; to go on with these data, set spec.postgres.adopt to true; else rename this ClientApp, or delete what `kubectl get pvc,secret -n {} -l {}={}` and the like show",
+            "{left}: nothing is created while that exists; to continue with these data, set spec.postgres.adopt to true; otherwise rename this ClientApp, or delete what `kubectl get pvc,secret -n {} -l {}={}` and similar commands show",
             desired.key.namespace,
             label::RETAINED_FROM,
             desired.key.name,
@@ -238,7 +237,7 @@ fn adopt(desired: &Desired, retained: &[Retained], closed: Option<&Hold>, now: T
     let other = retained.iter().find(|left| left.kind.is_database() && Some(left.kind) != wanted);
     if let Some(Retained { kind, name, .. }) = other {
         return Err(hold(format!(
-            "{left}: {} {name} is adopted by a ClientApp with another spec.postgres.provider, or spec.postgres.enabled, only",
+            "{left}: {} {name} can only be adopted by a ClientApp with another spec.postgres.provider or spec.postgres.enabled",
             kind.as_str()
         )));
     }
@@ -270,7 +269,7 @@ fn admin_secret_lost(
     let SecretSource::Generated(name) = &desired.admin else { return None };
     (*view == SecretView::Absent && owned::is_in_use(name, recorded, release)).then(|| {
         let message = format!(
-            "Secret {name} is gone, and the app knows no other administrator's password than the one in it: nothing is changed until it is back; restore it, or, with the credentials that the app has or is given by its own command, `kubectl create secret generic {name} -n {} --from-literal={}=… --from-literal={}=…`",
+            "Secret {name} is gone, and the app knows only the administrator password that was in it: nothing is changed until it is back; restore it, or recreate it with the app's present credentials, or with new ones set by the app's own command: `kubectl create secret generic {name} -n {} --from-literal={}=… --from-literal={}=…`",
             desired.key.namespace,
             secrets::ADMIN_USERNAME,
             secrets::ADMIN_PASSWORD,
@@ -309,7 +308,7 @@ fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result
 fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
     let (name, named) = match source {
         SecretSource::Given(name) => (name, "named in spec.adminSecret"),
-        SecretSource::Generated(name) => (name, "which this operator did not make"),
+        SecretSource::Generated(name) => (name, "which this operator did not create"),
     };
     let (reason, problem) = match (view, source) {
         (SecretView::Absent, SecretSource::Given(_)) => (Reason::AdminSecretMissing, "does not exist".to_owned()),
@@ -328,7 +327,7 @@ fn given_redis_secret(desired: &Desired, view: &SecretView) -> Option<Hold> {
     let name = desired.redis_secret.as_ref()?;
     let problem = view.lacks(&[secrets::REDIS_PASSWORD])?;
     let message = format!(
-        "Secret {name}, which this operator did not make, {problem}: complete it, or delete it, and one is generated"
+        "Secret {name}, which this operator did not create, {problem}: complete it, or delete it to have one generated"
     );
     Some(Hold::new(Reason::RedisSecretKeyMissing, message))
 }
@@ -371,7 +370,7 @@ fn release_steps(
     let changed = || Some(Because::ChangedByOthers { revision: *revision });
     let not_ours = || {
         let message = format!(
-            "a Helm release {name} that this operator did not make is in namespace {}: it is not taken over; uninstall it or rename the ClientApp",
+            "Helm release {name} in namespace {} was not created by this operator: it is not taken over; uninstall it or rename the ClientApp",
             desired.key.namespace
         );
         Hold::new(Reason::ReleaseNotOurs, message)
@@ -438,7 +437,7 @@ fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> 
     let after = Refusal::UpgradeFailed.disposition(attempt.failures);
     let until = attempt.started_at.0 + after.retry.delay(attempt.failures)?;
     let message = format!(
-        "helm and the operator were killed together, {} times in a row: look at why the operator's pod ended, such as out of memory",
+        "helm and the operator were killed together, {} times in a row: find out why the operator's pod ended, for example for lack of memory",
         attempt.failures + 1
     );
     let hold = Hold::new(Reason::UpgradeFailed, message).until(until);

@@ -209,7 +209,7 @@ fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Re
     let refused = |problem: String| InvalidSpec {
         reason: Reason::ProfileInvalid,
         field: "spec.profile",
-        problem: format!("Profile {name} cannot be carried out: {problem}"),
+        problem: format!("Profile {name} is not valid: {problem}"),
     };
     let profile = profile.as_ref().map_err(|problem| refused(format!("it does not decode: {problem}")))?;
     let ProfileSpec { description: _, defaults, helm, namespace } = profile;
@@ -277,7 +277,7 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     if *backup && !(enabled && database::provider(provider).is_some()) {
         return Err(invalid(
             "spec.upgrade.backup",
-            "there is no database that this operator makes for the app and could back up: set it to false",
+            "this operator creates no database for the app that it could back up: set it to false",
         ));
     }
     let allow = allow.as_deref().map(Version::parse).transpose();

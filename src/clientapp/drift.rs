@@ -135,7 +135,7 @@ fn blocked(missing: &Missing) -> Option<(String, bool)> {
             true,
         ),
         Found::Going => ("is being deleted; it is recreated when it is gone".to_owned(), false),
-        Found::Unknown(problem) => (format!("is not seen, and cannot be asked for: {problem}"), false),
+        Found::Unknown(problem) => (format!("was not found by the watch, and cannot be looked up: {problem}"), false),
         Found::Nothing => (
             format!("was deleted, and is not recreated: {}; check whether they are there, then change the spec so that helm runs", inventory::danger(&missing.object)?),
             true,

@@ -54,7 +54,7 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
         Availability::Installed => {}
         Availability::Missing => {
             let (kind, install) = (provider.kind().as_str(), provider.facts().to_install);
-            let message = format!("this cluster has no kind {kind}: {install}, and {name} is made at once");
+            let message = format!("this cluster has no kind {kind}: {install}, and {name} is created at once");
             return stalled(Reason::DependencyMissing, message);
         }
         Availability::Refused(sentence) => {
@@ -63,7 +63,7 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
     }
     let targets = object.targets(found.as_ref().map(|found| &found.targets));
     let Some(found) = found else {
-        let hold = closed(Reason::Provisioning, format!("{what} is being made")).until(now + SAFETY_NET);
+        let hold = closed(Reason::Provisioning, format!("{what} is being created")).until(now + SAFETY_NET);
         // An earlier database has left volumes, and no backup may be restored over them.
         let source = object.source().filter(|_| on_record.is_none());
         let apply = Apply { targets: targets.unwrap_or_default(), source, isolated: object.isolated, uid: None };
@@ -92,7 +92,7 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
         DatabaseState::Silent if silent_at.is_some_and(|at| at <= now) => {
             (Reason::NotReporting, format!("{what} has no status: {}", (provider.facts().to_report)(&desired.key)))
         }
-        DatabaseState::Silent => (Reason::Provisioning, format!("{what} was made and has no status yet")),
+        DatabaseState::Silent => (Reason::Provisioning, format!("{what} was created and has no status yet")),
         DatabaseState::Restoring(why) => {
             let hold = closed(Reason::Restoring, format!("{what}{why}")).until(now + SAFETY_NET);
             return Gate { apply: None, hold: Some(hold) };
@@ -135,7 +135,7 @@ fn unusable(
     let left = desired.adopt && found.is_left(&desired.key.name, app_uid);
     if !(ours || left) {
         let message = format!(
-            "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp, or remove that, or hand it over by the label {}={} and spec.postgres.adopt",
+            "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp, or remove that, or hand it over with the label {}={} and spec.postgres.adopt",
             label::RETAINED_FROM,
             desired.key.name
         );

@@ -52,7 +52,7 @@ impl Outcome {
             Outcome::Kept(object) => format!("{object} is in it"),
             Outcome::Unclear(problem) => format!("it is not clear what else is in it: {problem}"),
         };
-        let message = format!("namespace {namespace} was made for this ClientApp and stays, since {because}");
+        let message = format!("namespace {namespace} was created for this ClientApp and stays, since {because}");
         Some(Note::normal("Deleting", Reason::NamespaceKept, message))
     }
 }
@@ -273,7 +273,7 @@ mod tests {
     fn only_what_stays_is_told() {
         assert!(Outcome::Deleting.note("acme").is_none());
         let note = Outcome::Kept("Secret keys".to_owned()).note("acme").unwrap();
-        assert_eq!(note.message, "namespace acme was made for this ClientApp and stays, since Secret keys is in it");
+        assert_eq!(note.message, "namespace acme was created for this ClientApp and stays, since Secret keys is in it");
         let note = Outcome::Unclear("things.example.com cannot be listed".to_owned()).note("acme").unwrap();
         assert!(note.message.ends_with("not clear what else is in it: things.example.com cannot be listed"));
     }

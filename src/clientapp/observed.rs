@@ -161,7 +161,7 @@ pub(crate) struct Retained {
     pub kind: Kind,
     pub name: String,
     pub uid: String,
-    /// It belongs to the database and is adopted with it.
+    /// It belongs to the database and is deleted with it.
     pub of_database: bool,
     /// The chart that last used the data on it, if recorded.
     pub installed: Option<InstalledChart>,

@@ -130,7 +130,7 @@ fn of_container(pod: &Pod, what: &str, container: &ContainerStatus) -> Option<(R
                 let how = ended(last.exit_code, last.reason.as_deref());
                 Some((Rank::Failed, format!("{this} {how}: {}", logs())))
             }
-            _ => Some((Rank::NotReady, format!("{this} runs, and is not ready: {}", logs()))),
+            _ => Some((Rank::NotReady, format!("{this} runs but is not ready: {}", logs()))),
         },
         _ => None,
     }
@@ -202,7 +202,7 @@ mod tests {
             (main(waiting("ContainerCreating", ""), none.clone()), None),
             (
                 main(json!({"running": {}}), none.clone()),
-                Some("container web of pod a runs, and is not ready: see `kubectl logs -n ns a -c web`"),
+                Some("container web of pod a runs but is not ready: see `kubectl logs -n ns a -c web`"),
             ),
             (
                 main(json!({"running": {}}), ended(1, "Error")),

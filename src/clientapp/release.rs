@@ -47,7 +47,7 @@ pub(super) async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) ->
     api.replace(secret, &PostParams::default(), &stored)
         .await
         .map_err(Error::api(format!("mark revision {revision} of release {key} as failed")))?;
-    tracing::warn!(release = %key, revision, "revision left pending by a helm that is gone is marked as failed");
+    tracing::warn!(release = %key, revision, "revision left pending by a dead helm process is marked as failed");
     Ok(())
 }
 
@@ -107,7 +107,7 @@ pub(super) async fn upgrade(
             let chart = charts.get(&target.version).await.map_err(|error| error::of_chart_error(&error))?;
             if chart.digest != target.digest {
                 let message =
-                    format!("chart {} {} was replaced while helm was to install it", chart.name, chart.version);
+                    format!("chart {} {} was replaced before helm could install it", chart.name, chart.version);
                 return Err(Some((Refusal::ChartUnavailable, message)));
             }
             let request = Upgrade { chart: chart.path.clone(), ..request };

@@ -254,7 +254,10 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
                 Reason::Ready,
                 match &database.object {
                     Some(object) => format!("{} is ready", object.described()),
-                    None => format!("Secret {} opens a database that exists already", database.address.secret),
+                    None => format!(
+                        "Secret {} has the credentials of a database that exists already",
+                        database.address.secret
+                    ),
                 },
             ),
         }),
@@ -267,7 +270,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
         None if !plan.steps.is_empty() => Verdict::yes(Reason::Pending, "there are steps left to take"),
         None if workloads.state == State::False => Verdict::no(
             Reason::Settled,
-            "helm has nothing left to do; what the workloads wait for is in WorkloadsReady",
+            "helm has nothing left to do; see WorkloadsReady for what the workloads wait for",
         ),
         None => Verdict::no(Reason::Settled, "the operator has nothing left to do"),
         Some(hold) if hold.stalled || hold.reason == Reason::Suspended => Verdict::no(hold.reason, &hold.message),
@@ -315,7 +318,7 @@ fn release_verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) 
     if let Some(release) = observed.release.as_ref().filter(|release| release.is_deployed_as(&desired.digest)) {
         return Verdict::yes(Reason::Deployed, format!("revision {} with {chart} is deployed", release.revision));
     }
-    let waits = hold.map_or_else(|| "helm is to be run".to_owned(), |hold| hold.message.clone());
+    let waits = hold.map_or_else(|| "helm has to run".to_owned(), |hold| hold.message.clone());
     let reason = hold.map_or(Reason::Pending, |hold| {
         if hold.reason == Reason::Suspended { Reason::Suspended } else { Reason::Waiting }
     });
@@ -343,7 +346,7 @@ fn workloads(observed: &Observed) -> Verdict {
     if waiting.is_empty() && observed.inventory.is_none() {
         return Verdict::unknown(
             Reason::InventoryUnknown,
-            "what the release consists of cannot be read from what Helm stored",
+            "the objects of the release cannot be read from Helm's storage",
         );
     }
     if waiting.is_empty() {
@@ -363,7 +366,7 @@ fn is_stuck(observed: &Observed) -> bool {
 /// A condition that this pass did not check stays as it was.
 fn kept(observed: &Observed, type_: &str) -> Verdict {
     let Some(condition) = find(&observed.recorded.conditions, type_) else {
-        return Verdict::unknown(Reason::NotChecked, "not looked at yet");
+        return Verdict::unknown(Reason::NotChecked, "not checked yet");
     };
     let Condition { status, reason, message, .. } = condition;
     let state = [State::True, State::False].into_iter().find(|state| state.as_str() == status);
@@ -496,7 +499,9 @@ pub(crate) fn because(because: &Because, key: &Key) -> Note {
     let (Because::ChangedByOthers { revision } | Because::Uninstalled { revision }) = because;
     let message = match because {
         Because::ChangedByOthers { .. } => {
-            format!("revision {revision} of release {name} was made by another Helm client: putting the release right")
+            format!(
+                "revision {revision} of release {name} was made by another Helm client: upgrading the release to the spec"
+            )
         }
         Because::Uninstalled { .. } => format!(
             "release {name}, last at revision {revision}, was uninstalled by another Helm client: installing it again"
@@ -515,10 +520,8 @@ pub(crate) fn restarted(secret: &str) -> Note {
 
 /// The event about recreating the account that helm acts as. **Pure.**
 pub(crate) fn deployer_replaced(part: Part, namespace: &str) -> Note {
-    let message = format!(
-        "{} {DEPLOYER}, by which helm acts in namespace {namespace}, was missing and is recreated",
-        part.kind()
-    );
+    let message =
+        format!("{} {DEPLOYER}, which helm needs in namespace {namespace}, was missing and is recreated", part.kind());
     Note::warning(format!("Creating{}", part.kind()), Reason::DeployerReplaced, message)
 }
 
@@ -528,7 +531,7 @@ pub(crate) fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
     let first = kept.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let more = kept.len().checked_sub(NAMED).filter(|more| *more > 0);
     let more = more.map(|more| format!("; and {more} more")).unwrap_or_default();
-    let message = format!("ClientApp {} is deleted, and this is not: {first}{more}", key.name);
+    let message = format!("ClientApp {} is deleted, but these objects are kept: {first}{more}", key.name);
     (!kept.is_empty()).then(|| Note::warning("Deleting", Reason::DataKept, message))
 }
 
@@ -538,7 +541,7 @@ pub(crate) fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Op
         Some(false) => return None,
         Some(true) => "with --cascade=orphan".to_owned(),
         None => format!(
-            "and whether with --cascade=orphan is not known, since Secret {} is not on record as its own",
+            "and it is not known whether with --cascade=orphan, since Secret {} is not on record as its own",
             key.redis_secret()
         ),
     };

@@ -46,7 +46,7 @@ pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
             return Ok(put);
         }
         Progress::Record(status) => {
-            let sentence = "what the deletion is about is on record";
+            let sentence = "what the deletion covers is recorded";
             report::progress(&status, app.meta().generation, Reason::Deleting, sentence, clock::now())
         }
         Progress::Hold(hold) => {
@@ -119,7 +119,7 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
     for (kind, name) in of_databases.chain([(Kind::Secret, key.admin_secret())]) {
         let found = live::object(ctx, key, kind, &name).await?;
         if found.is_some_and(|found| owned::is_stamped(app.meta(), &found)) {
-            kept.push(Kept { kind, name, because: "stays: the ClientApp has not waited for its teardown".to_owned() });
+            kept.push(Kept { kind, name, because: "stays: the ClientApp is gone without a teardown".to_owned() });
         }
     }
     report::publish(ctx, app, report::data_kept(key, &kept).as_slice()).await;

@@ -76,9 +76,9 @@ fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Op
     }
     let anyway = match allowed {
         true => format!(
-            "spec.upgrade.allow names {version}, which was for an earlier change: to install it all the same, remove the field, and then set it again"
+            "spec.upgrade.allow names {version}, which was for an earlier change: to install it anyway, remove the field, and then set it again"
         ),
-        false => format!("to install it all the same, set spec.upgrade.allow to {version}"),
+        false => format!("to install it anyway, set spec.upgrade.allow to {version}"),
     };
     let refused = |reason, message: String| Some(Hold::new(reason, format!("{message}; {anyway}")));
     let parts = app_before.as_deref().and_then(numbers).zip(app_version.as_deref().and_then(numbers));
@@ -265,7 +265,7 @@ fn outdated(desired: &Desired, observed: &Observed) -> Option<String> {
     let attempt = observed.recorded.last_attempt.as_ref()?;
     let asked_again = attempt.digest != desired.digest || observed.retry == Some(annotation::retry_after(attempt));
     let message = format!(
-        "revision {} has failed, and {} is too old by now for another try to bring chart version {}: look at the app, whose data may be upgraded in part; `kubectl clientapp retry {} -n {}` takes another backup and tries again",
+        "revision {} has failed, and {} is too old by now for another attempt to install chart version {}: look at the app, whose data may be upgraded in part; `kubectl clientapp retry {} -n {}` takes another backup and tries again",
         tried.revision,
         described(desired.database_object()?, record),
         record.to,

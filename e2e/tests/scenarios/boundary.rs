@@ -161,7 +161,7 @@ async fn what_is_removed_by_hand_is_put_back_and_told_of() {
 
     tenant.replaced::<RoleBinding>(DEPLOYER).await;
     let told = |kind: &str| {
-        format!("{kind} {DEPLOYER}, by which helm acts in namespace account-removed, was missing and is recreated")
+        format!("{kind} {DEPLOYER}, which helm needs in namespace account-removed, was missing and is recreated")
     };
     tenant.events_with("acme", "DeployerReplaced", &told("RoleBinding")).await;
     tenant.replaced::<ServiceAccount>(DEPLOYER).await;

@@ -37,7 +37,7 @@ async fn it_goes_with_the_last_instance_in_it() {
     tenant.ready("acme", 1).await;
     tenant.ready("other", 1).await;
     tenant.delete("acme").await;
-    let told = "namespace made was made for this ClientApp and stays, since ClientApp other is in it";
+    let told = "namespace made was created for this ClientApp and stays, since ClientApp other is in it";
     tenant.events_with("acme", "NamespaceKept", told).await;
     assert!(namespaces.get("made").await.unwrap().metadata.deletion_timestamp.is_none());
     tenant.delete("other").await;
@@ -52,7 +52,7 @@ async fn it_stays_with_what_a_user_has_put_there() {
     let notes = serde_json::from_value(json!({"metadata": {"name": "notes"}, "data": {"a": "b"}})).unwrap();
     tenant.api::<ConfigMap>().create(&PostParams::default(), &notes).await.unwrap();
     tenant.delete("acme").await;
-    let told = "namespace made-kept was made for this ClientApp and stays, since ConfigMap notes is in it";
+    let told = "namespace made-kept was created for this ClientApp and stays, since ConfigMap notes is in it";
     tenant.events_with("acme", "NamespaceKept", told).await;
     assert!(namespaces.get("made-kept").await.unwrap().metadata.deletion_timestamp.is_none());
 }
@@ -101,7 +101,8 @@ async fn it_stays_with_what_is_of_a_kind_that_is_not_known() {
     }));
     snapshots(&tenant).await.create(&PostParams::default(), &snapshot.unwrap()).await.unwrap();
     tenant.delete("acme").await;
-    let told = "namespace made-snapshot was made for this ClientApp and stays, since VolumeSnapshot nightly is in it";
+    let told =
+        "namespace made-snapshot was created for this ClientApp and stays, since VolumeSnapshot nightly is in it";
     tenant.events_with("acme", "NamespaceKept", told).await;
     assert!(namespaces.get("made-snapshot").await.unwrap().metadata.deletion_timestamp.is_none());
 }

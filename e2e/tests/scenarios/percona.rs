@@ -118,7 +118,7 @@ async fn nothing_else_goes_on_while_a_database_is_restored() {
     .unwrap();
     tenant.api::<PerconaPGRestore>().create(&PostParams::default(), &restore).await.unwrap();
     let told = tenant.condition("acme", "PostgresReady", "False", "Restoring").await;
-    assert!(told.starts_with("PerconaPGCluster acme-pg is restored from a backup: nothing else"), "{told}");
+    assert!(told.starts_with("PerconaPGCluster acme-pg is being restored from a backup: nothing else"), "{told}");
     tenant.condition("acme", "Ready", "False", "Restoring").await;
 
     let backups = names::<PerconaPGBackup>(&tenant).await;

@@ -209,7 +209,7 @@ pub fn check_user_values(values: &Map<String, Value>, with_database: bool) -> Re
     }
     if let Some(path) = of_others(values) {
         return Err(format!(
-            "{path} is reserved: it would have the release name or use objects of another one in its namespace; leave it out"
+            "{path} is reserved: with it, the release would name or use another release's objects in its namespace; leave it out"
         ));
     }
     let database = if with_database { RESERVED_WITH_DATABASE } else { &[] };

@@ -13,10 +13,7 @@ use crate::{
 
 pub(super) fn desired(postgres: &Postgres) -> Result<DesiredDatabase, InvalidSpec> {
     let external = postgres.external.as_ref().ok_or_else(|| {
-        invalid(
-            "spec.postgres.external",
-            "names the database of the provider external, which needs it: give secretName at least",
-        )
+        invalid("spec.postgres.external", "is required by the provider external: set at least secretName")
     })?;
     let ExternalPostgres { secret_name, user_key, password_key, host_key, database_key, host, database } = external;
     // Colons in brackets are part of an IPv6 address.

@@ -261,7 +261,7 @@ fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
         backup_waits_for: (!can_back_up).then_some(READY_FOR_BACKUP),
         state: match status.state.as_deref() {
             _ if cluster.spec.backups.is_restoring() => DatabaseState::Restoring(
-                " is restored from a backup: nothing else is done with it until that is over; `kubectl get perconapgrestores` shows how far it is".to_owned(),
+                " is being restored from a backup: nothing else is done with it until then; `kubectl get perconapgrestores` shows the progress".to_owned(),
             ),
             None | Some("") => DatabaseState::Silent,
             // The cluster is also ready with no PgBouncers at all.

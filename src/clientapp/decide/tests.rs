@@ -317,7 +317,7 @@ fn what_a_hold_says() {
         (
             standalone(),
             (|w| w.database.kind = Availability::Missing) as fn(&mut Observed),
-            "this cluster has no kind Postgresql: apply the operator's crds/, and acme-pg is made at once",
+            "this cluster has no kind Postgresql: apply the operator's crds/, and acme-pg is created at once",
         ),
         (
             standalone(),

@@ -234,10 +234,10 @@ fn profiles_that_cannot_be_carried_out() {
             "defaults.persistence.size: must be a quantity above zero such as 10Gi",
         ),
     ] {
-        assert_eq!(refused(spec), format!("Profile premium cannot be carried out: {sentence}"));
+        assert_eq!(refused(spec), format!("Profile premium is not valid: {sentence}"));
     }
     let error = with_profile(&Err("spec: no".to_owned()), &json!({})).unwrap_err();
-    assert_eq!(error.to_string(), "spec.profile: Profile premium cannot be carried out: it does not decode: spec: no");
+    assert_eq!(error.to_string(), "spec.profile: Profile premium is not valid: it does not decode: spec: no");
     let missing = of(&json!({"profile": "gold"})).unwrap_err();
     assert_eq!(missing.reason, Reason::ProfileMissing);
     assert_eq!(missing.to_string(), "spec.profile: there is no Profile gold: create it, or name another");

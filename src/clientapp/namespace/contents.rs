@@ -52,7 +52,7 @@ impl Kinds {
     ) -> Result<Kinds, String> {
         // An API server without aggregated discovery sends an answer that parses as an empty list.
         if core.is_empty() || groups.is_empty() {
-            return Err("the API server does not tell its kinds (aggregated discovery)".to_owned());
+            return Err("the API server does not list its kinds (aggregated discovery)".to_owned());
         }
         let mut kinds = Kinds { deployer, ..Kinds::default() };
         let mut seen = BTreeSet::new();

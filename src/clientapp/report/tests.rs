@@ -359,7 +359,7 @@ fn a_turn_that_has_come_in_the_queue_is_on_record() {
     };
     let queued = intent(&before, false);
     let said = |status: &ClientAppStatus| find(&status.conditions, kind::RECONCILING).unwrap().message.clone();
-    assert!(said(&queued).contains("as soon as it is its turn"), "{}", said(&queued));
+    assert!(said(&queued).contains("when its turn comes"), "{}", said(&queued));
     assert_eq!(intent(&queued, true), queued, "it runs now, and that is told if it takes long");
     let runs = intent(&before, true);
     assert!(!said(&runs).contains("turn"), "{}", said(&runs));

@@ -49,7 +49,7 @@ pub(super) async fn may_be_uninstalled(
     let Some(inventory) = &going.status.inventory else {
         let Some(release) = release else { return Ok(None) };
         let message = format!(
-            "what release {} consists of cannot be read from Secret {}, and nothing is uninstalled: restore that Secret, or delete the release's objects by hand and then the Secret",
+            "the objects of release {} cannot be read from Secret {}, and nothing is uninstalled: restore that Secret, or delete the release's objects by hand and then the Secret",
             key.name, release.secret
         );
         return Ok(Some(Hold::new(Reason::ReleaseUnreadable, message).until(clock::now() + SAFETY_NET)));
@@ -76,7 +76,7 @@ pub(super) async fn may_be_uninstalled(
             "spec.deletionPolicy is Retain, but {danger}: nothing is uninstalled; set spec.deletionPolicy to Delete if the data may go, or delete with --cascade=orphan, which leaves the release and everything in it"
         ),
         Some((claim, danger)) => format!(
-            "PersistentVolumeClaim {claim} is not on record as made for this ClientApp, but {danger}: nothing is uninstalled; delete that claim if its data may go, or take the finalizer {FINALIZER} off the ClientApp, which leaves the release and everything in it"
+            "PersistentVolumeClaim {claim} is not on record as made for this ClientApp, but {danger}: nothing is uninstalled; delete that claim if its data may go, or remove the finalizer {FINALIZER} from the ClientApp, which leaves the release and everything in it"
         ),
     };
     Ok(Some(Hold::new(Reason::RetainUnsafe, message).until(clock::now() + SAFETY_NET)))
@@ -124,7 +124,7 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
             Ok(_) => return run(ctx, going).await.map(Some),
             // helm could not read it either; the recorded inventory is enough.
             Err(problem) => {
-                tracing::warn!(release = %key, secret = release.secret, "taken down by what is on record: {problem}");
+                tracing::warn!(release = %key, secret = release.secret, "taken down according to the recorded inventory: {problem}");
             }
         }
     }
@@ -170,7 +170,7 @@ async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hol
         }
     }
     if let Some(secret) = left {
-        tracing::warn!(release = %key, secret, "is no revision of this operator's and stays");
+        tracing::warn!(release = %key, secret, "is not a revision of this operator and stays");
         return Ok(None);
     }
     let message = format!("waiting for Secret {first} of release {} to be gone", key.name);
@@ -196,7 +196,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     };
     // Read from the API server, since a watch may be late.
     if !going.is_as_judged(ctx).await? {
-        let message = "the ClientApp has changed since: it is looked at again";
+        let message = "the ClientApp has changed since: it is checked again";
         return Ok(Hold::new(Reason::Uninstalling, message).until(going.poll(clock::now())));
     }
     if !ctx.lead.holds() {
@@ -212,7 +212,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
         match result {
             Ok(finished) => {
                 for object in helm::left_behind(&finished.stdout) {
-                    tracing::warn!(%release, %object, "helm left an object of the release alone");
+                    tracing::warn!(%release, %object, "helm left an object of the release in place");
                 }
                 HelmRun::Uninstalled(Ok(()))
             }
@@ -235,8 +235,10 @@ pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
     match ctx.helm_runs.state(app.key, app.uid()) {
         HelmRun::Upgrading(_) | HelmRun::OfPredecessor => {
             ctx.helm_runs.cancel(app.key);
-            let message =
-                format!("the helm that installs release {} is stopped before it is uninstalled", app.key.name);
+            let message = format!(
+                "the helm process that installs release {} is being stopped before the release is uninstalled",
+                app.key.name
+            );
             Some(Hold::new(Reason::Uninstalling, message))
         }
         HelmRun::FetchingChart(_) | HelmRun::Upgraded(_) => {
@@ -308,7 +310,7 @@ async fn gone(
         }
         None => {
             let deleted = harmless::delete(&api, &of, &meta).await;
-            deleted.map(|deleted| !deleted).map_err(Error::api(format!("delete {what}, which helm has left")))
+            deleted.map(|deleted| !deleted).map_err(Error::api(format!("delete {what}, which helm left")))
         }
     }
 }

@@ -93,7 +93,7 @@ fn user_values() {
     let computed = |path: &str, field: &str| format!("{path} is computed by the operator: set {field} instead");
     let of_others = |path: &str| {
         format!(
-            "{path} is reserved: it would have the release name or use objects of another one in its namespace; leave it out"
+            "{path} is reserved: with it, the release would name or use another release's objects in its namespace; leave it out"
         )
     };
     let no_map = "redis must be a map: the operator computes redis.enabled in it";

@@ -35,7 +35,7 @@ pub(super) fn targets(order: &Order, found: Option<&BackupTargets>) -> Result<Ba
     if let Some(place) = there.repository.as_ref().filter(|place| wanted.as_ref() != Some(place)) {
         let asked = wanted.map_or_else(|| "none".to_owned(), |wanted| wanted.to_string());
         return Err(format!(
-            " keeps its backups in {place}, and spec.postgres.percona.repository names {asked}: they do not move by themselves, and neither they nor it are touched; name that bucket there{}, and path: {}",
+            " keeps its backups in {place}, and spec.postgres.percona.repository names {asked}: backups do not move by themselves, and neither they nor the cluster are changed; name that bucket there{}, and path: {}",
             place.endpoint.as_ref().map_or_else(String::new, |endpoint| format!(", endpoint: {endpoint}")),
             place.path
         ));

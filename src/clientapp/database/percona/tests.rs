@@ -140,7 +140,7 @@ fn room_is_never_taken_away_or_moved() {
             false,
             Some("/a"),
             Err(
-                "names s3://backups/a at e: they do not move by themselves, and neither they nor it are touched; name that bucket there, endpoint: s3.example.com, and path: /a",
+                "names s3://backups/a at e: backups do not move by themselves, and neither they nor the cluster are changed; name that bucket there, endpoint: s3.example.com, and path: /a",
             ),
         ),
         ("another bucket", other, false, Some("/a"), Err("keeps its backups in s3://backups/a at s3.example.com, and")),

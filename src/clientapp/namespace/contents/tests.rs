@@ -58,8 +58,8 @@ fn what_is_not_clear() {
     let deaf = group("deaf.example.com", &[("v1", &[resource("x", "X", "Namespaced", &["delete"])])]);
     let clear = || group("apps.example.com", &[("v1", &[])]);
     for (core, groups, problem) in [
-        (core(), vec![], "does not tell its kinds"),
-        (vec![], vec![clear()], "does not tell its kinds"),
+        (core(), vec![], "does not list its kinds"),
+        (vec![], vec![clear()], "does not list its kinds"),
         (core(), vec![clear(), stale], "metrics.example.com/v1 are not known"),
         (core(), vec![clear(), deaf], "x.deaf.example.com cannot be listed"),
     ] {
