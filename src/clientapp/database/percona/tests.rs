@@ -150,7 +150,7 @@ fn room_is_never_taken_away_or_moved() {
             ),
         ),
         ("another bucket", other, false, Some("/a"), Err("keeps its backups in s3://backups/a at s3.example.com, and")),
-        ("adopted by an app that names none", json!({}), true, Some("/a"), Err("names none: they do not move")),
+        ("adopted by an app that names none", json!({}), true, Some("/a"), Err("names none: backups do not move")),
     ] {
         match (of(percona, volume, path), kept) {
             (Ok(targets), Ok((volume, path))) => {
