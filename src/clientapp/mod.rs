@@ -56,9 +56,8 @@ use kube::runtime::{controller::Action, watcher::Event};
 pub(crate) use self::start::{Tools, run};
 use self::{
     context::{App, Ctx},
-    decide::decide,
+    decide::plan_of,
     error::Error,
-    plan::Plan,
     report::Pass,
 };
 use crate::{
@@ -132,8 +131,7 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let now = clock::now();
     let desired = ctx.desired(app);
     let observed = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
-    let plan =
-        desired.as_ref().map_or_else(|_| Plan::default(), |desired| decide(desired, &observed, &ctx.config, now));
+    let plan = plan_of(desired.as_ref().ok(), &observed, &ctx.config, now);
     let pass = Pass {
         key: app.key,
         generation: app.meta().generation,

@@ -700,6 +700,8 @@ fn nothing_else_is_decided_while_helm_runs() {
         }
         let looks = at_work.until.filter(|_| plan.is_empty());
         assert_eq!(decided.look_again, looks, "{what}");
+        let invalid = Plan { look_again: at_work.until, ..Plan::default() };
+        assert_eq!(plan_of(None, &observed, &config(), now()), invalid, "{what}, and the spec is invalid");
     }
 }
 
