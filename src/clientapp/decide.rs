@@ -34,10 +34,9 @@ const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is looked at again.
 pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
-    let late = || observed.at_work.as_ref().and_then(|at_work| at_work.until);
     match desired {
         Some(desired) => decide(desired, observed, config, now),
-        None => Plan { look_again: late(), ..Plan::default() },
+        None => Plan { look_again: observed.at_work.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
     }
 }
 

@@ -98,7 +98,7 @@ pub(crate) async fn observe(
         }
         return Ok(observed);
     }
-    let (release, run_is_shown) = release(ctx, key, &recorded, &run).await?;
+    let (release, run_is_shown) = release(ctx, key, cached, &recorded, &run).await?;
     if let HelmRun::Upgraded(upgraded) = &run {
         recorded.last_attempt = Some(upgraded.attempt.clone());
     }
@@ -220,11 +220,9 @@ async fn with_spec(
     let (key, uid) = (app.key, app.uid());
     let Observed { release, inventory, recorded, .. } = &observed;
     let admin_secret = match &desired.admin {
-        SecretSource::Generated(name) => match admin_secret(ctx, app, name, &observed).await? {
-            // Created by a user, in place of a lost Secret or from the beginning.
-            SecretView::Present { .. } => secret_keys(ctx, &Key::new(&key.namespace, name)).await?,
-            view => view,
-        },
+        SecretSource::Generated(name) => {
+            with_keys(ctx, admin_secret(ctx, app, name, &observed).await?, &Key::new(&key.namespace, name)).await?
+        }
         SecretSource::Given(name) => {
             // The user names this Secret, so its owner does not matter.
             secret_keys(ctx, &Key::new(&key.namespace, name)).await?
@@ -233,10 +231,7 @@ async fn with_spec(
     let redis = Key::new(&key.namespace, key.redis_secret());
     // Before the Redis Secret is read: a later replacement is recorded once workloads have been restarted for it.
     let owned = owned(ctx, app, inventory.as_ref());
-    let redis_secret = match own_secret(ctx.watches.secrets.get(&redis), app) {
-        SecretView::Present { .. } => secret_keys(ctx, &redis).await?,
-        view => view,
-    };
+    let redis_secret = with_keys(ctx, own_secret(ctx.watches.secrets.get(&redis), app), &redis).await?;
     let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| Target::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
     let annotations = app.meta().annotations.as_ref();
@@ -375,10 +370,10 @@ fn backup(ctx: &Ctx, desired: &Desired, record: BackupRecord) -> BackupView {
 async fn release(
     ctx: &Ctx,
     key: &Key,
+    cached: Option<ReleaseView>,
     recorded: &ClientAppStatus,
     run: &HelmRun,
 ) -> Result<(Option<ReleaseView>, bool), Error> {
-    let cached = release_view(&ctx.watches.revisions(key));
     let newest = |release: &Option<ReleaseView>| release.as_ref().map(|release| release.revision);
     let known = recorded.release.as_ref().map(|release| release.revision);
     let upgraded = match run {
@@ -445,6 +440,14 @@ fn own_secret(found: Option<SecretMeta>, app: &App<'_>) -> SecretView {
             SecretView::NotOurs { owner: format!("an earlier ClientApp, with uid {whose}"), goes: false }
         }
         (None, None) => SecretView::Present { keys: BTreeSet::new() },
+    }
+}
+
+/// Reads the keys of a Secret under a generated name, if a user created it: in place of a lost one, or from the beginning.
+async fn with_keys(ctx: &Ctx, view: SecretView, secret: &Key) -> Result<SecretView, Error> {
+    match view {
+        SecretView::Present { .. } => secret_keys(ctx, secret).await,
+        view => Ok(view),
     }
 }
 
