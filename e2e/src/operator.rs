@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -16,14 +16,15 @@ use tempfile::TempDir;
 
 use crate::wait::blocking_within;
 
-/// The binary, rebuilt if it is out of date.
+/// The binary, rebuilt if it is out of date, once for all tests of a process.
 pub fn binary() -> Result<&'static Path> {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    if let Some(path) = BINARY.get() {
+    static BINARY: Mutex<Option<&'static Path>> = Mutex::new(None);
+    let mut binary = BINARY.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = *binary {
         return Ok(path);
     }
-    let built = build(&[])?;
-    Ok(BINARY.get_or_init(|| built))
+    let built: &'static Path = Box::leak(build(&[])?.into_boxed_path());
+    Ok(binary.insert(built))
 }
 
 /// The release build of the binary, rebuilt if it is out of date.
@@ -44,8 +45,8 @@ fn build(profile: &[&str]) -> Result<PathBuf> {
         command.env_remove(name);
     });
     let output = command
-        // The whole workspace, so that dependencies are built with the same features as for the tests.
-        .args(["build", "--quiet", "--workspace", "--bin", "clientapp-operator"])
+        // The whole workspace and a test, so that dependencies are built with the same features as for the tests, and once.
+        .args(["build", "--quiet", "--workspace", "--bin", "clientapp-operator", "--test", "modules"])
         .args(profile)
         .args(["--message-format", "json-render-diagnostics"])
         // Whatever CARGO_MANIFEST_DIR is at run time, the workspace is where this was compiled.

@@ -99,19 +99,19 @@ where
 
 /// What the log says about a watch: one line with the cause when it is interrupted, and one more if it is then refused for good. A
 /// watch resumes by itself, with backoff. An API server that stops or starts answers with changing errors, refusals among them, and
-/// may complete a list before it can serve the watch that follows.
+/// may complete a list, or even send events, before it can serve the watch for good.
 pub(crate) struct WatchLog {
     resource: String,
-    state: WatchState,
+    interrupted: Option<Interrupted>,
     /// The code of the last failure, if it is a refusal, and how often it came in a row.
     refused: (Option<u16>, u32),
 }
 
-enum WatchState {
-    Runs,
-    Interrupted,
-    /// The list after an interruption was complete at this time.
-    Resumed(Instant),
+struct Interrupted {
+    /// Time of the last failure.
+    failed: Instant,
+    /// When the list after it was complete.
+    listed: Option<Instant>,
 }
 
 impl WatchLog {
@@ -119,9 +119,11 @@ impl WatchLog {
     const FOR_GOOD: u32 = 6;
     /// A watch that fails sooner than this after its list counts as still interrupted.
     const SETTLES: Duration = Duration::from_secs(10);
+    /// A watch that did not fail for this long has resumed, even without a list: its backoff is at most 30 s.
+    const QUIET: Duration = Duration::from_secs(90);
 
     pub(crate) fn new(resource: &str) -> WatchLog {
-        WatchLog { resource: resource.to_owned(), state: WatchState::Runs, refused: (None, 0) }
+        WatchLog { resource: resource.to_owned(), interrupted: None, refused: (None, 0) }
     }
 
     /// Records an event or error of the watch, and returns whether it was logged.
@@ -130,28 +132,27 @@ impl WatchLog {
             // The list may still fail.
             Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => return false,
             Ok(watcher::Event::InitDone) => {
-                if let WatchState::Interrupted = self.state {
-                    self.state = WatchState::Resumed(now);
+                if let Some(interrupted) = &mut self.interrupted {
+                    interrupted.listed = Some(now);
                 }
                 self.refused = (None, 0);
                 return false;
             }
             Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {
-                (self.state, self.refused) = (WatchState::Runs, (None, 0));
+                self.refused = (None, 0);
                 return false;
             }
             Err(error) => error,
         };
         let code = answer(error).map(|status| status.code).filter(|code| [403, 404].contains(code));
         let times = if self.refused.0 == code { self.refused.1 + 1 } else { 1 };
-        let ran = match self.state {
-            WatchState::Runs => true,
-            WatchState::Interrupted => false,
-            WatchState::Resumed(at) => now.duration_since(at) >= Self::SETTLES,
-        };
+        let ran = self.interrupted.as_ref().is_none_or(|Interrupted { failed, listed }| {
+            now.duration_since(*failed) >= Self::QUIET
+                || listed.is_some_and(|listed| now.duration_since(listed) >= Self::SETTLES)
+        });
         // The code of the first line is not logged again.
         self.refused = (code, if ran { Self::FOR_GOOD } else { times });
-        self.state = WatchState::Interrupted;
+        self.interrupted = Some(Interrupted { failed: now, listed: None });
         let is_new = ran || code.is_some() && times == Self::FOR_GOOD;
         if is_new {
             tracing::warn!(resource = self.resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
@@ -239,9 +240,14 @@ mod tests {
             (25, failed(403), false),
             (26, failed(403), true),
             (27, failed(403), false),
+            // An event does not show that it lasts.
             (28, Ok(InitDone), false),
             (28, Ok(Apply(object())), false),
-            (28, failed(503), true),
+            (29, failed(503), false),
+            // It resumes where it was, without a list.
+            (40, Ok(Apply(object())), false),
+            (118, failed(503), false),
+            (208, failed(503), true),
         ] {
             assert_eq!(log.see(&event, began + Duration::from_secs(seconds)), is_told, "{seconds}: {event:?}");
         }
