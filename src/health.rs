@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use axum::{
     Router,
@@ -15,10 +15,11 @@ use axum::{
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
+use crate::{crd::Reason, helm::HelmUnavailable, metrics::Metrics};
 
-/// Why the operator is not ready; `Ok` if it is. A standby is ready, because it can take over at any moment.
-pub(crate) type Readiness = Result<(), String>;
+/// Why the operator is not ready, or else the path of helm, without which it is not ready either. A standby is ready, because it can
+/// take over at any moment.
+pub(crate) type Readiness = Result<PathBuf, String>;
 
 #[derive(Clone)]
 struct Health {
@@ -52,8 +53,10 @@ async fn render(State(health): State<Health>, headers: HeaderMap) -> impl IntoRe
 }
 
 async fn ready(State(health): State<Health>) -> (StatusCode, String) {
-    match health.readiness.borrow().as_ref() {
-        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-        Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")),
-    }
+    let problem = match health.readiness.borrow().clone() {
+        Ok(helm) if helm.is_file() => return (StatusCode::OK, "ok\n".to_owned()),
+        Ok(path) => format!("{}: {}", Reason::HelmUnavailable, HelmUnavailable::Missing { path }),
+        Err(problem) => problem,
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n"))
 }

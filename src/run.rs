@@ -95,7 +95,7 @@ async fn lead(
     let Some(image) = stop.run_until_cancelled(usable).await else {
         return Ok(());
     };
-    let _ = ready.send_replace(Ok(()));
+    let _ = ready.send_replace(Ok(helm.program().to_owned()));
     let watches = client::watches(&kube_config)?;
     let forwarding = client::forwarding(&kube_config)?;
     let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;

@@ -138,8 +138,11 @@ impl Refusal {
     /// The condition, and when to try again.
     pub(crate) fn disposition(self, failures: u32) -> Disposition {
         let retry = match self {
-            Refusal::ChartInvalid | Refusal::ChartDigestChanged => Retry::After(30 * MINUTE),
-            Refusal::AccessDenied => Retry::After(5 * MINUTE),
+            // What is repaired elsewhere (a chart is published, a kind or a right is added) is noticed after at most as long as it
+            // was missing, and an app that stays broken costs little.
+            Refusal::ChartInvalid | Refusal::ChartDigestChanged => Retry::Doubling(MINUTE, 30 * MINUTE),
+            // Each attempt is a revision.
+            Refusal::AccessDenied => Retry::Doubling(MINUTE, 5 * MINUTE),
             Refusal::ChartUnavailable | Refusal::Timeout | Refusal::HelmUnavailable | Refusal::UpgradeFailed => {
                 Retry::Doubling(30 * SECOND, 10 * MINUTE)
             }
@@ -273,9 +276,11 @@ mod tests {
     #[test]
     fn refusals() {
         for (refusal, failures, stalled, delay) in [
-            (Refusal::ChartInvalid, 1, true, 1800),
-            (Refusal::ChartDigestChanged, 1, true, 1800),
-            (Refusal::AccessDenied, 1, true, 300),
+            (Refusal::ChartInvalid, 1, true, 60),
+            (Refusal::ChartInvalid, 40, true, 1800),
+            (Refusal::ChartDigestChanged, 2, true, 120),
+            (Refusal::AccessDenied, 1, true, 60),
+            (Refusal::AccessDenied, 4, true, 300),
             (Refusal::Timeout, 1, false, 30),
             (Refusal::Timeout, 3, false, 120),
             (Refusal::Timeout, 40, false, 600),

@@ -5,7 +5,7 @@
 //!
 //! An exit code of 0 proves nothing: after `helm upgrade` and `uninstall`, the caller checks Helm's storage.
 
-use std::{env, ffi::OsString, os::unix::process::ExitStatusExt as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{env, ffi::OsString, os::unix::process::ExitStatusExt as _, path::{Path, PathBuf}, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -106,6 +106,11 @@ impl Helm {
         let private = PrivateDir::create(&settings.private_dir).map_err(setup)?;
         let env = environment(&private, |name| env::var_os(name)).map_err(setup)?;
         Ok(Self(Arc::new(Inner { settings, private, env })))
+    }
+
+    /// The executable; if it was not found on the `PATH`, the name that was looked for.
+    pub(crate) fn program(&self) -> &Path {
+        &self.0.settings.binary
     }
 
     async fn run(

@@ -73,12 +73,14 @@ async fn without_a_usable_helm_nothing_is_touched() {
     wait_for(&mut operator, "200", "ok");
     tenant.ready("acme", 1).await;
 
-    // If it vanishes under a running operator, the status says so, and recovers when it returns.
+    // If it vanishes under a running operator, /readyz and the status say so, and recover when it returns.
     std::fs::remove_file(&helm).unwrap();
+    wait_for(&mut operator, "503", "HelmUnavailable: helm is missing: there is no executable at ");
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     let sentence = tenant.condition("acme", "Released", "False", "HelmUnavailable").await;
     assert!(sentence.contains(helm.to_str().unwrap()), "{sentence}");
     std::os::unix::fs::symlink(&tenant.lab.tools.helm, &helm).unwrap();
+    wait_for(&mut operator, "200", "ok");
     time_passes(&tenant, "acme").await;
     tenant.ready("acme", 2).await;
 }
