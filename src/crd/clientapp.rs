@@ -160,7 +160,7 @@ pub struct Postgres {
     #[serde(default)]
     pub provider: PostgresProvider,
 
-    /// Major version of PostgreSQL, 14 to 18.
+    /// Major version of PostgreSQL, 13 to 18: `standalone` has 14 to 18, and with `percona` it depends on Percona's version.
     #[serde(default = "default_postgres_version")]
     #[schemars(length(max = 2))]
     #[x_kube(validation = Rule::new("self.matches('^1[3-8]$')").message("must be a major version of PostgreSQL from \"13\" to \"18\""))]

@@ -28,7 +28,7 @@ pub(crate) enum Error {
         "PersistentVolumeClaim {claim} already exists and belongs to {owner}: delete it, or hand it over with `kubectl label pvc {claim} -n {namespace} {label}={uid}`"
     )]
     VolumeNotOurs { claim: String, namespace: String, owner: String, label: &'static str, uid: String },
-    #[error("{operation}: this process does not lead any more")]
+    #[error("{operation}: this operator is no longer the leader")]
     NotLeading { operation: String },
     #[error(
         "PersistentVolumeClaim {claim} cannot grow to {to}: {problem}; set the size back, or let its StorageClass allow it (allowVolumeExpansion)"
