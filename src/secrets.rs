@@ -115,13 +115,17 @@ fn entry(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
 /// Parses a revision from the labels of its Secret (helm.sh/helm/v4/pkg/storage/driver/secrets.go).
 pub(crate) fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMeta> {
     let labels = secret.labels();
-    if labels.get("owner").map(String::as_str) != Some("helm") {
+    let (release, version) = (labels.get("name")?, labels.get("version")?);
+    // By its name as well: any object of a chart can have the labels.
+    let stores = labels.get("owner").is_some_and(|owner| owner == "helm")
+        && secret.name_any() == format!("sh.helm.release.v1.{release}.v{version}");
+    if !stores {
         return None;
     }
     Some(RevisionMeta {
         uid: secret.uid().unwrap_or_default(),
         // Helm's revisions are positive 32-bit integers; any other label value is ignored.
-        revision: labels.get("version")?.parse::<i32>().ok().filter(|revision| *revision > 0)?.into(),
+        revision: version.parse::<i32>().ok().filter(|revision| *revision > 0)?.into(),
         status: labels.get("status")?.clone(),
         digest: labels.get(DIGEST_LABEL).cloned(),
         stamped: labels.get(REVISION_LABEL).and_then(|revision| revision.parse().ok()),

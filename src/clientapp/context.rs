@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{ClientApp, ClientAppStatus, FINALIZER, Guard, Reason},
-    destroy::permit::is_orphaned,
+    destroy::permit::{is_orphaned, takes_dependents},
     helm::{
         ChartCache, Helm,
         gateway::{Claim, Gateway},
@@ -87,8 +87,14 @@ impl Ctx {
             Event::Init | Event::InitApply(_) => return,
         };
         let key = key_of(app);
-        if app.metadata.deletion_timestamp.is_some() && is_orphaned(&app.metadata) {
-            self.memory.orphaned.put(key.clone(), app.metadata.uid.clone().unwrap_or_default());
+        if app.metadata.deletion_timestamp.is_some() {
+            let uid = || app.metadata.uid.clone().unwrap_or_default();
+            if is_orphaned(&app.metadata) {
+                self.memory.orphaned.put(key.clone(), uid());
+            }
+            if takes_dependents(&app.metadata) {
+                self.memory.foreground.put(key.clone(), uid());
+            }
         }
         for waiter in self.hostnames.waiters().iter().filter(|waiter| **waiter != key) {
             self.watches.apps.trigger(waiter);

@@ -198,6 +198,16 @@ pub(crate) fn panicked() -> (Refusal, String) {
     (Refusal::UpgradeFailed, "internal error of the operator: report it with the operator's log".to_owned())
 }
 
+/// The message if helm made an earlier revision than the next after the newest on record: then that record is forged, and would
+/// hide each revision that helm makes.
+pub(crate) fn miscounted(release: &impl std::fmt::Display, made: Option<i64>, next: i64) -> Option<String> {
+    let made = made.filter(|made| *made < next)?;
+    let newest = next - 1;
+    Some(format!(
+        "helm made revision {made} of release {release}, although a Secret claims to be its revision {newest}: delete Secret sh.helm.release.v1.{release}.v{newest}, which helm does not count"
+    ))
+}
+
 /// Class and message of a failure to get a chart; `None` if the operator itself stopped the attempt.
 pub(crate) fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
     let refusal = match error {
@@ -271,6 +281,17 @@ mod tests {
             assert_eq!(disposition.retry.delay(1), first.map(Duration::from_secs), "{code}");
             assert_eq!(error.to_string(), format!("create Secret a/b: {message}"));
         }
+    }
+
+    #[test]
+    fn a_forged_revision_is_told_of() {
+        assert_eq!(miscounted(&"acme", Some(51), 51), None);
+        // Another client has made one meanwhile.
+        assert_eq!(miscounted(&"acme", Some(52), 51), None);
+        assert_eq!(miscounted(&"acme", None, 51), None);
+        let said = miscounted(&"acme", Some(3), 51).unwrap();
+        assert!(said.starts_with("helm made revision 3 of release acme"), "{said}");
+        assert!(said.contains("delete Secret sh.helm.release.v1.acme.v50"), "{said}");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(crate) struct Memory {
     pub kinds: Memo<String, Option<ApiResource>>,
     /// Apps, by uid, that are deleted with `--cascade=orphan`: the garbage collector removes its finalizer from them.
     pub orphaned: Memo<Key, String>,
+    /// Apps, by uid, that are deleted with `--cascade=foreground`, likewise.
+    pub foreground: Memo<Key, String>,
     /// Apps, by uid, for which no earlier app left a volume.
     pub unburdened: Memo<Key, String>,
     /// What was created for an app of this uid, until a cache shows it: the app may be deleted before that.
@@ -59,6 +61,7 @@ impl Memory {
     pub(crate) fn forget(&self, key: &Key) {
         self.unreadable.take(key);
         self.orphaned.take(key);
+        self.foreground.take(key);
         self.unburdened.take(key);
         self.made.take(key);
         self.generations.take(key);

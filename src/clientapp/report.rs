@@ -541,7 +541,7 @@ pub(crate) fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Op
         Some(false) => return None,
         Some(true) => "with --cascade=orphan".to_owned(),
         None => format!(
-            "and it is not known whether with --cascade=orphan, since Secret {} is not on record as its own",
+            "and it is not known whether with --cascade=orphan, since Secret {}, which would show it, is gone or is not on record as its own",
             key.redis_secret()
         ),
     };

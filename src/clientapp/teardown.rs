@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Reason},
-    destroy::permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
+    destroy::permit::{Kept, Kind, Owner as _, Wish, is_orphaned, takes_dependents},
     runtime::{clock, controller::WRONGLY_GONE},
 };
 
@@ -146,7 +146,9 @@ async fn recorded(ctx: &Ctx, app: &App<'_>, release: Option<&ReleaseView>) -> Re
 
 /// Whether the app is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector removes its finalizer from the app
 /// after it has removed the app's ownerReference from all dependents. So the Redis Secret shows an orphaning deletion to a
-/// process that did not see the finalizer, because it was not running or its watch was late.
+/// process that did not see the finalizer, because it was not running or its watch was late. A Secret that is gone shows nothing:
+/// a user may have deleted it. Only a foreground deletion explains it, since in a background deletion the garbage collector waits
+/// for the app.
 async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
     let (key, meta, before) = (app.key, app.meta(), &app.before);
     let seen = ctx.memory.orphaned.get(key);
@@ -166,7 +168,10 @@ async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
         Some(found) if witness.is_some() && found.uid.as_deref() == witness => Some(true),
         // A Secret recreated by a user shows nothing.
         Some(_) => None,
-        // The garbage collector deleted it, as in every other deletion.
-        None => witness.map(|_| false),
+        None => {
+            let seen = ctx.memory.foreground.get(key);
+            let foreground = takes_dependents(meta) || (seen.is_some() && seen == meta.uid);
+            (before.orphaned == Some(false) || foreground && witness.is_some()).then_some(false)
+        }
     })
 }

@@ -230,6 +230,9 @@ pub struct PostgresqlStatus {
 
     /// The dump that the database was created from.
     pub restored: Option<RestoreRecord>,
+
+    /// `false` once it is certain that the Postgresql is not deleted with `--cascade=orphan`.
+    pub orphaned: Option<bool>,
 }
 
 /// The PersistentVolumeClaim with the database.

@@ -16,6 +16,7 @@ use crate::crd::{Guard, Owned, label};
 
 /// The finalizer of an object that is deleted with `--cascade=orphan` (k8s.io/apimachinery, `FinalizerOrphanDependents`).
 const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
 
 /// An object that holds data, or opens them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -137,6 +138,11 @@ pub(crate) fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<M
 /// Whether an object is deleted with `--cascade=orphan` and the garbage collector has not processed it yet.
 pub(crate) fn is_orphaned(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN)
+}
+
+/// Whether an object is deleted with `--cascade=foreground` and the garbage collector is still deleting its dependents.
+pub(crate) fn takes_dependents(meta: &ObjectMeta) -> bool {
+    meta.finalizers.iter().flatten().any(|finalizer| finalizer == FOREGROUND)
 }
 
 impl<K: Owner> Mandate<K> {

@@ -5,7 +5,14 @@
 //!
 //! An exit code of 0 proves nothing: after `helm upgrade` and `uninstall`, the caller checks Helm's storage.
 
-use std::{env, ffi::OsString, os::unix::process::ExitStatusExt as _, path::{Path, PathBuf}, sync::Arc, time::Duration};
+use std::{
+    env,
+    ffi::OsString,
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +35,7 @@ pub(crate) use command::{
     ChartName, Flags, HelmCommand, Namespace, ReleaseLabels, ReleaseName, Uninstall, Upgrade, Verb,
 };
 pub(crate) use error::{HelmError, HelmUnavailable, SetupError};
-pub(crate) use parse::{HelmFailure, classify, left_behind};
+pub(crate) use parse::{HelmFailure, classify, left_behind, revision};
 pub(crate) use process::{Cause, Finished, ProcessError};
 pub(crate) use source::{ChartSource, InvalidSource};
 

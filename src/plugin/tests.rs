@@ -209,7 +209,8 @@ fn the_history() {
             labels["apps.bnerd-operator.local/revision"] = stamped.to_string().into();
             labels["apps.bnerd-operator.local/digest"] = "0123456789abcdef0123".into();
         }
-        built(json!({"metadata": {"labels": labels, "creationTimestamp": "2026-01-01T11:00:00Z"}}))
+        let name = format!("sh.helm.release.v1.acme.v{number}");
+        built(json!({"metadata": {"name": name, "labels": labels, "creationTimestamp": "2026-01-01T11:00:00Z"}}))
     };
     let secrets =
         [revision(1, "superseded", Some(1)), revision(2, "failed", Some(1)), revision(3, "deployed", Some(3))];

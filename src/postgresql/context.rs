@@ -35,6 +35,8 @@ pub(crate) struct Ctx {
     pub lead: Lead,
     pub statuses: Statuses<PostgresqlStatus>,
     pub credentials: Memo<Key, (Basis, CredentialsView)>,
+    /// Postgresqls, by uid, that are deleted with `--cascade=foreground`: the garbage collector removes its finalizer from them.
+    pub foreground: Memo<Key, String>,
     /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
     pub image: Option<String>,
 }
@@ -52,6 +54,7 @@ impl Ctx {
     pub(crate) fn forget(&self, key: &Key) {
         self.statuses.forget(key);
         self.credentials.take(key);
+        self.foreground.take(key);
     }
 }
 
@@ -82,6 +85,7 @@ pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, s
             lead: parts.lead.clone(),
             statuses: Statuses::default(),
             credentials: Memo::default(),
+            foreground: Memo::default(),
             image: image.clone(),
         };
         let counted = postgresqls.clone();

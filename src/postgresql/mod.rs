@@ -27,7 +27,7 @@ mod words;
 
 use std::time::Duration;
 
-use kube::runtime::controller::Action;
+use kube::runtime::{controller::Action, watcher::Event};
 
 pub(crate) use self::context::run;
 use self::{
@@ -37,6 +37,7 @@ use self::{
 };
 use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, Reason},
+    destroy::permit::takes_dependents,
     runtime::{
         clock,
         controller::{Kind, after_finalizer},
@@ -55,6 +56,14 @@ impl Kind for Ctx {
     fn gone(&self, key: &Key) {
         // A Postgresql that was removed without its teardown has no last reconcile, and its password must not stay in memory.
         self.forget(key);
+    }
+
+    fn seen(&self, event: &Event<Guard<Postgresql>>) {
+        if let Event::Apply(object) = event
+            && takes_dependents(&object.metadata)
+        {
+            self.foreground.put(key_of(object), object.metadata.uid.clone().unwrap_or_default());
+        }
     }
 
     fn wrote(&self, object: &Guard<Postgresql>) -> bool {

@@ -184,6 +184,21 @@ fn only_said(recorded: &PostgresqlStatus, generation: Option<i64>, hold: &Hold, 
     amended(recorded, generation, Verdict::no(hold.reason, &hold.message), hold.reason.stalled(), now)
 }
 
+/// The status without its primary if that no longer serves: a pass that fails or only reports must not hide it. `ready`: the uids of
+/// the pods that serve.
+fn without_primary(mut recorded: PostgresqlStatus, ready: &[String]) -> PostgresqlStatus {
+    if recorded.active.as_ref().is_some_and(|active| !ready.contains(&active.uid)) {
+        recorded.active = None;
+        recorded.phase = recorded.phase.map(|_| Phase::Pending);
+    }
+    recorded
+}
+
+fn observed_now(ctx: &Ctx, of: &Database<'_>) -> PostgresqlStatus {
+    let serving = ctx.watches.pods(of.key).into_iter().filter(|pod| pod.waiting.is_none());
+    without_primary(of.before.clone(), &serving.map(|pod| pod.uid).collect::<Vec<_>>())
+}
+
 /// The status after a pass that failed; `observedGeneration` does not move.
 pub(crate) fn failed(
     recorded: &PostgresqlStatus,
@@ -224,13 +239,13 @@ fn amended(
 
 /// Reports why a pass does nothing.
 pub(crate) async fn said(ctx: &Ctx, of: &Database<'_>, hold: &Hold) -> Result<(), Error> {
-    say(ctx, of, &only_said(&of.before, of.meta().generation, hold, clock::now())).await
+    say(ctx, of, &only_said(&observed_now(ctx, of), of.meta().generation, hold, clock::now())).await
 }
 
 pub(crate) async fn failure(ctx: &Ctx, of: &Database<'_>, error: &Error) -> Result<(), Error> {
     // With the status that this reconcile has already recorded.
     let of = ctx.database(of.key, of.guard);
-    say(ctx, &of, &failed(&of.before, of.meta().generation, error, clock::now())).await
+    say(ctx, &of, &failed(&observed_now(ctx, &of), of.meta().generation, error, clock::now())).await
 }
 
 /// Writes the status, and publishes what is new in it.

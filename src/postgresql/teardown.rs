@@ -29,10 +29,10 @@ use super::{
     watches::whose,
 };
 use crate::{
-    crd::{DeletionPolicy, Owned, Postgresql, Reason, label},
+    crd::{DeletionPolicy, Owned, Postgresql, PostgresqlStatus, Reason, label},
     destroy::{
         self, Destroyer,
-        permit::{Kept, Kind as Held, Owner as DataOwner, Wish, is_orphaned},
+        permit::{Kept, Kind as Held, Owner as DataOwner, Wish, is_orphaned, takes_dependents},
     },
     runtime::{api::unless_gone, controller::WRONGLY_GONE, events::publish_by, key::Key},
 };
@@ -91,12 +91,25 @@ impl DataOwner for Postgresql {
 
 /// Takes down what belongs to a deleted Postgresql, as far as possible now. `Some`: what the rest waits for; `None`: it is done.
 pub(crate) async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
-    let outcome = outcome(of.meta(), of.object(), orphaned(ctx, of).await?);
+    let orphaned = orphaned(ctx, of).await?;
+    let outcome = outcome(of.meta(), of.object(), orphaned.unwrap_or(true));
     if outcome == Outcome::Orphan {
-        let all = all_stay(ctx, of, "it was deleted with --cascade=orphan").await?;
+        let why = match orphaned {
+            Some(_) => "it was deleted with --cascade=orphan".to_owned(),
+            None => format!(
+                "it is not known whether the Postgresql was deleted with --cascade=orphan, since ConfigMap {}, which would show it, is gone",
+                names::witness(&of.key.name)
+            ),
+        };
+        let all = all_stay(ctx, of, &why).await?;
         hand_over(ctx, of, all).await?;
         return Ok(None);
     }
+    // On record before anything is deleted: the witness may be gone in the next pass.
+    if of.object().is_ok() && of.before.orphaned != Some(false) {
+        report::say(ctx, of, &PostgresqlStatus { orphaned: Some(false), ..of.before.clone() }).await?;
+    }
+    let of = &ctx.database(of.key, of.guard);
     let spec = of.object().ok().and_then(|object| ctx.desired(object).ok());
     let last = spec.as_ref().and_then(|desired| Some((desired, desired.backup.as_ref().filter(|b| b.on_delete)?)));
     if let Some((desired, backup)) = last
@@ -134,16 +147,24 @@ fn hold(reason: Reason, message: String) -> Hold {
     Hold { reason, message }
 }
 
-/// The garbage collector orphans dependents and removes its own finalizer, even while the operator is down. The witness shows
-/// afterwards whether it did. If the witness is gone, it was deleted with its owner, or never created.
-async fn orphaned(ctx: &Ctx, of: &Database<'_>) -> Result<bool, Error> {
+/// Whether the Postgresql is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector orphans dependents and removes
+/// its own finalizer, even while the operator is down. The witness shows afterwards whether it did. A witness that is gone shows
+/// nothing, since a user may have deleted it, unless the deletion is a foreground one.
+async fn orphaned(ctx: &Ctx, of: &Database<'_>) -> Result<Option<bool>, Error> {
     let (key, uid) = (of.key, of.uid());
+    if is_orphaned(of.meta()) {
+        return Ok(Some(true));
+    }
+    let foreground = takes_dependents(of.meta()) || ctx.foreground.get(key).is_some_and(|seen| seen == uid);
+    if foreground || of.before.orphaned == Some(false) {
+        return Ok(Some(false));
+    }
     let name = names::witness(&key.name);
     let api: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let found = api.get_metadata_opt(&name).await;
     let found = found.map_err(Error::api(format!("look for ConfigMap {}/{name}", key.namespace)))?;
     let its = found.filter(|witness| witness.labels().get(label::POSTGRESQL_UID).is_some_and(|owner| owner == uid));
-    Ok(its.is_some_and(|witness| witness.owner_references().iter().all(|owner| owner.uid != *uid)))
+    Ok(its.map(|witness| witness.owner_references().iter().all(|owner| owner.uid != *uid)))
 }
 
 /// Takes a dump of a server that clients can no longer reach. It counts for this deletion only.

@@ -259,22 +259,29 @@ async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
     assert_eq!(data(&tenant).await, before);
     strict(&tenant, true).await;
 
-    // An orphan deletion that is nearly complete when the operator comes back.
+    // An orphan deletion that is nearly complete when the operator comes back, and one whose witness is gone.
     let tenant = lab.tenant("pg-away").await;
-    create(&tenant, "db", spec()).await.unwrap();
-    up(&tenant, "db").await;
+    for name in ["db", "unclear"] {
+        create(&tenant, name, spec()).await.unwrap();
+        up(&tenant, name).await;
+    }
     let before = data(&tenant).await;
     let operator = lab.operator().take().unwrap();
     assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
     let orphan =
         DeleteParams { propagation_policy: Some(kube::api::PropagationPolicy::Orphan), ..DeleteParams::default() };
-    tenant.api::<Postgresql>().delete("db", &orphan).await.unwrap();
-    let orphaned = |object: Option<&Postgresql>| {
-        (!object?.finalizers().iter().any(|finalizer| finalizer == "orphan")).then_some(())
-    };
-    tenant.wait_for("db", "orphaned", orphaned).await;
+    tenant.kubectl(&["delete", "configmap", "unclear-witness"]).unwrap();
+    for name in ["db", "unclear"] {
+        tenant.api::<Postgresql>().delete(name, &orphan).await.unwrap();
+        let orphaned = |object: Option<&Postgresql>| {
+            (!object?.finalizers().iter().any(|finalizer| finalizer == "orphan")).then_some(())
+        };
+        tenant.wait_for(name, "orphaned", orphaned).await;
+    }
     start_operator().await;
-    gone::<Postgresql>(&tenant, "db").await;
+    for name in ["db", "unclear"] {
+        gone::<Postgresql>(&tenant, name).await;
+    }
     assert_eq!(data(&tenant).await, before);
     assert!(tenant.uid::<Pod>("db-0").await.is_some());
     let operator = lab.operator().take().unwrap();

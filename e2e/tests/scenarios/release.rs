@@ -33,6 +33,32 @@ async fn drifted(tenant: &Tenant, name: &str) -> Vec<String> {
     events.into_iter().filter(|(reason, _)| reason == "ReleaseDrifted").map(|(_, sentence)| sentence).collect()
 }
 
+/// helm counts what it can read, and the operator what has the name and labels of a revision.
+#[tokio::test]
+async fn a_forged_revision_is_told_of_and_makes_no_storm() {
+    let tenant = Lab::shared().await.tenant("forged-revision").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let forge = |name: &str, version: &str| {
+        let labels = ["owner=helm", "name=acme", "status=deployed", &format!("version={version}")].map(str::to_owned);
+        tenant.kubectl(&["create", "secret", "generic", name, "--type=helm.sh/release.v1"]).unwrap();
+        let label: Vec<_> = ["label", "secret", name].into_iter().chain(labels.iter().map(String::as_str)).collect();
+        tenant.kubectl(&label).unwrap();
+    };
+    // Another name is none of a revision.
+    forge("bomb", "2147483646");
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    forge("sh.helm.release.v1.acme.v50", "50");
+    let sentence = tenant.condition("acme", "Released", "False", "UpgradeFailed").await;
+    assert!(sentence.contains("helm made revision 3 of release acme"), "{sentence}");
+    assert!(sentence.contains("delete Secret sh.helm.release.v1.acme.v50"), "{sentence}");
+    assert_eq!(history(&tenant, "acme").last().unwrap().0, 3);
+    tenant.kubectl(&["delete", "secret", "sh.helm.release.v1.acme.v50"]).unwrap();
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    tenant.ready("acme", 4).await;
+}
+
 #[tokio::test]
 async fn another_helm_clients_upgrade_and_rollback_are_put_right_once_each() {
     let tenant = Lab::shared().await.tenant("helm-by-hand").await;

@@ -166,7 +166,11 @@ pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), St
     if object.writes() && object.is_storage() && !is_own_storage {
         return refusal(format!("that Secret is the storage of a release other than {release}"));
     }
-    if phase == Phase::Stopping && object.writes() && !(is_own_storage && matches!(object.verb, "update" | "patch")) {
+    // helm creates, updates and deletes what it stores; it patches the objects of a chart.
+    if object.verb == "patch" && object.is_storage() {
+        return refusal("no object of a chart may be the storage of a release".to_owned());
+    }
+    if phase == Phase::Stopping && object.writes() && !(is_own_storage && object.verb == "update") {
         return refusal(format!("the run for release {release} is being stopped"));
     }
     Ok(())

@@ -169,6 +169,8 @@ fn what_a_run_may_ask_for() {
         ("DELETE", deployment, true, false),
         ("PUT", deployment, true, false),
         ("PUT", storage, true, true),
+        // An object of a chart.
+        ("PATCH", storage, false, false),
         ("DELETE", storage, true, false),
         // Other releases.
         ("GET", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.other.v3", true, true),

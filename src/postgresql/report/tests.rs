@@ -233,4 +233,14 @@ fn a_failure_keeps_what_was_seen() {
     let ready = find(&status.conditions, kind::READY).unwrap();
     assert_eq!((ready.reason.as_str(), ready.status.as_str()), ("NotOurs", "False"));
     assert!(ready.message.contains("Service acme belongs to Deployment x"));
+    // But not a primary that no longer serves.
+    for (serving, up) in [(&["p".to_owned()][..], true), (&["other".to_owned()], false), (&[], false)] {
+        let seen = without_primary(recorded.clone(), serving);
+        let expected = if up {
+            recorded.clone()
+        } else {
+            PostgresqlStatus { phase: Some(Phase::Pending), active: None, ..recorded.clone() }
+        };
+        assert_eq!(seen, expected, "{serving:?}");
+    }
 }
