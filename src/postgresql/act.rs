@@ -22,7 +22,7 @@ use crate::{
     crd::{Guard, Postgresql, label},
     destroy::harmless,
     runtime::{
-        api::create_if_absent,
+        api::{create_if_absent, unless_gone},
         error::api_sentence,
         events::publish_by,
         key::Key,
@@ -167,7 +167,8 @@ async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<(), Error> 
 
 /// Applies an object. An object that no watch shows may still exist, with another owner and without our labels.
 ///
-/// By force: the operator owns these names, and users change the objects through the spec. Fields that other clients add stay.
+/// By force: the operator owns these names, and users change the objects through the spec. Fields that other clients add stay, except
+/// in policies and budgets, where one more field changes what all others mean, or contradicts them.
 pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) -> Result<(), Error> {
     let key = &desired.key;
     let (kind, name) = &object.id;
@@ -188,6 +189,12 @@ pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: b
             Kind::PersistentVolumeClaim if adopted(ctx, desired, name).await? => return Ok(()),
             _ => {}
         }
+    }
+    if seen && matches!(kind, Kind::NetworkPolicy | Kind::PodDisruptionBudget) {
+        let replace = json!([{"op": "replace", "path": "/spec", "value": object.document["spec"]}]);
+        let replace = serde_json::from_value(replace).expect("this is a JSON patch");
+        let replaced = api.patch(name, &PatchParams::default(), &Patch::<()>::Json(replace)).await;
+        unless_gone(replaced).map_err(Error::api(format!("put back {what}")))?;
     }
     let applied = api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object.document)).await;
     applied.map(|_| ()).map_err(Error::api(format!("apply {what}")))

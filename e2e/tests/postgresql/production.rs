@@ -230,18 +230,19 @@ async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for(
 
     tenant.replaced::<PodDisruptionBudget>("db-standby").await;
     tenant.replaced::<NetworkPolicy>("db-access").await;
-    let edit = json!({"spec": {"ingress": [{}], "policyTypes": ["Ingress"]}});
-    tenant.api::<NetworkPolicy>().patch("db-access", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
-    let as_it_was = |found: Option<&NetworkPolicy>| (found?.spec == policy).then_some(());
-    tenant.wait_for("db-access", "as it was", as_it_was).await;
-    let edit = json!({"spec": {"maxUnavailable": 2}});
-    tenant
-        .api::<PodDisruptionBudget>()
-        .patch("db-standby", &PatchParams::default(), &Patch::Merge(edit))
-        .await
-        .unwrap();
-    let as_it_was = |found: Option<&PodDisruptionBudget>| (found?.spec == budget).then_some(());
-    tenant.wait_for("db-standby", "as it was", as_it_was).await;
+    // The second edit of each adds a field, which in a budget contradicts the operator's.
+    for edit in [json!({"ingress": [{}], "policyTypes": ["Ingress"]}), json!({"egress": [{}]})] {
+        let edit = Patch::Merge(json!({"spec": edit}));
+        tenant.api::<NetworkPolicy>().patch("db-access", &PatchParams::default(), &edit).await.unwrap();
+        let as_it_was = |found: Option<&NetworkPolicy>| (found?.spec == policy).then_some(());
+        tenant.wait_for("db-access", "as it was", as_it_was).await;
+    }
+    for edit in [json!({"maxUnavailable": 2}), json!({"maxUnavailable": null, "minAvailable": 2})] {
+        let edit = Patch::Merge(json!({"spec": edit}));
+        tenant.api::<PodDisruptionBudget>().patch("db-standby", &PatchParams::default(), &edit).await.unwrap();
+        let as_it_was = |found: Option<&PodDisruptionBudget>| (found?.spec == budget).then_some(());
+        tenant.wait_for("db-standby", "as it was", as_it_was).await;
+    }
     looked_at_again(&tenant, "db", 5433).await;
 
     // The stored objects are as applied: nothing is applied again.
