@@ -251,7 +251,9 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
     // Whether its deletion must have deleted its objects as well.
     let is_over = |owner: &Seen| {
         let cascade = owner.deletion().unwrap_or(owner.last())["metadata"]["finalizers"].to_string();
-        owner.gone.is_some() && !facts.asked.cut.contains(&owner.uid) && !cascade.contains("\"orphan\"")
+        // A foreground deletion while the operator is away looks like an orphan deletion afterwards: everything is kept.
+        let unclear = ["\"orphan\"", "\"foregroundDeletion\""].iter().any(|finalizer| cascade.contains(finalizer));
+        owner.gone.is_some() && !facts.asked.cut.contains(&owner.uid) && !unclear
     };
     let releases: Vec<_> =
         facts.of_kind(Kind::Secret).filter(|seen| seen.gone.is_none() && seen.first()["type"] == RELEASE).collect();
