@@ -11,7 +11,10 @@ use kube::{Api, Client, ResourceExt as _, api::PartialObjectMeta, runtime::watch
 
 use crate::{
     crd::{annotation, label},
-    helm::command::{DIGEST_LABEL, REVISION_LABEL},
+    helm::{
+        command::{DIGEST_LABEL, REVISION_LABEL},
+        storage,
+    },
     runtime::{
         cache::{Cache, Change, Entry},
         controller::{Object, Objects},
@@ -118,7 +121,7 @@ pub(crate) fn revision(secret: &PartialObjectMeta<Secret>) -> Option<RevisionMet
     let (release, version) = (labels.get("name")?, labels.get("version")?);
     // By its name as well: any object of a chart can have the labels.
     let stores = labels.get("owner").is_some_and(|owner| owner == "helm")
-        && secret.name_any() == format!("sh.helm.release.v1.{release}.v{version}");
+        && secret.name_any() == storage::secret(release, version);
     if !stores {
         return None;
     }

@@ -10,7 +10,7 @@ use crate::{
         conditions::{State, kind},
     },
     destroy,
-    helm::{ChartError, HelmError, HelmFailure},
+    helm::{ChartError, HelmError, HelmFailure, storage},
     runtime::{
         controller::Failure,
         error::{Disposition, INTERNAL_ERROR, MINUTE, Retry, SECOND, api_disposition, api_sentence, jitter},
@@ -205,7 +205,8 @@ pub(crate) fn miscounted(release: &impl std::fmt::Display, made: Option<i64>, ne
     // If another client deletes the newest revision meanwhile, helm makes the same number again.
     let made = made.filter(|made| *made < newest)?;
     Some(format!(
-        "helm made revision {made} of release {release}, although a Secret claims to be its revision {newest}: delete Secret sh.helm.release.v1.{release}.v{newest}, which helm does not count"
+        "helm made revision {made} of release {release}, although a Secret claims to be its revision {newest}: delete Secret {}, which helm does not count",
+        storage::secret(release, newest)
     ))
 }
 

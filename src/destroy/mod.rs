@@ -32,12 +32,10 @@ use self::{
 };
 use crate::{
     crd::Guard,
+    helm::storage,
     lead::Lead,
     runtime::{api::unless_gone, key::Key},
 };
-
-/// How the names of Helm's storage Secrets begin (helm.sh/helm/v4/pkg/storage, `HelmStorageType`).
-const REVISION: &str = "sh.helm.release.v1.";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -122,7 +120,7 @@ impl Destroyer<'_> {
     /// Deletes a Secret in which Helm stores a revision. It opens no data; without it the release can no longer be recognized.
     pub(crate) async fn delete_revision(&self, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
         let operation = format!("delete Secret {namespace}/{name}, in which Helm stores a revision");
-        if !name.starts_with(REVISION) {
+        if !name.starts_with(storage::PREFIX) {
             return Ok(());
         }
         self.may(&operation)?;

@@ -14,6 +14,14 @@ const LIMIT: u64 = 16 << 20;
 /// Set on objects that Helm keeps when the release no longer contains them (helm.sh/helm/v4/pkg/kube, `ResourcePolicyAnno`).
 pub(crate) const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
+/// How the names of the Secrets with revisions begin (helm.sh/helm/v4/pkg/storage, `HelmStorageType`).
+pub(crate) const PREFIX: &str = "sh.helm.release.v1.";
+
+/// Name of the Secret with a revision (helm.sh/helm/v4/pkg/storage, `makeKey`).
+pub(crate) fn secret(release: impl Display, revision: impl Display) -> String {
+    format!("{PREFIX}{release}.v{revision}")
+}
+
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Stored {
     /// The objects as rendered from the chart: YAML documents.

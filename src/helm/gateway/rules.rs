@@ -7,6 +7,8 @@
 
 use axum::http::{Method, Uri};
 
+use crate::helm::storage;
+
 /// The release and identity of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope {
@@ -71,7 +73,7 @@ impl Object {
 
     /// Whether it is a storage Secret of any release.
     pub(crate) fn is_storage(&self) -> bool {
-        self.group.is_empty() && self.resource == "secrets" && self.name.starts_with(STORAGE)
+        self.group.is_empty() && self.resource == "secrets" && self.name.starts_with(storage::PREFIX)
     }
 }
 
@@ -176,13 +178,10 @@ pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), St
     Ok(())
 }
 
-/// Prefix of the names of Helm's storage Secrets.
-const STORAGE: &str = "sh.helm.release.v1.";
-
 /// Whether this is the name of a storage Secret of this release.
 fn is_of(release: &str, secret: &str) -> bool {
     let revision = secret
-        .strip_prefix(STORAGE)
+        .strip_prefix(storage::PREFIX)
         .and_then(|rest| rest.strip_prefix(release))
         .and_then(|rest| rest.strip_prefix(".v"));
     revision.is_some_and(|revision| !revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_digit()))
