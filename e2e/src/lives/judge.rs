@@ -244,6 +244,15 @@ fn passwords(facts: &Facts<'_>) -> Vec<Violation> {
     found
 }
 
+/// Whether an event says that the object's deletion may have been an orphaning one: a foreground deletion looks like one if the
+/// garbage collector has completed it before the operator is back, and everything is kept.
+fn is_unclear(facts: &Facts<'_>, owner: &Seen) -> bool {
+    let events =
+        facts.of_kind(Kind::Event).flat_map(|event| &event.versions).filter(|(time, _)| *time > owner.created());
+    let mut about = events.map(|(_, event)| event).filter(|event| event["regarding"]["name"] == owner.name.as_str());
+    about.any(|event| event["note"].as_str().is_some_and(|note| note.contains("it is not known whether")))
+}
+
 /// Objects without what they belong to.
 fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
     let orphan = |what: String, why: String| Violation { wrong: Wrong::Orphaned, what, why };
@@ -251,9 +260,8 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
     // Whether its deletion must have deleted its objects as well.
     let is_over = |owner: &Seen| {
         let cascade = owner.deletion().unwrap_or(owner.last())["metadata"]["finalizers"].to_string();
-        // A foreground deletion while the operator is away looks like an orphan deletion afterwards: everything is kept.
-        let unclear = ["\"orphan\"", "\"foregroundDeletion\""].iter().any(|finalizer| cascade.contains(finalizer));
-        owner.gone.is_some() && !facts.asked.cut.contains(&owner.uid) && !unclear
+        let unclear = cascade.contains("\"foregroundDeletion\"") && is_unclear(facts, owner);
+        owner.gone.is_some() && !facts.asked.cut.contains(&owner.uid) && !cascade.contains("\"orphan\"") && !unclear
     };
     let releases: Vec<_> =
         facts.of_kind(Kind::Secret).filter(|seen| seen.gone.is_none() && seen.first()["type"] == RELEASE).collect();

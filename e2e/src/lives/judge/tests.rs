@@ -353,3 +353,22 @@ fn nothing_is_left_without_what_it_belongs_to() {
     let release = release.deleted(Actor::Life, Kind::App, "acme").gone(Kind::App, "acme");
     assert_eq!(release.wrong(), [(Wrong::Orphaned, "Secret sh.helm.release.v1.acme.v1")]);
 }
+
+#[test]
+fn what_is_left_of_an_unclear_deletion_is_named() {
+    let kept = |finalizer: &str, note: &str, about: &str| {
+        let finalizers = json!({"metadata": {"finalizers": [finalizer]}});
+        let tale = Tale::default().installed(&json!({POLICY: "Retain"})).changed(Kind::App, "acme", &finalizers);
+        let event = json!({"note": note, "regarding": {"name": about}});
+        tale.deleted(Actor::Life, Kind::App, "acme")
+            .made(Actor::Operator, Kind::Event, "e", event)
+            .gone(Kind::App, "acme")
+    };
+    let unclear = "it is not known whether it was orphaned";
+    let left = [(Wrong::Orphaned, "Secret sh.helm.release.v1.acme.v1")];
+    assert_eq!(kept("orphan", "nothing", "acme").wrong(), []);
+    assert_eq!(kept("foregroundDeletion", unclear, "acme").wrong(), []);
+    assert_eq!(kept("foregroundDeletion", "nothing", "acme").wrong(), left);
+    assert_eq!(kept("foregroundDeletion", unclear, "another").wrong(), left);
+    assert_eq!(kept("another", unclear, "acme").wrong(), left);
+}
