@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -18,13 +18,8 @@ use crate::wait::blocking_within;
 
 /// The binary, rebuilt if it is out of date, once for all tests of a process.
 pub fn binary() -> Result<&'static Path> {
-    static BINARY: Mutex<Option<&'static Path>> = Mutex::new(None);
-    let mut binary = BINARY.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(path) = *binary {
-        return Ok(path);
-    }
-    let built: &'static Path = Box::leak(build(&[])?.into_boxed_path());
-    Ok(binary.insert(built))
+    static BINARY: LazyLock<Result<PathBuf>> = LazyLock::new(|| build(&[]));
+    BINARY.as_deref().map_err(|error| anyhow!("{error:#}"))
 }
 
 /// The release build of the binary, rebuilt if it is out of date.

@@ -6,7 +6,8 @@ use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::PostParams;
 use serde_json::{Value, json};
 
 /// Revision, status and chart of every kept revision, oldest first.
@@ -39,17 +40,17 @@ async fn a_forged_revision_is_told_of_and_makes_no_storm() {
     let tenant = Lab::shared().await.tenant("forged-revision").await;
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;
-    let forge = |name: &str, version: &str| {
-        let labels = ["owner=helm", "name=acme", "status=deployed", &format!("version={version}")].map(str::to_owned);
-        tenant.kubectl(&["create", "secret", "generic", name, "--type=helm.sh/release.v1"]).unwrap();
-        let label: Vec<_> = ["label", "secret", name].into_iter().chain(labels.iter().map(String::as_str)).collect();
-        tenant.kubectl(&label).unwrap();
+    let forge = async |name: &str, version: &str| {
+        let labels = json!({"owner": "helm", "name": "acme", "status": "deployed", "version": version});
+        let secret = json!({"metadata": {"name": name, "labels": labels}, "type": "helm.sh/release.v1"});
+        let secret = serde_json::from_value(secret).unwrap();
+        tenant.api::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
     };
     // Another name is none of a revision.
-    forge("bomb", "2147483646");
+    forge("bomb", "2147483646").await;
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
-    forge("sh.helm.release.v1.acme.v50", "50");
+    forge("sh.helm.release.v1.acme.v50", "50").await;
     let sentence = tenant.condition("acme", "Released", "False", "UpgradeFailed").await;
     assert!(sentence.contains("helm made revision 3 of release acme"), "{sentence}");
     assert!(sentence.contains("delete Secret sh.helm.release.v1.acme.v50"), "{sentence}");
