@@ -28,7 +28,7 @@ use super::{
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Reason},
     destroy::permit::{Kept, Kind, Owner as _, Wish, is_orphaned, takes_dependents},
-    runtime::{clock, controller::WRONGLY_GONE},
+    runtime::{cache::Memo, clock, controller::WRONGLY_GONE, key::Key},
 };
 
 /// Takes down what belongs to a deleted app, as far as possible now, and reports it.
@@ -151,8 +151,8 @@ async fn recorded(ctx: &Ctx, app: &App<'_>, release: Option<&ReleaseView>) -> Re
 /// for the app.
 async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
     let (key, meta, before) = (app.key, app.meta(), &app.before);
-    let seen = ctx.memory.orphaned.get(key);
-    if is_orphaned(meta) || (seen.is_some() && seen == meta.uid) {
+    let seen = |memo: &Memo<Key, String>| memo.get(key).is_some_and(|uid| uid == app.uid());
+    if is_orphaned(meta) || seen(&ctx.memory.orphaned) {
         return Ok(Some(true));
     }
     if before.owned.is_empty() && before.inventory.is_none() && before.last_attempt.is_none() {
@@ -169,8 +169,7 @@ async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
         // A Secret recreated by a user shows nothing.
         Some(_) => None,
         None => {
-            let seen = ctx.memory.foreground.get(key);
-            let foreground = takes_dependents(meta) || (seen.is_some() && seen == meta.uid);
+            let foreground = takes_dependents(meta) || seen(&ctx.memory.foreground);
             (before.orphaned == Some(false) || foreground && witness.is_some()).then_some(false)
         }
     })
