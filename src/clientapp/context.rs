@@ -59,7 +59,7 @@ pub(crate) struct Ctx {
 
 impl Ctx {
     pub(crate) fn app<'a>(&self, key: &'a Key, guard: &'a Guard<ClientApp>) -> App<'a> {
-        self.memory.statuses.subject(key, guard, guard.status(|app| &app.status))
+        self.memory.statuses.subject(key, guard)
     }
 
     /// The desired state of an app, or why the spec is invalid.

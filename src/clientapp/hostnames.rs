@@ -112,7 +112,7 @@ impl Hostnames {
 
     /// Updates what an app claims.
     pub(crate) fn seen(&self, app: &Guard<ClientApp>) {
-        let status = app.status(|app| &app.status).unwrap_or_default();
+        let status = app.status().unwrap_or_default();
         let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
         let spec = spec.map(|host| {
             let serves = status.url.as_deref().and_then(|url| url.strip_prefix("https://")) == Some(&host);

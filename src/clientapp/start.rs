@@ -42,7 +42,7 @@ impl Drop for Aborted {
 /// Status and reason of `Ready` of each app.
 fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
     let state = |app: &Arc<Guard<ClientApp>>| {
-        let status = app.status(|app| &app.status).unwrap_or_default();
+        let status = app.status().unwrap_or_default();
         let ready = find(&status.conditions, kind::READY);
         ready
             .map_or_else(|| ("Unknown".to_owned(), String::new()), |ready| (ready.status.clone(), ready.reason.clone()))

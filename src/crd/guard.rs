@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use kube::{Resource, core::object::HasStatus};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _},
@@ -29,11 +29,14 @@ pub struct Guard<K> {
     pub status: Option<Value>,
 }
 
-impl<K> Guard<K> {
+impl<K: HasStatus> Guard<K> {
     /// The status as stored.
-    pub fn status<S: Clone + DeserializeOwned>(&self, of: impl FnOnce(&K) -> &Option<S>) -> Option<S> {
+    pub fn status(&self) -> Option<K::Status>
+    where
+        K::Status: Clone + DeserializeOwned,
+    {
         match &self.object {
-            Ok(object) => of(object).clone(),
+            Ok(object) => object.status().cloned(),
             Err(_) => self.status.clone().and_then(|status| serde_json::from_value(status).ok()),
         }
     }
@@ -176,7 +179,7 @@ mod tests {
             let object = object("acme", &values);
             let object = format!("{},{status}}}", object.strip_suffix('}').unwrap());
             let guard: Guard<ClientApp> = serde_json::from_str(&object).unwrap();
-            let status = guard.status(|app| &app.status).unwrap();
+            let status = guard.status().unwrap();
             assert_eq!(
                 (status.url.as_deref(), status.orphaned),
                 (Some("https://a.example"), Some(true)),

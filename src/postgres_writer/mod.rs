@@ -51,7 +51,7 @@ impl Kind for Ctx {
     }
 
     fn wrote(&self, object: &Guard<PostgresWriter>) -> bool {
-        let observed = object.status(|writer| &writer.status).and_then(|status| status.observed_generation);
+        let observed = object.status().and_then(|status| status.observed_generation);
         observed == object.metadata.generation && self.statuses.wrote(&object.metadata, &key_of(object))
     }
 
@@ -60,7 +60,7 @@ impl Kind for Ctx {
     }
 
     async fn reconcile(&self, key: &Key, guard: &Guard<PostgresWriter>) -> Result<Action, Error> {
-        let of = &self.statuses.subject(key, guard, guard.status(|writer| &writer.status));
+        let of = &self.statuses.subject(key, guard);
         let Some(done) = caught(act(self, of), Error::Panicked).await.transpose() else {
             self.gone(key);
             return Ok(Action::requeue(WRONGLY_GONE));

@@ -43,7 +43,7 @@ pub(crate) struct Ctx {
 
 impl Ctx {
     pub(crate) fn database<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Database<'a> {
-        self.statuses.subject(key, guard, guard.status(|object| &object.status))
+        self.statuses.subject(key, guard)
     }
 
     /// The desired state, with the image of this operator.

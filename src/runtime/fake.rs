@@ -100,8 +100,9 @@ pub(crate) async fn beside_a_panic<K: Object>(spec: Value, run: impl AsyncFnOnce
             let (path, patch) = patches.recv().await.expect("the client lives as long as the server");
             gone_on |= path == goes_on;
             if path == told_of {
-                // The first operation compares the uid.
-                let conditions = patch[1]["value"]["conditions"].clone();
+                // The operations before compare the uid and the version.
+                let status = patch.as_array().unwrap().iter().find(|operation| operation["path"] == "/status").unwrap();
+                let conditions = status["value"]["conditions"].clone();
                 told.get_or_insert(serde_json::from_value::<Vec<Condition>>(conditions).unwrap());
             }
         }

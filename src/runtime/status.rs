@@ -1,15 +1,15 @@
 //! Statuses of all kinds: written, and remembered until the watch catches up. An **effect**.
 
-use std::{fmt::Debug, sync::Arc};
+use std::sync::{Arc, atomic::AtomicU64};
 
-use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Api, Client, Resource,
+    Api, Client,
     api::{Patch, PatchParams},
-    core::Status,
+    core::{Status, object::HasStatus},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{cache::Memo, controller::Object, key::Key, subject::Subject};
 use crate::crd::Guard;
@@ -34,14 +34,13 @@ impl<S> Default for Statuses<S> {
 
 impl<S: Clone + Default> Statuses<S> {
     /// Remembers a status that was written, and the version of the object that has it.
-    fn put(&self, key: &Key, uid: &str, resource_version: Option<&str>, status: &S) {
-        let resource_version = resource_version.and_then(|version| version.parse().ok());
+    fn put(&self, key: &Key, uid: &str, resource_version: Option<u64>, status: &S) {
         self.0.put(key.clone(), Arc::new(Written { uid: uid.to_owned(), resource_version, status: status.clone() }));
     }
 
     /// The object's status: as the watch has it, or as written since.
     pub fn get(&self, key: &Key, meta: &ObjectMeta, seen: Option<S>) -> S {
-        let version = meta.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
+        let version = version(meta);
         let written = self.0.get(key).filter(|written| meta.uid.as_ref() == Some(&written.uid));
         let late = |written: &Written<S>| version.zip(written.resource_version).is_some_and(|(seen, then)| seen < then);
         match written {
@@ -50,26 +49,56 @@ impl<S: Clone + Default> Statuses<S> {
         }
     }
 
-    /// An object for a reconcile; `seen` is its status as the watch has it.
-    pub fn subject<'a, K>(&self, key: &'a Key, guard: &'a Guard<K>, seen: Option<S>) -> Subject<'a, K, S> {
-        Subject { key, guard, before: self.get(key, &guard.metadata, seen) }
+    /// An object for a reconcile.
+    pub fn subject<'a, K: HasStatus<Status = S>>(&self, key: &'a Key, guard: &'a Guard<K>) -> Subject<'a, K, S>
+    where
+        S: DeserializeOwned,
+    {
+        let before = self.get(key, &guard.metadata, guard.status());
+        let written = self.0.get(key).filter(|written| guard.metadata.uid.as_ref() == Some(&written.uid));
+        let version = version(&guard.metadata).max(written.and_then(|written| written.resource_version));
+        Subject { key, guard, before, version: AtomicU64::new(version.unwrap_or_default()) }
     }
 
     /// Whether this is exactly the version that came from the last write of the status.
     pub fn wrote(&self, meta: &ObjectMeta, key: &Key) -> bool {
-        let version = meta.resource_version.as_ref().and_then(|version| version.parse().ok());
+        let version = version(meta);
         version.is_some() && self.0.get(key).is_some_and(|written| written.resource_version == version)
     }
 
     /// Writes the status of an object and remembers it, unless it is unchanged.
-    pub async fn write<K: Object>(&self, client: &Client, of: &Subject<'_, K, S>, status: &S) -> kube::Result<()>
+    ///
+    /// # Errors
+    /// The API server's refusal. [`is_gone`] is true if the object is gone or was recreated. It is a conflict if another client has
+    /// written the status since the reconcile read it, for example a predecessor whose last request was late.
+    pub async fn write<K: Object + HasStatus<Status = S>>(
+        &self,
+        client: &Client,
+        of: &Subject<'_, K, S>,
+        status: &S,
+    ) -> kube::Result<()>
     where
-        S: PartialEq + Serialize,
+        S: PartialEq + Serialize + DeserializeOwned,
     {
-        if of.before != *status {
-            let version = write_status::<K, S>(client, of.key, of.uid(), status).await?;
-            self.put(of.key, of.uid(), version.as_deref(), status);
+        if of.before == *status {
+            return Ok(());
         }
+        // What this reconcile has written itself since it began.
+        let base = self.get(of.key, of.meta(), Some(of.before.clone()));
+        let written = match write_status(client, of, of.version(), status).await {
+            // Most often only the spec or the metadata are newer.
+            Err(error) if is_other(&error) => {
+                let version = still(client, of, &base).await?;
+                write_status(client, of, Some(version), status).await.map_err(|error| match is_other(&error) {
+                    true => failure(of, "is changed by another client at the same time", 409),
+                    false => error,
+                })?
+            }
+            written => written?,
+        };
+        of.saw(&written.metadata);
+        // As stored, which may be less exact: a time has whole seconds there.
+        self.put(of.key, of.uid(), of.version(), &written.status().unwrap_or_default());
         Ok(())
     }
 
@@ -79,33 +108,53 @@ impl<S: Clone + Default> Statuses<S> {
     }
 }
 
-/// Writes the whole status of an object, and returns the version that has it.
+/// Writes the whole status of an object, if this is its version, and returns the object that has it.
 ///
 /// By JSON patch, the only way to make the API server compare the uid: an apply or a merge to a custom resource's status
 /// ignores it, and an object that was deleted and recreated in between would get its predecessor's status.
-///
-/// # Errors
-/// The API server's refusal, for which [`is_gone`] is true if the object is gone or was recreated.
-pub async fn write_status<K, S>(client: &Client, key: &Key, uid: &str, status: &S) -> kube::Result<Option<String>>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-    S: Serialize,
-{
-    // The answer is the object, which may not decode.
-    let api: Api<Guard<K>> = Api::namespaced(client.clone(), &key.namespace);
-    let patch = json!([
-        {"op": "test", "path": "/metadata/uid", "value": uid},
-        {"op": "add", "path": "/status", "value": status},
-    ]);
-    let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(kube::Error::SerdeError)?);
+async fn write_status<K: Object, S: Serialize>(
+    client: &Client,
+    of: &Subject<'_, K, S>,
+    version: Option<u64>,
+    status: &S,
+) -> kube::Result<Guard<K>> {
+    let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
+    let mut patch = vec![test("/metadata/uid", json!(of.uid()))];
+    patch.extend(version.map(|version| test("/metadata/resourceVersion", json!(version.to_string()))));
+    patch.push(json!({"op": "add", "path": "/status", "value": status}));
+    let patch = Patch::Json::<()>(serde_json::from_value(json!(patch)).map_err(kube::Error::SerdeError)?);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    match api.patch_status(&key.name, &params, &patch).await {
-        Err(kube::Error::Api(status)) if is_other(&status) => {
-            let sentence = format!("{} {key} was deleted and recreated", K::kind(&()));
-            Err(kube::Error::Api(Status::failure(&sentence, "Gone").with_code(410).boxed()))
-        }
-        written => Ok(written?.metadata.resource_version),
+    api(client, of).patch_status(&of.key.name, &params, &patch).await
+}
+
+/// The object's present version, if its status is still this one.
+async fn still<K, S>(client: &Client, of: &Subject<'_, K, S>, base: &S) -> kube::Result<u64>
+where
+    K: Object + HasStatus<Status = S>,
+    S: Clone + Default + PartialEq + DeserializeOwned,
+{
+    let now = api(client, of).get_opt(&of.key.name).await?.filter(|now| now.metadata.uid.as_deref() == Some(of.uid()));
+    let now = now.ok_or_else(|| failure(of, "was deleted and recreated, or is gone", 410))?;
+    match version(&now.metadata) {
+        Some(version) if now.status().unwrap_or_default() == *base => Ok(version),
+        _ => Err(failure(of, "has another status than this reconcile began with: it is reconciled again", 409)),
     }
+}
+
+fn failure<K: Object, S>(of: &Subject<'_, K, S>, words: &str, code: u16) -> kube::Error {
+    let reason = if code == 410 { "Gone" } else { "Conflict" };
+    let sentence = format!("{} {} {words}", K::kind(&()), of.key);
+    kube::Error::Api(Status::failure(&sentence, reason).with_code(code).boxed())
+}
+
+/// The answers are the object, which may not decode.
+fn api<K: Object, S>(client: &Client, of: &Subject<'_, K, S>) -> Api<Guard<K>> {
+    Api::namespaced(client.clone(), &of.key.namespace)
+}
+
+/// An object's version. A number since Kubernetes 1.35 guarantees that versions can be compared.
+pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
+    meta.resource_version.as_ref()?.parse().ok()
 }
 
 /// Whether a status could not be written because its object is gone.
@@ -113,7 +162,8 @@ pub fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if [404, 410].contains(&status.code))
 }
 
-/// A patch that cannot be applied is refused without causes; a patch that would make the object invalid, with causes.
-fn is_other(status: &Status) -> bool {
+/// A patch whose test fails is refused without causes; a patch that would make the object invalid, with causes.
+fn is_other(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
     status.code == 422 && status.details.as_ref().is_none_or(|details| details.causes.is_empty())
 }

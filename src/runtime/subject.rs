@@ -1,5 +1,7 @@
 //! The object of one reconcile: what is known about it, its finalizer, and whether it is still there. An **effect**.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client, Resource as _,
@@ -7,7 +9,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{api::unless_gone, controller::Object, key::Key};
+use super::{api::unless_gone, controller::Object, key::Key, status::version};
 use crate::crd::Guard;
 
 /// Whether an object has this finalizer.
@@ -21,11 +23,22 @@ pub struct Subject<'a, K, S> {
     pub guard: &'a Guard<K>,
     /// Its status as last recorded.
     pub before: S,
+    /// The newest version of the object that this reconcile knows; 0: unknown.
+    pub(super) version: AtomicU64,
 }
 
 impl<'a, K: Object, S> Subject<'a, K, S> {
     pub fn meta(&self) -> &'a ObjectMeta {
         &self.guard.metadata
+    }
+
+    pub(super) fn version(&self) -> Option<u64> {
+        Some(self.version.load(Ordering::Relaxed)).filter(|version| *version > 0)
+    }
+
+    /// Records that this reconcile has written the object.
+    pub(super) fn saw(&self, written: &ObjectMeta) {
+        self.version.store(version(written).unwrap_or_default(), Ordering::Relaxed);
     }
 
     pub fn uid(&self) -> &'a str {
@@ -67,7 +80,11 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
             "finalizers": finalizers,
         }});
         let written = api.patch(&self.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        unless_gone(written).map(|found| found.is_some())
+        let written = unless_gone(written)?;
+        if let Some(written) = &written {
+            self.saw(&written.metadata);
+        }
+        Ok(written.is_some())
     }
 
     /// Whether the API server says now that it is gone.

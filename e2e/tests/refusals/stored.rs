@@ -68,24 +68,3 @@ async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
     }
     assert_eq!(tenant.listed("turned"), None);
 }
-
-#[tokio::test]
-async fn a_status_is_not_written_to_an_object_of_the_same_name_that_came_after() {
-    let tenant = Lab::shared().await.tenant("successor").await;
-    tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let key = clientapp_operator::runtime::key::Key::new(&tenant.namespace, "acme");
-    let status = ClientAppStatus { admin_secret_name: Some("its".into()), ..ClientAppStatus::default() };
-    let write = async |uid: &str| {
-        clientapp_operator::runtime::status::write_status::<ClientApp, _>(&tenant.client, &key, uid, &status).await
-    };
-    let refused = write("7e1a0c5e-0000-0000-0000-000000000000").await;
-    let Err(kube::Error::Api(refused)) = refused else { panic!("{refused:?}") };
-    assert_eq!((refused.code, refused.reason.as_str()), (410, "Gone"), "{refused:?}");
-    let stored = tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap();
-    assert_eq!(stored.release.map(|release| release.revision), Some(1), "the status is the operator's");
-    // With its own uid the status is written as a whole: what it lacks is gone, until the operator reports it again.
-    let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
-    write(&app.metadata.uid.unwrap()).await.unwrap();
-    tenant.ready("acme", 1).await;
-}

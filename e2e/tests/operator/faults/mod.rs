@@ -4,6 +4,7 @@ mod outage;
 mod relists;
 mod requests;
 mod runs;
+mod statuses;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

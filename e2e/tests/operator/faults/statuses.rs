@@ -1,0 +1,54 @@
+//! A status, and what it was computed from.
+
+use clientapp_operator::crd::{ClientAppStatus, Guard};
+use clientapp_operator::runtime::key::Key;
+use clientapp_operator::runtime::status::Statuses;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+
+use super::*;
+
+/// A process that is no longer the leader, or was restarted, may have computed a status from one that is no longer there.
+#[tokio::test]
+async fn a_status_is_written_only_over_the_one_that_it_was_computed_from() {
+    let Apart { tenant, .. } = Lab::unattended().await.apart("computed-from").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    let key = Key::new(&tenant.namespace, "acme");
+    let guards: Api<Guard<ClientApp>> = Api::namespaced(tenant.client.clone(), &tenant.namespace);
+    let old = guards.get("acme").await.unwrap();
+    let stored = async || tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap();
+    let write = async |guard: &Guard<ClientApp>, statuses: &Statuses<ClientAppStatus>, words: &str| {
+        let of = statuses.subject(&key, guard);
+        // A time of the operator's clock is more exact than a stored one.
+        let ready = json!({
+            "type": "Ready", "status": "True", "reason": "Ready", "message": words, "lastTransitionTime": "2026-01-01T00:00:00.5Z",
+        });
+        let conditions = vec![serde_json::from_value(ready).unwrap()];
+        let status = ClientAppStatus { url: Some(words.to_owned()), conditions, ..of.before.clone() };
+        statuses.write(&tenant.client, &of, &status).await.map_err(|error| match error {
+            kube::Error::Api(status) => (status.code, status.message.clone()),
+            error => panic!("{error}"),
+        })
+    };
+
+    // An object of the same name that came after.
+    let mut other = old.clone();
+    other.metadata.uid = Some("7e1a0c5e-0000-0000-0000-000000000000".to_owned());
+    let (code, words) = write(&other, &Statuses::default(), "https://other").await.unwrap_err();
+    assert_eq!((code, words.contains("was deleted and recreated")), (410, true), "{words}");
+
+    // A label that another client has put on it since is no reason to refuse it.
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    tenant.api::<ClientApp>().patch("acme", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    let statuses = Statuses::default();
+    write(&old, &statuses, "https://first").await.unwrap();
+    assert_eq!(stored().await.url.as_deref(), Some("https://first"));
+    // The same process goes on from what it has written, although its watch still has the old object.
+    write(&old, &statuses, "https://second").await.unwrap();
+    assert_eq!(stored().await.url.as_deref(), Some("https://second"));
+
+    // Another process that began before does not put its older view in place of that.
+    let (code, words) = write(&old, &Statuses::default(), "https://late").await.unwrap_err();
+    assert_eq!((code, words.contains("has another status")), (409, true), "{words}");
+    assert_eq!(stored().await.url.as_deref(), Some("https://second"));
+}
