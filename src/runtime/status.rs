@@ -83,12 +83,10 @@ impl<S: Clone + Default> Statuses<S> {
         if of.before == *status {
             return Ok(());
         }
-        // What this reconcile has written itself since it began.
-        let base = self.get(of.key, of.meta(), Some(of.before.clone()));
         let written = match write_status(client, of, of.version(), status).await {
             // Most often only the spec or the metadata are newer.
             Err(error) if is_other(&error) => {
-                let version = still(client, of, &base).await?;
+                let version = still(client, of).await?;
                 write_status(client, of, Some(version), status).await.map_err(|error| match is_other(&error) {
                     true => failure(of, "is changed by another client at the same time", 409),
                     false => error,
@@ -96,9 +94,8 @@ impl<S: Clone + Default> Statuses<S> {
             }
             written => written?,
         };
-        of.saw(&written.metadata);
         // As stored, which may be less exact: a time has whole seconds there.
-        self.put(of.key, of.uid(), of.version(), &written.status().unwrap_or_default());
+        self.put(of.key, of.uid(), version(&written.metadata), &written.status().unwrap_or_default());
         Ok(())
     }
 
@@ -118,25 +115,41 @@ async fn write_status<K: Object, S: Serialize>(
     version: Option<u64>,
     status: &S,
 ) -> kube::Result<Guard<K>> {
-    let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
-    let mut patch = vec![test("/metadata/uid", json!(of.uid()))];
-    patch.extend(version.map(|version| test("/metadata/resourceVersion", json!(version.to_string()))));
-    patch.push(json!({"op": "add", "path": "/status", "value": status}));
-    let patch = Patch::Json::<()>(serde_json::from_value(json!(patch)).map_err(kube::Error::SerdeError)?);
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    api(client, of).patch_status(&of.key.name, &params, &patch).await
+    let version = version.map(|version| test("/metadata/resourceVersion", &version.to_string()));
+    patch_status(client, of, version.into_iter().chain([json!({"op": "add", "path": "/status", "value": status})]))
+        .await
 }
 
-/// The object's present version, if its status is still this one.
-async fn still<K, S>(client: &Client, of: &Subject<'_, K, S>, base: &S) -> kube::Result<u64>
+fn test(path: &str, value: &str) -> Value {
+    json!({"op": "test", "path": path, "value": value})
+}
+
+async fn patch_status<K: Object, S>(
+    client: &Client,
+    of: &Subject<'_, K, S>,
+    operations: impl IntoIterator<Item = Value>,
+) -> kube::Result<Guard<K>> {
+    let patch: Vec<_> = [test("/metadata/uid", of.uid())].into_iter().chain(operations).collect();
+    let patch = Patch::Json::<()>(serde_json::from_value(json!(patch)).map_err(kube::Error::SerdeError)?);
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    // The answer is the object, which may not decode.
+    let api: Api<Guard<K>> = Api::namespaced(client.clone(), &of.key.namespace);
+    api.patch_status(&of.key.name, &params, &patch).await
+}
+
+/// The object's present version, if its status is still the one that this reconcile began with. Read by a patch that only tests the
+/// uid and changes nothing: the operator may not get every kind whose status it writes.
+async fn still<K, S>(client: &Client, of: &Subject<'_, K, S>) -> kube::Result<u64>
 where
     K: Object + HasStatus<Status = S>,
     S: Clone + Default + PartialEq + DeserializeOwned,
 {
-    let now = api(client, of).get_opt(&of.key.name).await?.filter(|now| now.metadata.uid.as_deref() == Some(of.uid()));
-    let now = now.ok_or_else(|| failure(of, "was deleted and recreated, or is gone", 410))?;
+    let now = patch_status(client, of, []).await.map_err(|error| match is_other(&error) {
+        true => failure(of, "was deleted and recreated", 410),
+        false => error,
+    })?;
     match version(&now.metadata) {
-        Some(version) if now.status().unwrap_or_default() == *base => Ok(version),
+        Some(version) if now.status().unwrap_or_default() == of.before => Ok(version),
         _ => Err(failure(of, "has another status than this reconcile began with: it is reconciled again", 409)),
     }
 }
@@ -145,11 +158,6 @@ fn failure<K: Object, S>(of: &Subject<'_, K, S>, words: &str, code: u16) -> kube
     let reason = if code == 410 { "Gone" } else { "Conflict" };
     let sentence = format!("{} {} {words}", K::kind(&()), of.key);
     kube::Error::Api(Status::failure(&sentence, reason).with_code(code).boxed())
-}
-
-/// The answers are the object, which may not decode.
-fn api<K: Object, S>(client: &Client, of: &Subject<'_, K, S>) -> Api<Guard<K>> {
-    Api::namespaced(client.clone(), &of.key.namespace)
 }
 
 /// An object's version. A number since Kubernetes 1.35 guarantees that versions can be compared.

@@ -23,7 +23,7 @@ pub struct Subject<'a, K, S> {
     pub guard: &'a Guard<K>,
     /// Its status as last recorded.
     pub before: S,
-    /// The newest version of the object that this reconcile knows; 0: unknown.
+    /// The newest version of the object that is known to have this status; 0: unknown.
     pub(super) version: AtomicU64,
 }
 
@@ -34,11 +34,6 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
 
     pub(super) fn version(&self) -> Option<u64> {
         Some(self.version.load(Ordering::Relaxed)).filter(|version| *version > 0)
-    }
-
-    /// Records that this reconcile has written the object.
-    pub(super) fn saw(&self, written: &ObjectMeta) {
-        self.version.store(version(written).unwrap_or_default(), Ordering::Relaxed);
     }
 
     pub fn uid(&self) -> &'a str {
@@ -82,7 +77,7 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
         let written = api.patch(&self.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         let written = unless_gone(written)?;
         if let Some(written) = &written {
-            self.saw(&written.metadata);
+            self.version.store(version(&written.metadata).unwrap_or_default(), Ordering::Relaxed);
         }
         Ok(written.is_some())
     }

@@ -47,8 +47,15 @@ async fn a_status_is_written_only_over_the_one_that_it_was_computed_from() {
     write(&old, &statuses, "https://second").await.unwrap();
     assert_eq!(stored().await.url.as_deref(), Some("https://second"));
 
+    // A pass that has written does not write again what it computed from the status before.
+    let of = statuses.subject(&key, &old);
+    let status = |words: &str| ClientAppStatus { url: Some(words.to_owned()), ..of.before.clone() };
+    statuses.write(&tenant.client, &of, &status("https://third")).await.unwrap();
+    statuses.write(&tenant.client, &of, &status("https://fourth")).await.unwrap_err();
+    assert_eq!(stored().await.url.as_deref(), Some("https://third"));
+
     // Another process that began before does not put its older view in place of that.
     let (code, words) = write(&old, &Statuses::default(), "https://late").await.unwrap_err();
     assert_eq!((code, words.contains("has another status")), (409, true), "{words}");
-    assert_eq!(stored().await.url.as_deref(), Some("https://second"));
+    assert_eq!(stored().await.url.as_deref(), Some("https://third"));
 }
