@@ -11,7 +11,12 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{cache::Memo, controller::Object, key::Key, subject::Subject};
+use super::{
+    cache::Memo,
+    controller::Object,
+    key::Key,
+    subject::{Subject, version},
+};
 use crate::crd::Guard;
 
 const FIELD_MANAGER: &str = "clientapp-operator/status";
@@ -158,11 +163,6 @@ fn failure<K: Object, S>(of: &Subject<'_, K, S>, words: &str, code: u16) -> kube
     let reason = if code == 410 { "Gone" } else { "Conflict" };
     let sentence = format!("{} {} {words}", K::kind(&()), of.key);
     kube::Error::Api(Status::failure(&sentence, reason).with_code(code).boxed())
-}
-
-/// An object's version. A number since Kubernetes 1.35 guarantees that versions can be compared.
-pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
-    meta.resource_version.as_ref()?.parse().ok()
 }
 
 /// Whether a status could not be written because its object is gone.

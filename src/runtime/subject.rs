@@ -9,12 +9,17 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{api::unless_gone, controller::Object, key::Key, status::version};
+use super::{api::unless_gone, controller::Object, key::Key};
 use crate::crd::Guard;
 
 /// Whether an object has this finalizer.
 pub(crate) fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|found| found == finalizer)
+}
+
+/// The resource version of an object: a number, as Kubernetes guarantees since 1.35.
+pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
+    meta.resource_version.as_ref()?.parse().ok()
 }
 
 /// An object as one reconcile finds it.
