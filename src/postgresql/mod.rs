@@ -126,8 +126,7 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
 
 async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     if let Some(hold) = teardown::teardown(ctx, of).await? {
-        // With the status that the teardown has recorded.
-        report::said(ctx, &ctx.database(of.key, of.guard), &hold).await?;
+        report::said(ctx, of, &hold).await?;
         return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });
     }
     let put = put_finalizer(ctx, of, false).await?;

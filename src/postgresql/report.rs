@@ -239,7 +239,9 @@ fn amended(
 
 /// Reports why a pass does nothing.
 pub(crate) async fn said(ctx: &Ctx, of: &Database<'_>, hold: &Hold) -> Result<(), Error> {
-    say(ctx, of, &only_said(&observed_now(ctx, of), of.meta().generation, hold, clock::now())).await
+    // With the status that this reconcile has already recorded.
+    let of = ctx.database(of.key, of.guard);
+    say(ctx, &of, &only_said(&observed_now(ctx, &of), of.meta().generation, hold, clock::now())).await
 }
 
 pub(crate) async fn failure(ctx: &Ctx, of: &Database<'_>, error: &Error) -> Result<(), Error> {

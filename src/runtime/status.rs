@@ -38,30 +38,20 @@ impl<S> Default for Statuses<S> {
 }
 
 impl<S: Clone + Default> Statuses<S> {
-    /// Remembers a status that was written, and the version of the object that has it.
-    fn put(&self, key: &Key, uid: &str, resource_version: Option<u64>, status: &S) {
-        self.0.put(key.clone(), Arc::new(Written { uid: uid.to_owned(), resource_version, status: status.clone() }));
-    }
-
-    /// The object's status: as the watch has it, or as written since.
-    pub fn get(&self, key: &Key, meta: &ObjectMeta, seen: Option<S>) -> S {
-        let version = version(meta);
-        let written = self.0.get(key).filter(|written| meta.uid.as_ref() == Some(&written.uid));
-        let late = |written: &Written<S>| version.zip(written.resource_version).is_some_and(|(seen, then)| seen < then);
-        match written {
-            Some(written) if late(&written) => written.status.clone(),
-            _ => seen.unwrap_or_default(),
-        }
-    }
-
-    /// An object for a reconcile.
+    /// An object for a reconcile, with its status as the watch has it, or as written since.
     pub fn subject<'a, K: HasStatus<Status = S>>(&self, key: &'a Key, guard: &'a Guard<K>) -> Subject<'a, K, S>
     where
         S: DeserializeOwned,
     {
-        let before = self.get(key, &guard.metadata, guard.status());
-        let written = self.0.get(key).filter(|written| guard.metadata.uid.as_ref() == Some(&written.uid));
-        let version = version(&guard.metadata).max(written.and_then(|written| written.resource_version));
+        let seen = version(&guard.metadata);
+        let is_newer = |written: &Written<S>| {
+            guard.metadata.uid.as_ref() == Some(&written.uid)
+                && seen.zip(written.resource_version).is_some_and(|(seen, then)| seen < then)
+        };
+        let (before, version) = match self.0.get(key).filter(|written| is_newer(written)) {
+            Some(written) => (written.status.clone(), written.resource_version),
+            None => (guard.status().unwrap_or_default(), seen),
+        };
         Subject { key, guard, before, version: AtomicU64::new(version.unwrap_or_default()) }
     }
 
@@ -99,8 +89,13 @@ impl<S: Clone + Default> Statuses<S> {
             }
             written => written?,
         };
-        // As stored, which may be less exact: a time has whole seconds there.
-        self.put(of.key, of.uid(), version(&written.metadata), &written.status().unwrap_or_default());
+        let written = Written {
+            uid: of.uid().to_owned(),
+            resource_version: version(&written.metadata),
+            // As stored, which may be less exact: a time has whole seconds there.
+            status: written.status().unwrap_or_default(),
+        };
+        self.0.put(of.key.clone(), Arc::new(written));
         Ok(())
     }
 

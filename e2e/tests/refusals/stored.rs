@@ -1,5 +1,9 @@
 //! Objects that were stored under an earlier schema.
 
+use clientapp_operator::crd::Guard;
+use clientapp_operator::runtime::key::Key;
+use clientapp_operator::runtime::status::Statuses;
+
 use super::*;
 
 #[tokio::test]
@@ -67,4 +71,29 @@ async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
         delete(&tenant, name).await;
     }
     assert_eq!(tenant.listed("turned"), None);
+}
+
+#[tokio::test]
+async fn a_status_is_not_written_to_an_object_of_the_same_name_that_came_after() {
+    let tenant = Lab::shared().await.tenant("successor").await;
+    tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let key = Key::new(&tenant.namespace, "acme");
+    let status = ClientAppStatus { admin_secret_name: Some("its".into()), ..ClientAppStatus::default() };
+    let write = async |app: &Guard<ClientApp>| {
+        let statuses = Statuses::default();
+        statuses.write(&tenant.client, &statuses.subject(&key, app), &status).await
+    };
+    let guards: Api<Guard<ClientApp>> = Api::namespaced(tenant.client.clone(), &tenant.namespace);
+    let mut other = guards.get("acme").await.unwrap();
+    other.metadata.uid = Some("7e1a0c5e-0000-0000-0000-000000000000".to_owned());
+    let refused = write(&other).await;
+    let Err(kube::Error::Api(refused)) = refused else { panic!("{refused:?}") };
+    assert_eq!((refused.code, refused.reason.as_str()), (410, "Gone"), "{refused:?}");
+    let stored = tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap();
+    assert_eq!(stored.release.map(|release| release.revision), Some(1), "the status is the operator's");
+    // With its own uid the status is written as a whole: what it lacks is gone, until the operator reports it again. The operator may
+    // have written one in between.
+    until("written", async || write(&guards.get("acme").await.unwrap()).await.ok()).await;
+    tenant.ready("acme", 1).await;
 }

@@ -16,7 +16,8 @@ async fn a_status_is_written_only_over_the_one_that_it_was_computed_from() {
     let key = Key::new(&tenant.namespace, "acme");
     let guards: Api<Guard<ClientApp>> = Api::namespaced(tenant.client.clone(), &tenant.namespace);
     let old = guards.get("acme").await.unwrap();
-    let stored = async || tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap();
+    let status = async || tenant.api::<ClientApp>().get("acme").await.unwrap().status;
+    let stored = async || status().await.unwrap();
     let write = async |guard: &Guard<ClientApp>, statuses: &Statuses<ClientAppStatus>, words: &str| {
         let of = statuses.subject(&key, guard);
         // A time of the operator's clock is more exact than a stored one.
@@ -26,7 +27,7 @@ async fn a_status_is_written_only_over_the_one_that_it_was_computed_from() {
         let conditions = vec![serde_json::from_value(ready).unwrap()];
         let status = ClientAppStatus { url: Some(words.to_owned()), conditions, ..of.before.clone() };
         statuses.write(&tenant.client, &of, &status).await.map_err(|error| match error {
-            kube::Error::Api(status) => (status.code, status.message.clone()),
+            kube::Error::Api(status) => (status.code, status.reason.clone(), status.message.clone()),
             error => panic!("{error}"),
         })
     };
@@ -34,8 +35,10 @@ async fn a_status_is_written_only_over_the_one_that_it_was_computed_from() {
     // An object of the same name that came after.
     let mut other = old.clone();
     other.metadata.uid = Some("7e1a0c5e-0000-0000-0000-000000000000".to_owned());
-    let (code, words) = write(&other, &Statuses::default(), "https://other").await.unwrap_err();
-    assert_eq!((code, words.contains("was deleted and recreated")), (410, true), "{words}");
+    let (code, reason, words) = write(&other, &Statuses::default(), "https://other").await.unwrap_err();
+    assert_eq!((code, reason.as_str()), (410, "Gone"), "{words}");
+    assert!(words.contains("was deleted and recreated"), "{words}");
+    assert!(status().await.is_none(), "nothing is written to the object that is there");
 
     // A label that another client has put on it since is no reason to refuse it.
     let labels = json!({"metadata": {"labels": {"a": "b"}}});
@@ -49,13 +52,16 @@ async fn a_status_is_written_only_over_the_one_that_it_was_computed_from() {
 
     // A pass that has written does not write again what it computed from the status before.
     let of = statuses.subject(&key, &old);
-    let status = |words: &str| ClientAppStatus { url: Some(words.to_owned()), ..of.before.clone() };
-    statuses.write(&tenant.client, &of, &status("https://third")).await.unwrap();
-    statuses.write(&tenant.client, &of, &status("https://fourth")).await.unwrap_err();
-    assert_eq!(stored().await.url.as_deref(), Some("https://third"));
+    let only = |words: &str| ClientAppStatus { url: Some(words.to_owned()), ..ClientAppStatus::default() };
+    assert!(!of.before.conditions.is_empty());
+    statuses.write(&tenant.client, &of, &only("https://third")).await.unwrap();
+    statuses.write(&tenant.client, &of, &only("https://fourth")).await.unwrap_err();
+    // A status is written as a whole: what it lacks is gone.
+    assert_eq!(stored().await, only("https://third"));
 
     // Another process that began before does not put its older view in place of that.
-    let (code, words) = write(&old, &Statuses::default(), "https://late").await.unwrap_err();
-    assert_eq!((code, words.contains("has another status")), (409, true), "{words}");
+    let (code, reason, words) = write(&old, &Statuses::default(), "https://late").await.unwrap_err();
+    assert_eq!((code, reason.as_str()), (409, "Conflict"), "{words}");
+    assert!(words.contains("has another status"), "{words}");
     assert_eq!(stored().await.url.as_deref(), Some("https://third"));
 }
