@@ -421,12 +421,13 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
             Step::HelmUpgrade { because, .. } => because.as_ref(),
             _ => None,
         });
-        publish(ctx, app, because.map(|because| self::because(because, app.key)).as_slice()).await;
         let written = write(ctx, app, status).await;
         // The API server may reject any write to an object that it would not accept today, but never an event.
         let conflicts = |error: &Error| error.disposition().reason == Reason::Conflict;
         if written.as_ref().err().is_none_or(|error| desired.is_err() && !conflicts(error)) {
-            publish(ctx, app, &about(transitions(&app.before, status), observed, app.key)).await;
+            let because = because.map(|because| self::because(because, app.key));
+            let changed = about(transitions(&app.before, status), observed, app.key);
+            publish(ctx, app, &because.into_iter().chain(changed).collect::<Vec<_>>()).await;
         }
         written?;
     }

@@ -11,6 +11,7 @@
 mod body;
 mod discovery;
 mod forward;
+mod known;
 pub(crate) mod record;
 mod rules;
 mod run;
@@ -42,6 +43,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 pub(crate) use self::run::Claim;
 use self::{
+    known::Known,
     record::Recorded,
     rules::{Asked, Scope},
     run::Run,
@@ -65,6 +67,8 @@ struct Shared {
     #[debug(skip)]
     client: Client,
     lead: Lead,
+    #[debug(skip)]
+    known: Known,
     /// By the value of `Proxy-Authorization`.
     #[debug(skip)]
     runs: Mutex<HashMap<String, Arc<Run>>>,
@@ -127,7 +131,7 @@ impl Gateway {
     pub(crate) async fn open(client: Client, lead: Lead) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { client, lead, runs: Mutex::default() });
+        let shared = Arc::new(Shared { client, lead, known: Known::new(), runs: Mutex::default() });
         let server = tokio::spawn(serve(listener, shared.clone()));
         Ok(Self { address, shared, _server: AbortOnDropHandle::new(server) })
     }
@@ -204,7 +208,7 @@ async fn handle(shared: &Shared, request: Request<Body>) -> Response {
     tokio::select! {
         biased;
         ended = run.ended() => forward::refused(StatusCode::FORBIDDEN, ended),
-        answer = forward::forward(&shared.client, &run, asked, request) => answer,
+        answer = forward::forward(shared, &run, asked, request) => answer,
     }
 }
 

@@ -9,7 +9,7 @@ use e2e::scenario::{names, nothing_is_left, small, with};
 use e2e::wait::until;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions as is};
@@ -130,6 +130,33 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
     assert!(system.get_opt("planted").await.unwrap().is_none());
     let read = tenant.api::<ConfigMap>().get("stolen").await.unwrap();
     assert_eq!(read.data.unwrap()["it"], "ConfigMap", "only its own objects were deleted");
+}
+
+/// In a namespace that enforces the level `baseline`, as those created by the HTTP API do.
+#[tokio::test]
+async fn a_pod_of_a_release_gets_neither_the_node_nor_the_operators_account() {
+    let tenant = Lab::shared().await.tenant("boundary-pods").await;
+    tenant.kubectl(&["label", "namespace", "boundary-pods", "pod-security.kubernetes.io/enforce=baseline"]).unwrap();
+    let app = |spec: Value| {
+        let (labels, metadata) = (json!({"app": "planted"}), json!({"name": "planted"}));
+        let pod = with(json!({"containers": [{"name": "x", "image": "x"}]}), spec);
+        let template = json!({"metadata": {"labels": labels}, "spec": pod});
+        let spec = json!({"selector": {"matchLabels": labels}, "template": template});
+        json!([{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}])
+    };
+    let host = json!({"volumes": [{"name": "host", "hostPath": {"path": "/"}}]});
+    let account = json!({"serviceAccountName": manifests::SERVICE_ACCOUNT});
+    let attempts = [
+        ("host", host, "violates PodSecurity \"baseline:latest\": hostPath volumes"),
+        ("account", account, "serviceaccount \"clientapp-operator\" not found"),
+    ];
+    for (name, spec, words) in attempts {
+        tenant.create(name, rendering(&tenant, name, app(spec))).await.unwrap();
+        tenant.condition_with(name, ("Ready", "NotReady"), &["Deployment planted", words]).await;
+        let pods = names::<Pod>(&tenant).await;
+        assert!(pods.iter().all(|pod| !pod.starts_with("planted")), "{pods:?}");
+        tenant.delete(name).await;
+    }
 }
 
 /// The number of the operator's requests of this kind in the namespace.

@@ -9,12 +9,12 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures::{Stream, StreamExt as _, stream};
-use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{
-    body, discovery,
+    Shared, body,
+    known::Known,
     rules::{self, Asked, Object, Scope},
     run::{NOT_LEADING, Run},
 };
@@ -27,12 +27,10 @@ use crate::{
 const LARGEST: usize = 3 << 20;
 /// How many bytes of a response are parsed for the written object. Objects are smaller than 2 MiB.
 const LOOKED_AT: usize = 4 << 20;
-/// Size limit of the discovery document, in bytes; with a thousand CustomResourceDefinitions it has some five million.
-const LARGEST_DISCOVERY: usize = 32 << 20;
 /// Timeout until the response begins: the API server itself gives up after a minute.
-const TIMEOUT: Duration = Duration::from_secs(65);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(65);
 /// How long a response may pause.
-const SILENCE: Duration = Duration::from_secs(30);
+pub(super) const SILENCE: Duration = Duration::from_secs(30);
 /// How long a watch may pause: the API server sends bookmarks about every minute, if they are requested.
 const WATCH_SILENCE: Duration = Duration::from_secs(300);
 /// Limit of a Retry-After that helm sees, in seconds. helm would wait silently; during longer outages it should fail instead, so
@@ -42,7 +40,8 @@ const RETRY_AFTER: u64 = 5;
 const PASSED_ON: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH, header::USER_AGENT];
 
 /// Checks a complete request and forwards it.
-pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, request: Request) -> Response {
+pub(super) async fn forward(shared: &Shared, run: &Arc<Run>, mut asked: Asked, request: Request) -> Response {
+    let Shared { client, known, .. } = shared;
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
         return refused(StatusCode::PAYLOAD_TOO_LARGE, "the body of a request may have at most 3 MiB");
@@ -74,15 +73,19 @@ pub(super) async fn forward(client: &Client, run: &Arc<Run>, mut asked: Asked, r
     if !run.lead.holds() {
         return refused(StatusCode::FORBIDDEN, NOT_LEADING);
     }
+    if object.is_none() && Known::is_for(request.uri().path()) {
+        return known.answer(client, request).await;
+    }
     let problem = match timeout(TIMEOUT, client.send(request)).await {
-        Ok(Ok(answer)) if answer.status().is_success() && discovery::is_aggregated(answer.headers()) => {
-            return told(answer).await;
-        }
         Ok(Ok(answer)) => return brought_back(answer, run, object.as_ref(), write),
         Ok(Err(error)) => api_sentence(&error),
         Err(_) => format!("no response within {} s", TIMEOUT.as_secs()),
     };
-    refused(StatusCode::SERVICE_UNAVAILABLE, &format!("the API server cannot be reached: {problem}"))
+    refused(StatusCode::SERVICE_UNAVAILABLE, &unreachable(&problem))
+}
+
+pub(super) fn unreachable(problem: &str) -> String {
+    format!("the API server cannot be reached: {problem}")
 }
 
 fn forbidden(run: &Run, refusal: &str) -> Response {
@@ -118,18 +121,6 @@ fn passed_on(
     Ok(request)
 }
 
-/// The discovery document, reduced to what helm needs. helm caches it, and revalidates it with its ETag.
-async fn told(answer: axum::http::Response<kube::client::Body>) -> Response {
-    let (response::Parts { headers, .. }, body) = answer.into_parts();
-    let Ok(Ok(document)) = timeout(SILENCE, to_bytes(Body::new(body), LARGEST_DISCOVERY)).await else {
-        return refused(StatusCode::SERVICE_UNAVAILABLE, "the API server's discovery document is incomplete");
-    };
-    let document = discovery::trimmed(&document).map_or(document, Bytes::from);
-    let mut response = Response::new(Body::from(document));
-    *response.headers_mut() = passed_back(&headers);
-    response
-}
-
 fn brought_back(
     answer: axum::http::Response<kube::client::Body>,
     run: &Arc<Run>,
@@ -154,7 +145,7 @@ fn brought_back(
 
 /// Response headers that are passed to helm. Content-Length is not: with it, hyper would not wait for the stream to end, where the
 /// result is recorded.
-fn passed_back(headers: &HeaderMap) -> HeaderMap {
+pub(super) fn passed_back(headers: &HeaderMap) -> HeaderMap {
     let names = [header::CONTENT_TYPE, header::WARNING, header::ETAG];
     let passed = names.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)));
     let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -192,18 +183,22 @@ fn observed(
     })
 }
 
+pub(super) fn refused(code: StatusCode, message: &str) -> Response {
+    (code, [(header::CONTENT_TYPE, "application/json")], status(code, message)).into_response()
+}
+
 /// In the API server's format, so that helm reports it like one of the server's own.
-pub(super) fn refused(status: StatusCode, message: &str) -> Response {
-    let reason = match status {
+pub(super) fn status(code: StatusCode, message: &str) -> String {
+    let reason = match code {
         StatusCode::FORBIDDEN => "Forbidden",
         StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
         StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
         StatusCode::PROXY_AUTHENTICATION_REQUIRED => "Unauthorized",
         _ => "BadRequest",
     };
-    let body = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": status.as_u16(),
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code.as_u16(),
         "reason": reason, "message": message,
     });
-    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+    status.to_string()
 }

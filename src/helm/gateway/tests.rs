@@ -59,6 +59,8 @@ async fn api_server(uri: Uri, dropped: Dropped) -> Response {
             }));
             Body::from_stream(body).into_response()
         }
+        "api" => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        "apis" => ([(header::ETAG, "\"7\"")], "{}").into_response(),
         "refused" => (StatusCode::CONFLICT, "{}").into_response(),
         "garbage" => "not an object".into_response(),
         name => match name.strip_prefix("busy-for-") {
@@ -90,7 +92,11 @@ impl Bed {
     }
 
     fn admit(&self) -> Pass {
-        let of = (&"app".parse().unwrap(), &"tenant".parse().unwrap(), &AccountName::default());
+        self.admit_in("tenant")
+    }
+
+    fn admit_in(&self, namespace: &str) -> Pass {
+        let of = (&"app".parse().unwrap(), &namespace.parse().unwrap(), &AccountName::default());
         let claim = |host: &str| match host {
             "taken.example.com" => Err("host taken.example.com belongs to ClientApp other/x".to_owned()),
             _ => Ok(()),
@@ -254,6 +260,8 @@ async fn only_a_run_that_goes_on_has_a_way() {
     assert!(!file.exists());
     assert_eq!(bed.ask(&over, "PATCH", &path, "{}").await.0, 407, "of a run that is over");
     assert_eq!(bed.write(&other, "x").await, 200, "another run goes on");
+    let elsewhere = bed.admit_in("elsewhere");
+    assert_eq!(bed.write(&elsewhere, "x").await, 403, "with the password of a run in another namespace");
     bed.lead.end();
     assert_eq!(bed.write(&other, "x").await, 403, "without the lead");
     assert_eq!((bed.has_reached(), bed.has_reached(), bed.has_reached()), (true, true, false));
@@ -304,6 +312,25 @@ async fn a_run_that_is_asked_to_stop_may_say_how_far_it_came() {
     let put = async |name: &str| bed.ask(&pass.authorization, "PUT", &secret(name), "{}").await.0;
     assert_eq!(put("sh.helm.release.v1.app.v1").await, 200);
     assert_eq!(put("sh.helm.release.v1.other.v1").await, 403);
+}
+
+#[tokio::test]
+async fn what_is_the_same_for_every_run_is_asked_for_once() {
+    let mut bed = Bed::new().await;
+    let (pass, other) = (bed.admit(), bed.admit_in("elsewhere"));
+    assert_eq!((bed.get(&pass, "/apis").await, bed.get(&other, "/apis").await), (200, 200));
+    let mut answer = String::new();
+    let mut connection = bed.begun(&pass.authorization, ("GET", "/apis"), "If-None-Match: \"7\"\r\n", 0).await;
+    timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 304") && answer.contains("etag: \"7\""), "{answer}");
+    assert_eq!((bed.has_reached(), bed.has_reached()), (true, false));
+    // Except for a failure, or in another format.
+    assert_eq!((bed.get(&pass, "/api").await, bed.get(&pass, "/api").await), (503, 503));
+    let mut connection = bed.begun(&pass.authorization, ("GET", "/apis"), "Accept: text/plain\r\n", 0).await;
+    timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert_eq!([(); 4].map(|()| bed.has_reached()), [true, true, true, false]);
+    bed.lead.end();
+    assert_eq!(bed.get(&pass, "/apis").await, 403);
 }
 
 #[tokio::test]

@@ -65,3 +65,31 @@ async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_fo
     // It is the same process.
     assert!(operator.stop().unwrap());
 }
+
+/// An API server of an extension that nobody runs any more: every discovery of the cluster lacks its group.
+#[tokio::test]
+async fn an_aggregated_api_that_is_down() {
+    // A plane of its own, since on it no namespace can be deleted.
+    let lab = Lab::own().await;
+    let service = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.gone.example.com"},
+        "spec": {
+            "group": "gone.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 15,
+            "insecureSkipTLSVerify": true, "service": {"name": "gone", "namespace": "default"},
+        },
+    });
+    let tenant = lab.tenant("aggregated").await;
+    let file = lab.plane.directory().join("aggregated.json");
+    std::fs::write(&file, service.to_string()).unwrap();
+    tenant.kubectl(&["create", "--filename", &file.display().to_string()]).unwrap();
+    let get = ["get", "apiservice", "v1.gone.example.com", "--output", "jsonpath={.status.conditions}"];
+    let is = || tenant.kubectl(&get);
+    until("the API is known to be down", async || is().unwrap().contains("\"status\":\"False\"")).await;
+    let operator = leading(&lab.options()).await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    tenant.delete("acme").await;
+    assert!(operator.stop().unwrap());
+}

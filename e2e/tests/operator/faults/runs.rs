@@ -6,14 +6,16 @@ use e2e::charts;
 use e2e::lab::{Apart, Lab, has, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{operated, small, with};
+use e2e::scenario::{names, operated, small, with};
+use e2e::wait::until;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::installed;
@@ -80,19 +82,57 @@ async fn a_slot_is_not_for_an_app_that_has_to_wait() {
     tenant.ready("third", 1).await;
 }
 
+/// A helm that first executes these commands if it is to upgrade.
+fn upgrading(directory: &Path, helm: &Path, first: &str) -> PathBuf {
+    let path = directory.join("helm");
+    let script = format!("#!/bin/sh\ncase \"$1\" in upgrade)\n{first}\nesac\nexec {} \"$@\"\n", helm.display());
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A helm that ignores SIGTERM, with a descendant that has left its process group, knows the run's password and never stops writing.
+#[tokio::test]
+async fn a_helm_that_is_deaf_and_writes_on_reaches_nothing_once_its_run_is_over() {
+    let Apart { tenant, proxy: _proxy, options } = Lab::unattended().await.apart("deaf").await;
+    let directory = tempfile::tempdir().unwrap();
+    let said = directory.path().join("said");
+    // It ends with the test, which removes the directory.
+    let deaf = format!(
+        "cp \"$KUBECONFIG\" {directory}/kubeconfig
+        setsid sh -c 'trap \"\" TERM; n=0
+            while [ -e {directory}/kubeconfig ]; do
+                n=$((n + 1))
+                {kubectl} --kubeconfig {directory}/kubeconfig -n deaf create configmap written-$n 2>&1 >>{said}
+            done' >/dev/null 2>&1 </dev/null &
+        trap '' TERM; while :; do sleep 1000; done",
+        directory = directory.path().display(),
+        kubectl = tenant.lab.tools.kubectl.display(),
+        said = said.display(),
+    );
+    let helm = upgrading(directory.path(), &tenant.lab.tools.helm, &deaf);
+    let _operator = leading(&Options { helm, ..options }).await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.wait_for("written-3", "written", |found: Option<&ConfigMap>| found.map(|_| ())).await;
+    tenant.patch("acme", json!({"suspend": true})).await.unwrap();
+    tenant.condition("acme", "Reconciling", "False", "Suspended").await;
+    let written = names::<ConfigMap>(&tenant).await;
+    let tried = || std::fs::read_to_string(&said).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    let before = tried().len();
+    until("it has tried again and again", async || tried().len() > before + 5).await;
+    let last = tried().pop().unwrap();
+    assert!(last.contains("XXX"), "{last}");
+    assert_eq!(names::<ConfigMap>(&tenant).await, written);
+}
+
 /// A killed helm leaves its lock, and its attempt counts as failed: the next one waits for its time.
 #[tokio::test]
 async fn a_helm_that_is_killed_each_time_is_not_run_over_and_over() {
     let Apart { tenant, proxy, options } = Lab::unattended().await.apart("killed").await;
     let directory = tempfile::tempdir().unwrap();
-    let (helm, runs) = (directory.path().join("helm"), directory.path().join("runs"));
-    let script = format!(
-        "#!/bin/sh\ncase \"$1\" in upgrade) echo run >>{runs}\n(exec >/dev/null 2>&1; sleep 2; kill -9 $$) &\nesac\nexec {helm} \"$@\"\n",
-        runs = runs.display(),
-        helm = tenant.lab.tools.helm.display()
-    );
-    std::fs::write(&helm, script).unwrap();
-    std::fs::set_permissions(&helm, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let runs = directory.path().join("runs");
+    let dies = format!("echo run >>{}\n(exec >/dev/null 2>&1; sleep 2; kill -9 $$) &", runs.display());
+    let helm = upgrading(directory.path(), &tenant.lab.tools.helm, &dies);
     let _operator = leading(&Options { helm, ..options }).await;
     proxy.set(["create", "patch", "update"].map(|verb| Rule::new(verb, "services", Fault::Hang)));
     let began = Instant::now();
