@@ -15,14 +15,15 @@ use crate::runtime::{
     client::impersonating,
 };
 
-/// The failure of a helm run, with a better message if possible. If the operator may not impersonate the account, helm only
-/// reports "kubernetes cluster unreachable: unknown"; the API server's own message is used then.
+/// The failure of a helm run, with a better message if possible. If the operator may not impersonate the account, helm reports
+/// "kubernetes cluster unreachable: unknown", or the refusal of its first request; the API server's own message is used then.
 pub(super) async fn explained(
     client: &Client,
     (namespace, account): (&str, &AccountName),
     failed: (Refusal, String),
 ) -> (Refusal, String) {
-    if failed.0 != Refusal::Timeout {
+    let (refusal, message) = &failed;
+    if *refusal != Refusal::Timeout && !message.contains("cannot impersonate") {
         return failed;
     }
     match impersonating(client, namespace, account).apiserver_version().await {

@@ -55,9 +55,10 @@ const OUTPUT: usize = 64 << 10;
 /// The largest file that helm may write, in bytes: a repository's index can be many times larger than the largest chart.
 const MAX_FILE: u64 = 256 << 20;
 
-/// Garbage collection of runs for a release: rare, which saves a quarter of the CPU time and costs some 30 MiB, up to this limit. Pulls
-/// keep the default, because they may have a large index in memory.
-const GARBAGE: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMIT", "256MiB")];
+/// Go's runtime in runs for a release. Garbage collection is rare, which saves a quarter of the CPU time and costs some 30 MiB, up to
+/// this limit; one processor saves another twentieth, and several runs go on at once. Pulls keep the defaults, because they may have
+/// a large index in memory.
+const GO: [(&str, &str); 3] = [("GOGC", "400"), ("GOMEMLIMIT", "256MiB"), ("GOMAXPROCS", "1")];
 
 /// Variables that helm inherits from the operator: proxies and trusted certificates, to reach repositories. `HELM_REGISTRY_CONFIG`
 /// names the file with the credentials of private registries.
@@ -137,7 +138,7 @@ impl Helm {
         let mut env = env.clone();
         if let Some(pass) = pass {
             env.push(("KUBECONFIG".into(), pass.kubeconfig().into()));
-            env.extend(GARBAGE.map(|(name, value)| (name.into(), value.into())));
+            env.extend(GO.map(|(name, value)| (name.into(), value.into())));
         }
         let stopping = pass.map(Pass::stopping).unwrap_or_default();
         let program = Program { path: settings.binary.clone(), args, env, dir: private.path().to_owned(), stdin };

@@ -118,7 +118,15 @@ async fn an_upgrade_gets_values_kubeconfig_and_a_private_environment() {
     ] {
         assert!(env.contains(&format!("{name}={}", private.display())), "{name}: {env}");
     }
-    for line in ["HELM_DRIVER=secret", "HELM_NO_PLUGINS=1", "NO_COLOR=1", "TZ=UTC", "GOGC=400", "GOMEMLIMIT=256MiB"] {
+    for line in [
+        "HELM_DRIVER=secret",
+        "HELM_NO_PLUGINS=1",
+        "NO_COLOR=1",
+        "TZ=UTC",
+        "GOGC=400",
+        "GOMEMLIMIT=256MiB",
+        "GOMAXPROCS=1",
+    ] {
         assert!(env.lines().any(|found| found == line), "{line}: {env}");
     }
     assert!(!env.contains("canary") && !env.contains("CARGO"), "{env}");
