@@ -4,8 +4,6 @@ use clientapp_operator::crd::ClientApp;
 use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};
 use e2e::wait::until;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::networking::v1::Ingress;
 use serde_json::json;
 
@@ -40,25 +38,6 @@ async fn the_older_has_it_and_the_younger_takes_over() {
     other.patch("younger", small(&other, "free")).await.unwrap();
     other.ready("younger", 2).await;
     tenant.ready("third", 1).await;
-}
-
-/// Nextcloud reads it from its environment each time, through a file beside its configuration.
-#[tokio::test]
-async fn a_new_hostname_is_trusted() {
-    let tenant = Lab::shared().await.tenant("new-hostname").await;
-    tenant.create("acme", small(&tenant, "old")).await.unwrap();
-    tenant.ready("acme", 1).await;
-    tenant.patch("acme", json!({"hostname": "new.new-hostname.example.com"})).await.unwrap();
-    tenant.ready("acme", 2).await;
-    let app = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap().spec.unwrap().template.spec.unwrap();
-    let mut env = app.containers.iter().flat_map(|container| container.env.iter().flatten());
-    let trusted = env.find(|variable| variable.name == "NEXTCLOUD_TRUSTED_DOMAINS").unwrap();
-    assert_eq!(trusted.value.as_deref(), Some("new.new-hostname.example.com"));
-    let file = "trusted-domains.config.php";
-    let config = tenant.api::<ConfigMap>().get("acme-nextcloud-config").await.unwrap().data.unwrap();
-    assert!(config[file].contains("getenv('NEXTCLOUD_TRUSTED_DOMAINS')"), "{}", config[file]);
-    let mut mounts = app.containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
-    assert!(mounts.any(|mount| mount.mount_path == format!("/var/www/html/config/{file}")));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! A helm process asks five times, and a fleet that is upgraded starts several per second.
 
-use std::{convert::identity, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes, to_bytes},
@@ -26,7 +26,7 @@ const LARGEST: usize = 32 << 20;
 /// For each path, helm accepts two or three formats.
 const KEPT: u64 = 16;
 
-/// By path and accepted format. Failures are not kept.
+/// By path and accepted format. A failure is not kept, nor shared with a request at the same time: it may concern one account only.
 pub(super) struct Known(Cache<(Uri, Option<HeaderValue>), Arc<Told>>);
 
 struct Told {
@@ -48,7 +48,14 @@ impl Known {
     pub(super) async fn answer(&self, client: &Client, mut request: Request<kube::client::Body>) -> Response {
         let tag = request.headers_mut().remove(header::IF_NONE_MATCH);
         let place = (request.uri().clone(), request.headers().get(header::ACCEPT).cloned());
-        self.0.try_get_with(place, ask(client, request)).await.unwrap_or_else(identity).answer(tag.as_ref())
+        if let Some(told) = self.0.get(&place).await {
+            return told.answer(tag.as_ref());
+        }
+        let told = Arc::new(ask(client, request).await);
+        if told.status.is_success() {
+            self.0.insert(place, told.clone()).await;
+        }
+        told.answer(tag.as_ref())
     }
 }
 
@@ -69,20 +76,19 @@ impl Told {
     }
 }
 
-async fn ask(client: &Client, request: Request<kube::client::Body>) -> Result<Arc<Told>, Told> {
+async fn ask(client: &Client, request: Request<kube::client::Body>) -> Told {
     let failed = |problem: &str| Told::failed(StatusCode::SERVICE_UNAVAILABLE, &unreachable(problem));
     let answer = match timeout(TIMEOUT, client.send(request)).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => return Err(failed(&api_sentence(&error))),
-        Err(_) => return Err(failed(&format!("no response within {} s", TIMEOUT.as_secs()))),
+        Ok(Err(error)) => return failed(&api_sentence(&error)),
+        Err(_) => return failed(&format!("no response within {} s", TIMEOUT.as_secs())),
     };
     let (parts, body) = answer.into_parts();
     let Ok(Ok(mut body)) = timeout(SILENCE, to_bytes(Body::new(body), LARGEST)).await else {
-        return Err(failed("the response is incomplete"));
+        return failed("the response is too long, or not complete within 30 s");
     };
     if parts.status.is_success() && discovery::is_aggregated(&parts.headers) {
         body = discovery::trimmed(&body).map_or(body, Bytes::from);
     }
-    let told = Told { status: parts.status, headers: passed_back(&parts.headers), body };
-    if told.status.is_success() { Ok(Arc::new(told)) } else { Err(told) }
+    Told { status: parts.status, headers: passed_back(&parts.headers), body }
 }
