@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::storage::RESOURCE_POLICY;
 
-/// Annotation of ingress-nginx with additional names of a host; a name that starts with `~` is a regular expression.
+/// Annotation of ingress-nginx with additional names of a host. They become names of nginx's `server_name`, which may be patterns:
+/// `.x`, `*.x`, `x.*` and regular expressions.
 const SERVER_ALIAS: &str = "nginx.ingress.kubernetes.io/server-alias";
 
 pub(crate) fn is_ingress(document: &Value) -> bool {
@@ -22,9 +23,13 @@ pub(crate) fn hosts(ingress: &Value) -> BTreeSet<String> {
     let spec = &ingress["spec"];
     let rules = items(&spec["rules"]).map(|rule| &rule["host"]);
     let tls = items(&spec["tls"]).flat_map(|tls| items(&tls["hosts"]));
-    let aliases = ingress["metadata"]["annotations"][SERVER_ALIAS].as_str().unwrap_or_default();
-    let named = rules.chain(tls).filter_map(Value::as_str).chain(aliases.split(',').map(str::trim));
+    let named = rules.chain(tls).filter_map(Value::as_str).chain(aliases(ingress));
     named.filter(|host| !host.is_empty()).map(str::to_lowercase).collect()
+}
+
+fn aliases(ingress: &Value) -> impl Iterator<Item = &str> {
+    let aliases = ingress["metadata"]["annotations"][SERVER_ALIAS].as_str().unwrap_or_default();
+    aliases.split(',').map(str::trim)
 }
 
 /// Whether Helm keeps it when a later revision, or no revision, contains it.
@@ -38,6 +43,13 @@ pub(crate) fn claimed(ingress: &Value, claim: impl Fn(&str) -> Result<(), String
     if stays(ingress) {
         let why = "an Ingress that is a hook, or is marked to be kept, would keep its hosts after its release is gone";
         return Err(why.to_owned());
+    }
+    let label =
+        |label: &str| !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if let Some(alias) = aliases(ingress).find(|alias| !alias.is_empty() && !alias.split('.').all(label)) {
+        return Err(format!(
+            "{alias} in {SERVER_ALIAS} is not a plain host name: as a pattern it could take hosts of others"
+        ));
     }
     hosts(ingress).iter().try_for_each(|host| claim(host))
 }
@@ -75,6 +87,30 @@ mod tests {
         service["kind"] = json!("Service");
         assert!(!is_ingress(&service) && !is_ingress(&json!("text")));
         assert_eq!(hosts(&json!("text")), BTreeSet::new());
+    }
+
+    #[test]
+    fn an_alias_is_no_pattern() {
+        let claimed = |aliases: &str| {
+            claimed(&json!({"metadata": {"annotations": {SERVER_ALIAS: aliases}}}), |host| match host {
+                "taken.example.com" => Err("taken".to_owned()),
+                _ => Ok(()),
+            })
+        };
+        for (aliases, refusal) in [
+            ("", None),
+            ("a.example.com, B.example.com,", None),
+            ("a.example.com, Taken.example.com", Some("taken")),
+            (".taken.example.com", Some(".taken.example.com in")),
+            ("a.example.com, *.example.com", Some("*.example.com in")),
+            ("taken.example.*", Some("taken.example.* in")),
+            ("~^.*$", Some("~^.*$ in")),
+            ("taken.example.com.", Some("taken.example.com. in")),
+        ] {
+            let found = claimed(aliases).err();
+            let same = found.as_deref().zip(refusal).is_some_and(|(found, refusal)| found.starts_with(refusal));
+            assert!(same || found.is_none() && refusal.is_none(), "{aliases}: {found:?}");
+        }
     }
 
     #[test]
