@@ -8,6 +8,7 @@
 //! writes are recorded ([`record`]). A run that was asked to stop may still record its result in Helm's storage. A run that is over may
 //! do nothing: no request of it arrives, whatever the process or its descendants still do.
 
+mod answer;
 mod body;
 mod discovery;
 mod forward;
@@ -199,16 +200,16 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn handle(shared: &Shared, request: Request<Body>) -> Response {
     let Some(run) = shared.run(request.headers()) else {
-        return forward::refused(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "this is not a helm run of the operator");
+        return answer::refused(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "this is not a helm run of the operator");
     };
     let asked = match Asked::of(request.method(), request.uri()) {
         Ok(asked) => asked,
-        Err(problem) => return forward::refused(StatusCode::BAD_REQUEST, problem),
+        Err(problem) => return answer::refused(StatusCode::BAD_REQUEST, problem),
     };
     tokio::select! {
         biased;
-        ended = run.ended() => forward::refused(StatusCode::FORBIDDEN, ended),
-        answer = forward::forward(shared, &run, asked, request) => answer,
+        ended = run.ended() => answer::refused(StatusCode::FORBIDDEN, ended),
+        answer = forward::forward((&shared.client, &shared.known), &run, asked, request) => answer,
     }
 }
 

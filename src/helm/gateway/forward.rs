@@ -6,14 +6,16 @@ use axum::{
     body::{Body, BodyDataStream, Bytes, to_bytes},
     extract::Request,
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, request, response},
-    response::{IntoResponse as _, Response},
+    response::Response,
 };
 use futures::{Stream, StreamExt as _, stream};
-use serde_json::{Value, json};
+use kube::Client;
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
-    Shared, body,
+    answer::{SILENCE, TIMEOUT, passed_back, refused, unreachable},
+    body,
     known::Known,
     rules::{self, Asked, Object, Scope},
     run::{NOT_LEADING, Run},
@@ -27,21 +29,18 @@ use crate::{
 const LARGEST: usize = 3 << 20;
 /// How many bytes of a response are parsed for the written object. Objects are smaller than 2 MiB.
 const LOOKED_AT: usize = 4 << 20;
-/// Timeout until the response begins: the API server itself gives up after a minute.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(65);
-/// How long a response may pause.
-pub(super) const SILENCE: Duration = Duration::from_secs(30);
 /// How long a watch may pause: the API server sends bookmarks about every minute, if they are requested.
 const WATCH_SILENCE: Duration = Duration::from_secs(300);
-/// Limit of a Retry-After that helm sees, in seconds. helm would wait silently; during longer outages it should fail instead, so
-/// that the operator reports them.
-const RETRY_AFTER: u64 = 5;
 /// Request headers that helm may set. Authentication and impersonation are not among them.
 const PASSED_ON: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH, header::USER_AGENT];
 
 /// Checks a complete request and forwards it.
-pub(super) async fn forward(shared: &Shared, run: &Arc<Run>, mut asked: Asked, request: Request) -> Response {
-    let Shared { client, known, .. } = shared;
+pub(super) async fn forward(
+    (client, known): (&Client, &Known),
+    run: &Arc<Run>,
+    mut asked: Asked,
+    request: Request,
+) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
         return refused(StatusCode::PAYLOAD_TOO_LARGE, "the body of a request may have at most 3 MiB");
@@ -82,10 +81,6 @@ pub(super) async fn forward(shared: &Shared, run: &Arc<Run>, mut asked: Asked, r
         Err(_) => format!("no response within {} s", TIMEOUT.as_secs()),
     };
     refused(StatusCode::SERVICE_UNAVAILABLE, &unreachable(&problem))
-}
-
-pub(super) fn unreachable(problem: &str) -> String {
-    format!("the API server cannot be reached: {problem}")
 }
 
 fn forbidden(run: &Run, refusal: &str) -> Response {
@@ -143,16 +138,6 @@ fn brought_back(
     response
 }
 
-/// Response headers that are passed to helm. Content-Length is not: with it, hyper would not wait for the stream to end, where the
-/// result is recorded.
-pub(super) fn passed_back(headers: &HeaderMap) -> HeaderMap {
-    let names = [header::CONTENT_TYPE, header::WARNING, header::ETAG];
-    let passed = names.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)));
-    let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let again = seconds.map(|seconds| (header::RETRY_AFTER, seconds.min(RETRY_AFTER).into()));
-    passed.chain(again).collect()
-}
-
 /// A streamed response. The response to a write is parsed and recorded when it is complete.
 fn observed(
     body: BodyDataStream,
@@ -181,24 +166,4 @@ fn observed(
         }
         Some((Ok(chunk), (body, kept, run, write)))
     })
-}
-
-pub(super) fn refused(code: StatusCode, message: &str) -> Response {
-    (code, [(header::CONTENT_TYPE, "application/json")], status(code, message)).into_response()
-}
-
-/// In the API server's format, so that helm reports it like one of the server's own.
-pub(super) fn status(code: StatusCode, message: &str) -> String {
-    let reason = match code {
-        StatusCode::FORBIDDEN => "Forbidden",
-        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
-        StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
-        StatusCode::PROXY_AUTHENTICATION_REQUIRED => "Unauthorized",
-        _ => "BadRequest",
-    };
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code.as_u16(),
-        "reason": reason, "message": message,
-    });
-    status.to_string()
 }

@@ -14,8 +14,8 @@ use moka::future::Cache;
 use tokio::time::timeout;
 
 use super::{
+    answer::{SILENCE, TIMEOUT, passed_back, status, unreachable},
     discovery,
-    forward::{SILENCE, TIMEOUT, passed_back, status, unreachable},
 };
 use crate::runtime::error::api_sentence;
 
