@@ -1,7 +1,7 @@
 //! A wrapper around helm that records its runs.
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,15 @@ impl Run {
     }
 }
 
+/// Writes a script, in one step: a file that is open for writing under its final name, perhaps in a child that was just forked, cannot
+/// be executed.
+pub fn executable(path: &Path, script: &str, mode: u32) -> io::Result<()> {
+    let made = path.with_extension("new");
+    fs::write(&made, script)?;
+    fs::set_permissions(&made, fs::Permissions::from_mode(mode))?;
+    fs::rename(made, path)
+}
+
 impl Shim {
     pub fn around(helm: &Path) -> Result<Self> {
         let directory = tempfile::tempdir()?;
@@ -39,8 +48,7 @@ impl Shim {
             runs.display(),
             helm.display()
         );
-        File::create(&path)?.write_all(script.as_bytes())?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        executable(&path, &script, 0o755)?;
         Ok(Shim { directory })
     }
 

@@ -417,15 +417,14 @@ fn backup(
 pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAppStatus) -> Result<(), Error> {
     let Pass { desired, observed, plan, .. } = pass;
     if *status != app.before {
-        let because = plan.steps.iter().find_map(|step| match step {
-            Step::HelmUpgrade { because, .. } => because.as_ref(),
-            _ => None,
-        });
         let written = write(ctx, app, status).await;
         // The API server may reject any write to an object that it would not accept today, but never an event.
         let conflicts = |error: &Error| error.disposition().reason == Reason::Conflict;
         if written.as_ref().err().is_none_or(|error| desired.is_err() && !conflicts(error)) {
-            let because = because.map(|because| self::because(because, app.key));
+            let because = plan.steps.iter().find_map(|step| match step {
+                Step::HelmUpgrade { because: Some(why), .. } => Some(because(why, app.key)),
+                _ => None,
+            });
             let changed = about(transitions(&app.before, status), observed, app.key);
             publish(ctx, app, &because.into_iter().chain(changed).collect::<Vec<_>>()).await;
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::storage::RESOURCE_POLICY;
+use crate::runtime::key::is_label;
 
 /// Annotation of ingress-nginx with additional names of a host. They become names of nginx's `server_name`, which may be patterns:
 /// `.x`, `*.x`, `x.*` and regular expressions.
@@ -29,7 +30,7 @@ pub(crate) fn hosts(ingress: &Value) -> BTreeSet<String> {
 
 fn aliases(ingress: &Value) -> impl Iterator<Item = &str> {
     let aliases = ingress["metadata"]["annotations"][SERVER_ALIAS].as_str().unwrap_or_default();
-    aliases.split(',').map(str::trim)
+    aliases.split(',').map(str::trim).filter(|alias| !alias.is_empty())
 }
 
 /// Whether Helm keeps it when a later revision, or no revision, contains it.
@@ -44,9 +45,7 @@ pub(crate) fn claimed(ingress: &Value, claim: impl Fn(&str) -> Result<(), String
         let why = "an Ingress that is a hook, or is marked to be kept, would keep its hosts after its release is gone";
         return Err(why.to_owned());
     }
-    let label =
-        |label: &str| !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    if let Some(alias) = aliases(ingress).find(|alias| !alias.is_empty() && !alias.split('.').all(label)) {
+    if let Some(alias) = aliases(ingress).find(|alias| !alias.to_lowercase().split('.').all(is_label)) {
         return Err(format!(
             "{alias} in {SERVER_ALIAS} is not a plain host name: as a pattern it could take hosts of others"
         ));

@@ -1,10 +1,10 @@
 //! How programs get into the cache, with a fake compiler.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use e2e::shim::executable;
 use tempfile::TempDir;
 
 /// Uses only shell built-ins, since the `PATH` contains nothing but this script.
@@ -39,8 +39,7 @@ impl Fixture {
         let directory = TempDir::new().unwrap();
         fs::create_dir(directory.path().join("bin")).unwrap();
         let go = directory.path().join("bin/go");
-        fs::write(&go, GO).unwrap();
-        fs::set_permissions(&go, Permissions::from_mode(0o755)).unwrap();
+        executable(&go, GO, 0o755).unwrap();
         Self(directory)
     }
 

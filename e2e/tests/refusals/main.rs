@@ -9,8 +9,6 @@ mod surroundings;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::sync::OnceLock;
 
 use clientapp_operator::crd::conditions::find;

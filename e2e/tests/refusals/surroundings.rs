@@ -2,6 +2,7 @@
 
 use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::manifests;
+use e2e::shim::executable;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ServiceAccount;
 
@@ -16,14 +17,6 @@ fn get(url: &str, path: &str) -> std::io::Result<(String, String)> {
     connection.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     Ok((head.lines().next().unwrap_or_default().to_owned(), body.trim_end().to_owned()))
-}
-
-fn script(path: &Path, text: &str, mode: u32) {
-    // In one step, and never open for writing under its final name: such a file cannot be executed.
-    let made = path.with_extension("new");
-    std::fs::write(&made, text).unwrap();
-    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(mode)).unwrap();
-    std::fs::rename(made, path).unwrap();
 }
 
 #[tokio::test]
@@ -55,7 +48,7 @@ async fn without_a_usable_helm_nothing_is_touched() {
         (None, 0, "HelmUnavailable: helm is missing: there is no executable at "),
     ] {
         match text {
-            Some(text) => script(&helm, text, mode),
+            Some(text) => executable(&helm, text, mode).unwrap(),
             None => std::fs::remove_file(&helm).unwrap(),
         }
         let mut operator = Operator::start(&options).unwrap();

@@ -1,20 +1,37 @@
-//! What helm gets to hear (pure).
+//! How the API server is asked, and what helm gets to hear (effect).
 
 use std::time::Duration;
 
 use axum::{
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, Request, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
+use kube::{Client, client::Body};
 use serde_json::json;
+use tokio::time::timeout;
+
+use crate::runtime::error::api_sentence;
 
 /// Timeout until the response begins: the API server itself gives up after a minute.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(65);
+const TIMEOUT: Duration = Duration::from_secs(65);
 /// How long a response may pause.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
 /// Limit of a Retry-After that helm sees, in seconds. helm would wait silently; during longer outages it should fail instead, so
 /// that the operator reports them.
 const RETRY_AFTER: u64 = 5;
+
+/// Sends a request as it is, or says that there is no response.
+pub(super) async fn sent(client: &Client, request: Request<Body>) -> Result<axum::http::Response<Body>, String> {
+    match timeout(TIMEOUT, client.send(request)).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(unreachable(&api_sentence(&error))),
+        Err(_) => Err(unreachable(&format!("no response within {} s", TIMEOUT.as_secs()))),
+    }
+}
+
+pub(super) fn unreachable(problem: &str) -> String {
+    format!("the API server cannot be reached: {problem}")
+}
 
 /// Response headers that are passed to helm. Content-Length is not: with it, hyper would not wait for the stream to end, where the
 /// result is recorded.
@@ -26,26 +43,18 @@ pub(super) fn passed_back(headers: &HeaderMap) -> HeaderMap {
     passed.chain(again).collect()
 }
 
-pub(super) fn unreachable(problem: &str) -> String {
-    format!("the API server cannot be reached: {problem}")
-}
-
-pub(super) fn refused(code: StatusCode, message: &str) -> Response {
-    (code, [(header::CONTENT_TYPE, "application/json")], status(code, message)).into_response()
-}
-
-/// In the API server's format, so that helm reports it like one of the server's own.
-pub(super) fn status(code: StatusCode, message: &str) -> String {
-    let reason = match code {
+/// A refusal in the API server's format, so that helm reports it like one of the server's own.
+pub(super) fn refused(status: StatusCode, message: &str) -> Response {
+    let reason = match status {
         StatusCode::FORBIDDEN => "Forbidden",
         StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
         StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
         StatusCode::PROXY_AUTHENTICATION_REQUIRED => "Unauthorized",
         _ => "BadRequest",
     };
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code.as_u16(),
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": status.as_u16(),
         "reason": reason, "message": message,
     });
-    status.to_string()
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }

@@ -14,16 +14,13 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
-    answer::{SILENCE, TIMEOUT, passed_back, refused, unreachable},
+    answer::{SILENCE, passed_back, refused, sent},
     body,
     known::Known,
     rules::{self, Asked, Object, Scope},
     run::{NOT_LEADING, Run},
 };
-use crate::{
-    helm::ingress,
-    runtime::{client::IMPERSONATE, error::api_sentence},
-};
+use crate::{helm::ingress, runtime::client::IMPERSONATE};
 
 /// Size limit of a request's body, in bytes; the API server's own limit.
 const LARGEST: usize = 3 << 20;
@@ -75,12 +72,10 @@ pub(super) async fn forward(
     if object.is_none() && Known::is_for(request.uri().path()) {
         return known.answer(client, request).await;
     }
-    let problem = match timeout(TIMEOUT, client.send(request)).await {
-        Ok(Ok(answer)) => return brought_back(answer, run, object.as_ref(), write),
-        Ok(Err(error)) => api_sentence(&error),
-        Err(_) => format!("no response within {} s", TIMEOUT.as_secs()),
-    };
-    refused(StatusCode::SERVICE_UNAVAILABLE, &unreachable(&problem))
+    match sent(client, request).await {
+        Ok(answer) => brought_back(answer, run, object.as_ref(), write),
+        Err(problem) => refused(StatusCode::SERVICE_UNAVAILABLE, &problem),
+    }
 }
 
 fn forbidden(run: &Run, refusal: &str) -> Response {

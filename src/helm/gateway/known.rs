@@ -2,38 +2,34 @@
 //!
 //! A helm process asks five times, and a fleet that is upgraded starts several per second.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum::{
     body::{Body, Bytes, to_bytes},
     http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header},
-    response::{IntoResponse as _, Response},
+    response::Response,
 };
 use kube::Client;
 use moka::future::Cache;
 use tokio::time::timeout;
 
 use super::{
-    answer::{SILENCE, TIMEOUT, passed_back, status, unreachable},
+    answer::{SILENCE, passed_back, refused, sent, unreachable},
     discovery,
 };
-use crate::runtime::error::api_sentence;
 
-/// About as long as the API server itself takes to serve a kind whose definition was just created.
-const FRESH: Duration = Duration::from_secs(2);
+/// About as long as the API server itself takes to serve a kind whose definition was just created. Tests may be slow.
+const FRESH: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 2 });
 /// Size limit of a document, in bytes; with a thousand CustomResourceDefinitions discovery has some five million.
 const LARGEST: usize = 32 << 20;
 /// For each path, helm accepts two or three formats.
 const KEPT: u64 = 16;
 
-/// By path and accepted format. A failure is not kept, nor shared with a request at the same time: it may concern one account only.
-pub(super) struct Known(Cache<(Uri, Option<HeaderValue>), Arc<Told>>);
+/// By path, accepted format, and the ETag of the copy that helm has on disk. A failure is not kept, nor shared with a request at the
+/// same time: it may concern one account only.
+pub(super) struct Known(Cache<(Uri, [Option<HeaderValue>; 2]), Told>);
 
-struct Told {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
-}
+type Told = (StatusCode, HeaderMap, Bytes);
 
 impl Known {
     pub(super) fn new() -> Self {
@@ -45,50 +41,40 @@ impl Known {
         ["/version", "/api", "/apis"].contains(&path)
     }
 
-    pub(super) async fn answer(&self, client: &Client, mut request: Request<kube::client::Body>) -> Response {
-        let tag = request.headers_mut().remove(header::IF_NONE_MATCH);
-        let place = (request.uri().clone(), request.headers().get(header::ACCEPT).cloned());
+    pub(super) async fn answer(&self, client: &Client, request: Request<kube::client::Body>) -> Response {
+        let told_apart = [header::ACCEPT, header::IF_NONE_MATCH].map(|name| request.headers().get(name).cloned());
+        let place = (request.uri().clone(), told_apart);
         if let Some(told) = self.0.get(&place).await {
-            return told.answer(tag.as_ref());
+            return response(told);
         }
-        let told = Arc::new(ask(client, request).await);
-        if told.status.is_success() {
-            self.0.insert(place, told.clone()).await;
-        }
-        told.answer(tag.as_ref())
-    }
-}
-
-impl Told {
-    fn failed(code: StatusCode, message: &str) -> Self {
-        let json = HeaderValue::from_static("application/json");
-        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, json)]);
-        Told { status: code, headers, body: status(code, message).into() }
-    }
-
-    /// helm keeps discovery with its ETag.
-    fn answer(&self, tag: Option<&HeaderValue>) -> Response {
-        let Told { status, headers, body } = self;
-        match tag.is_some() && tag == headers.get(header::ETAG) {
-            true => (StatusCode::NOT_MODIFIED, headers.clone()).into_response(),
-            false => (*status, headers.clone(), body.clone()).into_response(),
+        match ask(client, request).await {
+            Ok(told) => {
+                if told.0.is_success() || told.0 == StatusCode::NOT_MODIFIED {
+                    self.0.insert(place, told.clone()).await;
+                }
+                response(told)
+            }
+            Err(problem) => refused(StatusCode::SERVICE_UNAVAILABLE, &problem),
         }
     }
 }
 
-async fn ask(client: &Client, request: Request<kube::client::Body>) -> Told {
-    let failed = |problem: &str| Told::failed(StatusCode::SERVICE_UNAVAILABLE, &unreachable(problem));
-    let answer = match timeout(TIMEOUT, client.send(request)).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => return failed(&api_sentence(&error)),
-        Err(_) => return failed(&format!("no response within {} s", TIMEOUT.as_secs())),
-    };
-    let (parts, body) = answer.into_parts();
+/// With these headers and no others: helm takes those of a 304 for its own copy, a content type included.
+fn response((status, headers, body): Told) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+async fn ask(client: &Client, request: Request<kube::client::Body>) -> Result<Told, String> {
+    let (parts, body) = sent(client, request).await?.into_parts();
     let Ok(Ok(mut body)) = timeout(SILENCE, to_bytes(Body::new(body), LARGEST)).await else {
-        return failed("the response is too long, or not complete within 30 s");
+        let problem = format!("the response is too long, or not complete within {} s", SILENCE.as_secs());
+        return Err(unreachable(&problem));
     };
     if parts.status.is_success() && discovery::is_aggregated(&parts.headers) {
         body = discovery::trimmed(&body).map_or(body, Bytes::from);
     }
-    Told { status: parts.status, headers: passed_back(&parts.headers), body }
+    Ok((parts.status, passed_back(&parts.headers), body))
 }

@@ -1,5 +1,8 @@
 //! An API server that restarts, or stays away, in the middle of the work.
 
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::Api;
+
 use super::*;
 
 /// The number of an app's revisions that were ever deployed, and of all its revisions.
@@ -71,20 +74,21 @@ async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_fo
 async fn an_aggregated_api_that_is_down() {
     // A plane of its own, since on it no namespace can be deleted.
     let lab = Lab::own().await;
+    let tenant = lab.tenant("aggregated").await;
+    let services = Api::<APIService>::all(tenant.client.clone());
     let service = json!({
-        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.gone.example.com"},
+        "metadata": {"name": "v1.gone.example.com"},
         "spec": {
             "group": "gone.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 15,
             "insecureSkipTLSVerify": true, "service": {"name": "gone", "namespace": "default"},
         },
     });
-    let tenant = lab.tenant("aggregated").await;
-    let file = lab.plane.directory().join("aggregated.json");
-    std::fs::write(&file, service.to_string()).unwrap();
-    tenant.kubectl(&["create", "--filename", &file.display().to_string()]).unwrap();
-    let get = ["get", "apiservice", "v1.gone.example.com", "--output", "jsonpath={.status.conditions}"];
-    let is = || tenant.kubectl(&get);
-    until("the API is known to be down", async || is().unwrap().contains("\"status\":\"False\"")).await;
+    services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    until("the API is known to be down", async || {
+        let status = services.get("v1.gone.example.com").await.unwrap().status.unwrap_or_default();
+        status.conditions.iter().flatten().any(|condition| condition.status == "False")
+    })
+    .await;
     let operator = leading(&lab.options()).await;
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;

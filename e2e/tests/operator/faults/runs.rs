@@ -7,6 +7,7 @@ use e2e::lab::{Apart, Lab, has, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
 use e2e::scenario::{names, operated, small, with};
+use e2e::shim::executable;
 use e2e::wait::until;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -14,7 +15,6 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::Signal;
 use serde_json::json;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -86,8 +86,7 @@ async fn a_slot_is_not_for_an_app_that_has_to_wait() {
 fn upgrading(directory: &Path, helm: &Path, first: &str) -> PathBuf {
     let path = directory.join("helm");
     let script = format!("#!/bin/sh\ncase \"$1\" in upgrade)\n{first}\nesac\nexec {} \"$@\"\n", helm.display());
-    std::fs::write(&path, script).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    executable(&path, &script, 0o755).unwrap();
     path
 }
 
