@@ -34,9 +34,10 @@ pub(super) fn unreachable(problem: &str) -> String {
 }
 
 /// Response headers that are passed to helm. Content-Length is not: with it, hyper would not wait for the stream to end, where the
-/// result is recorded.
+/// result is recorded. Cache-Control is: without the API server's `no-cache`, helm's client would believe a document that it holds
+/// until the clock has reached its `Date`, which after the clock was set back can be long.
 pub(super) fn passed_back(headers: &HeaderMap) -> HeaderMap {
-    let names = [header::CONTENT_TYPE, header::WARNING, header::ETAG];
+    let names = [header::CONTENT_TYPE, header::WARNING, header::ETAG, header::CACHE_CONTROL];
     let passed = names.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)));
     let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let again = seconds.map(|seconds| (header::RETRY_AFTER, seconds.min(RETRY_AFTER).into()));

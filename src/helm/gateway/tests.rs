@@ -60,8 +60,10 @@ async fn api_server(uri: Uri, tagged: bool, dropped: Dropped) -> Response {
             Body::from_stream(body).into_response()
         }
         "api" => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        "apis" if tagged => (StatusCode::NOT_MODIFIED, [(header::ETAG, "\"7\"")]).into_response(),
-        "apis" => ([(header::ETAG, "\"7\"")], "{}").into_response(),
+        "apis" => {
+            let headers = [(header::ETAG, "\"7\""), (header::CACHE_CONTROL, "no-cache, private")];
+            if tagged { (StatusCode::NOT_MODIFIED, headers).into_response() } else { (headers, "{}").into_response() }
+        }
         "refused" => (StatusCode::CONFLICT, "{}").into_response(),
         "garbage" => "not an object".into_response(),
         name => match name.strip_prefix("busy-for-") {
@@ -329,6 +331,7 @@ async fn what_is_the_same_for_every_run_is_asked_for_once() {
         answer.clear();
         timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 304") && answer.contains("etag: \"7\""), "{answer}");
+        assert!(answer.contains("cache-control: no-cache"), "helm would not ask again once the clock is set back: {answer}");
         assert!(!answer.contains("content-type"), "helm would take it for its copy's: {answer}");
     }
     assert_eq!((bed.has_reached(), bed.has_reached()), (true, false));
