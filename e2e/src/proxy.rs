@@ -1,9 +1,12 @@
 //! A proxy between one operator (with its helms) and the API server. On request it answers in the API server's place,
-//! or not at all, and can restrict the operator's view to one namespace.
+//! or not at all, and can restrict the operator's view to one namespace. A [`Rule`] is for all requests of a kind while it
+//! exists, and a [`Trap`] for one write, at the moment before or after it is forwarded.
 //!
 //! The operator uses [`Proxy::kubeconfig`]: it connects to the proxy over plain HTTP without credentials, which helm
 //! would not send that way, and the proxy forwards each request as the operator's user. All other clients reach the API
 //! server directly.
+
+mod trap;
 
 use std::fs;
 use std::io::Write as _;
@@ -17,7 +20,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{Html, IntoResponse as _, Response};
 use futures::StreamExt as _;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -25,6 +28,8 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use self::trap::Writes;
+pub use self::trap::{By, Snap, Trap, Write};
 use crate::background::Background;
 use crate::lab::TIMEOUT;
 
@@ -43,6 +48,8 @@ pub enum Fault {
     Late(Duration),
     /// A watch is told that its resource version has expired, and ends.
     Expire,
+    /// The connection of a watch is cut after this time.
+    Cut(Duration),
 }
 
 /// Which requests meet a fault.
@@ -90,6 +97,7 @@ struct Shared {
     /// The number of requests that met a fault.
     met: watch::Sender<usize>,
     record: Mutex<Vec<String>>,
+    writes: watch::Sender<Writes>,
 }
 
 impl Proxy {
@@ -123,6 +131,7 @@ impl Proxy {
             rules: watch::Sender::default(),
             met: watch::Sender::default(),
             record: Mutex::default(),
+            writes: watch::Sender::default(),
         });
         let server = Background::spawn("proxy", {
             let shared = shared.clone();
@@ -165,6 +174,29 @@ impl Proxy {
         self.shared.record().clone()
     }
 
+    /// Counts writes anew, and sets a trap for one of them.
+    pub fn count_writes(&self, trap: Option<Trap>) {
+        self.shared.writes.send_replace(Writes::with(trap));
+    }
+
+    /// The writes since the last call of [`Proxy::count_writes`], in order.
+    #[must_use]
+    pub fn writes(&self) -> Vec<Write> {
+        self.shared.writes.borrow().counted().to_vec()
+    }
+
+    /// Waits for the write that springs the trap; `None`: the trap was lifted first.
+    pub async fn sprung(&self) -> Option<Write> {
+        let mut writes = self.shared.writes.subscribe();
+        // The sender lives in `shared`.
+        writes.wait_for(|writes| writes.sprung().is_some() || !writes.is_set()).await.ok()?.sprung().cloned()
+    }
+
+    /// Removes the trap. A write that it holds goes on.
+    pub fn lift(&self) {
+        self.shared.writes.send_modify(Writes::lift);
+    }
+
     /// Waits until more than this many requests have met a fault.
     pub async fn met_more_than(&self, so_many: usize) {
         let mut met = self.shared.met.subscribe();
@@ -175,11 +207,13 @@ impl Proxy {
 }
 
 /// A request in terms of a Role.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Asked {
     verb: &'static str,
     /// With its subresource.
     resource: String,
+    /// Empty if the path has none, as for an object to create.
+    name: String,
     by_helm: bool,
 }
 
@@ -214,7 +248,8 @@ impl Asked {
             [resource, ..] => resource.to_owned(),
             [] => String::new(),
         };
-        Asked { verb, resource, by_helm }
+        let name = path.get(1).copied().unwrap_or_default().to_owned();
+        Asked { verb, resource, name, by_helm }
     }
 }
 
@@ -234,6 +269,32 @@ impl Shared {
             // The sender lives in `self`.
             _ = rules.changed().await;
         }
+    }
+
+    /// Returns when the rules say that the connection of a watch is cut.
+    async fn cut(self: Arc<Self>, asked: Asked) {
+        let mut rules = self.rules.subscribe();
+        loop {
+            if let Some(Fault::Cut(after)) = self.fault(&asked) {
+                return sleep(after).await;
+            }
+            // The sender lives in `self`.
+            _ = rules.changed().await;
+        }
+    }
+
+    /// Counts a write, and returns what the trap does to it.
+    fn snapped(&self, asked: &Asked) -> Option<Snap> {
+        let write = Write::of(asked)?;
+        let mut snap = None;
+        self.writes.send_modify(|writes| snap = writes.count(write));
+        snap
+    }
+
+    /// Waits until the trap is lifted.
+    async fn held(&self) {
+        // The sender lives in `self`.
+        _ = self.writes.subscribe().wait_for(|writes| !writes.is_set()).await;
     }
 
     /// Waits while the rules hold back the request, and returns the fault that then applies.
@@ -269,14 +330,69 @@ async fn handle(State((shared, client)): State<(Arc<Shared>, Client)>, request: 
         Some(Fault::Late(by)) if !watches => sleep(by).await,
         _ => {}
     }
-    match forward(&client, request, shared.namespace.as_deref()).await {
-        Ok(answer) if watches => {
-            let (parts, body) = answer.into_parts();
-            Response::from_parts(parts, Body::from_stream(held_back(shared, asked, body)))
-        }
+    let snap = shared.snapped(&asked);
+    match snap {
+        Some(Snap::Answer(status)) => return refused(status, "the proxy was told to"),
+        Some(Snap::Page) => return (StatusCode::BAD_GATEWAY, Html(PAGE)).into_response(),
+        Some(Snap::Before) => shared.held().await,
+        _ => {}
+    }
+    let answer = match forward(&client, request, shared.namespace.as_deref()).await {
         Ok(answer) => answer,
         Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}")).into_response(),
+    };
+    if let Some(snap) = snap {
+        return snapped(snap, answer, &shared).await;
     }
+    if !watches {
+        return answer;
+    }
+    let (parts, body) = answer.into_parts();
+    Response::from_parts(
+        parts,
+        Body::from_stream(cut_off(shared.clone(), asked.clone(), held_back(shared, asked, body))),
+    )
+}
+
+const PAGE: &str = "<html><body><h1>502 Bad Gateway</h1></body></html>";
+
+/// What the trap makes of the answer to a write. It is complete: the API server has nothing left to do for it.
+async fn snapped(snap: Snap, answer: Response, shared: &Shared) -> Response {
+    let (parts, body) = answer.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    match snap {
+        Snap::Lose => return lost(parts.status, Vec::new()),
+        Snap::Halve => return lost(parts.status, body[..body.len() / 2].to_vec()),
+        Snap::After => shared.held().await,
+        Snap::Answer(_) | Snap::Page | Snap::Before => {}
+    }
+    Response::from_parts(parts, body.into())
+}
+
+/// The connection is cut after these bytes of an answer.
+fn lost(status: StatusCode, begun: Vec<u8>) -> Response {
+    let begun = (!begun.is_empty()).then(|| Ok(axum::body::Bytes::from(begun)));
+    // An error of a body makes the server close the connection.
+    let cut = Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+    let body = Body::from_stream(futures::stream::iter(begun.into_iter().chain([cut])));
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// A watch's events until the rules say that its connection is cut.
+fn cut_off(
+    shared: Arc<Shared>,
+    asked: Asked,
+    events: impl futures::Stream<Item = Result<axum::body::Bytes, axum::Error>>,
+) -> impl futures::Stream<Item = Result<axum::body::Bytes, axum::Error>> {
+    let is_cut = {
+        let (shared, asked) = (shared.clone(), asked.clone());
+        // The API server ends watches, too, which is no error.
+        async move { matches!(shared.fault(&asked), Some(Fault::Cut(_))) }
+    };
+    let end = futures::stream::once(is_cut).filter_map(async |is_cut| {
+        is_cut.then(|| Err(axum::Error::new(std::io::Error::from(std::io::ErrorKind::ConnectionReset))))
+    });
+    events.take_until(shared.cut(asked)).chain(end)
 }
 
 async fn forward(client: &Client, request: Request, namespace: Option<&str>) -> Result<Response> {
@@ -379,23 +495,24 @@ mod tests {
 
     #[test]
     fn a_request_is_known_by_its_verb_and_resource() {
-        for (method, uri, verb, resource) in [
-            ("GET", "/api/v1/namespaces/a/secrets/b", "get", "secrets"),
-            ("GET", "/api/v1/namespaces/a/secrets?limit=5", "list", "secrets"),
-            ("GET", "/api/v1/secrets?limit=5&watch=true&x=y", "watch", "secrets"),
-            ("POST", "/api/v1/namespaces/a/secrets", "create", "secrets"),
-            ("GET", "/api/v1/namespaces/a", "get", "namespaces"),
-            ("POST", "/api/v1/namespaces", "create", "namespaces"),
-            ("PUT", "/api/v1/namespaces/a/finalize", "update", "namespaces/finalize"),
-            ("PATCH", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", "patch", "leases"),
-            ("PATCH", "/apis/g.example.com/v1/namespaces/a/things/b/status", "patch", "things/status"),
-            ("DELETE", "/apis/g.example.com/v1/namespaces/a/things", "deletecollection", "things"),
-            ("DELETE", "/apis/g.example.com/v1/things/b", "delete", "things"),
-            ("GET", "/version", "list", ""),
-            ("GET", "/apis", "list", ""),
+        for (method, uri, verb, resource, name) in [
+            ("GET", "/api/v1/namespaces/a/secrets/b", "get", "secrets", "b"),
+            ("GET", "/api/v1/namespaces/a/secrets?limit=5", "list", "secrets", ""),
+            ("GET", "/api/v1/secrets?limit=5&watch=true&x=y", "watch", "secrets", ""),
+            ("POST", "/api/v1/namespaces/a/secrets", "create", "secrets", ""),
+            ("GET", "/api/v1/namespaces/a", "get", "namespaces", "a"),
+            ("POST", "/api/v1/namespaces", "create", "namespaces", ""),
+            ("PUT", "/api/v1/namespaces/a/finalize", "update", "namespaces/finalize", "a"),
+            ("PATCH", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", "patch", "leases", "b"),
+            ("PATCH", "/apis/g.example.com/v1/namespaces/a/things/b/status", "patch", "things/status", "b"),
+            ("DELETE", "/apis/g.example.com/v1/namespaces/a/things", "deletecollection", "things", ""),
+            ("DELETE", "/apis/g.example.com/v1/things/b", "delete", "things", "b"),
+            ("GET", "/version", "list", "", ""),
+            ("GET", "/apis", "list", "", ""),
         ] {
             let request = axum::http::Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
-            let expected = Asked { verb, resource: resource.to_owned(), by_helm: false };
+            let (resource, name) = (resource.to_owned(), name.to_owned());
+            let expected = Asked { verb, resource, name, by_helm: false };
             assert_eq!(Asked::of(&request), expected, "{method} {uri}");
         }
     }
