@@ -24,7 +24,7 @@ use crate::helm::{Helm, Ran};
 use crate::manifests;
 use crate::operator::{Operator, Options};
 use crate::percona::{Knobs, PerconaStandIn};
-use crate::plane::ControlPlane;
+use crate::plane::{self, ControlPlane};
 use crate::progress::Progress;
 use crate::proxy::{self, Proxy};
 use crate::repository::Repository;
@@ -49,6 +49,11 @@ pub struct Lab {
 impl Lab {
     /// A control plane with the operator's manifests and, on request, Percona. No operator runs yet.
     pub fn start(with_percona: bool) -> Result<Lab> {
+        Self::start_on(ControlPlane::builder(), with_percona)
+    }
+
+    /// The same on a control plane with other settings.
+    pub fn start_on(plane: plane::Builder, with_percona: bool) -> Result<Lab> {
         let tools = Tools::ensure(&Progress::stderr())?;
         let mut operator_kubeconfig = PathBuf::new();
         let prepare = |plane: &ControlPlane| {
@@ -59,7 +64,7 @@ impl Lab {
                 Ok(())
             }
         };
-        let plane = ControlPlane::builder().audit_log(true).start_with(&tools, prepare)?;
+        let plane = plane.audit_log(true).start_with(&tools, prepare)?;
         let percona =
             with_percona.then(|| block_on(async || PerconaStandIn::start(plane.config().await?))).transpose()?;
         let repository = Repository::start()?;
@@ -98,7 +103,8 @@ impl Lab {
         self.try_apart(namespace).await.expect("a namespace for an operator of its own")
     }
 
-    async fn try_apart(&'static self, namespace: &str) -> Result<Apart> {
+    /// [`Lab::apart`] outside tests.
+    pub async fn try_apart(&'static self, namespace: &str) -> Result<Apart> {
         let tenant = Tenant::new(self, namespace).await?;
         // The Lease is in another namespace, since the operator's writes in this one are counted.
         let lease = Tenant::new(self, &format!("{namespace}-lease")).await?;

@@ -43,6 +43,7 @@ use watchdog::Watchdog;
 pub struct Builder {
     nodes: usize,
     audit_log: bool,
+    audit_bodies: bool,
     fsync: bool,
     apiserver_arguments: Vec<String>,
 }
@@ -57,6 +58,12 @@ impl Builder {
     /// Whether the API server writes a line for each request to [`ControlPlane::audit_log`].
     pub fn audit_log(mut self, audit_log: bool) -> Self {
         self.audit_log = audit_log;
+        self
+    }
+
+    /// Whether that log has the objects of all writes, before and after, in place of the reads.
+    pub fn audit_bodies(mut self, audit_bodies: bool) -> Self {
+        self.audit_bodies = audit_bodies;
         self
     }
 
@@ -107,7 +114,7 @@ impl Builder {
             watchdog,
             directory,
         };
-        plane.layout.write()?;
+        plane.layout.write(self.audit_bodies)?;
         plane.run(plane.layout.api(self, tools))?;
         block_on(async || plane.apiserver_answers(&plane.client().await?).await)?;
         prepare(&plane)?;
@@ -132,7 +139,7 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// A plane with one node and no audit log.
     pub fn builder() -> Builder {
-        Builder { nodes: 1, audit_log: false, fsync: false, apiserver_arguments: Vec::new() }
+        Builder { nodes: 1, audit_log: false, audit_bodies: false, fsync: false, apiserver_arguments: Vec::new() }
     }
 
     /// The administrator's kubeconfig file, for helm, kubectl and operators.

@@ -33,6 +33,25 @@ const AUDIT_POLICY: &str = r#"{
   "rules": [{"level": "Metadata"}]
 }"#;
 
+/// Every write, with the object as it was sent and as it was stored; of what controllers of Kubernetes derive from other
+/// objects, and of Leases, without it.
+const AUDIT_POLICY_WITH_BODIES: &str = r#"{
+  "apiVersion": "audit.k8s.io/v1",
+  "kind": "Policy",
+  "omitStages": ["RequestReceived", "ResponseStarted"],
+  "omitManagedFields": true,
+  "rules": [
+    {"level": "None", "verbs": ["get", "list", "watch"]},
+    {"level": "Metadata", "resources": [
+      {"group": "", "resources": ["pods", "pods/binding", "pods/status", "nodes", "nodes/status", "persistentvolumes", "persistentvolumes/status"]},
+      {"group": "apps", "resources": ["controllerrevisions", "replicasets", "replicasets/status"]},
+      {"group": "discovery.k8s.io", "resources": ["endpointslices"]},
+      {"group": "coordination.k8s.io", "resources": ["leases"]}
+    ]},
+    {"level": "RequestResponse"}
+  ]
+}"#;
+
 /// The files of one plane, all in its directory.
 pub(super) struct Layout {
     directory: PathBuf,
@@ -46,7 +65,7 @@ impl Layout {
     }
 
     /// Writes keys, certificates and configuration files.
-    pub(super) fn write(&self) -> Result<()> {
+    pub(super) fn write(&self, audit_bodies: bool) -> Result<()> {
         let authority = Authority::new()?;
         self.file("ca.crt", &authority.pem())?;
         let serving = authority.apiserver()?;
@@ -64,7 +83,7 @@ impl Layout {
             let user = authority.client(user, group)?;
             self.file(file, &kubeconfig(&self.server_url(), &authority.pem(), &user)?)?;
         }
-        self.file("audit-policy.json", AUDIT_POLICY)?;
+        self.file("audit-policy.json", if audit_bodies { AUDIT_POLICY_WITH_BODIES } else { AUDIT_POLICY })?;
         for (name, stage) in STAGES {
             self.file(&format!("{name}.yaml"), stage)?;
         }
