@@ -71,6 +71,8 @@ pub struct Options {
     pub chart_repository: String,
     /// `None`: an empty directory of its own.
     pub chart_cache: Option<PathBuf>,
+    /// Its directory for temporary files, which a container keeps when it restarts. `None`: an empty one of its own.
+    pub temporary: Option<PathBuf>,
     pub lease_namespace: String,
     /// Further arguments of `run`.
     pub arguments: Vec<String>,
@@ -87,6 +89,7 @@ impl Options {
             helm: helm.to_owned(),
             chart_repository: chart_repository.into(),
             chart_cache: None,
+            temporary: None,
             lease_namespace: "default".to_owned(),
             arguments: Vec::new(),
             environment: Vec::new(),
@@ -109,6 +112,7 @@ impl Operator {
         let home = tempfile::tempdir()?;
         let log = File::create(home.path().join("log"))?;
         std::fs::create_dir(home.path().join("tmp"))?;
+        let temporary = options.temporary.clone().unwrap_or_else(|| home.path().join("tmp"));
         let cache = options.chart_cache.clone().unwrap_or_else(|| home.path().join("charts"));
         let mut command = Command::new(match &options.binary {
             Some(path) => path,
@@ -127,7 +131,7 @@ impl Operator {
             .args(["--health-listen", "127.0.0.1:0"])
             .args(&options.arguments)
             .env_clear()
-            .env("TMPDIR", home.path().join("tmp"))
+            .env("TMPDIR", temporary)
             .env("RUST_BACKTRACE", "1")
             // Unless the arguments say otherwise.
             .env("CLIENTAPP_API_LISTEN", "127.0.0.1:0")
@@ -216,6 +220,15 @@ impl Operator {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The processes that it has started and not yet waited for: its helms, which have no children.
+    #[must_use]
+    pub fn children(&self) -> Vec<Pid> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        let pids = |list: String| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>();
+        lists.flat_map(pids).map(Pid::from_raw).collect()
     }
 
     pub fn signal(&self, signal: Signal) {

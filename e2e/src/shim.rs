@@ -1,4 +1,4 @@
-//! A wrapper around helm that records its runs.
+//! A wrapper around helm that records its runs, and whether two were at work at once.
 
 use std::fs;
 use std::io;
@@ -41,14 +41,31 @@ pub fn executable(path: &Path, script: &str, mode: u32) -> io::Result<()> {
 impl Shim {
     pub fn around(helm: &Path) -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let (runs, path) = (directory.path().join("runs"), directory.path().join("helm"));
-        // `exec`, so that helm keeps the process id and gets the operator's signals.
+        fs::create_dir(directory.path().join("at-work"))?;
+        // `exec`, so that helm keeps the process id and gets the operator's signals. A process writes its name down before it
+        // looks for others, so of two that start at once at least one sees the other.
         let script = format!(
-            "#!/bin/sh\nprintf '%s %s\\n' $$ \"$*\" >>'{}'\nexec '{}' \"$@\"\n",
-            runs.display(),
-            helm.display()
+            r#"#!/bin/sh
+cd '{directory}' && printf '%s %s\n' $$ "$*" >>runs
+case "$1" in upgrade|uninstall|rollback)
+    : >"at-work/$$"
+    for other in at-work/*; do
+        pid=${{other##*/}}
+        if [ "$pid" = $$ ]; then continue; fi
+        # Of a dead process that was not waited for, the command line is empty.
+        if grep -qs helm "/proc/$pid/cmdline"; then
+            echo "$1 while helm process $pid is at work" >>overlaps
+        else
+            rm -f "$other"
+        fi
+    done
+esac
+cd "$OLDPWD" && exec '{helm}' "$@"
+"#,
+            directory = directory.path().display(),
+            helm = helm.display()
         );
-        executable(&path, &script, 0o755)?;
+        executable(&directory.path().join("helm"), &script, 0o755)?;
         Ok(Shim { directory })
     }
 
@@ -66,5 +83,12 @@ impl Shim {
             Some(Run { pid: pid.parse().ok()?, arguments: arguments.to_owned() })
         };
         runs.lines().filter_map(run).filter(|run| !run.arguments.starts_with("version")).collect()
+    }
+
+    /// The runs that began to change a release while another was at work, each as a sentence.
+    #[must_use]
+    pub fn overlaps(&self) -> Vec<String> {
+        let overlaps = fs::read_to_string(self.directory.path().join("overlaps")).unwrap_or_default();
+        overlaps.lines().map(str::to_owned).collect()
     }
 }

@@ -36,6 +36,23 @@ pub enum Actor {
     Other(String),
 }
 
+impl Actor {
+    /// The client that sent the request of this line of the log.
+    #[must_use]
+    pub fn of(line: &Value) -> Actor {
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (user, agent) = (word(&line["user"]["username"]), word(&line["userAgent"]));
+        match (user == manifests::user(), agent.starts_with("Helm/")) {
+            (true, false) => Actor::Operator,
+            (true, true) => Actor::OperatorHelm,
+            (false, true) => Actor::OtherHelm,
+            (false, false) if agent == LIFE => Actor::Life,
+            (false, false) if agent == PERCONA => Actor::Percona,
+            (false, false) => Actor::Other(user),
+        }
+    }
+}
+
 impl std::fmt::Display for Actor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -116,23 +133,13 @@ fn request(line: &Value) -> Option<Request> {
     if object["subresource"].is_string() || !(200..300).contains(&code) {
         return None;
     }
-    let (user, agent) = (word(&line["user"]["username"]), word(&line["userAgent"]));
-    let helm = agent.starts_with("Helm/");
-    let actor = match (user == manifests::user(), helm) {
-        (true, false) => Actor::Operator,
-        (true, true) => Actor::OperatorHelm,
-        (false, true) => Actor::OtherHelm,
-        (false, false) if agent == LIFE => Actor::Life,
-        (false, false) if agent == PERCONA => Actor::Percona,
-        (false, false) => Actor::Other(user),
-    };
     Some(Request {
         at: line["requestReceivedTimestamp"].as_str()?.parse().ok()?,
         verb: word(&line["verb"]),
         resource: word(&object["resource"]),
         namespace: word(&object["namespace"]),
         name: word(&object["name"]),
-        actor,
+        actor: Actor::of(line),
         created: code == 201,
     })
 }

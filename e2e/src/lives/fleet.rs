@@ -1,6 +1,5 @@
 //! The operator that all lives share, which can be killed and frozen. An **effect**.
 
-use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
@@ -33,15 +32,14 @@ pub struct Frozen {
 }
 
 /// Stopped processes, resumed when this is dropped.
-struct Tree(Vec<i32>);
+struct Tree(Vec<Pid>);
 
 impl Tree {
     fn stop(parent: &Operator) -> Tree {
         parent.signal(Signal::SIGSTOP);
-        // Its helms, which have no children.
-        let children = children(parent.pid());
+        let children = parent.children();
         children.iter().for_each(|pid| signal(*pid, Signal::SIGSTOP));
-        Tree(children.into_iter().chain([parent.pid().cast_signed()]).collect())
+        Tree(children.into_iter().chain([Pid::from_raw(parent.pid().cast_signed())]).collect())
     }
 }
 
@@ -52,8 +50,8 @@ impl Drop for Tree {
 }
 
 /// A process may have ended meanwhile.
-fn signal(pid: i32, signal: Signal) {
-    let _ = kill(Pid::from_raw(pid), signal);
+fn signal(pid: Pid, signal: Signal) {
+    let _ = kill(pid, signal);
 }
 
 impl Fleet {
@@ -129,11 +127,4 @@ impl Fleet {
     fn leading(&self) -> MutexGuard<'_, Option<Operator>> {
         self.leading.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The child processes of a process.
-fn children(parent: u32) -> Vec<i32> {
-    let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
