@@ -8,6 +8,7 @@ pub mod cache;
 pub mod charts;
 pub mod demo;
 pub mod detached;
+pub mod faults;
 pub mod helm;
 pub mod lab;
 pub mod lives;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::progress::Progress;
 use e2e::tools::Tools;
-use e2e::{bench, demo, detached, lives};
+use e2e::{bench, demo, detached, faults, lives};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -35,6 +35,8 @@ enum Command {
     Bench(bench::What),
     /// Run random lives of apps and databases, and check that no data is lost
     Lives(lives::Options),
+    /// Run every scenario with every fault at every moment, and check that it ends as without the fault
+    Faults(faults::Options),
     /// The process that `up` starts in the background
     #[command(hide = true)]
     Hold {
@@ -73,6 +75,16 @@ fn run(command: Command) -> Result<ExitCode> {
             let (wrong, all) = (outcome.failures.len(), options.count);
             eprintln!("{wrong} of {all} lives failed, starting at seed {}", outcome.seed);
             return Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Faults(options) => {
+            let outcome = faults::run(&options, &progress)?;
+            match (options.list, options.json) {
+                (true, _) => print!("{}", outcome.listed()),
+                (false, true) => println!("{}", outcome.json()),
+                (false, false) => println!("{}", outcome.told()),
+            }
+            eprintln!("{} cases failed, starting at seed {}", outcome.failures.len(), outcome.seed);
+            return Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Hold { nodes } => detached::hold(nodes)?,
     }

@@ -1,0 +1,275 @@
+//! Runs one case: a scenario with an operator of its own in a namespace of its own, and at most one fault. An **effect**.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clientapp_operator::crd::{ClientApp, Postgresql};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::discovery::{Discovery, Scope, verbs};
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
+use tokio::runtime::Handle;
+use tokio::task::{JoinHandle, block_in_place};
+
+use super::operators::{Operators, Remains};
+use super::oracle::Evidence;
+use super::row::{Blow, Fault};
+use super::scenario::Scenario;
+use super::state::{State, differences, is_compared, state};
+use super::trace::{Audit, Entry, MARKER};
+use crate::lab::{Apart, Lab, Object};
+use crate::plane::ControlPlane;
+use crate::proxy::{self, Rule, Write};
+use crate::wait::within;
+
+/// How long after its scenario a case has to reach the end state.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// How long the first run of a scenario has to be without a change before that counts as its end state.
+const STILL: Duration = Duration::from_secs(3);
+/// The name of the one that steals a Lease.
+const THIEF: &str = "thief";
+
+/// Shared by all cases.
+pub struct Stage {
+    pub lab: &'static Lab,
+    client: Client,
+    audit: Mutex<Audit>,
+    /// All namespaced kinds that are compared.
+    kinds: Vec<ApiResource>,
+}
+
+/// How a case went.
+#[derive(Debug)]
+pub struct Ran {
+    /// The writes of the disturbed part.
+    pub writes: Vec<Write>,
+    /// The write that was hit; `None` if there were not so many.
+    pub hit: Option<Write>,
+    /// From the fault to the end state; `None` if that was not reached.
+    pub recovery: Option<Duration>,
+    pub evidence: Evidence,
+}
+
+impl Stage {
+    pub async fn start() -> Result<Stage> {
+        // Another part of this process may have been first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let plane = ControlPlane::builder().audit_bodies(true);
+        // For the lifetime of this process: the lab's watchdog ends it.
+        let lab: &'static Lab = Box::leak(Box::new(block_in_place(|| Lab::start_on(plane, true))?));
+        let client = lab.plane.client().await?;
+        let discovery = Discovery::new(client.clone()).run().await?;
+        let groups = discovery.groups().flat_map(|group| group.recommended_resources());
+        let kinds = groups.filter(|(kind, able)| {
+            able.scope == Scope::Namespaced && able.supports_operation(verbs::LIST) && is_compared(&kind.kind)
+        });
+        let audit = Mutex::new(Audit::new(lab.plane.audit_log().context("the plane keeps no audit log")?));
+        Ok(Stage { lab, client, audit, kinds: kinds.map(|(kind, _)| kind).collect() })
+    }
+
+    async fn state(&self, namespace: &str) -> Result<State> {
+        let mut objects = Vec::new();
+        for kind in &self.kinds {
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, kind);
+            for object in api.list(&ListParams::default()).await? {
+                let mut object = serde_json::to_value(object)?;
+                object["kind"] = json!(kind.kind);
+                objects.push(object);
+            }
+        }
+        Ok(state(namespace, &objects))
+    }
+
+    /// All writes to the namespace that were answered before this call.
+    async fn trace(&self, namespace: &str) -> Result<Vec<Entry>> {
+        let marker = format!("{MARKER}{namespace}");
+        let api: Api<ConfigMap> = Api::default_namespaced(self.client.clone());
+        // It does not exist; the log is in order, and has this request after all that were answered before.
+        let _ = api.delete(&marker, &DeleteParams::default()).await;
+        within(SETTLED_WITHIN, "the audit log has the marker", async || {
+            let mut audit = self.audit.lock().unwrap_or_else(PoisonError::into_inner);
+            match audit.until(&marker, namespace) {
+                Ok(None) => Err("it has not".to_owned()),
+                Ok(Some(entries)) => Ok(entries),
+                Err(error) => Err(format!("{error:#}")),
+            }
+        })
+        .await
+    }
+
+    /// Deletes everything of a case that is over, and does not wait for that.
+    async fn clean_up(&self, namespaces: [&str; 2]) -> Result<()> {
+        self.release::<ClientApp>(namespaces[0]).await?;
+        self.release::<Postgresql>(namespaces[0]).await?;
+        for namespace in namespaces {
+            Api::<Namespace>::all(self.client.clone()).delete(namespace, &DeleteParams::default()).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the finalizers of an operator that has stopped.
+    async fn release<K: Object>(&self, namespace: &str) -> Result<()> {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        for object in api.list(&ListParams::default()).await? {
+            let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            api.patch(&object.name_any(), &PatchParams::default(), &free).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A fault that has hit.
+struct Struck {
+    at: Instant,
+    write: Write,
+    usurped: Option<(Timestamp, Timestamp)>,
+}
+
+/// Runs a future on its own thread of this runtime, where it may block.
+pub fn on_a_thread<T: Send + 'static>(run: impl AsyncFnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || runtime.block_on(run()))
+}
+
+/// Runs a scenario in a new namespace, with a fault or without. The end state is `expected`, or where everything comes to rest.
+pub async fn run(
+    stage: &Stage,
+    namespace: &str,
+    scenario: Scenario,
+    fault: Option<Fault>,
+    expected: Option<&State>,
+) -> Result<Ran> {
+    let apart = Arc::new(stage.lab.try_apart(namespace).await?);
+    let mut operators = Operators::start(stage.lab, &apart.options)?;
+    scenario.prepare(&apart).await?;
+    if let Some(Fault::WatchesCut(after)) = fault {
+        apart.proxy.set([Rule::new("watch", "*", proxy::Fault::Cut(after))]);
+    }
+    let began = Instant::now();
+    apart.proxy.count_writes(fault.and_then(Fault::trap));
+    let disturbed = on_a_thread({
+        let (apart, lab) = (apart.clone(), stage.lab);
+        async move || {
+            let struck = disturb(lab, &apart, &mut operators, fault).await;
+            (operators, struck)
+        }
+    });
+    let acted = scenario.act(&apart).await;
+    apart.proxy.lift();
+    let (mut operators, struck) = disturbed.await?;
+    let struck = struck?;
+    // That it was not done is told together with what the operator has logged.
+    if let Err(error) = acted {
+        let Remains { log, .. } = operators.stop()?;
+        return Err(error.context(format!("the operator's log:\n{}", last(&log))));
+    }
+    let writes = apart.proxy.writes();
+
+    let settled = settled(stage, namespace, expected).await?;
+    let since = struck.as_ref().map_or(began, |struck| struck.at);
+    let recovery = settled.then(|| since.elapsed());
+    // A new leader has looked at everything, and has left it as it was.
+    operators.has_reconciled(stage.state(namespace).await?.reconciled)?;
+    let Remains { log, arguments, overlaps, leftovers } = operators.stop()?;
+    let evidence = Evidence {
+        state: stage.state(namespace).await?,
+        trace: stage.trace(namespace).await?,
+        log,
+        arguments,
+        overlaps,
+        leftovers,
+        usurped: struck.as_ref().and_then(|struck| struck.usurped),
+        has_gaps: fault.is_some_and(Fault::is_for_all),
+    };
+    stage.clean_up([namespace, &apart.options.lease_namespace]).await?;
+    Ok(Ran { writes, hit: struck.map(|struck| struck.write), recovery, evidence })
+}
+
+/// Waits for the write, and strikes.
+async fn disturb(
+    lab: &'static Lab,
+    apart: &Apart,
+    operators: &mut Operators,
+    fault: Option<Fault>,
+) -> Result<Option<Struck>> {
+    let Some(Fault::At { blow, .. }) = fault else { return Ok(None) };
+    let Some(write) = apart.proxy.sprung().await else { return Ok(None) };
+    let at = Instant::now();
+    let mut usurped = None;
+    match blow {
+        // The write stays held: nothing may reach the API server for a process that is dead.
+        Blow::Kill(_) | Blow::KillTree(_) => {
+            operators.kill(matches!(blow, Blow::KillTree(_)))?;
+            operators.lead()?;
+        }
+        Blow::Outage(_) => {
+            lab.plane.kill_apiserver()?;
+            apart.proxy.lift();
+            lab.plane.start_apiserver()?;
+        }
+        Blow::Usurp => {
+            let taken = Timestamp::now();
+            let leases = Api::namespaced(apart.tenant.client.clone(), &apart.options.lease_namespace);
+            steal(&leases, taken).await?;
+            apart.proxy.lift();
+            usurped = Some((taken, got_back(&leases).await?));
+        }
+        Blow::Snap(_) => {}
+    }
+    Ok(Some(Struck { at, write, usurped }))
+}
+
+async fn steal(leases: &Api<Lease>, now: Timestamp) -> Result<()> {
+    let spec = json!({"holderIdentity": THIEF, "renewTime": format!("{now:.6}"), "acquireTime": format!("{now:.6}")});
+    let patch = Patch::Merge(json!({"spec": spec}));
+    leases.patch(clientapp_operator::lease::NAME, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Waits until an operator holds the Lease again, and returns since when.
+async fn got_back(leases: &Api<Lease>) -> Result<Timestamp> {
+    within(SETTLED_WITHIN, "an operator has the Lease again", async || {
+        let lease = leases.get(clientapp_operator::lease::NAME).await.map_err(|error| error.to_string())?;
+        let spec = lease.spec.unwrap_or_default();
+        let acquired = spec.acquire_time.filter(|_| spec.holder_identity.as_deref() != Some(THIEF));
+        acquired.map(|time| time.0).ok_or_else(|| format!("{:?} holds it", spec.holder_identity))
+    })
+    .await
+}
+
+/// Waits for the end state. Whether it is not reached in time is for the oracle to say.
+async fn settled(stage: &Stage, namespace: &str, expected: Option<&State>) -> Result<bool> {
+    let reached = match expected {
+        Some(expected) => {
+            within(SETTLED_WITHIN, "the end state is reached", async || {
+                let state = stage.state(namespace).await.map_err(|error| format!("{error:#}"))?;
+                let differences = differences(expected, &state);
+                if differences.is_empty() { Ok(()) } else { Err(differences.join("\n")) }
+            })
+            .await
+        }
+        None => {
+            let mut last = (Instant::now(), stage.state(namespace).await?);
+            within(SETTLED_WITHIN, "nothing changes any more", async || {
+                let state = stage.state(namespace).await.map_err(|error| format!("{error:#}"))?;
+                let changed = differences(&last.1, &state);
+                if !changed.is_empty() {
+                    last = (Instant::now(), state);
+                }
+                if last.0.elapsed() >= STILL { Ok(()) } else { Err(changed.join("\n")) }
+            })
+            .await
+        }
+    };
+    Ok(reached.is_ok())
+}
+
+/// The end of a log.
+fn last(log: &str) -> String {
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
