@@ -10,7 +10,7 @@ pub(crate) mod volume;
 pub(crate) use self::plan::{Hold, Origin, Plan, Step};
 use self::volume::Volume;
 use super::{
-    build::{self, Object},
+    build::{self, Mounted, Object},
     desired::{Desired, PasswordSource},
     names,
     observed::{ClientSecret, Detail, Given, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
@@ -19,7 +19,7 @@ use crate::crd::{Reason, label, quantity};
 
 pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     // Without `..`, so that a new field of Observed is considered here.
-    let Observed { recorded, credentials: _, replication, secrets, objects, pods: _, dump_source: _ } = observed;
+    let Observed { recorded, credentials: _, replication, certificate, secrets, objects, pods: _, dump_source: _ } = observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
 
@@ -31,6 +31,19 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         plan.hold(Reason::VersionMismatch, message);
         return plan;
     }
+    // Before the Secret for clients, which contains the certificate of its authority.
+    let certificate = match (desired.tls, certificate) {
+        (None, _) => None,
+        (Some(_), SecretView::Ours { uid }) => Some(uid.as_str()),
+        (Some(_), SecretView::Absent) => {
+            plan.steps.push(Step::CreateCertificate);
+            return plan;
+        }
+        (Some(_), SecretView::NotOurs(owner)) => {
+            plan.not_ours(&format!("Secret {}", names::certificate(name)), owner);
+            return plan;
+        }
+    };
     if !password(&mut plan, desired, observed) {
         return plan;
     }
@@ -48,7 +61,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     for (secret, _) in secrets.iter().filter(|(_, secret)| secret.unsettled) {
         plan.steps.push(Step::Settle { secret: secret.clone() });
     }
-    let wanted = build::objects(desired, observed, replication);
+    let wanted = build::objects(desired, observed, Mounted { replication, certificate });
     let volume = volume::judge(desired, observed);
     // A server on another volume would serve another database.
     let serves = volume == Volume::Initialized;

@@ -5,7 +5,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use super::names;
 use crate::{
     crd::{
-        Bucket, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store, StoreKeep, parameters,
+        Bucket, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store, StoreKeep, Tls, parameters,
         quantity,
     },
     runtime::key::{Key, key_of},
@@ -93,6 +93,8 @@ pub(crate) struct Desired {
     pub resources: Option<Resources>,
     pub scheduling: Scheduling,
     pub parameters: Parameters,
+    /// `None`: without TLS.
+    pub tls: Option<Tls>,
     /// Peers that may connect besides the pods of the namespace; `None`: every pod of the cluster.
     pub peers: Option<Vec<NetworkPolicyPeer>>,
     pub backup: Option<DesiredBackup>,
@@ -176,6 +178,7 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         resources,
         scheduling: spec.scheduling.clone().unwrap_or_default(),
         parameters: spec.parameters.clone(),
+        tls: spec.tls,
         peers,
         backup,
         restore: spec.restore.clone(),

@@ -184,7 +184,7 @@ pub(crate) struct SecretMeta {
 #[derive(Clone, PartialEq)]
 pub(crate) struct Basis {
     pub desired: Desired,
-    pub secrets: [Option<SecretMeta>; 3],
+    pub secrets: [Option<SecretMeta>; 4],
 }
 
 /// The password in the spec, compared with the password in use.
@@ -235,6 +235,7 @@ pub(crate) struct Observed {
     pub recorded: PostgresqlStatus,
     pub credentials: CredentialsView,
     pub replication: SecretView,
+    pub certificate: SecretView,
     pub secrets: BTreeMap<String, OwnSecret>,
     /// All objects with this `Postgresql`'s name as label.
     pub objects: BTreeMap<Id, ObjectView>,

@@ -93,6 +93,9 @@ impl Provider for Standalone {
         if !postgres.parameters.is_empty() {
             spec["parameters"] = json!(postgres.parameters);
         }
+        if let Some(tls) = &postgres.tls {
+            spec["tls"] = json!(tls);
+        }
         document(&(FACTS.kind.resource)(), app, &app.database(), spec)
     }
 

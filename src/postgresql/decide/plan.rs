@@ -20,6 +20,8 @@ pub(crate) enum Step {
     KeepPassword(Origin),
     /// Create the Secret with the standbys' password, unless it exists.
     CreateReplication,
+    /// Create the Secret with the servers' certificate, unless it exists.
+    CreateCertificate,
     ApplyClientSecret,
     /// Remove the owner references and the labels of a retained object from a Secret.
     Settle {

@@ -24,12 +24,17 @@ pub(in crate::postgresql) fn pod(name: &str, role: &str, waiting: Option<&str>) 
 
 const GI: f64 = 1024.0 * 1024.0 * 1024.0;
 
+fn mounted(desired: &Desired) -> Mounted<'static> {
+    Mounted { replication: "r", certificate: desired.tls.map(|_| "c") }
+}
+
 /// Everything as it should be.
 pub(super) fn settled(desired: &Desired) -> Observed {
     let ours = |uid: &str| SecretView::Ours { uid: uid.to_owned() };
     let mut observed = Observed {
         credentials: CredentialsView { kept: ours("k"), client: ClientSecret::Current, ..CredentialsView::default() },
         replication: ours("r"),
+        certificate: ours("c"),
         pods: vec![pod("acme-0", "primary", None)],
         ..Observed::default()
     };
@@ -38,7 +43,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
     observed.recorded.version = Some(desired.version.clone());
     observed.recorded.secret =
         Some(SecretRecord { name: "acme-app".to_owned(), from: "generated".to_owned(), version: None });
-    for object in build::objects(desired, &Observed::default(), "r") {
+    for object in build::objects(desired, &Observed::default(), mounted(desired)) {
         let detail = match object.id.0 {
             Kind::StatefulSet => Detail::StatefulSet {
                 replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),
@@ -316,4 +321,19 @@ fn every_loss_is_made_good() {
         }
         assert_eq!(decide(&desired, &observed), Plan::default());
     }
+}
+
+#[test]
+fn a_certificate_comes_before_all_that_needs_it() {
+    let desired = of(json!({"tls": {}}));
+    let mut observed = settled(&desired);
+    assert_eq!(decide(&desired, &observed).steps, []);
+    observed.certificate = SecretView::Absent;
+    assert_eq!(decide(&desired, &observed).steps, [Step::CreateCertificate]);
+    observed.certificate = SecretView::NotOurs("Certificate acme".to_owned());
+    let plan = decide(&desired, &observed);
+    assert_eq!((plan.steps, plan.hold.unwrap().reason), (vec![], Reason::NotOurs));
+    // Without TLS it is of no interest.
+    let desired = of(json!({}));
+    assert_eq!(decide(&desired, &Observed { certificate: observed.certificate, ..settled(&desired) }), Plan::default());
 }
