@@ -38,6 +38,7 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlSt
             }
             _ => DumpSource::default(),
         },
+        may_roll: ctx.rolls.is_turn_of(key),
         recorded,
     })
 }
