@@ -326,7 +326,8 @@ pub struct ClientAppStatus {
     /// The generation of the spec that the conditions refer to.
     pub observed_generation: Option<i64>,
 
-    /// `Ready` summarizes `PostgresReady`, `Released` and `WorkloadsReady`. `Reconciling`: work is in progress. `Stalled`: nothing
+    /// `Ready` summarizes `PostgresReady`, `Released` and `WorkloadsReady`. `BackedUp`: the last dump of the Postgresql of this
+    /// instance, and the last drill, succeeded; only with `postgres.backup`. `Reconciling`: work is in progress. `Stalled`: nothing
     /// happens until a user or a cluster admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

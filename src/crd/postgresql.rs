@@ -259,6 +259,8 @@ pub struct VolumeRecord {
 pub struct BackupSummary {
     /// When the last dump was complete.
     pub last_success: Option<Time>,
+    /// How long that dump took, in seconds, with its upload.
+    pub last_duration: Option<i64>,
     /// When a dump last failed.
     pub last_failure: Option<Time>,
     /// Job of the failed dump.
