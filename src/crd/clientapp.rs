@@ -99,7 +99,7 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub upgrade: Upgrade,
 
-    /// Reaction when another client deletes an object of the release, or removes Helm's marks from it. Applies to Deployments,
+    /// Reaction when another client deletes an object of the release, changes a field that helm set, or removes Helm's marks. Applies to Deployments,
     /// StatefulSets, Services, ConfigMaps, Secrets, Ingresses, NetworkPolicies and PodDisruptionBudgets.
     #[serde(default)]
     pub drift: Drift,
@@ -285,13 +285,14 @@ pub struct Upgrade {
     pub foreign_lock_timeout: Option<String>,
 }
 
-/// Reaction when an object of the release is missing.
+/// Reaction when an object of the release is missing or edited.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub enum Drift {
-    /// The object is recreated as helm created it, without a new revision; except for StatefulSets whose claims are deleted with them.
+    /// The object is recreated, or its fields are set, as helm did it, without a new revision; except that StatefulSets whose claims are
+    /// deleted with them are not recreated.
     #[default]
     Repair,
-    /// `Ready` reports it, and nothing is recreated.
+    /// `Ready` reports it, and nothing is changed.
     Report,
     /// Ignored, except that a missing workload is not ready.
     Ignore,

@@ -132,7 +132,7 @@ reasons! {
     DeployerReplaced APP kind::RELEASED, Event: "The ServiceAccount `clientapp-deployer` or its RoleBinding was missing in the namespace and was recreated.", "Do not delete them: helm needs both.";
     Disabled APP kind::POSTGRES_READY, Fine: "The spec requests no database.", "Nothing.";
     DowngradeRefused APP kind::RELEASED, Stalled: "The chart's app is older than the installed one; migrated data cannot be migrated back.", "Follow the steps in the message.";
-    Drifted APP kind::RELEASED, Trouble: "Another client has deleted an object of the release, or removed Helm's marks from it.",
+    Drifted APP kind::RELEASED, Trouble: "Another client has deleted or edited an object of the release, or removed Helm's marks from it.",
             "With `spec.drift: Repair` it is recreated; if this happens repeatedly, find that client. Otherwise recreate it, or set `Repair`.";
     DrillFailed BOTH BACKED_UP, Trouble: "A drill could not restore the latest dump.", "Follow the message, and take another dump: the latest one may be unusable.";
     DumpFailed BOTH BACKED_UP, Trouble: "A dump has failed or hung for six hours; or it is on its volume, but could not be uploaded to the store.", "Follow the message, or check the log of the Job that it names.";
