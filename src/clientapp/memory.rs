@@ -9,7 +9,7 @@ use std::{
 use kube::api::ApiResource;
 use tokio::sync::Mutex;
 
-use super::{owned, pods::Look, repairs::Repairs};
+use super::{edited::Edits, owned, pods::Look, repairs::Repairs};
 use crate::{
     crd::{ClientAppStatus, Owned},
     runtime::{cache::Memo, key::Key, status::Statuses},
@@ -39,6 +39,8 @@ pub(crate) struct Memory {
     pub generations: Memo<Key, (String, Arc<HashMap<String, i64>>)>,
     /// What was recreated for an app recently, and until when a watch may not show what helm created.
     pub repairs: Memo<Key, Repairs>,
+    /// Which edits of the objects of an app's release are known.
+    pub edits: Memo<Key, Edits>,
     /// What was last observed of the pods of an app that is not ready.
     pub pods: Memo<Key, Look>,
     /// The last status written for each app.
@@ -66,6 +68,7 @@ impl Memory {
         self.made.take(key);
         self.generations.take(key);
         self.repairs.take(key);
+        self.edits.take(key);
         self.pods.take(key);
         self.statuses.forget(key);
     }

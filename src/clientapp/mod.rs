@@ -23,6 +23,7 @@ pub(crate) mod decide;
 pub(crate) mod deployer;
 pub mod desired;
 mod drift;
+mod edited;
 pub(crate) mod error;
 #[cfg(test)]
 mod fixtures;

@@ -1,6 +1,9 @@
 //! Everything that is watched: one cache for each kind, and the apps that a change concerns. At rest, there are no other reads.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
@@ -30,6 +33,7 @@ use crate::{
         controller::Objects,
         feeder::{Feeder, Optional},
         key::{Key, key_of},
+        lean::Lean,
     },
     secrets::{RevisionMeta, SecretMeta, Secrets},
 };
@@ -44,8 +48,8 @@ pub(crate) struct Watches {
     deployments: Arc<Cache<Workload>>,
     /// The StatefulSets that Helm manages, filed under their release.
     stateful_sets: Arc<Cache<Workload>>,
-    /// The metadata of other objects of releases, by kind, filed under their release.
-    parts: [(&'static str, Arc<Cache<()>>); 5],
+    /// Other objects of releases, by kind, filed under their release: which of their fields helm manages, as a digest.
+    parts: [(&'static str, Arc<Cache<u64>>); 5],
     /// The metadata of every PersistentVolumeClaim, filed under its namespace.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
     /// The deployers' ServiceAccounts; no others.
@@ -76,19 +80,19 @@ impl Watches {
         Arc::new(Watches {
             secrets: secrets.told(&apps, secret_changed),
             claims: feeder.all("persistentvolumeclaims", all, claim, claims_changed),
-            deployments: feeder.all("deployments", helms.clone(), deployment, Objects::trigger),
-            stateful_sets: feeder.all("statefulsets", helms.clone(), stateful_set, Objects::trigger),
+            deployments: feeder.lean("deployments", helms.clone(), managed(deployment), Objects::trigger),
+            stateful_sets: feeder.lean("statefulsets", helms.clone(), managed(stateful_set), Objects::trigger),
             parts: [
-                ("ConfigMap", feeder.all("configmaps", helms.clone(), part::<ConfigMap>, Objects::trigger)),
-                ("Service", feeder.all("services", helms.clone(), part::<Service>, Objects::trigger)),
-                ("Ingress", feeder.all("ingresses", helms.clone(), part::<Ingress>, Objects::trigger)),
+                ("ConfigMap", feeder.lean("configmaps", helms.clone(), part::<ConfigMap>, Objects::trigger)),
+                ("Service", feeder.lean("services", helms.clone(), part::<Service>, Objects::trigger)),
+                ("Ingress", feeder.lean("ingresses", helms.clone(), part::<Ingress>, Objects::trigger)),
                 (
                     "NetworkPolicy",
-                    feeder.all("networkpolicies", helms.clone(), part::<NetworkPolicy>, Objects::trigger),
+                    feeder.lean("networkpolicies", helms.clone(), part::<NetworkPolicy>, Objects::trigger),
                 ),
                 (
                     "PodDisruptionBudget",
-                    feeder.all("poddisruptionbudgets", helms, part::<PodDisruptionBudget>, Objects::trigger),
+                    feeder.lean("poddisruptionbudgets", helms, part::<PodDisruptionBudget>, Objects::trigger),
                 ),
             ],
             accounts: feeder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
@@ -162,6 +166,16 @@ impl Watches {
             "StatefulSet" => self.stateful_sets.is_of(&key, release),
             _ => self.parts.iter().any(|(of, parts)| *of == kind && (!parts.is_synced() || parts.is_of(&key, release))),
         }
+    }
+
+    /// Which fields helm manages of the release's objects of the watched kinds except Secrets, as a digest for each.
+    pub(crate) fn managed(&self, release: &Key) -> BTreeMap<(&'static str, String), u64> {
+        let workloads = self.workloads(release).into_iter();
+        let workloads = workloads.map(|workload| ((workload.kind, workload.name), workload.helms));
+        let parts = self.parts.iter().flat_map(|(kind, parts)| {
+            parts.group(release).into_iter().map(|(key, helms)| ((*kind, key.name), helms))
+        });
+        workloads.chain(parts).collect()
     }
 
     pub(crate) fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
@@ -321,13 +335,25 @@ fn workload<K: Resource>(
         replicas,
         selector: spec.and_then(|(_, selector)| pods::selector(selector)),
         stuck: false,
+        helms: 0,
     };
     Entry { key: key_of(object), value: group.is_some().then(workload), group }
 }
 
-fn part<K: Resource>(object: PartialObjectMeta<K>) -> Entry<()> {
+fn part<K: Resource>(Lean { object, helms }: Lean<PartialObjectMeta<K>>) -> Entry<u64> {
     let group = release_of(&object.metadata);
-    Entry { key: key_of(&object), value: group.is_some().then_some(()), group }
+    Entry { key: key_of(&object), value: group.is_some().then_some(helms), group }
+}
+
+/// The entry of a workload, with which of its fields helm manages.
+fn managed<K>(entry: fn(K) -> Entry<Workload>) -> impl Fn(Lean<K>) -> Entry<Workload> {
+    move |Lean { object, helms }| {
+        let mut entry = entry(object);
+        if let Some(workload) = &mut entry.value {
+            workload.helms = helms;
+        }
+        entry
+    }
 }
 
 fn profile(profile: Guard<Profile>) -> Entry<Arc<StoredProfile>> {

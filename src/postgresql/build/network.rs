@@ -17,6 +17,7 @@ pub(crate) const PORT: i32 = 5432;
 
 const SCRIPTS: [(&str, &str); 13] = [
     ("pg_hba.conf", include_str!("scripts/pg_hba.conf")),
+    ("pg_hba-tls.conf", include_str!("scripts/pg_hba-tls.conf")),
     ("closed.conf", include_str!("scripts/closed.conf")),
     ("initialize.sh", include_str!("scripts/initialize.sh")),
     ("names.sh", include_str!("scripts/names.sh")),
