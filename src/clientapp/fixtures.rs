@@ -118,6 +118,7 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
         backup_waits_for: None,
         state: DatabaseState::Ready,
         last_backup: None,
+        backed_up: None,
         created: Some(now() - SignedDuration::from_secs(600)),
     })
 }

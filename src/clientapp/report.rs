@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::ObjectReference,
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 
 use super::{

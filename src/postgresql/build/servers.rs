@@ -113,10 +113,11 @@ pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, mount
             "timeoutSeconds": 15,
         },
     });
-    if let (Some(_), Some(env)) = (mounted.certificate, container["env"].as_array_mut()) {
+    if mounted.certificate.is_some() {
         // The settings of libpq, of which the server's connection to the primary makes use as well.
-        env.push(json!({"name": "PGSSLMODE", "value": "verify-full"}));
-        env.push(json!({"name": "PGSSLROOTCERT", "value": format!("{TLS}/{AUTHORITY}")}));
+        for (name, value) in [("PGSSLMODE", "verify-full".to_owned()), ("PGSSLROOTCERT", format!("{TLS}/{AUTHORITY}"))] {
+            push(&mut container["env"], json!({"name": name, "value": value}));
+        }
     }
     let standbys = desired.standbys;
     let set = Set {
@@ -128,6 +129,10 @@ pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, mount
         closed: None,
     };
     stateful_set(desired, found, &set, container)
+}
+
+fn push(array: &mut Value, value: Value) {
+    array.as_array_mut().expect("the document above has an array here").push(value);
 }
 
 struct Set<'a> {
@@ -185,14 +190,12 @@ fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]);
     let mut annotations = json!({REPLICATION_ANNOTATION: set.mounted.replication});
-    let [Value::Array(mounts), Value::Array(volumes)] = [&mut container["volumeMounts"], &mut volumes] else {
-        unreachable!("both are arrays, see above")
-    };
     if let Some(certificate) = set.mounted.certificate {
         annotations[CERTIFICATE_ANNOTATION] = json!(certificate);
-        mounts.push(json!({"name": "tls", "mountPath": TLS, "readOnly": true}));
+        push(&mut container["volumeMounts"], json!({"name": "tls", "mountPath": TLS, "readOnly": true}));
         // PostgreSQL accepts a key of root's only if nobody but its group can read it.
-        volumes.push(json!({"name": "tls", "secret": {"secretName": names::certificate(name), "defaultMode": 0o640}}));
+        let secret = json!({"secretName": names::certificate(name), "defaultMode": 0o640});
+        push(&mut volumes, json!({"name": "tls", "secret": secret}));
     }
     give_resources(desired, &mut container);
     let arguments = arguments(desired, set.mounted);

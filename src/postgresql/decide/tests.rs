@@ -70,7 +70,10 @@ pub(super) fn steps(plan: &Plan) -> Vec<String> {
     let short = |step: &Step| match step {
         Step::KeepPassword(origin) => format!("keep {origin:?}"),
         Step::CreateReplication => "replication".to_owned(),
+        Step::CreateCertificate => "certificate".to_owned(),
         Step::ApplyClientSecret => "client".to_owned(),
+        Step::AskToRoll => "ask to roll".to_owned(),
+        Step::EndRoll => "end roll".to_owned(),
         Step::Settle { secret } => format!("settle {secret}"),
         Step::CreateVolume => "create volume".to_owned(),
         Step::Initialize(job) => format!("initialize {}", job.id.1),
