@@ -3,7 +3,7 @@
 //! The objects are read as the account that helm acts as, whose rights a chart has anyway (`lookup`): so a user can reach no more
 //! with `spec.valuesFrom` than without it. Watches tell the version of each object, and it is read again only after that changes.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{ConfigMap, Secret},
@@ -13,19 +13,15 @@ use serde::de::DeserializeOwned;
 
 use super::{
     context::{App, Ctx},
-    deployer::RIGHTS_SETTLE,
     desired,
     error::Error,
-    plan::{Hold, SAFETY_NET},
-    values_from::{Asked, Source, Sources, combined},
+    plan::Hold,
+    values_from::{Asked, Source, Sources, combined, denied},
 };
 use crate::{
-    crd::{Reason, ValuesKind, ValuesReference, conditions::kind},
+    crd::{Reason, ValuesKind, ValuesReference},
     runtime::{api::unless_gone, client::impersonating, error::api_sentence, key::Key},
 };
-
-/// How soon to try again while a new account may not have its rights yet.
-const SOON: SignedDuration = SignedDuration::from_millis(250);
 
 /// What `spec.valuesFrom` of an app amounts to now.
 pub(super) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sources, Error> {
@@ -61,20 +57,9 @@ pub(super) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sou
         };
         match source {
             Ok(source) => found.push(source),
-            Err(kube::Error::Api(status)) if status.code == 403 => {
-                let ValuesReference { kind, name, .. } = reference;
-                let settled = deployer.and_then(|deployer| deployer.since()).map(|since| since + RIGHTS_SETTLE);
-                if settled.is_some_and(|settled| now < settled) {
-                    let message = format!(
-                        "{kind} {name} is read as soon as every API server knows the account that helm acts as"
-                    );
-                    return Ok(Sources::Awaited(Hold::new(Reason::Pending, message).until(now + SOON)));
-                }
-                let sentence = api_sentence(&kube::Error::Api(status));
-                let message = format!("{kind} {name}, named in spec.valuesFrom, cannot be read: {sentence}");
-                let hold = Hold { condition: kind::RELEASED, ..Hold::new(Reason::AccessDenied, message) };
-                // Rights are not watched.
-                return Ok(Sources::Awaited(hold.until(now + SAFETY_NET)));
+            Err(error) if matches!(&error, kube::Error::Api(status) if status.code == 403) => {
+                let since = deployer.and_then(|deployer| deployer.since());
+                return Ok(Sources::Awaited(denied(reference, &api_sentence(&error), since, now)));
             }
             Err(error) => {
                 let ValuesReference { kind, name, .. } = reference;

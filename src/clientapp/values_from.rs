@@ -2,12 +2,18 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
 
-use super::{build::values::MAX_BYTES, inventory::release_of, plan::Hold};
+use super::{
+    build::values::MAX_BYTES,
+    deployer::RIGHTS_SETTLE,
+    inventory::release_of,
+    plan::{Hold, SAFETY_NET},
+};
 use crate::{
-    crd::{Reason, ValuesKind, ValuesReference},
+    crd::{Reason, ValuesKind, ValuesReference, conditions::kind},
     helm::sentence::MASK,
     runtime::{account::AccountName, key::Key},
     yaml,
@@ -17,6 +23,9 @@ use crate::{
 /// accidents.
 const NO_CONFIGURATION: [&str; 3] =
     ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"];
+
+/// How soon to try again while a new account may not have its rights yet.
+const SOON: SignedDuration = SignedDuration::from_millis(250);
 
 /// What `spec.valuesFrom` amounts to.
 #[derive(Clone, Debug)]
@@ -148,6 +157,18 @@ pub(crate) fn combined<'a>(
         Ok(layers) => Sources::Found { layers, salt },
         Err(other) => other,
     }
+}
+
+/// The hold if the account may not read an object. `since`: when the operator created the account, if it did.
+pub(crate) fn denied(of: &ValuesReference, sentence: &str, since: Option<Timestamp>, now: Timestamp) -> Hold {
+    let ValuesReference { kind, name, .. } = of;
+    if since.is_some_and(|since| now < since + RIGHTS_SETTLE) {
+        let message = format!("{kind} {name} is read as soon as every API server knows the account that helm acts as");
+        return Hold::new(Reason::Pending, message).until(now + SOON);
+    }
+    let message = format!("{kind} {name}, named in spec.valuesFrom, cannot be read: {sentence}");
+    // Rights are not watched.
+    Hold { condition: kind::RELEASED, ..Hold::new(Reason::AccessDenied, message) }.until(now + SAFETY_NET)
 }
 
 fn awaited(message: String) -> Sources {
@@ -316,6 +337,22 @@ mod tests {
         let ambiguous = map(json!({"data": {"values.yaml": "a: no"}}));
         let Sources::Unfit(problem) = of(reference(json!({"kind": "ConfigMap"})), Some(ambiguous)) else { panic!() };
         assert!(problem.starts_with("ConfigMap smtp, key values.yaml: line 1: no is false"), "{problem}");
+    }
+
+    #[test]
+    fn a_denial_is_final_once_the_account_is_known() {
+        let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60);
+        let ago = |seconds| Some(now - SignedDuration::from_secs(seconds));
+        for (since, reason, stalled) in [
+            (ago(1), Reason::Pending, false),
+            (ago(5), Reason::AccessDenied, true),
+            // An account of the user's own.
+            (None, Reason::AccessDenied, true),
+        ] {
+            let hold = denied(&reference(json!({})), "cannot get", since, now);
+            assert_eq!((hold.reason, hold.stalled, hold.condition), (reason, stalled, kind::RELEASED), "{since:?}");
+            assert!(hold.until.is_some_and(|until| until > now) && hold.message.starts_with("Secret smtp"), "{hold:?}");
+        }
     }
 
     #[test]
