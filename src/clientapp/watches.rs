@@ -25,7 +25,7 @@ use super::{
     pods,
 };
 use crate::{
-    crd::{ClientApp, Guard, Profile, ReleaseObject, annotation},
+    crd::{ClientApp, Guard, Profile, ReleaseObject, ValuesKind, ValuesReference, annotation},
     destroy::permit,
     runtime::{
         account::DEPLOYER,
@@ -48,8 +48,15 @@ pub(crate) struct Watches {
     deployments: Arc<Cache<Workload>>,
     /// The StatefulSets that Helm manages, filed under their release.
     stateful_sets: Arc<Cache<Workload>>,
+<<<<<<< HEAD
     /// Other objects of releases, by kind, filed under their release: which of their fields helm manages, as a digest.
     parts: [(&'static str, Arc<Cache<u64>>); 5],
+=======
+    /// The version of every ConfigMap. There may be many that no app uses, so nothing else is kept of them.
+    config_maps: Arc<Cache<Box<str>>>,
+    /// The metadata of other objects of releases, by kind, filed under their release.
+    parts: [(&'static str, Arc<Cache<()>>); 5],
+>>>>>>> w15
     /// The metadata of every PersistentVolumeClaim, filed under its namespace.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
     /// The deployers' ServiceAccounts; no others.
@@ -79,9 +86,16 @@ impl Watches {
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
             secrets: secrets.told(&apps, secret_changed),
+<<<<<<< HEAD
             claims: feeder.all("persistentvolumeclaims", all, claim, claims_changed),
             deployments: feeder.lean("deployments", helms.clone(), managed(deployment), Objects::trigger),
             stateful_sets: feeder.lean("statefulsets", helms.clone(), managed(stateful_set), Objects::trigger),
+=======
+            claims: feeder.all("persistentvolumeclaims", all.clone(), claim, claims_changed),
+            config_maps: feeder.all("configmaps", all, config_map, config_map_changed),
+            deployments: feeder.all("deployments", helms.clone(), deployment, Objects::trigger),
+            stateful_sets: feeder.all("statefulsets", helms.clone(), stateful_set, Objects::trigger),
+>>>>>>> w15
             parts: [
                 ("ConfigMap", feeder.lean("configmaps", helms.clone(), part::<ConfigMap>, Objects::trigger)),
                 ("Service", feeder.lean("services", helms.clone(), part::<Service>, Objects::trigger)),
@@ -110,6 +124,7 @@ impl Watches {
             secrets,
             deployments,
             stateful_sets,
+            config_maps,
             parts: _,
             claims,
             accounts,
@@ -122,6 +137,7 @@ impl Watches {
         secrets.synced().await;
         deployments.synced().await;
         stateful_sets.synced().await;
+        config_maps.synced().await;
         claims.synced().await;
         accounts.synced().await;
         bindings.synced().await;
@@ -168,6 +184,7 @@ impl Watches {
         }
     }
 
+<<<<<<< HEAD
     /// Which fields helm manages of the release's objects of the watched kinds except Secrets, as a digest for each.
     pub(crate) fn managed(&self, release: &Key) -> BTreeMap<(&'static str, String), u64> {
         let workloads = self.workloads(release).into_iter();
@@ -176,6 +193,14 @@ impl Watches {
             parts.group(release).into_iter().map(|(key, helms)| ((*kind, key.name), helms))
         });
         workloads.chain(parts).collect()
+=======
+    /// The version of an object with values.
+    pub(crate) fn version(&self, kind: ValuesKind, name: &Key) -> Option<String> {
+        match kind {
+            ValuesKind::Secret => self.secrets.get(name).map(|found| found.resource_version),
+            ValuesKind::ConfigMap => self.config_maps.get(name).map(Into::into),
+        }
+>>>>>>> w15
     }
 
     pub(crate) fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
@@ -191,6 +216,16 @@ impl Watches {
         let secrets = self.secrets.group(release).into_iter();
         secrets.filter_map(|(key, secret)| Some((key.name, secret.revision?))).collect()
     }
+}
+
+/// Whether `spec.valuesFrom` of an app names an object.
+fn has_values_from(app: &Guard<ClientApp>, kind: ValuesKind, name: &str) -> bool {
+    let named = |of: &ValuesReference| of.kind == kind && of.name == name;
+    app.object.as_ref().is_ok_and(|app| app.spec.values_from.iter().any(named))
+}
+
+fn config_map_changed(apps: &Objects<ClientApp>, map: &Key) {
+    apps.trigger_in(&map.namespace, |app| has_values_from(app, ValuesKind::ConfigMap, &map.name));
 }
 
 /// For a Secret that stores a release, `secret` is the release's name; otherwise it is the name of a Secret that an app creates
@@ -209,6 +244,7 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
             || [key.admin_secret(), key.redis_secret()].contains(&secret.name)
             || database::all().any(|provider| provider.secret(&key) == secret.name)
             || inventory.is_some_and(|inventory| inventory.objects.iter().any(of_release))
+            || has_values_from(app, ValuesKind::Secret, &secret.name)
     });
 }
 
@@ -340,7 +376,15 @@ fn workload<K: Resource>(
     Entry { key: key_of(object), value: group.is_some().then(workload), group }
 }
 
+<<<<<<< HEAD
 fn part<K: Resource>(Lean { object, helms }: Lean<PartialObjectMeta<K>>) -> Entry<u64> {
+=======
+fn config_map(map: PartialObjectMeta<ConfigMap>) -> Entry<Box<str>> {
+    Entry { key: key_of(&map), group: None, value: Some(map.resource_version().unwrap_or_default().into()) }
+}
+
+fn part<K: Resource>(object: PartialObjectMeta<K>) -> Entry<()> {
+>>>>>>> w15
     let group = release_of(&object.metadata);
     Entry { key: key_of(&object), value: group.is_some().then_some(helms), group }
 }

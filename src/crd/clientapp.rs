@@ -12,7 +12,11 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
+<<<<<<< HEAD
 use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Tls};
+=======
+use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, ValuesReference};
+>>>>>>> w15
 
 /// The instance that the tenant requests.
 #[skip_serializing_none]
@@ -104,13 +108,21 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub drift: Drift,
 
-    /// Additional values for the chart. The layers, where later ones take precedence: the operator's base values, the Profile, these
-    /// values, values computed by the operator. A key that the operator computes is refused, and the message names the field to use
-    /// instead: `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`, `ingress.enabled`,
-    /// `ingress.className`, `redis.enabled`, `redis.auth`, `persistence.enabled`, `persistence.size`,
+    /// Values for the chart from Secrets and ConfigMaps of this namespace; later entries take precedence, and `values` over all of
+    /// them. They are read as the account that helm acts as, and must not set computed keys either. A change of their content is
+    /// installed at once. A Secret that contains a token of Kubernetes or a release of Helm is refused, and so is an object of this
+    /// ClientApp's own release.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub values_from: Vec<ValuesReference>,
+
+    /// Additional values for the chart. The layers, where later ones take precedence: the operator's base values, the Profile,
+    /// `valuesFrom`, these values, values computed by the operator. A key that the operator computes is refused, and the message
+    /// names the field to use instead: `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`,
+    /// `ingress.enabled`, `ingress.className`, `redis.enabled`, `redis.auth`, `persistence.enabled`, `persistence.size`,
     /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, and, while `postgres.enabled` is true,
-    /// `internalDatabase` and `externalDatabase`. Values reach the chart exactly as they are stored here; `null` removes a
-    /// default of the chart. helm reads numbers as 64-bit floats, so a number that would change is refused: put it in quotes.
+    /// `internalDatabase` and `externalDatabase`. Values reach the chart exactly as they are stored here; `null` removes a default
+    /// of the chart. helm reads numbers as 64-bit floats, so a number that would change is refused: put it in quotes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::any_object")]
     pub values: Map<String, Value>,

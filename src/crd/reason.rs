@@ -231,6 +231,8 @@ reasons! {
     UnlockFailed APP kind::RELEASED, Stalled: "A revision that a dead helm process has left pending cannot be marked as failed.", "Read the message; `helm rollback` has the same effect.";
     UpgradeFailed APP kind::RELEASED, Trouble: "helm has failed.", "Read helm's error in the message. It is retried at intervals of up to 10 minutes.";
     Upgrading APP kind::RELEASED, Progress: "helm is running, or waiting for its turn.", "Wait.";
+    ValuesInvalid APP kind::READY, Stalled: "What `spec.valuesFrom` refers to cannot be used as values; the message names object and key, but never a value of a Secret.", "Correct the object; the operator notices at once.";
+    ValuesMissing APP kind::RELEASED, Stalled: "An object or key that `spec.valuesFrom` refers to does not exist.", "Create it; the operator notices at once.";
     VersionMismatch BOTH kind::POSTGRES_READY, Stalled: "The major version of the database, or of its volume, is not the requested one.",
         "Set the field back, or follow the steps in the message.";
     VolumeGoing DB kind::READY, Stalled: "The volume is being deleted: it is gone as soon as no pod uses it.", "Copy the data elsewhere before its pod ends.";
