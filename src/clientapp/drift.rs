@@ -108,7 +108,8 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
         tried.iter().find_map(|missing| {
             let Refused { sentence, stalled } = repairs.of(&missing.object)?.refused.as_ref()?;
             let is_there = matches!(missing.found, Found::Edited(_));
-            let state = if is_there { "was edited, and cannot be put back" } else { "is missing, and cannot be recreated" };
+            let state =
+                if is_there { "was edited, and cannot be put back" } else { "is missing, and cannot be recreated" };
             let says = format!(" {state}: {sentence}; tried again");
             Some(Hold { stalled: *stalled, ..hold(&[missing], &says) })
         })

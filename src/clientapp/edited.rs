@@ -128,9 +128,8 @@ pub(super) fn is_scaled(object: &DynamicObject) -> bool {
 /// The field manager that changed the object last, besides helm and those that report its status.
 fn editor(object: &DynamicObject) -> Option<String> {
     let managed = object.metadata.managed_fields.iter().flatten();
-    let others = managed.filter(|managed| {
-        managed.manager.as_deref() != Some(HELM) && managed.subresource.as_deref() != Some("status")
-    });
+    let others = managed
+        .filter(|managed| managed.manager.as_deref() != Some(HELM) && managed.subresource.as_deref() != Some("status"));
     others.max_by_key(|managed| managed.time.as_ref().map(|time| time.0))?.manager.clone()
 }
 
@@ -188,7 +187,9 @@ mod tests {
     }
 
     fn managed(deployment: u64, service: u64) -> Managed {
-        [("Deployment", deployment), ("Service", service)].map(|(kind, helms)| ((kind, "acme".to_owned()), helms)).into()
+        [("Deployment", deployment), ("Service", service)]
+            .map(|(kind, helms)| ((kind, "acme".to_owned()), helms))
+            .into()
     }
 
     #[test]
@@ -230,7 +231,9 @@ mod tests {
         let mut object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "acme"}});
         for (name, value) in more.as_object().unwrap() {
             match (name.as_str(), value) {
-                ("metadata", Value::Object(fields)) => object["metadata"].as_object_mut().unwrap().extend(fields.clone()),
+                ("metadata", Value::Object(fields)) => {
+                    object["metadata"].as_object_mut().unwrap().extend(fields.clone())
+                }
                 _ => object[name] = value.clone(),
             }
         }
@@ -250,7 +253,8 @@ mod tests {
             "spec": {"replicas": 1, "containers": container("good"), "list": [1]}, "data": {"password": "other"},
         }));
         let fields = differences(&live, &applied);
-        let expected = ["metadata.labels.a", "data.password", "spec.containers[app].image", "spec.list", "spec.replicas"];
+        let expected =
+            ["metadata.labels.a", "data.password", "spec.containers[app].image", "spec.list", "spec.replicas"];
         assert_eq!(fields, expected);
         assert!(differences(&live, &live).is_empty());
     }

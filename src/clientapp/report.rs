@@ -2,10 +2,7 @@
 //! [`tell`] and [`publish`] are the effects.
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::ObjectReference,
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Time};
 
 use super::{
     attempt,

@@ -48,15 +48,10 @@ pub(crate) struct Watches {
     deployments: Arc<Cache<Workload>>,
     /// The StatefulSets that Helm manages, filed under their release.
     stateful_sets: Arc<Cache<Workload>>,
-<<<<<<< HEAD
-    /// Other objects of releases, by kind, filed under their release: which of their fields helm manages, as a digest.
-    parts: [(&'static str, Arc<Cache<u64>>); 5],
-=======
     /// The version of every ConfigMap. There may be many that no app uses, so nothing else is kept of them.
     config_maps: Arc<Cache<Box<str>>>,
-    /// The metadata of other objects of releases, by kind, filed under their release.
-    parts: [(&'static str, Arc<Cache<()>>); 5],
->>>>>>> w15
+    /// Other objects of releases, by kind, filed under their release: which of their fields helm manages, as a digest.
+    parts: [(&'static str, Arc<Cache<u64>>); 5],
     /// The metadata of every PersistentVolumeClaim, filed under its namespace.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
     /// The deployers' ServiceAccounts; no others.
@@ -86,16 +81,10 @@ impl Watches {
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
             secrets: secrets.told(&apps, secret_changed),
-<<<<<<< HEAD
-            claims: feeder.all("persistentvolumeclaims", all, claim, claims_changed),
-            deployments: feeder.lean("deployments", helms.clone(), managed(deployment), Objects::trigger),
-            stateful_sets: feeder.lean("statefulsets", helms.clone(), managed(stateful_set), Objects::trigger),
-=======
             claims: feeder.all("persistentvolumeclaims", all.clone(), claim, claims_changed),
             config_maps: feeder.all("configmaps", all, config_map, config_map_changed),
-            deployments: feeder.all("deployments", helms.clone(), deployment, Objects::trigger),
-            stateful_sets: feeder.all("statefulsets", helms.clone(), stateful_set, Objects::trigger),
->>>>>>> w15
+            deployments: feeder.lean("deployments", helms.clone(), managed(deployment), Objects::trigger),
+            stateful_sets: feeder.lean("statefulsets", helms.clone(), managed(stateful_set), Objects::trigger),
             parts: [
                 ("ConfigMap", feeder.lean("configmaps", helms.clone(), part::<ConfigMap>, Objects::trigger)),
                 ("Service", feeder.lean("services", helms.clone(), part::<Service>, Objects::trigger)),
@@ -184,23 +173,23 @@ impl Watches {
         }
     }
 
-<<<<<<< HEAD
     /// Which fields helm manages of the release's objects of the watched kinds except Secrets, as a digest for each.
     pub(crate) fn managed(&self, release: &Key) -> BTreeMap<(&'static str, String), u64> {
         let workloads = self.workloads(release).into_iter();
         let workloads = workloads.map(|workload| ((workload.kind, workload.name), workload.helms));
-        let parts = self.parts.iter().flat_map(|(kind, parts)| {
-            parts.group(release).into_iter().map(|(key, helms)| ((*kind, key.name), helms))
-        });
+        let parts = self
+            .parts
+            .iter()
+            .flat_map(|(kind, parts)| parts.group(release).into_iter().map(|(key, helms)| ((*kind, key.name), helms)));
         workloads.chain(parts).collect()
-=======
+    }
+
     /// The version of an object with values.
     pub(crate) fn version(&self, kind: ValuesKind, name: &Key) -> Option<String> {
         match kind {
             ValuesKind::Secret => self.secrets.get(name).map(|found| found.resource_version),
             ValuesKind::ConfigMap => self.config_maps.get(name).map(Into::into),
         }
->>>>>>> w15
     }
 
     pub(crate) fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
@@ -376,15 +365,11 @@ fn workload<K: Resource>(
     Entry { key: key_of(object), value: group.is_some().then(workload), group }
 }
 
-<<<<<<< HEAD
-fn part<K: Resource>(Lean { object, helms }: Lean<PartialObjectMeta<K>>) -> Entry<u64> {
-=======
 fn config_map(map: PartialObjectMeta<ConfigMap>) -> Entry<Box<str>> {
     Entry { key: key_of(&map), group: None, value: Some(map.resource_version().unwrap_or_default().into()) }
 }
 
-fn part<K: Resource>(object: PartialObjectMeta<K>) -> Entry<()> {
->>>>>>> w15
+fn part<K: Resource>(Lean { object, helms }: Lean<PartialObjectMeta<K>>) -> Entry<u64> {
     let group = release_of(&object.metadata);
     Entry { key: key_of(&object), value: group.is_some().then_some(helms), group }
 }

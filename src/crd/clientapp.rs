@@ -12,11 +12,7 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-<<<<<<< HEAD
-use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Tls};
-=======
-use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, ValuesReference};
->>>>>>> w15
+use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Tls, ValuesReference};
 
 /// The instance that the tenant requests.
 #[skip_serializing_none]

@@ -8,8 +8,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    DeletionPolicy, Drill, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreRecord, Scheduling, Store,
-    Tls,
+    DeletionPolicy, Drill, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreRecord, Scheduling,
+    Store, Tls,
 };
 
 /// The PostgreSQL server that the user requests.

@@ -19,8 +19,17 @@ use crate::crd::{Reason, label, quantity};
 
 pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     // Without `..`, so that a new field of Observed is considered here.
-    let Observed { recorded, credentials: _, replication, certificate, secrets, objects, pods: _, dump_source: _, may_roll: _ } =
-        observed;
+    let Observed {
+        recorded,
+        credentials: _,
+        replication,
+        certificate,
+        secrets,
+        objects,
+        pods: _,
+        dump_source: _,
+        may_roll: _,
+    } = observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
     let pinned = &desired.image;

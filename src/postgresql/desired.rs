@@ -5,8 +5,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use super::names;
 use crate::{
     crd::{
-        Bucket, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store, StoreKeep, Tls, parameters,
-        quantity,
+        Bucket, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store, StoreKeep, Tls,
+        parameters, quantity,
     },
     runtime::key::{Key, key_of},
     store::seal::Recipient,

@@ -52,9 +52,9 @@ fn digest(managed: &RawValue) -> u64 {
         fields_v1: Option<&'a RawValue>,
     }
     let managed: Vec<Managed<'_>> = serde_json::from_str(managed.get()).unwrap_or_default();
-    let helms = managed.into_iter().find(|managed| {
-        managed.manager.as_deref() == Some("helm") && managed.operation.as_deref() == Some("Apply")
-    });
+    let helms = managed
+        .into_iter()
+        .find(|managed| managed.manager.as_deref() == Some("helm") && managed.operation.as_deref() == Some("Apply"));
     let Some(fields) = helms.and_then(|helms| helms.fields_v1) else { return 0 };
     let mut hasher = DefaultHasher::new();
     fields.get().hash(&mut hasher);
@@ -124,7 +124,9 @@ mod tests {
             serde_json::from_str::<Lean<ConfigMap>>(&object).unwrap().helms
         };
         let helm = |fields: &str, time: &str| {
-            format!(r#"{{"manager":"helm","operation":"Apply","apiVersion":"v1","time":"{time}","fieldsType":"FieldsV1","fieldsV1":{fields}}}"#)
+            format!(
+                r#"{{"manager":"helm","operation":"Apply","apiVersion":"v1","time":"{time}","fieldsType":"FieldsV1","fieldsV1":{fields}}}"#
+            )
         };
         let (all, less) = (helm(r#"{"f:data":{"f:a":{},"f:b":{}}}"#, "1"), helm(r#"{"f:data":{"f:a":{}}}"#, "2"));
         let later = helm(r#"{"f:data":{"f:a":{},"f:b":{}}}"#, "3");

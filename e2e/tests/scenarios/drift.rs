@@ -179,11 +179,10 @@ async fn what_is_edited_is_put_back() {
     let container = container.spec.unwrap().template.spec.unwrap().containers.remove(0);
     let (container, image) = (container.name, container.image.unwrap());
     tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=3"]).unwrap();
-    let scaled = |to: i32| {
-        move |found: Option<&Deployment>| (found?.spec.as_ref()?.replicas == Some(to)).then_some(())
-    };
+    let scaled = |to: i32| move |found: Option<&Deployment>| (found?.spec.as_ref()?.replicas == Some(to)).then_some(());
     tenant.wait_for("acme-nextcloud", "put back", scaled(1)).await;
-    let sentence = "Deployment acme-nextcloud of release acme: another client (kubectl) has changed spec.replicas; it is put back";
+    let sentence =
+        "Deployment acme-nextcloud of release acme: another client (kubectl) has changed spec.replicas; it is put back";
     tenant.events_with("acme", "Drifted", sentence).await;
 
     let before = tenant.api::<Ingress>().get("acme-nextcloud").await.unwrap();
@@ -205,7 +204,8 @@ async fn what_is_edited_is_put_back() {
 
     // An autoscaler's replicas are its own, in later repairs as well.
     let replicas = |count: i32| Patch::Merge(json!({"spec": {"replicas": count}}));
-    let autoscaler = PatchParams { field_manager: Some("kube-controller-manager".to_owned()), ..PatchParams::default() };
+    let autoscaler =
+        PatchParams { field_manager: Some("kube-controller-manager".to_owned()), ..PatchParams::default() };
     tenant.api::<Deployment>().patch_scale("acme-nextcloud", &autoscaler, &replicas(2)).await.unwrap();
     tenant.kubectl(&["set", "image", "deployment/acme-nextcloud", "*=nextcloud:0"]).unwrap();
     let back = |found: Option<&Deployment>| {

@@ -44,7 +44,8 @@ fn a_database_gets_what_production_asks_for() {
     let percona = database(json!({"resources": resources}));
     assert_eq!(percona["instances"][0]["resources"], resources);
     let parameters = json!({"max_connections": "200"});
-    let postgres = json!({"provider": "standalone", "resources": resources, "parameters": parameters, "tls": {"required": true}});
+    let postgres =
+        json!({"provider": "standalone", "resources": resources, "parameters": parameters, "tls": {"required": true}});
     let standalone = database(postgres);
     assert_eq!(standalone["tls"], json!({"required": true}));
     assert_eq!((&standalone["resources"], &standalone["parameters"]), (&resources, &parameters));

@@ -66,10 +66,7 @@ fn the_dumps_of_its_database_are_reported() {
     let failed = Verdict::no(Reason::DumpFailed, "Postgresql acme-pg: Job x has failed");
     observed.database.object.as_mut().unwrap().backed_up = Some(failed);
     let invalid = Invalid { reason: Reason::InvalidSpec, message: "spec.x: odd".to_owned() };
-    for status in [
-        status(&desired, &observed),
-        built(7, Err(&invalid), &observed, &Plan::default(), now()),
-    ] {
+    for status in [status(&desired, &observed), built(7, Err(&invalid), &observed, &Plan::default(), now())] {
         let condition = is_backed_up(&status).unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "DumpFailed"));
     }

@@ -40,9 +40,10 @@ pub(crate) struct Recorded {
 impl Recorded {
     /// Which fields helm manages of each object, by kind and name.
     pub(crate) fn managed(&self) -> HashMap<(&str, &str), u64> {
-        let managed = self.written.iter().map(|Written { kind, metadata, .. }| {
-            ((kind.as_str(), metadata.name.as_str()), metadata.helms)
-        });
+        let managed = self
+            .written
+            .iter()
+            .map(|Written { kind, metadata, .. }| ((kind.as_str(), metadata.name.as_str()), metadata.helms));
         managed.collect()
     }
 

@@ -42,11 +42,7 @@ pub(crate) fn client(desired: &Desired, in_use: &str, authority: Option<&[u8]>) 
 }
 
 /// `authority`: the certificate with which clients verify the servers; `None` without TLS.
-pub(crate) fn client_data(
-    desired: &Desired,
-    in_use: &str,
-    authority: Option<&[u8]>,
-) -> BTreeMap<String, ByteString> {
+pub(crate) fn client_data(desired: &Desired, in_use: &str, authority: Option<&[u8]>) -> BTreeMap<String, ByteString> {
     let Desired { key, user, database, port, .. } = desired;
     let host = format!("{}.{}.svc", names::primary(&key.name), key.namespace);
     let mut uri = format!("postgresql://{}:{}@{host}:{port}/{}", encoded(user), encoded(in_use), encoded(database));
@@ -108,7 +104,9 @@ fn hosts(desired: &Desired) -> Vec<String> {
         ["", &format!(".{namespace}"), &format!(".{namespace}.svc"), &format!(".{namespace}.svc.cluster.local")]
             .map(|domain| format!("{service}{domain}"))
     });
-    hosts.chain(["localhost".to_owned()]).collect()
+    // Not every client accepts a wildcard in a name of two labels, by which standbys reach the primary.
+    let primary = format!("{}.{}", names::primary_pod(name), names::headless(name));
+    hosts.chain([primary, "localhost".to_owned()]).collect()
 }
 
 /// The password of standbys and dumps. A new one may be generated at any time, since the primary sets it whenever it starts.

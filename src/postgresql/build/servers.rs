@@ -115,7 +115,8 @@ pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, mount
     });
     if mounted.certificate.is_some() {
         // The settings of libpq, of which the server's connection to the primary makes use as well.
-        for (name, value) in [("PGSSLMODE", "verify-full".to_owned()), ("PGSSLROOTCERT", format!("{TLS}/{AUTHORITY}"))] {
+        for (name, value) in [("PGSSLMODE", "verify-full".to_owned()), ("PGSSLROOTCERT", format!("{TLS}/{AUTHORITY}"))]
+        {
             push(&mut container["env"], json!({"name": name, "value": value}));
         }
     }

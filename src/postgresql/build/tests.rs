@@ -298,7 +298,8 @@ fn nothing_but_the_witness_is_owned() {
         let owned = !object.document["metadata"]["ownerReferences"].is_null();
         assert_eq!(owned, object.id.1 == "acme-witness", "{:?}", object.id);
     }
-    for secret in [secrets::credentials(&desired, "x"), secrets::client(&desired, "x", None), secrets::replication(&desired)]
+    for secret in
+        [secrets::credentials(&desired, "x"), secrets::client(&desired, "x", None), secrets::replication(&desired)]
     {
         assert_eq!(secret.metadata.owner_references, None);
     }
@@ -367,11 +368,25 @@ fn a_certificate_is_made_for_every_name_of_the_servers() {
     let server = certificates(secrets::CERTIFICATE).remove(0);
     let verifies = |host: &str| {
         let host = ServerName::try_from(host.to_owned()).unwrap();
-        verifier.verify_server_cert(&server, &[], &host, &[], UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000))).is_ok()
+        verifier
+            .verify_server_cert(
+                &server,
+                &[],
+                &host,
+                &[],
+                UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000)),
+            )
+            .is_ok()
     };
     for host in [
-        "acme", "acme.ns", "acme.ns.svc", "acme.ns.svc.cluster.local", "acme-ro.ns.svc", "acme-0.acme-headless",
-        "acme-standby-1.acme-headless.ns.svc", "localhost",
+        "acme",
+        "acme.ns",
+        "acme.ns.svc",
+        "acme.ns.svc.cluster.local",
+        "acme-ro.ns.svc",
+        "acme-0.acme-headless",
+        "acme-standby-1.acme-headless.ns.svc",
+        "localhost",
     ] {
         assert!(verifies(host), "{host}");
     }
