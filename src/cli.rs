@@ -9,18 +9,22 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::{Parser, Subcommand};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    clientapp::desired::{StoredProfile, desired},
+    clientapp::{
+        desired::{StoredProfile, desired},
+        values_from::{Salt, Source, combined},
+    },
     config::{ChartArgs, Config, HISTORY_MAX, RunArgs},
-    crd::{self, ClientApp, Profile, Reason, conditions::kind, reason::Class},
+    crd::{self, ClientApp, Profile, Reason, ValuesKind, conditions::kind, reason::Class},
     helm::{self, Flags, HelmCommand, ReleaseLabels, Upgrade},
     plugin,
     run::run,
-    runtime::key::key_of,
+    runtime::key::{Key, key_of},
     store, telemetry, yaml,
 };
 
@@ -38,8 +42,8 @@ enum Command {
     Run(Box<RunArgs>),
     /// Print the CustomResourceDefinitions.
     Crds,
-    /// Print the helm command and the values for a ClientApp. Needs no cluster; if the ClientApp names a Profile, it must be in the
-    /// same file.
+    /// Print the helm command and the values for a ClientApp, without values from Secrets. Needs no cluster; Profile, Secrets and
+    /// ConfigMaps that the ClientApp takes values from must be in the same file.
     Render {
         /// File with the ClientApp; `-` for standard input.
         #[arg(short, long, value_name = "FILE")]
@@ -130,11 +134,24 @@ fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
     };
     let config = Config::new(args)?;
     let (mut apps, mut profiles) = (Vec::new(), BTreeMap::<String, StoredProfile>::new());
+    let mut given = Given::new();
     let documents = yaml::documents(&text).map_err(|problem| anyhow!("{}: {problem}", file.display()))?;
     for value in documents.into_iter().filter(|document| !document.is_null()) {
         if value["kind"] == *Profile::kind(&()) {
             let profile: Profile = read(&value).with_context(|| file.display().to_string())?;
             profiles.insert(profile.name_any(), Ok(profile.spec));
+            continue;
+        }
+        let in_file = || file.display().to_string();
+        let found = match value["kind"].as_str() {
+            Some("Secret") => Some((ValuesKind::Secret, source::<Secret>(&value, namespace).with_context(in_file)?)),
+            Some("ConfigMap") => {
+                Some((ValuesKind::ConfigMap, source::<ConfigMap>(&value, namespace).with_context(in_file)?))
+            }
+            _ => None,
+        };
+        if let Some((kind, (key, source))) = found {
+            given.insert((kind, key), source);
             continue;
         }
         let mut app: ClientApp = read(&value).with_context(|| file.display().to_string())?;
@@ -149,12 +166,24 @@ fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
         let profile = app.spec.profile.as_ref();
         let rendered = match profile.filter(|name| !profiles.contains_key(*name)) {
             Some(name) => Err(anyhow!("spec.profile: put the Profile {name} into the same file")),
-            None => rendered(&app, profile.and_then(|name| profiles.get(name)), &config),
+            None => rendered(&app, profile.and_then(|name| profiles.get(name)), &given, &config),
         };
         let rendered = rendered.with_context(|| format!("{}: ClientApp {}", file.display(), key_of(&app)))?;
         documents += &format!("---\n{}\n", rendered.trim_end());
     }
     Ok(documents)
+}
+
+/// The Secrets and ConfigMaps of the file.
+type Given = BTreeMap<(ValuesKind, Key), Source>;
+
+fn source<K>(document: &Value, namespace: &str) -> Result<(Key, Source)>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Into<Source>,
+{
+    let mut object: K = read(document)?;
+    object.meta_mut().namespace.get_or_insert_with(|| namespace.to_owned());
+    Ok((key_of(&object), object.into()))
 }
 
 /// Parses an object as strictly as `kubectl apply` does.
@@ -175,19 +204,35 @@ fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(document: &Value) -> R
     Ok(object)
 }
 
-/// The argv as a comment, and the values exactly as helm gets them. Values contain names of Secrets, never passwords; text that a user
-/// has written into `spec.values` is shown as it is in the object.
-fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -> Result<String> {
-    let desired = desired(app, profile, config)?;
-    let values = helm::values::document(&desired.values);
+/// The argv as a comment, and the values exactly as helm gets them, except those from Secrets, which are masked; text that a user has
+/// written into `spec.values` is shown as it is in the object.
+fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, given: &Given, config: &Config) -> Result<String> {
+    let key = key_of(app);
+    let references = &app.spec.values_from;
+    let found: Vec<_> =
+        references.iter().map(|of| (of, given.get(&(of.kind, Key::new(&key.namespace, &of.name))))).collect();
+    if let Some((of, _)) = found.iter().find(|(of, source)| source.is_none() && !of.optional) {
+        bail!("spec.valuesFrom: put the {} {} into the same file, or set optional to true", of.kind, of.name);
+    }
+    let sources = combined(&key, found, Salt::default());
+    let digest = desired(app, profile, &sources, config)?.digest;
+    // The values as they are have been checked.
+    let desired = desired(app, profile, &sources.masked(), config)?;
+    if let Some(hold) = desired.awaits {
+        bail!("{}", hold.message);
+    }
+    // Only the operator knows the salt.
+    let digest = if references.is_empty() { digest } else { "with-salt".to_owned() };
+    let values = helm::values::document(&desired.values.0);
     let request = Upgrade {
         release: desired.key.name.parse()?,
         namespace: desired.key.namespace.parse()?,
         account: desired.account,
         chart: PathBuf::from(format!("/chart-cache/{}-{}.tgz", config.chart, desired.chart_version)),
         values: values.clone(),
+        hidden: desired.hidden,
         labels: ReleaseLabels {
-            digest: desired.digest.parse()?,
+            digest: digest.parse()?,
             holder: "this-operator".parse()?,
             operation: "this-run".parse()?,
             revision: 1,

@@ -107,7 +107,8 @@ async fn lead(
         let client = client::led(&requests, &lead);
         let recorder = Recorder::new(client.clone(), holder.clone());
         let secrets = Secrets::default();
-        let tools = clientapp::Tools { config, helm, gateway, charts, secrets: secrets.clone(), holder };
+        let (namespace, own) = (namespace.clone(), secrets.clone());
+        let tools = clientapp::Tools { config, helm, gateway, charts, secrets: own, holder, namespace };
         let parts = Parts { client, watch_client: watches.clone(), recorder, metrics: metrics.clone(), lead };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), database.clone(), leading.clone());
@@ -313,6 +314,7 @@ mod tests {
                 charts: Arc::new(ChartCache::new(helm, repository, chart, cache, stop.clone())),
                 secrets: secrets.clone(),
                 holder: "operator".to_owned(),
+                namespace: "operator".to_owned(),
             };
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
             tokio::join!(clientapp::run(parts, tools, stop.clone()), fed);

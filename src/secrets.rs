@@ -90,7 +90,7 @@ impl Secrets {
             let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
             listeners.values().for_each(|listener| listener(&change));
         };
-        keep("secrets", stream, &self.cache, |Lean(secret)| entry(secret), changed).await;
+        keep("secrets", stream, &self.cache, |Lean { object, helms: _ }| entry(object), changed).await;
     }
 }
 

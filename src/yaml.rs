@@ -6,13 +6,67 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use granit_parser::{Event, Parser, ScalarStyle};
+use granit_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
+/// Why a text cannot be read. Its sentence quotes the text, unlike [`discreet`](Unread::discreet).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unread {
+    #[error("not YAML: {message}")]
+    NotYaml { line: Option<usize>, message: String },
+    #[error(
+        "line {line}: {word} is {meaning} to kubectl and helm, and text to other readers of YAML: write \"{word}\" for the text, or write the other meaning explicitly"
+    )]
+    Ambiguous { line: usize, word: String, meaning: &'static str },
+    #[error(
+        "line {line}: an alias, with which a short text can become a very large value: write out what it stands for"
+    )]
+    Alias { line: usize },
+}
+
+impl Unread {
+    /// A sentence that discloses nothing of the text.
+    pub(crate) fn discreet(&self) -> String {
+        match self {
+            Unread::NotYaml { line: Some(line), .. } => format!("line {line}: not YAML"),
+            Unread::NotYaml { line: None, .. } => "not YAML".to_owned(),
+            Unread::Ambiguous { line, .. } => format!(
+                "line {line}: a word has another meaning to kubectl and helm than to other readers of YAML: write it in quotes for the text, or write the other meaning explicitly"
+            ),
+            Unread::Alias { .. } => self.to_string(),
+        }
+    }
+}
+
+fn not_yaml(error: &ScanError) -> Unread {
+    Unread::NotYaml { line: Some(error.marker().line()), message: error.to_string() }
+}
+
+impl From<serde_yaml::Error> for Unread {
+    fn from(error: serde_yaml::Error) -> Self {
+        Unread::NotYaml { line: error.location().map(|place| place.line()), message: error.to_string() }
+    }
+}
+
 /// Parses one document. The error says why it is not YAML, or which part of it is ambiguous.
 pub fn read(text: &str) -> Result<Value, String> {
-    let value = serde_yaml::from_str(text).map_err(|error| format!("not YAML: {error}"))?;
+    let read = || {
+        let value = serde_yaml::from_str(text)?;
+        unambiguous(text).map(|()| value)
+    };
+    read().map_err(|unread: Unread| unread.to_string())
+}
+
+/// Parses one document of an author who is not trusted with the memory of this process: aliases are refused.
+pub(crate) fn read_without_aliases(text: &str) -> Result<Value, Unread> {
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| not_yaml(&error))?;
+        if let Event::Alias(_) = event {
+            return Err(Unread::Alias { line: span.start.line() });
+        }
+    }
+    let value = serde_yaml::from_str(text)?;
     unambiguous(text).map(|()| value)
 }
 
@@ -20,13 +74,14 @@ pub fn read(text: &str) -> Result<Value, String> {
 pub fn documents(text: &str) -> Result<Vec<Value>, String> {
     let documents: Result<Vec<Value>, _> = serde_yaml::Deserializer::from_str(text).map(Value::deserialize).collect();
     let documents = documents.map_err(|error| format!("not YAML: {error}"))?;
-    unambiguous(text).map(|()| documents)
+    unambiguous(text).map(|()| documents).map_err(|unread| unread.to_string())
 }
 
 /// Prints a document, with ambiguous scalars in quotes.
 pub fn print(value: &impl Serialize) -> Result<String, String> {
     let mut text = serde_yaml::to_string(value).map_err(|error| error.to_string())?;
-    for Ambiguous { place, .. } in ambiguous(&text)?.into_iter().rev() {
+    let found = ambiguous(&text).map_err(|unread| unread.to_string())?;
+    for Ambiguous { place, .. } in found.into_iter().rev() {
         text.insert(place.end, '\'');
         text.insert(place.start, '\'');
     }
@@ -35,7 +90,7 @@ pub fn print(value: &impl Serialize) -> Result<String, String> {
 
 /// Rewrites ambiguous scalars to what kubectl and helm read: `0755` to 493, `no` to false.
 pub fn as_helm_reads(text: &str) -> Result<Cow<'_, str>, String> {
-    let found = ambiguous(text)?;
+    let found = ambiguous(text).map_err(|unread| unread.to_string())?;
     if found.is_empty() {
         return Ok(text.into());
     }
@@ -62,14 +117,11 @@ pub fn as_helm_reads(text: &str) -> Result<Cow<'_, str>, String> {
     Ok(text.into())
 }
 
-fn unambiguous(text: &str) -> Result<(), String> {
+fn unambiguous(text: &str) -> Result<(), Unread> {
     match ambiguous(text)?.first() {
         None => Ok(()),
         Some(Ambiguous { line, place, meaning }) => {
-            let word = &text[place.clone()];
-            Err(format!(
-                "line {line}: {word} is {meaning} to kubectl and helm, and text to other readers of YAML: write \"{word}\" for the text, or write the other meaning explicitly"
-            ))
+            Err(Unread::Ambiguous { line: *line, word: text[place.clone()].to_owned(), meaning })
         }
     }
 }
@@ -81,10 +133,10 @@ struct Ambiguous {
     meaning: &'static str,
 }
 
-fn ambiguous(text: &str) -> Result<Vec<Ambiguous>, String> {
+fn ambiguous(text: &str) -> Result<Vec<Ambiguous>, Unread> {
     let mut found = Vec::new();
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| format!("not YAML: {error}"))?;
+        let (event, span) = event.map_err(|error| not_yaml(&error))?;
         if let Event::Scalar(scalar, ScalarStyle::Plain, _, None) = event
             && let (Some(meaning), Some(place)) = (meaning(&scalar), span.byte_range())
         {
@@ -190,6 +242,32 @@ mod tests {
         }
         assert!(read("a: [").unwrap_err().starts_with("not YAML: "));
         assert_eq!(documents("---\na: 1\n---\n---\nb: 2\n").unwrap().len(), 3);
+    }
+
+    #[test]
+    fn of_a_secret_text_only_the_line_is_told() {
+        let refused = |text: &str| {
+            let unread = read_without_aliases(text).unwrap_err();
+            (unread.to_string(), unread.discreet())
+        };
+        for (text, quoted, discreet) in [
+            ("a: 1\npassword: 0123456", "line 2: 0123456 is a number", "line 2: a word has another meaning"),
+            ("a: &x [canary]\nb: *x", "line 2: an alias", "line 2: an alias"),
+            ("a: \"canary", "not YAML: ", "line "),
+            ("a: [canary", "not YAML: ", "line "),
+            ("canary: b: c", "not YAML: ", "line 1: not YAML"),
+            ("a: \"\\canary\"", "not YAML: ", "line 1: not YAML"),
+            ("? [canary]\n: 1", "not YAML: ", "line 1: not YAML"),
+        ] {
+            let (said, safe) = refused(text);
+            assert!(said.starts_with(quoted), "{text}: {said}");
+            assert!(safe.starts_with(discreet), "{text}: {safe}");
+            assert!(!safe.contains("canary") && !safe.contains("0123456"), "{text}: {safe}");
+        }
+        assert_eq!(read_without_aliases("a: &x 1\nb: '*x'"), Ok(json!({"a": 1, "b": "*x"})));
+        // A stack that overflowed would end the process.
+        assert!(read_without_aliases(&"[".repeat(200_000)).is_err());
+        assert!(read_without_aliases(&"{a: ".repeat(50_000)).is_err());
     }
 
     #[test]

@@ -161,16 +161,9 @@ impl Lab {
     /// The requests of the operator itself and of its helms for a namespace so far, as `verb resource`, from the audit
     /// log. Watches are left out; ` there` is appended if the object to create existed already.
     pub fn requests(&self, namespace: &str) -> Result<Vec<String>> {
-        let path = self.plane.audit_log().context("the plane keeps no audit log")?;
-        let user = format!("system:serviceaccount:{}:{}", manifests::NAMESPACE, manifests::SERVICE_ACCOUNT);
-        let log = std::fs::read_to_string(path)?;
-        // Most lines concern other namespaces, and parsing a line takes a while.
-        let about = format!("\"namespace\":\"{namespace}\"");
-        let lines = log.lines().filter(|line| line.contains(&about));
-        let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let events = self.audited(namespace)?.into_iter();
         Ok(events
-            .filter(|event| event["stage"] == "ResponseComplete" && event["user"]["username"] == user.as_str())
-            .filter(|event| event["objectRef"]["namespace"] == namespace && event["verb"] != "watch")
+            .filter(|event| event["verb"] != "watch")
             .filter(|event| !event["userAgent"].as_str().is_some_and(|agent| agent.ends_with(proxy::OF_ALL)))
             .map(|event| {
                 let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -181,6 +174,40 @@ impl Lab {
                 let there = if verb == "create" && event["responseStatus"]["code"] == 409 { " there" } else { "" };
                 format!("{agent} {verb} {resource}/{}{there}", word(&object["subresource"]))
             })
+            .collect())
+    }
+
+    /// Who wrote into a namespace, in the order of the API server's audit log: names of [`proxy::Proxy`]s, each once for
+    /// all writes in a row. Writes that the API server refused count as well; requests for the Lease do not.
+    fn writers(&self, namespace: &str) -> Result<Vec<String>> {
+        let mut writes: Vec<(String, String)> = Vec::new();
+        for event in self.audited(namespace)? {
+            let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let reads = ["get", "list", "watch"].contains(&word(&event["verb"]).as_str());
+            if reads || event["objectRef"]["resource"] == "leases" {
+                continue;
+            }
+            let writer = word(&event["userAgent"]).rsplit(' ').next().unwrap_or_default().to_owned();
+            writes.push((word(&event["requestReceivedTimestamp"]), writer));
+        }
+        writes.sort();
+        let mut writers: Vec<String> = writes.into_iter().map(|(_, writer)| writer).collect();
+        writers.dedup();
+        Ok(writers)
+    }
+
+    /// Completed requests of the operator and its helms for a namespace, from the audit log.
+    fn audited(&self, namespace: &str) -> Result<Vec<Value>> {
+        let path = self.plane.audit_log().context("the plane keeps no audit log")?;
+        let user = format!("system:serviceaccount:{}:{}", manifests::NAMESPACE, manifests::SERVICE_ACCOUNT);
+        let log = std::fs::read_to_string(path)?;
+        // Most lines concern other namespaces, and parsing a line takes a while.
+        let about = format!("\"namespace\":\"{namespace}\"");
+        let lines = log.lines().filter(|line| line.contains(&about));
+        let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Ok(events
+            .filter(|event| event["stage"] == "ResponseComplete" && event["user"]["username"] == user.as_str())
+            .filter(|event| event["objectRef"]["namespace"] == namespace)
             .collect())
     }
 }
@@ -370,6 +397,18 @@ impl Tenant {
     /// The requests of the operator and its helms for this namespace so far, without watches, including all before this
     /// call.
     pub async fn requests(&self) -> Vec<String> {
+        self.until_audited().await;
+        self.lab.requests(&self.namespace).expect("the plane keeps an audit log")
+    }
+
+    /// Who wrote into this namespace, including all before this call; see [`Lab::writers`].
+    pub async fn writers(&self) -> Vec<String> {
+        self.until_audited().await;
+        self.lab.writers(&self.namespace).expect("the plane keeps an audit log")
+    }
+
+    /// Waits until the audit log has all requests before this call.
+    async fn until_audited(&self) {
         static MARKERS: AtomicU32 = AtomicU32::new(0);
         // The log is in order: once it has this request, it has all that were answered before.
         let marker = format!("marker-{}-{}", std::process::id(), MARKERS.fetch_add(1, Ordering::Relaxed));
@@ -384,7 +423,6 @@ impl Tenant {
             since.windows(marker.len()).any(|window| window == marker.as_bytes())
         })
         .await;
-        self.lab.requests(&self.namespace).expect("the plane keeps an audit log")
     }
 
     /// The events about an object, as reason and message; an event counted twice is listed twice.

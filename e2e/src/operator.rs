@@ -18,7 +18,10 @@ use crate::wait::blocking_within;
 
 /// The binary, rebuilt if it is out of date, once for all tests of a process.
 pub fn binary() -> Result<&'static Path> {
-    static BINARY: LazyLock<Result<PathBuf>> = LazyLock::new(|| build(&[]));
+    static BINARY: LazyLock<Result<PathBuf>> = LazyLock::new(|| {
+        // With a test, so that dependencies are built with the same features as for the tests, and once.
+        build(&["--test", "modules"])
+    });
     BINARY.as_deref().map_err(|error| anyhow!("{error:#}"))
 }
 
@@ -27,7 +30,7 @@ pub fn release_binary() -> Result<PathBuf> {
     build(&["--release"])
 }
 
-fn build(profile: &[&str]) -> Result<PathBuf> {
+fn build(more: &[&str]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // Cargo's variables about e2e: a build script that reads them (ring's) would be rerun each time.
     let ours = std::env::vars_os().map(|(name, _)| name);
@@ -40,9 +43,8 @@ fn build(profile: &[&str]) -> Result<PathBuf> {
         command.env_remove(name);
     });
     let output = command
-        // The whole workspace and a test, so that dependencies are built with the same features as for the tests, and once.
-        .args(["build", "--quiet", "--workspace", "--bin", "clientapp-operator", "--test", "modules"])
-        .args(profile)
+        .args(["build", "--quiet", "--workspace", "--bin", "clientapp-operator"])
+        .args(more)
         .args(["--message-format", "json-render-diagnostics"])
         // Whatever CARGO_MANIFEST_DIR is at run time, the workspace is where this was compiled.
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))

@@ -28,8 +28,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::ByteString;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use serde::Serialize;
+use serde_json::json;
 
 use crate::tools::Tools;
 use crate::wait::{TIMEOUT, block_on, within};
@@ -170,6 +173,16 @@ impl ControlPlane {
     /// The log of all requests, one JSON object per line, if it is enabled.
     pub fn audit_log(&self) -> Option<PathBuf> {
         self.audit_log.then(|| self.layout.audit_log())
+    }
+
+    /// Puts an object into etcd, past the API server, which allows no client to set a field such as a creation time.
+    /// `key`: such as `secrets/a/b`.
+    pub async fn put(&self, key: &str, object: &impl Serialize) -> Result<()> {
+        let etcd = reqwest::Client::builder().unix_socket(self.directory.join("etcd.sock")).build()?;
+        let [key, value] = [format!("/registry/{key}").into_bytes(), serde_json::to_vec(object)?].map(ByteString);
+        let request = etcd.post("http://etcd/v3/kv/put").json(&json!({"key": key, "value": value}));
+        request.send().await?.error_for_status()?;
+        Ok(())
     }
 
     /// Kills the API server, as in a crash. Its data is kept.

@@ -91,6 +91,7 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
+    name: String,
     /// The only namespace that the operator can see.
     namespace: Option<String>,
     rules: watch::Sender<Vec<Rule>>,
@@ -115,6 +116,7 @@ impl Proxy {
     fn to(kubeconfig: &Path, namespace: Option<String>) -> Result<Self> {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
+        let name = format!("proxy-{}", listener.local_addr()?.port());
         let mut given: serde_json::Value = serde_yaml::from_str(&fs::read_to_string(kubeconfig)?)?;
         let cluster: Kubeconfig = serde_json::from_value(given.clone()).context("cannot parse the kubeconfig")?;
         given["clusters"][0]["cluster"] = json!({"server": format!("http://{}", listener.local_addr()?)});
@@ -127,6 +129,7 @@ impl Proxy {
         file.write_all(serde_yaml::to_string(&given)?.as_bytes())?;
 
         let shared = Arc::new(Shared {
+            name,
             namespace,
             rules: watch::Sender::default(),
             met: watch::Sender::default(),
@@ -155,6 +158,12 @@ impl Proxy {
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.kubeconfig.clone()
+    }
+
+    /// In the user agent of every request that it forwards, so that the audit log tells operators apart.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
     }
 
     /// Replaces all rules. The first rule that matches a request counts.
@@ -337,7 +346,7 @@ async fn handle(State((shared, client)): State<(Arc<Shared>, Client)>, request: 
         Some(Snap::Before) => shared.held().await,
         _ => {}
     }
-    let answer = match forward(&client, request, shared.namespace.as_deref()).await {
+    let answer = match forward(&client, request, &shared).await {
         Ok(answer) => answer,
         Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}")).into_response(),
     };
@@ -395,14 +404,17 @@ fn cut_off(
     events.take_until(shared.cut(asked)).chain(end)
 }
 
-async fn forward(client: &Client, request: Request, namespace: Option<&str>) -> Result<Response> {
+async fn forward(client: &Client, request: Request, shared: &Shared) -> Result<Response> {
     let (mut parts, body) = request.into_parts();
     of_the_connection(&mut parts.headers);
+    let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let mut agent = format!("{agent} {}", shared.name);
+    let namespace = shared.namespace.as_deref();
     if let Some(within) = namespace.and_then(|namespace| within(&parts.method, &parts.uri, namespace)) {
         parts.uri = within.parse()?;
-        let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        parts.headers.insert(header::USER_AGENT, HeaderValue::from_str(&format!("{agent} {OF_ALL}"))?);
+        agent = format!("{agent} {OF_ALL}");
     }
+    parts.headers.insert(header::USER_AGENT, HeaderValue::from_str(&agent)?);
     let body = axum::body::to_bytes(body, usize::MAX).await?;
     let answer = client.send(Request::from_parts(parts, body.into())).await?;
     let (mut parts, body) = answer.into_parts();

@@ -15,6 +15,8 @@ use super::{
     helm_runs::HelmRuns,
     hostnames::Hostnames,
     memory::Memory,
+    salt::Salts,
+    values_from::Sources,
     watches::Watches,
 };
 use crate::{
@@ -51,6 +53,7 @@ pub(crate) struct Ctx {
     pub watches: Arc<Watches>,
     pub helm_runs: Arc<HelmRuns>,
     pub memory: Memory,
+    pub salts: Salts,
     pub hostnames: Arc<Hostnames>,
     /// Set once the first complete list of ClientApps is there. Only one task can wait for kube's own store to be ready (it keeps
     /// only the last waker), and the controller already does.
@@ -62,11 +65,11 @@ impl Ctx {
         self.memory.statuses.subject(key, guard)
     }
 
-    /// The desired state of an app, or why the spec is invalid.
-    pub(crate) fn desired(&self, app: &App<'_>) -> Result<Desired, Invalid> {
+    /// The desired state of an app with these values from elsewhere, or why the spec is invalid.
+    pub(crate) fn desired(&self, app: &App<'_>, sources: &Sources) -> Result<Desired, Invalid> {
         let app = app.decoded().map_err(|message| Invalid { reason: Reason::InvalidSpec, message })?;
         let profile = app.spec.profile.as_deref().and_then(|name| self.watches.profile(name));
-        desired(app, profile.as_deref(), &self.config)
+        desired(app, profile.as_deref(), sources, &self.config)
             .map_err(|error| Invalid { reason: error.reason, message: error.to_string() })
     }
 
@@ -105,7 +108,7 @@ impl Ctx {
     pub(crate) fn claim(&self, app: &App<'_>) -> Claim {
         let (hostnames, key, uid) = (self.hostnames.clone(), app.key.clone(), app.uid().to_owned());
         Box::new(move |host| {
-            let taken = |holder| format!("host {host} belongs to ClientApp {holder}: remove it from spec.values");
+            let taken = |holder| format!("host {host} belongs to ClientApp {holder}: remove it from the values");
             hostnames.claim(host, &uid, &key).map_err(taken)
         })
     }

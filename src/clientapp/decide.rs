@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     build::secrets,
-    deployer::Deployer,
+    deployer::{Deployer, RIGHTS_SETTLE},
     desired::{Desired, SecretSource},
     drift,
     error::Refusal,
@@ -29,8 +29,6 @@ use crate::{
 
 /// Longer than the longest wait between two attempts.
 const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
-/// By then every API server applies a new RoleBinding.
-const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is looked at again.
 pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
@@ -138,6 +136,9 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     // What is created here is recorded as the app's own, or observed, before helm uses it.
     if plan.steps.iter().any(Step::makes_credentials) {
         return plan;
+    }
+    if let Some(hold) = &desired.awaits {
+        return plan.hold(if account_is_there { hold.clone() } else { deployer_taken(&desired.key) });
     }
     plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
     plan.look_again = look_at_pods(observed, now).into_iter().chain(*look_again).min();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
         core::v1::ServiceAccount,
@@ -17,6 +17,9 @@ use k8s_openapi::{
 use kube::{Resource, ResourceExt as _};
 
 use crate::{crd::label, runtime::account::DEPLOYER};
+
+/// By then every API server applies a new RoleBinding.
+pub(crate) const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
 /// One of its two objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

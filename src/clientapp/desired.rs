@@ -2,13 +2,15 @@
 
 use jiff::SignedDuration;
 use semver::Version;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     build::values,
     database::{self, DesiredDatabase, DesiredObject},
     error::{InvalidSpec, invalid},
     names::digest,
+    plan::Hold,
+    values_from::{Layer, Salt, Sources},
 };
 use crate::{
     config::Config,
@@ -16,6 +18,7 @@ use crate::{
         ClientApp, ClientAppSpec, DeletionPolicy, Drift, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade,
         quantity,
     },
+    helm::{Hidden, values::Values},
     runtime::{
         account::AccountName,
         key::{Key, is_label},
@@ -52,9 +55,13 @@ pub struct Desired {
     /// The only version that helm may install.
     pub chart_version: Version,
     /// The complete values document, all layers merged.
-    pub values: Value,
+    pub values: Values,
+    /// What comes from Secrets in the values: no message may contain it.
+    pub hidden: Hidden,
     /// Digest of chart version, values and flags: equal digests are not installed twice.
     pub digest: String,
+    /// What the values wait for, if they are not complete. No release has the digest of incomplete values.
+    pub(crate) awaits: Option<Hold>,
     /// `spec.suspend`.
     pub suspend: bool,
     /// `spec.deletionPolicy`.
@@ -100,12 +107,17 @@ impl Desired {
     }
 }
 
-/// Validates the spec and computes everything that follows from it and its Profile alone. `profile` is the Profile stored under
-/// the name in the spec, `None` if the spec names none or it does not exist.
+/// Validates the spec and computes everything that follows from it, its Profile and its values from elsewhere. `profile` is the
+/// Profile stored under the name in the spec, `None` if the spec names none or it does not exist.
 ///
 /// # Errors
 /// The first invalid field. The schema rejects most of these earlier, but objects stored under an older schema still arrive here.
-pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config) -> Result<Desired, InvalidSpec> {
+pub(crate) fn desired(
+    app: &ClientApp,
+    profile: Option<&StoredProfile>,
+    sources: &Sources,
+    config: &Config,
+) -> Result<Desired, InvalidSpec> {
     let key =
         Key::new(app.metadata.namespace.clone().unwrap_or_default(), app.metadata.name.clone().unwrap_or_default());
     let spec = &app.spec;
@@ -129,7 +141,7 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
         ),
     };
     let profile = match (&spec.profile, profile) {
-        (None, _) => Layer::default(),
+        (None, _) => Taken::default(),
         (Some(name), None) => return Err(profile_missing(name)),
         (Some(name), Some(profile)) => profile_layer(name, profile, spec.postgres.enabled)?,
     };
@@ -140,6 +152,7 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
     }
     values::check_user_values(&spec.values, spec.postgres.enabled)
         .map_err(|problem| invalid("spec.values", problem))?;
+    let UserValues { user, hidden, salt, awaits } = with_sources(spec, sources)?;
 
     let database = if spec.postgres.enabled { Some(database::desired(&key, app, config, profile.open)?) } else { None };
     let upgrade = upgrade(app)?;
@@ -160,8 +173,13 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
         image,
         replicas: spec.replicas,
     });
-    let user = Value::Object(spec.values.clone());
     let values = values::merge([&config.base_values, &profile.values, &user, &computed]);
+    let (version, document) = (chart_version.to_string(), values.to_string());
+    let digest = match (&awaits, &salt) {
+        (Some(_), _) => digest(&["incomplete", &config.chart, &version, &document]),
+        (None, Some(Salt(salt))) => digest(&[salt, &config.chart, &version, &document]),
+        (None, None) => digest(&[&config.chart, &version, &document]),
+    };
 
     Ok(Desired {
         url: format!("https://{hostname}"),
@@ -172,9 +190,11 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
         adopt: spec.postgres.adopt,
         account,
         upgrade,
-        digest: digest(&[&config.chart, &chart_version.to_string(), &values.to_string()]),
+        digest,
         chart_version,
-        values,
+        values: Values(values),
+        hidden,
+        awaits,
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,
         drift: spec.drift,
@@ -182,17 +202,53 @@ pub fn desired(app: &ClientApp, profile: Option<&StoredProfile>, config: &Config
     })
 }
 
+/// The values of the user.
+struct UserValues {
+    /// `spec.valuesFrom` and `spec.values`, merged.
+    user: Value,
+    hidden: Hidden,
+    /// Goes into the digest if there are values from elsewhere. The digest of other apps has none, as it always had.
+    salt: Option<Salt>,
+    awaits: Option<Hold>,
+}
+
+/// The values from elsewhere undergo the same checks as `spec.values`: each layer, so that the message names it, and all of them
+/// together, because of their size.
+fn with_sources(spec: &ClientAppSpec, sources: &Sources) -> Result<UserValues, InvalidSpec> {
+    let refused = |problem: String| InvalidSpec { reason: Reason::ValuesInvalid, field: "spec.valuesFrom", problem };
+    let inline = Value::Object(spec.values.clone());
+    let (layers, salt) = match sources {
+        Sources::Found { layers, salt } => (layers, salt),
+        Sources::Awaited(hold) => {
+            return Ok(UserValues { user: inline, hidden: Hidden::default(), salt: None, awaits: Some(hold.clone()) });
+        }
+        Sources::Unfit(problem) => return Err(refused(problem.clone())),
+    };
+    let none = Map::new();
+    let check = |values: &Value| values::check_user_values(values.as_object().unwrap_or(&none), spec.postgres.enabled);
+    for Layer { of, values, is_secret: _ } in layers.iter() {
+        check(values).map_err(|problem| refused(format!("{of}: {problem}")))?;
+    }
+    let user = values::merge(layers.iter().map(|layer| &layer.values).chain([&inline]));
+    let salt = (!layers.is_empty()).then(|| salt.clone());
+    if salt.is_some() {
+        check(&user).map_err(|problem| refused(format!("merged with spec.values: {problem}")))?;
+    }
+    let secret = layers.iter().filter(|layer| layer.is_secret).map(|layer| &layer.values);
+    Ok(UserValues { user, hidden: Hidden::of(secret), salt, awaits: None })
+}
+
 /// What an app takes from its Profile.
-struct Layer {
+struct Taken {
     values: Value,
     persistence: ProfilePersistence,
     /// Whether pods of other namespaces can reach the namespaces created with it.
     open: bool,
 }
 
-impl Default for Layer {
+impl Default for Taken {
     fn default() -> Self {
-        Layer { values: Value::Object(serde_json::Map::new()), persistence: ProfilePersistence::default(), open: false }
+        Taken { values: Value::Object(serde_json::Map::new()), persistence: ProfilePersistence::default(), open: false }
     }
 }
 
@@ -205,7 +261,7 @@ fn profile_missing(name: &str) -> InvalidSpec {
 }
 
 /// The Profile's defaults as values, with its raw values merged over them.
-fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Result<Layer, InvalidSpec> {
+fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Result<Taken, InvalidSpec> {
     let refused = |problem: String| InvalidSpec {
         reason: Reason::ProfileInvalid,
         field: "spec.profile",
@@ -224,7 +280,7 @@ fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Re
         .map_err(|problem| refused(format!("helm.values: {problem}")))?;
     let replicas = defaults.replica_count.map(|replicas| serde_json::json!({"replicaCount": replicas}));
     let raw = Value::Object(helm.values.clone());
-    Ok(Layer {
+    Ok(Taken {
         values: values::merge([&written, &replicas.unwrap_or(Value::Object(serde_json::Map::new())), &raw]),
         persistence: defaults.persistence.clone(),
         open: namespace.open,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     desired::Desired,
     inventory::{self, MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
-    observed::{Found, Missing, Observed, ReleaseView},
+    observed::{Edit, Found, Missing, Observed, ReleaseView},
     plan::{Hold, SAFETY_NET, Step, few},
     repairs::Refused,
 };
@@ -35,6 +35,8 @@ pub(super) const WATCHED: [(&str, &str); 8] = [
 const SOON: SignedDuration = SignedDuration::from_secs(1);
 /// How many objects are named; the rest are counted.
 const NAMED: usize = 3;
+/// How many fields are named; the rest are counted.
+const NAMED_FIELDS: usize = 3;
 
 /// See [`Found`]; `None`: it is as desired, and the watch was late.
 pub(super) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
@@ -72,7 +74,8 @@ pub(super) fn unseen(
     inventory::own(inventory, &app.namespace).filter(is_unseen).cloned().collect()
 }
 
-fn watched(object: &ReleaseObject) -> Option<&'static str> {
+/// The kind of an object, if it is watched.
+pub(super) fn watched(object: &ReleaseObject) -> Option<&'static str> {
     let (group, _) = object.group_version();
     WATCHED.into_iter().find(|watched| *watched == (group, &object.kind)).map(|(_, kind)| kind)
 }
@@ -85,9 +88,18 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
         Hold::new(Reason::Drifted, message).until(now + SAFETY_NET)
     };
     let can_be: Vec<_> = missing.iter().filter(|missing| blocked(missing).is_none()).collect();
+    // One sentence about objects to which the same has happened; the others are next.
+    let can_be = match can_be.first() {
+        Some(first) => {
+            let happened = happened(first);
+            can_be.into_iter().filter(|missing| self::happened(missing) == happened).collect()
+        }
+        None => can_be,
+    };
+    let (happened, remedy) = can_be.first().map(|first| happened(first)).unwrap_or_default();
     if desired.drift == Drift::Report && !can_be.is_empty() {
-        let says = ": another client has deleted it, or removed Helm's marks from it, and spec.drift is Report; set it to Repair, and it is recreated";
-        return Some((None, Hold { stalled: true, until: None, ..hold(&can_be, says) }));
+        let says = format!(": {happened}, and spec.drift is Report; set it to Repair, and it is {remedy}");
+        return Some((None, Hold { stalled: true, until: None, ..hold(&can_be, &says) }));
     }
     let (waiting, due): (Vec<_>, Vec<_>) =
         can_be.into_iter().partition(|missing| repairs.waits(&missing.object, now).is_some());
@@ -95,13 +107,16 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
     let refused = |tried: &[&Missing]| {
         tried.iter().find_map(|missing| {
             let Refused { sentence, stalled } = repairs.of(&missing.object)?.refused.as_ref()?;
-            let says = format!(" is missing, and cannot be recreated: {sentence}; tried again");
+            let is_there = matches!(missing.found, Found::Edited(_));
+            let state =
+                if is_there { "was edited, and cannot be put back" } else { "is missing, and cannot be recreated" };
+            let says = format!(" {state}: {sentence}; tried again");
             Some(Hold { stalled: *stalled, ..hold(&[missing], &says) })
         })
     };
     if !due.is_empty() {
-        let says = ": another client has deleted it, or removed Helm's marks from it; it is recreated";
-        let told = refused(&due).unwrap_or_else(|| hold(&due, says));
+        let says = format!(": {happened}; it is {remedy}");
+        let told = refused(&due).unwrap_or_else(|| hold(&due, &says));
         // Look again soon at the outcome.
         return Some((Some(Step::Repair(due.into_iter().cloned().collect())), told.until(now + SOON)));
     }
@@ -118,13 +133,24 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
             times => format!("{times} times in a row"),
         };
         let says = format!(
-            " was recreated {times}, and another client has deleted it, or removed Helm's marks from it, again: find that client; it is recreated less and less often, at last every 5 minutes"
+            " was {remedy} {times}, and {happened} again: find that client; it is {remedy} less and less often, at last every 5 minutes"
         );
         Some(hold(&[missing], &says))
     };
     let told = refused(&waiting).or_else(blocked).or_else(undone)?;
     let again = waiting.iter().filter_map(|missing| Some(repairs.waits(&missing.object, now)?.not_before));
     Some((None, told.until(again.chain([now + SAFETY_NET]).min())))
+}
+
+/// What another client has done, and what the operator does about it.
+fn happened(missing: &Missing) -> (String, &'static str) {
+    match &missing.found {
+        Found::Edited(Edit { fields, by, is_scaled: _ }) => {
+            let by = by.as_ref().map(|by| format!(" ({by})")).unwrap_or_default();
+            (format!("another client{by} has changed {}", few(fields.iter().cloned(), NAMED_FIELDS)), "put back")
+        }
+        _ => ("another client has deleted it, or removed Helm's marks from it".to_owned(), "recreated"),
+    }
 }
 
 /// Why it cannot be recreated, and whether a user has to act.
@@ -140,7 +166,7 @@ fn blocked(missing: &Missing) -> Option<(String, bool)> {
             format!("was deleted, and is not recreated: {}; check whether they are there, then change the spec so that helm runs", inventory::danger(&missing.object)?),
             true,
         ),
-        Found::Unmarked => return None,
+        Found::Unmarked | Found::Edited(_) => return None,
     })
 }
 

@@ -11,6 +11,7 @@ use super::{
     helm_runs::HelmRun,
     observed::{DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
     repairs::Repairs,
+    values_from::Sources,
 };
 use crate::{
     config::Config,
@@ -45,7 +46,7 @@ pub(super) fn app(spec: &Value) -> ClientApp {
 }
 
 pub(super) fn want(spec: &Value) -> Desired {
-    desired(&app(spec), None, &config()).unwrap()
+    desired(&app(spec), None, &Sources::default(), &config()).unwrap()
 }
 
 pub(super) fn keys(keys: &[&str]) -> SecretView {
@@ -118,6 +119,7 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
         backup_waits_for: None,
         state: DatabaseState::Ready,
         last_backup: None,
+        backed_up: None,
         created: Some(now() - SignedDuration::from_secs(600)),
     })
 }

@@ -9,16 +9,16 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PartialObjectMeta},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PartialObjectMeta, Patch, PatchParams},
 };
 use serde_json::Value;
 
 use super::{
     context::{App, Ctx},
-    drift,
+    drift, edited,
     error::Error,
     inventory,
-    observed::Found,
+    observed::{Found, Missing},
 };
 use crate::{
     crd::{Inventory, ReleaseObject},
@@ -90,6 +90,30 @@ pub(super) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &
         Ok(there) => drift::found(there.as_ref().map(|there| &there.metadata), key),
         Err(error) => Some(Found::Unknown(api_sentence(&error))),
     }
+}
+
+/// Finds out which of these objects are edited, and how. `None`: the API server could not be asked about all of them.
+/// A dry run changes nothing.
+pub(super) async fn edited(
+    ctx: &Ctx,
+    key: &Key,
+    (account, secret): (&AccountName, &str),
+    wanted: Vec<ReleaseObject>,
+) -> Option<Vec<Missing>> {
+    let stored = objects(ctx, key, secret, wanted.clone()).await.ok()?;
+    let mut all = Vec::new();
+    for (object, document) in wanted.into_iter().zip(stored) {
+        // What cannot be read is reported when it is missing.
+        let Ok(document) = document else { continue };
+        let api = of_release(ctx, key, account, &object);
+        let Some(found) = api.get_opt(&object.name).await.ok()? else { continue };
+        let document = edited::document_of(document, key, edited::is_scaled(&found));
+        let dry = PatchParams { dry_run: true, ..PatchParams::apply(edited::HELM).force() };
+        let applied = api.patch(&object.name, &dry, &Patch::Apply(&document)).await.ok()?;
+        let edit = edited::edit(&found, &applied);
+        all.extend(edit.map(|edit| Missing { object, found: Found::Edited(edit) }));
+    }
+    Some(all)
 }
 
 /// Reads a revision from Helm's storage, with the uid of its Secret.

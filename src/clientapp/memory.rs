@@ -9,7 +9,13 @@ use std::{
 use kube::api::ApiResource;
 use tokio::sync::Mutex;
 
-use super::{owned, pods::Look, repairs::Repairs};
+use super::{
+    edited::Edits,
+    owned,
+    pods::Look,
+    repairs::Repairs,
+    values_from::{Asked, Sources},
+};
 use crate::{
     crd::{ClientAppStatus, Owned},
     runtime::{cache::Memo, key::Key, status::Statuses},
@@ -20,6 +26,8 @@ use crate::{
 pub(crate) struct Memory {
     /// Which keys have a value in one version of a Secret.
     pub secret_keys: Memo<Key, (String, BTreeSet<String>)>,
+    /// The values in `spec.valuesFrom` of an app, and what they were read from.
+    pub sources: Memo<Key, (Asked, Sources)>,
     /// uid of the storage Secret of an unreadable revision.
     pub unreadable: Memo<Key, String>,
     /// Held while a revision is unpacked.
@@ -39,6 +47,8 @@ pub(crate) struct Memory {
     pub generations: Memo<Key, (String, Arc<HashMap<String, i64>>)>,
     /// What was recreated for an app recently, and until when a watch may not show what helm created.
     pub repairs: Memo<Key, Repairs>,
+    /// Which edits of the objects of an app's release are known.
+    pub edits: Memo<Key, Edits>,
     /// What was last observed of the pods of an app that is not ready.
     pub pods: Memo<Key, Look>,
     /// The last status written for each app.
@@ -59,6 +69,7 @@ impl Memory {
     }
 
     pub(crate) fn forget(&self, key: &Key) {
+        self.sources.take(key);
         self.unreadable.take(key);
         self.orphaned.take(key);
         self.foreground.take(key);
@@ -66,6 +77,7 @@ impl Memory {
         self.made.take(key);
         self.generations.take(key);
         self.repairs.take(key);
+        self.edits.take(key);
         self.pods.take(key);
         self.statuses.forget(key);
     }

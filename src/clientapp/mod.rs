@@ -2,7 +2,8 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | desired state | [`mod@desired`], with [`build`], [`database`], [`deployer`] and [`names`] | pure |
+//! | values from elsewhere | `sources`, with `salt` | effect, reads only |
+//! | desired state | [`mod@desired`], with `values_from`, [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | observed state | [`observe`] → [`observed`] | effect, reads only |
 //! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], `drift` and `repairs`, into [`plan`] | pure |
 //! | status and events | [`report`], with [`attempt`] | pure, then one write |
@@ -23,6 +24,7 @@ pub(crate) mod decide;
 pub(crate) mod deployer;
 pub mod desired;
 mod drift;
+mod edited;
 pub(crate) mod error;
 #[cfg(test)]
 mod fixtures;
@@ -46,9 +48,12 @@ mod repair;
 mod repairs;
 pub(crate) mod report;
 pub(crate) mod retained;
+mod salt;
+mod sources;
 mod start;
 mod teardown;
 pub(crate) mod upgrade;
+pub(crate) mod values_from;
 pub(crate) mod watches;
 
 use kube::runtime::{controller::Action, watcher::Event};
@@ -129,7 +134,8 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
 /// Creates an app and keeps it as desired.
 async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let now = clock::now();
-    let desired = ctx.desired(app);
+    let sources = sources::read(ctx, app, now).await?;
+    let desired = ctx.desired(app, &sources);
     let observed = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
     let plan = plan_of(desired.as_ref().ok(), &observed, &ctx.config, now);
     let pass = Pass {

@@ -18,6 +18,7 @@ use super::{
     database::{self, DatabaseObject, DesiredDatabase, DesiredObject, Watched},
     desired::{Desired, SecretSource},
     drift,
+    edited::{self, Edits, Next},
     error::Error,
     helm_runs::{HelmRun, Upgraded, Upgrading},
     inventory, live,
@@ -207,6 +208,52 @@ async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
             None => observed.look_again = Some(now + SAFETY_NET),
         }
     }
+    if observed.missing.is_empty() {
+        with_edits(ctx, desired, observed, now).await;
+    }
+}
+
+/// Adds objects of the release that another client has edited.
+async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
+    let key = &desired.key;
+    let (Some(release), Some(inventory)) = (&observed.release, &observed.inventory) else { return };
+    if inventory.secret != release.secret_uid {
+        return;
+    }
+    let managed = ctx.watches.managed(key);
+    let shown = observed.repairs.shown(now);
+    let known = match &observed.run {
+        // Exactly what helm wrote, so that an edit right after it is noticed as well.
+        HelmRun::Upgraded(upgraded) if upgraded.revision == Some(release.revision) => {
+            let wrote = upgraded.wrote.managed();
+            let known = managed.keys().filter_map(|id| Some((id.clone(), *wrote.get(&(id.0, id.1.as_str()))?)));
+            Some(Edits::of(inventory, known.collect()))
+        }
+        _ => ctx.memory.edits.get(key),
+    };
+    if let Some(known) = &known {
+        ctx.memory.edits.put(key.clone(), known.clone());
+    }
+    let found = match edited::next(known, inventory, &managed, shown, now) {
+        Next::Nothing(edits) => return ctx.memory.edits.put(key.clone(), edits),
+        Next::Known(found, until) => {
+            observed.look_again = Some(until);
+            found
+        }
+        Next::Look(objects) => match live::edited(ctx, key, (&desired.account, &release.secret), objects).await {
+            Some(found) => {
+                if let Some(edits) = ctx.memory.edits.take(key) {
+                    ctx.memory.edits.put(key.clone(), edits.after(managed, &found, now));
+                }
+                found
+            }
+            None => {
+                observed.look_again = Some(now + SAFETY_NET);
+                return;
+            }
+        },
+    };
+    observed.missing = found;
 }
 
 /// Observes what depends on the spec.

@@ -52,7 +52,7 @@ pub(crate) struct Observed {
     pub release: Option<ReleaseView>,
     /// The release's Deployments and StatefulSets, sorted by kind and name.
     pub workloads: Vec<Workload>,
-    /// Missing objects of the release, of the watched kinds, while the release is otherwise as the spec asks.
+    /// Missing and edited objects of the release, of the watched kinds, while the release is otherwise as the spec asks.
     pub missing: Vec<Missing>,
     /// When to look again at what is not watched.
     pub look_again: Option<Timestamp>,
@@ -167,7 +167,7 @@ pub(crate) struct Retained {
     pub installed: Option<InstalledChart>,
 }
 
-/// An object of the release that no watch shows.
+/// An object of the release that no watch shows, or that was edited.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Missing {
     pub object: ReleaseObject,
@@ -182,10 +182,23 @@ pub(crate) enum Found {
     Going,
     /// It lacks some of Helm's marks.
     Unmarked,
+    /// Another client has changed it.
+    Edited(Edit),
     /// It has none of Helm's marks, or those of another release.
     Foreign,
     /// The API server cannot tell, and why.
     Unknown(String),
+}
+
+/// What another client has changed in an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Edit {
+    /// The fields, such as `spec.replicas`, without values.
+    pub fields: Vec<String>,
+    /// The field manager that edited the object last.
+    pub by: Option<String>,
+    /// Whether a HorizontalPodAutoscaler or another controller sets `spec.replicas`, which is then left to it.
+    pub is_scaled: bool,
 }
 
 /// The newest revision of a release, from the labels of Helm's storage Secret. The payload is never decoded.
@@ -271,6 +284,8 @@ pub(crate) struct Workload {
     pub selector: Option<String>,
     /// Its controller reports no progress within the deadline.
     pub stuck: bool,
+    /// Which of its fields helm manages, as a digest.
+    pub helms: u64,
 }
 
 impl Workload {

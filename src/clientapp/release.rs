@@ -179,7 +179,8 @@ fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, Strin
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         account: desired.account.clone(),
         chart: PathBuf::new(),
-        values: helm::values::document(&desired.values),
+        values: helm::values::document(&desired.values.0),
+        hidden: desired.hidden.clone(),
         labels: ReleaseLabels {
             digest: desired.digest.parse().map_err(parsed)?,
             holder: ctx.holder.parse().map_err(parsed)?,

@@ -1,4 +1,4 @@
-//! The part of the stage `act` that repairs drift: a missing object is applied as Helm stored it, with Helm's own field manager
+//! The part of the stage `act` that repairs drift: a missing or edited object is applied as Helm stored it, with Helm's own field manager
 //! and as the account that helm acts as. helm does not run, and the revision stays. An **effect**.
 
 use kube::api::{Patch, PatchParams};
@@ -8,6 +8,7 @@ use super::{
     context::{App, Ctx},
     desired::Desired,
     drift,
+    edited::{self, HELM},
     error::Error,
     live,
     observe::release_view,
@@ -22,9 +23,6 @@ use crate::{
         error::{api_disposition, api_sentence},
     },
 };
-
-/// Helm's field manager (helm.sh/helm/v4/cmd/helm/helm.go): its next upgrade then owns these fields.
-const HELM: &str = "helm";
 
 /// Recreates missing objects. A failure is remembered and reported by the next pass; it does not stop the rest of this pass.
 ///
@@ -48,7 +46,7 @@ pub(super) async fn repair(
         }
         let applied = match document {
             Ok(document) => apply(ctx, app, desired, missing, document).await,
-            Err(problem) => Err(refused(problem)),
+            Err(problem) => Err(refused(desired.hidden.masked(&problem))),
         };
         let mut repairs = ctx.memory.repairs.get(key).unwrap_or_default();
         repairs.tried(&missing.object, applied.err(), clock::now());
@@ -84,11 +82,17 @@ async fn apply(
     let applied = match found {
         // Only the marks: other differences are not repaired.
         Found::Unmarked => api.patch_metadata(name, &helm, &Patch::Merge(drift::marks(key))).await,
+        // By force, as helm applies: another client manages these fields now.
+        Found::Edited(edit) => {
+            let document = edited::document_of(document, key, edit.is_scaled);
+            api.patch_metadata(name, &helm.force(), &Patch::Apply(document)).await
+        }
         _ => api.patch_metadata(name, &helm, &Patch::Apply(drift::applied(document, key))).await,
     };
     let error = match applied {
         Ok(_) => {
-            tracing::info!(release = %key, "{kind} {}/{name} is recreated", key.namespace);
+            let done = if matches!(found, Found::Edited(_)) { "put back" } else { "recreated" };
+            tracing::info!(release = %key, "{kind} {}/{name} is {done}", key.namespace);
             return Ok(());
         }
         Err(error) => error,
@@ -99,8 +103,8 @@ async fn apply(
         kube::Error::Api(status) if kind == "Secret" && disposition.reason != Reason::QuotaExceeded => {
             format!("the API server refuses it, with code {} {}", status.code, status.reason)
         }
-        _ => sentence(&api_sentence(&error)),
+        _ => sentence(&desired.hidden.masked(&api_sentence(&error))),
     };
-    tracing::warn!(release = %key, "{kind} {}/{name} cannot be recreated: {sentence}", key.namespace);
+    tracing::warn!(release = %key, "{kind} {}/{name} cannot be repaired: {sentence}", key.namespace);
     Err(Refused { sentence, stalled: disposition.stalled })
 }

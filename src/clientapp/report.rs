@@ -2,10 +2,7 @@
 //! [`tell`] and [`publish`] are the effects.
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::ObjectReference,
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-};
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Time};
 
 use super::{
     attempt,
@@ -103,6 +100,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     }
     status.conditions = verdicts
         .into_iter()
+        .chain(backed_up(observed))
         .map(|(type_, verdict)| verdict.into_condition(type_, &previous.conditions, generation, now))
         .collect();
     status
@@ -365,12 +363,14 @@ fn is_stuck(observed: &Observed) -> bool {
 
 /// A condition that this pass did not check stays as it was.
 fn kept(observed: &Observed, type_: &str) -> Verdict {
-    let Some(condition) = find(&observed.recorded.conditions, type_) else {
-        return Verdict::unknown(Reason::NotChecked, "not checked yet");
-    };
-    let Condition { status, reason, message, .. } = condition;
-    let state = [State::True, State::False].into_iter().find(|state| state.as_str() == status);
-    Verdict { state: state.unwrap_or(State::Unknown), reason: reason.clone().into(), message: message.clone() }
+    let condition = find(&observed.recorded.conditions, type_);
+    condition.map_or_else(|| Verdict::unknown(Reason::NotChecked, "not checked yet"), Verdict::of)
+}
+
+/// What the database itself reports of its dumps.
+fn backed_up(observed: &Observed) -> Option<(&'static str, Verdict)> {
+    let verdict = observed.database.object.as_ref()?.backed_up.clone()?;
+    Some((reason::BACKED_UP, verdict))
 }
 
 fn release(key: &Key, observed: &Observed) -> Option<Release> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::SetOnce;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{context::Ctx, helm_runs::HelmRuns, memory::Memory, namespace, watches::Watches};
+use super::{context::Ctx, helm_runs::HelmRuns, memory::Memory, namespace, salt::Salts, watches::Watches};
 use crate::{
     config::Config,
     crd::{
@@ -29,6 +29,8 @@ pub(crate) struct Tools {
     pub secrets: Secrets,
     /// The name of this process, as stamped on releases.
     pub holder: String,
+    /// The operator's own namespace, with its Lease.
+    pub namespace: String,
 }
 
 struct Aborted(Arc<HelmRuns>);
@@ -53,7 +55,7 @@ fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm process have ended.
 pub(crate) async fn run(
     parts: Parts,
-    Tools { config, helm, gateway, charts, secrets, holder }: Tools,
+    Tools { config, helm, gateway, charts, secrets, holder, namespace }: Tools,
     stop: CancellationToken,
 ) {
     let (apps, feed) = Objects::new();
@@ -76,6 +78,7 @@ pub(crate) async fn run(
         holder,
         watches,
         memory: Memory::default(),
+        salts: Salts::new(namespace),
         hostnames: Arc::default(),
         listed: SetOnce::new(),
     });

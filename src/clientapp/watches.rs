@@ -1,6 +1,9 @@
 //! Everything that is watched: one cache for each kind, and the apps that a change concerns. At rest, there are no other reads.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
@@ -22,7 +25,7 @@ use super::{
     pods,
 };
 use crate::{
-    crd::{ClientApp, Guard, Profile, ReleaseObject, annotation},
+    crd::{ClientApp, Guard, Profile, ReleaseObject, ValuesKind, ValuesReference, annotation},
     destroy::permit,
     runtime::{
         account::DEPLOYER,
@@ -30,6 +33,7 @@ use crate::{
         controller::Objects,
         feeder::{Feeder, Optional},
         key::{Key, key_of},
+        lean::Lean,
     },
     secrets::{RevisionMeta, SecretMeta, Secrets},
 };
@@ -44,8 +48,10 @@ pub(crate) struct Watches {
     deployments: Arc<Cache<Workload>>,
     /// The StatefulSets that Helm manages, filed under their release.
     stateful_sets: Arc<Cache<Workload>>,
-    /// The metadata of other objects of releases, by kind, filed under their release.
-    parts: [(&'static str, Arc<Cache<()>>); 5],
+    /// The version of every ConfigMap. There may be many that no app uses, so nothing else is kept of them.
+    config_maps: Arc<Cache<Box<str>>>,
+    /// Other objects of releases, by kind, filed under their release: which of their fields helm manages, as a digest.
+    parts: [(&'static str, Arc<Cache<u64>>); 5],
     /// The metadata of every PersistentVolumeClaim, filed under its namespace.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
     /// The deployers' ServiceAccounts; no others.
@@ -75,20 +81,21 @@ impl Watches {
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
             secrets: secrets.told(&apps, secret_changed),
-            claims: feeder.all("persistentvolumeclaims", all, claim, claims_changed),
-            deployments: feeder.all("deployments", helms.clone(), deployment, Objects::trigger),
-            stateful_sets: feeder.all("statefulsets", helms.clone(), stateful_set, Objects::trigger),
+            claims: feeder.all("persistentvolumeclaims", all.clone(), claim, claims_changed),
+            config_maps: feeder.all("configmaps", all, config_map, config_map_changed),
+            deployments: feeder.lean("deployments", helms.clone(), managed(deployment), Objects::trigger),
+            stateful_sets: feeder.lean("statefulsets", helms.clone(), managed(stateful_set), Objects::trigger),
             parts: [
-                ("ConfigMap", feeder.all("configmaps", helms.clone(), part::<ConfigMap>, Objects::trigger)),
-                ("Service", feeder.all("services", helms.clone(), part::<Service>, Objects::trigger)),
-                ("Ingress", feeder.all("ingresses", helms.clone(), part::<Ingress>, Objects::trigger)),
+                ("ConfigMap", feeder.lean("configmaps", helms.clone(), part::<ConfigMap>, Objects::trigger)),
+                ("Service", feeder.lean("services", helms.clone(), part::<Service>, Objects::trigger)),
+                ("Ingress", feeder.lean("ingresses", helms.clone(), part::<Ingress>, Objects::trigger)),
                 (
                     "NetworkPolicy",
-                    feeder.all("networkpolicies", helms.clone(), part::<NetworkPolicy>, Objects::trigger),
+                    feeder.lean("networkpolicies", helms.clone(), part::<NetworkPolicy>, Objects::trigger),
                 ),
                 (
                     "PodDisruptionBudget",
-                    feeder.all("poddisruptionbudgets", helms, part::<PodDisruptionBudget>, Objects::trigger),
+                    feeder.lean("poddisruptionbudgets", helms, part::<PodDisruptionBudget>, Objects::trigger),
                 ),
             ],
             accounts: feeder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
@@ -106,6 +113,7 @@ impl Watches {
             secrets,
             deployments,
             stateful_sets,
+            config_maps,
             parts: _,
             claims,
             accounts,
@@ -118,6 +126,7 @@ impl Watches {
         secrets.synced().await;
         deployments.synced().await;
         stateful_sets.synced().await;
+        config_maps.synced().await;
         claims.synced().await;
         accounts.synced().await;
         bindings.synced().await;
@@ -164,6 +173,25 @@ impl Watches {
         }
     }
 
+    /// Which fields helm manages of the release's objects of the watched kinds except Secrets, as a digest for each.
+    pub(crate) fn managed(&self, release: &Key) -> BTreeMap<(&'static str, String), u64> {
+        let workloads = self.workloads(release).into_iter();
+        let workloads = workloads.map(|workload| ((workload.kind, workload.name), workload.helms));
+        let parts = self
+            .parts
+            .iter()
+            .flat_map(|(kind, parts)| parts.group(release).into_iter().map(|(key, helms)| ((*kind, key.name), helms)));
+        workloads.chain(parts).collect()
+    }
+
+    /// The version of an object with values.
+    pub(crate) fn version(&self, kind: ValuesKind, name: &Key) -> Option<String> {
+        match kind {
+            ValuesKind::Secret => self.secrets.get(name).map(|found| found.resource_version),
+            ValuesKind::ConfigMap => self.config_maps.get(name).map(Into::into),
+        }
+    }
+
     pub(crate) fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
         self.claims.group(&Key::new("", namespace)).into_iter().map(|(_, claim)| claim).collect()
     }
@@ -177,6 +205,16 @@ impl Watches {
         let secrets = self.secrets.group(release).into_iter();
         secrets.filter_map(|(key, secret)| Some((key.name, secret.revision?))).collect()
     }
+}
+
+/// Whether `spec.valuesFrom` of an app names an object.
+fn has_values_from(app: &Guard<ClientApp>, kind: ValuesKind, name: &str) -> bool {
+    let named = |of: &ValuesReference| of.kind == kind && of.name == name;
+    app.object.as_ref().is_ok_and(|app| app.spec.values_from.iter().any(named))
+}
+
+fn config_map_changed(apps: &Objects<ClientApp>, map: &Key) {
+    apps.trigger_in(&map.namespace, |app| has_values_from(app, ValuesKind::ConfigMap, &map.name));
 }
 
 /// For a Secret that stores a release, `secret` is the release's name; otherwise it is the name of a Secret that an app creates
@@ -195,6 +233,7 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
             || [key.admin_secret(), key.redis_secret()].contains(&secret.name)
             || database::all().any(|provider| provider.secret(&key) == secret.name)
             || inventory.is_some_and(|inventory| inventory.objects.iter().any(of_release))
+            || has_values_from(app, ValuesKind::Secret, &secret.name)
     });
 }
 
@@ -321,13 +360,29 @@ fn workload<K: Resource>(
         replicas,
         selector: spec.and_then(|(_, selector)| pods::selector(selector)),
         stuck: false,
+        helms: 0,
     };
     Entry { key: key_of(object), value: group.is_some().then(workload), group }
 }
 
-fn part<K: Resource>(object: PartialObjectMeta<K>) -> Entry<()> {
+fn config_map(map: PartialObjectMeta<ConfigMap>) -> Entry<Box<str>> {
+    Entry { key: key_of(&map), group: None, value: Some(map.resource_version().unwrap_or_default().into()) }
+}
+
+fn part<K: Resource>(Lean { object, helms }: Lean<PartialObjectMeta<K>>) -> Entry<u64> {
     let group = release_of(&object.metadata);
-    Entry { key: key_of(&object), value: group.is_some().then_some(()), group }
+    Entry { key: key_of(&object), value: group.is_some().then_some(helms), group }
+}
+
+/// The entry of a workload, with which of its fields helm manages.
+fn managed<K>(entry: fn(K) -> Entry<Workload>) -> impl Fn(Lean<K>) -> Entry<Workload> {
+    move |Lean { object, helms }| {
+        let mut entry = entry(object);
+        if let Some(workload) = &mut entry.value {
+            workload.helms = helms;
+        }
+        entry
+    }
 }
 
 fn profile(profile: Guard<Profile>) -> Entry<Arc<StoredProfile>> {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore};
+use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Tls, ValuesReference};
 
 /// The instance that the tenant requests.
 #[skip_serializing_none]
@@ -99,18 +99,26 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub upgrade: Upgrade,
 
-    /// Reaction when another client deletes an object of the release, or removes Helm's marks from it. Applies to Deployments,
+    /// Reaction when another client deletes an object of the release, changes a field that helm set, or removes Helm's marks. Applies to Deployments,
     /// StatefulSets, Services, ConfigMaps, Secrets, Ingresses, NetworkPolicies and PodDisruptionBudgets.
     #[serde(default)]
     pub drift: Drift,
 
-    /// Additional values for the chart. The layers, where later ones take precedence: the operator's base values, the Profile, these
-    /// values, values computed by the operator. A key that the operator computes is refused, and the message names the field to use
-    /// instead: `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`, `ingress.enabled`,
-    /// `ingress.className`, `redis.enabled`, `redis.auth`, `persistence.enabled`, `persistence.size`,
+    /// Values for the chart from Secrets and ConfigMaps of this namespace; later entries take precedence, and `values` over all of
+    /// them. They are read as the account that helm acts as, and must not set computed keys either. A change of their content is
+    /// installed at once. A Secret that contains a token of Kubernetes or a release of Helm is refused, and so is an object of this
+    /// ClientApp's own release.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub values_from: Vec<ValuesReference>,
+
+    /// Additional values for the chart. The layers, where later ones take precedence: the operator's base values, the Profile,
+    /// `valuesFrom`, these values, values computed by the operator. A key that the operator computes is refused, and the message
+    /// names the field to use instead: `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`,
+    /// `ingress.enabled`, `ingress.className`, `redis.enabled`, `redis.auth`, `persistence.enabled`, `persistence.size`,
     /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, and, while `postgres.enabled` is true,
-    /// `internalDatabase` and `externalDatabase`. Values reach the chart exactly as they are stored here; `null` removes a
-    /// default of the chart. helm reads numbers as 64-bit floats, so a number that would change is refused: put it in quotes.
+    /// `internalDatabase` and `externalDatabase`. Values reach the chart exactly as they are stored here; `null` removes a default
+    /// of the chart. helm reads numbers as 64-bit floats, so a number that would change is refused: put it in quotes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::any_object")]
     pub values: Map<String, Value>,
@@ -142,6 +150,7 @@ pub struct Redis {
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
 #[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; for percona, use percona.schedules and upgrade.backup").field_path(".backup"))]
 #[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.parameters)").message("parameters are for the provider standalone; a PerconaPGCluster has them in patroni.dynamicConfiguration, and an external database in its own configuration").field_path(".parameters"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.tls)").message("tls is for the provider standalone; a PerconaPGCluster always supports TLS, and an external database has it in its own configuration").field_path(".tls"))]
 #[x_kube(validation = Rule::new("self.provider != 'external' || !has(self.resources)").message("resources are for a database that is created for this instance, not for an external one").field_path(".resources"))]
 #[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone; for percona, use percona.dataSource").field_path(".restore"))]
 #[x_kube(validation = Rule::new("!has(self.backup) || !has(self.backup.request)").message("request a dump with `kubectl clientapp backup`; this field is not supported here").field_path(".backup.request"))]
@@ -200,6 +209,10 @@ pub struct Postgres {
     #[serde(default, skip_serializing_if = "Parameters::is_empty")]
     #[schemars(schema_with = "super::parameters::schema")]
     pub parameters: Parameters,
+
+    /// Encryption of the connections to the database, for the provider `standalone`; Percona's clusters always support it. A change
+    /// restarts the database.
+    pub tls: Option<Tls>,
 
     /// The existing database, for the provider `external`; `version`, `storageSize` and `instances` do not apply to it.
     pub external: Option<ExternalPostgres>,
@@ -280,13 +293,14 @@ pub struct Upgrade {
     pub foreign_lock_timeout: Option<String>,
 }
 
-/// Reaction when an object of the release is missing.
+/// Reaction when an object of the release is missing or edited.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub enum Drift {
-    /// The object is recreated as helm created it, without a new revision; except for StatefulSets whose claims are deleted with them.
+    /// The object is recreated, or its fields are set, as helm did it, without a new revision; except that StatefulSets whose claims are
+    /// deleted with them are not recreated.
     #[default]
     Repair,
-    /// `Ready` reports it, and nothing is recreated.
+    /// `Ready` reports it, and nothing is changed.
     Report,
     /// Ignored, except that a missing workload is not ready.
     Ignore,
@@ -321,7 +335,8 @@ pub struct ClientAppStatus {
     /// The generation of the spec that the conditions refer to.
     pub observed_generation: Option<i64>,
 
-    /// `Ready` summarizes `PostgresReady`, `Released` and `WorkloadsReady`. `Reconciling`: work is in progress. `Stalled`: nothing
+    /// `Ready` summarizes `PostgresReady`, `Released` and `WorkloadsReady`. `BackedUp`: the last dump of the Postgresql of this
+    /// instance, and the last drill, succeeded; only with `postgres.backup`. `Reconciling`: work is in progress. `Stalled`: nothing
     /// happens until a user or a cluster admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -557,6 +572,7 @@ impl Default for Postgres {
             percona: None,
             resources: None,
             parameters: Parameters::new(),
+            tls: None,
             external: None,
         }
     }

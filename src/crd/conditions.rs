@@ -68,6 +68,13 @@ impl Verdict {
         Verdict { state: State::Unknown, reason: reason.into(), message: message.into() }
     }
 
+    /// What a condition says.
+    pub fn of(condition: &Condition) -> Self {
+        let Condition { status, reason, message, .. } = condition;
+        let state = [State::True, State::False].into_iter().find(|state| state.as_str() == status);
+        Verdict { state: state.unwrap_or(State::Unknown), reason: reason.clone().into(), message: message.clone() }
+    }
+
     /// The same reason and message, with another status.
     pub fn that(&self, holds: bool) -> Self {
         Verdict { state: if holds { State::True } else { State::False }, ..self.clone() }

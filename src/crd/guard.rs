@@ -61,12 +61,17 @@ pub(crate) type Fields = BTreeMap<String, Box<RawValue>>;
 /// An object's fields, with metadata that lacks the managed fields. They are not used, take more than half of a small object's space
 /// in the cache, and nest as deeply as the object.
 pub(crate) fn without_managed_fields(json: &str) -> serde_json::Result<Fields> {
+    Ok(split_managed_fields(json)?.0)
+}
+
+/// The same, with the text of the managed fields.
+pub(crate) fn split_managed_fields(json: &str) -> serde_json::Result<(Fields, Option<Box<RawValue>>)> {
     let mut object: Fields = serde_json::from_str(json)?;
     let metadata = object.get("metadata").map(|metadata| serde_json::from_str::<Fields>(metadata.get())).transpose()?;
     let mut metadata = metadata.unwrap_or_default();
-    metadata.remove("managedFields");
+    let managed = metadata.remove("managedFields");
     object.insert("metadata".to_owned(), to_raw_value(&metadata)?);
-    Ok(object)
+    Ok((object, managed))
 }
 
 /// Decodes an object, and returns the fields that its kind does not have. An error names the field at fault.

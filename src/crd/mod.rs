@@ -16,6 +16,7 @@ mod restore;
 mod schema;
 mod server;
 mod store;
+mod values_reference;
 
 pub use clientapp::{
     Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Drift, ExternalPostgres,
@@ -39,8 +40,9 @@ pub use profile::{
 pub use reason::Reason;
 pub use restore::{Drill, Dump, DumpStore, IdentitySecret, Restore, RestoreRecord};
 use schema::{OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object, default_password_key, default_storage, number};
-pub use server::{NetworkAccess, Resources, Scheduling};
+pub use server::{NetworkAccess, Resources, Scheduling, Tls};
 pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep};
+pub use values_reference::{ValuesKind, ValuesReference};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;

@@ -8,7 +8,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    DeletionPolicy, Drill, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreRecord, Scheduling, Store,
+    DeletionPolicy, Drill, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreRecord, Scheduling,
+    Store, Tls,
 };
 
 /// The PostgreSQL server that the user requests.
@@ -113,6 +114,10 @@ pub struct PostgresqlSpec {
     /// A NetworkPolicy for the pods of this Postgresql: all pods of this namespace, and the given peers, may connect. Absent:
     /// there is no NetworkPolicy, and every pod of the cluster may connect.
     pub network_policy: Option<NetworkAccess>,
+
+    /// Encryption of the connections, with a certificate that the operator creates. Absent: the servers do not support TLS. A change
+    /// restarts the servers.
+    pub tls: Option<Tls>,
 
     /// Dumps of the whole server onto a volume of their own.
     pub backup: Option<Backup>,
@@ -254,6 +259,8 @@ pub struct VolumeRecord {
 pub struct BackupSummary {
     /// When the last dump was complete.
     pub last_success: Option<Time>,
+    /// How long that dump took, in seconds, with its upload.
+    pub last_duration: Option<i64>,
     /// When a dump last failed.
     pub last_failure: Option<Time>,
     /// Job of the failed dump.

@@ -132,11 +132,11 @@ reasons! {
     DeployerReplaced APP kind::RELEASED, Event: "The ServiceAccount `clientapp-deployer` or its RoleBinding was missing in the namespace and was recreated.", "Do not delete them: helm needs both.";
     Disabled APP kind::POSTGRES_READY, Fine: "The spec requests no database.", "Nothing.";
     DowngradeRefused APP kind::RELEASED, Stalled: "The chart's app is older than the installed one; migrated data cannot be migrated back.", "Follow the steps in the message.";
-    Drifted APP kind::RELEASED, Trouble: "Another client has deleted an object of the release, or removed Helm's marks from it.",
+    Drifted APP kind::RELEASED, Trouble: "Another client has deleted or edited an object of the release, or removed Helm's marks from it.",
             "With `spec.drift: Repair` it is recreated; if this happens repeatedly, find that client. Otherwise recreate it, or set `Repair`.";
-    DrillFailed DB BACKED_UP, Trouble: "A drill could not restore the latest dump.", "Follow the message, and take another dump: the latest one may be unusable.";
-    DumpFailed DB BACKED_UP, Trouble: "A dump has failed or hung for six hours; or it is on its volume, but could not be uploaded to the store.", "Follow the message, or check the log of the Job that it names.";
-    Dumped DB BACKED_UP, Fine: "The last dump is complete.", "Nothing.";
+    DrillFailed BOTH BACKED_UP, Trouble: "A drill could not restore the latest dump.", "Follow the message, and take another dump: the latest one may be unusable.";
+    DumpFailed BOTH BACKED_UP, Trouble: "A dump has failed or hung for six hours; or it is on its volume, but could not be uploaded to the store.", "Follow the message, or check the log of the Job that it names.";
+    Dumped BOTH BACKED_UP, Fine: "The last dump is complete.", "Nothing.";
     Dumping DB kind::READY, Progress: "The Postgresql is being deleted, and the last dump is in progress.", "Wait.";
     DumpsMissing DB kind::READY, Stalled: "The volume with dumps in `spec.restore` does not exist, or is not intended for this database.", "Follow the message; the operator notices within a minute.";
     ExpansionNotAllowed DB kind::READY, Stalled: "The StorageClass does not allow volume expansion.", "Set the size back, or set `allowVolumeExpansion` in the StorageClass.";
@@ -165,7 +165,7 @@ reasons! {
     MajorSkipRefused APP kind::RELEASED, Stalled: "The chart's app is more than one major version ahead of the installed one.", "Follow the steps in the message.";
     NamespaceKept APP kind::READY, Event: "The namespace that was created for the ClientApp is kept, because of the objects in the message.", "Delete it yourself if it is no longer needed.";
     NamespaceTerminating APP kind::READY, Trouble: "The namespace is being deleted.", "Wait.";
-    NoDump DB BACKED_UP, Progress: "There is no dump yet.", "Wait for the schedule.";
+    NoDump BOTH BACKED_UP, Progress: "There is no dump yet.", "Wait for the schedule.";
     NoRelease APP kind::WORKLOADS_READY, Progress: "Nothing is released yet.", "Check the other conditions.";
     NotChecked APP kind::POSTGRES_READY, Progress: "Not checked yet, because an earlier step is blocked.", "Check `Ready`.";
     NotLeading STORES kind::READY, Metric: "This process lost its lease during a reconcile.", "Nothing: the new leader continues.";
@@ -199,6 +199,8 @@ reasons! {
     Replacing DB kind::READY, Progress: "An object that cannot be changed in place is deleted and recreated.", "Wait.";
     RepositoryMismatch APP kind::POSTGRES_READY, Stalled: "The backups of the database are in a repository other than the one in the spec. Neither is touched.",
         "Name the repository that the message names in `spec.postgres.percona.repository`.";
+    RestartQueued DB kind::READY, Progress: "A newer version of the operator has a newer image of PostgreSQL, with which one Postgresql after another is restarted. The servers serve meanwhile.",
+        "Wait; if it takes long, look for a Postgresql that is not ready since it was restarted, or name an image in `spec.image`.";
     RestoreFailed DB kind::READY, Stalled: "The dump could not be restored. The dumps are unchanged, and no database was created.", "Follow the message.";
     Restored DB kind::READY, Event: "The database was created from a dump.", "Nothing.";
     Restoring BOTH kind::POSTGRES_READY, Progress: "The database is being created from a dump, or restored from a backup.", "Wait.";
@@ -229,6 +231,8 @@ reasons! {
     UnlockFailed APP kind::RELEASED, Stalled: "A revision that a dead helm process has left pending cannot be marked as failed.", "Read the message; `helm rollback` has the same effect.";
     UpgradeFailed APP kind::RELEASED, Trouble: "helm has failed.", "Read helm's error in the message. It is retried at intervals of up to 10 minutes.";
     Upgrading APP kind::RELEASED, Progress: "helm is running, or waiting for its turn.", "Wait.";
+    ValuesInvalid APP kind::READY, Stalled: "What `spec.valuesFrom` refers to cannot be used as values; the message names object and key, but never a value of a Secret.", "Correct the object; the operator notices at once.";
+    ValuesMissing APP kind::RELEASED, Stalled: "An object or key that `spec.valuesFrom` refers to does not exist.", "Create it; the operator notices at once.";
     VersionMismatch BOTH kind::POSTGRES_READY, Stalled: "The major version of the database, or of its volume, is not the requested one.",
         "Set the field back, or follow the steps in the message.";
     VolumeGoing DB kind::READY, Stalled: "The volume is being deleted: it is gone as soon as no pod uses it.", "Copy the data elsewhere before its pod ends.";

@@ -57,6 +57,15 @@ impl Resources {
     }
 }
 
+/// Encryption of the connections to the servers.
+#[derive(KubeSchema, ToSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Tls {
+    /// Whether the servers refuse every connection of another pod that is not encrypted.
+    #[serde(default)]
+    pub required: bool,
+}
+
 /// Constraints on the nodes of pods, as in a Pod.
 #[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]

@@ -5,7 +5,7 @@
 
 use std::{ffi::OsString, fmt, path::Path, path::PathBuf, str::FromStr, time::Duration};
 
-use super::source::ChartSource;
+use super::{hidden::Hidden, source::ChartSource};
 use crate::runtime::{account::AccountName, key::is_label};
 
 /// Labels of Helm's storage Secret: the digest of what was deployed, the operator process that started the run, and the run.
@@ -124,6 +124,8 @@ pub(crate) struct Upgrade {
     pub chart: PathBuf,
     /// The values: a JSON document that means the same when parsed as YAML.
     pub values: String,
+    /// What no message about the run may contain.
+    pub hidden: Hidden,
     pub labels: ReleaseLabels,
 }
 
@@ -159,6 +161,7 @@ pub(crate) struct HelmCommand {
     verb: Verb,
     args: Vec<OsString>,
     stdin: Option<String>,
+    hidden: Hidden,
 }
 
 impl HelmCommand {
@@ -171,7 +174,7 @@ impl HelmCommand {
     /// No `--wait` (readiness is watched), no `--rollback-on-failure` (it uninstalls a failed first install), no `--set` (it has its
     /// own syntax), no `--create-namespace` (the namespace belongs to the tenant, not to the release).
     pub(crate) fn upgrade(request: &Upgrade, flags: Flags) -> Self {
-        let Upgrade { release, namespace, account: _, chart, values, labels } = request;
+        let Upgrade { release, namespace, account: _, chart, values, hidden, labels } = request;
         let mut command = Self::new(Verb::Upgrade)
             .arg("--install")
             .arg(release.as_str())
@@ -193,6 +196,7 @@ impl HelmCommand {
             .arg("--server-side=true")
             .arg("--force-conflicts");
         command.stdin = Some(values.clone());
+        command.hidden = hidden.clone();
         command
     }
 
@@ -233,7 +237,7 @@ impl HelmCommand {
     }
 
     fn new(verb: Verb) -> Self {
-        Self { verb, args: vec![verb.to_string().into()], stdin: None }
+        Self { verb, args: vec![verb.to_string().into()], stdin: None, hidden: Hidden::default() }
     }
 
     fn arg(mut self, arg: impl Into<OsString>) -> Self {
@@ -249,9 +253,9 @@ impl HelmCommand {
         self.verb
     }
 
-    /// The arguments, without the program. They can be logged.
-    pub(super) fn into_parts(self) -> (Vec<OsString>, Option<Vec<u8>>) {
-        (self.args, self.stdin.map(String::into_bytes))
+    /// The arguments, without the program, which can be logged; the standard input; and what no message may contain.
+    pub(super) fn into_parts(self) -> (Vec<OsString>, Option<Vec<u8>>, Hidden) {
+        (self.args, self.stdin.map(String::into_bytes), self.hidden)
     }
 }
 

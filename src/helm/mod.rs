@@ -21,6 +21,7 @@ mod chart;
 pub(crate) mod command;
 mod error;
 pub(crate) mod gateway;
+pub(crate) mod hidden;
 pub(crate) mod ingress;
 mod parse;
 mod private;
@@ -35,6 +36,7 @@ pub(crate) use command::{
     ChartName, Flags, HelmCommand, Namespace, ReleaseLabels, ReleaseName, Uninstall, Upgrade, Verb,
 };
 pub(crate) use error::{HelmError, HelmUnavailable, SetupError};
+pub(crate) use hidden::Hidden;
 pub(crate) use parse::{HelmFailure, classify, left_behind, revision};
 pub(crate) use process::{Cause, Finished, ProcessError};
 pub(crate) use source::{ChartSource, InvalidSource};
@@ -134,7 +136,7 @@ impl Helm {
             return Err(HelmError::NotStarted { verb });
         }
         tracing::debug!(%command, "helm starts");
-        let (args, stdin) = command.into_parts();
+        let (args, stdin, hidden) = command.into_parts();
         let mut env = env.clone();
         if let Some(pass) = pass {
             env.push(("KUBECONFIG".into(), pass.kubeconfig().into()));
@@ -144,9 +146,11 @@ impl Helm {
         let program = Program { path: settings.binary.clone(), args, env, dir: private.path().to_owned(), stdin };
         let limits =
             Limits { deadline, grace: settings.grace, output: OUTPUT, memory: settings.memory, file: MAX_FILE };
-        let finished = process::run(program, limits, cancel, &stopping)
+        let mut finished = process::run(program, limits, cancel, &stopping)
             .await
             .map_err(|source| HelmError::Process { verb, source })?;
+        // Before it is shortened: half of a text would no longer be recognized.
+        finished.stderr = hidden.masked(&finished.stderr);
         tracing::debug!(%verb, cause = ?finished.cause, status = %finished.status, elapsed = ?finished.elapsed, "helm ended");
         judged(verb, deadline, finished)
     }

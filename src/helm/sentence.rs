@@ -7,7 +7,8 @@ const ENDING: usize = 384;
 /// Minimum length in characters of a random-looking word that is masked as a possible credential.
 const LONG_WORD: usize = 32;
 
-const MASK: &str = "***";
+/// Stands for what is not shown.
+pub(crate) const MASK: &str = "***";
 
 /// The error in helm's standard error, without logs, warnings and the `Error: ` prefix.
 ///

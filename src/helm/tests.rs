@@ -91,6 +91,7 @@ fn upgrade() -> Upgrade {
         account: AccountName::default(),
         chart: "/charts/x.tgz".into(),
         values: "a: b\n".to_owned(),
+        hidden: Hidden::default(),
         labels: ReleaseLabels { digest: label("d"), holder: label("h"), operation: label("o"), revision: 1 },
     }
 }

@@ -1,6 +1,18 @@
 //! The values document for helm, and a check for values that would not reach a chart unchanged. Pure.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
+
+/// The values of a release. Some may come from Secrets, so they do not print.
+#[derive(Clone, PartialEq)]
+pub struct Values(pub Value);
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
 
 /// Longest key in the document, in characters including quotes: a YAML parser does not search further for the colon
 /// (`yaml_simple_key_is_valid` in go.yaml.in/yaml/v2, scannerc.go).
@@ -43,7 +55,8 @@ fn unfit_value(path: &str, value: &Value) -> Option<String> {
             let written = number.as_i128()?;
             let read = number.as_f64()? as i128;
             (written != read).then(|| {
-                format!("{path}: {written} would reach the chart as {read}, since helm reads numbers as 64-bit floats: write it as a text, in quotes")
+                // Without the number, which may come from a Secret.
+                format!("{path}: the number would reach the chart changed, since helm reads numbers as 64-bit floats: write it as a text, in quotes")
             })
         }
         Value::Array(list) => {

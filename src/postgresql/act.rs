@@ -46,12 +46,16 @@ pub(crate) async fn act(
         match step {
             Step::KeepPassword(origin) => keep_password(ctx, of, desired, *origin).await?,
             Step::CreateReplication => create(ctx, secrets::replication(desired)).await?,
+            Step::CreateCertificate => create(ctx, secrets::certificate(desired)?).await?,
             Step::ApplyClientSecret => apply_client_secret(ctx, desired, &observed.credentials.client).await?,
             Step::Settle { secret } => settle(ctx, desired, secret).await?,
             Step::CreateVolume => create_volume(ctx, desired).await?,
             Step::Initialize(job) => initialize(ctx, desired, job).await?,
             Step::Grow { claim, to } => grow(ctx, &desired.key, claim, to).await?,
             Step::Apply(object) => apply(ctx, desired, object, observed.objects.contains_key(&object.id)).await?,
+            Step::AskToRoll if ctx.rolls.ask(&desired.key) => ctx.watches.trigger(&desired.key),
+            Step::AskToRoll => {}
+            Step::EndRoll => ctx.end_roll(&desired.key),
             Step::Delete { id, uid } => delete(ctx, &desired.key, id, uid).await?,
         }
     }
@@ -78,7 +82,7 @@ async fn keep_password(ctx: &Ctx, of: &Database<'_>, desired: &Desired, origin: 
     Ok(())
 }
 
-/// Creates a Secret, and never changes an existing one: its password is in use.
+/// Creates a Secret, and never changes an existing one: its password or key is in use.
 pub(crate) async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
     let namespace = secret.metadata.namespace.clone().unwrap_or_default();
     let name = secret.metadata.name.clone().unwrap_or_default();
@@ -90,7 +94,8 @@ pub(crate) async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
 async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret) -> Result<(), Error> {
     let key = &desired.key;
     let Ok(password) = observe::password(ctx, key, &names::credentials(&key.name)).await? else { return Ok(()) };
-    let secret = secrets::client(desired, &password);
+    let authority = observe::authority(ctx, desired).await?;
+    let secret = secrets::client(desired, &password, authority.as_deref());
     if *found == ClientSecret::Absent {
         return create(ctx, secret).await;
     }

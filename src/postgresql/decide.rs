@@ -10,7 +10,7 @@ pub(crate) mod volume;
 pub(crate) use self::plan::{Hold, Origin, Plan, Step};
 use self::volume::Volume;
 use super::{
-    build::{self, Object},
+    build::{self, Mounted, Object},
     desired::{Desired, PasswordSource},
     names,
     observed::{ClientSecret, Detail, Given, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
@@ -19,9 +19,21 @@ use crate::crd::{Reason, label, quantity};
 
 pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     // Without `..`, so that a new field of Observed is considered here.
-    let Observed { recorded, credentials: _, replication, secrets, objects, pods: _, dump_source: _ } = observed;
+    let Observed {
+        recorded,
+        credentials: _,
+        replication,
+        certificate,
+        secrets,
+        objects,
+        pods: _,
+        dump_source: _,
+        may_roll: _,
+    } = observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
+    let pinned = &desired.image;
+    let desired = &rolling(&mut plan, desired, observed);
 
     if let Some(version) = recorded.version.as_ref().filter(|version| **version != desired.version) {
         let message = format!(
@@ -31,6 +43,19 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         plan.hold(Reason::VersionMismatch, message);
         return plan;
     }
+    // Before the Secret for clients, which contains the certificate of its authority.
+    let certificate = match (desired.tls, certificate) {
+        (None, _) => None,
+        (Some(_), SecretView::Ours { uid }) => Some(uid.as_str()),
+        (Some(_), SecretView::Absent) => {
+            plan.steps.push(Step::CreateCertificate);
+            return plan;
+        }
+        (Some(_), SecretView::NotOurs(owner)) => {
+            plan.not_ours(&format!("Secret {}", names::certificate(name)), owner);
+            return plan;
+        }
+    };
     if !password(&mut plan, desired, observed) {
         return plan;
     }
@@ -48,7 +73,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     for (secret, _) in secrets.iter().filter(|(_, secret)| secret.unsettled) {
         plan.steps.push(Step::Settle { secret: secret.clone() });
     }
-    let wanted = build::objects(desired, observed, replication);
+    let wanted = build::objects(desired, observed, Mounted { replication, certificate });
     let volume = volume::judge(desired, observed);
     // A server on another volume would serve another database.
     let serves = volume == Volume::Initialized;
@@ -72,7 +97,36 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         dumps::steps(&mut plan, desired, observed);
         dumps::uploads(&mut plan, desired);
     }
+    if desired.image != *pinned {
+        let message = format!(
+            "the servers have {}; they are restarted with {pinned} when it is their turn, one Postgresql after another",
+            desired.image
+        );
+        plan.hold(Reason::RestartQueued, message);
+    }
     plan
+}
+
+/// The desired state with the image that the servers have for now: an image that the operator has chosen reaches one Postgresql after
+/// another. An image in the spec is the user's own decision.
+fn rolling(plan: &mut Plan, desired: &Desired, observed: &Observed) -> Desired {
+    let set = (Kind::StatefulSet, names::primary(&desired.key.name));
+    let in_use = match observed.objects.get(&set).map(|view| &view.detail) {
+        Some(Detail::StatefulSet { image: Some(image), .. }) if desired.image_is_pinned => image,
+        _ => &desired.image,
+    };
+    if observed.may_roll {
+        let servers = observed.pods.iter().filter(|pod| matches!(pod.role, Some(Role::Primary | Role::Standby)));
+        let done = |pod: &PodView| pod.image.as_ref() == Some(&desired.image) && pod.waiting.is_none();
+        if *in_use == desired.image && observed.primary(desired).is_some() && servers.into_iter().all(done) {
+            plan.steps.push(Step::EndRoll);
+        }
+        return desired.clone();
+    }
+    if *in_use != desired.image {
+        plan.steps.push(Step::AskToRoll);
+    }
+    Desired { image: in_use.clone(), ..desired.clone() }
 }
 
 /// The password is stored once and copied to the Secret for clients. Returns whether servers can be started with it.
@@ -219,10 +273,14 @@ fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
 }
 
 /// Whether a user has edited what the operator puts back: the replicas of a StatefulSet, as a second pod of the primary's would be
-/// a database of its own; who may connect; or what a drain may evict.
+/// a database of its own; its image; who may connect; or what a drain may evict.
 fn edited(object: &Object, detail: &Detail) -> bool {
     match detail {
-        Detail::StatefulSet { replicas, .. } => object.document["spec"]["replicas"] != *replicas,
+        Detail::StatefulSet { image, replicas, storage: _ } => {
+            let wanted = &object.document["spec"];
+            let image_wanted = &wanted["template"]["spec"]["containers"][0]["image"];
+            wanted["replicas"] != *replicas || image.as_ref().is_some_and(|image| image_wanted != image)
+        }
         Detail::Spec(spec) => object.document["spec"] != *spec,
         Detail::None | Detail::Claim { .. } | Detail::Job(_) => false,
     }

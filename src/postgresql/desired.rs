@@ -5,8 +5,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use super::names;
 use crate::{
     crd::{
-        Bucket, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store, StoreKeep, parameters,
-        quantity,
+        Bucket, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store, StoreKeep, Tls,
+        parameters, quantity,
     },
     runtime::key::{Key, key_of},
     store::seal::Recipient,
@@ -86,6 +86,8 @@ pub(crate) struct Desired {
     /// StorageClass; `None`: the default one.
     pub storage_class: Option<String>,
     pub image: String,
+    /// Whether the operator has chosen the image, and may choose another in a later version.
+    pub image_is_pinned: bool,
     pub version: String,
     /// Number of servers besides the primary.
     pub standbys: i32,
@@ -93,6 +95,8 @@ pub(crate) struct Desired {
     pub resources: Option<Resources>,
     pub scheduling: Scheduling,
     pub parameters: Parameters,
+    /// `None`: without TLS.
+    pub tls: Option<Tls>,
     /// Peers that may connect besides the pods of the namespace; `None`: every pod of the cluster.
     pub peers: Option<Vec<NetworkPolicyPeer>>,
     pub backup: Option<DesiredBackup>,
@@ -171,11 +175,13 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         storage,
         storage_class: spec.storage_class_name.clone(),
         image: spec.image.clone().unwrap_or_else(|| format!("{REPOSITORY}:{tag}")),
+        image_is_pinned: spec.image.is_none(),
         version: spec.version.clone(),
         standbys: spec.replicas - 1,
         resources,
         scheduling: spec.scheduling.clone().unwrap_or_default(),
         parameters: spec.parameters.clone(),
+        tls: spec.tls,
         peers,
         backup,
         restore: spec.restore.clone(),

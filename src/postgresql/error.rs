@@ -34,6 +34,8 @@ pub(crate) enum Error {
         "PersistentVolumeClaim {claim} cannot grow to {to}: {problem}; set the size back, or let its StorageClass allow it (allowVolumeExpansion)"
     )]
     Expansion { claim: String, to: String, problem: String },
+    #[error("cannot create the servers' certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
     /// The Postgresql is gone without its teardown.
     #[error("Postgresql {0} is gone")]
     Gone(Key),
@@ -69,7 +71,7 @@ impl Failure for Error {
         };
         match self {
             Error::Api { source, .. } => api_disposition(source),
-            Error::Panicked(_) => INTERNAL_ERROR,
+            Error::Panicked(_) | Error::Certificate(_) => INTERNAL_ERROR,
             // No watch shows when the object is gone.
             Error::NotOurs { .. } | Error::VolumeNotOurs { .. } => stalled(Reason::NotOurs, 1),
             Error::NotLeading { .. } => Disposition::untold(Reason::NotLeading, Retry::OnChange),

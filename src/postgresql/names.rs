@@ -35,6 +35,8 @@ names! {
     credentials = "{name}-credentials";
     /// The Secret with the standbys' password.
     replication = "{name}-replication";
+    /// The Secret with the servers' certificate and its key.
+    certificate = "{name}-server-tls";
     /// The ConfigMap with the scripts that run in the pods.
     scripts = "{name}-scripts";
     /// The ConfigMap that shows how a Postgresql was deleted: the only object that it owns by an ownerReference.
@@ -78,8 +80,8 @@ pub(crate) fn is_claim(name: &str, claim: &str) -> bool {
     of(primary(name)) || of(standby(name)) || claim == backup(name)
 }
 
-pub(crate) fn secrets(name: &str) -> [String; 3] {
-    [credentials(name), client_secret(name), replication(name)]
+pub(crate) fn secrets(name: &str) -> [String; 4] {
+    [credentials(name), client_secret(name), replication(name), certificate(name)]
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use kube::{Api, Resource, api::ObjectMeta, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
 
 use super::{
-    build::secrets::{self, PASSWORD},
+    build::secrets::{self, AUTHORITY, PASSWORD},
     context::Ctx,
     desired::{Desired, PasswordSource, usable},
     error::Error,
@@ -25,6 +25,7 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlSt
     Ok(Observed {
         credentials: credentials(ctx, desired).await?,
         replication: view(desired, secret(ctx, desired, &names::replication(&key.name)).as_ref()),
+        certificate: view(desired, secret(ctx, desired, &names::certificate(&key.name)).as_ref()),
         secrets: names::secrets(&key.name)
             .into_iter()
             .filter_map(|name| Some((name.clone(), own(desired, secret(ctx, desired, &name)?)?)))
@@ -37,6 +38,7 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlSt
             }
             _ => DumpSource::default(),
         },
+        may_roll: ctx.rolls.is_turn_of(key),
         recorded,
     })
 }
@@ -85,7 +87,9 @@ async fn credentials(ctx: &Ctx, desired: &Desired) -> Result<CredentialsView, Er
         PasswordSource::Secret(given) => secret(ctx, desired, &given.name),
         _ => None,
     };
-    let basis = Basis { desired: desired.clone(), secrets: [kept.clone(), client.clone(), given.clone()] };
+    let certificate = secret(ctx, desired, &names::certificate(&key.name));
+    let secrets = [kept.clone(), client.clone(), given.clone(), certificate];
+    let basis = Basis { desired: desired.clone(), secrets };
     if let Some((then, seen)) = ctx.credentials.get(key)
         && then == basis
     {
@@ -150,10 +154,21 @@ async fn client_view(ctx: &Ctx, desired: &Desired, in_use: Option<&str>) -> Resu
     let found = get(ctx, key, &names::client_secret(&key.name)).await?;
     let Some(data) = found.and_then(|secret| secret.data) else { return Ok(ClientSecret::Stale { password: false }) };
     let password = data.get(PASSWORD).is_some_and(|password| usable(&password.0).is_ok());
+    let authority = authority(ctx, desired).await?;
     let current = in_use.is_some_and(|in_use| {
-        secrets::client_data(desired, in_use).iter().all(|(key, value)| data.get(key) == Some(value))
+        let wanted = secrets::client_data(desired, in_use, authority.as_deref());
+        wanted.iter().all(|(key, value)| data.get(key) == Some(value))
     });
     Ok(if current { ClientSecret::Current } else { ClientSecret::Stale { password } })
+}
+
+/// The certificate that clients verify the servers' certificate with; `None` without TLS.
+pub(crate) async fn authority(ctx: &Ctx, desired: &Desired) -> Result<Option<Vec<u8>>, Error> {
+    let key = &desired.key;
+    match desired.tls {
+        Some(_) => value(ctx, key, &names::certificate(&key.name), AUTHORITY).await,
+        None => Ok(None),
+    }
 }
 
 /// A Secret that is not being deleted.

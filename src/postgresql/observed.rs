@@ -71,6 +71,8 @@ pub(crate) struct ObjectView {
 pub(crate) enum Detail {
     None,
     StatefulSet {
+        /// The image of new pods.
+        image: Option<String>,
         replicas: i32,
         /// Size of the volumes of new pods. It cannot be changed.
         storage: Option<String>,
@@ -135,6 +137,8 @@ pub(crate) struct PodView {
     pub waiting: Option<String>,
     /// What its script has refused.
     pub refused: Option<Refused>,
+    /// The image of its first container.
+    pub image: Option<String>,
     /// The deletion for which it refuses clients.
     pub closed: Option<String>,
 }
@@ -184,7 +188,7 @@ pub(crate) struct SecretMeta {
 #[derive(Clone, PartialEq)]
 pub(crate) struct Basis {
     pub desired: Desired,
-    pub secrets: [Option<SecretMeta>; 3],
+    pub secrets: [Option<SecretMeta>; 4],
 }
 
 /// The password in the spec, compared with the password in use.
@@ -235,12 +239,15 @@ pub(crate) struct Observed {
     pub recorded: PostgresqlStatus,
     pub credentials: CredentialsView,
     pub replication: SecretView,
+    pub certificate: SecretView,
     pub secrets: BTreeMap<String, OwnSecret>,
     /// All objects with this `Postgresql`'s name as label.
     pub objects: BTreeMap<Id, ObjectView>,
     pub pods: Vec<PodView>,
     /// Read only before a database is restored.
     pub dump_source: DumpSource,
+    /// Whether the servers may be restarted with another image now.
+    pub may_roll: bool,
 }
 
 impl Observed {

@@ -72,8 +72,16 @@ fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecor
 }
 
 fn backed_up(observed: &Observed) -> Verdict {
-    let BackupSummary { last_success, last_failure, failed_job, failure: why, dumps: _, volume: _, drill } =
-        observed.recorded.backup.clone().unwrap_or_default();
+    let BackupSummary {
+        last_success,
+        last_failure,
+        failed_job,
+        failure: why,
+        drill,
+        last_duration: _,
+        dumps: _,
+        volume: _,
+    } = observed.recorded.backup.clone().unwrap_or_default();
     if let Some(Drill { last_success, last_failure: Some(failure), message, .. }) = drill
         && last_success.is_none_or(|success| success.0 < failure.0)
     {

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::{
     act,
-    build::{backup, network, secrets, servers},
+    build::{Mounted, backup, network, secrets, servers},
     context::{Ctx, Database},
     decide::{Hold, dumps::words, volume::LOST},
     desired::{Desired, DesiredBackup, desired},
@@ -251,7 +251,9 @@ async fn close(
         let owner = replication.owner.err().unwrap_or_else(|| "another Postgresql".to_owned());
         return Err(Error::NotOurs { object: format!("Secret {secret}"), owner });
     }
-    let closed = servers::primary(desired, objects, &replication.uid, Some(deletion));
+    // Without TLS, which only clients need.
+    let mounted = Mounted { replication: &replication.uid, certificate: None };
+    let closed = servers::primary(desired, objects, mounted, Some(deletion));
     for object in [network::scripts(desired), network::headless(desired), closed] {
         let found = objects.get(&object.id);
         if let Some(ObjectView { owner: Owner::Other(owner), .. }) = found {

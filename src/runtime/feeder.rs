@@ -48,10 +48,20 @@ impl<K: Object> Feeder<'_, K> {
         entry: fn(S) -> Entry<V>,
         changed: Changed<K>,
     ) -> Arc<Cache<V>> {
+        self.lean(resource, config, move |Lean { object, helms: _ }| entry(object), changed)
+    }
+
+    /// The same, for entries that show which fields helm manages.
+    pub(crate) fn lean<S: Seen, V: Clone + Send + 'static>(
+        &self,
+        resource: &'static str,
+        config: watcher::Config,
+        entry: impl Fn(Lean<S>) -> Entry<V> + Send + 'static,
+        changed: Changed<K>,
+    ) -> Arc<Cache<V>> {
         let cache = Arc::new(Cache::default());
         let (fed, objects) = (cache.clone(), self.objects.clone());
         let stream = watcher(Api::<Lean<S>>::all(self.client.clone()), in_pages(config));
-        let entry = move |Lean(seen)| entry(seen);
         self.spawn(async move { keep(resource, stream, &fed, entry, |change| told(&objects, &change, changed)).await });
         cache
     }
@@ -166,7 +176,7 @@ impl<V: Clone + Send> Optional<V> {
                 let stream = stream.inspect(|event| note(event.as_ref().err()));
                 let told = |change| told(reconciled, &change, changed);
                 tokio::select! {
-                    () = keep(definition.resource(), stream, objects, |Lean(seen)| entry(seen), told) => {}
+                    () = keep(definition.resource(), stream, objects, |Lean { object, helms: _ }| entry(object), told) => {}
                     () = definition.until(false) => objects.clear(),
                 }
             }

@@ -1,6 +1,9 @@
 //! Decoding without the fields that nothing reads. Pure.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -10,19 +13,52 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::crd::guard::without_managed_fields;
+use crate::crd::guard::split_managed_fields;
 
 /// An object of kind `K` whose managed fields were never decoded. They are trees of field names, which make up most of the text and
-/// nearly all of the memory of a Secret's or Service's metadata.
+/// nearly all of the memory of a Secret's or Service's metadata. What is left of them is which fields helm manages, as a digest.
 #[derive(Clone, Debug)]
-pub(crate) struct Lean<K>(pub K);
+pub(crate) struct Lean<K> {
+    pub object: K,
+    /// Changes whenever another client takes a field from helm, or helm applies other fields; zero if helm manages none.
+    pub helms: u64,
+}
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Lean<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let fields = without_managed_fields(raw.get()).and_then(|fields| serde_json::to_string(&fields));
-        serde_json::from_str(&fields.map_err(D::Error::custom)?).map(Lean).map_err(D::Error::custom)
+        let (fields, managed) = split_managed_fields(raw.get()).map_err(D::Error::custom)?;
+        let text = serde_json::to_string(&fields).map_err(D::Error::custom)?;
+        let object = serde_json::from_str(&text).map_err(D::Error::custom)?;
+        Ok(Lean { object, helms: managed.map_or(0, |managed| digest(&managed)) })
     }
+}
+
+/// Decodes managed fields as [`Lean::helms`].
+pub(crate) fn helms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Ok(digest(&Box::<RawValue>::deserialize(deserializer)?))
+}
+
+/// Digest of the fields that helm has applied and still manages. The API server writes equal sets of fields as equal text.
+fn digest(managed: &RawValue) -> u64 {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Managed<'a> {
+        #[serde(borrow)]
+        manager: Option<Cow<'a, str>>,
+        #[serde(borrow)]
+        operation: Option<Cow<'a, str>>,
+        #[serde(borrow)]
+        fields_v1: Option<&'a RawValue>,
+    }
+    let managed: Vec<Managed<'_>> = serde_json::from_str(managed.get()).unwrap_or_default();
+    let helms = managed
+        .into_iter()
+        .find(|managed| managed.manager.as_deref() == Some("helm") && managed.operation.as_deref() == Some("Apply"));
+    let Some(fields) = helms.and_then(|helms| helms.fields_v1) else { return 0 };
+    let mut hasher = DefaultHasher::new();
+    fields.get().hash(&mut hasher);
+    hasher.finish()
 }
 
 impl<K: Resource> Resource for Lean<K> {
@@ -45,10 +81,10 @@ impl<K: Resource> Resource for Lean<K> {
         K::plural(dt)
     }
     fn meta(&self) -> &ObjectMeta {
-        self.0.meta()
+        self.object.meta()
     }
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.0.meta_mut()
+        self.object.meta_mut()
     }
 }
 
@@ -67,11 +103,11 @@ mod tests {
         let deep = format!("{}1{}", "{\"f:a\":".repeat(2000), "}".repeat(2000));
         let object = format!(
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a","labels":{{"b":"c"}},
-               "managedFields":[{{"manager":"helm","fieldsV1":{deep}}}]}},"data":{{"d":"e"}}}}"#
+               "managedFields":[{{"manager":"helm","operation":"Update","fieldsV1":{deep}}}]}},"data":{{"d":"e"}}}}"#
         );
         let event: WatchEvent<Lean<ConfigMap>> =
             serde_json::from_str(&format!(r#"{{"type":"ADDED","object":{object}}}"#)).unwrap();
-        let WatchEvent::Added(Lean(map)) = event else { panic!("{event:?}") };
+        let WatchEvent::Added(Lean { object: map, .. }) = event else { panic!("{event:?}") };
         assert_eq!(map.data.unwrap()["d"], "e");
         assert_eq!((map.metadata.labels.unwrap()["b"].as_str(), map.metadata.managed_fields), ("c", None));
 
@@ -79,5 +115,24 @@ mod tests {
         let list: ObjectList<Lean<PartialObjectMeta<Secret>>> = serde_json::from_str(&list).unwrap();
         assert_eq!(list.items[0].meta().name.as_deref(), Some("a"));
         assert!(Lean::<PartialObjectMeta<Secret>>::metadata_api() && !Lean::<ConfigMap>::metadata_api());
+    }
+
+    #[test]
+    fn what_helm_manages_is_told_apart() {
+        let of = |managed: &str| {
+            let object = format!(r#"{{"metadata":{{"name":"a","managedFields":{managed}}}}}"#);
+            serde_json::from_str::<Lean<ConfigMap>>(&object).unwrap().helms
+        };
+        let helm = |fields: &str, time: &str| {
+            format!(
+                r#"{{"manager":"helm","operation":"Apply","apiVersion":"v1","time":"{time}","fieldsType":"FieldsV1","fieldsV1":{fields}}}"#
+            )
+        };
+        let (all, less) = (helm(r#"{"f:data":{"f:a":{},"f:b":{}}}"#, "1"), helm(r#"{"f:data":{"f:a":{}}}"#, "2"));
+        let later = helm(r#"{"f:data":{"f:a":{},"f:b":{}}}"#, "3");
+        let kubectl = r#"{"manager":"kubectl-edit","operation":"Update","fieldsV1":{"f:data":{"f:b":{}}}}"#;
+        assert_eq!(of(&format!("[{all}]")), of(&format!("[{kubectl},{later}]")));
+        assert_ne!(of(&format!("[{all}]")), of(&format!("[{less},{kubectl}]")));
+        assert_eq!([of("[]"), of(&format!("[{kubectl}]")), of("\"odd\"")], [0; 3]);
     }
 }

@@ -14,6 +14,7 @@ use e2e::plane::ControlPlane;
 use e2e::progress::Progress;
 use e2e::registry::Registry;
 use e2e::repository::{self, Fault, Repository};
+use e2e::shim::executable;
 use e2e::tools::Tools;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -623,4 +624,29 @@ fn the_registry_holds_every_version() {
     }
     let ran = helm.run(&["pull", &registry.chart(), "--plain-http", "--version", "5.5.9"]);
     assert!(!ran.success && ran.stderr.contains("not found"), "{}", ran.stderr);
+}
+
+/// The base values' hook, with a stand-in for PHP that records its arguments and fails.
+#[test]
+fn a_new_hostname_takes_the_place_of_the_former_among_the_trusted_domains() {
+    let values = include_str!("../../../helm-values/nextcloud.yaml");
+    let values: Value = serde_yaml::from_str(values).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let [hook, php] = ["helm.sh", "php"].map(|name| home.path().join(name));
+    executable(&hook, values["nextcloud"]["hooks"]["before-starting"].as_str().unwrap(), 0o755).unwrap();
+    executable(&php, "#!/bin/sh\necho \"$@\" >>\"${0%/*}/asked\"\nexit 1\n", 0o755).unwrap();
+    for (domains, expected) in [
+        ("", ""),
+        ("app.example.com", "1 --value=app.example.com\n"),
+        ("app.example.com *.tenant.svc", "1 --value=app.example.com\n2 --value=*.tenant.svc\n"),
+    ] {
+        let asked = home.path().join("asked");
+        std::fs::write(&asked, "").unwrap();
+        let mut command = std::process::Command::new(&hook);
+        command.env("PATH", format!("{}:/usr/bin:/bin", home.path().display())).current_dir("/");
+        let ran = command.env("NEXTCLOUD_TRUSTED_DOMAINS", domains).output().unwrap();
+        assert!(ran.status.success(), "the app must start: {ran:?}");
+        let asked = std::fs::read_to_string(asked).unwrap();
+        assert_eq!(asked.replace("/var/www/html/occ config:system:set trusted_domains ", ""), expected);
+    }
 }

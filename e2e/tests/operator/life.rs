@@ -63,6 +63,11 @@ async fn all_told(tenant: &Tenant, name: &str, more_than: usize) -> Vec<(String,
     .await
 }
 
+async fn busy(tenant: &Tenant) {
+    tenant.create("busy", json!({"hostname": hostname(tenant, "busy"), "suspend": true})).await.unwrap();
+    tenant.condition("busy", "Ready", "False", "Suspended").await;
+}
+
 /// The number of reconciles that the operator has finished.
 fn reconciles(operator: &mut Operator) -> f64 {
     operator.counted("clientapp_operator_reconcile_seconds_count").unwrap()
@@ -202,9 +207,14 @@ async fn lease_holder(tenant: &Tenant, options: &Options) -> String {
     leases(tenant, options).get("clientapp-operator").await.unwrap().spec.unwrap().holder_identity.unwrap()
 }
 
-/// Waits until the second operator leads, and checks meanwhile that the first does not lead as well.
-async fn taken_over(first: &mut Operator, second: &mut Operator) {
+/// Waits until the second operator leads, and checks meanwhile that the first does not lead as well. Until then there is
+/// always something to write: each change of the suspended app `busy` is reported in its status.
+async fn taken_over(tenant: &Tenant, first: &mut Operator, second: &mut Operator) {
+    let mut changes = 0;
     until("the second leads, and the first no longer does", async || {
+        changes += 1;
+        let changed = json!({"spec": {"values": {"changes": changes}}});
+        tenant.api::<ClientApp>().patch("busy", &PatchParams::default(), &Patch::Merge(changed)).await.unwrap();
         // In this order: if the second already leads while the first still does, both are seen leading.
         let second = leads(second);
         assert!(!(second && leads(first)), "two operators lead");
@@ -225,6 +235,7 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
     let options = Options { helm: shim.path(), ..options };
     let direct = Options { kubeconfig: unharmed.kubeconfig(), ..options.clone() };
     let mut first = leading(&options).await;
+    busy(&tenant).await;
     tenant.create("acme", slow(&tenant, "acme")).await.unwrap();
     let hook = next_hook(&tenant, "acme", "").await;
     let helm = shim.runs().pop().unwrap();
@@ -233,7 +244,7 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
     second.wait_for_log("waiting for the lease").unwrap();
 
     proxy.set([Rule::new("*", "leases", Refusal::Answer(StatusCode::SERVICE_UNAVAILABLE))]);
-    taken_over(&mut first, &mut second).await;
+    taken_over(&tenant, &mut first, &mut second).await;
     assert!(!helm.alive(), "helm ends before another leads");
     first.wait_for_log("the lease is lost").unwrap();
     // A running hook is not started again before it has ended.
@@ -247,10 +258,12 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
     first.wait_for_log("requests for the Lease succeed again").unwrap();
     assert!(second.stop().unwrap());
     until("the first leads again", async || leads(&mut first)).await;
+    tenant.create("between", small(&tenant, "between")).await.unwrap();
+    tenant.ready("between", 1).await;
     let mut second = Operator::start(&direct).unwrap();
     second.wait_for_log("waiting for the lease").unwrap();
     proxy.set([Rule::new("*", "leases", Refusal::Hang)]);
-    taken_over(&mut first, &mut second).await;
+    taken_over(&tenant, &mut first, &mut second).await;
     // The hanging requests arrive, and do not affect the new leader.
     proxy.set([]);
     let holder = lease_holder(&tenant, &options).await;
@@ -259,18 +272,31 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
     tenant.ready("other", 1).await;
     assert!(!leads(&mut first) && first.stop().unwrap());
     assert!(leads(&mut second) && second.stop().unwrap());
+    let [first, second] = [proxy.name(), unharmed.name()];
+    assert_eq!(tenant.writers().await, [first, second, first, second], "each leader writes alone");
 }
 
 #[tokio::test]
 async fn a_leader_that_was_frozen_wakes_up_without_the_lead() {
-    let Apart { tenant: _, proxy: _proxy, options } = apart("woken").await;
+    let Apart { tenant, proxy, options } = apart("woken").await;
     let mut first = leading(&options).await;
-    let mut second = Operator::start(&options).unwrap();
+    busy(&tenant).await;
+    let another = Proxy::confined(&tenant.lab.operator_kubeconfig, &tenant.namespace).unwrap();
+    let mut second = Operator::start(&Options { kubeconfig: another.kubeconfig(), ..options.clone() }).unwrap();
+    // It is stopped between a change and its report.
+    proxy.set([Rule::new("patch", "clientapps/status", Refusal::Hang)]);
+    let met = proxy.met();
+    tenant.kubectl(&["patch", "clientapp", "busy", "--type=merge", "-p", r#"{"spec": {"values": {"a": 1}}}"#]).unwrap();
+    proxy.met_more_than(met).await;
     first.signal(Signal::SIGSTOP);
     until("the second leads", async || leads(&mut second)).await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
     first.signal(Signal::SIGCONT);
     assert!(!leads(&mut first));
     first.wait_for_log("the lease is lost").unwrap();
+    assert_eq!(tenant.writers().await, [proxy.name(), another.name()], "the first writes nothing any more");
+    proxy.set([]);
     assert!(second.stop().unwrap());
     until("the first leads again", async || leads(&mut first)).await;
     assert!(first.stop().unwrap());

@@ -91,6 +91,48 @@ async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
     assert!(message.contains("pod db-0 finds no database on PersistentVolumeClaim data-db-0"), "{message}");
 }
 
+/// The walk in crds/README.md, except for PostgreSQL's own part.
+#[tokio::test]
+async fn a_standbys_volume_takes_the_place_of_the_primarys() {
+    let tenant = Lab::shared().await.tenant("pg-promoted").await;
+    create(&tenant, "orders", json!({"replicas": 2})).await.unwrap();
+    let before = up(&tenant, "orders").await.volume.unwrap();
+    tenant.kubectl(&["patch", "db", "orders", "--type=merge", "-p", r#"{"spec": {"replicas": 1}}"#]).unwrap();
+    gone::<Pod>(&tenant, "orders-standby-0").await;
+    let said = |arguments: &[&str]| tenant.kubectl(arguments).unwrap().trim().to_owned();
+    let volume = said(&["get", "pvc", "data-orders-standby-0", "-o", "jsonpath={.spec.volumeName}"]);
+    let retain = r#"{"spec": {"persistentVolumeReclaimPolicy": "Retain"}}"#;
+    said(&["patch", "pv", &volume, "--type=merge", "-p", retain]);
+    said(&["delete", "pvc", "data-orders-0", "--wait=false", "--ignore-not-found"]);
+    said(&["delete", "statefulset", "orders"]);
+    said(&["wait", "--for=delete", "pvc/data-orders-0", "--timeout=90s"]);
+    held(&tenant, "orders", "VolumeLost").await;
+    said(&["delete", "pvc", "data-orders-standby-0"]);
+    said(&["patch", "pv", &volume, "--type=merge", "-p", r#"{"spec": {"claimRef": null}}"#]);
+    let claim = json!({
+        "metadata": {"name": "data-orders-0", "labels": {
+            label::POSTGRESQL: "orders",
+            label::POSTGRESQL_UID: said(&["get", "db", "orders", "-o", "jsonpath={.metadata.uid}"]),
+        }},
+        "spec": {
+            "volumeName": volume, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    let claim = tenant.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await.unwrap();
+    let uid = claim.uid().unwrap();
+    said(&["annotate", "db", "orders", &format!("apps.bnerd-operator.local/accept-volume={uid}")]);
+    let there = |object: Option<&Postgresql>| {
+        let status = object?.status.as_ref()?;
+        let volume = status.volume.as_ref()?;
+        (volume.uid == uid && volume.initialized && status.phase == Some(Phase::Up)).then_some(())
+    };
+    tenant.wait_for("orders", "up on the standby's volume", there).await;
+    assert_ne!(before.uid, uid);
+    let bound = tenant.api::<PersistentVolumeClaim>().get("data-orders-0").await.unwrap();
+    assert_eq!(bound.spec.unwrap().volume_name, Some(volume));
+}
+
 #[tokio::test]
 async fn a_volume_that_is_not_on_record_outlives_its_postgresql() {
     let tenant = Lab::shared().await.tenant("pg-not-on-record").await;

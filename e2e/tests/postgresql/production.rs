@@ -2,7 +2,7 @@
 //! mistake.
 
 use clientapp_operator::crd::parameters;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, ResourceQuota};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
@@ -265,4 +265,88 @@ async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for(
     gone::<Postgresql>(&tenant, "db").await;
     gone::<PodDisruptionBudget>(&tenant, "db-standby").await;
     gone::<NetworkPolicy>(&tenant, "db-access").await;
+}
+
+/// As an operator does that has newer images than the one before it.
+#[tokio::test]
+async fn an_image_of_the_operators_reaches_one_after_another() {
+    let tenant = Lab::shared().await.tenant("pg-rolls").await;
+    let image = |pod: &Pod| pod.spec.as_ref().unwrap().containers[0].image.clone().unwrap();
+    const FORMER: &str = "docker.io/library/postgres:17.9-trixie";
+    for name in ["one", "two"] {
+        create(&tenant, name, json!({"image": FORMER})).await.unwrap();
+    }
+    for name in ["one", "two"] {
+        up(&tenant, name).await;
+    }
+    // A pod that is replaced does not come back: this image does not work.
+    tenant.quota("no-pods", json!({"hard": {"pods": "1"}})).await;
+    patch(&tenant, "one", json!({"image": null})).await.unwrap();
+    gone::<Pod>(&tenant, "one-0").await;
+    patch(&tenant, "two", json!({"image": null})).await.unwrap();
+    let queued = |status: &PostgresqlStatus| has(status, "Reconciling", "True", "RestartQueued");
+    let waiting = status(&tenant, "two", "queued", queued).await;
+    assert!(waiting.phase == Some(Phase::Up) && has(&waiting, "Ready", "True", "Ready"), "{waiting:?}");
+    let message = &conditions::find(&waiting.conditions, "Reconciling").unwrap().message;
+    assert!(message.contains(&format!("the servers have {FORMER}")), "{message}");
+    assert_eq!(image(&tenant.api::<Pod>().get("two-0").await.unwrap()), FORMER);
+
+    delete::<ResourceQuota>(&tenant, "no-pods").await;
+    let rolled = |pod: Option<&Pod>| pod.filter(|pod| image(pod) != FORMER).map(image);
+    let newer = tenant.wait_for("one-0", "with the operator's image", rolled).await;
+    assert_eq!(tenant.wait_for("two-0", "with the operator's image", rolled).await, newer);
+    for name in ["one", "two"] {
+        settled(&tenant, name).await;
+    }
+    // An image in the spec needs no turn.
+    patch(&tenant, "two", json!({"image": FORMER})).await.unwrap();
+    let back = |pod: Option<&Pod>| (image(pod?) == FORMER).then_some(());
+    tenant.wait_for("two-0", "with its own image", back).await;
+}
+
+#[tokio::test]
+async fn connections_are_encrypted_with_a_certificate_that_can_be_replaced() {
+    let tenant = Lab::shared().await.tenant("pg-tls").await;
+    create(&tenant, "db", json!({"replicas": 2})).await.unwrap();
+    up(&tenant, "db").await;
+    assert!(!secret(&tenant, "db-app").await.contains_key("ca.crt"));
+    patch(&tenant, "db", json!({"tls": {"required": true}})).await.unwrap();
+    let with = async |certificate: Option<String>| {
+        for pod in ["db-0", "db-standby-0"] {
+            let fits = |pod: Option<&Pod>| {
+                let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none())?;
+                let has = pod.annotations().get("apps.bnerd-operator.local/certificate-secret");
+                (has == certificate.as_ref()).then(|| pod.spec.clone().unwrap().containers.remove(0))
+            };
+            let container = tenant.wait_for(pod, "with the certificate", fits).await;
+            let words = format!("{:?}", container.args.unwrap_or_default());
+            assert_eq!(words.contains("ssl_key_file=/tls/tls.key"), certificate.is_some(), "{words}");
+        }
+        up(&tenant, "db").await;
+    };
+    let made = |found: Option<&Secret>| found?.uid();
+    let first = tenant.wait_for("db-server-tls", "made", made).await;
+    with(Some(first.clone())).await;
+    let told = |authority: String| {
+        move |found: Option<&Secret>| (text(found?, "ca.crt").as_ref() == Some(&authority)).then_some(())
+    };
+    let authority = secret(&tenant, "db-server-tls").await.remove("ca.crt").unwrap();
+    tenant.wait_for("db-app", "with the authority", told(authority.clone())).await;
+    let client = secret(&tenant, "db-app").await;
+    assert!(client["uri"].ends_with("?sslmode=require") && !client.contains_key("tls.key"), "{:?}", client.keys());
+
+    delete::<Secret>(&tenant, "db-server-tls").await;
+    let again = |found: Option<&Secret>| found?.uid().filter(|uid| *uid != first);
+    let second = tenant.wait_for("db-server-tls", "made again", again).await;
+    with(Some(second)).await;
+    let another = secret(&tenant, "db-server-tls").await.remove("ca.crt").unwrap();
+    assert_ne!(another, authority);
+    tenant.wait_for("db-app", "with the new authority", told(another)).await;
+    settled(&tenant, "db").await;
+
+    patch(&tenant, "db", json!({"tls": null})).await.unwrap();
+    with(None).await;
+    delete::<Postgresql>(&tenant, "db").await;
+    gone::<Postgresql>(&tenant, "db").await;
+    assert_eq!(names::<Secret>(&tenant).await, Vec::<String>::new(), "it goes with its Postgresql");
 }

@@ -12,6 +12,7 @@ use e2e::wait::blocking_until;
 
 mod restore;
 mod settings;
+mod tls;
 
 const PASSWORD: &str = "n&w 'pass\\word";
 const REPLICATION: &str = "ReplicationCanary";
@@ -551,11 +552,13 @@ struct Standby<'a> {
     pod: Option<Pod>,
     /// More settings, as arguments.
     settings: &'static str,
+    /// More variables.
+    env: Vec<(&'static str, PathBuf)>,
 }
 
 impl<'a> Standby<'a> {
     fn of(primary: &Server<'a>) -> Standby<'a> {
-        Standby { node: primary.node, primary: primary.port, port: port(), pod: None, settings: "" }
+        Standby { node: primary.node, primary: primary.port, port: port(), pod: None, settings: "", env: Vec::new() }
     }
 
     fn command(&self, script: &str) -> Command {
@@ -567,7 +570,8 @@ impl<'a> Standby<'a> {
             .env("PGDATA", node.path("copy/data"))
             .env("PGPASSFILE", node.path("pgpass"))
             .env("HBA_FILE", node.path("scripts/pg_hba.conf"))
-            .env("REPLICATION_PASSWORD_FILE", node.path("replication"));
+            .env("REPLICATION_PASSWORD_FILE", node.path("replication"))
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -713,5 +717,9 @@ fn a_standby_follows_or_is_not_ready() {
     let (code, words) = fails(standby.serve());
     assert!(code == Some(73) && words.contains("promoted"), "{words}");
     primary.stop();
+    // In the primary's place it is a primary like any other.
+    let mut promoted = Server::primary(&node, "copy", "pg_hba.conf", bounds);
+    assert_eq!(promoted.sql("orders", "SELECT count(*), pg_is_in_recovery() FROM t"), "5|f");
+    promoted.stop();
     assert!(!standby.log().contains(REPLICATION));
 }

@@ -90,6 +90,24 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         (with("postgres", json!({"version": "12"})), "spec.postgres.version", "from \"13\" to \"18\""),
         (with("postgres", json!({"version": "15.3"})), "spec.postgres.version", "may not be more than 2 bytes"),
         (with("postgres", json!({"instances": 0})), "spec.postgres.instances", "should be greater than or equal to 1"),
+        (values_from(json!({"kind": "Pod"})), "spec.valuesFrom[0].kind", "supported values: \"Secret\", \"ConfigMap\""),
+        (values_from(json!({"name": null})), "spec.valuesFrom[0].name", "Required value"),
+        (values_from(json!({"name": "../x"})), "spec.valuesFrom[0].name", "should match"),
+        (values_from(json!({"name": "kube-system/x"})), "spec.valuesFrom[0].name", "should match"),
+        (values_from(json!({"namespace": "kube-system"})), "spec.valuesFrom[0].namespace", "unknown field"),
+        (values_from(json!({"valuesKey": "a/b"})), "spec.valuesFrom[0].valuesKey", "must be a key of a Secret"),
+        (values_from(json!({"valuesKey": ""})), "spec.valuesFrom[0].valuesKey", "at least 1 chars long"),
+        (values_from(json!({"targetPath": "a..b"})), "spec.valuesFrom[0].targetPath", "must be keys separated by '.'"),
+        (
+            values_from(json!({"targetPath": "a[0].b"})),
+            "spec.valuesFrom[0].targetPath",
+            "must be keys separated by '.'",
+        ),
+        (
+            with("valuesFrom", json!(vec![json!({"kind": "Secret", "name": "a"}); 17])),
+            "spec.valuesFrom",
+            "must have at most 16 items",
+        ),
         (with("ingressClas", json!("traefik")), "spec.ingressClas", "unknown field"),
         (with("postgres", json!({"storage": "1Gi"})), "spec.postgres.storage", "unknown field"),
         (with("persistence", json!({"storageClass": "fast"})), "spec.persistence.storageClass", "unknown field"),
@@ -222,6 +240,13 @@ fn of_percona() -> Vec<(Value, &'static str, &'static str)> {
             "must not write into the repository that it is created from",
         ),
     ]
+}
+
+/// One entry of valuesFrom, with these fields changed.
+fn values_from(more: Value) -> Value {
+    let mut reference = json!({"kind": "Secret", "name": "a"});
+    reference.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    with("valuesFrom", json!([reference]))
 }
 
 /// Backups stay in place, and so does their location in the spec.

@@ -318,7 +318,7 @@ async fn a_binding_of_the_name_that_another_client_made() {
 }
 
 /// Lets the operator impersonate one of the tenant's accounts, as in `manifests/README.md`.
-async fn permit(tenant: &Tenant, account: &str) {
+pub(super) async fn permit(tenant: &Tenant, account: &str) {
     let operator = format!("{}:{}", manifests::NAMESPACE, manifests::SERVICE_ACCOUNT);
     let role = ["--verb", "impersonate", "--resource", "serviceaccounts", "--resource-name", account];
     tenant.kubectl(&[&["create", "role", "clientapp-operator"][..], &role].concat()).unwrap();

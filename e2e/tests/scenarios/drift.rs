@@ -1,4 +1,4 @@
-//! Objects of a release that another client deletes or detaches from it.
+//! Objects of a release that another client deletes, edits or detaches from it.
 
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
 use e2e::lab::{Lab, Object, Tenant, has};
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -167,4 +167,70 @@ async fn a_client_that_deletes_again_and_again_is_told_of() {
     assert!(message.contains("find that client"), "{message}");
     // Once by the test, and once for each time that it was recreated.
     assert_eq!(deleted, 3);
+}
+
+#[tokio::test]
+async fn what_is_edited_is_put_back() {
+    let tenant = Lab::shared().await.tenant("drift-edited").await;
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"ingressClassName": "traefik"}))).await.unwrap();
+    // Also right after helm has run.
+    tenant.ready("acme", 1).await;
+    let container = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
+    let container = container.spec.unwrap().template.spec.unwrap().containers.remove(0);
+    let (container, image) = (container.name, container.image.unwrap());
+    tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=3"]).unwrap();
+    let scaled = |to: i32| move |found: Option<&Deployment>| (found?.spec.as_ref()?.replicas == Some(to)).then_some(());
+    tenant.wait_for("acme-nextcloud", "put back", scaled(1)).await;
+    let sentence =
+        "Deployment acme-nextcloud of release acme: another client (kubectl) has changed spec.replicas; it is put back";
+    tenant.events_with("acme", "Drifted", sentence).await;
+
+    let before = tenant.api::<Ingress>().get("acme-nextcloud").await.unwrap();
+    let host = r#"[{"op": "replace", "path": "/spec/rules/0/host", "value": "evil.example.com"}]"#;
+    tenant.kubectl(&["patch", "ingress", "acme-nextcloud", "--type=json", "-p", host]).unwrap();
+    let back = |found: Option<&Ingress>| (found?.spec == before.spec).then_some(());
+    tenant.wait_for("acme-nextcloud", "put back", back).await;
+    let map = tenant.api::<ConfigMap>().get("acme-nextcloud-config").await.unwrap();
+    let key = map.data.as_ref().unwrap().keys().next().unwrap().clone();
+    let edit = json!({"data": {&key: "edited", "added": "by a user"}}).to_string();
+    tenant.kubectl(&["patch", "configmap", "acme-nextcloud-config", "--type=merge", "-p", &edit]).unwrap();
+    let back = |found: Option<&ConfigMap>| {
+        let data = found?.data.as_ref()?;
+        (data.get(&key) == map.data.as_ref()?.get(&key) && data.contains_key("added")).then_some(())
+    };
+    tenant.wait_for("acme-nextcloud-config", "put back, with what helm does not set", back).await;
+    tenant.ready("acme", 1).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "1", "it got no revision");
+
+    // An autoscaler's replicas are its own, in later repairs as well.
+    let replicas = |count: i32| Patch::Merge(json!({"spec": {"replicas": count}}));
+    let autoscaler =
+        PatchParams { field_manager: Some("kube-controller-manager".to_owned()), ..PatchParams::default() };
+    tenant.api::<Deployment>().patch_scale("acme-nextcloud", &autoscaler, &replicas(2)).await.unwrap();
+    tenant.kubectl(&["set", "image", "deployment/acme-nextcloud", "*=nextcloud:0"]).unwrap();
+    let back = |found: Option<&Deployment>| {
+        let spec = found?.spec.as_ref()?;
+        let images = spec.template.spec.as_ref()?.containers.iter().filter_map(|container| container.image.as_deref());
+        (images.eq([image.as_str()]) && spec.replicas == Some(2)).then_some(())
+    };
+    tenant.wait_for("acme-nextcloud", "put back except for its replicas", back).await;
+    tenant.ready("acme", 1).await;
+    let asked = tenant.requests().await.len();
+    tenant.kubectl(&["annotate", "clientapp", "acme", "note=hello"]).unwrap();
+    tenant.api::<Deployment>().patch_scale("acme-nextcloud", &autoscaler, &replicas(1)).await.unwrap();
+    tenant.wait_for("acme-nextcloud", "scaled", scaled(1)).await;
+    tenant.patch("acme", json!({"drift": "Report"})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let since = tenant.requests().await.split_off(asked);
+    assert!(since.iter().all(|request| !request.contains("deployments")), "{since:?}");
+
+    tenant.kubectl(&["set", "image", "deployment/acme-nextcloud", "*=nextcloud:0"]).unwrap();
+    let field = format!("has changed spec.template.spec.containers[{container}].image, and spec.drift is Report");
+    let words = ["Deployment acme-nextcloud of release acme", &field, "set it to Repair, and it is put back"];
+    tenant.held("acme", "Drifted", &words).await;
+    tenant.patch("acme", json!({"drift": "Ignore"})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    // helm puts it back with the next revision.
+    tenant.patch("acme", json!({"drift": "Repair", "chartVersion": "5.5.3"})).await.unwrap();
+    tenant.ready("acme", 2).await;
 }

@@ -12,6 +12,7 @@ mod provider;
 mod release;
 mod spec;
 mod upgrade;
+mod values;
 
 use e2e::lab::{Lab, hostname};
 use e2e::scenario::{names, secret};

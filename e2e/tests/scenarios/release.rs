@@ -253,7 +253,7 @@ async fn readiness_follows_the_workloads_without_helm() {
 #[tokio::test]
 async fn a_field_that_another_client_has_taken_holds_up_no_upgrade() {
     let tenant = Lab::shared().await.tenant("taken-fields").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"drift": "Ignore"}))).await.unwrap();
     tenant.ready("acme", 1).await;
     tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=0"]).unwrap();
     tenant

@@ -1,7 +1,7 @@
 //! The chart's values. Pure: names of Secrets go in, never a password.
 //!
-//! Layers, the later wins: base values of the chart < Profile < `spec.values` < computed keys. `spec.values` may not set a
-//! computed key; such a key is rejected with the field to use instead.
+//! Layers, the later wins: base values of the chart < Profile < `spec.valuesFrom` < `spec.values` < computed keys. Only the computed
+//! keys may set a computed key; elsewhere it is rejected with the field to use instead.
 
 use serde_json::{Map, Value, json};
 
@@ -13,8 +13,8 @@ use crate::{
 
 /// How deep `spec.values` may nest; the chart's own values are far below it.
 const MAX_DEPTH: usize = 32;
-/// How large `spec.values` may be, in bytes of JSON: Helm stores the values in a Secret of at most 1 MiB.
-const MAX_BYTES: usize = 256 * 1024;
+/// How large `spec.values` may be, together with `spec.valuesFrom`, in bytes of JSON: Helm stores the values in a Secret of at most 1 MiB.
+pub(crate) const MAX_BYTES: usize = 256 * 1024;
 
 /// The inputs of the computed keys.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::order::BackupTargets;
 use crate::{
-    crd::{BackupState, ClientApp, Guard, annotation, label},
+    crd::{BackupState, ClientApp, Guard, annotation, conditions::Verdict, label},
     runtime::{
         cache::Entry,
         controller::Objects,
@@ -46,6 +46,8 @@ pub(crate) struct DatabaseObject {
     pub(crate) state: DatabaseState,
     /// The last backup, if the object itself reports it: its name and progress.
     pub(crate) last_backup: Option<(String, BackupProgress)>,
+    /// The state of its dumps, if it has any.
+    pub(crate) backed_up: Option<Verdict>,
     pub(crate) created: Option<Timestamp>,
 }
 

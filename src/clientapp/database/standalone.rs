@@ -1,7 +1,7 @@
 //! Databases of this operator's own kind Postgresql. **Pure.**
 
 use kube::{
-    CustomResourceExt as _,
+    CustomResourceExt as _, ResourceExt as _,
     api::{ApiResource, DynamicObject, Patch},
 };
 use serde_json::{Value, json};
@@ -15,8 +15,9 @@ use crate::{
     config::Config,
     crd::{
         BackupRecord, BackupState, ClientApp, DeletionPolicy, DumpState, Phase, PostgresProvider, Postgresql,
-        conditions::{find, kind},
+        conditions::{Verdict, find, kind},
         label, quantity,
+        reason::BACKED_UP,
     },
     destroy::database_kind::DatabaseKind,
     postgresql::{desired::VERSIONS, names},
@@ -93,6 +94,9 @@ impl Provider for Standalone {
         if !postgres.parameters.is_empty() {
             spec["parameters"] = json!(postgres.parameters);
         }
+        if let Some(tls) = &postgres.tls {
+            spec["tls"] = json!(tls);
+        }
         document(&(FACTS.kind.resource)(), app, &app.database(), spec)
     }
 
@@ -150,6 +154,10 @@ fn read(postgresql: &Postgresql, seen: DatabaseObject) -> DatabaseObject {
             Some(Phase::Pending) => DatabaseState::Waiting(why),
             Some(Phase::Failed) => DatabaseState::Stalled(why),
         },
+        backed_up: find(&status.conditions, BACKED_UP).map(|condition| {
+            let verdict = Verdict::of(condition);
+            Verdict { message: format!("Postgresql {}: {}", postgresql.name_any(), verdict.message), ..verdict }
+        }),
         // A dump that is requested while the Postgresql is not up waits until it is.
         backup_waits_for: None,
         last_backup: status.dump.map(|dump| {

@@ -117,6 +117,56 @@ fn what_comes_before_everything() {
 }
 
 #[test]
+fn values_from_elsewhere() {
+    let plan = |reason: Reason, change: &dyn Fn(&mut Observed)| {
+        let desired =
+            Desired { awaits: Some(Hold::new(reason, "x")), digest: "incomplete".to_owned(), ..want(&none()) };
+        let mut observed = settled(&desired);
+        // As before the values were lost.
+        observed.release = Some(release("complete"));
+        change(&mut observed);
+        brief(&decide(&desired, &observed, &config(), now()))
+    };
+    let taken = |w: &mut Observed| w.deployer.binding.as_mut().unwrap().fits = false;
+    for (what, reason, change, expected) in [
+        (
+            "missing",
+            Reason::ValuesMissing,
+            &(|_: &mut Observed| {}) as &dyn Fn(&mut Observed),
+            "hold Released/ValuesMissing!",
+        ),
+        ("missing, and no release", Reason::ValuesMissing, &|w| w.release = None, "hold Released/ValuesMissing!"),
+        // All else is made meanwhile: the account, without which nothing can be read, among it.
+        (
+            "nothing exists",
+            Reason::Pending,
+            &|w| *w = nothing(),
+            "ServiceAccount, RoleBinding, admin, redis, postgres, hold PostgresReady/Provisioning",
+        ),
+        (
+            "the account is missing",
+            Reason::Pending,
+            &|w| w.deployer = Deployer::default(),
+            "ServiceAccount again, RoleBinding again",
+        ),
+        ("the account is taken", Reason::Pending, &taken, "hold Released/DeployerNotOurs!"),
+        (
+            "the database is not ready",
+            Reason::ValuesMissing,
+            &|w| w.database.reachable = false,
+            "hold PostgresReady/Provisioning",
+        ),
+    ] {
+        assert_eq!(plan(reason, change), expected, "{what}");
+    }
+    // A run that has begun ends first.
+    let running = |w: &mut Observed| {
+        w.at_work = Some(AtWork { digest: Some("complete".to_owned()), sentence: "helm runs".to_owned(), until: None });
+    };
+    assert_eq!(plan(Reason::ValuesMissing, &running), "hold Released/Upgrading");
+}
+
+#[test]
 fn secrets() {
     let given = || json!({"adminSecret": "mine"});
     let not_ours = || SecretView::NotOurs { owner: "ClientApp acme".to_owned(), goes: false };

@@ -4,13 +4,13 @@ use super::*;
 use crate::clientapp::fixtures::{app, want, with};
 
 fn of(spec: &Value) -> Result<Desired, InvalidSpec> {
-    desired(&app(spec), None, &Config::for_tests())
+    desired(&app(spec), None, &Sources::default(), &Config::for_tests())
 }
 
 #[test]
 fn a_minimal_spec() {
     let desired = want(&json!({}));
-    insta::assert_snapshot!(serde_yaml::to_string(&desired.values).unwrap());
+    insta::assert_snapshot!(serde_yaml::to_string(&desired.values.0).unwrap());
     insta::assert_snapshot!(document(&desired));
 }
 
@@ -30,7 +30,7 @@ fn a_standalone_database() {
     let postgres = json!({"provider": "standalone", "version": "17", "instances": 2});
     let desired = want(&json!({"postgres": postgres}));
     insta::assert_snapshot!(document(&desired));
-    insta::assert_snapshot!(serde_yaml::to_string(&desired.values["externalDatabase"]).unwrap());
+    insta::assert_snapshot!(serde_yaml::to_string(&desired.values.0["externalDatabase"]).unwrap());
 }
 
 #[test]
@@ -44,8 +44,10 @@ fn a_database_gets_what_production_asks_for() {
     let percona = database(json!({"resources": resources}));
     assert_eq!(percona["instances"][0]["resources"], resources);
     let parameters = json!({"max_connections": "200"});
-    let postgres = json!({"provider": "standalone", "resources": resources, "parameters": parameters});
+    let postgres =
+        json!({"provider": "standalone", "resources": resources, "parameters": parameters, "tls": {"required": true}});
     let standalone = database(postgres);
+    assert_eq!(standalone["tls"], json!({"required": true}));
     assert_eq!((&standalone["resources"], &standalone["parameters"]), (&resources, &parameters));
 }
 
@@ -134,6 +136,126 @@ fn the_digest_follows_what_helm_would_do_and_nothing_else() {
     }
 }
 
+fn layer(kind: &str, values: Value) -> Layer {
+    Layer { of: format!("{kind} more, key values.yaml"), values, is_secret: kind == "Secret" }
+}
+
+fn found(layers: &[Layer], salt: &str) -> Sources {
+    Sources::Found { layers: layers.to_vec().into(), salt: Salt(salt.into()) }
+}
+
+fn with_values(spec: &Value, sources: &Sources) -> Result<Desired, InvalidSpec> {
+    desired(&app(spec), None, sources, &Config::for_tests())
+}
+
+#[test]
+fn values_from_elsewhere_lie_between_the_profile_and_the_spec() {
+    let of = |values: Value| {
+        [layer("Secret", json!({"cronjob": {"type": "of the first", "x": 1}})), layer("ConfigMap", values)]
+    };
+    let profile = Ok(premium());
+    let spec = json!({"profile": "premium", "postgres": {"enabled": false}, "values": {"b": "of the spec"}});
+    let more = json!({"a": "of the last", "b": "of the last", "cronjob": {"type": "of the last"}});
+    let made = desired(&app(&spec), Some(&profile), &found(&of(more), ""), &Config::for_tests()).unwrap();
+    let Values(values) = &made.values;
+    assert_eq!(values["cronjob"], json!({"enabled": true, "type": "of the last", "x": 1}));
+    assert_eq!((&values["a"], &values["b"]), (&json!("of the last"), &json!("of the spec")));
+    assert_eq!(values["nextcloud"]["host"], "acme.example.com");
+}
+
+#[test]
+fn values_from_elsewhere_undergo_the_checks_of_the_spec() {
+    let half = || json!({"x": "x".repeat(150_000)});
+    let wide = |key: &str| json!({key: "x".repeat(150_000)});
+    for (spec, layers, problem) in [
+        (
+            json!({}),
+            vec![layer("Secret", json!({"nextcloud": {"host": "x"}}))],
+            "Secret more, key values.yaml: nextcloud.host is computed by the operator: set spec.hostname instead",
+        ),
+        (
+            json!({}),
+            vec![layer("ConfigMap", json!({"redis": "off"}))],
+            "ConfigMap more, key values.yaml: redis must be a map",
+        ),
+        (
+            json!({}),
+            vec![layer("Secret", json!({"a": {"fullnameOverride": "x"}}))],
+            "Secret more, key values.yaml: a.fullnameOverride is reserved",
+        ),
+        (
+            json!({}),
+            vec![layer("Secret", json!({"persistence": {"existingClaim": "x"}}))],
+            "Secret more, key values.yaml: persistence.existingClaim is reserved",
+        ),
+        (
+            json!({}),
+            vec![layer("Secret", json!({"externalDatabase": {"host": "x"}}))],
+            "Secret more, key values.yaml: externalDatabase is computed",
+        ),
+        // Covered by a later layer, but a mistake nevertheless.
+        (
+            json!({}),
+            vec![layer("Secret", json!({"redis": {"enabled": true}})), layer("ConfigMap", json!({"redis": {}}))],
+            "Secret more, key values.yaml: redis.enabled is computed",
+        ),
+        (
+            json!({}),
+            vec![layer("Secret", json!({"a": 9_007_199_254_740_993_u64}))],
+            "Secret more, key values.yaml: a: the number would reach the chart changed",
+        ),
+        (
+            json!({}),
+            vec![layer("Secret", half()), layer("Secret", wide("y"))],
+            "merged with spec.values: values are 300015 bytes of JSON",
+        ),
+        (
+            json!({"values": wide("y")}),
+            vec![layer("Secret", half())],
+            "merged with spec.values: values are 300015 bytes of JSON",
+        ),
+    ] {
+        let error = with_values(&spec, &found(&layers, "")).unwrap_err();
+        assert_eq!((error.reason, error.field), (Reason::ValuesInvalid, "spec.valuesFrom"), "{error}");
+        assert!(error.problem.starts_with(problem), "{error}");
+        assert!(!error.problem.contains("9007199254740993"), "{error}");
+    }
+    let own = json!({"postgres": {"enabled": false}});
+    assert!(with_values(&own, &found(&[layer("Secret", json!({"externalDatabase": {"host": "x"}}))], "")).is_ok());
+    assert!(with_values(&json!({}), &found(&[layer("Secret", half()), layer("ConfigMap", half())], "")).is_ok());
+    let unfit = with_values(&json!({}), &Sources::Unfit("Secret more, key k: not YAML".to_owned())).unwrap_err();
+    assert_eq!(unfit.to_string(), "spec.valuesFrom: Secret more, key k: not YAML");
+}
+
+#[test]
+fn a_digest_does_not_help_to_guess_a_secret() {
+    let of = |values: &Value, salt: &str| {
+        let made = with_values(&json!({}), &found(&[layer("Secret", values.clone())], salt)).unwrap();
+        (made.digest, made.values)
+    };
+    let inline = |values: &Value| want(&json!({"values": values})).digest;
+    let pin = json!({"pin": "1234"});
+    let (salted, Values(values)) = of(&pin, "salt");
+    assert_eq!(salted, of(&pin, "salt").0);
+    assert_ne!(salted, of(&json!({"pin": "4321"}), "salt").0);
+    assert_ne!(salted, of(&pin, "another").0);
+    // What a user can compute who knows everything but the salt.
+    assert_ne!(salted, inline(&pin));
+    // Without values from elsewhere, the digest is as it always was.
+    assert_eq!(with_values(&json!({}), &found(&[], "salt")).unwrap().digest, want(&json!({})).digest);
+    let awaited = Sources::Awaited(Hold::new(Reason::ValuesMissing, "there is none"));
+    let incomplete = with_values(&json!({}), &awaited).unwrap();
+    assert_eq!(incomplete.awaits.unwrap().reason, Reason::ValuesMissing);
+    assert_ne!(incomplete.digest, want(&json!({})).digest);
+
+    assert_eq!(values["pin"], "1234");
+    let made = with_values(&json!({}), &found(&[layer("Secret", pin)], "salt")).unwrap();
+    assert!(!format!("{made:?}").contains("1234"));
+    assert_eq!(made.hidden.masked("pin 1234 is wrong"), "pin *** is wrong");
+    let public = with_values(&json!({}), &found(&[layer("ConfigMap", json!({"pin": "1234"}))], "salt")).unwrap();
+    assert_eq!(public.hidden.masked("pin 1234 is wrong"), "pin 1234 is wrong");
+}
+
 fn premium() -> ProfileSpec {
     serde_json::from_value(json!({
         "description": "d",
@@ -150,13 +272,13 @@ fn premium() -> ProfileSpec {
 
 fn with_profile(profile: &StoredProfile, more: &Value) -> Result<Desired, InvalidSpec> {
     let spec = with(json!({"profile": "premium", "postgres": {"enabled": false}}), more);
-    desired(&app(&spec), Some(profile), &Config::for_tests())
+    desired(&app(&spec), Some(profile), &Sources::default(), &Config::for_tests())
 }
 
 #[test]
 fn a_profile_lies_over_the_base_values_and_under_the_spec() {
     let profile = Ok(premium());
-    let values = |more: Value| with_profile(&profile, &more).unwrap().values;
+    let values = |more: Value| with_profile(&profile, &more).unwrap().values.0;
     let taken = values(json!({}));
     assert_eq!(taken["replicaCount"], 2);
     assert_eq!(taken["resources"], json!({"requests": {"cpu": "200m"}}));
@@ -182,7 +304,7 @@ fn a_profile_lies_over_the_base_values_and_under_the_spec() {
     assert_eq!(over["nextcloud"]["extraEnv"][0]["name"], "PGSSLCERT");
     assert_eq!(values(json!({"persistence": {"enabled": false}}))["persistence"], json!({"enabled": false}));
     let unsaid = with_profile(&Ok(ProfileSpec::default()), &json!({})).unwrap();
-    assert_eq!(unsaid.values["persistence"]["size"], "8Gi");
+    assert_eq!(unsaid.values.0["persistence"]["size"], "8Gi");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The status for each kind of pass.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::fmt::Write as _;
 
 use jiff::SignedDuration;
@@ -12,7 +13,7 @@ use crate::{
         decide::decide,
         error::Error,
         fixtures::{self, attempt, chart, config, now, release, settled, with},
-        observed::{AtWork, DatabaseView, Found, Missing, ReleaseView, Workload},
+        observed::{AtWork, DatabaseView, Edit, Found, Missing, ReleaseView, Workload},
         repairs::Refused,
     },
     crd::{Attempt, BackupState, ReleaseObject},
@@ -52,6 +53,24 @@ fn conditions(status: &ClientAppStatus) -> String {
         writeln!(text, "  {type_}={status} {reason}: {message}").unwrap();
         text
     })
+}
+
+/// As the Postgresql says it, even if nothing else can be said.
+#[test]
+fn the_dumps_of_its_database_are_reported() {
+    let spec = json!({"postgres": {"enabled": true, "provider": "standalone"}});
+    let desired = want(&spec);
+    let mut observed = settled(&desired);
+    let is_backed_up = |status: &ClientAppStatus| find(&status.conditions, reason::BACKED_UP).cloned();
+    assert_eq!(is_backed_up(&status(&desired, &observed)), None);
+    let failed = Verdict::no(Reason::DumpFailed, "Postgresql acme-pg: Job x has failed");
+    observed.database.object.as_mut().unwrap().backed_up = Some(failed);
+    let invalid = Invalid { reason: Reason::InvalidSpec, message: "spec.x: odd".to_owned() };
+    for status in [status(&desired, &observed), built(7, Err(&invalid), &observed, &Plan::default(), now())] {
+        let condition = is_backed_up(&status).unwrap();
+        assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "DumpFailed"));
+    }
+    assert!(find(&status(&desired, &observed).conditions, kind::READY).is_some_and(|ready| ready.status == "True"));
 }
 
 #[test]
@@ -100,6 +119,12 @@ fn what_the_conditions_say() {
     for drift in ["Repair", "Report"] {
         say(&format!("a Service is missing: {drift}"), json!({"drift": drift}), &|w| {
             w.missing = missing(Found::Nothing)
+        });
+    }
+    let edit = Edit { fields: vec!["spec.ports".to_owned()], by: Some("kubectl-edit".to_owned()), is_scaled: false };
+    for drift in ["Repair", "Report"] {
+        say(&format!("a Service is edited: {drift}"), json!({"drift": drift}), &|w| {
+            w.missing = missing(Found::Edited(edit.clone()));
         });
     }
     for found in [Found::Foreign, Found::Going, Found::Unknown("services is forbidden".to_owned())] {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use super::rules::Object;
+use crate::runtime::lean;
 
 /// An object as returned by the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -22,6 +23,9 @@ pub(crate) struct Meta {
     pub uid: String,
     pub resource_version: String,
     pub generation: i64,
+    /// Digest of the fields that helm manages.
+    #[serde(rename = "managedFields", deserialize_with = "lean::helms")]
+    pub helms: u64,
 }
 
 /// The result of a run's writes.
@@ -34,6 +38,15 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
+    /// Which fields helm manages of each object, by kind and name.
+    pub(crate) fn managed(&self) -> HashMap<(&str, &str), u64> {
+        let managed = self
+            .written
+            .iter()
+            .map(|Written { kind, metadata, .. }| ((kind.as_str(), metadata.name.as_str()), metadata.helms));
+        managed.collect()
+    }
+
     /// The newest generation of each object, by uid.
     pub(crate) fn generations(&self) -> HashMap<String, i64> {
         self.written.iter().map(|written| (written.metadata.uid.clone(), written.metadata.generation)).collect()

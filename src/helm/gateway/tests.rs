@@ -331,7 +331,10 @@ async fn what_is_the_same_for_every_run_is_asked_for_once() {
         answer.clear();
         timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 304") && answer.contains("etag: \"7\""), "{answer}");
-        assert!(answer.contains("cache-control: no-cache"), "helm would not ask again once the clock is set back: {answer}");
+        assert!(
+            answer.contains("cache-control: no-cache"),
+            "helm would not ask again once the clock is set back: {answer}"
+        );
         assert!(!answer.contains("content-type"), "helm would take it for its copy's: {answer}");
     }
     assert_eq!((bed.has_reached(), bed.has_reached()), (true, false));

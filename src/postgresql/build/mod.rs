@@ -18,9 +18,17 @@ use super::{
     observed::{Observed, Owner},
 };
 
-/// All objects, in the order in which they are applied. `replication` is the uid of the Secret with the standbys' password: a new
-/// Secret restarts the servers, which read it only when they start.
-pub(crate) fn objects(desired: &Desired, observed: &Observed, replication: &str) -> Vec<Object> {
+/// The uids of the Secrets that the servers read only when they start: a new Secret restarts them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mounted<'a> {
+    /// The Secret with the standbys' password.
+    pub replication: &'a str,
+    /// The Secret with the servers' certificate; `None`: without TLS.
+    pub certificate: Option<&'a str>,
+}
+
+/// All objects, in the order in which they are applied.
+pub(crate) fn objects(desired: &Desired, observed: &Observed, mounted: Mounted<'_>) -> Vec<Object> {
     let mut objects = vec![
         network::witness(desired),
         network::scripts(desired),
@@ -29,11 +37,11 @@ pub(crate) fn objects(desired: &Desired, observed: &Observed, replication: &str)
     ];
     objects.extend(policies::network_policy(desired));
     objects.extend(policies::sealed(desired));
-    objects.push(servers::primary(desired, &observed.objects, replication, None));
+    objects.push(servers::primary(desired, &observed.objects, mounted, None));
     objects.extend(policies::disruption(desired));
     if desired.standbys > 0 {
         objects.push(network::read_only(desired));
-        objects.push(servers::standby(desired, &observed.objects, replication));
+        objects.push(servers::standby(desired, &observed.objects, mounted));
     }
     if let Some(backup) = &desired.backup {
         // A volume is created once; later a patch of its size grows it.

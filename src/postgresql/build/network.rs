@@ -15,8 +15,9 @@ use crate::{
 /// The port of every server. It does not depend on the port of the Services, so that a change of that port restarts nothing.
 pub(crate) const PORT: i32 = 5432;
 
-const SCRIPTS: [(&str, &str); 13] = [
+const SCRIPTS: [(&str, &str); 14] = [
     ("pg_hba.conf", include_str!("scripts/pg_hba.conf")),
+    ("pg_hba-tls.conf", include_str!("scripts/pg_hba-tls.conf")),
     ("closed.conf", include_str!("scripts/closed.conf")),
     ("initialize.sh", include_str!("scripts/initialize.sh")),
     ("names.sh", include_str!("scripts/names.sh")),

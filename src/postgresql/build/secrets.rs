@@ -3,20 +3,32 @@
 //! `<name>-credentials` holds the password with which the database was created, and is immutable. `<name>-app`, which clients read
 //! and users may damage, is recreated from it. If `<name>-credentials` is lost, it is recreated from `<name>-app`. If both are lost,
 //! so is a generated password; the operator does not generate another, as the database would not accept it.
+//!
+//! `<name>-server-tls` has the certificate of the servers. If it is lost, there is another, and clients get its authority.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::api::ObjectMeta;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
 
 use crate::{
     crd::label,
     postgresql::{desired::Desired, names},
-    runtime::password::password,
+    runtime::{key::Key, password::password},
 };
 
 /// Key of the password in every Secret.
 pub(crate) const PASSWORD: &str = "password";
+
+/// Keys of the Secret with the certificate, as in every Secret of the type `kubernetes.io/tls`.
+pub(crate) const CERTIFICATE: &str = "tls.crt";
+pub(crate) const KEY: &str = "tls.key";
+/// Key of the authority's certificate, there and in the Secret for clients.
+pub(crate) const AUTHORITY: &str = "ca.crt";
 
 /// The password in use. Like every Secret here, it has no ownerReference: the garbage collector must not delete what opens data.
 pub(crate) fn credentials(desired: &Desired, in_use: &str) -> Secret {
@@ -25,22 +37,76 @@ pub(crate) fn credentials(desired: &Desired, in_use: &str) -> Secret {
 }
 
 /// The Secret for clients, with the same keys as the Percona operator's Secrets for users.
-pub(crate) fn client(desired: &Desired, in_use: &str) -> Secret {
-    secret(desired, names::client_secret(&desired.key.name), client_data(desired, in_use))
+pub(crate) fn client(desired: &Desired, in_use: &str, authority: Option<&[u8]>) -> Secret {
+    secret(desired, names::client_secret(&desired.key.name), client_data(desired, in_use, authority))
 }
 
-pub(crate) fn client_data(desired: &Desired, in_use: &str) -> BTreeMap<String, ByteString> {
+/// `authority`: the certificate with which clients verify the servers; `None` without TLS.
+pub(crate) fn client_data(desired: &Desired, in_use: &str, authority: Option<&[u8]>) -> BTreeMap<String, ByteString> {
     let Desired { key, user, database, port, .. } = desired;
     let host = format!("{}.{}.svc", names::primary(&key.name), key.namespace);
-    let uri = format!("postgresql://{}:{}@{host}:{port}/{}", encoded(user), encoded(in_use), encoded(database));
-    text([
+    let mut uri = format!("postgresql://{}:{}@{host}:{port}/{}", encoded(user), encoded(in_use), encoded(database));
+    if authority.is_some() {
+        uri += "?sslmode=require";
+    }
+    let mut data = text([
         ("host", host),
         ("port", port.to_string()),
         ("user", user.clone()),
         (PASSWORD, in_use.to_owned()),
         ("dbname", database.clone()),
         ("uri", uri),
-    ])
+    ]);
+    data.extend(authority.map(|authority| (AUTHORITY.to_owned(), ByteString(authority.to_owned()))));
+    data
+}
+
+/// A certificate for the servers, with its authority, which signs this one only: its key is not kept. They do not expire, so that no
+/// database stops for it; whoever deletes the Secret gets another.
+pub(crate) fn certificate(desired: &Desired) -> Result<Secret, rcgen::Error> {
+    let name = &desired.key.name;
+    let mut authority = CertificateParams::default();
+    authority.distinguished_name = called(format!("{name} authority"));
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+
+    let mut server = CertificateParams::new(hosts(desired))?;
+    server.distinguished_name = called(name.clone());
+    server.use_authority_key_identifier_extension = true;
+    server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate()?;
+    let data = [
+        (AUTHORITY, authority.pem()),
+        (CERTIFICATE, server.signed_by(&key, &authority)?.pem()),
+        (KEY, key.serialize_pem()),
+    ];
+    Ok(Secret {
+        immutable: Some(true),
+        type_: Some("kubernetes.io/tls".to_owned()),
+        ..secret(desired, names::certificate(name), text(data))
+    })
+}
+
+fn called(name: String) -> DistinguishedName {
+    let mut called = DistinguishedName::new();
+    called.push(DnType::CommonName, name);
+    called
+}
+
+/// All names by which pods reach the servers.
+fn hosts(desired: &Desired) -> Vec<String> {
+    let Key { namespace, name } = &desired.key;
+    let pods = format!("*.{}", names::headless(name));
+    let services = [names::primary(name), names::read_only(name), pods];
+    let hosts = services.iter().flat_map(|service| {
+        ["", &format!(".{namespace}"), &format!(".{namespace}.svc"), &format!(".{namespace}.svc.cluster.local")]
+            .map(|domain| format!("{service}{domain}"))
+    });
+    // Not every client accepts a wildcard in a name of two labels, by which standbys reach the primary.
+    let primary = format!("{}.{}", names::primary_pod(name), names::headless(name));
+    hosts.chain([primary, "localhost".to_owned()]).collect()
 }
 
 /// The password of standbys and dumps. A new one may be generated at any time, since the primary sets it whenever it starts.

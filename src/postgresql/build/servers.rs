@@ -22,7 +22,10 @@ use super::{
     pod::{claim_spec, give_resources, pod_spec},
 };
 use crate::postgresql::{
-    build::secrets::PASSWORD,
+    build::{
+        Mounted,
+        secrets::{AUTHORITY, CERTIFICATE, KEY, PASSWORD},
+    },
     desired::Desired,
     names,
     observed::{Detail, Id, Kind, ObjectView, Role},
@@ -33,12 +36,18 @@ pub(super) const VOLUME: &str = "/volume";
 /// PostgreSQL requires a directory of its own, which the root of a volume is not.
 pub(super) const PGDATA: &str = "/volume/data";
 const OPEN: &str = "/scripts/pg_hba.conf";
+/// Allowed connections if TLS is required.
+const ENCRYPTED: &str = "/scripts/pg_hba-tls.conf";
 const CLOSED: &str = "/scripts/closed.conf";
+/// The mount path of the servers' certificate.
+const TLS: &str = "/tls";
 pub(super) const REPLICATION_PASSWORD: &str = "/replication/password";
 /// How many bytes a ready standby may be behind: two segments of WAL.
 const LAG: &str = "33554432";
 /// Annotation of a pod: uid of the Secret with the standbys' password.
 const REPLICATION_ANNOTATION: &str = "apps.bnerd-operator.local/replication-secret";
+/// Annotation of a pod: uid of the Secret with the servers' certificate.
+const CERTIFICATE_ANNOTATION: &str = "apps.bnerd-operator.local/certificate-secret";
 /// Annotation of the primary's pod: the deletion for whose last dump it refuses clients.
 pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
 
@@ -46,7 +55,7 @@ pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for
 pub(crate) fn primary(
     desired: &Desired,
     found: &BTreeMap<Id, ObjectView>,
-    replication: &str,
+    mounted: Mounted<'_>,
     closed: Option<&str>,
 ) -> Object {
     let name = &desired.key.name;
@@ -56,7 +65,7 @@ pub(crate) fn primary(
         "command": ["sh", "/scripts/primary.sh"],
         "env": [
             {"name": "PGDATA", "value": PGDATA},
-            {"name": "HBA_FILE", "value": if closed.is_some() { CLOSED } else { OPEN }},
+            {"name": "HBA_FILE", "value": if closed.is_some() { CLOSED } else { open(desired) }},
             {"name": "POSTGRES_USER", "value": desired.user},
             {"name": "REPLICATION_PASSWORD_FILE", "value": REPLICATION_PASSWORD},
         ],
@@ -72,15 +81,15 @@ pub(crate) fn primary(
         role: Role::Primary,
         place: placement::primary,
         replicas: 1,
-        replication,
+        mounted,
         closed,
     };
     stateful_set(desired, found, &set, container)
 }
 
-pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, replication: &str) -> Object {
+pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, mounted: Mounted<'_>) -> Object {
     let name = &desired.key.name;
-    let container = json!({
+    let mut container = json!({
         "name": "postgres",
         "image": desired.image,
         "command": ["sh", "/scripts/standby.sh"],
@@ -90,7 +99,7 @@ pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, repli
             {"name": "PRIMARY_PORT", "value": PORT.to_string()},
             {"name": "REPLICATION_PASSWORD_FILE", "value": REPLICATION_PASSWORD},
             {"name": "PGPASSFILE", "value": "/tmp/pgpass"},
-            {"name": "HBA_FILE", "value": OPEN},
+            {"name": "HBA_FILE", "value": open(desired)},
             {"name": "LAG", "value": LAG},
         ],
         "readinessProbe": {
@@ -104,16 +113,27 @@ pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, repli
             "timeoutSeconds": 15,
         },
     });
+    if mounted.certificate.is_some() {
+        // The settings of libpq, of which the server's connection to the primary makes use as well.
+        for (name, value) in [("PGSSLMODE", "verify-full".to_owned()), ("PGSSLROOTCERT", format!("{TLS}/{AUTHORITY}"))]
+        {
+            push(&mut container["env"], json!({"name": name, "value": value}));
+        }
+    }
     let standbys = desired.standbys;
     let set = Set {
         name: names::standby(name),
         role: Role::Standby,
         place: placement::standby,
         replicas: standbys,
-        replication,
+        mounted,
         closed: None,
     };
     stateful_set(desired, found, &set, container)
+}
+
+fn push(array: &mut Value, value: Value) {
+    array.as_array_mut().expect("the document above has an array here").push(value);
 }
 
 struct Set<'a> {
@@ -121,8 +141,12 @@ struct Set<'a> {
     role: Role,
     place: fn(&Desired, &mut Value),
     replicas: i32,
-    replication: &'a str,
+    mounted: Mounted<'a>,
     closed: Option<&'a str>,
+}
+
+fn open(desired: &Desired) -> &'static str {
+    if desired.tls.is_some_and(|tls| tls.required) { ENCRYPTED } else { OPEN }
 }
 
 /// The size of new volumes. It stays as it was first applied, since the volume templates of a StatefulSet are immutable; a patch of
@@ -136,9 +160,12 @@ fn storage<'a>(desired: &'a Desired, found: &'a BTreeMap<Id, ObjectView>, set: &
 
 /// Each setting as an argument of its own, which no shell parses, so that no value can add another setting. Kubernetes itself
 /// expands `$(NAME)` to a variable of the container, and `$$` to `$`.
-fn arguments(desired: &Desired) -> Vec<String> {
+fn arguments(desired: &Desired, mounted: Mounted<'_>) -> Vec<String> {
     let settings = desired.parameters.iter().map(|(name, value)| format!("{name}={}", value.replace('$', "$$")));
-    settings.flat_map(|setting| ["-c".to_owned(), setting]).collect()
+    let tls = mounted.certificate.map(|_| {
+        ["ssl=on".to_owned(), format!("ssl_cert_file={TLS}/{CERTIFICATE}"), format!("ssl_key_file={TLS}/{KEY}")]
+    });
+    settings.chain(tls.into_iter().flatten()).flat_map(|setting| ["-c".to_owned(), setting]).collect()
 }
 
 fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'_>, mut container: Value) -> Object {
@@ -152,7 +179,7 @@ fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'
         {"name": "tmp", "mountPath": "/tmp"},
         {"name": "shm", "mountPath": "/dev/shm"},
     ]);
-    let volumes = json!([
+    let mut volumes = json!([
         {"name": "scripts", "configMap": {"name": names::scripts(name)}},
         {"name": "replication", "secret": {
             "secretName": names::replication(name),
@@ -163,15 +190,23 @@ fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'
         // The default size of a container's /dev/shm is too small for parallel queries.
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]);
+    let mut annotations = json!({REPLICATION_ANNOTATION: set.mounted.replication});
+    if let Some(certificate) = set.mounted.certificate {
+        annotations[CERTIFICATE_ANNOTATION] = json!(certificate);
+        push(&mut container["volumeMounts"], json!({"name": "tls", "mountPath": TLS, "readOnly": true}));
+        // PostgreSQL accepts a key of root's only if nobody but its group can read it.
+        let secret = json!({"secretName": names::certificate(name), "defaultMode": 0o640});
+        push(&mut volumes, json!({"name": "tls", "secret": secret}));
+    }
     give_resources(desired, &mut container);
-    if !desired.parameters.is_empty() {
-        container["args"] = json!(arguments(desired));
+    let arguments = arguments(desired, set.mounted);
+    if !arguments.is_empty() {
+        container["args"] = json!(arguments);
     }
     let mut pod = pod_spec(container, volumes);
     (set.place)(desired, &mut pod);
     // A shutdown writes the contents of memory to disk.
     pod["terminationGracePeriodSeconds"] = json!(120);
-    let mut annotations = json!({REPLICATION_ANNOTATION: set.replication});
     if let Some(deletion) = set.closed {
         annotations[CLOSED_ANNOTATION] = json!(deletion);
     }

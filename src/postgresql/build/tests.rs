@@ -1,4 +1,10 @@
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
 use k8s_openapi::api::{networking::v1::NetworkPolicySpec, policy::v1::PodDisruptionBudgetSpec};
+use rustls::{
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier as _},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+};
 use serde_json::{Value, json};
 
 use super::*;
@@ -16,10 +22,14 @@ fn full() -> Desired {
     }))
 }
 
+fn with(replication: &str) -> Mounted<'_> {
+    Mounted { replication, certificate: None }
+}
+
 /// All objects that are made from documents.
 fn everything(desired: &Desired) -> Vec<Object> {
     let backup = desired.backup.as_ref().unwrap();
-    let mut all = objects(desired, &Observed::default(), "uid-2");
+    let mut all = objects(desired, &Observed::default(), with("uid-2"));
     all.extend([
         backup::last_dump(desired, backup, "2026-01-01T00:00:00Z"),
         backup::dump(desired, backup, "before-30"),
@@ -30,7 +40,7 @@ fn everything(desired: &Desired) -> Vec<Object> {
 
 /// The digest of the primary's StatefulSet.
 fn primary(spec: Value, observed: &Observed, replication: &str) -> String {
-    let objects = objects(&of(spec), observed, replication);
+    let objects = objects(&of(spec), observed, with(replication));
     objects.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
 }
 
@@ -111,7 +121,7 @@ fn a_drill_is_beside_no_password_and_reaches_nothing() {
 
 #[test]
 fn without_standbys_and_dumps_there_is_one_server() {
-    let objects = objects(&of(json!({})), &Observed::default(), "uid-2");
+    let objects = objects(&of(json!({})), &Observed::default(), with("uid-2"));
     let ids: Vec<_> = objects.iter().map(|object| format!("{} {}", object.id.0, object.id.1)).collect();
     let expected =
         "ConfigMap acme-witness, ConfigMap acme-scripts, Service acme-headless, Service acme, StatefulSet acme";
@@ -175,7 +185,7 @@ fn expanded(argument: &str) -> String {
 fn a_setting_is_one_argument_whatever_it_says() {
     for value in ["200", "a b", "$(PGDATA)", "$$(PGDATA)", "$$$(PGDATA)", "$", "'; -c fsync=off", "\"x\" \\ `id`", ""] {
         let desired = of(json!({"parameters": {"log_line_prefix": value, "work_mem": "4MB"}}));
-        let set = servers::primary(&desired, &Observed::default().objects, "r", None);
+        let set = servers::primary(&desired, &Observed::default().objects, with("r"), None);
         let arguments = &set.document["spec"]["template"]["spec"]["containers"][0]["args"];
         let arguments: Vec<String> = serde_json::from_value(arguments.clone()).unwrap();
         let arguments: Vec<_> = arguments.iter().map(|argument| expanded(argument)).collect();
@@ -187,7 +197,7 @@ fn a_setting_is_one_argument_whatever_it_says() {
 #[test]
 fn a_primary_is_as_it_was_where_nothing_is_said() {
     let digest = |spec: Value| primary(spec, &Observed::default(), "uid-2");
-    let plain = servers::primary(&of(json!({})), &Observed::default().objects, "r", None);
+    let plain = servers::primary(&of(json!({})), &Observed::default().objects, with("r"), None);
     let pod = &plain.document["spec"]["template"]["spec"];
     for field in ["nodeSelector", "tolerations", "affinity"] {
         assert_eq!(pod[field], Value::Null, "{field}");
@@ -226,7 +236,7 @@ fn what_is_put_back_is_written_as_it_is_stored() {
 #[test]
 fn budget_and_policy_are_made_where_they_are_of_use() {
     let kinds = |spec: Value| {
-        let kinds = objects(&of(spec), &Observed::default(), "r").into_iter().map(|object| object.id.0);
+        let kinds = objects(&of(spec), &Observed::default(), with("r")).into_iter().map(|object| object.id.0);
         kinds.filter(|kind| matches!(kind, Kind::PodDisruptionBudget | Kind::NetworkPolicy)).collect::<Vec<_>>()
     };
     for (spec, expected) in [
@@ -250,7 +260,7 @@ fn an_anti_affinity_of_the_users_takes_the_place_of_the_default() {
     ]});
     let desired = of(json!({"replicas": 2, "scheduling": {"affinity": {"podAntiAffinity": own}}}));
     let found = Observed::default().objects;
-    for set in [servers::primary(&desired, &found, "r", None), servers::standby(&desired, &found, "r")] {
+    for set in [servers::primary(&desired, &found, with("r"), None), servers::standby(&desired, &found, with("r"))] {
         assert_eq!(set.document["spec"]["template"]["spec"]["affinity"], json!({"podAntiAffinity": own}));
     }
     // With this rule, a Job beside the servers might find no node.
@@ -265,7 +275,7 @@ fn an_anti_affinity_of_the_users_takes_the_place_of_the_default() {
 #[test]
 fn a_template_for_volumes_stays_as_it_was_made() {
     let mut observed = Observed::default();
-    let detail = Detail::StatefulSet { replicas: 1, storage: Some("1Gi".to_owned()) };
+    let detail = Detail::StatefulSet { image: None, replicas: 1, storage: Some("1Gi".to_owned()) };
     let view = ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest: None, deleting: false, detail };
     observed.objects.insert((Kind::StatefulSet, "acme".to_owned()), view);
     let larger = primary(json!({"storageSize": "5Gi"}), &observed, "uid-2");
@@ -288,7 +298,8 @@ fn nothing_but_the_witness_is_owned() {
         let owned = !object.document["metadata"]["ownerReferences"].is_null();
         assert_eq!(owned, object.id.1 == "acme-witness", "{:?}", object.id);
     }
-    for secret in [secrets::credentials(&desired, "x"), secrets::client(&desired, "x"), secrets::replication(&desired)]
+    for secret in
+        [secrets::credentials(&desired, "x"), secrets::client(&desired, "x", None), secrets::replication(&desired)]
     {
         assert_eq!(secret.metadata.owner_references, None);
     }
@@ -296,7 +307,7 @@ fn nothing_but_the_witness_is_owned() {
 
 #[test]
 fn a_primary_that_is_closed_is_another() {
-    let set = |closed| servers::primary(&full(), &Observed::default().objects, "r", closed);
+    let set = |closed| servers::primary(&full(), &Observed::default().objects, with("r"), closed);
     let (open, closed) = (set(None), set(Some("2026-01-01T00:00:00Z")));
     assert_ne!(open.digest, closed.digest);
     let file =
@@ -307,7 +318,7 @@ fn a_primary_that_is_closed_is_another() {
 #[test]
 fn no_password_is_in_any_document() {
     let desired = of(json!({"password": "canary", "replicas": 2, "backup": {"schedule": "@daily"}}));
-    let objects = objects(&desired, &Observed::default(), "uid-2");
+    let objects = objects(&desired, &Observed::default(), with("uid-2"));
     assert!(objects.iter().all(|object| !object.document.to_string().contains("canary")));
 }
 
@@ -316,10 +327,74 @@ fn secrets() {
     let desired = full();
     let kept = secrets::credentials(&desired, "p@ss");
     assert_eq!(kept.immutable, Some(true));
-    let client = secrets::client(&desired, "p@ss");
+    let client = secrets::client(&desired, "p@ss", None);
     let data = client.data.unwrap();
     let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
     assert_eq!(text("uri"), "postgresql://shop:p%40ss@acme.ns.svc:5433/orders");
     assert_eq!((text("host"), text("password")), ("acme.ns.svc".to_owned(), "p@ss".to_owned()));
     assert_ne!(secrets::replication(&desired).data, secrets::replication(&desired).data);
+}
+
+/// What the servers get besides: the certificate, and standbys what they verify the primary's with.
+#[test]
+fn servers_with_a_certificate() {
+    let pods = |required: bool| {
+        let desired = of(json!({"replicas": 2, "tls": {"required": required}}));
+        let mounted = Mounted { replication: "r", certificate: Some("c") };
+        let sets = [
+            servers::primary(&desired, &BTreeMap::new(), mounted, None),
+            servers::standby(&desired, &BTreeMap::new(), mounted),
+        ];
+        sets.map(|set| set.document["spec"]["template"].clone())
+    };
+    insta::assert_yaml_snapshot!(pods(true));
+    for pod in pods(false) {
+        let env = pod["spec"]["containers"][0]["env"].to_string();
+        assert!(env.contains("/scripts/pg_hba.conf") && !env.contains("tls.conf"), "{env}");
+    }
+}
+
+#[test]
+fn a_certificate_is_made_for_every_name_of_the_servers() {
+    let desired = of(json!({"tls": {}}));
+    let secret = secrets::certificate(&desired).unwrap();
+    assert_eq!((secret.immutable, secret.type_.as_deref()), (Some(true), Some("kubernetes.io/tls")));
+    let data = secret.data.unwrap();
+    let certificates = |key: &str| CertificateDer::pem_slice_iter(&data[key].0).collect::<Result<Vec<_>, _>>().unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificates(secrets::AUTHORITY).remove(0)).unwrap();
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), ring).build().unwrap();
+    let server = certificates(secrets::CERTIFICATE).remove(0);
+    let verifies = |host: &str| {
+        let host = ServerName::try_from(host.to_owned()).unwrap();
+        verifier
+            .verify_server_cert(
+                &server,
+                &[],
+                &host,
+                &[],
+                UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000)),
+            )
+            .is_ok()
+    };
+    for host in [
+        "acme",
+        "acme.ns",
+        "acme.ns.svc",
+        "acme.ns.svc.cluster.local",
+        "acme-ro.ns.svc",
+        "acme-0.acme-headless",
+        "acme-standby-1.acme-headless.ns.svc",
+        "localhost",
+    ] {
+        assert!(verifies(host), "{host}");
+    }
+    for host in ["acme.other.svc", "other", "acme-ro.other", "acme-0.acme-headless.other.svc"] {
+        assert!(!verifies(host), "{host}");
+    }
+    let client = secrets::client(&desired, "x", Some(&data[secrets::AUTHORITY].0)).data.unwrap();
+    assert_eq!(client[secrets::AUTHORITY], data[secrets::AUTHORITY]);
+    assert!(client["uri"].0.ends_with(b"/app?sslmode=require") && !client.contains_key(secrets::KEY));
+    assert_ne!(secrets::certificate(&desired).unwrap().data.unwrap()[secrets::KEY], data[secrets::KEY]);
 }

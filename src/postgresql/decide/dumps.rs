@@ -83,7 +83,7 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSu
     {
         let ObjectView {
             owner: Owner::Ours,
-            detail: Detail::Job(JobView { succeeded: Some(succeeded), ended: Some(ended), is_drill, .. }),
+            detail: Detail::Job(JobView { succeeded: Some(succeeded), started, ended: Some(ended), is_drill, .. }),
             ..
         } = view
         else {
@@ -98,7 +98,9 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSu
         let last = if *succeeded { &mut summary.last_success } else { &mut summary.last_failure };
         if last.as_ref().is_none_or(|last| last.0 < ended.0) {
             *last = Some(ended.clone());
-            if !succeeded {
+            if *succeeded {
+                summary.last_duration = started.as_ref().map(|started| ended.0.duration_since(started.0).as_secs());
+            } else {
                 summary.failed_job = Some(name.clone());
                 summary.failure = None;
             }

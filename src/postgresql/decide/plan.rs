@@ -20,6 +20,8 @@ pub(crate) enum Step {
     KeepPassword(Origin),
     /// Create the Secret with the standbys' password, unless it exists.
     CreateReplication,
+    /// Create the Secret with the servers' certificate, unless it exists.
+    CreateCertificate,
     ApplyClientSecret,
     /// Remove the owner references and the labels of a retained object from a Secret.
     Settle {
@@ -34,6 +36,10 @@ pub(crate) enum Step {
         to: String,
     },
     Apply(Object),
+    /// Ask for the turn to be restarted with another image.
+    AskToRoll,
+    /// All servers have that image: the turn of the next Postgresql begins.
+    EndRoll,
     Delete {
         id: Id,
         uid: String,

@@ -3,6 +3,7 @@
 use axum::http::StatusCode;
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
 use e2e::charts;
+use e2e::helm::Helm;
 use e2e::lab::{Apart, Lab, has, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
@@ -226,4 +227,42 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
     tenant.api::<Job>().patch("migration", &PatchParams::default(), &run).await.unwrap();
     tenant.ready("acme", 2).await;
     frozen.signal(Signal::SIGCONT);
+}
+
+#[tokio::test]
+async fn another_helm_clients_lock_is_taken_over_when_it_is_as_old_as_the_spec_says() {
+    let (Apart { tenant, proxy: _proxy, .. }, _operator) = operated("foreign-lock", &[]).await;
+    installed(&tenant, "acme").await;
+    let helm = Helm::for_cluster(&tenant.lab.tools.helm, &tenant.lab.plane.kubeconfig()).unwrap();
+    let repository = tenant.lab.repository.url();
+    let version = ["--repo", &repository, "--version", charts::NEVER_READY, "--namespace", &tenant.namespace];
+    let upgrade = [&["upgrade", "acme", "nextcloud", "--reuse-values", "--wait", "--timeout", "10m"][..], &version];
+    let mut helm = helm.spawn(&upgrade.concat()).unwrap();
+    let pending = |found: Option<&Secret>| {
+        found.filter(|found| found.labels().get("status").is_some_and(|status| status == "pending-upgrade")).cloned()
+    };
+    let mut lock = tenant.wait_for("sh.helm.release.v1.acme.v2", "pending", pending).await;
+    helm.kill().unwrap();
+    helm.wait().unwrap();
+    tenant.condition("acme", "Released", "Unknown", "ExternalOperationInProgress").await;
+
+    let made = lock.metadata.creation_timestamp.as_mut().unwrap();
+    made.0 -= jiff::SignedDuration::from_mins(31);
+    lock.metadata.resource_version = None;
+    lock.metadata.managed_fields = None;
+    let object = with(serde_json::to_value(&lock).unwrap(), json!({"apiVersion": "v1", "kind": "Secret"}));
+    tenant.lab.plane.put(&format!("secrets/{}/sh.helm.release.v1.acme.v2", tenant.namespace), &object).await.unwrap();
+    // By default it is respected for ever.
+    for upgrade in [json!({}), json!({"foreignLockTimeout": "1h"})] {
+        tenant.patch("acme", json!({"upgrade": upgrade, "replicas": 2})).await.unwrap();
+        let generation = tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.generation;
+        let held = |status: &ClientAppStatus| {
+            assert!(!has(status, "Released", "True", "Deployed"), "{status:#?}");
+            status.observed_generation == generation
+                && has(status, "Released", "Unknown", "ExternalOperationInProgress")
+        };
+        tenant.status("acme", "held", held).await;
+    }
+    tenant.patch("acme", json!({"upgrade": {"foreignLockTimeout": "30m"}})).await.unwrap();
+    tenant.ready("acme", 3).await;
 }

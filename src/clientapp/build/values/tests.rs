@@ -114,11 +114,11 @@ fn user_values() {
         (json!({"persistence": {"existingClaim": {"name": "x"}}}), &of_others("persistence.existingClaim")),
         (
             json!({"a": {"b": [1, 9_007_199_254_740_993_u64]}}),
-            "a.b[1]: 9007199254740993 would reach the chart as 9007199254740992, since helm reads numbers as 64-bit floats: write it as a text, in quotes",
+            "a.b[1]: the number would reach the chart changed, since helm reads numbers as 64-bit floats: write it as a text, in quotes",
         ),
         (
             json!({"a": i64::MAX}),
-            "a: 9223372036854775807 would reach the chart as 9223372036854775808, since helm reads numbers as 64-bit floats: write it as a text, in quotes",
+            "a: the number would reach the chart changed, since helm reads numbers as 64-bit floats: write it as a text, in quotes",
         ),
         (
             json!({"a": {"k".repeat(1023): 1}}),

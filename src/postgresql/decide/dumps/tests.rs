@@ -129,11 +129,12 @@ fn how_the_dumps_went() {
         ("acme-dump-1", None, None),
         ("acme-init-1", Some(false), time(9)),
     ] {
-        let detail = Detail::Job(JobView { succeeded, ended, ..JobView::default() });
+        let detail = Detail::Job(JobView { succeeded, started: time(1), ended, ..JobView::default() });
         observed.objects.insert((Kind::Job, job.to_owned()), view(None, detail));
     }
     let expected = BackupSummary {
         last_success: time(3),
+        last_duration: Some(2),
         last_failure: time(4),
         failed_job: Some("acme-backup-2".to_owned()),
         ..none()

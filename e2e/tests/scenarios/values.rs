@@ -1,0 +1,248 @@
+//! Values from Secrets and ConfigMaps: they arrive, are followed, awaited and checked, and what comes from a Secret is not told.
+
+use clientapp_operator::crd::ClientApp;
+use e2e::charts;
+use e2e::lab::{Lab, Tenant, leading};
+use e2e::scenario::{operated, small, with};
+use e2e::wait::until;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use super::boundary::permit;
+
+/// Creates an object with one key.
+fn put(tenant: &Tenant, kind: &str, name: &str, key: &str, text: &str) {
+    let literal = format!("--from-literal={key}={text}");
+    let create: &[&str] = if kind == "Secret" { &["create", "secret", "generic"] } else { &["create", "configmap"] };
+    tenant.kubectl(&[create, &[name, &literal]].concat()).unwrap();
+}
+
+/// Changes a key of an object.
+fn change(tenant: &Tenant, kind: &str, name: &str, key: &str, text: &str) {
+    let field = if kind == "Secret" { "stringData" } else { "data" };
+    let patch = json!({field: {key: text}}).to_string();
+    tenant.kubectl(&["patch", kind, name, "--type=merge", "-p", &patch]).unwrap();
+}
+
+fn from(kind: &str, name: &str, more: Value) -> Value {
+    with(json!({"kind": kind, "name": name}), more)
+}
+
+/// The annotations that the chart gives the app's pods.
+async fn deployed(tenant: &Tenant) -> Vec<(String, String)> {
+    let deployment = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
+    let annotations = deployment.spec.unwrap().template.metadata.unwrap().annotations.unwrap_or_default();
+    annotations.into_iter().filter(|(key, _)| key.starts_with("my-")).collect()
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// How often the operator has read a kind in the namespace.
+async fn read(tenant: &Tenant, kind: &str) -> usize {
+    let what = format!("operator get {kind}/");
+    tenant.requests().await.iter().filter(|asked| **asked == what).count()
+}
+
+/// Waits until the operator has looked at the app again.
+async fn looked_at(tenant: &Tenant, deletion_policy: &str) {
+    let app = tenant.patch("acme", json!({"deletionPolicy": deletion_policy})).await.unwrap();
+    let seen = app.metadata.generation;
+    tenant.status("acme", "looked at", |status| status.observed_generation == seen).await;
+}
+
+#[tokio::test]
+async fn values_from_elsewhere_are_installed_and_followed() {
+    let tenant = Lab::shared().await.tenant("values-from").await;
+    put(&tenant, "ConfigMap", "settings", "values.yaml", "podAnnotations: {my-colour: blue, my-size: S, my-pin: none}");
+    put(&tenant, "Secret", "pin", "pin", "0123");
+    let sources = json!([
+        from("ConfigMap", "settings", json!({})),
+        from("Secret", "pin", json!({"valuesKey": "pin", "targetPath": "podAnnotations.my-pin"})),
+        from("Secret", "absent", json!({"optional": true})),
+    ]);
+    let more = json!({"valuesFrom": sources, "values": {"podAnnotations": {"my-size": "L"}}});
+    tenant.create("acme", with(small(&tenant, "acme"), more)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    assert_eq!(deployed(&tenant).await, pairs(&[("my-colour", "blue"), ("my-pin", "0123"), ("my-size", "L")]));
+
+    change(&tenant, "Secret", "pin", "pin", "4567");
+    tenant.ready("acme", 2).await;
+    change(&tenant, "ConfigMap", "settings", "values.yaml", "podAnnotations: {my-colour: red}");
+    tenant.ready("acme", 3).await;
+    assert_eq!(deployed(&tenant).await, pairs(&[("my-colour", "red"), ("my-pin", "4567"), ("my-size", "L")]));
+    put(&tenant, "Secret", "absent", "values.yaml", "podAnnotations: {my-colour: green}");
+    tenant.ready("acme", 4).await;
+    assert_eq!(deployed(&tenant).await[0], ("my-colour".to_owned(), "green".to_owned()));
+
+    // Other changes of the objects are looked at, and change nothing.
+    for (kind, name, arguments) in [
+        ("secrets", "pin", ["label", "secret", "pin", "a=b"]),
+        ("configmaps", "settings", ["annotate", "configmap", "settings", "a=b"]),
+    ] {
+        let before = read(&tenant, kind).await;
+        tenant.kubectl(&arguments).unwrap();
+        until(&format!("{name} is read again"), async || read(&tenant, kind).await > before).await;
+    }
+    looked_at(&tenant, "Retain").await;
+    tenant.ready("acme", 4).await;
+    // A reconcile without such a change reads nothing, nor does an object that the app does not use.
+    let before = (read(&tenant, "secrets").await, read(&tenant, "configmaps").await);
+    put(&tenant, "ConfigMap", "other", "values.yaml", "a: 1");
+    put(&tenant, "Secret", "other", "values.yaml", "a: 1");
+    looked_at(&tenant, "Delete").await;
+    assert_eq!((read(&tenant, "secrets").await, read(&tenant, "configmaps").await), before);
+    assert_eq!(tenant.listed("acme").unwrap().0, "4");
+}
+
+#[tokio::test]
+async fn a_restarted_operator_makes_no_revision() {
+    let (apart, operator) = operated("values-restart", &[]).await;
+    let tenant = &apart.tenant;
+    put(tenant, "Secret", "pin", "pin", "0123");
+    let sources = json!([from("Secret", "pin", json!({"valuesKey": "pin", "targetPath": "podAnnotations.my-pin"}))]);
+    tenant.create("acme", with(small(tenant, "acme"), json!({"valuesFrom": sources}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    drop(operator);
+    // While no operator looks: one change that matters to no release, and later one that does.
+    tenant.kubectl(&["label", "secret", "pin", "a=b"]).unwrap();
+    let operator = leading(&apart.options).await;
+    looked_at(tenant, "Retain").await;
+    tenant.ready("acme", 1).await;
+    drop(operator);
+    change(tenant, "Secret", "pin", "pin", "4567");
+    let _operator = leading(&apart.options).await;
+    tenant.ready("acme", 2).await;
+    assert_eq!(deployed(tenant).await, pairs(&[("my-pin", "4567")]));
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named_and_awaited() {
+    let tenant = Lab::shared().await.tenant("values-missing").await;
+    let more = json!({"valuesFrom": [from("Secret", "later", json!({}))]});
+    tenant.create("acme", with(small(&tenant, "acme"), more)).await.unwrap();
+    let told = tenant.condition("acme", "Stalled", "True", "ValuesMissing").await;
+    assert!(told.starts_with("Secret later, named in spec.valuesFrom, does not exist"), "{told}");
+    assert_eq!(tenant.listed("acme"), None);
+    put(&tenant, "Secret", "later", "other", "x");
+    let has_no_key = &["Secret later, named in spec.valuesFrom, has no key values.yaml"];
+    tenant.held("acme", "ValuesMissing", has_no_key).await;
+    change(&tenant, "Secret", "later", "values.yaml", "podAnnotations: {my-colour: blue}");
+    tenant.ready("acme", 1).await;
+
+    // The release stays as it is, and the same values again are no change.
+    tenant.kubectl(&["delete", "secret", "later"]).unwrap();
+    tenant.held("acme", "ValuesMissing", &["Secret later"]).await;
+    assert_eq!(deployed(&tenant).await, pairs(&[("my-colour", "blue")]));
+    put(&tenant, "Secret", "later", "values.yaml", "podAnnotations: {my-colour: blue}");
+    tenant.ready("acme", 1).await;
+
+    tenant.patch("acme", json!({"valuesFrom": [from("ConfigMap", "later", json!({}))]})).await.unwrap();
+    tenant.held("acme", "ValuesMissing", &["ConfigMap later, named in spec.valuesFrom, does not exist"]).await;
+    put(&tenant, "ConfigMap", "later", "values.yaml", "podAnnotations: {my-colour: blue}");
+    tenant.ready("acme", 1).await;
+    // Neither a deletion nor a missing object holds up the other.
+    tenant.kubectl(&["delete", "configmap", "later"]).unwrap();
+    tenant.held("acme", "ValuesMissing", &["ConfigMap later"]).await;
+    tenant.delete("acme").await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_refused_and_then_corrected() {
+    let tenant = Lab::shared().await.tenant("values-unfit").await;
+    put(&tenant, "Secret", "mine", "values.yaml", "podAnnotations: {my-colour: blue}");
+    let more = json!({"valuesFrom": [from("Secret", "mine", json!({}))]});
+    tenant.create("acme", with(small(&tenant, "acme"), more)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    for (text, words) in [
+        ("canary: b: c", "spec.valuesFrom: Secret mine, key values.yaml: line 1: not YAML"),
+        ("canary", "it is not a YAML map of values"),
+        ("a: 1\npin: 0123456", "line 2: a word has another meaning to kubectl and helm"),
+        ("nextcloud: {host: canary}", "nextcloud.host is computed by the operator: set spec.hostname instead"),
+        ("fullnameOverride: canary", "fullnameOverride is reserved"),
+        ("persistence: {existingClaim: canary}", "persistence.existingClaim is reserved"),
+    ] {
+        change(&tenant, "Secret", "mine", "values.yaml", text);
+        let told = tenant.condition_with("acme", ("Ready", "ValuesInvalid"), &[words]).await;
+        assert!(!told.contains("canary") && !told.contains("0123456"), "{told}");
+    }
+    // A computed key is refused wherever the path comes from.
+    let path = json!({"valuesKey": "other", "targetPath": "nextcloud.host"});
+    change(&tenant, "Secret", "mine", "other", "elsewhere.example.com");
+    tenant.patch("acme", json!({"valuesFrom": [from("Secret", "mine", path)]})).await.unwrap();
+    tenant.held("acme", "ValuesInvalid", &["Secret mine, key other: nextcloud.host is computed"]).await;
+    // Each revision could change the values of the next.
+    let own = from("ConfigMap", "acme-nextcloud-config", json!({"valuesKey": "x"}));
+    tenant.patch("acme", json!({"valuesFrom": [own]})).await.unwrap();
+    tenant.held("acme", "ValuesInvalid", &["part of this ClientApp's own release"]).await;
+    let record = from("Secret", "sh.helm.release.v1.acme.v1", json!({"valuesKey": "release"}));
+    tenant.patch("acme", json!({"valuesFrom": [record]})).await.unwrap();
+    tenant.held("acme", "ValuesInvalid", &["a Secret of type helm.sh/release.v1 is not for values"]).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+
+    change(&tenant, "Secret", "mine", "values.yaml", "podAnnotations: {my-colour: red}");
+    tenant.patch("acme", json!({"valuesFrom": [from("Secret", "mine", json!({}))]})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_eq!(deployed(&tenant).await, pairs(&[("my-colour", "red")]));
+}
+
+#[tokio::test]
+async fn no_value_of_a_secret_is_told() {
+    let tenant = Lab::shared().await.tenant("values-canary").await;
+    let canary = "canary 5e1b\"9d";
+    put(&tenant, "Secret", "mine", "password", canary);
+    let password = json!({"valuesKey": "password", "targetPath": "smtp.password"});
+    let spec = with(small(&tenant, "acme"), json!({"valuesFrom": [from("Secret", "mine", password)]}));
+    // A chart that quotes the value in its error, and an API server that does.
+    let fails = json!(["{{ fail .Values.smtp.password }}"]);
+    tenant.create("acme", with(spec, json!({"values": {"extraManifests": fails}}))).await.unwrap();
+    let rendered = tenant.condition("acme", "Released", "False", "ChartInvalid").await;
+    assert!(rendered.contains("***"), "{rendered}");
+    let service = json!([{
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "quoting"},
+        "spec": {"type": "{{ .Values.smtp.password }}", "ports": [{"port": 80}]},
+    }]);
+    tenant.patch("acme", json!({"values": {"extraManifests": service}})).await.unwrap();
+    let told = tenant.condition_with("acme", ("Released", "ChartInvalid"), &["***", "quoting"]).await;
+    assert!(told.contains("quoting"), "{told}");
+
+    let everything = ListParams::default();
+    let apps = tenant.api::<ClientApp>().list(&everything).await.unwrap().items;
+    let events = tenant.api::<Event>().list(&everything).await.unwrap().items;
+    assert!(!events.is_empty());
+    for (place, text) in [
+        ("the log", tenant.lab.operator_log()),
+        ("the objects", serde_json::to_string(&apps).unwrap()),
+        ("the events", serde_json::to_string(&events).unwrap()),
+    ] {
+        assert!(!text.contains("5e1b"), "the value is in {place}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn values_are_read_with_the_rights_of_the_account() {
+    let tenant = Lab::shared().await.tenant("values-account").await;
+    permit(&tenant, "team").await;
+    tenant.kubectl(&["create", "serviceaccount", "team"]).unwrap();
+    put(&tenant, "Secret", "theirs", "values.yaml", "podAnnotations: {my-colour: blue}");
+    let more = json!({"serviceAccountName": "team", "valuesFrom": [from("Secret", "theirs", json!({}))]});
+    tenant.create("acme", with(small(&tenant, "acme"), more)).await.unwrap();
+    let told = tenant.condition("acme", "Released", "False", "AccessDenied").await;
+    for part in ["Secret theirs, named in spec.valuesFrom, cannot be read", "system:serviceaccount:values-account:team"]
+    {
+        assert!(told.contains(part), "{told}");
+    }
+    tenant.condition("acme", "Stalled", "True", "AccessDenied").await;
+    assert_eq!(tenant.listed("acme"), None);
+    let helms = tenant.requests().await.iter().filter(|request| request.starts_with("helm")).count();
+    assert_eq!(helms, 0);
+
+    tenant.patch("acme", json!({"serviceAccountName": null, "chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 1).await;
+    assert_eq!(deployed(&tenant).await, pairs(&[("my-colour", "blue")]));
+    assert!(tenant.uid::<Secret>("theirs").await.is_some());
+}

@@ -1,0 +1,286 @@
+//! Which objects of a release another client has edited. **Pure.**
+//!
+//! The API server records which fields of an object each client manages. An edit takes a field from helm, so that helm's share shows
+//! in the watch that something has changed; what has changed is found by applying the object as Helm stored it, as a dry run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use kube::api::DynamicObject;
+use serde_json::{Map, Value, json};
+
+use super::{
+    drift,
+    observed::{Edit, Missing},
+    plan::SAFETY_NET,
+};
+use crate::{
+    crd::{Inventory, ReleaseObject},
+    runtime::key::Key,
+};
+
+/// Helm's field manager (helm.sh/helm/v4/cmd/helm/helm.go): its next upgrade then owns these fields.
+pub(super) const HELM: &str = "helm";
+/// The pause between two looks at a release that another client edits again and again.
+const PAUSE: SignedDuration = SignedDuration::from_secs(1);
+
+/// Which fields helm manages, of each object of a release.
+pub(crate) type Managed = BTreeMap<(&'static str, String), u64>;
+
+/// What was last known of the edits of a release.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Edits {
+    /// uid of the Secret of the revision.
+    revision: String,
+    /// What helm managed while all was as it should be.
+    known: Managed,
+    /// The last look.
+    looked: Option<(Timestamp, Managed, Vec<Missing>)>,
+}
+
+/// What to do about what helm manages now.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Next {
+    /// Nothing has been edited.
+    Nothing(Edits),
+    /// As in the last look; look again at this time.
+    Known(Vec<Missing>, Timestamp),
+    /// Look at the objects that have changed.
+    Look(Vec<ReleaseObject>),
+}
+
+/// `shown`: until then a watch may not show what helm has just written.
+pub(crate) fn next(
+    edits: Option<Edits>,
+    inventory: &Inventory,
+    managed: &Managed,
+    shown: Option<Timestamp>,
+    now: Timestamp,
+) -> Next {
+    let Some(edits) = edits.filter(|edits| edits.revision == inventory.secret) else {
+        // What an operator that has just started sees first counts as right.
+        return Next::Nothing(Edits::of(inventory, managed.clone()));
+    };
+    let is_changed = |object: &&ReleaseObject| {
+        let id = drift::watched(object).map(|kind| (kind, object.name.clone()));
+        id.is_some_and(|id| managed.get(&id).is_some_and(|helms| edits.known.get(&id) != Some(helms)))
+    };
+    let changed: Vec<_> = inventory.objects.iter().filter(is_changed).cloned().collect();
+    if changed.is_empty() {
+        return Next::Nothing(Edits { looked: None, ..edits });
+    }
+    if let Some(shown) = shown {
+        return Next::Known(Vec::new(), shown);
+    }
+    if let Some((at, seen, found)) = edits.looked {
+        let pause = if seen == *managed { SAFETY_NET } else { PAUSE };
+        if now < at + pause {
+            return Next::Known(found, at + pause);
+        }
+    }
+    Next::Look(changed)
+}
+
+impl Edits {
+    /// `known`: what helm manages of each object.
+    pub(crate) fn of(inventory: &Inventory, known: Managed) -> Edits {
+        Edits { revision: inventory.secret.clone(), known, looked: None }
+    }
+
+    /// After a look that found these objects edited. An object that changed without being edited is right as it is.
+    pub(crate) fn after(mut self, managed: Managed, found: &[Missing], now: Timestamp) -> Edits {
+        for (id, helms) in &managed {
+            if found.iter().all(|edited| (edited.object.kind.as_str(), &edited.object.name) != (id.0, &id.1)) {
+                self.known.insert(id.clone(), *helms);
+            }
+        }
+        self.looked = (!found.is_empty()).then(|| (now, managed, found.to_vec()));
+        self
+    }
+}
+
+/// A document of the manifest as it is applied to an object that is there.
+pub(super) fn document_of(document: Value, release: &Key, is_scaled: bool) -> Value {
+    let mut document = drift::applied(document, release);
+    if is_scaled && let Some(spec) = document["spec"].as_object_mut() {
+        spec.remove("replicas");
+    }
+    document
+}
+
+/// What another client has changed in this object, which applying it would undo; `None`: nothing.
+pub(super) fn edit(live: &DynamicObject, applied: &DynamicObject) -> Option<Edit> {
+    let fields = differences(live, applied);
+    (!fields.is_empty()).then(|| Edit { fields, by: editor(live), is_scaled: is_scaled(live) })
+}
+
+/// Whether a controller sets the replicas, as a HorizontalPodAutoscaler does: through the subresource, with the field manager of
+/// the controller manager or one of its own, unlike `kubectl scale`.
+pub(super) fn is_scaled(object: &DynamicObject) -> bool {
+    object.metadata.managed_fields.iter().flatten().any(|managed| {
+        let is_kubectls = managed.manager.as_deref().is_some_and(|manager| manager.starts_with("kubectl"));
+        let fields = managed.fields_v1.as_ref().map(|fields| &fields.0);
+        let replicas = fields.is_some_and(|fields| fields.pointer("/f:spec/f:replicas").is_some());
+        managed.subresource.as_deref() == Some("scale") && replicas && !is_kubectls
+    })
+}
+
+/// The field manager that changed the object last, besides helm and those that report its status.
+fn editor(object: &DynamicObject) -> Option<String> {
+    let managed = object.metadata.managed_fields.iter().flatten();
+    let others = managed
+        .filter(|managed| managed.manager.as_deref() != Some(HELM) && managed.subresource.as_deref() != Some("status"));
+    others.max_by_key(|managed| managed.time.as_ref().map(|time| time.0))?.manager.clone()
+}
+
+/// The fields that applying the object would change, without those that the API server itself sets.
+fn differences(live: &DynamicObject, applied: &DynamicObject) -> Vec<String> {
+    let mut found = Vec::new();
+    let words = |object: &DynamicObject| {
+        let metadata = &object.metadata;
+        json!({"labels": metadata.labels, "annotations": metadata.annotations})
+    };
+    differ(&words(live), &words(applied), "metadata", &mut found);
+    let (live, applied) = (live.data.as_object(), applied.data.as_object());
+    let names = live.into_iter().chain(applied).flat_map(|fields| fields.keys()).filter(|name| *name != "status");
+    for name in names.collect::<BTreeSet<_>>() {
+        let of = |fields: Option<&Map<String, Value>>| fields.and_then(|fields| fields.get(name)).cloned();
+        differ(&of(live).unwrap_or_default(), &of(applied).unwrap_or_default(), name, &mut found);
+    }
+    found
+}
+
+fn differ(one: &Value, other: &Value, path: &str, found: &mut Vec<String>) {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let names: BTreeSet<_> = one.keys().chain(other.keys()).collect();
+            for name in names {
+                let of = |fields: &Map<String, Value>| fields.get(name).cloned().unwrap_or_default();
+                differ(&of(one), &of(other), &format!("{path}.{name}"), found);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (index, (one, other)) in one.iter().zip(other).enumerate() {
+                let name = one["name"].as_str().map_or_else(|| index.to_string(), str::to_owned);
+                differ(one, other, &format!("{path}[{name}]"), found);
+            }
+        }
+        _ if one == other => {}
+        _ => found.push(path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clientapp::{fixtures::now, observed::Found};
+
+    fn inventory() -> Inventory {
+        let object = |api_version: &str, kind: &str| ReleaseObject {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            name: "acme".to_owned(),
+            ..ReleaseObject::default()
+        };
+        let objects = vec![object("apps/v1", "Deployment"), object("v1", "Service"), object("v1", "Secret")];
+        Inventory { secret: "one".to_owned(), objects, ..Inventory::default() }
+    }
+
+    fn managed(deployment: u64, service: u64) -> Managed {
+        [("Deployment", deployment), ("Service", service)]
+            .map(|(kind, helms)| ((kind, "acme".to_owned()), helms))
+            .into()
+    }
+
+    #[test]
+    fn what_changed_is_looked_at_once_and_not_too_often() {
+        let (inventory, start) = (inventory(), now());
+        let at = |seconds: i64| start + SignedDuration::from_secs(seconds);
+        let edits = Edits::of(&inventory, managed(1, 1));
+        assert_eq!(next(None, &inventory, &managed(1, 1), None, start), Next::Nothing(edits.clone()));
+        let of = |edits: &Edits, managed: Managed, seconds: i64| {
+            next(Some(edits.clone()), &inventory, &managed, None, at(seconds))
+        };
+        assert_eq!(of(&edits, managed(1, 1), 9), Next::Nothing(edits.clone()));
+
+        let deployment = inventory.objects[0].clone();
+        assert_eq!(of(&edits, managed(2, 1), 9), Next::Look(vec![deployment.clone()]));
+        // A late watch shows it as it was before helm ran.
+        let late = next(Some(edits.clone()), &inventory, &managed(2, 1), Some(at(14)), at(9));
+        assert_eq!(late, Next::Known(vec![], at(14)));
+        // It is no edit: this is right from now on.
+        let settled = edits.clone().after(managed(2, 1), &[], at(9));
+        assert_eq!(of(&settled, managed(2, 1), 9), Next::Nothing(settled.clone()));
+
+        let edit = Edit { fields: vec!["spec.replicas".to_owned()], by: None, is_scaled: false };
+        let found = vec![Missing { object: deployment.clone(), found: Found::Edited(edit) }];
+        let edited = edits.after(managed(2, 1), &found, at(9));
+        assert_eq!(of(&edited, managed(2, 1), 10), Next::Known(found.clone(), at(69)));
+        assert_eq!(of(&edited, managed(2, 1), 69), Next::Look(vec![deployment.clone()]));
+        // Another edit.
+        assert_eq!(of(&edited, managed(3, 1), 9), Next::Known(found, at(10)));
+        assert_eq!(of(&edited, managed(3, 1), 10), Next::Look(vec![deployment]));
+        // It is put back.
+        assert_eq!(of(&edited, managed(1, 1), 10), Next::Nothing(Edits::of(&inventory, managed(1, 1))));
+        let later = Inventory { secret: "two".to_owned(), ..inventory.clone() };
+        let expected = Next::Nothing(Edits::of(&later, managed(5, 5)));
+        assert_eq!(next(Some(edited), &later, &managed(5, 5), None, at(9)), expected);
+    }
+
+    fn object(more: Value) -> DynamicObject {
+        let mut object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "acme"}});
+        for (name, value) in more.as_object().unwrap() {
+            match (name.as_str(), value) {
+                ("metadata", Value::Object(fields)) => {
+                    object["metadata"].as_object_mut().unwrap().extend(fields.clone())
+                }
+                _ => object[name] = value.clone(),
+            }
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn fields_are_named_without_their_values() {
+        let container = |image: &str| json!([{"name": "app", "image": image}]);
+        let live = object(json!({
+            "metadata": {"labels": {"a": "b"}, "resourceVersion": "1", "generation": 2, "annotations": {"own": "x"}},
+            "spec": {"replicas": 3, "containers": container("evil"), "list": [1, 2]}, "status": {"replicas": 3},
+            "data": {"password": "canary"},
+        }));
+        let applied = object(json!({
+            "metadata": {"labels": {"a": "c"}, "resourceVersion": "2", "generation": 3, "annotations": {"own": "x"}},
+            "spec": {"replicas": 1, "containers": container("good"), "list": [1]}, "data": {"password": "other"},
+        }));
+        let fields = differences(&live, &applied);
+        let expected =
+            ["metadata.labels.a", "data.password", "spec.containers[app].image", "spec.list", "spec.replicas"];
+        assert_eq!(fields, expected);
+        assert!(differences(&live, &live).is_empty());
+    }
+
+    #[test]
+    fn replicas_of_a_controller_are_left_to_it() {
+        let by = |manager: &str, subresource: Option<&str>, fields: Value, time: &str| {
+            json!({"manager": manager, "operation": "Update", "subresource": subresource, "fieldsV1": fields,
+                "time": format!("2026-01-01T00:00:0{time}Z")})
+        };
+        let replicas = || json!({"f:spec": {"f:replicas": {}}});
+        let helm = || by("helm", None, json!({}), "9");
+        let status = || by("kube-controller-manager", Some("status"), json!({"f:status": {}}), "8");
+        for (entry, scaled) in [
+            (by("kube-controller-manager", Some("scale"), replicas(), "1"), true),
+            (by("keda", Some("scale"), replicas(), "1"), true),
+            (by("kubectl", Some("scale"), replicas(), "1"), false),
+            (by("kubectl-edit", None, replicas(), "1"), false),
+        ] {
+            let object = object(json!({"metadata": {"managedFields": [helm(), status(), entry]}}));
+            assert_eq!(is_scaled(&object), scaled, "{entry}");
+            assert_eq!(editor(&object).as_deref(), entry["manager"].as_str());
+        }
+        let release = Key::new("tenants", "acme");
+        let document = || json!({"kind": "Deployment", "metadata": {"name": "acme"}, "spec": {"replicas": 1, "a": 1}});
+        assert_eq!(document_of(document(), &release, true)["spec"], json!({"a": 1}));
+        assert_eq!(document_of(document(), &release, false)["spec"], document()["spec"]);
+    }
+}

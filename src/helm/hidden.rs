@@ -1,0 +1,85 @@
+//! Texts that no message may contain, because they come from Secrets. **Pure.**
+
+use std::fmt;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::Value;
+
+use super::sentence::MASK;
+
+/// A shorter text occurs by chance in every message, and masking it would disclose it rather than hide it.
+const SHORTEST: usize = 4;
+
+/// The texts, in the forms in which helm or the API server may quote them. They do not print.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Hidden(Vec<String>);
+
+impl Hidden {
+    /// Every text and number in these values, and every line of it; not their keys.
+    pub(crate) fn of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Hidden {
+        let mut open: Vec<_> = values.into_iter().collect();
+        let mut texts = Vec::new();
+        while let Some(value) = open.pop() {
+            match value {
+                Value::String(text) => texts.extend([text.as_str()].into_iter().chain(text.lines()).flat_map(forms)),
+                Value::Number(number) => texts.push(number.to_string()),
+                Value::Array(list) => open.extend(list),
+                Value::Object(map) => open.extend(map.values()),
+                Value::Null | Value::Bool(_) => {}
+            }
+        }
+        texts.retain(|text| text.len() >= SHORTEST);
+        // The longest first: a text may contain another.
+        texts.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        texts.dedup();
+        Hidden(texts)
+    }
+
+    /// A message without them.
+    pub(crate) fn masked(&self, message: &str) -> String {
+        self.0.iter().fold(message.to_owned(), |message, text| message.replace(text.as_str(), MASK))
+    }
+}
+
+/// A text as it is, as it stands in quotes, and as a chart writes it into a Secret.
+fn forms(text: &str) -> [String; 3] {
+    let text = text.trim();
+    let quoted = Value::from(text).to_string();
+    [text.to_owned(), quoted[1..quoted.len() - 1].to_owned(), STANDARD.encode(text)]
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whatever_is_quoted_of_them_is_masked() {
+        let values = json!({
+            "password": "correct horse", "pin": 123456, "flag": true, "short": "abc",
+            "list": [{"inner": "say \"canary\"\n"}], "pem": "-----BEGIN-----\nMIIcanary\n-----END-----\n",
+        });
+        let hidden = Hidden::of([&values, &json!({"more": "correct horse battery"})]);
+        for (message, expected) in [
+            ("invalid value: \"correct horse\"", "invalid value: \"***\""),
+            ("invalid: correct horse battery staple", "invalid: *** staple"),
+            ("port 123456 is too large", "port *** is too large"),
+            (r#"got "say \"canary\"""#, r#"got "***""#),
+            (r#"got say "canary" now"#, "got *** now"),
+            ("data: Y29ycmVjdCBob3JzZQ==", "data: ***"),
+            ("line 2: MIIcanary", "line 2: ***"),
+            ("password is true, abc", "password is true, abc"),
+        ] {
+            assert_eq!(hidden.masked(message), expected);
+        }
+        assert_eq!(format!("{hidden:?}"), "…");
+        assert_eq!(Hidden::default().masked("as it is"), "as it is");
+    }
+}
