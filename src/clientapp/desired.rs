@@ -217,8 +217,8 @@ struct UserValues {
 fn with_sources(spec: &ClientAppSpec, sources: &Sources) -> Result<UserValues, InvalidSpec> {
     let refused = |problem: String| InvalidSpec { reason: Reason::ValuesInvalid, field: "spec.valuesFrom", problem };
     let inline = Value::Object(spec.values.clone());
-    let (layers, salt) = match sources {
-        Sources::Found { layers, salt } => (layers, salt),
+    let (layers, salt, hidden) = match sources {
+        Sources::Found { layers, salt, hidden } => (layers, salt, hidden.clone()),
         Sources::Awaited(hold) => {
             return Ok(UserValues { user: inline, hidden: Hidden::default(), salt: None, awaits: Some(hold.clone()) });
         }
@@ -234,8 +234,7 @@ fn with_sources(spec: &ClientAppSpec, sources: &Sources) -> Result<UserValues, I
     if salt.is_some() {
         check(&user).map_err(|problem| refused(format!("merged with spec.values: {problem}")))?;
     }
-    let secret = layers.iter().filter(|layer| layer.is_secret).map(|layer| &layer.values);
-    Ok(UserValues { user, hidden: Hidden::of(secret), salt, awaits: None })
+    Ok(UserValues { user, hidden, salt, awaits: None })
 }
 
 /// What an app takes from its Profile.

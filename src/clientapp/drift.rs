@@ -166,6 +166,10 @@ fn blocked(missing: &Missing) -> Option<(String, bool)> {
             format!("was deleted, and is not recreated: {}; check whether they are there, then change the spec so that helm runs", inventory::danger(&missing.object)?),
             true,
         ),
+        Found::Uncompared(problem) => (
+            format!("may have been edited, and cannot be compared with what helm created: {problem}; change the spec so that helm runs, or set spec.drift to Ignore"),
+            false,
+        ),
         Found::Unmarked | Found::Edited(_) => return None,
     })
 }

@@ -67,7 +67,8 @@ pub(crate) fn next(
     };
     let changed: Vec<_> = inventory.objects.iter().filter(is_changed).cloned().collect();
     if changed.is_empty() {
-        return Next::Nothing(Edits { looked: None, ..edits });
+        let looked = edits.looked.filter(|(at, ..)| now < *at + PAUSE);
+        return Next::Nothing(Edits { looked, ..edits });
     }
     if let Some(shown) = shown {
         return Next::Known(Vec::new(), shown);
@@ -94,7 +95,7 @@ impl Edits {
                 self.known.insert(id.clone(), *helms);
             }
         }
-        self.looked = (!found.is_empty()).then(|| (now, managed, found.to_vec()));
+        self.looked = Some((now, managed, found.to_vec()));
         self
     }
 }

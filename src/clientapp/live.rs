@@ -92,8 +92,7 @@ pub(super) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &
     }
 }
 
-/// Finds out which of these objects are edited, and how. `None`: the API server could not be asked about all of them.
-/// A dry run changes nothing.
+/// Finds out which of these objects are edited, and how. A dry run changes nothing. `None`: what Helm stored cannot be read.
 pub(super) async fn edited(
     ctx: &Ctx,
     key: &Key,
@@ -106,12 +105,15 @@ pub(super) async fn edited(
         // What cannot be read is reported when it is missing.
         let Ok(document) = document else { continue };
         let api = of_release(ctx, key, account, &object);
-        let Some(found) = api.get_opt(&object.name).await.ok()? else { continue };
-        let document = edited::document_of(document, key, edited::is_scaled(&found));
-        let dry = PatchParams { dry_run: true, ..PatchParams::apply(edited::HELM).force() };
-        let applied = api.patch(&object.name, &dry, &Patch::Apply(&document)).await.ok()?;
-        let edit = edited::edit(&found, &applied);
-        all.extend(edit.map(|edit| Missing { object, found: Found::Edited(edit) }));
+        let compared = async {
+            let Some(found) = api.get_opt(&object.name).await? else { return Ok(None) };
+            let document = edited::document_of(document, key, edited::is_scaled(&found));
+            let dry = PatchParams { dry_run: true, ..PatchParams::apply(edited::HELM).force() };
+            let applied = api.patch(&object.name, &dry, &Patch::Apply(&document)).await?;
+            Ok(edited::edit(&found, &applied).map(Found::Edited))
+        };
+        let found = compared.await.unwrap_or_else(|error: kube::Error| Some(Found::Uncompared(api_sentence(&error))));
+        all.extend(found.map(|found| Missing { object, found }));
     }
     Some(all)
 }

@@ -23,7 +23,8 @@ use super::{
     helm_runs::{HelmRun, Upgraded, Upgrading},
     inventory, live,
     observed::{
-        AtWork, BackupView, DatabaseView, Missing, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload,
+        AtWork, BackupView, DatabaseView, Found, Missing, Observed, Phase, ReleaseView, SecretView, Stamp, Target,
+        Workload,
     },
     owned::{self, Seen},
     plan::SAFETY_NET,
@@ -33,7 +34,10 @@ use super::{
     retained, upgrade,
 };
 use crate::{
-    crd::{BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, annotation},
+    crd::{
+        BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, Reason, annotation,
+        conditions::{find, kind::READY},
+    },
     destroy::permit::Kind,
     runtime::key::Key,
     secrets::{RevisionMeta, SecretMeta},
@@ -96,6 +100,7 @@ pub(crate) async fn observe(
         let mut observed = Observed { run, at_work, release: cached, workloads, recorded, ..Observed::default() };
         if let Some(desired) = desired.filter(|_| is_long) {
             with_reasons(ctx, desired, &mut observed, now).await;
+            hide(desired, &mut observed);
         }
         return Ok(observed);
     }
@@ -119,6 +124,7 @@ pub(crate) async fn observe(
             let mut observed = with_spec(ctx, app, desired, observed, now).await?;
             with_reasons(ctx, desired, &mut observed, now).await;
             with_drift(ctx, desired, &mut observed, now).await;
+            hide(desired, &mut observed);
             Ok(observed)
         }
         None => Ok(observed),
@@ -190,6 +196,13 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
     ctx.memory.pods.put(key.clone(), look);
 }
 
+/// Kubelet and webhooks may quote values from Secrets in what they say of pods.
+fn hide(desired: &Desired, observed: &mut Observed) {
+    for waiting in observed.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut()) {
+        *waiting = desired.hidden.masked(waiting);
+    }
+}
+
 /// Adds missing objects of the release, if nothing else is to be done about the release. The API server is asked about each
 /// object that no watch shows: a watch may be late, and a missing object makes the app not ready.
 async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
@@ -208,9 +221,7 @@ async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
             None => observed.look_again = Some(now + SAFETY_NET),
         }
     }
-    if observed.missing.is_empty() {
-        with_edits(ctx, desired, observed, now).await;
-    }
+    with_edits(ctx, desired, observed, now).await;
 }
 
 /// Adds objects of the release that another client has edited.
@@ -229,7 +240,12 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
             let known = managed.keys().filter_map(|id| Some((id.clone(), *wrote.get(&(id.0, id.1.as_str()))?)));
             Some(Edits::of(inventory, known.collect()))
         }
-        _ => ctx.memory.edits.get(key),
+        // An operator that has just started looks at everything if the one before it had found edits.
+        _ => ctx.memory.edits.get(key).or_else(|| {
+            let ready =
+                find(&observed.recorded.conditions, READY).filter(|ready| ready.reason == Reason::Drifted.as_str());
+            ready.map(|_| Edits::of(inventory, BTreeMap::new()))
+        }),
     };
     if let Some(known) = &known {
         ctx.memory.edits.put(key.clone(), known.clone());
@@ -237,7 +253,7 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     let found = match edited::next(known, inventory, &managed, shown, now) {
         Next::Nothing(edits) => return ctx.memory.edits.put(key.clone(), edits),
         Next::Known(found, until) => {
-            observed.look_again = Some(until);
+            observed.look_again = observed.look_again.into_iter().chain([until]).min();
             found
         }
         Next::Look(objects) => match live::edited(ctx, key, (&desired.account, &release.secret), objects).await {
@@ -253,7 +269,12 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
             }
         },
     };
-    observed.missing = found;
+    observed.missing.extend(found.into_iter().map(|mut missing| {
+        if let Found::Uncompared(problem) = &mut missing.found {
+            *problem = desired.hidden.masked(problem);
+        }
+        missing
+    }));
 }
 
 /// Observes what depends on the spec.

@@ -184,6 +184,8 @@ pub(crate) enum Found {
     Unmarked,
     /// Another client has changed it.
     Edited(Edit),
+    /// Another client may have changed it, and why that cannot be found out.
+    Uncompared(String),
     /// It has none of Helm's marks, or those of another release.
     Foreign,
     /// The API server cannot tell, and why.

@@ -75,7 +75,7 @@ async fn apply(
     let ReleaseObject { kind, name, .. } = object;
     // As the gateway does for helm.
     if ingress::is_ingress(&document) {
-        ingress::claimed(&document, ctx.claim(app)).map_err(refused)?;
+        ingress::claimed(&document, ctx.claim(app)).map_err(|problem| refused(desired.hidden.masked(&problem)))?;
     }
     let api = live::of_release(ctx, key, &desired.account, object);
     let helm = PatchParams::apply(HELM);

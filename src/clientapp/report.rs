@@ -100,7 +100,11 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     }
     status.conditions = verdicts
         .into_iter()
-        .chain(backed_up(observed))
+        .chain(backed_up(observed).or_else(|| {
+            // The database is not observed without a valid spec.
+            let kept = desired.is_err().then(|| find(&previous.conditions, reason::BACKED_UP)).flatten();
+            kept.map(|condition| (reason::BACKED_UP, Verdict::of(condition)))
+        }))
         .map(|(type_, verdict)| verdict.into_condition(type_, &previous.conditions, generation, now))
         .collect();
     status

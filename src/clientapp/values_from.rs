@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     crd::{Reason, ValuesKind, ValuesReference, conditions::kind},
-    helm::sentence::MASK,
+    helm::{Hidden, sentence::MASK},
     runtime::{account::AccountName, key::Key},
     yaml,
 };
@@ -36,6 +36,8 @@ pub(crate) enum Sources {
         layers: Arc<[Layer]>,
         /// Makes it impossible to guess values from a digest.
         salt: Salt,
+        /// What no message may contain.
+        hidden: Hidden,
     },
     /// They are not known yet.
     Awaited(Hold),
@@ -47,8 +49,8 @@ impl Sources {
     /// The same, without the values of Secrets.
     pub(crate) fn masked(self) -> Sources {
         match self {
-            Sources::Found { layers, salt } => {
-                Sources::Found { layers: layers.iter().map(Layer::masked).collect(), salt }
+            Sources::Found { layers, salt, hidden } => {
+                Sources::Found { layers: layers.iter().map(Layer::masked).collect(), salt, hidden }
             }
             other => other,
         }
@@ -57,7 +59,7 @@ impl Sources {
 
 impl Default for Sources {
     fn default() -> Self {
-        Sources::Found { layers: Arc::default(), salt: Salt::default() }
+        Sources::Found { layers: Arc::default(), salt: Salt::default(), hidden: Hidden::default() }
     }
 }
 
@@ -152,10 +154,27 @@ pub(crate) fn combined<'a>(
     found: impl IntoIterator<Item = (&'a ValuesReference, Option<&'a Source>)>,
     salt: Salt,
 ) -> Sources {
+    let found: Vec<_> = found.into_iter().collect();
+    // Before any is parsed: parsed YAML takes many times the memory of its text, and one text can be named many times.
+    let length =
+        |(of, source): &(&ValuesReference, Option<&Source>)| Some(source.as_ref()?.data.get(&of.values_key)?.len());
+    let bytes: usize = found.iter().filter_map(length).sum();
+    if found.len() > 1 && bytes > MAX_BYTES {
+        return Sources::Unfit(format!(
+            "the texts have {bytes} bytes together; at most {MAX_BYTES} fit beside the chart in Helm's release Secret"
+        ));
+    }
     let layers = found.into_iter().filter_map(|(reference, source)| layer(app, reference, source).transpose());
-    match layers.collect::<Result<_, _>>() {
-        Ok(layers) => Sources::Found { layers, salt },
-        Err(other) => other,
+    let layers = match layers.collect::<Result<Arc<[Layer]>, _>>() {
+        Ok(layers) => layers,
+        Err(other) => return other,
+    };
+    match Hidden::of(layers.iter().filter(|layer| layer.is_secret).map(|layer| &layer.values)) {
+        Some(hidden) => Sources::Found { layers, salt, hidden },
+        None => Sources::Unfit(format!(
+            "the Secrets have more than {} texts and lines, too many to keep out of messages: move what is not secret into a ConfigMap",
+            Hidden::MOST
+        )),
     }
 }
 
@@ -340,6 +359,20 @@ mod tests {
     }
 
     #[test]
+    fn one_object_that_is_named_often_is_no_way_to_fill_the_operators_memory() {
+        let large = secret(json!({"stringData": {"values.yaml": format!("a: {}", "x".repeat(MAX_BYTES / 3))}}));
+        let (of, app) = (reference(json!({})), Key::new("tenants", "acme"));
+        for (times, expected) in [(2, ""), (4, "the texts have 349536 bytes together")] {
+            let sources = combined(&app, vec![(&of, Some(&large)); times], Salt::default());
+            let problem = if let Sources::Unfit(problem) = sources { problem } else { String::new() };
+            assert!(problem.starts_with(expected) && problem.is_empty() == expected.is_empty(), "{problem}");
+        }
+        let many = secret(json!({"stringData": {"values.yaml": format!("a: {:?}", vec!["text"; Hidden::MOST + 1])}}));
+        let Sources::Unfit(problem) = combined(&app, [(&of, Some(&many))], Salt::default()) else { panic!() };
+        assert!(problem.starts_with("the Secrets have more than 4000 texts"), "{problem}");
+    }
+
+    #[test]
     fn a_denial_is_final_once_the_account_is_known() {
         let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60);
         let ago = |seconds| Some(now - SignedDuration::from_secs(seconds));
@@ -362,7 +395,10 @@ mod tests {
         let layer = |is_secret| Layer { of: "Secret smtp, key k".to_owned(), values: values.clone(), is_secret };
         let shown = json!({"a": {"b": "***", "n": "***", "t": "***", "x": null, "e": ""}, "l": ["***", {"c": "***"}]});
         assert_eq!((layer(true).masked().values, layer(false).masked().values), (shown, values.clone()));
-        let printed = format!("{:?}", Sources::Found { layers: [layer(true)].into(), salt: Salt("canary".into()) });
+        let printed = format!(
+            "{:?}",
+            Sources::Found { layers: [layer(true)].into(), salt: Salt("canary".into()), hidden: Hidden::default() }
+        );
         assert!(!printed.contains("canary"), "{printed}");
     }
 }

@@ -199,8 +199,6 @@ reasons! {
     Replacing DB kind::READY, Progress: "An object that cannot be changed in place is deleted and recreated.", "Wait.";
     RepositoryMismatch APP kind::POSTGRES_READY, Stalled: "The backups of the database are in a repository other than the one in the spec. Neither is touched.",
         "Name the repository that the message names in `spec.postgres.percona.repository`.";
-    RestartQueued DB kind::READY, Progress: "A newer version of the operator has a newer image of PostgreSQL, with which one Postgresql after another is restarted. The servers serve meanwhile.",
-        "Wait; if it takes long, look for a Postgresql that is not ready since it was restarted, or name an image in `spec.image`.";
     RestoreFailed DB kind::READY, Stalled: "The dump could not be restored. The dumps are unchanged, and no database was created.", "Follow the message.";
     Restored DB kind::READY, Event: "The database was created from a dump.", "Nothing.";
     Restoring BOTH kind::POSTGRES_READY, Progress: "The database is being created from a dump, or restored from a backup.", "Wait.";

@@ -1,6 +1,6 @@
 //! Texts that no message may contain, because they come from Secrets. **Pure.**
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -12,17 +12,35 @@ const SHORTEST: usize = 4;
 
 /// The texts, in the forms in which helm or the API server may quote them. They do not print.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Hidden(Vec<String>);
+pub struct Hidden(Arc<[String]>);
 
 impl Hidden {
-    /// Every text and number in these values, and every line of it; not their keys.
-    pub(crate) fn of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Hidden {
+    /// How many texts and lines can be hidden: each is searched for in each message.
+    pub(crate) const MOST: usize = 4000;
+
+    /// Every text and number in these values, and every line of it; not their keys. `None`: there are more than [`Hidden::MOST`].
+    pub(crate) fn of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Option<Hidden> {
         let mut open: Vec<_> = values.into_iter().collect();
-        let mut texts = Vec::new();
+        let (mut texts, mut count) = (Vec::new(), 0);
         while let Some(value) = open.pop() {
+            if count > Self::MOST {
+                return None;
+            }
             match value {
-                Value::String(text) => texts.extend([text.as_str()].into_iter().chain(text.lines()).flat_map(forms)),
-                Value::Number(number) => texts.push(number.to_string()),
+                Value::String(text) => {
+                    for line in [text.as_str()].into_iter().chain(text.lines().filter(|line| line.len() < text.len())) {
+                        if line.len() >= SHORTEST {
+                            count += 1;
+                            texts.extend(forms(line));
+                        }
+                    }
+                }
+                Value::Number(number) => {
+                    count += 1;
+                    texts.extend(
+                        [Some(number.to_string()), number.as_f64().and_then(as_go_prints)].into_iter().flatten(),
+                    );
+                }
                 Value::Array(list) => open.extend(list),
                 Value::Object(map) => open.extend(map.values()),
                 Value::Null | Value::Bool(_) => {}
@@ -32,13 +50,21 @@ impl Hidden {
         // The longest first: a text may contain another.
         texts.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         texts.dedup();
-        Hidden(texts)
+        (count <= Self::MOST).then(|| Hidden(texts.into()))
     }
 
     /// A message without them.
     pub(crate) fn masked(&self, message: &str) -> String {
         self.0.iter().fold(message.to_owned(), |message, text| message.replace(text.as_str(), MASK))
     }
+}
+
+/// A large number as Go prints it (`%v`), which helm reads as a float: 12345678 is `1.2345678e+07`.
+fn as_go_prints(number: f64) -> Option<String> {
+    let text = format!("{number:e}");
+    let (digits, exponent) = text.split_once('e')?;
+    let exponent: i32 = exponent.parse().ok()?;
+    (exponent >= 6).then(|| format!("{digits}e+{exponent:02}"))
 }
 
 /// A text as it is, as it stands in quotes, and as a chart writes it into a Secret.
@@ -63,14 +89,15 @@ mod tests {
     #[test]
     fn whatever_is_quoted_of_them_is_masked() {
         let values = json!({
-            "password": "correct horse", "pin": 123456, "flag": true, "short": "abc",
+            "password": "correct horse", "pin": 123456, "long": 12345678, "flag": true, "short": "abc",
             "list": [{"inner": "say \"canary\"\n"}], "pem": "-----BEGIN-----\nMIIcanary\n-----END-----\n",
         });
-        let hidden = Hidden::of([&values, &json!({"more": "correct horse battery"})]);
+        let hidden = Hidden::of([&values, &json!({"more": "correct horse battery"})]).unwrap();
         for (message, expected) in [
             ("invalid value: \"correct horse\"", "invalid value: \"***\""),
             ("invalid: correct horse battery staple", "invalid: *** staple"),
             ("port 123456 is too large", "port *** is too large"),
+            ("port 1.2345678e+07 is too large", "port *** is too large"),
             (r#"got "say \"canary\"""#, r#"got "***""#),
             (r#"got say "canary" now"#, "got *** now"),
             ("data: Y29ycmVjdCBob3JzZQ==", "data: ***"),
@@ -80,6 +107,10 @@ mod tests {
             assert_eq!(hidden.masked(message), expected);
         }
         assert_eq!(format!("{hidden:?}"), "…");
+        // More than can be searched for in reasonable time.
+        assert!(Hidden::of([&json!(vec!["some text"; Hidden::MOST])]).is_some());
+        assert!(Hidden::of([&json!(vec!["some text"; Hidden::MOST + 1])]).is_none());
+        assert!(Hidden::of([&json!("line\n".repeat(Hidden::MOST + 1))]).is_none());
         assert_eq!(Hidden::default().masked("as it is"), "as it is");
     }
 }

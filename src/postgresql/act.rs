@@ -53,9 +53,6 @@ pub(crate) async fn act(
             Step::Initialize(job) => initialize(ctx, desired, job).await?,
             Step::Grow { claim, to } => grow(ctx, &desired.key, claim, to).await?,
             Step::Apply(object) => apply(ctx, desired, object, observed.objects.contains_key(&object.id)).await?,
-            Step::AskToRoll if ctx.rolls.ask(&desired.key) => ctx.watches.trigger(&desired.key),
-            Step::AskToRoll => {}
-            Step::EndRoll => ctx.end_roll(&desired.key),
             Step::Delete { id, uid } => delete(ctx, &desired.key, id, uid).await?,
         }
     }

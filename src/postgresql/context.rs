@@ -8,7 +8,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     desired::{Desired, desired},
     observed::{Basis, CredentialsView},
-    rolls::Rolls,
     watches::Watches,
 };
 use crate::{
@@ -38,7 +37,6 @@ pub(crate) struct Ctx {
     pub credentials: Memo<Key, (Basis, CredentialsView)>,
     /// Postgresqls, by uid, that are deleted with `--cascade=foreground`: the garbage collector removes its finalizer from them.
     pub foreground: Memo<Key, String>,
-    pub rolls: Rolls,
     /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
     pub image: Option<String>,
 }
@@ -57,14 +55,6 @@ impl Ctx {
         self.statuses.forget(key);
         self.credentials.take(key);
         self.foreground.take(key);
-        self.end_roll(key);
-    }
-
-    /// Ends the turn of a Postgresql to be restarted with another image.
-    pub(crate) fn end_roll(&self, key: &Key) {
-        if let Some(next) = self.rolls.end(key) {
-            self.watches.trigger(&next);
-        }
     }
 }
 
@@ -96,7 +86,6 @@ pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, s
             statuses: Statuses::default(),
             credentials: Memo::default(),
             foreground: Memo::default(),
-            rolls: Rolls::default(),
             image: image.clone(),
         };
         let counted = postgresqls.clone();

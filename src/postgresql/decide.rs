@@ -19,21 +19,10 @@ use crate::crd::{Reason, label, quantity};
 
 pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     // Without `..`, so that a new field of Observed is considered here.
-    let Observed {
-        recorded,
-        credentials: _,
-        replication,
-        certificate,
-        secrets,
-        objects,
-        pods: _,
-        dump_source: _,
-        may_roll: _,
-    } = observed;
+    let Observed { recorded, credentials: _, replication, certificate, secrets, objects, pods: _, dump_source: _ } =
+        observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
-    let pinned = &desired.image;
-    let desired = &rolling(&mut plan, desired, observed);
 
     if let Some(version) = recorded.version.as_ref().filter(|version| **version != desired.version) {
         let message = format!(
@@ -52,7 +41,12 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
             return plan;
         }
         (Some(_), SecretView::NotOurs(owner)) => {
-            plan.not_ours(&format!("Secret {}", names::certificate(name)), owner);
+            let message = format!(
+                "Secret {} belongs to {owner} and is not touched: rename this Postgresql or that Secret, or, if an earlier one has left it, hand over all that it has left with {}",
+                names::certificate(name),
+                hand_all_over(desired),
+            );
+            plan.hold(Reason::NotOurs, message);
             return plan;
         }
     };
@@ -97,36 +91,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         dumps::steps(&mut plan, desired, observed);
         dumps::uploads(&mut plan, desired);
     }
-    if desired.image != *pinned {
-        let message = format!(
-            "the servers have {}; they are restarted with {pinned} when it is their turn, one Postgresql after another",
-            desired.image
-        );
-        plan.hold(Reason::RestartQueued, message);
-    }
     plan
-}
-
-/// The desired state with the image that the servers have for now: an image that the operator has chosen reaches one Postgresql after
-/// another. An image in the spec is the user's own decision.
-fn rolling(plan: &mut Plan, desired: &Desired, observed: &Observed) -> Desired {
-    let set = (Kind::StatefulSet, names::primary(&desired.key.name));
-    let in_use = match observed.objects.get(&set).map(|view| &view.detail) {
-        Some(Detail::StatefulSet { image: Some(image), .. }) if desired.image_is_pinned => image,
-        _ => &desired.image,
-    };
-    if observed.may_roll {
-        let servers = observed.pods.iter().filter(|pod| matches!(pod.role, Some(Role::Primary | Role::Standby)));
-        let done = |pod: &PodView| pod.image.as_ref() == Some(&desired.image) && pod.waiting.is_none();
-        if *in_use == desired.image && observed.primary(desired).is_some() && servers.into_iter().all(done) {
-            plan.steps.push(Step::EndRoll);
-        }
-        return desired.clone();
-    }
-    if *in_use != desired.image {
-        plan.steps.push(Step::AskToRoll);
-    }
-    Desired { image: in_use.clone(), ..desired.clone() }
 }
 
 /// The password is stored once and copied to the Secret for clients. Returns whether servers can be started with it.
@@ -273,14 +238,10 @@ fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
 }
 
 /// Whether a user has edited what the operator puts back: the replicas of a StatefulSet, as a second pod of the primary's would be
-/// a database of its own; its image; who may connect; or what a drain may evict.
+/// a database of its own; who may connect; or what a drain may evict.
 fn edited(object: &Object, detail: &Detail) -> bool {
     match detail {
-        Detail::StatefulSet { image, replicas, storage: _ } => {
-            let wanted = &object.document["spec"];
-            let image_wanted = &wanted["template"]["spec"]["containers"][0]["image"];
-            wanted["replicas"] != *replicas || image.as_ref().is_some_and(|image| image_wanted != image)
-        }
+        Detail::StatefulSet { replicas, .. } => object.document["spec"]["replicas"] != *replicas,
         Detail::Spec(spec) => object.document["spec"] != *spec,
         Detail::None | Detail::Claim { .. } | Detail::Job(_) => false,
     }

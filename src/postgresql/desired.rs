@@ -86,8 +86,6 @@ pub(crate) struct Desired {
     /// StorageClass; `None`: the default one.
     pub storage_class: Option<String>,
     pub image: String,
-    /// Whether the operator has chosen the image, and may choose another in a later version.
-    pub image_is_pinned: bool,
     pub version: String,
     /// Number of servers besides the primary.
     pub standbys: i32,
@@ -175,7 +173,6 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         storage,
         storage_class: spec.storage_class_name.clone(),
         image: spec.image.clone().unwrap_or_else(|| format!("{REPOSITORY}:{tag}")),
-        image_is_pinned: spec.image.is_none(),
         version: spec.version.clone(),
         standbys: spec.replicas - 1,
         resources,

@@ -21,7 +21,6 @@ pub(crate) mod names;
 pub(crate) mod observe;
 pub(crate) mod observed;
 pub(crate) mod report;
-pub(crate) mod rolls;
 pub(crate) mod teardown;
 pub(crate) mod watches;
 mod words;
@@ -103,7 +102,6 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     let desired = match of.decoded().and_then(|object| ctx.desired(object)) {
         Ok(desired) => desired,
         Err(message) => {
-            ctx.end_roll(of.key);
             report::said(ctx, of, &Hold { reason: Reason::InvalidSpec, message }).await?;
             return Ok(Action::await_change());
         }
@@ -127,7 +125,6 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
 }
 
 async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
-    ctx.end_roll(of.key);
     if let Some(hold) = teardown::teardown(ctx, of).await? {
         report::said(ctx, of, &hold).await?;
         return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });

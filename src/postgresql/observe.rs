@@ -38,7 +38,6 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlSt
             }
             _ => DumpSource::default(),
         },
-        may_roll: ctx.rolls.is_turn_of(key),
         recorded,
     })
 }

@@ -71,8 +71,6 @@ pub(crate) struct ObjectView {
 pub(crate) enum Detail {
     None,
     StatefulSet {
-        /// The image of new pods.
-        image: Option<String>,
         replicas: i32,
         /// Size of the volumes of new pods. It cannot be changed.
         storage: Option<String>,
@@ -137,8 +135,6 @@ pub(crate) struct PodView {
     pub waiting: Option<String>,
     /// What its script has refused.
     pub refused: Option<Refused>,
-    /// The image of its first container.
-    pub image: Option<String>,
     /// The deletion for which it refuses clients.
     pub closed: Option<String>,
 }
@@ -246,8 +242,6 @@ pub(crate) struct Observed {
     pub pods: Vec<PodView>,
     /// Read only before a database is restored.
     pub dump_source: DumpSource,
-    /// Whether the servers may be restarted with another image now.
-    pub may_roll: bool,
 }
 
 impl Observed {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, ContainerStateTerminated, ContainerStatus, PersistentVolumeClaim, Pod, PodSpec, Service},
+    core::v1::{ConfigMap, ContainerStateTerminated, ContainerStatus, PersistentVolumeClaim, Pod, Service},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
 };
@@ -131,10 +131,6 @@ impl Watches {
         }
     }
 
-    pub(crate) fn trigger(&self, postgresql: &Key) {
-        self.postgresqls.trigger(postgresql);
-    }
-
     /// The objects with the Postgresql's name as label, whether they belong to it or not.
     pub(crate) fn objects(&self, key: &Key, uid: &str) -> std::collections::BTreeMap<Id, ObjectView> {
         let made = self.made.iter().flat_map(|cache| cache.group(key));
@@ -214,17 +210,10 @@ fn stateful_set(set: &StatefulSet) -> Detail {
     let spec = set.spec.as_ref();
     let template = spec.and_then(|spec| spec.volume_claim_templates.as_ref()?.first()?.spec.as_ref());
     let requests = template.and_then(|claim| claim.resources.as_ref()?.requests.as_ref());
-    let pod = spec.and_then(|spec| spec.template.spec.as_ref());
     Detail::StatefulSet {
-        image: pod.and_then(image),
         replicas: spec.and_then(|spec| spec.replicas).unwrap_or(1),
         storage: requests.and_then(|requests| Some(requests.get("storage")?.0.clone())),
     }
-}
-
-/// The image of the database.
-fn image(pod: &PodSpec) -> Option<String> {
-    pod.containers.first()?.image.clone()
 }
 
 fn volume(claim: &PersistentVolumeClaim) -> Detail {
@@ -273,7 +262,6 @@ fn pod(pod: Pod) -> Entry<PodView> {
         failed: failed(&pod),
         waiting: waiting(&pod),
         refused: refused(&pod),
-        image: pod.spec.as_ref().and_then(image),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
     };
     Entry { key: key_of(&pod), group: group(&pod), value: Some(view) }

@@ -2,7 +2,7 @@
 //! mistake.
 
 use clientapp_operator::crd::parameters;
-use k8s_openapi::api::core::v1::{Node, ResourceQuota};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
@@ -265,43 +265,6 @@ async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for(
     gone::<Postgresql>(&tenant, "db").await;
     gone::<PodDisruptionBudget>(&tenant, "db-standby").await;
     gone::<NetworkPolicy>(&tenant, "db-access").await;
-}
-
-/// As an operator does that has newer images than the one before it.
-#[tokio::test]
-async fn an_image_of_the_operators_reaches_one_after_another() {
-    let tenant = Lab::shared().await.tenant("pg-rolls").await;
-    let image = |pod: &Pod| pod.spec.as_ref().unwrap().containers[0].image.clone().unwrap();
-    const FORMER: &str = "docker.io/library/postgres:17.9-trixie";
-    for name in ["one", "two"] {
-        create(&tenant, name, json!({"image": FORMER})).await.unwrap();
-    }
-    for name in ["one", "two"] {
-        up(&tenant, name).await;
-    }
-    // A pod that is replaced does not come back: this image does not work.
-    tenant.quota("no-pods", json!({"hard": {"pods": "1"}})).await;
-    patch(&tenant, "one", json!({"image": null})).await.unwrap();
-    gone::<Pod>(&tenant, "one-0").await;
-    patch(&tenant, "two", json!({"image": null})).await.unwrap();
-    let queued = |status: &PostgresqlStatus| has(status, "Reconciling", "True", "RestartQueued");
-    let waiting = status(&tenant, "two", "queued", queued).await;
-    assert!(waiting.phase == Some(Phase::Up) && has(&waiting, "Ready", "True", "Ready"), "{waiting:?}");
-    let message = &conditions::find(&waiting.conditions, "Reconciling").unwrap().message;
-    assert!(message.contains(&format!("the servers have {FORMER}")), "{message}");
-    assert_eq!(image(&tenant.api::<Pod>().get("two-0").await.unwrap()), FORMER);
-
-    delete::<ResourceQuota>(&tenant, "no-pods").await;
-    let rolled = |pod: Option<&Pod>| pod.filter(|pod| image(pod) != FORMER).map(image);
-    let newer = tenant.wait_for("one-0", "with the operator's image", rolled).await;
-    assert_eq!(tenant.wait_for("two-0", "with the operator's image", rolled).await, newer);
-    for name in ["one", "two"] {
-        settled(&tenant, name).await;
-    }
-    // An image in the spec needs no turn.
-    patch(&tenant, "two", json!({"image": FORMER})).await.unwrap();
-    let back = |pod: Option<&Pod>| (image(pod?) == FORMER).then_some(());
-    tenant.wait_for("two-0", "with its own image", back).await;
 }
 
 #[tokio::test]

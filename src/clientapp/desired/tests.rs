@@ -141,7 +141,9 @@ fn layer(kind: &str, values: Value) -> Layer {
 }
 
 fn found(layers: &[Layer], salt: &str) -> Sources {
-    Sources::Found { layers: layers.to_vec().into(), salt: Salt(salt.into()) }
+    let secret = layers.iter().filter(|layer| layer.is_secret).map(|layer| &layer.values);
+    let hidden = Hidden::of(secret).unwrap();
+    Sources::Found { layers: layers.to_vec().into(), salt: Salt(salt.into()), hidden }
 }
 
 fn with_values(spec: &Value, sources: &Sources) -> Result<Desired, InvalidSpec> {

@@ -12,20 +12,11 @@ pub(crate) mod policies;
 pub(crate) mod secrets;
 pub(crate) mod servers;
 
-pub(crate) use self::object::Object;
+pub(crate) use self::{object::Object, servers::Mounted};
 use super::{
     desired::Desired,
     observed::{Observed, Owner},
 };
-
-/// The uids of the Secrets that the servers read only when they start: a new Secret restarts them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mounted<'a> {
-    /// The Secret with the standbys' password.
-    pub replication: &'a str,
-    /// The Secret with the servers' certificate; `None`: without TLS.
-    pub certificate: Option<&'a str>,
-}
 
 /// All objects, in the order in which they are applied.
 pub(crate) fn objects(desired: &Desired, observed: &Observed, mounted: Mounted<'_>) -> Vec<Object> {

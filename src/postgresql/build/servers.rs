@@ -22,10 +22,7 @@ use super::{
     pod::{claim_spec, give_resources, pod_spec},
 };
 use crate::postgresql::{
-    build::{
-        Mounted,
-        secrets::{AUTHORITY, CERTIFICATE, KEY, PASSWORD},
-    },
+    build::secrets::{AUTHORITY, CERTIFICATE, KEY, PASSWORD},
     desired::Desired,
     names,
     observed::{Detail, Id, Kind, ObjectView, Role},
@@ -50,6 +47,15 @@ const REPLICATION_ANNOTATION: &str = "apps.bnerd-operator.local/replication-secr
 const CERTIFICATE_ANNOTATION: &str = "apps.bnerd-operator.local/certificate-secret";
 /// Annotation of the primary's pod: the deletion for whose last dump it refuses clients.
 pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
+
+/// The uids of the Secrets that the servers read only when they start: a new Secret restarts them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mounted<'a> {
+    /// The Secret with the standbys' password.
+    pub replication: &'a str,
+    /// The Secret with the servers' certificate; `None`: without TLS.
+    pub certificate: Option<&'a str>,
+}
 
 /// The primary, open to clients or closed for a deletion.
 pub(crate) fn primary(

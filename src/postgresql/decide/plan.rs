@@ -36,10 +36,6 @@ pub(crate) enum Step {
         to: String,
     },
     Apply(Object),
-    /// Ask for the turn to be restarted with another image.
-    AskToRoll,
-    /// All servers have that image: the turn of the next Postgresql begins.
-    EndRoll,
     Delete {
         id: Id,
         uid: String,

@@ -19,7 +19,7 @@ fn claim(requested: f64, capacity: Option<&str>) -> ObjectView {
 pub(in crate::postgresql) fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
     let waiting = waiting.map(str::to_owned);
     let (name, uid, role) = (name.to_owned(), "p".to_owned(), Role::parse(role));
-    PodView { name, uid, role, job: None, said: None, failed: None, waiting, refused: None, image: None, closed: None }
+    PodView { name, uid, role, job: None, said: None, failed: None, waiting, refused: None, closed: None }
 }
 
 const GI: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -46,7 +46,6 @@ pub(super) fn settled(desired: &Desired) -> Observed {
     for object in build::objects(desired, &Observed::default(), mounted(desired)) {
         let detail = match object.id.0 {
             Kind::StatefulSet => Detail::StatefulSet {
-                image: Some(desired.image.clone()),
                 replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),
                 storage: Some(desired.storage.text.clone()),
             },
@@ -72,8 +71,6 @@ pub(super) fn steps(plan: &Plan) -> Vec<String> {
         Step::CreateReplication => "replication".to_owned(),
         Step::CreateCertificate => "certificate".to_owned(),
         Step::ApplyClientSecret => "client".to_owned(),
-        Step::AskToRoll => "ask to roll".to_owned(),
-        Step::EndRoll => "end roll".to_owned(),
         Step::Settle { secret } => format!("settle {secret}"),
         Step::CreateVolume => "create volume".to_owned(),
         Step::Initialize(job) => format!("initialize {}", job.id.1),
@@ -223,7 +220,7 @@ fn theirs() -> Owner {
 }
 
 const EDITED: Detail = Detail::Spec(Value::Null);
-const SCALED: Detail = Detail::StatefulSet { image: None, replicas: 2, storage: None };
+const SCALED: Detail = Detail::StatefulSet { replicas: 2, storage: None };
 
 /// A claim of this name.
 fn add(observed: &mut Observed, name: &str, owner: Owner) {
@@ -340,39 +337,4 @@ fn a_certificate_comes_before_all_that_needs_it() {
     // Without TLS it is of no interest.
     let desired = of(json!({}));
     assert_eq!(decide(&desired, &Observed { certificate: observed.certificate, ..settled(&desired) }), Plan::default());
-}
-
-/// A later version of the operator with a newer image restarts one database after another; an image in the spec counts at once.
-#[test]
-fn a_newer_image_waits_for_its_turn() {
-    let desired = of(json!({"replicas": 2}));
-    let newer = Desired { image: "newer".to_owned(), ..desired.clone() };
-    let mut observed = settled(&desired);
-    let waiting = decide(&newer, &observed);
-    assert_eq!((waiting.steps, waiting.hold.unwrap().reason), (vec![Step::AskToRoll], Reason::RestartQueued));
-    let named = Desired { image_is_pinned: false, ..newer.clone() };
-    let applied = |plan: Plan| -> Vec<String> {
-        let applied = plan.steps.into_iter().map(|step| match step {
-            Step::Apply(object) => object.id.1,
-            other => format!("{other:?}"),
-        });
-        applied.collect()
-    };
-    assert_eq!(applied(decide(&named, &observed)), ["acme", "acme-standby"]);
-
-    observed.may_roll = true;
-    assert_eq!(applied(decide(&newer, &observed)), ["acme", "acme-standby"]);
-    // The sets have it, and not yet the pods.
-    let mut rolled = settled(&newer);
-    rolled.may_roll = true;
-    assert_eq!(decide(&newer, &rolled).steps, []);
-    for pod in &mut rolled.pods {
-        pod.image = Some("newer".to_owned());
-    }
-    let waiting = rolled.pods[1].waiting.insert("it is not ready yet".to_owned()).clone();
-    assert_eq!(decide(&newer, &rolled).steps, [], "{waiting}");
-    rolled.pods[1].waiting = None;
-    assert_eq!(decide(&newer, &rolled), Plan { steps: vec![Step::EndRoll], hold: None });
-    rolled.pods.remove(0);
-    assert_eq!(decide(&newer, &rolled).steps, [], "its primary is missing");
 }
