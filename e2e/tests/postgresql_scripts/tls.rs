@@ -24,8 +24,18 @@ fn certificate(node: &Node, name: &str) -> (PathBuf, String) {
 /// Whether the connection of a client with this `sslmode` is encrypted, or why there is none.
 fn encrypted(server: &Server<'_>, mode: &str, root: &Path) -> Result<String, String> {
     let statement = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
-    let database = format!("dbname=orders sslmode={mode} sslrootcert={}", root.display());
-    query(server.node, "localhost", server.port, "shop", PASSWORD, &database, statement)
+    let (port, root) = (server.port, root.display());
+    let connection = format!("host=localhost port={port} user=shop dbname=orders sslmode={mode} sslrootcert='{root}'");
+    let script =
+        "exec psql \"$CONNECTION\" --no-psqlrc --no-password --tuples-only --no-align --command=\"$STATEMENT\"";
+    let mut command = server.node.command(script);
+    let output = command.env("CONNECTION", connection).env("STATEMENT", statement).env("PGPASSWORD", PASSWORD).output();
+    let output = output.unwrap();
+    if output.status.success() {
+        Ok(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    } else {
+        Err(said(&output))
+    }
 }
 
 #[test]
