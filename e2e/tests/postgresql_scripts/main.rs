@@ -12,7 +12,6 @@ use e2e::wait::blocking_until;
 
 mod restore;
 mod settings;
-mod tls;
 
 const PASSWORD: &str = "n&w 'pass\\word";
 const REPLICATION: &str = "ReplicationCanary";
