@@ -177,8 +177,7 @@ impl Lab {
             .collect())
     }
 
-    /// Who wrote into a namespace, in the order of the API server's audit log: names of [`proxy::Proxy`]s, each once for
-    /// all writes in a row. Writes that the API server refused count as well; requests for the Lease do not.
+    /// See [`Tenant::writers`].
     fn writers(&self, namespace: &str) -> Result<Vec<String>> {
         let mut writes: Vec<(String, String)> = Vec::new();
         for event in self.audited(namespace)? {
@@ -199,7 +198,7 @@ impl Lab {
     /// Completed requests of the operator and its helms for a namespace, from the audit log.
     fn audited(&self, namespace: &str) -> Result<Vec<Value>> {
         let path = self.plane.audit_log().context("the plane keeps no audit log")?;
-        let user = format!("system:serviceaccount:{}:{}", manifests::NAMESPACE, manifests::SERVICE_ACCOUNT);
+        let user = manifests::user();
         let log = std::fs::read_to_string(path)?;
         // Most lines concern other namespaces, and parsing a line takes a while.
         let about = format!("\"namespace\":\"{namespace}\"");
@@ -401,7 +400,9 @@ impl Tenant {
         self.lab.requests(&self.namespace).expect("the plane keeps an audit log")
     }
 
-    /// Who wrote into this namespace, including all before this call; see [`Lab::writers`].
+    /// Who wrote into this namespace, in the order of the API server's audit log, including all before this call: names
+    /// of [`proxy::Proxy`]s, each once for all writes in a row. Writes that the API server refused count as well;
+    /// requests for the Lease do not.
     pub async fn writers(&self) -> Vec<String> {
         self.until_audited().await;
         self.lab.writers(&self.namespace).expect("the plane keeps an audit log")
