@@ -108,7 +108,8 @@ async fn a_standbys_volume_takes_the_place_of_the_primarys() {
     said(&["wait", "--for=delete", "pvc/data-orders-0", "--timeout=90s"]);
     held(&tenant, "orders", "VolumeLost").await;
     said(&["delete", "pvc", "data-orders-standby-0"]);
-    said(&["patch", "pv", &volume, "--type=merge", "-p", r#"{"spec": {"claimRef": null}}"#]);
+    let reserved = r#"{"spec": {"claimRef": {"name": "data-orders-0", "uid": null, "resourceVersion": null}}}"#;
+    said(&["patch", "pv", &volume, "--type=merge", "-p", reserved]);
     let claim = json!({
         "metadata": {"name": "data-orders-0", "labels": {
             label::POSTGRESQL: "orders",
