@@ -15,7 +15,7 @@
 //! }
 //! ```
 
-mod certs;
+pub mod certs;
 mod kubeconfig;
 mod layout;
 mod ready;

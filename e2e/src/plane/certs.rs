@@ -1,35 +1,36 @@
-//! The plane's own certificate authority and its certificates.
+//! A certificate authority, the plane's or a test's, and its certificates.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use anyhow::Result;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType,
+    KeyPair, KeyUsagePurpose,
 };
 
 /// The first address of the service range, under which pods would reach the API server.
 const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// Signs the plane's certificates. Its key is never written to disk.
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+/// Signs certificates. Its key is never written to disk.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate with its key, both PEM.
-pub(super) struct Identity {
-    pub(super) certificate: String,
-    pub(super) key: String,
+pub struct Identity {
+    pub certificate: String,
+    pub key: String,
 }
 
 impl Authority {
-    pub(super) fn new() -> Result<Self> {
+    /// `called`: unlike its certificates, which would count as self-signed.
+    pub fn new(called: &str) -> Result<Self> {
         let mut params = CertificateParams::default();
-        params.distinguished_name = name("plane", None);
+        params.distinguished_name = name(called, None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
     }
 
-    pub(super) fn pem(&self) -> String {
+    pub fn pem(&self) -> String {
         self.0.pem()
     }
 
@@ -37,12 +38,14 @@ impl Authority {
     pub(super) fn apiserver(&self) -> Result<Identity> {
         let service = "kubernetes.default.svc.cluster.local";
         let services = service.match_indices('.').map(|(end, _)| &service[..end]);
-        let names: Vec<String> = services.chain([service, "localhost"]).map(str::to_owned).collect();
-        let mut params = CertificateParams::new(names)?;
-        for address in [Ipv4Addr::LOCALHOST, KUBERNETES_SERVICE] {
-            params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(address)));
-        }
-        self.sign(params, name("kube-apiserver", None), ExtendedKeyUsagePurpose::ServerAuth)
+        let names = services.chain([service, "localhost"]).map(str::to_owned);
+        let addresses = [Ipv4Addr::LOCALHOST, KUBERNETES_SERVICE].map(|address| address.to_string());
+        self.server("kube-apiserver", names.chain(addresses).collect())
+    }
+
+    /// The serving certificate of a server with these names and addresses.
+    pub fn server(&self, called: &str, names: Vec<String>) -> Result<Identity> {
+        self.sign(CertificateParams::new(names)?, name(called, None), ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     /// A client certificate for the API server: the common name is the user, the organization a group.

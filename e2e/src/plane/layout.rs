@@ -66,7 +66,7 @@ impl Layout {
 
     /// Writes keys, certificates and configuration files.
     pub(super) fn write(&self, audit_bodies: bool) -> Result<()> {
-        let authority = Authority::new()?;
+        let authority = Authority::new("plane")?;
         self.file("ca.crt", &authority.pem())?;
         let serving = authority.apiserver()?;
         self.file("apiserver.crt", &serving.certificate)?;

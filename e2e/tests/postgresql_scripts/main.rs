@@ -12,6 +12,7 @@ use e2e::wait::blocking_until;
 
 mod restore;
 mod settings;
+mod tls;
 
 const PASSWORD: &str = "n&w 'pass\\word";
 const REPLICATION: &str = "ReplicationCanary";
