@@ -75,19 +75,6 @@ pub struct Options {
     pub list: bool,
 }
 
-impl Options {
-    /// The defaults of `cargo e2e faults`, with the seed from the environment.
-    #[must_use]
-    pub fn from_environment() -> Options {
-        #[derive(clap::Parser)]
-        struct Arguments {
-            #[command(flatten)]
-            options: Options,
-        }
-        <Arguments as clap::Parser>::parse_from(["faults"]).options
-    }
-}
-
 /// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
@@ -287,7 +274,7 @@ mod tests {
     #[test]
     fn a_seed_is_an_order_and_a_sample() {
         let moments = [(Scenario::Install, Write::of_each(&[By::Operator, By::Operator, By::Helm]))];
-        let options = Options { rows: vec![1, 22], ..Options::from_environment() };
+        let options = Options { rows: vec![1, 22], ..crate::arguments::defaults() };
         let all = planned(&options, &moments, 1);
         assert_eq!(all.len(), 4 + 3);
         assert_eq!(all, planned(&options, &moments, 1));

@@ -1,6 +1,7 @@
 //! Shared by the end-to-end tests and the demonstration of the ClientApp operator: a real local control plane, and
 //! stand-ins for the rest of a cluster.
 
+pub mod arguments;
 pub mod background;
 pub mod bench;
 pub mod browser;
@@ -24,5 +25,6 @@ pub mod registry;
 pub mod repository;
 pub mod scenario;
 pub mod shim;
+pub mod tail;
 pub mod tools;
 pub mod wait;

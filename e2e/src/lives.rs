@@ -82,19 +82,6 @@ pub struct Options {
     pub tell: bool,
 }
 
-impl Options {
-    /// The defaults of `cargo e2e lives`, with the seed from the environment.
-    #[must_use]
-    pub fn from_environment() -> Options {
-        #[derive(clap::Parser)]
-        struct Arguments {
-            #[command(flatten)]
-            options: Options,
-        }
-        <Arguments as clap::Parser>::parse_from(["lives"]).options
-    }
-}
-
 /// Shared by all lives.
 pub struct Stage {
     pub lab: &'static Lab,

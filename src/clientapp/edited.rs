@@ -16,11 +16,9 @@ use super::{
 };
 use crate::{
     crd::{Inventory, ReleaseObject},
-    runtime::key::Key,
+    runtime::{key::Key, lean::HELM},
 };
 
-/// Helm's field manager (helm.sh/helm/v4/cmd/helm/helm.go): its next upgrade then owns these fields.
-pub(super) const HELM: &str = "helm";
 /// The pause between two looks at a release that another client edits again and again.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
@@ -45,8 +43,8 @@ pub(crate) enum Next {
     Nothing(Edits),
     /// As in the last look; look again at this time.
     Known(Vec<Missing>, Timestamp),
-    /// Look at the objects that have changed.
-    Look(Vec<ReleaseObject>),
+    /// Look at the objects that have changed since this was known.
+    Look(Edits, Vec<ReleaseObject>),
 }
 
 /// `shown`: until then a watch may not show what helm has just written.
@@ -73,13 +71,13 @@ pub(crate) fn next(
     if let Some(shown) = shown {
         return Next::Known(Vec::new(), shown);
     }
-    if let Some((at, seen, found)) = edits.looked {
-        let pause = if seen == *managed { SAFETY_NET } else { PAUSE };
-        if now < at + pause {
-            return Next::Known(found, at + pause);
+    if let Some((at, seen, found)) = &edits.looked {
+        let until = *at + if seen == managed { SAFETY_NET } else { PAUSE };
+        if now < until {
+            return Next::Known(found.clone(), until);
         }
     }
-    Next::Look(changed)
+    Next::Look(edits, changed)
 }
 
 impl Edits {
@@ -142,12 +140,12 @@ fn differences(live: &DynamicObject, applied: &DynamicObject) -> Vec<String> {
         json!({"labels": metadata.labels, "annotations": metadata.annotations})
     };
     differ(&words(live), &words(applied), "metadata", &mut found);
-    let (live, applied) = (live.data.as_object(), applied.data.as_object());
-    let names = live.into_iter().chain(applied).flat_map(|fields| fields.keys()).filter(|name| *name != "status");
-    for name in names.collect::<BTreeSet<_>>() {
-        let of = |fields: Option<&Map<String, Value>>| fields.and_then(|fields| fields.get(name)).cloned();
-        differ(&of(live).unwrap_or_default(), &of(applied).unwrap_or_default(), name, &mut found);
-    }
+    let fields = |object: &DynamicObject| {
+        let mut data = object.data.clone();
+        data.as_object_mut().map(|fields| fields.remove("status"));
+        data
+    };
+    differ(&fields(live), &fields(applied), "", &mut found);
     found
 }
 
@@ -157,7 +155,8 @@ fn differ(one: &Value, other: &Value, path: &str, found: &mut Vec<String>) {
             let names: BTreeSet<_> = one.keys().chain(other.keys()).collect();
             for name in names {
                 let of = |fields: &Map<String, Value>| fields.get(name).cloned().unwrap_or_default();
-                differ(&of(one), &of(other), &format!("{path}.{name}"), found);
+                let dot = if path.is_empty() { "" } else { "." };
+                differ(&of(one), &of(other), &format!("{path}{dot}{name}"), found);
             }
         }
         (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
@@ -205,7 +204,7 @@ mod tests {
         assert_eq!(of(&edits, managed(1, 1), 9), Next::Nothing(edits.clone()));
 
         let deployment = inventory.objects[0].clone();
-        assert_eq!(of(&edits, managed(2, 1), 9), Next::Look(vec![deployment.clone()]));
+        assert_eq!(of(&edits, managed(2, 1), 9), Next::Look(edits.clone(), vec![deployment.clone()]));
         // A late watch shows it as it was before helm ran.
         let late = next(Some(edits.clone()), &inventory, &managed(2, 1), Some(at(14)), at(9));
         assert_eq!(late, Next::Known(vec![], at(14)));
@@ -217,10 +216,10 @@ mod tests {
         let found = vec![Missing { object: deployment.clone(), found: Found::Edited(edit) }];
         let edited = edits.after(managed(2, 1), &found, at(9));
         assert_eq!(of(&edited, managed(2, 1), 10), Next::Known(found.clone(), at(69)));
-        assert_eq!(of(&edited, managed(2, 1), 69), Next::Look(vec![deployment.clone()]));
+        assert_eq!(of(&edited, managed(2, 1), 69), Next::Look(edited.clone(), vec![deployment.clone()]));
         // Another edit.
         assert_eq!(of(&edited, managed(3, 1), 9), Next::Known(found, at(10)));
-        assert_eq!(of(&edited, managed(3, 1), 10), Next::Look(vec![deployment]));
+        assert_eq!(of(&edited, managed(3, 1), 10), Next::Look(edited.clone(), vec![deployment]));
         // It is put back.
         assert_eq!(of(&edited, managed(1, 1), 10), Next::Nothing(Edits::of(&inventory, managed(1, 1))));
         let later = Inventory { secret: "two".to_owned(), ..inventory.clone() };

@@ -24,7 +24,9 @@ use crate::{
     crd::{Inventory, ReleaseObject},
     destroy::{self, permit::Kind},
     helm::storage::{self, Stored},
-    runtime::{account::AccountName, api::unless_gone, client::impersonating, error::api_sentence, key::Key},
+    runtime::{
+        account::AccountName, api::unless_gone, client::impersonating, error::api_sentence, key::Key, lean::HELM,
+    },
     secrets::{self, RevisionMeta, SecretMeta},
 };
 
@@ -108,7 +110,7 @@ pub(super) async fn edited(
         let compared = async {
             let Some(found) = api.get_opt(&object.name).await? else { return Ok(None) };
             let document = edited::document_of(document, key, edited::is_scaled(&found));
-            let dry = PatchParams { dry_run: true, ..PatchParams::apply(edited::HELM).force() };
+            let dry = PatchParams { dry_run: true, ..PatchParams::apply(HELM).force() };
             let applied = api.patch(&object.name, &dry, &Patch::Apply(&document)).await?;
             Ok(edited::edit(&found, &applied).map(Found::Edited))
         };

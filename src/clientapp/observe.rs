@@ -256,18 +256,18 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
             observed.look_again = observed.look_again.into_iter().chain([until]).min();
             found
         }
-        Next::Look(objects) => match live::edited(ctx, key, (&desired.account, &release.secret), objects).await {
-            Some(found) => {
-                if let Some(edits) = ctx.memory.edits.take(key) {
+        Next::Look(edits, objects) => {
+            match live::edited(ctx, key, (&desired.account, &release.secret), objects).await {
+                Some(found) => {
                     ctx.memory.edits.put(key.clone(), edits.after(managed, &found, now));
+                    found
                 }
-                found
+                None => {
+                    observed.look_again = Some(now + SAFETY_NET);
+                    return;
+                }
             }
-            None => {
-                observed.look_again = Some(now + SAFETY_NET);
-                return;
-            }
-        },
+        }
     };
     observed.missing.extend(found.into_iter().map(|mut missing| {
         if let Found::Uncompared(problem) = &mut missing.found {

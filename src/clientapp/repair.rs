@@ -7,8 +7,7 @@ use serde_json::Value;
 use super::{
     context::{App, Ctx},
     desired::Desired,
-    drift,
-    edited::{self, HELM},
+    drift, edited,
     error::Error,
     live,
     observe::release_view,
@@ -21,6 +20,7 @@ use crate::{
     runtime::{
         clock,
         error::{api_disposition, api_sentence},
+        lean::HELM,
     },
 };
 

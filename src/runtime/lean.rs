@@ -15,6 +15,9 @@ use serde_json::value::RawValue;
 
 use crate::crd::guard::split_managed_fields;
 
+/// Helm's field manager (helm.sh/helm/v4/cmd/helm/helm.go): its next upgrade then owns what is applied with it.
+pub(crate) const HELM: &str = "helm";
+
 /// An object of kind `K` whose managed fields were never decoded. They are trees of field names, which make up most of the text and
 /// nearly all of the memory of a Secret's or Service's metadata. What is left of them is which fields helm manages, as a digest.
 #[derive(Clone, Debug)]
@@ -54,7 +57,7 @@ fn digest(managed: &RawValue) -> u64 {
     let managed: Vec<Managed<'_>> = serde_json::from_str(managed.get()).unwrap_or_default();
     let helms = managed
         .into_iter()
-        .find(|managed| managed.manager.as_deref() == Some("helm") && managed.operation.as_deref() == Some("Apply"));
+        .find(|managed| managed.manager.as_deref() == Some(HELM) && managed.operation.as_deref() == Some("Apply"));
     let Some(fields) = helms.and_then(|helms| helms.fields_v1) else { return 0 };
     let mut hasher = DefaultHasher::new();
     fields.get().hash(&mut hasher);

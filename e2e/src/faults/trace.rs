@@ -2,15 +2,14 @@
 //! an **effect**.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::lives::audit::Actor;
+use crate::tail::Tail;
 
 /// The prefix of the names of markers: objects that do not exist, and are deleted all the same.
 pub const MARKER: &str = "fault-marker-";
@@ -49,8 +48,7 @@ impl Entry {
 
 /// The log, as far as it was read.
 pub struct Audit {
-    path: PathBuf,
-    read: u64,
+    tail: Tail,
     markers: BTreeSet<String>,
     /// By namespace, in the order of the answers.
     entries: BTreeMap<String, Vec<Entry>>,
@@ -61,7 +59,7 @@ pub struct Audit {
 impl Audit {
     #[must_use]
     pub fn new(path: PathBuf) -> Audit {
-        Audit { path, read: 0, markers: BTreeSet::new(), entries: BTreeMap::new(), closed: BTreeSet::new() }
+        Audit { tail: Tail::new(path), markers: BTreeSet::new(), entries: BTreeMap::new(), closed: BTreeSet::new() }
     }
 
     /// The writes to a namespace up to the one for this marker; `None`: the log does not have the marker yet.
@@ -74,31 +72,22 @@ impl Audit {
     }
 
     fn read_on(&mut self) -> Result<()> {
-        let mut file = File::open(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
-        file.seek(SeekFrom::Start(self.read))?;
-        let mut lines = BufReader::new(file);
-        let mut line = String::new();
-        loop {
-            line.clear();
-            let length = lines.read_line(&mut line)?;
-            // An incomplete line is read the next time.
-            if length == 0 || !line.ends_with('\n') {
-                return Ok(());
-            }
-            self.read += length as u64;
+        let Audit { tail, markers, entries, closed } = self;
+        tail.each(|line| {
             // Nearly half of all lines are of Leases and pods, and not worth decoding.
             if line.contains(r#""level":"Metadata""#) {
-                continue;
+                return Ok(());
             }
-            let decoded: Value = serde_json::from_str(&line)?;
+            let decoded: Value = serde_json::from_str(line)?;
             let object = &decoded["objectRef"];
             let (namespace, name) = (object["namespace"].as_str(), object["name"].as_str().unwrap_or_default());
             if name.starts_with(MARKER) {
-                self.markers.insert(name.to_owned());
-            } else if let Some(namespace) = namespace.filter(|namespace| !self.closed.contains(*namespace)) {
-                self.entries.entry(namespace.to_owned()).or_default().extend(entries(&decoded, &line));
+                markers.insert(name.to_owned());
+            } else if let Some(namespace) = namespace.filter(|namespace| !closed.contains(*namespace)) {
+                entries.entry(namespace.to_owned()).or_default().extend(self::entries(&decoded, line));
             }
-        }
+            Ok(())
+        })
     }
 }
 
@@ -139,6 +128,7 @@ fn entries(decoded: &Value, line: &str) -> Vec<Entry> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write as _;
 
     use serde_json::json;

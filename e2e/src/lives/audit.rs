@@ -2,15 +2,14 @@
 //! **effect**.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::manifests;
+use crate::tail::Tail;
 
 /// The user agent of a life's requests.
 pub const LIFE: &str = "life";
@@ -85,8 +84,7 @@ pub struct Request {
 
 /// The log, as far as it was read.
 pub struct Audit {
-    path: PathBuf,
-    read: u64,
+    tail: Tail,
     /// The markers found so far.
     markers: BTreeSet<String>,
     /// The requests so far, by namespace, in the order of their responses.
@@ -96,33 +94,25 @@ pub struct Audit {
 impl Audit {
     #[must_use]
     pub fn new(path: PathBuf) -> Audit {
-        Audit { path, read: 0, markers: BTreeSet::new(), requests: BTreeMap::new() }
+        Audit { tail: Tail::new(path), markers: BTreeSet::new(), requests: BTreeMap::new() }
     }
 
     /// Reads new entries. Returns whether this marker was found: a request for an object of this name was answered.
     pub fn read_on(&mut self, marker: &str) -> Result<bool> {
-        let mut file = File::open(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
-        file.seek(SeekFrom::Start(self.read))?;
-        let mut lines = BufReader::new(file);
-        let mut line = String::new();
-        loop {
-            line.clear();
-            let length = lines.read_line(&mut line)?;
-            // An incomplete line is read the next time.
-            if length == 0 || !line.ends_with('\n') {
-                return Ok(self.markers.contains(marker));
-            }
-            self.read += length as u64;
+        let Audit { tail, markers, requests } = self;
+        tail.each(|line| {
             if let Some(found) = line.split('"').find(|word| word.starts_with(MARKER)) {
-                self.markers.insert(found.to_owned());
+                markers.insert(found.to_owned());
             }
             // Most lines are reads and updates, and not worth decoding.
             if (line.contains(r#""verb":"delete"#) || line.contains(r#""code":201"#))
-                && let Some(request) = serde_json::from_str(&line).ok().as_ref().and_then(request)
+                && let Some(request) = serde_json::from_str(line).ok().as_ref().and_then(request)
             {
-                self.requests.entry(request.namespace.clone()).or_default().push(request);
+                requests.entry(request.namespace.clone()).or_default().push(request);
             }
-        }
+            Ok(())
+        })?;
+        Ok(self.markers.contains(marker))
     }
 }
 
