@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter;
 
 use serde_json::{Map, Value};
 
@@ -105,7 +106,9 @@ fn left<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     if is_terminating(seen.last()) {
         return wrong(Wrong::Hangs, format!("it is being deleted, but still exists: {why}"));
     }
-    if is_told(facts, &seen.name, seen.created()) {
+    // A database stands for all that it consists of.
+    let database = facts.database_of(seen);
+    if iter::once(seen).chain(database).any(|seen| is_told(facts, &seen.name, seen.created())) {
         return None;
     }
     wrong(Wrong::Left, format!("it is still there, and neither a condition nor an event names it: {why}"))

@@ -157,6 +157,14 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// The database that an object was created for.
+    pub(crate) fn database_of(&self, seen: &Seen) -> Option<&'a Seen> {
+        match self.maker(seen)? {
+            Actor::Percona => self.named_at(Kind::Cluster, cluster_of(seen.first())?, seen.created()),
+            _ => self.postgresql_of(seen),
+        }
+    }
+
     /// The StatefulSet that a claim was created for.
     fn set_of(&self, claim: &Seen) -> Option<&'a Seen> {
         self.part_of(Kind::StatefulSet, claim.created(), |name| claim.name.contains(&format!("-{name}-")))
@@ -183,10 +191,7 @@ impl<'a> Facts<'a> {
                 let release = release.or(label(seen.first(), "name"));
                 release.map_or(Owner::Unknown, |release| self.app_at(release, time))
             }
-            Some(Actor::Percona) => {
-                let of = label(seen.first(), "postgres-operator.crunchydata.com/cluster");
-                of_cluster(of.or(seen.first()["spec"]["pgCluster"].as_str()))
-            }
+            Some(Actor::Percona) => of_cluster(cluster_of(seen.first())),
             Some(Actor::Operator) => {
                 let suffix = match seen.kind {
                     Kind::Cluster | Kind::Postgresql => "-pg",
@@ -423,4 +428,9 @@ fn with(owner: &Seen, seen: &Seen, by: Time, asked: &Asked) -> Expectation {
         true => Expectation::Goes(format!("{what} was deleted with the policy Delete")),
         false => Expectation::MayGo,
     }
+}
+
+/// The PerconaPGCluster that Percona created an object for.
+fn cluster_of(object: &Value) -> Option<&str> {
+    label(object, "postgres-operator.crunchydata.com/cluster").or(object["spec"]["pgCluster"].as_str())
 }

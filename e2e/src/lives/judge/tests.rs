@@ -161,6 +161,7 @@ fn what_a_deletion_takes_and_what_it_leaves() {
     let left = |tale: Tale| tale.destroyed(Actor::OperatorHelm, Kind::Secret, RELEASE_SECRET).gone(Kind::App, "acme");
     let app = |tale: Tale| tale.deleted(Actor::Life, Kind::App, "acme");
     let both = |wrong| vec![(wrong, VOLUME), (wrong, ADMIN)];
+    let of_cluster = json!({"metadata": {"labels": {"postgres-operator.crunchydata.com/cluster": "acme-pg"}}});
     for (what, tale, expected) in [
         ("deleted with it", taken(app(delete())), vec![]),
         ("retained", left(app(retain())), vec![]),
@@ -171,6 +172,16 @@ fn what_a_deletion_takes_and_what_it_leaves() {
             left(
                 app(delete()).told("PersistentVolumeClaim acme-nextcloud-nextcloud and Secret acme-admin-secret stay"),
             ),
+            vec![],
+        ),
+        (
+            "of a database that stays, left with it",
+            app(delete())
+                .made(Actor::Operator, Kind::Cluster, "acme-pg", json!({}))
+                .made(Actor::Percona, Kind::Secret, "acme-pg-pguser-clientapp", of_cluster.clone())
+                .told("PerconaPGCluster acme-pg, PersistentVolumeClaim acme-nextcloud-nextcloud and Secret acme-admin-secret stay")
+                .destroyed(Actor::OperatorHelm, Kind::Secret, RELEASE_SECRET)
+                .gone(Kind::App, "acme"),
             vec![],
         ),
         (
