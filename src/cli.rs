@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::{
     clientapp::{
+        credentials::placeholders,
         desired::{StoredProfile, desired},
         values_from::{Salt, Source, combined},
     },
@@ -215,14 +216,13 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, given: &Given, con
         bail!("spec.valuesFrom: put the {} {} into the same file, or set optional to true", of.kind, of.name);
     }
     let sources = combined(&key, found, Salt::default());
-    let digest = desired(app, profile, &sources, config)?.digest;
-    // The values as they are have been checked.
-    let desired = desired(app, profile, &sources.masked(), config)?;
+    let credentials = placeholders(app, config);
+    // The values as they are have to be valid.
+    desired(app, profile, (&sources, &credentials), config)?;
+    let desired = desired(app, profile, (&sources.masked(), &credentials), config)?;
     if let Some(hold) = desired.awaits {
         bail!("{}", hold.message);
     }
-    // Only the operator knows the salt.
-    let digest = if references.is_empty() { digest } else { "with-salt".to_owned() };
     let values = helm::values::document(&desired.values.0);
     let request = Upgrade {
         release: desired.key.name.parse()?,
@@ -232,7 +232,8 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, given: &Given, con
         values: values.clone(),
         hidden: desired.hidden,
         labels: ReleaseLabels {
-            digest: digest.parse()?,
+            // Only the operator knows the salt.
+            digest: "with-salt".parse()?,
             holder: "this-operator".parse()?,
             operation: "this-run".parse()?,
             revision: 1,

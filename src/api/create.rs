@@ -171,7 +171,7 @@ fn check_spec(
     profile: Option<&StoredProfile>,
 ) -> Result<(), Problem> {
     let app = app(instance, key)?;
-    desired(&app, profile, &Sources::default(), &shared.parts.config).map(|_| ()).map_err(|error: InvalidSpec| {
+    desired(&app, profile, (&Sources::default(), &[]), &shared.parts.config).map(|_| ()).map_err(|error: InvalidSpec| {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.reason.as_str(), error.to_string())
             .about(of_request(error.field))
     })

@@ -5,32 +5,30 @@ use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
 };
-use serde_json::json;
 
 use super::{
     account, build,
     context::{App, Ctx, owner_reference},
+    credentials,
     database::DesiredObject,
     desired::Desired,
     error::Error,
     live,
-    observed::{Observed, Workload},
+    observed::Observed,
     plan::{Apply, Plan, Step},
-    release, repair, report, retained,
+    release, repair, retained,
 };
 use crate::{
-    crd::{BackupRecord, ClientAppStatus, annotation},
+    crd::{BackupRecord, ClientAppStatus},
     destroy::{self, permit::Kind},
     runtime::{
-        api::{create_if_absent, unless_gone},
-        client::impersonating,
+        api::create_if_absent,
         key::Key,
     },
 };
 
 const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
 const BACKUP_MANAGER: &str = "clientapp-operator/backup";
-const RESTART_MANAGER: &str = "clientapp-operator/restart";
 
 /// Carries out the steps. `status` is what was recorded before.
 ///
@@ -50,7 +48,6 @@ pub(crate) async fn act(
             Step::CreateAdminSecret => create(ctx, app, build::secrets::admin(app.key, app.uid())).await?,
             Step::CreateRedisSecret => create(ctx, app, build::secrets::redis(app.key, owner_reference(app))).await?,
             Step::Adopt(found) => retained::adopt(ctx, &owner_reference(app), desired, found).await?,
-            Step::Restart { secret, uid } => restart(ctx, app, desired, observed, (secret, uid)).await?,
             Step::ApplyDatabase(apply) => {
                 if let Some(object) = desired.database_object() {
                     apply_database(ctx, app, object, apply).await?;
@@ -89,6 +86,7 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     let made = create_if_absent(&api, None, &secret).await;
     if let Some(made) = made.map_err(Error::api(format!("create Secret {}/{name}", key.namespace)))? {
         ctx.memory.put_made(key, app.uid(), Kind::Secret.owned(&made.metadata));
+        credentials::remember(ctx, &Key::new(&key.namespace, name), made).await?;
     }
     Ok(())
 }
@@ -123,28 +121,6 @@ async fn apply_database(
     if uid.is_none() {
         ctx.memory.put_made(app.key, app.uid(), provider.kind().owned(&applied.metadata));
     }
-    Ok(())
-}
-
-/// Restarts the release's workloads, and publishes why.
-async fn restart(
-    ctx: &Ctx,
-    app: &App<'_>,
-    desired: &Desired,
-    observed: &Observed,
-    (secret, uid): (&str, &str),
-) -> Result<(), Error> {
-    let namespace = &app.key.namespace;
-    let client = impersonating(&ctx.client, namespace, &desired.account);
-    let patch =
-        Patch::Merge(json!({"spec": {"template": {"metadata": {"annotations": {annotation::RESTARTED_FOR: uid}}}}}));
-    let params = PatchParams { field_manager: Some(RESTART_MANAGER.to_owned()), ..PatchParams::default() };
-    for workload in &observed.workloads {
-        let Workload { kind, name, .. } = workload;
-        let restarted = workload.api(&client, namespace).patch_metadata(name, &params, &patch).await;
-        unless_gone(restarted).map_err(Error::api(format!("restart {kind} {namespace}/{name}")))?;
-    }
-    report::publish(ctx, app, &[report::restarted(secret)]).await;
     Ok(())
 }
 

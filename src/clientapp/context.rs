@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{ClientApp, ClientAppStatus, FINALIZER, Guard, Reason},
+    crd::{ClientApp, ClientAppStatus, Credentials, FINALIZER, Guard, Reason},
     destroy::permit::{is_orphaned, takes_dependents},
     helm::{
         ChartCache, Helm,
@@ -65,11 +65,11 @@ impl Ctx {
         self.memory.statuses.subject(key, guard)
     }
 
-    /// The desired state of an app with these values from elsewhere, or why the spec is invalid.
-    pub(crate) fn desired(&self, app: &App<'_>, sources: &Sources) -> Result<Desired, Invalid> {
+    /// The desired state of an app with these values and credentials, or why the spec is invalid.
+    pub(crate) fn desired(&self, app: &App<'_>, sources: &Sources, credentials: &[Credentials]) -> Result<Desired, Invalid> {
         let app = app.decoded().map_err(|message| Invalid { reason: Reason::InvalidSpec, message })?;
         let profile = app.spec.profile.as_deref().and_then(|name| self.watches.profile(name));
-        desired(app, profile.as_deref(), sources, &self.config)
+        desired(app, profile.as_deref(), (sources, credentials), &self.config)
             .map_err(|error| Invalid { reason: error.reason, message: error.to_string() })
     }
 

@@ -12,9 +12,8 @@ use super::{
     error::Refusal,
     gate::{Gate, gate},
     helm_runs::HelmRun,
-    inventory,
     lock::{self, Lock},
-    observed::{AtWork, Observed, Phase, ReleaseView, Retained, SecretView, Workload},
+    observed::{AtWork, Observed, Phase, ReleaseView, Retained, SecretView},
     owned,
     plan::{Because, Hold, Plan, SAFETY_NET, Step, few},
     pods,
@@ -55,7 +54,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         has_slot: _,
         run_is_shown: _,
         release,
-        workloads,
+        workloads: _,
         missing: _,
         look_again,
         repairs: _,
@@ -113,9 +112,6 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         }
         // Without Redis, the Secret only shows how the app is deleted.
         Err(_) => {}
-    }
-    if let Some(name) = desired.redis_secret.as_ref().filter(|_| account_is_there) {
-        plan.steps.extend(restart(name, redis_secret, recorded, workloads));
     }
     plan.steps.extend(apply.map(Step::ApplyDatabase));
     // The Secrets after the database: it is created while the user adds what is missing.
@@ -285,17 +281,6 @@ fn admin_secret_lost(
         );
         Hold::new(Reason::AdminSecretLost, message)
     })
-}
-
-/// Redis reads its password at the start: a new one has to reach the pods that use the old one.
-fn restart(name: &str, view: &SecretView, recorded: &ClientAppStatus, workloads: &[Workload]) -> Option<Step> {
-    let SecretView::Own { uid } = view else { return None };
-    let before = owned::uid(&recorded.owned, Kind::Secret, name)?;
-    let holds_old = |workload: &Workload| {
-        workload.restarted_for.as_ref() != Some(uid) && workload.waiting.as_deref() != Some(inventory::MISSING)
-    };
-    (before != uid && recorded.release.is_some() && workloads.iter().any(holds_old))
-        .then(|| Step::Restart { secret: name.to_owned(), uid: uid.clone() })
 }
 
 /// Create a generated Secret that is absent. Wait for one that is still being deleted with its former owner: if the app used it

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        ClientApp, ClientAppSpec, DeletionPolicy, Drift, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade,
+        ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Drift, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade,
         quantity,
     },
     helm::{Hidden, values::Values},
@@ -60,6 +60,8 @@ pub struct Desired {
     pub hidden: Hidden,
     /// Digest of chart version, values and flags: equal digests are not installed twice.
     pub digest: String,
+    /// The credentials that the app's pods use, as far as they are known.
+    pub(crate) credentials: Vec<Credentials>,
     /// What the values wait for, if they are not complete. No release has the digest of incomplete values.
     pub(crate) awaits: Option<Hold>,
     /// `spec.suspend`.
@@ -107,15 +109,15 @@ impl Desired {
     }
 }
 
-/// Validates the spec and computes everything that follows from it, its Profile and its values from elsewhere. `profile` is the
-/// Profile stored under the name in the spec, `None` if the spec names none or it does not exist.
+/// Validates the spec and computes everything that follows from it, its Profile, and its values and credentials from elsewhere.
+/// `profile` is the Profile stored under the name in the spec, `None` if the spec names none or it does not exist.
 ///
 /// # Errors
 /// The first invalid field. The schema rejects most of these earlier, but objects stored under an older schema still arrive here.
 pub(crate) fn desired(
     app: &ClientApp,
     profile: Option<&StoredProfile>,
-    sources: &Sources,
+    (sources, credentials): (&Sources, &[Credentials]),
     config: &Config,
 ) -> Result<Desired, InvalidSpec> {
     let key =
@@ -163,6 +165,10 @@ pub(crate) fn desired(
         None => SecretSource::Generated(key.admin_secret()),
     };
 
+    let of_redis = redis_secret.as_deref().map(|secret| known(credentials, [secret]));
+    let secrets = [Some(admin.name()), redis_secret.as_deref(), database.as_ref().map(|of| of.address.secret.as_str())];
+    let of_app = known(credentials, secrets.into_iter().flatten());
+    let awaits = awaits.or_else(|| of_app.as_ref().err().cloned());
     let computed = values::computed(&values::Inputs {
         hostname,
         admin_secret: admin.name(),
@@ -172,6 +178,8 @@ pub(crate) fn desired(
         persistence: with_volume.then_some((size, spec.persistence.storage_class_name.as_str())),
         image,
         replicas: spec.replicas,
+        credentials: of_app.as_deref().ok(),
+        redis_credentials: of_redis.as_ref().and_then(|of_redis| of_redis.as_deref().ok()),
     });
     let values = values::merge([&config.base_values, &profile.values, &user, &computed]);
     let (version, document) = (chart_version.to_string(), values.to_string());
@@ -194,12 +202,28 @@ pub(crate) fn desired(
         chart_version,
         values: Values(values),
         hidden,
+        credentials: credentials.to_vec(),
         awaits,
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,
         drift: spec.drift,
         key,
     })
+}
+
+/// The digest of the credentials in these Secrets.
+///
+/// # Errors
+/// One of them is not known yet. What decides whether helm may run looks at the Secrets only after that, and says more about those
+/// that stay away.
+fn known<'a>(credentials: &[Credentials], secrets: impl IntoIterator<Item = &'a str>) -> Result<String, Hold> {
+    let digest_of = |secret: &str| {
+        let found = credentials.iter().find(|of| of.secret == secret);
+        found
+            .map(|found| found.digest.as_str())
+            .ok_or_else(|| Hold::new(Reason::Pending, format!("Secret {secret} has not been read yet")))
+    };
+    Ok(digest(&secrets.into_iter().map(digest_of).collect::<Result<Vec<_>, _>>()?))
 }
 
 /// The values of the user.

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::{
+    credentials::placeholders,
     database::{DatabaseObject, DatabaseState},
     deployer::{Deployer, Found},
     desired::{Desired, desired},
@@ -46,7 +47,8 @@ pub(super) fn app(spec: &Value) -> ClientApp {
 }
 
 pub(super) fn want(spec: &Value) -> Desired {
-    desired(&app(spec), None, &Sources::default(), &config()).unwrap()
+    let (app, config) = (app(spec), config());
+    desired(&app, None, (&Sources::default(), &placeholders(&app, &config)), &config).unwrap()
 }
 
 pub(super) fn keys(keys: &[&str]) -> SecretView {

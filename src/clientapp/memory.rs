@@ -1,15 +1,13 @@
 //! What the operator remembers between reconciles. All of it may be lost at any time: it only saves work, and decisions that
 //! depend on it alone keep data.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use kube::api::ApiResource;
 use tokio::sync::Mutex;
 
 use super::{
+    credentials::Contents,
     edited::Edits,
     owned,
     pods::Look,
@@ -24,8 +22,8 @@ use crate::{
 /// For each app or Secret, for the life of the process.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// Which keys have a value in one version of a Secret.
-    pub secret_keys: Memo<Key, (String, BTreeSet<String>)>,
+    /// What one version of a Secret contains.
+    pub contents: Memo<Key, (String, Contents)>,
     /// The values in `spec.valuesFrom` of an app, and what they were read from.
     pub sources: Memo<Key, (Asked, Sources)>,
     /// uid of the storage Secret of an unreadable revision.

@@ -2,7 +2,7 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | values from elsewhere | `sources`, with `salt` | effect, reads only |
+//! | values and credentials from elsewhere | `sources` and `credentials`, with `salt` | effect, reads only |
 //! | desired state | [`mod@desired`], with `values_from`, [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | observed state | [`observe`] → [`observed`] | effect, reads only |
 //! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], `drift` and `repairs`, into [`plan`] | pure |
@@ -19,6 +19,7 @@ pub(crate) mod act;
 pub(crate) mod attempt;
 pub mod build;
 pub(crate) mod context;
+pub(crate) mod credentials;
 pub(crate) mod database;
 pub(crate) mod decide;
 pub(crate) mod deployer;
@@ -135,7 +136,8 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
 async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let now = clock::now();
     let sources = sources::read(ctx, app, now).await?;
-    let desired = ctx.desired(app, &sources);
+    let credentials = credentials::read(ctx, app).await?;
+    let desired = ctx.desired(app, &sources, &credentials);
     let observed = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
     let plan = plan_of(desired.as_ref().ok(), &observed, &ctx.config, now);
     let pass = Pass {

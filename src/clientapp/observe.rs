@@ -2,11 +2,8 @@
 //! keys of a Secret that another client wrote) or where a cache seems late (a revision this operator has seen).
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    api::core::v1::Secret,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
-};
-use kube::{Api, Resource as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource as _;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -15,6 +12,7 @@ use std::{
 use super::{
     attempt,
     context::{App, Ctx},
+    credentials,
     database::{self, DatabaseObject, DesiredDatabase, DesiredObject, Watched},
     desired::{Desired, SecretSource},
     drift,
@@ -297,7 +295,6 @@ async fn with_spec(
         }
     };
     let redis = Key::new(&key.namespace, key.redis_secret());
-    // Before the Redis Secret is read: a later replacement is recorded once workloads have been restarted for it.
     let owned = owned(ctx, app, inventory.as_ref());
     let redis_secret = with_keys(ctx, own_secret(ctx.watches.secrets.get(&redis), app), &redis).await?;
     let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| Target::from(chart.as_ref()));
@@ -519,25 +516,12 @@ async fn with_keys(ctx: &Ctx, view: SecretView, secret: &Key) -> Result<SecretVi
     }
 }
 
-/// A Secret that a user or a database's operator writes: which of its keys have a value. It is read once for each version of the
-/// Secret, and the values are dropped at once.
+/// A Secret that a user or a database's operator writes: which of its keys have a value.
 async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
-    let Some(SecretMeta { resource_version, .. }) = ctx.watches.secrets.get(secret) else {
-        return Ok(SecretView::Absent);
-    };
-    if let Some((version, keys)) = ctx.memory.secret_keys.get(secret)
-        && version == resource_version
-    {
-        return Ok(SecretView::Present { keys });
-    }
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
-    let found = api.get_opt(&secret.name).await.map_err(Error::api(format!("read the keys of Secret {secret}")))?;
-    let Some(found) = found else { return Ok(SecretView::Absent) };
-    let version = found.metadata.resource_version.unwrap_or_default();
-    let keys: BTreeSet<String> =
-        found.data.into_iter().flatten().filter(|(_, value)| !value.0.is_empty()).map(|(key, _)| key).collect();
-    ctx.memory.secret_keys.put(secret.clone(), (version, keys.clone()));
-    Ok(SecretView::Present { keys })
+    Ok(match credentials::contents(ctx, secret).await? {
+        Some((_, contents)) => SecretView::Present { keys: contents.keys().cloned().collect() },
+        None => SecretView::Absent,
+    })
 }
 
 #[cfg(test)]

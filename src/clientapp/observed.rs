@@ -275,8 +275,6 @@ pub(crate) struct Workload {
     pub name: String,
     /// Why it is not ready, if it is not.
     pub waiting: Option<String>,
-    /// uid of the Secret for which its pods were restarted last.
-    pub restarted_for: Option<String>,
     pub uid: String,
     /// `metadata.generation`, as the watch has it.
     pub generation: i64,

@@ -45,12 +45,6 @@ pub(crate) enum Step {
     CreateRedisSecret,
     /// Take over what an earlier ClientApp of this name left.
     Adopt(Vec<Retained>),
-    /// Restart the release's workloads, as `kubectl rollout restart` does: they still use the former content of a Secret.
-    Restart {
-        secret: String,
-        /// uid of the current Secret.
-        uid: String,
-    },
     ApplyDatabase(Apply),
     BackUp(BackupRecord),
     /// Mark a revision that a dead helm process left pending as failed.

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     crd::{
-        BackupRecord, ClientAppStatus, InstalledChart, Owned, Reason, Release,
+        BackupRecord, ClientAppStatus, Credentials, InstalledChart, Owned, Reason, Release,
         conditions::{State, Verdict, find, kind},
         reason,
     },
@@ -58,11 +58,12 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         status.spent_allow = upgrade::spent(desired, previous.installed.as_ref(), previous);
         status.admin_secret_name = Some(desired.admin.name().to_owned());
         status.redis_secret_name.clone_from(&desired.redis_secret);
+        status.credentials.clone_from(&desired.credentials);
         status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
         let begins = |hold: &&Hold| matches!(hold.reason, Reason::FetchingChart | Reason::Upgrading);
         if let Some(hold) = plan.hold.as_ref().filter(begins) {
             if plan.runs_helm() {
-                status.owned = owned(observed, plan);
+                status.owned.clone_from(&observed.owned);
                 let left_its_lock = plan.steps.iter().any(|step| matches!(step, Step::UnlockRelease { .. }));
                 let target = observed.target.as_ref();
                 status.last_attempt = Some(attempt::begun(desired, previous, target, left_its_lock, now));
@@ -76,7 +77,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         }
     }
     status.observed_generation = generation;
-    status.owned = owned(observed, plan);
+    status.owned.clone_from(&observed.owned);
     status.orphaned = None;
     let verdicts = match desired {
         Err(Invalid { reason, message }) => invalid(*reason, message, observed),
@@ -108,16 +109,6 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         .map(|(type_, verdict)| verdict.into_condition(type_, &previous.conditions, generation, now))
         .collect();
     status
-}
-
-/// What the app owns. A new Secret is recorded only after workloads have been restarted for it.
-fn owned(observed: &Observed, plan: &Plan) -> Vec<Owned> {
-    let waits =
-        |entry: &Owned| plan.steps.iter().any(|step| matches!(step, Step::Restart { uid, .. } if *uid == entry.uid));
-    let before =
-        |entry: &Owned| observed.recorded.owned.iter().find(|old| (&old.kind, &old.name) == (&entry.kind, &entry.name));
-    let entry = |entry: &Owned| if waits(entry) { before(entry) } else { Some(entry) }.cloned();
-    observed.owned.iter().filter_map(entry).collect()
 }
 
 /// Whether a recorded status already says everything of an intent except its start time. That the app now has a slot is reported
@@ -430,7 +421,8 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
                 _ => None,
             });
             let changed = about(transitions(&app.before, status), observed, app.key);
-            publish(ctx, app, &because.into_iter().chain(changed).collect::<Vec<_>>()).await;
+            let notes = rotated(&app.before, status, app.key).into_iter().chain(because).chain(changed);
+            publish(ctx, app, &notes.collect::<Vec<_>>()).await;
         }
         written?;
     }
@@ -515,12 +507,19 @@ pub(crate) fn because(because: &Because, key: &Key) -> Note {
     Note::warning(format!("PutRightRevision{revision}"), Reason::ReleaseDrifted, message)
 }
 
-/// The event that says why workloads were restarted. **Pure.**
-pub(crate) fn restarted(secret: &str) -> Note {
+/// The event that says which credentials were changed, and that the release is upgraded because of it. **Pure.**
+fn rotated(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) -> Option<Note> {
+    let is_new = |now: &&Credentials| {
+        let same = |then: &Credentials| then.secret == now.secret && then.keys == now.keys;
+        before.credentials.iter().any(|then| same(then) && then.digest != now.digest)
+    };
+    let changed: Vec<_> = after.credentials.iter().filter(is_new).map(|of| of.secret.as_str()).collect();
+    let (secrets, name) = (changed.join(" and "), &key.name);
     let message = format!(
-        "Secret {secret} was deleted and recreated with another password: the workloads that hold the old one are restarted"
+        "other credentials in Secret {secrets}: release {name} gets a new revision, with which the pods that use them restart"
     );
-    Note::warning("Restarting", Reason::SecretReplaced, message)
+    (before.release.is_some() && !changed.is_empty())
+        .then(|| Note::normal("Restarting", Reason::CredentialsChanged, message))
 }
 
 /// The event about recreating the account that helm acts as. **Pure.**

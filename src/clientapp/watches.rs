@@ -343,22 +343,19 @@ fn rollout(
 fn workload<K: Resource>(
     kind: &'static str,
     object: &K,
-    spec: Option<(&PodTemplateSpec, &LabelSelector)>,
+    selector: Option<&LabelSelector>,
     (replicas, waiting): (i32, Option<String>),
 ) -> Entry<Workload> {
-    let annotations = spec.and_then(|(template, _)| template.metadata.as_ref()?.annotations.as_ref());
-    let restarted_for = annotations.and_then(|annotations| annotations.get(annotation::RESTARTED_FOR).cloned());
     // An object that Helm manages without the name of its release cannot be filed, and is not an app's.
     let group = release_of(object.meta());
     let workload = || Workload {
         kind,
         name: object.name_any(),
         waiting,
-        restarted_for,
         uid: object.uid().unwrap_or_default(),
         generation: object.meta().generation.unwrap_or_default(),
         replicas,
-        selector: spec.and_then(|(_, selector)| pods::selector(selector)),
+        selector: selector.and_then(pods::selector),
         stuck: false,
         helms: 0,
     };

@@ -371,6 +371,10 @@ pub struct ClientAppStatus {
     /// The objects of the release, from the manifest that Helm stored.
     pub inventory: Option<Inventory>,
 
+    /// The credentials that the app's pods use. When they change, a new revision restarts the pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<Credentials>,
+
     /// The last backup before an upgrade.
     pub backup: Option<BackupRecord>,
 
@@ -406,6 +410,20 @@ pub struct Release {
     pub chart_digest: Option<String>,
     /// When the revision was written.
     pub deployed_at: Option<Time>,
+}
+
+/// What the app's pods read from a Secret when they start.
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Credentials {
+    /// Name of the Secret.
+    pub secret: String,
+    /// The keys that they read.
+    pub keys: Vec<String>,
+    /// The Secret's `resourceVersion` when it was read.
+    pub resource_version: String,
+    /// Salted digest of the values.
+    pub digest: String,
 }
 
 /// The objects of a revision of a release.

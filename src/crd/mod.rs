@@ -19,7 +19,7 @@ mod store;
 mod values_reference;
 
 pub use clientapp::{
-    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Drift, ExternalPostgres,
+    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Drift, ExternalPostgres,
     InstalledChart, Inventory, Persistence, Postgres, PostgresProvider, Redis, Release, ReleaseObject, Upgrade,
 };
 pub use deletion::{DeletionPolicy, Owned};
@@ -92,8 +92,8 @@ pub mod annotation {
     pub const BACKUPS: &str = "apps.bnerd-operator.local/backups";
     /// On a PerconaPGCluster: it was created from the backups of another.
     pub const DATA_SOURCE: &str = "apps.bnerd-operator.local/data-source";
-    /// On the pod template of a release's workload: uid of the Secret for which its pods were restarted.
-    pub const RESTARTED_FOR: &str = "apps.bnerd-operator.local/restarted-for";
+    /// On the pods of a release: digest of the credentials that they read when they start.
+    pub const CREDENTIALS: &str = "apps.bnerd-operator.local/credentials";
 
     /// On a `ClientApp` while `kubectl clientapp restore` replaces its database: what is deleted, by uid, and what replaces it.
     pub const RESTORING: &str = "apps.bnerd-operator.local/restoring";

@@ -109,6 +109,7 @@ reasons! {
     Conflict ALL kind::READY, Metric: "Another client has changed an object at the same time.", "Nothing; it is retried.";
     CredentialsInvalid DB kind::READY, Stalled: "The Secret with the password in use is incomplete.", "Follow the message.";
     CredentialsRefused ROW kind::READY, Stalled: "The database rejects the operator's user or password.", "Correct `PSQL_USER` or `PSQL_PASSWORD`.";
+    CredentialsChanged APP kind::RELEASED, Event: "A Secret that the app's pods use has other credentials than before; a new revision restarts the pods.", "Nothing.";
     DataKept APP kind::READY, Event: "The ClientApp was deleted; the objects in the message were kept.", "Delete them yourself if their data is no longer needed.";
     DataRetained APP kind::RELEASED, Stalled: "An earlier ClientApp of this name, or an earlier database of the name that it would get, has left data. Nothing is created next to it.",
         "Set `spec.postgres.adopt`, rename the ClientApp, or delete the data.";
@@ -212,7 +213,6 @@ reasons! {
     SecretLost DB kind::READY, Stalled: "The Secret with the password in use is gone.", "Follow the message.";
     SecretMissing APP kind::POSTGRES_READY, Stalled: "The Secret with the database's credentials does not exist.", "Create the one in `spec.postgres.external`; otherwise check the log of the Percona operator.";
     SecretNotOurs APP kind::RELEASED, Trouble: "A Secret with a name that the operator generates belongs to another object.", "Wait if it is being deleted; otherwise rename one of them.";
-    SecretReplaced APP kind::RELEASED, Event: "A generated Secret was deleted and recreated; the workloads that use the old password are restarted.", "Nothing.";
     ServerFails DB kind::READY, Trouble: "The server exits and is restarted repeatedly; the message has the last line of its log.",
         "If the cause is `spec.parameters` or `spec.resources`, correct them: the pod is replaced at once.";
     Settled BOTH kind::RECONCILING, Fine: "Everything that the spec requests is done.", "Nothing.";

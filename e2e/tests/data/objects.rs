@@ -245,25 +245,6 @@ async fn a_lost_administrators_password_is_told_and_never_made_up() {
         .unwrap();
     tenant.ready("acme", 2).await;
 
-    // Redis gets a new password, and the pods with the old one restart.
-    let before = secret(&tenant, "acme-redis-secret", "redis-password").await;
-    let annotations = async |name: &str| {
-        let set = tenant.api::<StatefulSet>().get(name).await.unwrap();
-        set.spec.unwrap().template.metadata.unwrap().annotations.unwrap_or_default()
-    };
-    let set = names::<StatefulSet>(&tenant).await.remove(0);
-    tenant.kubectl(&["delete", "secret", "acme-redis-secret"]).unwrap();
-    let made = tenant.wait_for("acme-redis-secret", "back", |secret: Option<&Secret>| secret?.uid()).await;
-    assert_ne!(secret(&tenant, "acme-redis-secret", "redis-password").await, before);
-    tenant
-        .wait_for(&set, "restarted", |set: Option<&StatefulSet>| {
-            let template = set?.spec.as_ref()?.template.metadata.as_ref()?.annotations.as_ref()?;
-            template.values().any(|value| *value == made).then_some(())
-        })
-        .await;
-    tenant.event("acme", "SecretReplaced", "Secret acme-redis-secret").await;
-    assert!(annotations(&set).await.values().any(|value| *value == made));
-    tenant.ready("acme", 2).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "2");
     tenant.delete("acme").await;
     // The user's own Secret stays the user's.

@@ -626,27 +626,72 @@ fn the_registry_holds_every_version() {
     assert!(!ran.success && ran.stderr.contains("not found"), "{}", ran.stderr);
 }
 
-/// The base values' hook, with a stand-in for PHP that records its arguments and fails.
-#[test]
-fn a_new_hostname_takes_the_place_of_the_former_among_the_trusted_domains() {
+/// The base values' hook, in the only directory that it may change; `php` is PHP, with a stand-in for Nextcloud that records its
+/// arguments and fails.
+fn started(home: &Path, environment: &[(&str, &str)]) -> String {
     let values = include_str!("../../../helm-values/nextcloud.yaml");
     let values: Value = serde_yaml::from_str(values).unwrap();
-    let home = tempfile::tempdir().unwrap();
-    let [hook, php] = ["helm.sh", "php"].map(|name| home.path().join(name));
+    let [hook, php, asked] = ["helm.sh", "php", "asked"].map(|name| home.join(name));
     executable(&hook, values["nextcloud"]["hooks"]["before-starting"].as_str().unwrap(), 0o755).unwrap();
-    executable(&php, "#!/bin/sh\necho \"$@\" >>\"${0%/*}/asked\"\nexit 1\n", 0o755).unwrap();
+    let stand_in = "#!/bin/sh\n[ \"$1\" != -r ] || exec /usr/bin/php \"$@\"\necho \"$@\" >>\"${0%/*}/asked\"\nexit 1\n";
+    executable(&php, stand_in, 0o755).unwrap();
+    std::fs::write(&asked, "").unwrap();
+    let ran = std::process::Command::new(&hook)
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", home.display()))
+        .env("NEXTCLOUD_CONFIG_DIR", home)
+        .envs(environment.iter().copied())
+        .current_dir("/")
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "the app must start: {ran:?}");
+    let asked = std::fs::read_to_string(asked).unwrap();
+    format!("{}{}", String::from_utf8_lossy(&ran.stdout), asked.replace("/var/www/html/occ config:system:set ", ""))
+}
+
+#[test]
+fn a_new_hostname_takes_the_place_of_the_former_among_the_trusted_domains() {
+    let home = tempfile::tempdir().unwrap();
     for (domains, expected) in [
         ("", ""),
-        ("app.example.com", "1 --value=app.example.com\n"),
-        ("app.example.com *.tenant.svc", "1 --value=app.example.com\n2 --value=*.tenant.svc\n"),
+        ("app.example.com", "trusted_domains 1 --value=app.example.com\n"),
+        (
+            "app.example.com *.tenant.svc",
+            "trusted_domains 1 --value=app.example.com\ntrusted_domains 2 --value=*.tenant.svc\n",
+        ),
     ] {
-        let asked = home.path().join("asked");
-        std::fs::write(&asked, "").unwrap();
-        let mut command = std::process::Command::new(&hook);
-        command.env("PATH", format!("{}:/usr/bin:/bin", home.path().display())).current_dir("/");
-        let ran = command.env("NEXTCLOUD_TRUSTED_DOMAINS", domains).output().unwrap();
-        assert!(ran.status.success(), "the app must start: {ran:?}");
-        let asked = std::fs::read_to_string(asked).unwrap();
-        assert_eq!(asked.replace("/var/www/html/occ config:system:set trusted_domains ", ""), expected);
+        assert_eq!(started(home.path(), &[("NEXTCLOUD_TRUSTED_DOMAINS", domains)]), expected);
     }
+}
+
+#[test]
+fn a_new_password_of_the_database_takes_the_place_of_the_one_in_nextclouds_configuration() {
+    const WRITTEN: &str = "the new password of the database is written into config.php\n";
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("config.php");
+    let odd = r#"it's a "\ $CONFIG ?> password"#;
+    let stored = |user: &str| {
+        format!("<?php\n$CONFIG = array (\n  'dbuser' => '{user}',\n  'dbpassword' => 'old',\n  'version' => '29.0.4',\n);\n")
+    };
+    for (what, before, environment, expected) in [
+        ("the same password", stored("clientapp"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "old")], ""),
+        ("a new one", stored("clientapp"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", odd)], WRITTEN),
+        ("a user of Nextcloud's own", stored("oc_admin"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "new")], ""),
+        ("no password", stored("clientapp"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "")], ""),
+        ("not installed", String::new(), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "new")], ""),
+    ] {
+        executable(&config, &before, 0o640).unwrap();
+        assert_eq!(started(home.path(), &environment), expected, "{what}");
+        let after = std::fs::read_to_string(&config).unwrap();
+        if expected.is_empty() {
+            assert_eq!(after, before, "{what}");
+            continue;
+        }
+        assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o640);
+        let read = r#"include $argv[1]; echo $CONFIG["dbuser"], "|", $CONFIG["dbpassword"], "|", $CONFIG["version"];"#;
+        let read = std::process::Command::new("/usr/bin/php").args(["-r", read]).arg(&config).output().unwrap();
+        assert_eq!(String::from_utf8(read.stdout).unwrap(), format!("clientapp|{odd}|29.0.4"));
+    }
+    std::fs::remove_file(config).unwrap();
+    assert_eq!(started(home.path(), &[("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "new")]), "");
 }

@@ -2,6 +2,7 @@
 //! ClusterRole of `manifests/`.
 
 mod boundary;
+mod credentials;
 mod database;
 mod drift;
 mod hostname;

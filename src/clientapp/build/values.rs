@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 pub use crate::helm::values::document;
 use crate::{
-    crd::{ProfileDefaults, ProfileResources},
+    crd::{ProfileDefaults, ProfileResources, annotation},
     helm::values::unfit,
 };
 
@@ -35,6 +35,10 @@ pub struct Inputs<'a> {
     pub image: Option<Image>,
     /// `spec.replicas`.
     pub replicas: Option<i32>,
+    /// Digest of all credentials that the app reads; `None`: they are not known.
+    pub credentials: Option<&'a str>,
+    /// Digest of the Redis password.
+    pub redis_credentials: Option<&'a str>,
 }
 
 /// How the app reaches its database.
@@ -99,7 +103,18 @@ impl Image {
 /// The keys that the operator computes.
 #[must_use]
 pub fn computed(inputs: &Inputs<'_>) -> Value {
-    let Inputs { hostname, admin_secret, ingress_class, redis_secret, database, persistence, image, replicas } = inputs;
+    let Inputs {
+        hostname,
+        admin_secret,
+        ingress_class,
+        redis_secret,
+        database,
+        persistence,
+        image,
+        replicas,
+        credentials,
+        redis_credentials,
+    } = inputs;
     let mut values = json!({
         "nextcloud": {
             "host": hostname,
@@ -141,6 +156,16 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
     }
     if let Some(replicas) = replicas {
         values["replicaCount"] = json!(replicas);
+    }
+    // Pods read credentials only when they start: an annotation that changes restarts them.
+    let pods = |digest: &str| json!({annotation::CREDENTIALS: digest});
+    if let Some(digest) = credentials {
+        values["podAnnotations"] = pods(digest);
+    }
+    if let Some(digest) = redis_credentials {
+        for node in ["master", "replica"] {
+            values["redis"][node] = json!({"podAnnotations": pods(digest)});
+        }
     }
     values
 }

@@ -33,7 +33,6 @@ fn brief(plan: &Plan) -> String {
             Step::CreateAdminSecret => "admin".to_owned(),
             Step::CreateRedisSecret => "redis".to_owned(),
             Step::Adopt(found) => format!("adopt {}", found.len()),
-            Step::Restart { secret, .. } => format!("restart for {secret}"),
             Step::ApplyDatabase(Apply { targets, source, .. }) => {
                 let backups = [(targets.volume, " with backups"), (targets.repository.is_some(), " in a repository")];
                 let parts = backups.into_iter().chain([(source.is_some(), " from a backup")]);
@@ -585,18 +584,6 @@ fn what_is_lost_of_generated_secrets() {
     let by_hand = |w: &mut Observed| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]);
     row("made by hand", none(), by_hand, "");
     row("Redis", none(), |w| w.redis_secret = SecretView::Absent, "redis");
-    let replaced = |w: &mut Observed| w.recorded.owned = vec![entry("acme-redis-secret", "before")];
-    row("Redis, recreated", none(), replaced, "restart for acme-redis-secret");
-    let restarted = |uid: &'static str| {
-        move |w: &mut Observed| {
-            replaced(w);
-            w.workloads.iter_mut().for_each(|workload| workload.restarted_for = Some(uid.to_owned()));
-        }
-    };
-    row("Redis, recreated, and restarted for it", none(), restarted("redis-uid"), "");
-    row("Redis, recreated once more", none(), restarted("between"), "restart for acme-redis-secret");
-    let unchanged = |w: &mut Observed| w.recorded.owned = vec![entry("acme-redis-secret", "redis-uid")];
-    row("Redis, unchanged", none(), unchanged, "");
 }
 
 #[test]
@@ -855,7 +842,7 @@ impl Sim {
                 let object = self.observed.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
             }
-            Step::Adopt(_) | Step::BackUp(_) | Step::Restart { .. } | Step::Repair(_) => {
+            Step::Adopt(_) | Step::BackUp(_) | Step::Repair(_) => {
                 unreachable!("nothing was left, lost or deleted, and no backup is asked for")
             }
             Step::FetchChart => unreachable!("the chart is at hand"),

@@ -4,7 +4,7 @@ use super::*;
 use crate::clientapp::fixtures::{app, want, with};
 
 fn of(spec: &Value) -> Result<Desired, InvalidSpec> {
-    desired(&app(spec), None, &Sources::default(), &Config::for_tests())
+    desired(&app(spec), None, (&Sources::default(), &[]), &Config::for_tests())
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn found(layers: &[Layer], salt: &str) -> Sources {
 }
 
 fn with_values(spec: &Value, sources: &Sources) -> Result<Desired, InvalidSpec> {
-    desired(&app(spec), None, sources, &Config::for_tests())
+    desired(&app(spec), None, (sources, &[]), &Config::for_tests())
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn premium() -> ProfileSpec {
 
 fn with_profile(profile: &StoredProfile, more: &Value) -> Result<Desired, InvalidSpec> {
     let spec = with(json!({"profile": "premium", "postgres": {"enabled": false}}), more);
-    desired(&app(&spec), Some(profile), &Sources::default(), &Config::for_tests())
+    desired(&app(&spec), Some(profile), (&Sources::default(), &[]), &Config::for_tests())
 }
 
 #[test]

@@ -32,6 +32,8 @@ fn full(database: &Database) -> Inputs<'_> {
         persistence: Some(("8Gi", "")),
         image: None,
         replicas: None,
+        credentials: Some("all"),
+        redis_credentials: Some("redis"),
     }
 }
 
@@ -50,6 +52,8 @@ fn the_tree_of_a_bare_instance() {
         persistence: None,
         image: Image::parse("registry.example:5000/team/app:30.0.1"),
         replicas: Some(2),
+        credentials: None,
+        redis_credentials: None,
         ..full(&database)
     };
     insta::assert_snapshot!(serde_yaml::to_string(&computed(&bare)).unwrap());

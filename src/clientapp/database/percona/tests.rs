@@ -32,7 +32,7 @@ fn s3(more: Value) -> Value {
 fn stored(spec: &Value) -> Desired {
     let mut app = app(spec);
     app.metadata.uid = Some("5f0c7b1e-9d0a-4f7f-8a44-1d3f7a0f6b11".to_owned());
-    desired(&app, None, &Sources::default(), &config()).unwrap()
+    desired(&app, None, (&Sources::default(), &[]), &config()).unwrap()
 }
 
 fn applied(desired: &Desired, found: Option<&BackupTargets>) -> Value {
