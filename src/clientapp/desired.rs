@@ -15,7 +15,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Drift, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade,
+        ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Drift, DriftIgnore, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade,
         quantity,
     },
     helm::{Hidden, values::Values},
@@ -70,6 +70,8 @@ pub struct Desired {
     pub deletion_policy: DeletionPolicy,
     /// What to do when an object of the release is missing.
     pub drift: Drift,
+    /// The fields that other clients may edit.
+    pub drift_ignore: Vec<DriftIgnore>,
 }
 
 /// Who provides a Secret.
@@ -207,6 +209,7 @@ pub(crate) fn desired(
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,
         drift: spec.drift,
+        drift_ignore: spec.drift_ignore.clone(),
         key,
     })
 }

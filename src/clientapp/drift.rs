@@ -145,7 +145,7 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
 /// What another client has done, and what the operator does about it.
 fn happened(missing: &Missing) -> (String, &'static str) {
     match &missing.found {
-        Found::Edited(Edit { fields, by, is_scaled: _ }) => {
+        Found::Edited(Edit { fields, by, left: _ }) => {
             let by = by.as_ref().map(|by| format!(" ({by})")).unwrap_or_default();
             (format!("another client{by} has changed {}", few(fields.iter().cloned(), NAMED_FIELDS)), "put back")
         }

@@ -15,7 +15,7 @@ use super::{
     plan::SAFETY_NET,
 };
 use crate::{
-    crd::{Inventory, ReleaseObject},
+    crd::{DriftIgnore, Inventory, ReleaseObject},
     runtime::{key::Key, lean::HELM},
 };
 
@@ -34,6 +34,8 @@ pub(crate) struct Edits {
     known: Managed,
     /// The last look.
     looked: Option<(Timestamp, Managed, Vec<Missing>)>,
+    /// The fields that were ignored.
+    ignored: Vec<DriftIgnore>,
 }
 
 /// What to do about what helm manages now.
@@ -83,7 +85,20 @@ pub(crate) fn next(
 impl Edits {
     /// `known`: what helm manages of each object.
     pub(crate) fn of(inventory: &Inventory, known: Managed) -> Edits {
-        Edits { revision: inventory.secret.clone(), known, looked: None }
+        Edits { revision: inventory.secret.clone(), known, ..Edits::default() }
+    }
+
+    /// The same, known while these fields are ignored.
+    pub(crate) fn with(self, ignored: &[DriftIgnore]) -> Edits {
+        Edits { ignored: ignored.to_vec(), ..self }
+    }
+
+    /// What of it still counts if these fields are ignored: nothing, if others were before.
+    pub(crate) fn ignoring(self, ignored: &[DriftIgnore]) -> Edits {
+        match self.ignored == ignored {
+            true => self,
+            false => Edits { revision: self.revision, ..Edits::default() }.with(ignored),
+        }
     }
 
     /// After a look that found these objects edited. An object that changed without being edited is right as it is.
@@ -98,24 +113,53 @@ impl Edits {
     }
 }
 
-/// A document of the manifest as it is applied to an object that is there.
-pub(super) fn document_of(document: Value, release: &Key, is_scaled: bool) -> Value {
+/// A document of the manifest as it is applied to an object that is there, without these fields: what is not applied stays as another
+/// client has set it.
+pub(super) fn document_of(document: Value, release: &Key, left: &[String]) -> Value {
     let mut document = drift::applied(document, release);
-    if is_scaled && let Some(spec) = document["spec"].as_object_mut() {
-        spec.remove("replicas");
+    for pointer in left {
+        let Some((parent, name)) = pointer.rsplit_once('/') else { continue };
+        match document.pointer_mut(parent) {
+            Some(Value::Object(fields)) => drop(fields.remove(&name.replace("~1", "/").replace("~0", "~"))),
+            Some(Value::Array(items)) => {
+                let index = name.parse().ok().filter(|index| *index < items.len());
+                index.map(|index: usize| items.remove(index));
+            }
+            _ => {}
+        }
     }
     document
 }
 
+/// JSON pointers to the fields of an object that are left to other clients: those that are to be ignored, as far as another client
+/// has changed them, since helm alone manages the others; and the replicas, if a controller sets them.
+pub(super) fn left(
+    ReleaseObject { kind, name, .. }: &ReleaseObject,
+    live: &DynamicObject,
+    document: &Value,
+    ignored: &[DriftIgnore],
+) -> Vec<String> {
+    let whole = serde_json::to_value(live).unwrap_or_default();
+    let is_meant = |of: &&DriftIgnore| of.kind == *kind && of.name.as_ref().is_none_or(|of| of == name);
+    let paths = ignored.iter().filter(is_meant).flat_map(|of| &of.paths);
+    let changed = paths.filter(|path| document.pointer(path) != whole.pointer(path)).cloned();
+    let replicas = is_scaled(live).then(|| "/spec/replicas".to_owned());
+    // From the end of a list, so that the indices of the rest stay valid.
+    let mut left: Vec<_> = changed.chain(replicas).collect();
+    left.sort_by(|one, other| (other.len(), other).cmp(&(one.len(), one)));
+    left.dedup();
+    left
+}
+
 /// What another client has changed in this object, which applying it would undo; `None`: nothing.
-pub(super) fn edit(live: &DynamicObject, applied: &DynamicObject) -> Option<Edit> {
+pub(super) fn edit(live: &DynamicObject, applied: &DynamicObject, left: Vec<String>) -> Option<Edit> {
     let fields = differences(live, applied);
-    (!fields.is_empty()).then(|| Edit { fields, by: editor(live), is_scaled: is_scaled(live) })
+    (!fields.is_empty()).then(|| Edit { fields, by: editor(live), left })
 }
 
 /// Whether a controller sets the replicas, as a HorizontalPodAutoscaler does: through the subresource, with the field manager of
 /// the controller manager or one of its own, unlike `kubectl scale`.
-pub(super) fn is_scaled(object: &DynamicObject) -> bool {
+fn is_scaled(object: &DynamicObject) -> bool {
     object.metadata.managed_fields.iter().flatten().any(|managed| {
         let is_kubectls = managed.manager.as_deref().is_some_and(|manager| manager.starts_with("kubectl"));
         let fields = managed.fields_v1.as_ref().map(|fields| &fields.0);
@@ -212,7 +256,7 @@ mod tests {
         let settled = edits.clone().after(managed(2, 1), &[], at(9));
         assert_eq!(of(&settled, managed(2, 1), 9), Next::Nothing(settled.clone()));
 
-        let edit = Edit { fields: vec!["spec.replicas".to_owned()], by: None, is_scaled: false };
+        let edit = Edit { fields: vec!["spec.replicas".to_owned()], by: None, left: vec![] };
         let found = vec![Missing { object: deployment.clone(), found: Found::Edited(edit) }];
         let edited = edits.after(managed(2, 1), &found, at(9));
         assert_eq!(of(&edited, managed(2, 1), 10), Next::Known(found.clone(), at(69)));
@@ -280,7 +324,47 @@ mod tests {
         }
         let release = Key::new("tenants", "acme");
         let document = || json!({"kind": "Deployment", "metadata": {"name": "acme"}, "spec": {"replicas": 1, "a": 1}});
-        assert_eq!(document_of(document(), &release, true)["spec"], json!({"a": 1}));
-        assert_eq!(document_of(document(), &release, false)["spec"], document()["spec"]);
+        assert_eq!(document_of(document(), &release, &["/spec/replicas".to_owned()])["spec"], json!({"a": 1}));
+        assert_eq!(document_of(document(), &release, &[])["spec"], document()["spec"]);
+    }
+
+    #[test]
+    fn ignored_fields_are_left_to_the_client_that_changed_them() {
+        let of = |more: Value| {
+            let mut ignored = json!({"kind": "Deployment"});
+            ignored.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            vec![serde_json::from_value::<DriftIgnore>(ignored).unwrap()]
+        };
+        let document = || {
+            json!({"kind": "Deployment", "metadata": {"name": "acme", "annotations": {"a/b": "1"}},
+                "spec": {"paused": false, "list": [{"x": 1}, {"x": 2}, {"x": 3}]}})
+        };
+        let live = object(json!({
+            "metadata": {"annotations": {"a/b": "2"}},
+            "spec": {"paused": false, "list": [{"x": 9}, {"x": 8}, {"x": 3}]},
+        }));
+        let one = ReleaseObject { kind: "Deployment".to_owned(), name: "acme".to_owned(), ..ReleaseObject::default() };
+        for (what, ignored, expected) in [
+            ("nothing", vec![], vec![]),
+            ("not changed", of(json!({"paths": ["/spec/paused"]})), vec![]),
+            ("nothing there", of(json!({"paths": ["/spec/none/x", "/spec/list/7"]})), vec![]),
+            ("of another kind", of(json!({"kind": "Service", "paths": ["/metadata/annotations/a~1b"]})), vec![]),
+            ("of another name", of(json!({"name": "other", "paths": ["/metadata/annotations/a~1b"]})), vec![]),
+            ("changed", of(json!({"name": "acme", "paths": ["/metadata/annotations/a~1b"]})), vec!["/metadata/annotations/a~1b"]),
+            ("parts of a list", of(json!({"paths": ["/spec/list/0", "/spec/list/1"]})), vec!["/spec/list/1", "/spec/list/0"]),
+        ] {
+            let left = left(&one, &live, &document(), &ignored);
+            assert_eq!(left, expected, "{what}");
+            let applied = document_of(document(), &Key::new("tenants", "acme"), &left);
+            let annotation = applied["metadata"]["annotations"]["a/b"].as_str();
+            assert_eq!(annotation.is_none(), expected.contains(&"/metadata/annotations/a~1b"), "{what}");
+            assert_eq!(applied["spec"]["list"].as_array().unwrap().len(), if what == "parts of a list" { 1 } else { 3 });
+        }
+        let inventory = inventory();
+        let edits = Edits::of(&inventory, managed(1, 1));
+        assert_eq!(edits.clone().ignoring(&[]), edits);
+        let other = edits.ignoring(&of(json!({"paths": ["/spec/paused"]})));
+        let objects = inventory.objects[..2].to_vec();
+        assert_eq!(next(Some(other.clone()), &inventory, &managed(1, 1), None, now()), Next::Look(other, objects));
     }
 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::{
     context::{App, Ctx},
+    desired::Desired,
     drift, edited,
     error::Error,
     inventory,
@@ -98,7 +99,7 @@ pub(super) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &
 pub(super) async fn edited(
     ctx: &Ctx,
     key: &Key,
-    (account, secret): (&AccountName, &str),
+    (desired, secret): (&Desired, &str),
     wanted: Vec<ReleaseObject>,
 ) -> Option<Vec<Missing>> {
     let stored = objects(ctx, key, secret, wanted.clone()).await.ok()?;
@@ -106,13 +107,14 @@ pub(super) async fn edited(
     for (object, document) in wanted.into_iter().zip(stored) {
         // What cannot be read is reported when it is missing.
         let Ok(document) = document else { continue };
-        let api = of_release(ctx, key, account, &object);
+        let api = of_release(ctx, key, &desired.account, &object);
         let compared = async {
             let Some(found) = api.get_opt(&object.name).await? else { return Ok(None) };
-            let document = edited::document_of(document, key, edited::is_scaled(&found));
+            let left = edited::left(&object, &found, &document, &desired.drift_ignore);
+            let document = edited::document_of(document, key, &left);
             let dry = PatchParams { dry_run: true, ..PatchParams::apply(HELM).force() };
             let applied = api.patch(&object.name, &dry, &Patch::Apply(&document)).await?;
-            Ok(edited::edit(&found, &applied).map(Found::Edited))
+            Ok(edited::edit(&found, &applied, left).map(Found::Edited))
         };
         let found = compared.await.unwrap_or_else(|error: kube::Error| Some(Found::Uncompared(api_sentence(&error))));
         all.extend(found.map(|found| Missing { object, found }));

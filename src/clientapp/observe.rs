@@ -229,33 +229,33 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     if inventory.secret != release.secret_uid {
         return;
     }
-    let managed = ctx.watches.managed(key);
+    let (managed, ignored) = (ctx.watches.managed(key), &desired.drift_ignore);
     let shown = observed.repairs.shown(now);
     let known = match &observed.run {
         // Exactly what helm wrote, so that an edit right after it is noticed as well.
         HelmRun::Upgraded(upgraded) if upgraded.revision == Some(release.revision) => {
             let wrote = upgraded.wrote.managed();
             let known = managed.keys().filter_map(|id| Some((id.clone(), *wrote.get(&(id.0, id.1.as_str()))?)));
-            Some(Edits::of(inventory, known.collect()))
+            Some(Edits::of(inventory, known.collect()).with(ignored))
         }
         // An operator that has just started looks at everything if the one before it had found edits.
-        _ => ctx.memory.edits.get(key).or_else(|| {
+        _ => ctx.memory.edits.get(key).map(|known| known.ignoring(ignored)).or_else(|| {
             let ready =
                 find(&observed.recorded.conditions, READY).filter(|ready| ready.reason == Reason::Drifted.as_str());
-            ready.map(|_| Edits::of(inventory, BTreeMap::new()))
+            ready.map(|_| Edits::of(inventory, BTreeMap::new()).with(ignored))
         }),
     };
     if let Some(known) = &known {
         ctx.memory.edits.put(key.clone(), known.clone());
     }
     let found = match edited::next(known, inventory, &managed, shown, now) {
-        Next::Nothing(edits) => return ctx.memory.edits.put(key.clone(), edits),
+        Next::Nothing(edits) => return ctx.memory.edits.put(key.clone(), edits.with(ignored)),
         Next::Known(found, until) => {
             observed.look_again = observed.look_again.into_iter().chain([until]).min();
             found
         }
         Next::Look(edits, objects) => {
-            match live::edited(ctx, key, (&desired.account, &release.secret), objects).await {
+            match live::edited(ctx, key, (desired, &release.secret), objects).await {
                 Some(found) => {
                     ctx.memory.edits.put(key.clone(), edits.after(managed, &found, now));
                     found

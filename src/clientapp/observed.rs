@@ -199,8 +199,8 @@ pub(crate) struct Edit {
     pub fields: Vec<String>,
     /// The field manager that edited the object last.
     pub by: Option<String>,
-    /// Whether a HorizontalPodAutoscaler or another controller sets `spec.replicas`, which is then left to it.
-    pub is_scaled: bool,
+    /// JSON pointers to the fields that are left to the client that has changed them.
+    pub left: Vec<String>,
 }
 
 /// The newest revision of a release, from the labels of Helm's storage Secret. The payload is never decoded.

@@ -84,7 +84,7 @@ async fn apply(
         Found::Unmarked => api.patch_metadata(name, &helm, &Patch::Merge(drift::marks(key))).await,
         // By force, as helm applies: another client manages these fields now.
         Found::Edited(edit) => {
-            let document = edited::document_of(document, key, edit.is_scaled);
+            let document = edited::document_of(document, key, &edit.left);
             api.patch_metadata(name, &helm.force(), &Patch::Apply(document)).await
         }
         _ => api.patch_metadata(name, &helm, &Patch::Apply(drift::applied(document, key))).await,

@@ -104,6 +104,12 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub drift: Drift,
 
+    /// Fields that other clients may edit, in objects of the release: they are neither reported nor put back. The next upgrade
+    /// resets them all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub drift_ignore: Vec<DriftIgnore>,
+
     /// Values for the chart from Secrets and ConfigMaps of this namespace; later entries take precedence, and `values` over all of
     /// them. They are read as the account that helm acts as, and must not set computed keys either. A change of their content is
     /// installed at once. A Secret that contains a token of Kubernetes or a release of Helm is refused, and so is an object of this
@@ -291,6 +297,26 @@ pub struct Upgrade {
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('5m') && duration(self) <= duration('720h')").message("must be a duration such as 30m or 2h, at least 5m and at most 720h"))]
     pub foreign_lock_timeout: Option<String>,
+}
+
+/// Fields of objects of the release that may differ from what helm set.
+#[skip_serializing_none]
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftIgnore {
+    /// Kind of the objects, such as `Deployment`.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+
+    /// Name of the object. Absent: all objects of this kind.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: Option<String>,
+
+    /// JSON pointers (RFC 6901) to the fields, such as `/spec/replicas` or `/metadata/annotations/example.com~1note`. A pointer
+    /// to a field that an object does not have has no effect.
+    #[schemars(length(min = 1, max = 32), inner(length(max = 256)))]
+    #[x_kube(validation = Rule::new("self.all(path, path.matches('^(/([^~/]|~0|~1)+)+$'))").message("must be JSON pointers such as /spec/replicas; in a name, '/' is written as ~1 and '~' as ~0"))]
+    pub paths: Vec<String>,
 }
 
 /// Reaction when an object of the release is missing or edited.

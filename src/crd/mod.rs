@@ -19,7 +19,7 @@ mod store;
 mod values_reference;
 
 pub use clientapp::{
-    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Drift, ExternalPostgres,
+    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Drift, DriftIgnore, ExternalPostgres,
     InstalledChart, Inventory, Persistence, Postgres, PostgresProvider, Redis, Release, ReleaseObject, Upgrade,
 };
 pub use deletion::{DeletionPolicy, Owned};

@@ -234,3 +234,31 @@ async fn what_is_edited_is_put_back() {
     tenant.patch("acme", json!({"drift": "Repair", "chartVersion": "5.5.3"})).await.unwrap();
     tenant.ready("acme", 2).await;
 }
+
+#[tokio::test]
+async fn ignored_fields_stay_as_other_clients_set_them() {
+    let tenant = Lab::shared().await.tenant("drift-ignored").await;
+    let ignored = |path: &str| json!({"driftIgnore": [{"kind": "Deployment", "paths": [path]}]});
+    let refused = tenant.create("acme", with(small(&tenant, "acme"), ignored("spec.replicas"))).await.unwrap_err();
+    assert!(refused.to_string().contains("must be JSON pointers such as /spec/replicas"), "{refused}");
+    let image = "/spec/template/spec/containers/0/image";
+    tenant.create("acme", with(small(&tenant, "acme"), ignored(image))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let state = |found: Option<&Deployment>| {
+        let spec = found?.spec.as_ref()?;
+        Some((spec.replicas?, spec.template.spec.as_ref()?.containers[0].image.clone()?))
+    };
+    let before = tenant.wait_for("acme-nextcloud", "there", state).await;
+    tenant.kubectl(&["set", "image", "deployment/acme-nextcloud", "*=nextcloud:0"]).unwrap();
+    tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=3"]).unwrap();
+    let expected = (before.0, "nextcloud:0".to_owned());
+    let is = |expected: (i32, String)| move |found: Option<&Deployment>| (state(found)? == expected).then_some(());
+    tenant.wait_for("acme-nextcloud", "put back except for what is ignored", is(expected.clone())).await;
+    tenant.ready("acme", 1).await;
+
+    // What is not ignored any more is put back.
+    tenant.patch("acme", json!({"driftIgnore": null})).await.unwrap();
+    tenant.wait_for("acme-nextcloud", "put back", is(before)).await;
+    tenant.ready("acme", 1).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "1", "it got no revision");
+}

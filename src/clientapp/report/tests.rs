@@ -121,7 +121,7 @@ fn what_the_conditions_say() {
             w.missing = missing(Found::Nothing)
         });
     }
-    let edit = Edit { fields: vec!["spec.ports".to_owned()], by: Some("kubectl-edit".to_owned()), is_scaled: false };
+    let edit = Edit { fields: vec!["spec.ports".to_owned()], by: Some("kubectl-edit".to_owned()), left: vec![] };
     for drift in ["Repair", "Report"] {
         say(&format!("a Service is edited: {drift}"), json!({"drift": drift}), &|w| {
             w.missing = missing(Found::Edited(edit.clone()));
