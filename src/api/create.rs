@@ -171,10 +171,12 @@ fn check_spec(
     profile: Option<&StoredProfile>,
 ) -> Result<(), Problem> {
     let app = app(instance, key)?;
-    desired(&app, profile, (&Sources::default(), &[]), &shared.parts.config).map(|_| ()).map_err(|error: InvalidSpec| {
-        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.reason.as_str(), error.to_string())
-            .about(of_request(error.field))
-    })
+    desired(&app, profile, (&Sources::default(), &[]), &shared.parts.config).map(|_| ()).map_err(
+        |error: InvalidSpec| {
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.reason.as_str(), error.to_string())
+                .about(of_request(error.field))
+        },
+    )
 }
 
 fn app(instance: &NewInstance, key: &Key) -> Result<ClientApp, Problem> {

@@ -21,10 +21,7 @@ use super::{
 use crate::{
     crd::{BackupRecord, ClientAppStatus},
     destroy::{self, permit::Kind},
-    runtime::{
-        api::create_if_absent,
-        key::Key,
-    },
+    runtime::{api::create_if_absent, key::Key},
 };
 
 const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";

@@ -66,7 +66,12 @@ impl Ctx {
     }
 
     /// The desired state of an app with these values and credentials, or why the spec is invalid.
-    pub(crate) fn desired(&self, app: &App<'_>, sources: &Sources, credentials: &[Credentials]) -> Result<Desired, Invalid> {
+    pub(crate) fn desired(
+        &self,
+        app: &App<'_>,
+        sources: &Sources,
+        credentials: &[Credentials],
+    ) -> Result<Desired, Invalid> {
         let app = app.decoded().map_err(|message| Invalid { reason: Reason::InvalidSpec, message })?;
         let profile = app.spec.profile.as_deref().and_then(|name| self.watches.profile(name));
         desired(app, profile.as_deref(), (sources, credentials), &self.config)

@@ -15,8 +15,8 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Drift, DriftIgnore, Postgres, ProfilePersistence, ProfileSpec, Reason, Upgrade,
-        quantity,
+        ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Drift, DriftIgnore, Postgres, ProfilePersistence,
+        ProfileSpec, Reason, Upgrade, quantity,
     },
     helm::{Hidden, values::Values},
     runtime::{

@@ -350,15 +350,26 @@ mod tests {
             ("nothing there", of(json!({"paths": ["/spec/none/x", "/spec/list/7"]})), vec![]),
             ("of another kind", of(json!({"kind": "Service", "paths": ["/metadata/annotations/a~1b"]})), vec![]),
             ("of another name", of(json!({"name": "other", "paths": ["/metadata/annotations/a~1b"]})), vec![]),
-            ("changed", of(json!({"name": "acme", "paths": ["/metadata/annotations/a~1b"]})), vec!["/metadata/annotations/a~1b"]),
-            ("parts of a list", of(json!({"paths": ["/spec/list/0", "/spec/list/1"]})), vec!["/spec/list/1", "/spec/list/0"]),
+            (
+                "changed",
+                of(json!({"name": "acme", "paths": ["/metadata/annotations/a~1b"]})),
+                vec!["/metadata/annotations/a~1b"],
+            ),
+            (
+                "parts of a list",
+                of(json!({"paths": ["/spec/list/0", "/spec/list/1"]})),
+                vec!["/spec/list/1", "/spec/list/0"],
+            ),
         ] {
             let left = left(&one, &live, &document(), &ignored);
             assert_eq!(left, expected, "{what}");
             let applied = document_of(document(), &Key::new("tenants", "acme"), &left);
             let annotation = applied["metadata"]["annotations"]["a/b"].as_str();
             assert_eq!(annotation.is_none(), expected.contains(&"/metadata/annotations/a~1b"), "{what}");
-            assert_eq!(applied["spec"]["list"].as_array().unwrap().len(), if what == "parts of a list" { 1 } else { 3 });
+            assert_eq!(
+                applied["spec"]["list"].as_array().unwrap().len(),
+                if what == "parts of a list" { 1 } else { 3 }
+            );
         }
         let inventory = inventory();
         let edits = Edits::of(&inventory, managed(1, 1));

@@ -254,18 +254,16 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
             observed.look_again = observed.look_again.into_iter().chain([until]).min();
             found
         }
-        Next::Look(edits, objects) => {
-            match live::edited(ctx, key, (desired, &release.secret), objects).await {
-                Some(found) => {
-                    ctx.memory.edits.put(key.clone(), edits.after(managed, &found, now));
-                    found
-                }
-                None => {
-                    observed.look_again = Some(now + SAFETY_NET);
-                    return;
-                }
+        Next::Look(edits, objects) => match live::edited(ctx, key, (desired, &release.secret), objects).await {
+            Some(found) => {
+                ctx.memory.edits.put(key.clone(), edits.after(managed, &found, now));
+                found
             }
-        }
+            None => {
+                observed.look_again = Some(now + SAFETY_NET);
+                return;
+            }
+        },
     };
     observed.missing.extend(found.into_iter().map(|mut missing| {
         if let Found::Uncompared(problem) = &mut missing.found {

@@ -3,11 +3,6 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject},
-};
 use semver::Version;
 
 use super::{
@@ -286,14 +281,4 @@ pub(crate) struct Workload {
     pub stuck: bool,
     /// Which of its fields helm manages, as a digest.
     pub helms: u64,
-}
-
-impl Workload {
-    pub(crate) fn api(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
-        let resource = match self.kind {
-            "Deployment" => ApiResource::erase::<Deployment>(&()),
-            _ => ApiResource::erase::<StatefulSet>(&()),
-        };
-        Api::namespaced_with(client.clone(), namespace, &resource)
-    }
 }

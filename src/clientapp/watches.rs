@@ -7,7 +7,7 @@ use std::{
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
-    core::v1::{ConfigMap, PersistentVolumeClaim, PodTemplateSpec, Service, ServiceAccount},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount},
     networking::v1::{Ingress, NetworkPolicy},
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
@@ -25,7 +25,7 @@ use super::{
     pods,
 };
 use crate::{
-    crd::{ClientApp, Guard, Profile, ReleaseObject, ValuesKind, ValuesReference, annotation},
+    crd::{ClientApp, Guard, Profile, ReleaseObject, ValuesKind, ValuesReference},
     destroy::permit,
     runtime::{
         account::DEPLOYER,
@@ -295,8 +295,8 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
         (None, Some(_)) => format!("{waiting}, and no progress within its deadline"),
         (None, None) => waiting,
     });
-    let spec = deployment.spec.as_ref().map(|spec| (&spec.template, &spec.selector));
-    let mut entry = workload("Deployment", &deployment, spec, (wanted, waiting));
+    let selector = deployment.spec.as_ref().map(|spec| &spec.selector);
+    let mut entry = workload("Deployment", &deployment, selector, (wanted, waiting));
     if let Some(workload) = &mut entry.value {
         workload.stuck = is_stuck && workload.waiting.is_some();
     }
@@ -318,7 +318,7 @@ fn stateful_set(set: StatefulSet) -> Entry<Workload> {
         updated,
         status.available_replicas.unwrap_or(0),
     );
-    workload("StatefulSet", &set, set.spec.as_ref().map(|spec| (&spec.template, &spec.selector)), (wanted, waiting))
+    workload("StatefulSet", &set, set.spec.as_ref().map(|spec| &spec.selector), (wanted, waiting))
 }
 
 /// Why a rollout is not complete, in the terms of `kubectl rollout status`.

@@ -19,8 +19,9 @@ mod store;
 mod values_reference;
 
 pub use clientapp::{
-    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Drift, DriftIgnore, ExternalPostgres,
-    InstalledChart, Inventory, Persistence, Postgres, PostgresProvider, Redis, Release, ReleaseObject, Upgrade,
+    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Drift, DriftIgnore,
+    ExternalPostgres, InstalledChart, Inventory, Persistence, Postgres, PostgresProvider, Redis, Release,
+    ReleaseObject, Upgrade,
 };
 pub use deletion::{DeletionPolicy, Owned};
 pub use guard::{Guard, decode_strictly};
@@ -92,8 +93,8 @@ pub mod annotation {
     pub const BACKUPS: &str = "apps.bnerd-operator.local/backups";
     /// On a PerconaPGCluster: it was created from the backups of another.
     pub const DATA_SOURCE: &str = "apps.bnerd-operator.local/data-source";
-    /// On the pods of a release: digest of the credentials that they read when they start.
-    pub const CREDENTIALS: &str = "apps.bnerd-operator.local/credentials";
+    /// On the pods of a release: digest of the credentials that they read when they start. Named as charts name such annotations.
+    pub const CREDENTIALS: &str = "checksum/clientapp-credentials";
 
     /// On a `ClientApp` while `kubectl clientapp restore` replaces its database: what is deleted, by uid, and what replaces it.
     pub const RESTORING: &str = "apps.bnerd-operator.local/restoring";

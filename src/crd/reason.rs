@@ -107,9 +107,9 @@ reasons! {
     Closing DB kind::READY, Progress: "The Postgresql is being deleted, and clients are disconnected before the last dump.", "Wait.";
     ColumnMissing ROW kind::READY, Stalled: "The table lacks a column.", "Add the column that the message names.";
     Conflict ALL kind::READY, Metric: "Another client has changed an object at the same time.", "Nothing; it is retried.";
+    CredentialsChanged APP kind::RELEASED, Event: "A Secret that the app's pods use has other credentials than before; a new revision restarts the pods.", "Nothing.";
     CredentialsInvalid DB kind::READY, Stalled: "The Secret with the password in use is incomplete.", "Follow the message.";
     CredentialsRefused ROW kind::READY, Stalled: "The database rejects the operator's user or password.", "Correct `PSQL_USER` or `PSQL_PASSWORD`.";
-    CredentialsChanged APP kind::RELEASED, Event: "A Secret that the app's pods use has other credentials than before; a new revision restarts the pods.", "Nothing.";
     DataKept APP kind::READY, Event: "The ClientApp was deleted; the objects in the message were kept.", "Delete them yourself if their data is no longer needed.";
     DataRetained APP kind::RELEASED, Stalled: "An earlier ClientApp of this name, or an earlier database of the name that it would get, has left data. Nothing is created next to it.",
         "Set `spec.postgres.adopt`, rename the ClientApp, or delete the data.";

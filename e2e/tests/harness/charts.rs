@@ -671,12 +671,19 @@ fn a_new_password_of_the_database_takes_the_place_of_the_one_in_nextclouds_confi
     let config = home.path().join("config.php");
     let odd = r#"it's a "\ $CONFIG ?> password"#;
     let stored = |user: &str| {
-        format!("<?php\n$CONFIG = array (\n  'dbuser' => '{user}',\n  'dbpassword' => 'old',\n  'version' => '29.0.4',\n);\n")
+        format!(
+            "<?php\n$CONFIG = array (\n  'dbuser' => '{user}',\n  'dbpassword' => 'old',\n  'version' => '29.0.4',\n);\n"
+        )
     };
     for (what, before, environment, expected) in [
         ("the same password", stored("clientapp"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "old")], ""),
         ("a new one", stored("clientapp"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", odd)], WRITTEN),
-        ("a user of Nextcloud's own", stored("oc_admin"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "new")], ""),
+        (
+            "a user of Nextcloud's own",
+            stored("oc_admin"),
+            [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "new")],
+            "",
+        ),
         ("no password", stored("clientapp"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "")], ""),
         ("not installed", String::new(), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "new")], ""),
     ] {

@@ -31,7 +31,9 @@ async fn changed_credentials_restart_the_pods_that_use_them_with_one_revision() 
     let (apart, operator) = operated("credentials", &[]).await;
     let tenant = &apart.tenant;
     let keys = ["host=db", "user=u", "password=one", "dbname=d", "note=x"].map(|of| format!("--from-literal={of}"));
-    tenant.kubectl(&[&["create", "secret", "generic", "theirs"], &keys.each_ref().map(String::as_str)[..]].concat()).unwrap();
+    tenant
+        .kubectl(&[&["create", "secret", "generic", "theirs"], &keys.each_ref().map(String::as_str)[..]].concat())
+        .unwrap();
     let external = json!({"provider": "external", "external": {"secretName": "theirs"}});
     tenant.create("acme", json!({"hostname": hostname(tenant, "acme"), "postgres": external})).await.unwrap();
     let status = tenant.ready("acme", 1).await;

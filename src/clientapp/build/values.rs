@@ -205,6 +205,9 @@ const RESERVED: &[(&str, &str)] = &[
     ("image.repository", "spec.image"),
     ("image.tag", "spec.image"),
     ("replicaCount", "spec.replicas"),
+    ("podAnnotations.checksum/clientapp-credentials", "another annotation"),
+    ("redis.master.podAnnotations.checksum/clientapp-credentials", "another annotation"),
+    ("redis.replica.podAnnotations.checksum/clientapp-credentials", "another annotation"),
 ];
 /// Reserved only while the operator provides the database: otherwise `spec.values` may configure the user's own.
 const RESERVED_WITH_DATABASE: &[(&str, &str)] =

@@ -199,12 +199,6 @@ fn the_account_that_helm_acts_as() {
     row("removed at rest", none(), lost, "ServiceAccount again");
     row("its binding removed at rest", none(), unbound, "RoleBinding again");
     row("removed before an upgrade", none(), |w| (lost(w), old(w)).0, "ServiceAccount again");
-    let password = |w: &mut Observed| {
-        w.redis_secret = own("new");
-        w.recorded.owned = vec![entry("acme-redis-secret", "old")];
-    };
-    row("removed before a restart", none(), |w| (unbound(w), password(w)).0, "RoleBinding again");
-    row("there for a restart", none(), password, "restart for acme-redis-secret");
     row("another binding at rest", none(), taken, "");
     row("another binding", none(), |w| (taken(w), old(w)).0, "hold Released/DeployerNotOurs!");
     row("another binding, and no account", none(), |w| (taken(w), lost(w), old(w)).0, "hold Released/DeployerNotOurs!");

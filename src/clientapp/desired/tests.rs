@@ -1,7 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::clientapp::fixtures::{app, want, with};
+use crate::clientapp::{
+    credentials::placeholders,
+    fixtures::{app, want, with},
+};
 
 fn of(spec: &Value) -> Result<Desired, InvalidSpec> {
     desired(&app(spec), None, (&Sources::default(), &[]), &Config::for_tests())
@@ -147,7 +150,33 @@ fn found(layers: &[Layer], salt: &str) -> Sources {
 }
 
 fn with_values(spec: &Value, sources: &Sources) -> Result<Desired, InvalidSpec> {
-    desired(&app(spec), None, (sources, &[]), &Config::for_tests())
+    let (app, config) = (app(spec), Config::for_tests());
+    desired(&app, None, (sources, &placeholders(&app, &config)), &config)
+}
+
+#[test]
+fn credentials_are_awaited_and_then_part_of_the_digest() {
+    let (app, config) = (app(&json!({})), Config::for_tests());
+    let of = |credentials: &[Credentials]| desired(&app, None, (&Sources::default(), credentials), &config).unwrap();
+    let all = placeholders(&app, &config);
+    let known = of(&all);
+    assert!(known.awaits.is_none());
+    for left_out in 0..3 {
+        let mut some = all.clone();
+        let missing = some.remove(left_out);
+        let hold = of(&some).awaits.unwrap();
+        assert_eq!(
+            (hold.reason, hold.message),
+            (Reason::Pending, format!("Secret {} has not been read yet", missing.secret))
+        );
+        let mut changed = all.clone();
+        changed[left_out].digest = "another".to_owned();
+        assert_ne!(of(&changed).digest, known.digest, "{}", missing.secret);
+        let redis = |desired: &Desired| desired.values.0["redis"]["master"].clone();
+        assert_eq!(redis(&of(&changed)) == redis(&known), missing.secret != "acme-redis-secret");
+        changed[left_out] = Credentials { resource_version: "2".to_owned(), ..missing };
+        assert_eq!(of(&changed).digest, known.digest);
+    }
 }
 
 #[test]
@@ -158,7 +187,7 @@ fn values_from_elsewhere_lie_between_the_profile_and_the_spec() {
     let profile = Ok(premium());
     let spec = json!({"profile": "premium", "postgres": {"enabled": false}, "values": {"b": "of the spec"}});
     let more = json!({"a": "of the last", "b": "of the last", "cronjob": {"type": "of the last"}});
-    let made = desired(&app(&spec), Some(&profile), &found(&of(more), ""), &Config::for_tests()).unwrap();
+    let made = desired(&app(&spec), Some(&profile), (&found(&of(more), ""), &[]), &Config::for_tests()).unwrap();
     let Values(values) = &made.values;
     assert_eq!(values["cronjob"], json!({"enabled": true, "type": "of the last", "x": 1}));
     assert_eq!((&values["a"], &values["b"]), (&json!("of the last"), &json!("of the spec")));
