@@ -9,14 +9,13 @@ use kube::{
 use super::{
     account, build,
     context::{App, Ctx, owner_reference},
-    credentials,
     database::DesiredObject,
     desired::Desired,
     error::Error,
     live,
     observed::Observed,
     plan::{Apply, Plan, Step},
-    release, repair, retained,
+    release, repair, retained, sources,
 };
 use crate::{
     crd::{BackupRecord, ClientAppStatus},
@@ -83,7 +82,7 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     let made = create_if_absent(&api, None, &secret).await;
     if let Some(made) = made.map_err(Error::api(format!("create Secret {}/{name}", key.namespace)))? {
         ctx.memory.put_made(key, app.uid(), Kind::Secret.owned(&made.metadata));
-        credentials::remember(ctx, &Key::new(&key.namespace, name), made).await?;
+        sources::remember(ctx, &Key::new(&key.namespace, name), made).await?;
     }
     Ok(())
 }

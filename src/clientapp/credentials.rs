@@ -1,5 +1,4 @@
-//! The credentials that the app's pods read when they start, so that pods are restarted when one of them changes. An **effect**,
-//! reads only, except for what is marked as pure.
+//! The credentials that the app's pods read when they start, so that pods are restarted when one of them changes. **Pure.**
 //!
 //! The digest of each Secret goes into annotations of the pods, by the values, and into the status: then a restarted operator reads
 //! no Secret again that has its recorded version, and a new label, another key of the Secret, or a cluster that was restored from a
@@ -8,14 +7,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::Api;
 
 use super::{
     build::secrets::{ADMIN_PASSWORD, ADMIN_USERNAME, REDIS_PASSWORD},
-    context::{App, Ctx},
-    database,
-    error::Error,
-    names,
+    database, names,
     values_from::Salt,
 };
 use crate::{
@@ -27,53 +22,9 @@ use crate::{
 /// The keys of a Secret that have a value, each with a digest of it.
 pub(crate) type Contents = Arc<BTreeMap<String, String>>;
 
-/// The credentials of an app, as far as they are known: of a Secret that is gone, those that were in it.
-pub(super) async fn read(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credentials>, Error> {
-    let Ok(object) = app.object() else { return Ok(Vec::new()) };
-    let mut found = Vec::new();
-    for (secret, keys) in used(object, &ctx.config) {
-        let recorded = app.before.credentials.iter().find(|of| of.secret == secret && of.keys == keys);
-        let name = Key::new(&app.key.namespace, &secret);
-        let seen = ctx.watches.secrets.get(&name).filter(|seen| !seen.deleting);
-        let is_new = seen.is_some_and(|seen| recorded.is_none_or(|of| of.resource_version != seen.resource_version));
-        let read = if is_new { contents(ctx, &name).await? } else { None };
-        found.extend(match read {
-            Some((resource_version, contents)) => {
-                let digest = of_keys(&contents, &keys);
-                Some(Credentials { secret, keys, resource_version, digest })
-            }
-            None => recorded.cloned(),
-        });
-    }
-    Ok(found)
-}
-
-/// What a Secret contains, and its version. It is read once for each version, and the values are dropped at once.
-pub(super) async fn contents(ctx: &Ctx, secret: &Key) -> Result<Option<(String, Contents)>, Error> {
-    let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
-    if let Some(known) = ctx.memory.contents.get(secret).filter(|(version, _)| *version == seen.resource_version) {
-        return Ok(Some(known));
-    }
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
-    let found = api.get_opt(&secret.name).await.map_err(Error::api(format!("read the keys of Secret {secret}")))?;
-    match found {
-        Some(found) => Ok(Some(remember(ctx, secret, found).await?)),
-        None => Ok(None),
-    }
-}
-
-/// Remembers what this version of a Secret contains.
-pub(super) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(String, Contents), Error> {
-    let salt = ctx.salts.get(&ctx.client).await?;
-    let version = found.metadata.resource_version.clone().unwrap_or_default();
-    let known = (version, digests(&salt, secret, found));
-    ctx.memory.contents.put(secret.clone(), known.clone());
-    Ok(known)
-}
-
 /// The name of the Secret is part of each digest: otherwise a user could find out what is in a Secret that they may not read, by
-/// comparing its digest with those of their own. **Pure.**
-fn digests(Salt(salt): &Salt, secret: &Key, found: Secret) -> Contents {
+/// comparing its digest with those of their own.
+pub(super) fn digests(Salt(salt): &Salt, secret: &Key, found: Secret) -> Contents {
     let name = secret.to_string();
     let values = found.data.into_iter().flatten().filter(|(_, ByteString(value))| !value.is_empty());
     let digests = values.map(|(key, ByteString(value))| {
@@ -83,14 +34,14 @@ fn digests(Salt(salt): &Salt, secret: &Key, found: Secret) -> Contents {
     Arc::new(digests.collect())
 }
 
-/// The digest of these keys. **Pure.**
-fn of_keys(contents: &Contents, keys: &[String]) -> String {
+/// The digest of these keys.
+pub(super) fn of_keys(contents: &Contents, keys: &[String]) -> String {
     let values: Vec<_> = keys.iter().map(|key| contents.get(key).map_or("", String::as_str)).collect();
     names::digest(&values)
 }
 
-/// The Secrets that an app reads credentials from, and the keys that it reads. **Pure.**
-fn used(app: &ClientApp, config: &Config) -> Vec<(String, Vec<String>)> {
+/// The Secrets that an app reads credentials from, and the keys that it reads.
+pub(super) fn used(app: &ClientApp, config: &Config) -> Vec<(String, Vec<String>)> {
     let (key, spec) = (key_of(app), &app.spec);
     let admin = spec.admin_secret.clone().unwrap_or_else(|| key.admin_secret());
     let mut used = vec![(admin, vec![ADMIN_USERNAME.to_owned(), ADMIN_PASSWORD.to_owned()])];
@@ -105,7 +56,7 @@ fn used(app: &ClientApp, config: &Config) -> Vec<(String, Vec<String>)> {
     used
 }
 
-/// Credentials that cannot be known, for a document that is only printed. **Pure.**
+/// Credentials that cannot be known, for a document that is only printed.
 pub(crate) fn placeholders(app: &ClientApp, config: &Config) -> Vec<Credentials> {
     let unknown = |(secret, keys)| Credentials {
         secret,

@@ -2,8 +2,8 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | values and credentials from elsewhere | `sources` and `credentials`, with `salt` | effect, reads only |
-//! | desired state | [`mod@desired`], with `values_from`, [`build`], [`database`], [`deployer`] and [`names`] | pure |
+//! | values and credentials from elsewhere | `sources`, with `salt` | effect, reads only |
+//! | desired state | [`mod@desired`], with `values_from`, `credentials`, [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | observed state | [`observe`] → [`observed`] | effect, reads only |
 //! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], `drift` and `repairs`, into [`plan`] | pure |
 //! | status and events | [`report`], with [`attempt`] | pure, then one write |
@@ -136,7 +136,7 @@ async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
 async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let now = clock::now();
     let sources = sources::read(ctx, app, now).await?;
-    let credentials = credentials::read(ctx, app).await?;
+    let credentials = sources::credentials(ctx, app).await?;
     let desired = ctx.desired(app, &sources, &credentials);
     let observed = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
     let plan = plan_of(desired.as_ref().ok(), &observed, &ctx.config, now);

@@ -12,7 +12,6 @@ use std::{
 use super::{
     attempt,
     context::{App, Ctx},
-    credentials,
     database::{self, DatabaseObject, DesiredDatabase, DesiredObject, Watched},
     desired::{Desired, SecretSource},
     drift,
@@ -29,7 +28,7 @@ use super::{
     pods,
     repairs::WATCH_LAG,
     report::NAMED_WORKLOADS,
-    retained, upgrade,
+    retained, sources, upgrade,
 };
 use crate::{
     crd::{
@@ -516,7 +515,7 @@ async fn with_keys(ctx: &Ctx, view: SecretView, secret: &Key) -> Result<SecretVi
 
 /// A Secret that a user or a database's operator writes: which of its keys have a value.
 async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
-    Ok(match credentials::contents(ctx, secret).await? {
+    Ok(match sources::contents(ctx, secret).await? {
         Some((_, contents)) => SecretView::Present { keys: contents.keys().cloned().collect() },
         None => SecretView::Absent,
     })

@@ -1,6 +1,7 @@
-//! Reads the values that `spec.valuesFrom` names, before the desired state is computed. An **effect**, reads only.
+//! Reads the values that `spec.valuesFrom` names, and the credentials of the app, before the desired state is computed. An **effect**,
+//! reads only.
 //!
-//! The objects are read as the account that helm acts as, whose rights a chart has anyway (`lookup`): so a user can reach no more
+//! The objects with values are read as the account that helm acts as, whose rights a chart has anyway (`lookup`): so a user can reach no more
 //! with `spec.valuesFrom` than without it. Watches tell the version of each object, and it is read again only after that changes.
 
 use jiff::Timestamp;
@@ -13,13 +14,14 @@ use serde::de::DeserializeOwned;
 
 use super::{
     context::{App, Ctx},
+    credentials::{Contents, digests, of_keys, used},
     desired,
     error::Error,
     plan::Hold,
     values_from::{Asked, Source, Sources, combined, denied},
 };
 use crate::{
-    crd::{Reason, ValuesKind, ValuesReference},
+    crd::{Credentials, Reason, ValuesKind, ValuesReference},
     runtime::{api::unless_gone, client::impersonating, error::api_sentence, key::Key},
 };
 
@@ -71,6 +73,51 @@ pub(super) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sou
     let sources = combined(key, asked.references.iter().zip(found.iter().map(Option::as_ref)), salt);
     ctx.memory.sources.put(key.clone(), (asked, sources.clone()));
     Ok(sources)
+}
+
+/// The credentials of an app, as far as they are known: of a Secret that is gone, those that were in it. A Secret that has its
+/// recorded version is not read again.
+pub(super) async fn credentials(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credentials>, Error> {
+    let Ok(object) = app.object() else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for (secret, keys) in used(object, &ctx.config) {
+        let recorded = app.before.credentials.iter().find(|of| of.secret == secret && of.keys == keys);
+        let name = Key::new(&app.key.namespace, &secret);
+        let seen = ctx.watches.secrets.get(&name).filter(|seen| !seen.deleting);
+        let is_new = seen.is_some_and(|seen| recorded.is_none_or(|of| of.resource_version != seen.resource_version));
+        let read = if is_new { contents(ctx, &name).await? } else { None };
+        found.extend(match read {
+            Some((resource_version, contents)) => {
+                let digest = of_keys(&contents, &keys);
+                Some(Credentials { secret, keys, resource_version, digest })
+            }
+            None => recorded.cloned(),
+        });
+    }
+    Ok(found)
+}
+
+/// What a Secret contains, and its version. It is read once for each version, and the values are dropped at once.
+pub(super) async fn contents(ctx: &Ctx, secret: &Key) -> Result<Option<(String, Contents)>, Error> {
+    let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
+    if let Some(known) = ctx.memory.contents.get(secret).filter(|(version, _)| *version == seen.resource_version) {
+        return Ok(Some(known));
+    }
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
+    let found = api.get_opt(&secret.name).await.map_err(Error::api(format!("read the keys of Secret {secret}")))?;
+    match found {
+        Some(found) => Ok(Some(remember(ctx, secret, found).await?)),
+        None => Ok(None),
+    }
+}
+
+/// Remembers what this version of a Secret contains.
+pub(super) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(String, Contents), Error> {
+    let salt = ctx.salts.get(&ctx.client).await?;
+    let version = found.metadata.resource_version.clone().unwrap_or_default();
+    let known = (version, digests(&salt, secret, found));
+    ctx.memory.contents.put(secret.clone(), known.clone());
+    Ok(known)
 }
 
 async fn source(client: &Client, namespace: &str, of: &ValuesReference) -> kube::Result<Option<Source>> {

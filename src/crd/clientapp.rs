@@ -122,8 +122,10 @@ pub struct ClientAppSpec {
     /// `valuesFrom`, these values, values computed by the operator. A key that the operator computes is refused, and the message
     /// names the field to use instead: `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`,
     /// `ingress.enabled`, `ingress.className`, `redis.enabled`, `redis.auth`, `persistence.enabled`, `persistence.size`,
-    /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, and, while `postgres.enabled` is true,
-    /// `internalDatabase` and `externalDatabase`. Values reach the chart exactly as they are stored here; `null` removes a default
+    /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, while `postgres.enabled` is true
+    /// `internalDatabase` and `externalDatabase`, and the annotations `podAnnotations.checksum/clientapp-credentials`,
+    /// `redis.master.podAnnotations.checksum/clientapp-credentials` and
+    /// `redis.replica.podAnnotations.checksum/clientapp-credentials`. Values reach the chart exactly as they are stored here; `null` removes a default
     /// of the chart. helm reads numbers as 64-bit floats, so a number that would change is refused: put it in quotes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::any_object")]

@@ -1,7 +1,8 @@
 //! The test chart with the pinned helm: each version has the property that it is named for, and its values tree has the
 //! pitfalls of the reference chart. Also, the values that any chart receives, and the sources of charts.
 
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use base64::Engine as _;
