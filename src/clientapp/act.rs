@@ -57,6 +57,8 @@ pub(crate) async fn act(
             Step::UnlockRelease { secret, revision } => release::unlock(ctx, app.key, secret, *revision).await?,
             Step::CancelHelm => ctx.helm_runs.cancel(app.key),
             Step::FetchChart => release::fetch(ctx, app, desired, observed),
+            // It is recorded.
+            Step::RollBack(_) => {}
             Step::Repair(missing) => repair::repair(ctx, app, desired, observed, missing).await?,
             Step::HelmUpgrade { revision, .. } => {
                 let sentence = plan.hold.as_ref().map(|hold| hold.message.as_str()).unwrap_or_default();

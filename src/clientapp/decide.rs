@@ -17,6 +17,7 @@ use super::{
     owned,
     plan::{Because, Hold, Plan, SAFETY_NET, Step, few},
     pods,
+    remedy::{self, Remedy},
     upgrade::{self, Before},
 };
 use crate::{
@@ -136,8 +137,13 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     if let Some(hold) = &desired.awaits {
         return plan.hold(if account_is_there { hold.clone() } else { deployer_taken(&desired.key) });
     }
+    let Remedy { step, hold, late } = remedy::remedy(desired, observed, now);
+    if let Some(hold) = hold {
+        plan.steps.extend(step);
+        return plan.hold(hold);
+    }
     plan = release_steps(plan, desired, observed, attempt, now, config.helm_deadline);
-    plan.look_again = look_at_pods(observed, now).into_iter().chain(*look_again).min();
+    plan.look_again = look_at_pods(observed, now).into_iter().chain(*look_again).chain(late).min();
     // Not if helm runs: it recreates missing objects itself.
     if plan.hold.is_none()
         && !plan.runs_helm()
@@ -152,6 +158,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
         Some(_) if !account_is_there => plan.hold(deployer_taken(&desired.key)),
         Some(helm) => before_helm(plan, helm, desired, observed, config, now),
+        None if plan.hold.is_none() => Plan { hold: remedy::rolled_back(desired), ..plan },
         None => plan,
     }
 }

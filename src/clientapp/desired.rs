@@ -1,5 +1,7 @@
 //! The stage `desired`, **pure**: validates the spec once and computes the desired state. Later stages never read the raw spec.
 
+use std::ops::RangeInclusive;
+
 use jiff::SignedDuration;
 use semver::Version;
 use serde_json::{Map, Value};
@@ -15,8 +17,8 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Drift, DriftIgnore, Postgres, ProfilePersistence,
-        ProfileSpec, Reason, Upgrade, quantity,
+        ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Drift, DriftIgnore, OnFailure, Postgres,
+        ProfilePersistence, ProfileSpec, Reason, RolledBack, Upgrade, quantity,
     },
     helm::{Hidden, values::Values},
     runtime::{
@@ -62,6 +64,9 @@ pub struct Desired {
     pub digest: String,
     /// The credentials that the app's pods use, as far as they are known.
     pub(crate) credentials: Vec<Credentials>,
+    /// What the release was rolled back to, if it was: then `digest` and `chart_version` are of that revision, and helm gets its
+    /// values, from Helm's storage.
+    pub(crate) rolled_back: Option<RolledBack>,
     /// What the values wait for, if they are not complete. No release has the digest of incomplete values.
     pub(crate) awaits: Option<Hold>,
     /// `spec.suspend`.
@@ -102,6 +107,12 @@ pub struct DesiredUpgrade {
     pub allow: Option<Version>,
     /// How long another Helm client's lock is respected; `None`: as long as it exists.
     pub foreign_lock_timeout: Option<SignedDuration>,
+    /// What follows when a revision fails.
+    pub on_failure: OnFailure,
+    /// How many attempts follow a failed one before that.
+    pub retries: u32,
+    /// How long a deployed revision may take to become ready.
+    pub timeout: SignedDuration,
 }
 
 impl Desired {
@@ -205,6 +216,7 @@ pub(crate) fn desired(
         values: Values(values),
         hidden,
         credentials: credentials.to_vec(),
+        rolled_back: None,
         awaits,
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,
@@ -354,7 +366,7 @@ pub fn account(spec: &ClientAppSpec) -> Result<AccountName, InvalidSpec> {
 }
 
 fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
-    let Upgrade { backup, allow, foreign_lock_timeout: _ } = &app.spec.upgrade;
+    let Upgrade { backup, allow, foreign_lock_timeout: _, on_failure, retries, timeout } = &app.spec.upgrade;
     let Postgres { enabled, provider, .. } = app.spec.postgres;
     if *backup && !(enabled && database::provider(provider).is_some()) {
         return Err(invalid(
@@ -364,7 +376,17 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     }
     let allow = allow.as_deref().map(Version::parse).transpose();
     let allow = allow.map_err(|_| invalid("spec.upgrade.allow", "must be one exact version such as 5.5.2"))?;
-    Ok(DesiredUpgrade { backup: *backup, allow, foreign_lock_timeout: foreign_lock_timeout(app)? })
+    let timeout = duration(timeout, SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).ok_or_else(|| {
+        invalid("spec.upgrade.timeout", "must be a duration such as 15m, at least 1m and at most 24h")
+    })?;
+    Ok(DesiredUpgrade {
+        backup: *backup,
+        allow,
+        foreign_lock_timeout: foreign_lock_timeout(app)?,
+        on_failure: *on_failure,
+        retries: (*retries).try_into().unwrap_or_default(),
+        timeout,
+    })
 }
 
 /// `spec.upgrade.foreignLockTimeout`.
@@ -373,12 +395,19 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
 /// It is not a duration, or it is shorter than the clocks of two machines may differ.
 pub fn foreign_lock_timeout(app: &ClientApp) -> Result<Option<SignedDuration>, InvalidSpec> {
     let Some(text) = &app.spec.upgrade.foreign_lock_timeout else { return Ok(None) };
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));
-    let parsed = text.parse().ok().filter(|timeout| plain && (SHORTEST_LOCK..=LONGEST_LOCK).contains(timeout));
     let problem = "must be a duration such as 30m or 2h, at least 5m and at most 720h";
+    let parsed = duration(text, SHORTEST_LOCK..=LONGEST_LOCK);
     parsed.map(Some).ok_or_else(|| invalid("spec.upgrade.foreignLockTimeout", problem))
 }
 
+/// A duration as the schema allows it, of hours, minutes and seconds.
+fn duration(text: &str, range: RangeInclusive<SignedDuration>) -> Option<SignedDuration> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));
+    text.parse().ok().filter(|duration| plain && range.contains(duration))
+}
+
+const SHORTEST_TIMEOUT: SignedDuration = SignedDuration::from_mins(1);
+const LONGEST_TIMEOUT: SignedDuration = SignedDuration::from_hours(24);
 const SHORTEST_LOCK: SignedDuration = SignedDuration::from_mins(5);
 const LONGEST_LOCK: SignedDuration = SignedDuration::from_hours(720);
 

@@ -42,6 +42,9 @@ pub(crate) enum Error {
     /// A release's storage Secret could not be read or rewritten.
     #[error("mark revision {revision} of release {release} as failed: {problem}")]
     Unlock { release: String, revision: i64, problem: String },
+    /// A revision to go back to cannot be read.
+    #[error("roll release {release} back to revision {revision}: {problem}; change the spec to go on")]
+    Stored { release: String, revision: i64, problem: String },
     #[error("uninstall release {release}: {message}")]
     Uninstall { release: Key, refusal: Refusal, message: String },
     /// The ClientApp is gone without a teardown.
@@ -80,10 +83,10 @@ impl Failure for Error {
     fn disposition(&self) -> Disposition {
         match self {
             Error::Api { source, .. } => api_disposition(source),
-            Error::Unlock { .. } => Disposition {
+            Error::Unlock { .. } | Error::Stored { .. } => Disposition {
                 condition: Some(kind::RELEASED),
                 state: State::False,
-                reason: Reason::UnlockFailed,
+                reason: if matches!(self, Error::Stored { .. }) { Reason::UpgradeFailed } else { Reason::UnlockFailed },
                 stalled: true,
                 retry: Retry::Doubling(30 * SECOND, 10 * MINUTE),
             },

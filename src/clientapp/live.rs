@@ -11,7 +11,7 @@ use kube::{
     Api,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PartialObjectMeta, Patch, PatchParams},
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     context::{App, Ctx},
@@ -78,6 +78,15 @@ pub(super) async fn objects(
     let count = objects.len();
     let read = payload(ctx, key, secret, move |_, stored| Ok(inventory::stored(stored, &objects))).await?;
     Ok(read.unwrap_or_else(|problem| vec![Err(problem); count]))
+}
+
+/// The values of a stored revision; the inner error says why they cannot be read.
+pub(super) async fn values(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Value, String>, Error> {
+    let read = |_: &str, stored: &Stored| match &stored.config {
+        Some(values) => serde_json::from_str(values.get()).map_err(|error| error.to_string()),
+        None => Ok(Value::Object(Map::new())),
+    };
+    payload(ctx, key, secret, read).await
 }
 
 /// The API for the kind of an object of the release, with the rights of this account.

@@ -5,7 +5,7 @@
 //! | values and credentials from elsewhere | `sources`, with `salt` | effect, reads only |
 //! | desired state | [`mod@desired`], with `values_from`, `credentials`, [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | observed state | [`observe`] → [`observed`] | effect, reads only |
-//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], `drift` and `repairs`, into [`plan`] | pure |
+//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], `remedy`, `drift` and `repairs`, into [`plan`] | pure |
 //! | status and events | [`report`], with [`attempt`] | pure, then one write |
 //! | carrying it out | [`act`], with `release`, `repair` and `account` | effect |
 //! | state of helm runs | [`helm_runs`] | effect |
@@ -45,6 +45,7 @@ pub(crate) mod owned;
 pub(crate) mod plan;
 mod pods;
 mod release;
+mod remedy;
 mod repair;
 mod repairs;
 pub(crate) mod report;
@@ -67,7 +68,7 @@ use self::{
     report::Pass,
 };
 use crate::{
-    crd::{ClientApp, FINALIZER, Guard},
+    crd::{ClientApp, FINALIZER, Guard, annotation},
     runtime::{
         clock,
         controller::Kind,
@@ -137,7 +138,9 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let now = clock::now();
     let sources = sources::read(ctx, app, now).await?;
     let credentials = sources::credentials(ctx, app).await?;
-    let desired = ctx.desired(app, &sources, &credentials);
+    let retry = app.meta().annotations.as_ref().and_then(|annotations| annotations.get(annotation::RETRY));
+    let desired =
+        ctx.desired(app, &sources, &credentials).map(|desired| remedy::in_effect(desired, retry, &app.before));
     let observed = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
     let plan = plan_of(desired.as_ref().ok(), &observed, &ctx.config, now);
     let pass = Pass {

@@ -11,7 +11,7 @@ use super::{
     deployer,
     observed::{Missing, Retained},
 };
-use crate::crd::{BackupRecord, Reason};
+use crate::crd::{BackupRecord, Reason, RolledBack};
 
 /// How long a database object may have no status before the operator reports that.
 pub(crate) const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -57,6 +57,8 @@ pub(crate) enum Step {
     CancelHelm,
     /// Recreate missing objects of the release.
     Repair(Vec<Missing>),
+    /// Go back to a revision that was ready; the next pass begins with it.
+    RollBack(RolledBack),
     /// `helm upgrade --install`.
     HelmUpgrade {
         /// The revision that helm will create.

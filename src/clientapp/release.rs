@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, api::PostParams};
 use rand::RngExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -20,9 +20,9 @@ use super::{
     retained, upgrade,
 };
 use crate::{
-    crd::{Attempt, ClientAppStatus},
+    crd::{Attempt, ClientAppStatus, ReadyRevision, RolledBack},
     destroy::permit::Kind,
-    helm::{self, ReleaseLabels, Upgrade, gateway::record::Recorded, storage},
+    helm::{self, Hidden, ReleaseLabels, Upgrade, gateway::record::Recorded, storage},
     runtime::{clock, key::Key},
 };
 
@@ -95,7 +95,7 @@ pub(super) async fn upgrade(
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
-    let (request, claim) = (request(ctx, desired, revision), ctx.claim(app));
+    let (request, claim) = (request(ctx, desired, values(ctx, desired).await?, revision), ctx.claim(app));
     let (charts, metrics) = (ctx.charts.clone(), ctx.metrics.clone());
     let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
     let (client, namespace, account) = (ctx.client.clone(), app.key.namespace.clone(), desired.account.clone());
@@ -170,8 +170,25 @@ async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), E
     Ok(())
 }
 
+/// The values for helm, and what no message may contain.
+async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Hidden), Error> {
+    let Some(RolledBack { to: ReadyRevision { revision, .. }, .. }) = &desired.rolled_back else {
+        return Ok((desired.values.0.clone(), desired.hidden.clone()));
+    };
+    let release = &desired.key;
+    let stored = live::values(ctx, release, &storage::secret(&release.name, revision)).await?;
+    let unread = |problem| Error::Stored { release: release.name.clone(), revision: *revision, problem };
+    let values = stored.map_err(unread)?;
+    // It is not known any more which of them came from Secrets.
+    let all = Hidden::of([&values])
+        .ok_or_else(|| unread("it has too many values to keep them out of messages".to_owned()))?;
+    let present = Hidden::of([&desired.values.0]).unwrap_or_default();
+    let hidden = all.except(&present, &desired.hidden);
+    Ok((values, hidden))
+}
+
 /// The request to helm, without the chart's path.
-fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, String> {
+fn request(ctx: &Ctx, desired: &Desired, (values, hidden): (Value, Hidden), revision: i64) -> Result<Upgrade, String> {
     let operation = format!("{:016x}", rand::rng().random::<u64>());
     let parsed = |error: helm::command::InvalidArgument| error.to_string();
     Ok(Upgrade {
@@ -179,8 +196,8 @@ fn request(ctx: &Ctx, desired: &Desired, revision: i64) -> Result<Upgrade, Strin
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         account: desired.account.clone(),
         chart: PathBuf::new(),
-        values: helm::values::document(&desired.values.0),
-        hidden: desired.hidden.clone(),
+        values: helm::values::document(&values),
+        hidden,
         labels: ReleaseLabels {
             digest: desired.digest.parse().map_err(parsed)?,
             holder: ctx.holder.parse().map_err(parsed)?,

@@ -13,7 +13,7 @@ use super::{
     helm_runs::HelmRun,
     observed::{Observed, Phase},
     plan::{Because, Hold, Plan, Step},
-    retained, upgrade,
+    remedy, retained, upgrade,
 };
 use crate::{
     crd::{
@@ -55,7 +55,11 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let mut status =
         ClientAppStatus { release: release(key, observed), inventory: observed.inventory.clone(), ..previous.clone() };
     if let Ok(desired) = desired {
-        status.spent_allow = upgrade::spent(desired, previous.installed.as_ref(), previous);
+        // The chart of a rollback is not the one that the spec allows.
+        if desired.rolled_back.is_none() {
+            status.spent_allow = upgrade::spent(desired, previous.installed.as_ref(), previous);
+        }
+        status.rolled_back.clone_from(&desired.rolled_back);
         status.admin_secret_name = Some(desired.admin.name().to_owned());
         status.redis_secret_name.clone_from(&desired.redis_secret);
         status.credentials.clone_from(&desired.credentials);
@@ -83,7 +87,8 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         Err(Invalid { reason, message }) => invalid(*reason, message, observed),
         Ok(desired) => {
             status.backup = backup(desired, observed, status.installed.as_ref(), now);
-            if observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.digest)) {
+            let is_deployed = observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.digest));
+            if is_deployed && desired.rolled_back.is_none() {
                 status.url = Some(desired.url.clone());
             }
             valid(desired, observed, plan)
@@ -96,6 +101,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             Step::Adopt(found) => status = retained::adopted(&status, found),
             // Recorded before the backup is requested: its age is measured from this time.
             Step::BackUp(record) => status.backup = Some(record.clone()),
+            Step::RollBack(record) => status.rolled_back = Some(record.clone()),
             _ => {}
         }
     }
@@ -108,6 +114,9 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         }))
         .map(|(type_, verdict)| verdict.into_condition(type_, &previous.conditions, generation, now))
         .collect();
+    if let Ok(desired) = desired {
+        remedy::record(&mut status, desired, observed.release.as_ref());
+    }
     status
 }
 

@@ -280,7 +280,7 @@ pub enum PostgresProvider {
 
 /// Requirements before helm installs another `chartVersion`.
 #[skip_serializing_none]
-#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
     /// Whether the database is backed up before each change of `chartVersion`: with a PerconaPGBackup, or with a dump of the
@@ -299,6 +299,49 @@ pub struct Upgrade {
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('5m') && duration(self) <= duration('720h')").message("must be a duration such as 30m or 2h, at least 5m and at most 720h"))]
     pub foreign_lock_timeout: Option<String>,
+
+    /// What follows when a revision fails: when helm fails and leaves a failed revision more often than `retries` allows or, only
+    /// with `Rollback`, when a revision does not become ready within `timeout`.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+
+    /// How many attempts follow a failed one before `onFailure` applies.
+    #[serde(default = "super::number::<2>")]
+    #[schemars(range(min = 0, max = 100))]
+    pub retries: i32,
+
+    /// How long a revision may take to become ready, such as `15m` or `1h`, with `onFailure: Rollback`.
+    #[serde(default = "default_upgrade_timeout")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('1m') && duration(self) <= duration('24h')").message("must be a duration such as 15m, at least 1m and at most 24h"))]
+    pub timeout: String,
+}
+
+impl Default for Upgrade {
+    fn default() -> Self {
+        Upgrade {
+            backup: false,
+            allow: None,
+            foreign_lock_timeout: None,
+            on_failure: OnFailure::default(),
+            retries: 2,
+            timeout: default_upgrade_timeout(),
+        }
+    }
+}
+
+/// What follows when a revision fails.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub enum OnFailure {
+    /// helm tries again, at growing intervals of up to 10 minutes.
+    #[default]
+    Retry,
+    /// Nothing, until the spec changes or a user asks for another attempt.
+    Stop,
+    /// The release goes back to the last revision that was Ready, if that has the same version of the app, and stays there until
+    /// the spec changes or a user asks for another attempt. Otherwise as with `Stop`: an older app does not understand data that a
+    /// newer one has migrated.
+    Rollback,
 }
 
 /// Fields of objects of the release that may differ from what helm set.
@@ -411,6 +454,12 @@ pub struct ClientAppStatus {
 
     /// The last run of helm for this ClientApp, recorded before it starts.
     pub last_attempt: Option<Attempt>,
+
+    /// The last revision that was Ready.
+    pub last_ready: Option<ReadyRevision>,
+
+    /// What the release was rolled back to, and why, under `spec.upgrade.onFailure: Rollback`.
+    pub rolled_back: Option<RolledBack>,
 }
 
 /// A Helm release.
@@ -452,6 +501,33 @@ pub struct Credentials {
     pub resource_version: String,
     /// Salted digest of the values.
     pub digest: String,
+}
+
+/// A revision that was Ready.
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadyRevision {
+    /// Revision, as in `helm history`.
+    pub revision: i64,
+    /// Digest of chart version, values and flags.
+    pub digest: String,
+    /// Version of the chart.
+    pub chart_version: String,
+    /// Version of the app in the chart.
+    pub app_version: Option<String>,
+}
+
+/// A rollback after a failure.
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RolledBack {
+    /// Digest of what failed: the rollback holds as long as the spec asks for it.
+    pub digest: String,
+    /// Why, in one sentence.
+    pub message: String,
+    /// The revision that the release has gone back to.
+    pub to: ReadyRevision,
 }
 
 /// The objects of a revision of a release.
@@ -584,6 +660,9 @@ fn yes() -> bool {
 }
 fn default_chart_version() -> String {
     "5.5.2".to_owned()
+}
+fn default_upgrade_timeout() -> String {
+    "15m".to_owned()
 }
 fn default_postgres_version() -> String {
     "15".to_owned()

@@ -20,8 +20,8 @@ mod values_reference;
 
 pub use clientapp::{
     Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Drift, DriftIgnore,
-    ExternalPostgres, InstalledChart, Inventory, Persistence, Postgres, PostgresProvider, Redis, Release,
-    ReleaseObject, Upgrade,
+    ExternalPostgres, InstalledChart, Inventory, OnFailure, Persistence, Postgres, PostgresProvider, ReadyRevision,
+    Redis, Release, ReleaseObject, RolledBack, Upgrade,
 };
 pub use deletion::{DeletionPolicy, Owned};
 pub use guard::{Guard, decode_strictly};

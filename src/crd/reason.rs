@@ -206,6 +206,8 @@ reasons! {
     RetainUnsafe APP kind::READY, Stalled: "The ClientApp is being deleted, and uninstalling its release would delete a volume that must be kept: under `Retain`, or because it is not recorded as its own.",
         "Set `spec.deletionPolicy` to Delete, or delete again with `--cascade=orphan`; or delete that volume, if its data is no longer needed.";
     Retained DB kind::READY, Event: "The Postgresql was deleted; the objects in the message were kept.", "Hand them over to a new Postgresql, or delete them yourself.";
+    RolledBack APP kind::RELEASED, Stalled: "A revision has failed, and `spec.upgrade.onFailure` is Rollback: the release is as it was when it was last Ready.", "Correct the spec, or ask for another attempt with `kubectl clientapp retry`.";
+    RollingBack APP kind::RELEASED, Progress: "A revision has failed, and the release goes back to the last one that was Ready.", "Wait.";
     RowDrifted ROW kind::READY, Event: "Another client of the database has changed or deleted the row; the operator restores it.", "Stop that client from changing the row.";
     RowNotOurs ROW kind::READY, Stalled: "According to the operator's table `clientapp_operator_rows`, the row with this id does not belong to this cluster.", "Delete the row and its entry there, or delete the object.";
     RowRefused ROW kind::READY, Stalled: "A constraint, trigger or policy of the table refuses the row.", "Correct the spec, or what the message names.";

@@ -1,6 +1,6 @@
 //! Texts that no message may contain, because they come from Secrets. **Pure.**
 
-use std::{fmt, sync::Arc};
+use std::{cmp::Ordering, fmt, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -47,16 +47,29 @@ impl Hidden {
             }
         }
         texts.retain(|text| text.len() >= SHORTEST);
-        // The longest first: a text may contain another.
-        texts.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        texts.sort_by(longest_first);
         texts.dedup();
         (count <= Self::MOST).then(|| Hidden(texts.into()))
+    }
+
+    /// These, except for what may be shown, and others.
+    pub(crate) fn except(&self, shown: &Hidden, others: &Hidden) -> Hidden {
+        let mine = self.0.iter().filter(|text| !shown.0.contains(text));
+        let mut texts: Vec<_> = mine.chain(others.0.iter()).cloned().collect();
+        texts.sort_by(longest_first);
+        texts.dedup();
+        Hidden(texts.into())
     }
 
     /// A message without them.
     pub(crate) fn masked(&self, message: &str) -> String {
         self.0.iter().fold(message.to_owned(), |message, text| message.replace(text.as_str(), MASK))
     }
+}
+
+/// A text may contain another.
+fn longest_first(one: &String, other: &String) -> Ordering {
+    other.len().cmp(&one.len()).then_with(|| one.cmp(other))
 }
 
 /// A large number as Go prints it (`%v`), which helm reads as a float: 12345678 is `1.2345678e+07`.
@@ -108,6 +121,9 @@ mod tests {
         }
         assert_eq!(format!("{hidden:?}"), "…");
         // More than can be searched for in reasonable time.
+        let [stored, present, secret] = ["stored old-pin", "stored new-pin", "new-pin"]
+            .map(|texts| Hidden::of([&json!(texts.split(' ').collect::<Vec<_>>())]).unwrap());
+        assert_eq!(stored.except(&present, &secret).masked("stored old-pin new-pin"), format!("stored {MASK} {MASK}"));
         assert!(Hidden::of([&json!(vec!["some text"; Hidden::MOST])]).is_some());
         assert!(Hidden::of([&json!(vec!["some text"; Hidden::MOST + 1])]).is_none());
         assert!(Hidden::of([&json!("line\n".repeat(Hidden::MOST + 1))]).is_none());

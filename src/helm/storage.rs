@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Display, io::Read as _};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use k8s_openapi::ByteString;
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 /// Size limit of an unpacked revision, in bytes: several times that of the largest charts. A tenant could write a Secret of one MiB
 /// that unpacks to a thousand times its size.
@@ -32,6 +32,8 @@ pub(crate) struct Stored {
     pub hooks: Vec<Hook>,
     #[serde(default)]
     pub info: Info,
+    /// The values that helm was given.
+    pub config: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -11,6 +11,7 @@ mod percona;
 mod profile;
 mod provider;
 mod release;
+mod remedy;
 mod spec;
 mod upgrade;
 mod values;

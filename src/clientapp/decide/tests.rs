@@ -9,12 +9,12 @@ use crate::{
     clientapp::{
         database::{self, DatabaseObject, DatabaseState, Place},
         deployer::{self, Part},
-        fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want},
+        fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want, with},
         observed::{AtWork, DatabaseView, Found, Missing},
         plan::Apply,
         repairs::Refused,
     },
-    crd::{Inventory, Owned, PostgresProvider, Release, ReleaseObject},
+    crd::{Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject},
     runtime::{feeder::Availability, key::Key},
 };
 
@@ -46,6 +46,7 @@ fn brief(plan: &Plan) -> String {
             Step::Repair(missing) => {
                 format!("repair {}", drift::names(missing))
             }
+            Step::RollBack(back) => format!("roll back to {}", back.to.revision),
             Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
             Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
                 format!("helm {revision} over {theirs}")
@@ -426,6 +427,116 @@ fn what_an_earlier_app_has_left() {
     };
     row("a shrink is no adoption", adopting("percona"), shrunk, "hold PostgresReady/StorageShrink!");
     row("an app that adopts may find nothing", adopting("percona"), |_| {}, "");
+}
+
+#[test]
+fn what_follows_a_failure() {
+    let policy = |policy: &str| json!({"upgrade": {"onFailure": policy, "retries": 1, "timeout": "10m"}});
+    // A revision failed after this many attempts, and the one before it was ready, with this version of the app.
+    let failed = |failures: u32, ready: Option<&'static str>| {
+        move |w: &mut Observed| {
+            let release = w.release.as_mut().unwrap();
+            release.phase = Phase::Failed;
+            let digest = release.stamp.as_ref().unwrap().digest.clone();
+            let made = chart("5.5.2", Some("29.0.4"));
+            let attempt = Attempt {
+                failures,
+                retry_at: None,
+                message: Some("refused".to_owned()),
+                chart: Some(made),
+                ..attempt(&digest)
+            };
+            w.recorded.last_attempt = Some(attempt);
+            w.recorded.last_ready = ready.map(|app| ReadyRevision {
+                revision: 2,
+                digest: "ready".to_owned(),
+                chart_version: "5.5.1".to_owned(),
+                app_version: Some(app.to_owned()),
+            });
+        }
+    };
+    const BACK: &str = "roll back to 2, hold Released/RollingBack";
+    const STOPPED: &str = "hold Released/UpgradeFailed!";
+    let same = Some("29.0.4");
+    for (what, spec, failures, ready, plan) in [
+        ("tried again and again", none(), 9, same, "helm 4"),
+        ("tried once more", policy("Stop"), 1, same, "helm 4"),
+        ("stopped", policy("Stop"), 2, same, STOPPED),
+        ("stopped, never ready", policy("Stop"), 2, None, STOPPED),
+        ("tried once more before", policy("Rollback"), 1, same, "helm 4"),
+        ("rolled back", policy("Rollback"), 2, same, BACK),
+        ("another version of the app", policy("Rollback"), 2, Some("29.0.3"), STOPPED),
+        ("an installation", policy("Rollback"), 2, None, "helm 4"),
+    ] {
+        row(what, spec, failed(failures, ready), plan);
+    }
+    let asked = |w: &mut Observed| {
+        failed(2, same)(w);
+        w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
+    };
+    row("asked for", policy("Rollback"), asked, "helm 4");
+
+    // Deployed, and not ready.
+    let late = |minutes: i64, was: &'static str| {
+        move |w: &mut Observed| {
+            failed(0, same)(w);
+            let release = w.release.as_mut().unwrap();
+            release.phase = Phase::Deployed;
+            release.written = Some(now() - SignedDuration::from_mins(minutes));
+            let digest = release.stamp.as_ref().unwrap().digest.clone();
+            if was == "ready" {
+                w.recorded.last_ready.as_mut().unwrap().digest = digest;
+            }
+            w.workloads[0].waiting = (was != "now").then(|| "0 of 1 replicas are available".to_owned());
+        }
+    };
+    for (what, policy, minutes, was, plan) in [
+        ("not late yet", policy("Rollback"), 9, "", ""),
+        ("late", policy("Rollback"), 10, "", BACK),
+        ("late, and stays", policy("Stop"), 10, "", ""),
+        ("it was ready before", policy("Rollback"), 99, "ready", ""),
+        ("it is ready", policy("Rollback"), 99, "now", ""),
+    ] {
+        row(what, policy, late(minutes, was), plan);
+    }
+    let desired = want(&policy("Rollback"));
+    let mut observed = settled(&desired);
+    late(9, "")(&mut observed);
+    let until = decide(&desired, &observed, &config(), now()).look_again.unwrap();
+    assert!(until <= now() + SignedDuration::from_mins(1), "{until}");
+    late(10, "")(&mut observed);
+    let Plan { steps, hold, .. } = decide(&desired, &observed, &config(), now());
+    let Step::RollBack(back) = &steps[0] else { panic!("{steps:?}") };
+    assert_eq!(
+        hold.unwrap().message,
+        "revision 3 of release acme has failed: it was not ready within 10m; rolling back to revision 2"
+    );
+    assert_eq!(
+        back.message,
+        "revision 3 of release acme has failed: it was not ready within 10m; rolled back to what revision 2 was, with chart version 5.5.1, the last that was Ready: change the spec, or `kubectl clientapp retry acme -n tenants`"
+    );
+
+    // What is recorded holds until the spec changes or a user asks for another attempt.
+    let recorded = ClientAppStatus { rolled_back: Some(back.clone()), ..observed.recorded.clone() };
+    let effect = |desired: &Desired, retry: Option<&String>| remedy::in_effect(desired.clone(), retry, &recorded);
+    let rolled = effect(&desired, None);
+    assert_eq!((rolled.digest.as_str(), rolled.chart_version.to_string()), ("ready", "5.5.1".to_owned()));
+    let other = want(&with(policy("Rollback"), &json!({"replicas": 2})));
+    assert_eq!(effect(&other, None), other);
+    assert_eq!(effect(&want(&policy("Stop")), None), want(&policy("Stop")));
+    let retry = annotation::retry_after(recorded.last_attempt.as_ref().unwrap());
+    assert_eq!(effect(&desired, Some(&retry)), desired);
+    let of = |change: &dyn Fn(&mut Observed)| {
+        let mut observed = settled(&rolled);
+        change(&mut observed);
+        brief(&decide(&rolled, &observed, &config(), now()))
+    };
+    assert_eq!(of(&|w| w.release = Some(release("failed"))), "helm 4");
+    assert_eq!(of(&|_| {}), "hold Released/RolledBack!");
+    assert_eq!(
+        of(&|w| w.missing = vec![Missing { object: part("v1", "Service"), found: Found::Nothing }]),
+        "repair Service acme, hold Released/Drifted"
+    );
 }
 
 #[test]
@@ -836,7 +947,7 @@ impl Sim {
                 let object = self.observed.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
             }
-            Step::Adopt(_) | Step::BackUp(_) | Step::Repair(_) => {
+            Step::Adopt(_) | Step::BackUp(_) | Step::Repair(_) | Step::RollBack(_) => {
                 unreachable!("nothing was left, lost or deleted, and no backup is asked for")
             }
             Step::FetchChart => unreachable!("the chart is at hand"),

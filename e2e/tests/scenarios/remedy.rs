@@ -1,0 +1,111 @@
+//! What follows when a revision fails: `spec.upgrade.onFailure`.
+
+use clientapp_operator::crd::{ClientApp, ClientAppStatus, annotation};
+use e2e::charts;
+use e2e::lab::{Lab, Tenant, has};
+use e2e::scenario::{small, with};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use serde_json::{Value, json};
+
+/// The API server refuses the Service that the chart renders with it.
+fn refused() -> Value {
+    json!({"service": {"type": "Nonsense"}})
+}
+
+fn policy(policy: &str, more: Value) -> Value {
+    json!({"upgrade": with(json!({"onFailure": policy, "retries": 0}), more)})
+}
+
+/// The values that helm stored with a revision.
+fn values(tenant: &Tenant, revision: &str) -> Value {
+    let stored = tenant.helm(&["get", "values", "acme", "--revision", revision, "-o", "json"]);
+    serde_json::from_str(&stored.stdout).unwrap()
+}
+
+async fn status(tenant: &Tenant) -> ClientAppStatus {
+    tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap()
+}
+
+/// Asks for another attempt, as `kubectl clientapp retry` does.
+async fn retry(tenant: &Tenant) {
+    let last = status(tenant).await.last_attempt.unwrap();
+    let annotation = format!("{}={}", annotation::RETRY, annotation::retry_after(&last));
+    tenant.kubectl(&["annotate", "--overwrite", "clientapp", "acme", &annotation]).unwrap();
+}
+
+#[tokio::test]
+async fn a_revision_that_fails_is_rolled_back_until_the_spec_changes() {
+    let tenant = Lab::shared().await.tenant("remedy-back").await;
+    tenant.create("acme", with(small(&tenant, "acme"), policy("Rollback", json!({})))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"values": refused()})).await.unwrap();
+    let words =
+        ["revision 2 of release acme has failed", "rolled back to what revision 1 was", "kubectl clientapp retry acme"];
+    tenant.held("acme", "RolledBack", &words).await;
+    assert_eq!(tenant.listed("acme").unwrap(), ("3".into(), "deployed".into(), "nextcloud-5.5.2".into()));
+    assert_eq!(values(&tenant, "3"), values(&tenant, "1"));
+    let told = tenant.condition("acme", "Stalled", "True", "RolledBack").await;
+    assert!(told.contains("Nonsense"), "it says why: {told}");
+    tenant.event("acme", "RolledBack", "revision 2 of release acme has failed").await;
+
+    // What it went back to is looked after.
+    let gone = tenant.uid::<Service>("acme-nextcloud").await.unwrap();
+    tenant.kubectl(&["delete", "service", "acme-nextcloud"]).unwrap();
+    let again = |found: Option<&Service>| (found?.metadata.uid.as_ref()? != &gone).then_some(());
+    tenant.wait_for("acme-nextcloud", "recreated", again).await;
+    tenant.held("acme", "RolledBack", &words).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "3");
+
+    retry(&tenant).await;
+    tenant.held("acme", "RolledBack", &["revision 4 of release acme has failed", "what revision 3 was"]).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "5");
+
+    // Another version of the app may have migrated the data, so that one is not left without being asked.
+    tenant.patch("acme", json!({"values": null, "chartVersion": charts::HOOK_FAILS})).await.unwrap();
+    let words = ["revision 6 of release acme has failed", "it is not rolled back, since revision 5 has app 29.0.4"];
+    tenant.held("acme", "UpgradeFailed", &words).await;
+    tenant
+        .patch("acme", json!({"chartVersion": charts::DEFAULT, "upgrade": {"allow": charts::DEFAULT}}))
+        .await
+        .unwrap();
+    tenant.ready("acme", 7).await;
+    let status = status(&tenant).await;
+    assert_eq!((status.rolled_back, status.last_ready.unwrap().revision), (None, 7));
+}
+
+#[tokio::test]
+async fn a_revision_that_fails_is_not_tried_again_if_the_spec_says_so() {
+    let tenant = Lab::shared().await.tenant("remedy-stop").await;
+    let spec = with(small(&tenant, "acme"), policy("Stop", json!({})));
+    tenant.create("acme", with(spec, json!({"values": refused()}))).await.unwrap();
+    let words =
+        ["revision 1 of release acme has failed", "nothing is tried again, since spec.upgrade.onFailure is Stop"];
+    tenant.held("acme", "UpgradeFailed", &words).await;
+    let status = status(&tenant).await;
+    assert!(has(&status, "Stalled", "True", "UpgradeFailed"), "{status:#?}");
+    retry(&tenant).await;
+    tenant.held("acme", "UpgradeFailed", &["revision 2 of release acme has failed"]).await;
+    tenant.patch("acme", json!({"values": null})).await.unwrap();
+    tenant.ready("acme", 3).await;
+}
+
+#[tokio::test]
+async fn a_revision_that_is_not_ready_in_time_is_rolled_back() {
+    let tenant = Lab::shared().await.tenant("remedy-late").await;
+    let refused = policy("Rollback", json!({"timeout": "soon"}));
+    let refused = tenant.create("acme", with(small(&tenant, "acme"), refused)).await.unwrap_err();
+    assert!(refused.to_string().contains("must be a duration such as 15m"), "{refused}");
+    let spec = with(small(&tenant, "acme"), policy("Rollback", json!({"timeout": "1m"})));
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let nowhere = json!({"nodeSelector": {"clientapp.test/no-such-node": "true"}});
+    tenant.patch("acme", json!({"values": nowhere})).await.unwrap();
+    tenant.held("acme", "RolledBack", &["revision 2 of release acme has failed: it was not ready within 1m"]).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "3");
+    let placed = |found: Option<&Deployment>| {
+        let pod = found?.spec.as_ref()?.template.spec.as_ref()?;
+        (pod.node_selector.is_none() && found?.status.as_ref()?.available_replicas == Some(1)).then_some(())
+    };
+    tenant.wait_for("acme-nextcloud", "as before", placed).await;
+}

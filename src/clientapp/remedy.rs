@@ -1,0 +1,153 @@
+//! What follows when a revision fails, or is not ready in time: `spec.upgrade.onFailure`. **Pure.**
+//!
+//! After a rollback the app is reconciled to the revision that it went back to, until its spec changes or a user asks for another
+//! attempt. It is an upgrade to that revision's chart and values, so that gates, locks and stamps are those of every other upgrade.
+
+use jiff::Timestamp;
+
+use super::{
+    desired::Desired,
+    observed::{Observed, Phase, ReleaseView},
+    plan::{Hold, Step},
+};
+use crate::crd::{
+    Attempt, ClientAppStatus, OnFailure, ReadyRevision, Reason, RolledBack, annotation,
+    conditions::{find, kind::READY},
+};
+
+/// What the spec asks for after a failure.
+#[derive(Debug, Default)]
+pub(super) struct Remedy {
+    /// To go back to another revision.
+    pub step: Option<Step>,
+    /// With it, nothing else is decided about the release.
+    pub hold: Option<Hold>,
+    /// When a revision that is not ready yet is late.
+    pub late: Option<Timestamp>,
+}
+
+pub(super) fn remedy(desired: &Desired, observed: &Observed, now: Timestamp) -> Remedy {
+    let (key, policy) = (&desired.key, desired.upgrade.on_failure);
+    let none = Remedy::default();
+    if desired.rolled_back.is_some() || policy == OnFailure::Retry {
+        return none;
+    }
+    let Some((release, failure)) = failure(desired, observed, now) else { return none };
+    let problem = match &failure {
+        Failure::Late(until) if now < *until => return Remedy { late: Some(*until), ..none },
+        Failure::Late(_) => format!("it was not ready within {:#}", desired.upgrade.timeout),
+        Failure::Attempts(attempt) => attempt.message.clone().unwrap_or_default(),
+    };
+    let failed = format!("revision {} of release {} has failed: {problem}", release.revision, key.name);
+    let again = format!("change the spec, or `kubectl clientapp retry {} -n {}`", key.name, key.namespace);
+    let kept = match (policy, back_to(desired, observed)) {
+        (OnFailure::Rollback, Ok(to)) => {
+            let ReadyRevision { revision, chart_version, .. } = to;
+            let message = format!(
+                "{failed}; rolled back to what revision {revision} was, with chart version {chart_version}, the last that was Ready: {again}"
+            );
+            let hold = Hold::new(Reason::RollingBack, format!("{failed}; rolling back to revision {revision}"));
+            let step = Step::RollBack(RolledBack { digest: desired.digest.clone(), message, to: to.clone() });
+            // The next pass begins with what this one records.
+            return Remedy { step: Some(step), hold: Some(hold.until(now)), late: None };
+        }
+        (OnFailure::Rollback, Err(None)) => return none,
+        (OnFailure::Rollback, Err(Some(why))) => format!("it is not rolled back, since {why}"),
+        _ => "nothing is tried again, since spec.upgrade.onFailure is Stop".to_owned(),
+    };
+    match failure {
+        // It may still become ready.
+        Failure::Late(_) => none,
+        Failure::Attempts(_) => {
+            let stopped = Hold::new(Reason::UpgradeFailed, format!("{failed}; {kept}: {again}"));
+            Remedy { hold: Some(Hold { stalled: true, ..stopped }), ..none }
+        }
+    }
+}
+
+/// The hold of an app that was rolled back.
+pub(super) fn rolled_back(desired: &Desired) -> Option<Hold> {
+    desired.rolled_back.as_ref().map(|back| Hold::new(Reason::RolledBack, back.message.clone()))
+}
+
+enum Failure<'a> {
+    /// helm failed more often than the spec allows.
+    Attempts(&'a Attempt),
+    /// It is deployed, was never ready, and has until then.
+    Late(Timestamp),
+}
+
+/// The revision that has failed, or may be about to, and how.
+fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Option<(&'a ReleaseView, Failure<'a>)> {
+    let Observed { release, recorded, retry, .. } = observed;
+    let release = release.as_ref()?;
+    if release.stamp.as_ref()?.digest != desired.digest {
+        return None;
+    }
+    match release.phase {
+        Phase::Failed => {
+            let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest)?;
+            let asked = retry.as_ref() == Some(&annotation::retry_after(attempt));
+            (!asked && attempt.failures > desired.upgrade.retries).then_some((release, Failure::Attempts(attempt)))
+        }
+        Phase::Deployed if desired.upgrade.on_failure == OnFailure::Rollback => {
+            let was_ready = recorded.last_ready.as_ref().is_some_and(|ready| ready.digest == desired.digest);
+            let is_ready = observed.workloads.iter().all(|workload| workload.waiting.is_none());
+            let until = release.written.unwrap_or(now) + desired.upgrade.timeout;
+            (!was_ready && !is_ready).then_some((release, Failure::Late(until)))
+        }
+        _ => None,
+    }
+}
+
+/// The revision to go back to, or why not to it; `None`: there is none, and an installation is tried again. An older app does not
+/// understand data that a newer one has migrated, and the newer one may be migrating them right now.
+fn back_to<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a ReadyRevision, Option<String>> {
+    let recorded = &observed.recorded;
+    let ready = recorded.last_ready.as_ref().ok_or(None)?;
+    let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
+    let chart = attempt.and_then(|attempt| attempt.chart.as_ref());
+    let same = chart.is_some_and(|chart| chart.app_version.is_some() && chart.app_version == ready.app_version);
+    let app = |version: Option<&String>| version.cloned().unwrap_or_else(|| "of an unknown version".to_owned());
+    if same {
+        return Ok(ready);
+    }
+    Err(Some(format!(
+        "revision {} has app {}, and the data may be migrated to {} by now",
+        ready.revision,
+        app(ready.app_version.as_ref()),
+        app(chart.and_then(|chart| chart.app_version.as_ref()))
+    )))
+}
+
+/// What the app is reconciled to: the spec, or the revision that it was rolled back to.
+pub(super) fn in_effect(desired: Desired, retry: Option<&String>, recorded: &ClientAppStatus) -> Desired {
+    let back = recorded.rolled_back.as_ref().filter(|back| {
+        let asked = recorded.last_attempt.as_ref().is_some_and(|last| retry == Some(&annotation::retry_after(last)));
+        desired.upgrade.on_failure == OnFailure::Rollback && back.digest == desired.digest && !asked
+    });
+    let version = back.and_then(|back| back.to.chart_version.parse().ok());
+    match (back, version) {
+        (Some(back), Some(chart_version)) => {
+            Desired { digest: back.to.digest.clone(), chart_version, rolled_back: Some(back.clone()), ..desired }
+        }
+        _ => desired,
+    }
+}
+
+/// What a status records of it: the revision that is ready, or that takes the place of the one that the release was rolled back to.
+pub(super) fn record(status: &mut ClientAppStatus, desired: &Desired, release: Option<&ReleaseView>) {
+    let Some(release) = release.filter(|release| release.is_deployed_as(&desired.digest)) else { return };
+    if let Some(back) = &mut status.rolled_back {
+        // Helm may soon drop the older revision from its history.
+        back.to.revision = release.revision;
+        status.last_ready = Some(back.to.clone());
+    } else if find(&status.conditions, READY).is_some_and(|ready| ready.status == "True") {
+        status.last_ready = Some(ReadyRevision {
+            revision: release.revision,
+            digest: desired.digest.clone(),
+            chart_version: desired.chart_version.to_string(),
+            app_version: status.release.as_ref().and_then(|release| release.app_version.clone()),
+        });
+    }
+}
