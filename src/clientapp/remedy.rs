@@ -138,7 +138,7 @@ pub(super) fn in_effect(desired: Desired, retry: Option<&String>, recorded: &Cli
 /// What a status records of it: the revision that is ready, or that takes the place of the one that the release was rolled back to.
 pub(super) fn record(status: &mut ClientAppStatus, desired: &Desired, release: Option<&ReleaseView>) {
     let Some(release) = release.filter(|release| release.is_deployed_as(&desired.digest)) else { return };
-    if let Some(back) = &mut status.rolled_back {
+    if let (Some(_), Some(back)) = (&desired.rolled_back, &mut status.rolled_back) {
         // Helm may soon drop the older revision from its history.
         back.to.revision = release.revision;
         status.last_ready = Some(back.to.clone());

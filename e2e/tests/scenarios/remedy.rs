@@ -101,8 +101,15 @@ async fn a_revision_that_is_not_ready_in_time_is_rolled_back() {
     tenant.ready("acme", 1).await;
     let nowhere = json!({"nodeSelector": {"clientapp.test/no-such-node": "true"}});
     tenant.patch("acme", json!({"values": nowhere})).await.unwrap();
-    tenant.held("acme", "RolledBack", &["revision 2 of release acme has failed: it was not ready within 1m"]).await;
+    tenant
+        .held(
+            "acme",
+            "RolledBack",
+            &["revision 2 of release acme has failed: it was not ready within 1m", "what revision 1 was"],
+        )
+        .await;
     assert_eq!(tenant.listed("acme").unwrap().0, "3");
+    assert_eq!(values(&tenant, "3"), values(&tenant, "1"));
     let placed = |found: Option<&Deployment>| {
         let pod = found?.spec.as_ref()?.template.spec.as_ref()?;
         (pod.node_selector.is_none() && found?.status.as_ref()?.available_replicas == Some(1)).then_some(())

@@ -516,6 +516,11 @@ fn what_follows_a_failure() {
         "revision 3 of release acme has failed: it was not ready within 10m; rolled back to what revision 2 was, with chart version 5.5.1, the last that was Ready: change the spec, or `kubectl clientapp retry acme -n tenants`"
     );
 
+    // The revision that failed does not take the place of the one to go back to.
+    let mut status = ClientAppStatus { rolled_back: Some(back.clone()), ..observed.recorded.clone() };
+    remedy::record(&mut status, &desired, observed.release.as_ref());
+    assert_eq!(status.rolled_back.unwrap().to.revision, 2);
+
     // What is recorded holds until the spec changes or a user asks for another attempt.
     let recorded = ClientAppStatus { rolled_back: Some(back.clone()), ..observed.recorded.clone() };
     let effect = |desired: &Desired, retry: Option<&String>| remedy::in_effect(desired.clone(), retry, &recorded);
@@ -532,6 +537,9 @@ fn what_follows_a_failure() {
         brief(&decide(&rolled, &observed, &config(), now()))
     };
     assert_eq!(of(&|w| w.release = Some(release("failed"))), "helm 4");
+    let mut status = ClientAppStatus { rolled_back: Some(back.clone()), ..ClientAppStatus::default() };
+    remedy::record(&mut status, &rolled, Some(&release("ready")));
+    assert_eq!((status.rolled_back.unwrap().to.revision, status.last_ready.unwrap().revision), (3, 3));
     assert_eq!(of(&|_| {}), "hold Released/RolledBack!");
     assert_eq!(
         of(&|w| w.missing = vec![Missing { object: part("v1", "Service"), found: Found::Nothing }]),
