@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::{Arg, Command, CommandFactory as _, Parser as _};
 use kube::{ResourceExt, api::ListParams};
 
-use super::{args::Cli, session::Session};
+use super::{args::Cli, session::{LIMIT, Session}};
 
 /// Tells kubectl not to complete file names (cobra's `ShellCompDirectiveNoFileComp`).
 const NO_FILES: &str = ":4";
@@ -22,28 +22,37 @@ pub(crate) async fn answer(words: &[OsString]) -> String {
             let flags = commands.get_arguments().chain(command.get_arguments());
             flags.filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect()
         }
-        Some(command) if command.get_positionals().any(|argument| argument.get_id() == "name") => names(before).await,
+        Some(command) if command.get_positionals().any(|argument| matches!(argument.get_id().as_str(), "name" | "names")) => {
+            names(before, &commands).await
+        }
         Some(_) => Vec::new(),
     };
     let fitting = candidates.into_iter().filter(|word| word.starts_with(typed)).map(|word| format!("{word}\n"));
     fitting.chain([format!("{NO_FILES}\n")]).collect()
 }
 
-/// The names of the ClientApps in the cluster and namespace of these flags. Empty if the user may not list them.
-async fn names(before: &[String]) -> Vec<String> {
-    // `list` has every flag that matters; the rest of the line may be incomplete.
+/// The names of the ClientApps in the cluster and namespace of the global flags. Empty if the user may not list them.
+async fn names(before: &[String], commands: &Command) -> Vec<String> {
+    // The rest of the line may be incomplete.
     let mut line = vec!["kubectl-clientapp".to_owned(), "list".to_owned()];
-    for (index, word) in before.iter().enumerate() {
+    let mut words = before.iter();
+    while let Some(word) = words.next() {
         let flag = word.split('=').next().unwrap_or_default();
-        if matches!(flag, "-n" | "--namespace" | "--context" | "--kubeconfig") {
-            line.push(word.clone());
-            if !word.contains('=') {
-                line.extend(before.get(index + 1).cloned());
-            }
+        let is_called = |argument: &&Arg| match flag.strip_prefix("--") {
+            Some(long) => argument.get_long() == Some(long),
+            None => flag.strip_prefix('-').is_some_and(|rest| rest.chars().next() == argument.get_short()),
+        };
+        let Some(argument) = commands.get_arguments().filter(|argument| argument.is_global_set()).find(is_called) else {
+            continue;
+        };
+        line.push(word.clone());
+        let is_complete = word.contains('=') || (!word.starts_with("--") && word.len() > 2);
+        if argument.get_action().takes_values() && !is_complete {
+            line.extend(words.next().cloned());
         }
     }
     let Ok(cli) = Cli::try_parse_from(line) else { return Vec::new() };
-    let Ok(session) = Session::open(&cli.global).await else { return Vec::new() };
+    let Ok(session) = Session::open(&cli.global, Some(LIMIT)).await else { return Vec::new() };
     let found = session.apps().list_metadata(&ListParams::default()).await;
     found.map(|found| found.items.iter().map(ResourceExt::name_any).collect()).unwrap_or_default()
 }
