@@ -30,7 +30,12 @@ const TEXT: &str = r"^[^\x00]*$";
     printcolumn(name = "Table", type_ = "string", json_path = ".spec.table"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Status", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1)
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PostgresWriterSpec {

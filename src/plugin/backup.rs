@@ -49,12 +49,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::B
     tally.end()
 }
 
-async fn back_up(
-    session: &Session,
-    printer: &mut Printer,
-    name: &str,
-    waiting: &args::Waiting,
-) -> Result<(), Error> {
+async fn back_up(session: &Session, printer: &mut Printer, name: &str, waiting: &args::Waiting) -> Result<(), Error> {
     let app = session.app(name).await.ok().map(|stored| stored.app);
     let by_percona = app.as_ref().is_some_and(percona::has_cluster);
     let found = if by_percona { None } else { Some(needed(session, name).await?) };

@@ -104,7 +104,11 @@ pub(crate) async fn retry(session: &Session, printer: &mut Printer, args: &args:
             Ok((object, Retried::After(but))) => {
                 requested.push((name, but));
                 let sentence = format!("clientapp/{name}: retry requested");
-                if waiting.wait { printer.note(&sentence) } else { printer.object(&object, &sentence)? }
+                if waiting.wait {
+                    printer.note(&sentence)
+                } else {
+                    printer.object(&object, &sentence)?
+                }
                 Ok(())
             }
             Err(error) => Err(error),

@@ -126,7 +126,10 @@ fn deployment(namespace: &str, found: Look<Option<Deployment>>) -> Finding {
         Err(why) => (Mark::Unsure, why),
         Ok(None) => (
             Mark::Bad,
-            format!("there is no Deployment {namespace}/{}: name its namespace with --operator-namespace", label::OPERATOR),
+            format!(
+                "there is no Deployment {namespace}/{}: name its namespace with --operator-namespace",
+                label::OPERATOR
+            ),
         ),
         Ok(Some((ready, wanted))) => {
             let mark = match ready {
@@ -205,8 +208,10 @@ mod tests {
         let ours = ClientApp::crd();
         let mut older = ours.clone();
         older.spec.versions[0].schema = None;
-        let deployed = |ready: i64| Ok(Some(built(json!({"metadata": {}, "spec": {"replicas": 2, "selector": {},
-            "template": {}}, "status": {"readyReplicas": ready}}))));
+        let deployed = |ready: i64| {
+            Ok(Some(built(json!({"metadata": {}, "spec": {"replicas": 2, "selector": {},
+            "template": {}}, "status": {"readyReplicas": ready}}))))
+        };
         let held = |renewed: &str| lease(json!({"holderIdentity": "pod-a", "renewTime": renewed}));
         let hidden = || "you have no permission to read it".to_owned();
         let findings = [

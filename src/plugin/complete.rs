@@ -5,7 +5,10 @@ use std::ffi::OsString;
 use clap::{Arg, Command, CommandFactory as _, Parser as _};
 use kube::{ResourceExt, api::ListParams};
 
-use super::{args::Cli, session::{LIMIT, Session}};
+use super::{
+    args::Cli,
+    session::{LIMIT, Session},
+};
 
 /// Tells kubectl not to complete file names (cobra's `ShellCompDirectiveNoFileComp`).
 const NO_FILES: &str = ":4";
@@ -22,7 +25,9 @@ pub(crate) async fn answer(words: &[OsString]) -> String {
             let flags = commands.get_arguments().chain(command.get_arguments());
             flags.filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect()
         }
-        Some(command) if command.get_positionals().any(|argument| matches!(argument.get_id().as_str(), "name" | "names")) => {
+        Some(command)
+            if command.get_positionals().any(|argument| matches!(argument.get_id().as_str(), "name" | "names")) =>
+        {
             names(before, &commands).await
         }
         Some(_) => Vec::new(),
@@ -42,7 +47,8 @@ async fn names(before: &[String], commands: &Command) -> Vec<String> {
             Some(long) => argument.get_long() == Some(long),
             None => flag.strip_prefix('-').is_some_and(|rest| rest.chars().next() == argument.get_short()),
         };
-        let Some(argument) = commands.get_arguments().filter(|argument| argument.is_global_set()).find(is_called) else {
+        let Some(argument) = commands.get_arguments().filter(|argument| argument.is_global_set()).find(is_called)
+        else {
             continue;
         };
         line.push(word.clone());

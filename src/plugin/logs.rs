@@ -47,8 +47,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::L
     let logs: Vec<_> = logs.collect();
     let mut tally = Tally::of(logs.len());
     // One pod after the other, unless their logs go on.
-    let mut lines =
-        if *follow { stream::select_all(logs).boxed() } else { stream::iter(logs).flatten().boxed() };
+    let mut lines = if *follow { stream::select_all(logs).boxed() } else { stream::iter(logs).flatten().boxed() };
     while let Some(line) = lines.next().await {
         if let Some((prefix, line)) = tally.keep(line, printer)? {
             printer.log(&prefix, &line)?;
@@ -140,7 +139,10 @@ mod tests {
         assert_eq!(of(None).unwrap(), "app/cron cache/redis");
         assert_eq!(of(Some("web")).unwrap(), "app/web");
         assert_eq!(of(Some("prepare")).unwrap(), "app/prepare cache/prepare");
-        assert_eq!(of(Some("x")), Err("no pod has a container x; there are cron, metrics, prepare, redis, web".to_owned()));
+        assert_eq!(
+            of(Some("x")),
+            Err("no pod has a container x; there are cron, metrics, prepare, redis, web".to_owned())
+        );
     }
 
     #[tokio::test]

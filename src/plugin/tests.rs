@@ -160,8 +160,9 @@ async fn no_object_writes_to_the_terminal() {
         let stored = session.app("acme").await.unwrap();
         let shape = Shape { with_namespace: true, wide: true, width: None };
         let listed = list::render(&[stored.object], shape, now());
-        let mut told =
-            listed + &status::tree(&session, &stored.app, None).await + &delete::consequence(&stored.app, "tenants", None);
+        let mut told = listed
+            + &status::tree(&session, &stored.app, None).await
+            + &delete::consequence(&stored.app, "tenants", None);
         let ours = [text::GOOD, text::BAD, text::UNSURE, text::FAINT, text::STRONG];
         for style in ours.map(|style| format!("{style}")).iter().chain([&format!("{:#}", text::GOOD)]) {
             told = told.replace(style, "");

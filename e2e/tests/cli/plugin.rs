@@ -193,7 +193,8 @@ fn nowhere(directory: &Path) -> PathBuf {
 #[test]
 fn what_needs_no_cluster() {
     let help = plugin(None, &["--help"]).done();
-    let words = ["kubectl clientapp", "create", "adopt", "password", "--namespace", "--as-group", "Examples:", "Exit codes:"];
+    let words =
+        ["kubectl clientapp", "create", "adopt", "password", "--namespace", "--as-group", "Examples:", "Exit codes:"];
     for word in words {
         assert!(help.contains(word), "{word} is not in {help}");
     }

@@ -32,9 +32,11 @@ async fn the_flags_of_the_connection() {
     assert!(run(Some(&admin), &[&["list"][..], &as_little].concat()).done().contains("acme"));
     let history = [&["history", "acme"][..], &as_little].concat();
     run(Some(&admin), &history).failed(1, "cannot list resource \"secrets\"");
-    on_path(&tenant, &[&["clientapp"][..], &history, &namespace].concat()).failed(1, "cannot list resource \"secrets\"");
+    on_path(&tenant, &[&["clientapp"][..], &history, &namespace].concat())
+        .failed(1, "cannot list resource \"secrets\"");
     run(Some(&admin), &["list", "--as", "ada"]).failed(1, "User \"ada\" cannot list");
-    run(Some(&admin), &["list", "--as", "ada", "--as-uid", "7", "--as-group", "a", "--as-group", "system:masters"]).done();
+    run(Some(&admin), &["list", "--as", "ada", "--as-uid", "7", "--as-group", "a", "--as-group", "system:masters"])
+        .done();
     run(Some(&admin), &["list", "--as-group", "system:masters"]).failed(2, "--as <USER>");
 
     // Other entries of the kubeconfig.
@@ -43,7 +45,8 @@ async fn the_flags_of_the_connection() {
     run(Some(&admin), &["list", "--user", "other"]).failed(1, "has no user other; it has plane");
     run(Some(&admin), &["list", "--request-timeout", "20"]).done();
     run(Some(&admin), &["list", "--request-timeout", "0"]).done();
-    run(Some(&admin), &["list", "--tls-server-name", "elsewhere.example.com"]).failed(1, "the cluster does not respond");
+    run(Some(&admin), &["list", "--tls-server-name", "elsewhere.example.com"])
+        .failed(1, "the cluster does not respond");
 
     // Without a kubeconfig.
     let config: Value = serde_yaml::from_str(&fs::read_to_string(&little).unwrap()).unwrap();
@@ -180,9 +183,7 @@ async fn whose_logs_there_are() {
 /// An API server with three pods. The log of each begins with the query of its request; one has none yet.
 async fn server_with_logs() -> String {
     let pods = || async {
-        let pod = |name: &str, container: &str| {
-            json!({"metadata": {"name": name}, "spec": {"containers": [{"name": container}, {"name": "metrics"}]}})
-        };
+        let pod = |name: &str, container: &str| json!({"metadata": {"name": name}, "spec": {"containers": [{"name": container}, {"name": "metrics"}]}});
         let items = [pod("web", "nextcloud"), pod("cache", "redis"), pod("late", "nextcloud")];
         axum::Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}))
     };
