@@ -238,7 +238,11 @@ impl Printer {
     /// The object, or for humans a sentence about it.
     pub(crate) fn object(&mut self, object: &impl Serialize, sentence: &str) -> Result<(), Error> {
         let unprintable = |error: serde_json::Error| Error::Output(error.to_string());
-        let value = || serde_json::to_value(object).map_err(unprintable);
+        // JSON and YAML escape what would control a terminal.
+        let value = || match io::stdout().is_terminal() {
+            true => tamed(object).map_err(unprintable),
+            false => serde_json::to_value(object).map_err(unprintable),
+        };
         let another = std::mem::replace(&mut self.begun, true);
         let text = match &self.output {
             Output::Table | Output::Wide => return self.out(&format!("{sentence}\n")),

@@ -665,6 +665,9 @@ fn a_cluster_without_the_operator() {
         let sentence = plugin(Some(&kubeconfig), line).failed(1, "clientapp-operator crds | kubectl apply -f -");
         assert_eq!(sentence.lines().count(), 1, "{sentence}");
     }
+    let check = plugin(Some(&kubeconfig), &["check"]);
+    assert_eq!(check.stdout.matches("is not installed: run `clientapp-operator crds").count(), 4, "{check:#?}");
+    check.failed(1, "6 checks have failed");
 }
 
 /// A dump replaces the database of an app in place; the app, its Secrets and its dumps stay.

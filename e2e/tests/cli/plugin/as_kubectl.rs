@@ -90,7 +90,6 @@ async fn forms_of_output() {
         "{.metadata.labels.a-b}",
         "{.status.conditions[*].type}",
         "{.spec.replicas} {.spec.suspend}",
-        "{..revision}",
     ];
     tenant.kubectl(&["label", "clientapp", "acme", "a-b=c"]).unwrap();
     let forms = list.map(|path| ("list", path)).into_iter().chain(one.map(|path| ("status", path)));
