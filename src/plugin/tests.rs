@@ -234,8 +234,8 @@ fn the_events() {
     };
     let events = [event("Normal", "Provisioning", 1), event("Warning", "UpgradeFailed", 4)];
     insta::assert_snapshot!(plain(&events::render(&events, None, now())));
-    let narrow = plain(&events::render(&events, Some(38), now()));
-    assert!(narrow.contains("it …") && narrow.lines().all(|line| line.chars().count() <= 38), "{narrow}");
+    let narrow = plain(&events::render(&events, Some(44), now()));
+    assert!(narrow.contains("it is …") && narrow.lines().all(|line| line.chars().count() <= 44), "{narrow}");
 }
 
 #[test]
