@@ -71,11 +71,9 @@ pub(crate) async fn suspend(
     let names = chosen(session, targets).await?;
     let mut tally = Tally::of(names.len());
     for name in &names {
-        let result = match suspended(session, name, suspend).await {
-            Ok((object, sentence)) => printer.object(&object, &sentence),
-            Err(error) => Err(error),
-        };
-        tally.keep(result, printer)?;
+        let done = suspended(session, name, suspend).await;
+        let told = done.and_then(|(object, sentence)| printer.object(&object, &sentence));
+        tally.keep(told, printer)?;
     }
     tally.end()
 }
@@ -98,22 +96,21 @@ pub(crate) async fn retry(session: &Session, printer: &mut Printer, args: &args:
     let mut tally = Tally::of(names.len());
     let mut requested = Vec::new();
     for name in &names {
-        let result = match retried(session, name).await {
-            Ok((object, Retried::Needless)) => printer
+        let done = retried(session, name).await;
+        let told = done.and_then(|(object, retried)| match retried {
+            Retried::Needless => printer
                 .object(&object, &format!("clientapp/{name} unchanged: it is ready, so there is nothing to retry")),
-            Ok((object, Retried::After(but))) => {
+            Retried::After(but) => {
                 requested.push((name, but));
                 let sentence = format!("clientapp/{name}: retry requested");
-                if waiting.wait {
-                    printer.note(&sentence)
-                } else {
-                    printer.object(&object, &sentence)?
+                if !waiting.wait {
+                    return printer.object(&object, &sentence);
                 }
+                printer.note(&sentence);
                 Ok(())
             }
-            Err(error) => Err(error),
-        };
-        tally.keep(result, printer)?;
+        });
+        tally.keep(told, printer)?;
     }
     let deadline = Deadline::after(waiting.timeout);
     for (name, but) in requested.into_iter().filter(|_| waiting.wait) {

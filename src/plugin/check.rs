@@ -127,7 +127,7 @@ fn deployment(namespace: &str, found: Look<Option<Deployment>>) -> Finding {
         Ok(None) => (
             Mark::Bad,
             format!(
-                "there is no Deployment {namespace}/{}: name its namespace with --operator-namespace",
+                "there is no Deployment {namespace}/{}: install the operator, or name its namespace with --operator-namespace",
                 label::OPERATOR
             ),
         ),

@@ -45,7 +45,9 @@ async fn names(before: &[String], commands: &Command) -> Vec<String> {
         let flag = word.split('=').next().unwrap_or_default();
         let is_called = |argument: &&Arg| match flag.strip_prefix("--") {
             Some(long) => argument.get_long() == Some(long),
-            None => flag.strip_prefix('-').is_some_and(|rest| rest.chars().next() == argument.get_short()),
+            None => {
+                argument.get_short().is_some_and(|short| flag.starts_with(&['-', short].iter().collect::<String>()))
+            }
         };
         let Some(argument) = commands.get_arguments().filter(|argument| argument.is_global_set()).find(is_called)
         else {

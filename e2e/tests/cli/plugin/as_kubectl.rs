@@ -270,16 +270,13 @@ async fn what_a_check_finds() {
     found(&before, "-", "Kind PerconaPGCluster", "is not installed");
     before.failed(1, "2 checks have failed");
 
-    let in_its_namespace = |line: &[&str]| {
-        let namespace = ["-n", e2e::manifests::NAMESPACE];
-        tenant.kubectl(&[line, &namespace].concat()).unwrap();
-    };
-    in_its_namespace(&["create", "deployment", "clientapp-operator", "--image=x"]);
-    in_its_namespace(&["rollout", "status", "deployment/clientapp-operator"]);
+    e2e::manifests::apply(&lab.plane, &lab.tools, &e2e::manifests::directory()).unwrap();
+    let rollout = ["rollout", "status", "deployment/clientapp-operator", "--namespace", e2e::manifests::NAMESPACE];
+    e2e::manifests::kubectl(&lab.plane, &lab.tools, &rollout).unwrap();
     let options = lab.options();
     let operator = e2e::lab::leading(&options).await;
     let after = check().await;
-    found(&after, "✔", "Operator", "1/1 pods are ready");
+    found(&after, "✔", "Operator", "2/2 pods are ready");
     found(&after, "✔", "Leader", " leads, confirmed ");
     after.done();
 
