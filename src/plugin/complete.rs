@@ -38,29 +38,53 @@ pub(crate) async fn answer(words: &[OsString]) -> String {
 
 /// The names of the ClientApps in the cluster and namespace of the global flags. Empty if the user may not list them.
 async fn names(before: &[String], commands: &Command) -> Vec<String> {
-    // The rest of the line may be incomplete.
-    let mut line = vec!["kubectl-clientapp".to_owned(), "list".to_owned()];
-    let mut words = before.iter();
-    while let Some(word) = words.next() {
-        let flag = word.split('=').next().unwrap_or_default();
-        let is_called = |argument: &&Arg| match flag.strip_prefix("--") {
-            Some(long) => argument.get_long() == Some(long),
-            None => {
-                argument.get_short().is_some_and(|short| flag.starts_with(&['-', short].iter().collect::<String>()))
-            }
-        };
-        let Some(argument) = commands.get_arguments().filter(|argument| argument.is_global_set()).find(is_called)
-        else {
-            continue;
-        };
-        line.push(word.clone());
-        let is_complete = word.contains('=') || (!word.starts_with("--") && word.len() > 2);
-        if argument.get_action().takes_values() && !is_complete {
-            line.extend(words.next().cloned());
-        }
-    }
+    let line = ["kubectl-clientapp", "list"].map(str::to_owned).into_iter().chain(global(before, commands));
     let Ok(cli) = Cli::try_parse_from(line) else { return Vec::new() };
     let Ok(session) = Session::open(&cli.global, Some(LIMIT)).await else { return Vec::new() };
     let found = session.apps().list_metadata(&ListParams::default()).await;
     found.map(|found| found.items.iter().map(ResourceExt::name_any).collect()).unwrap_or_default()
+}
+
+/// The global flags of a line with their values; the rest of the line may be incomplete. **Pure.**
+fn global(line: &[String], commands: &Command) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut words = line.iter();
+    while let Some(word) = words.next() {
+        let flag = word.split('=').next().unwrap_or_default();
+        let is_called = |argument: &&Arg| match flag.strip_prefix("--") {
+            Some(long) => argument.get_long() == Some(long),
+            None => argument.get_short().is_some_and(|short| flag.starts_with(&format!("-{short}"))),
+        };
+        let mut global = commands.get_arguments().filter(|argument| argument.is_global_set());
+        let Some(argument) = global.find(is_called) else { continue };
+        found.push(word.clone());
+        let has_value = word.contains('=') || (!word.starts_with("--") && word.len() > 2);
+        if argument.get_action().takes_values() && !has_value {
+            found.extend(words.next().cloned());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_that_say_where_names_are() {
+        for (line, flags) in [
+            ("suspend a b", ""),
+            ("status -n shop a", "-n shop"),
+            ("status -nshop --context=one a", "-nshop --context=one"),
+            (
+                "wait --for deleted --timeout 5m --as ada --as-group x --insecure-skip-tls-verify a",
+                "--as ada --as-group x --insecure-skip-tls-verify",
+            ),
+            ("logs -f --tail 3 -s http://a -c web", "-s http://a"),
+            ("status -n", "-n"),
+        ] {
+            let line: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(global(&line, &Cli::command()).join(" "), flags, "{line:?}");
+        }
+    }
 }

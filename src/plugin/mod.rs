@@ -1,8 +1,8 @@
 //! `kubectl clientapp`: this binary under the name `kubectl-clientapp`. It sends plain requests to the API server with the rights of
 //! the user's kubeconfig; the operator is not involved.
 //!
-//! `args` defines the command line, `session` the cluster and the terminal; each command has a module with a pure half that renders or
-//! decides.
+//! `args` defines the command line, `connection` and `output` its parts that are kubectl's own, `session` the cluster and the terminal,
+//! and `several` what a command does with several names; each command has a module with a pure half that renders or decides.
 
 mod adopt;
 pub(crate) mod args;

@@ -187,7 +187,7 @@ async fn server_with_logs() -> String {
         axum::Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}))
     };
     let log = async |request: Request| -> Response {
-        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default().trim_start_matches('&'));
         if path.contains("/late/") {
             let message = "container \"nextcloud\" in pod \"late\" is waiting to start: ContainerCreating";
             let status = json!({"kind": "Status", "status": "Failure", "code": 400, "message": message});
