@@ -20,10 +20,10 @@ use serde_with::skip_serializing_none;
     plural = "profiles",
     derive = "PartialEq",
     doc = "A Profile is a class of ClientApps: defaults and chart values for every ClientApp with its name in spec.profile. ClientApps follow changes of their Profile.",
-    printcolumn(name = "Description", type_ = "string", json_path = ".spec.description"),
     printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.defaults.replicaCount"),
     printcolumn(name = "Size", type_ = "string", json_path = ".spec.defaults.persistence.size"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Description", type_ = "string", json_path = ".spec.description", priority = 1)
 )]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProfileSpec {

@@ -3,9 +3,9 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::goal::Goal;
+use super::{connection::Connection, goal::Goal, output::Output, text::duration};
 use crate::crd::DeletionPolicy;
 
 /// Help heading of the options that every command has.
@@ -17,8 +17,9 @@ pub(crate) const LATEST: &str = "latest";
 const EXAMPLES: &str = "\
 Examples:
   kubectl clientapp create acme --hostname acme.example.com --wait
+  kubectl clientapp check
   kubectl clientapp list -A
-  kubectl clientapp status acme
+  kubectl clientapp status acme -o jsonpath='{.status.release.revision}'
   kubectl clientapp upgrade acme 5.5.3 --wait
   kubectl clientapp password acme
   kubectl clientapp backup acme --wait
@@ -27,6 +28,7 @@ Exit codes:
   0  done    1  failed    2  usage error    3  timed out
   4  stalled: a user or cluster admin has to change something first
   5  there is no such ClientApp
+  Of several ClientApps, the worst: 1, then 2, 5, 4, 3.
 
 Completion: see `kubectl clientapp completion --help`.";
 
@@ -53,28 +55,14 @@ pub(crate) struct Global {
     /// Namespace; defaults to the one of the context.
     #[arg(short, long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) namespace: Option<String>,
-    /// Context of the kubeconfig; defaults to the current context.
-    #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
-    pub(crate) context: Option<String>,
-    /// Kubeconfig; defaults to $KUBECONFIG or ~/.kube/config.
-    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// `table` for humans; `json` or `yaml` for the objects themselves.
-    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table, help_heading = GLOBAL, hide_possible_values = true)]
+    /// `table` or `wide` for humans, `name`, `json`, `yaml` or `jsonpath='{.path}'` for scripts, as far as a command has them.
+    #[arg(short, long, global = true, default_value = "table", value_name = "FORM", help_heading = GLOBAL)]
     pub(crate) output: Output,
     /// Colours: `auto` (on a terminal, unless NO_COLOR is set), `always` or `never`.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN", help_heading = GLOBAL, hide_possible_values = true)]
     pub(crate) color: Color,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// For humans.
-    Table,
-    /// The objects themselves.
-    Json,
-    /// The objects themselves.
-    Yaml,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -99,12 +87,13 @@ Examples:
     /// List ClientApps.
     #[command(visible_alias = "ls")]
     List(List),
-    /// Show a ClientApp, everything that belongs to it, and what it is waiting for.
-    Status(Named),
-    /// Wait until a ClientApp is ready, is gone, or has a condition.
+    /// Show ClientApps, everything that belongs to them, and what they are waiting for.
+    Status(Names),
+    /// Wait until ClientApps are ready, are gone, or have a condition.
     #[command(after_help = "\
 Examples:
   kubectl clientapp wait acme
+  kubectl clientapp wait --all --timeout 30m
   kubectl clientapp wait acme --for deleted --timeout 5m
   kubectl clientapp wait acme --for condition=PostgresReady
   kubectl clientapp wait acme --for condition=Stalled=False
@@ -118,18 +107,22 @@ Exit codes:
     Upgrade(Upgrade),
     /// List the revisions of a ClientApp's Helm release, from their labels only.
     History(Named),
-    /// Suspend a ClientApp: the operator changes nothing until it is resumed.
-    Suspend(Named),
-    /// Resume a suspended ClientApp.
-    Resume(Named),
+    /// Suspend ClientApps: the operator changes nothing until they are resumed.
+    #[command(after_help = "\
+Examples:
+  kubectl clientapp suspend acme globex
+  kubectl clientapp suspend -l tier=gold")]
+    Suspend(Targets),
+    /// Resume suspended ClientApps.
+    Resume(Targets),
     /// Retry now, instead of waiting for the next attempt.
-    Retry(Awaited),
+    Retry(Retry),
     /// Adopt the data retained from an earlier ClientApp of the same name.
     #[command(after_help = "Example:\n  kubectl clientapp adopt acme --wait")]
     Adopt(Awaited),
-    /// Back up a ClientApp's database now: a dump, or a PerconaPGBackup.
+    /// Back up the databases of ClientApps now, one after the other: a dump, or a PerconaPGBackup.
     #[command(after_help = "Example:\n  kubectl clientapp backup acme --wait")]
-    Backup(Awaited),
+    Backup(Backup),
     /// List the backups of a ClientApp's database, and the results of restore drills.
     Backups(Backups),
     /// Replace a ClientApp's database with one of its backups.
@@ -153,10 +146,18 @@ Examples:
     Password(Password),
     /// List the events about a ClientApp, oldest first.
     Events(Events),
-    /// Delete a ClientApp, and everything that its deletion policy does not retain.
+    /// Print the logs of the pods of a ClientApp's release.
     #[command(after_help = "\
 Examples:
-  kubectl clientapp delete acme
+  kubectl clientapp logs acme --since 10m
+  kubectl clientapp logs acme -f --tail 20 -c nextcloud")]
+    Logs(Logs),
+    /// Check that this cluster can run ClientApps: the kinds, the operator, and your rights. Changes nothing.
+    Check(Check),
+    /// Delete ClientApps, and everything that their deletion policies do not retain.
+    #[command(after_help = "\
+Examples:
+  kubectl clientapp delete acme globex
   kubectl clientapp delete acme --yes --wait=false")]
     Delete(Delete),
     /// Print a completion script for a shell.
@@ -171,6 +172,26 @@ Examples:
 pub(crate) struct Named {
     /// Name of the ClientApp.
     pub(crate) name: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Names {
+    /// Names of the ClientApps.
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Targets {
+    /// Names of the ClientApps.
+    #[arg(value_name = "NAME", required_unless_present_any = ["selector", "all"], conflicts_with_all = ["selector", "all"])]
+    pub(crate) names: Vec<String>,
+    /// Label selector, such as `tier=gold`, instead of names.
+    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "all")]
+    pub(crate) selector: Option<String>,
+    /// All ClientApps of the namespace.
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -260,12 +281,12 @@ pub(crate) struct List {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Wait {
-    /// Name of the ClientApp.
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) targets: Targets,
     /// `ready`, `deleted` or `condition=TYPE[=STATUS]`.
     #[arg(long = "for", default_value = "ready", value_name = "WHAT")]
     pub(crate) goal: Goal,
-    /// How long to wait, such as 90s or 10m.
+    /// How long to wait, for all of them together, such as 90s or 10m.
     #[arg(long, value_parser = duration, default_value = "10m", value_name = "TIME")]
     pub(crate) timeout: Duration,
 }
@@ -292,6 +313,22 @@ pub(crate) struct Upgrade {
 pub(crate) struct Awaited {
     /// Name of the ClientApp.
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Retry {
+    #[command(flatten)]
+    pub(crate) targets: Targets,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Backup {
+    #[command(flatten)]
+    pub(crate) names: Names,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 }
@@ -350,13 +387,38 @@ pub(crate) struct Events {
 }
 
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Delete {
+pub(crate) struct Logs {
     /// Name of the ClientApp.
     pub(crate) name: String,
+    /// Follow the logs of the pods that there are now.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only this many of the last lines of each pod.
+    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) tail: Option<i64>,
+    /// Only lines of this last time, such as 90s or 10m.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+    /// Container; defaults to each pod's default container, and selects the pods that have it.
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) container: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Check {
+    /// Namespace of the operator.
+    #[arg(long, value_name = "NAME", default_value = "clientapp-operator")]
+    pub(crate) operator_namespace: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    pub(crate) names: Names,
     /// Do not ask for confirmation.
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// Wait until it is gone.
+    /// Wait until they are gone.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) wait: bool,
     /// How long to wait, such as 90s or 10m.
@@ -364,9 +426,29 @@ pub(crate) struct Delete {
     pub(crate) timeout: Duration,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
-    parsed.ok_or_else(|| "expected a duration such as 90s, 10m or 1h30m".to_owned())
+impl Command {
+    /// The forms of `-o` that the command has: a name and an object can only be printed of what is an object.
+    pub(crate) fn outputs(&self) -> &'static [&'static str] {
+        match self {
+            Command::List(_) | Command::Status(_) | Command::Events(_) => {
+                &["table", "wide", "name", "json", "yaml", "jsonpath"]
+            }
+            Command::Create(_)
+            | Command::Wait(_)
+            | Command::Upgrade(_)
+            | Command::Suspend(_)
+            | Command::Resume(_)
+            | Command::Retry(_)
+            | Command::Adopt(_)
+            | Command::Backup(_)
+            | Command::Restore(_) => &["table", "name", "json", "yaml", "jsonpath"],
+            // A Helm revision, a dump and a password have no name that kubectl would take.
+            Command::History(_) | Command::Backups(_) | Command::Password(_) => &["table", "json", "yaml", "jsonpath"],
+            // Afterwards there is no object.
+            Command::Delete(_) => &["table", "name"],
+            Command::Logs(_) | Command::Check(_) | Command::Completion { .. } => &["table"],
+        }
+    }
 }
 
 #[cfg(test)]
@@ -378,14 +460,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn times() {
-        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
-        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-        for wrong in ["", "10", "-5s", "soon"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -11,6 +11,7 @@ use super::{
     error::Error,
     percona,
     session::{Printer, Session, patching},
+    several::Tally,
     text::{BAD, FAINT, GOOD, age, paint, span_of, table, tamed},
 };
 use crate::{
@@ -39,8 +40,16 @@ pub(crate) async fn needed(session: &Session, app: &str) -> Result<Postgresql, E
     }))
 }
 
-pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Awaited) -> Result<(), Error> {
-    let args::Awaited { name, waiting } = args;
+pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Backup) -> Result<(), Error> {
+    let args::Backup { names: args::Names { names }, waiting } = args;
+    let mut tally = Tally::of(names.len());
+    for name in names {
+        tally.keep(back_up(session, printer, name, waiting).await, printer)?;
+    }
+    tally.end()
+}
+
+async fn back_up(session: &Session, printer: &mut Printer, name: &str, waiting: &args::Waiting) -> Result<(), Error> {
     let app = session.app(name).await.ok().map(|stored| stored.app);
     let by_percona = app.as_ref().is_some_and(percona::has_cluster);
     let found = if by_percona { None } else { Some(needed(session, name).await?) };
@@ -140,7 +149,7 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     let found = needed(session, name).await?;
     let database: Postgresql = tamed(&found).map_err(|error| Error::Output(error.to_string()))?;
     let summary = database.status.and_then(|status| status.backup).unwrap_or_default();
-    if summary.dumps.is_empty() && printer.output == args::Output::Table {
+    if summary.dumps.is_empty() && printer.is_for_humans() {
         printer.note(&format!("{name} has no dump yet: `kubectl clientapp backup {name}` creates one"));
     }
     printer.objects(&summary.dumps, || render(&summary, Session::now()))

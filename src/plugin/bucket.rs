@@ -8,7 +8,6 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde_json::json;
 
 use super::{
-    args,
     error::Error,
     session::{Printer, Session},
     text::{FAINT, age, harmless, paint, table},
@@ -175,7 +174,7 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     for (name, problem) in &found.damaged {
         printer.note(&format!("{name} is damaged: {}", harmless(problem)));
     }
-    if found.entries.is_empty() && printer.output == args::Output::Table {
+    if found.entries.is_empty() && printer.is_for_humans() {
         printer.note(&format!("there is no dump of {name} in bucket {}", store.bucket.bucket));
     }
     let objects: Vec<_> = found

@@ -14,6 +14,7 @@ use super::{
     error::{Error, described},
     goal::Goal,
     session::{Printer, Session, Stored, patching},
+    several::{Deadline, Tally, chosen},
     wait::{self, Verdict, judge},
 };
 use crate::crd::annotation;
@@ -61,23 +62,74 @@ async fn take_back(session: &Session, before: &Stored, version: &str, timeout: D
     }
 }
 
-pub(crate) async fn suspend(session: &Session, printer: &mut Printer, name: &str, suspend: bool) -> Result<(), Error> {
+pub(crate) async fn suspend(
+    session: &Session,
+    printer: &mut Printer,
+    targets: &args::Targets,
+    suspend: bool,
+) -> Result<(), Error> {
+    let names = chosen(session, targets).await?;
+    let mut tally = Tally::of(names.len());
+    for name in &names {
+        let done = suspended(session, name, suspend).await;
+        let told = done.and_then(|(object, sentence)| printer.object(&object, &sentence));
+        tally.keep(told, printer)?;
+    }
+    tally.end()
+}
+
+async fn suspended(session: &Session, name: &str, suspend: bool) -> Result<(DynamicObject, String), Error> {
     let before = session.app(name).await?;
     if before.app.spec.suspend == suspend {
         let state = if suspend { "already suspended" } else { "not suspended" };
-        return printer.object(&before.object, &format!("clientapp/{name} unchanged: it is {state}"));
+        return Ok((before.object, format!("clientapp/{name} unchanged: it is {state}")));
     }
     let object = patch(session, &before, json!({"spec": {"suspend": suspend}})).await?;
     let done = if suspend { "suspended: the operator changes nothing until it is resumed" } else { "resumed" };
-    printer.object(&object, &format!("clientapp/{name} {done}"))
+    Ok((object, format!("clientapp/{name} {done}")))
 }
 
-pub(crate) async fn retry(session: &Session, printer: &mut Printer, args: &args::Awaited) -> Result<(), Error> {
-    let args::Awaited { name, waiting } = args;
+/// Requests all attempts before it waits for the first.
+pub(crate) async fn retry(session: &Session, printer: &mut Printer, args: &args::Retry) -> Result<(), Error> {
+    let args::Retry { targets, waiting } = args;
+    let names = chosen(session, targets).await?;
+    let mut tally = Tally::of(names.len());
+    let mut requested = Vec::new();
+    for name in &names {
+        let done = retried(session, name).await;
+        let told = done.and_then(|(object, retried)| match retried {
+            Retried::Needless => printer
+                .object(&object, &format!("clientapp/{name} unchanged: it is ready, so there is nothing to retry")),
+            Retried::After(but) => {
+                requested.push((name, but));
+                let sentence = format!("clientapp/{name}: retry requested");
+                if !waiting.wait {
+                    return printer.object(&object, &sentence);
+                }
+                printer.note(&sentence);
+                Ok(())
+            }
+        });
+        tally.keep(told, printer)?;
+    }
+    let deadline = Deadline::after(waiting.timeout);
+    for (name, but) in requested.into_iter().filter(|_| waiting.wait) {
+        tally.keep(wait::until(session, printer, name, &Goal::Ready { but }, &deadline).await, printer)?;
+    }
+    tally.end()
+}
+
+enum Retried {
+    /// It is ready.
+    Needless,
+    /// A retry is requested; what the attempt before it has come to does not count.
+    After(Option<String>),
+}
+
+async fn retried(session: &Session, name: &str) -> Result<(DynamicObject, Retried), Error> {
     let before = session.app(name).await?;
     if let Verdict::Reached(_) = judge(&Goal::Ready { but: None }, Some(&before.app)) {
-        return printer
-            .object(&before.object, &format!("clientapp/{name} unchanged: it is ready, so there is nothing to retry"));
+        return Ok((before.object, Retried::Needless));
     }
     let failed = before.app.status.as_ref().and_then(|status| status.last_attempt.as_ref());
     // If helm has not failed, any change triggers a reconcile.
@@ -85,7 +137,7 @@ pub(crate) async fn retry(session: &Session, printer: &mut Printer, args: &args:
     let object = patch(session, &before, json!({"metadata": {"annotations": {annotation::RETRY: mark}}})).await?;
     // Only an attempt that is scheduled for a retry is followed by another.
     let but = failed.filter(|attempt| attempt.retry_at.is_some()).map(annotation::retry_after);
-    wait::asked(session, printer, &object, &format!("clientapp/{name}: retry requested"), waiting, but).await
+    Ok((object, Retried::After(but)))
 }
 
 /// Merges a patch, unless the object was recreated since.

@@ -8,8 +8,9 @@ use kube::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    args::{self, Output},
+    args,
     error::{Error, described},
+    output::Output,
     session::{FIELD_MANAGER, Printer, Session},
     wait,
 };
@@ -31,7 +32,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
             )),
             Err(error) => return Err(refused(session, &what, error)),
         }
-        if printer.output == Output::Table {
+        if printer.is_for_humans() {
             printer.output = Output::Yaml;
         }
         // As requested: defaults set by the API server do not belong in the user's file.
@@ -52,7 +53,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
     let name = made.name_any();
     let sentence = format!("clientapp/{name} created in namespace {}", session.namespace);
     wait::asked(session, printer, &made, &sentence, &args.waiting, None).await?;
-    if !args.waiting.wait && printer.output == Output::Table {
+    if !args.waiting.wait && printer.is_for_humans() {
         printer.note(&format!("`kubectl clientapp wait {name} -n {}` waits until it is ready", session.namespace));
     }
     Ok(())

@@ -1,10 +1,10 @@
-//! `delete`: asks first, then deletes exactly what was shown.
+//! `delete`: shows what follows for all of them, asks once, then deletes exactly what was shown.
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{DeleteParams, Preconditions},
 };
 
@@ -12,7 +12,8 @@ use super::{
     args,
     error::{Error, described},
     goal::Goal,
-    session::{Printer, Session},
+    session::{Printer, Session, Stored},
+    several::{Deadline, Tally},
     text::{BAD, GOOD, PLAIN, Style, paint},
     wait,
 };
@@ -23,27 +24,49 @@ use crate::{
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) -> Result<(), Error> {
-    let stored = session.app(&args.name).await?;
-    if !args.yes {
+    let args::Delete { names: args::Names { names }, yes, wait, timeout } = args;
+    let mut tally = Tally::of(names.len());
+    let mut found = Vec::new();
+    for name in names {
+        found.extend(tally.keep(session.app(name).await, printer)?);
+    }
+    if !*yes && !found.is_empty() {
         can_agree("deletion")?;
         let namespace_made = namespace_made(session).await;
-        printer.note(&consequence(&stored.app, &session.namespace, namespace_made));
-        agreed(&args.name, "nothing deleted")?;
+        for stored in &found {
+            printer.note(&consequence(&stored.app, &session.namespace, namespace_made));
+        }
+        let found: Vec<_> = found.iter().map(|stored| stored.object.name_any()).collect();
+        agreed(&found.join(" "), "nothing deleted")?;
     }
-    let uid = stored.object.metadata.uid.clone();
-    let this_one = Preconditions { uid: uid.clone(), resource_version: None };
+    let mut going = Vec::new();
+    for stored in found {
+        let deleted = delete(session, &stored).await.map(|()| stored);
+        going.extend(tally.keep(deleted, printer)?);
+    }
+    let deadline = Deadline::after(*timeout);
+    for Stored { object, .. } in going {
+        let name = object.name_any();
+        let goal = Goal::Deleted { uid: object.metadata.uid.clone() };
+        let sentence = match wait {
+            true => wait::reached(session, printer, &name, &goal, &deadline).await.map(|(_, sentence)| sentence),
+            false => Ok(format!("clientapp/{name} is being deleted")),
+        };
+        let printed = sentence.and_then(|sentence| printer.object(&object, &sentence));
+        tally.keep(printed, printer)?;
+    }
+    tally.end()
+}
+
+/// Deletes the object that was shown, unless another client has done so meanwhile.
+async fn delete(session: &Session, Stored { object, .. }: &Stored) -> Result<(), Error> {
+    let name = object.name_any();
+    let this_one = Preconditions { uid: object.metadata.uid.clone(), resource_version: None };
     let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
-    let what = format!("delete {}", described(&session.namespace, &args.name));
     #[expect(clippy::disallowed_methods, reason = "what the user has named, and only that")]
-    let deleted = session.apps().delete(&args.name, &params).await;
-    // Or another client has deleted it in the meantime.
-    unless_gone(deleted).map_err(Error::api(what))?;
-    if !args.wait {
-        return printer.out(&format!("clientapp/{} is being deleted\n", args.name));
-    }
-    // There is no object left to print.
-    printer.output = args::Output::Table;
-    wait::until(session, printer, &args.name, &Goal::Deleted { uid }, args.timeout).await
+    let deleted = session.apps().delete(&name, &params).await;
+    let what = format!("delete {}", described(&session.namespace, &name));
+    unless_gone(deleted).map(drop).map_err(Error::api(what))
 }
 
 /// Whether the operator created the namespace for an app; `None` if the user may not read it.
@@ -87,15 +110,18 @@ pub(crate) fn can_agree(what: &str) -> Result<(), Error> {
     }
 }
 
-/// Asks the user to type the app's name.
-pub(crate) fn agreed(name: &str, otherwise: &str) -> Result<(), Error> {
+/// Asks the user to type the app's name, or the names of several.
+pub(crate) fn agreed(names: &str, otherwise: &str) -> Result<(), Error> {
     let mut terminal = stderr();
-    let _ = write!(terminal, "Type the name to confirm: ");
+    let several = names.contains(' ');
+    let what = if several { format!("names {names}") } else { "name".to_owned() };
+    let _ = write!(terminal, "Type the {what} to confirm: ");
     let _ = terminal.flush();
     let mut typed = String::new();
     stdin().read_line(&mut typed).map_err(|error| Error::Usage(format!("read the confirmation: {error}")))?;
-    match typed.trim() == name {
+    match typed.split_whitespace().eq(names.split_whitespace()) {
         true => Ok(()),
+        false if several => Err(Error::Usage(format!("the names do not match: {otherwise}"))),
         false => Err(Error::Usage(format!("the name does not match: {otherwise}"))),
     }
 }

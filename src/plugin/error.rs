@@ -28,6 +28,9 @@ pub(crate) enum Error {
     File { path: String, problem: String },
     #[error("write the answer: {0}")]
     Output(String),
+    /// Of several ClientApps: each error is printed already.
+    #[error("some of them have failed")]
+    Told { code: u8 },
     /// The reader of standard output has closed it, which is not a failure.
     #[error("standard output was closed")]
     Closed,
@@ -47,8 +50,17 @@ impl Error {
             Error::Timeout(_) => 3,
             Error::Stalled(_) => 4,
             Error::NotFound { .. } | Error::Gone(_) => 5,
+            Error::Told { code } => *code,
         }
     }
+}
+
+/// The exit code of two failures: the one that leaves the most to do. What failed for any reason is worse than a wrong name; a ClientApp
+/// that is stalled needs a user; after a timeout it is enough to wait. **Pure.**
+pub(crate) fn worse(one: u8, other: u8) -> u8 {
+    const BEST_TO_WORST: [u8; 6] = [0, 3, 4, 5, 2, 1];
+    let rank = |code: u8| BEST_TO_WORST.iter().position(|known| *known == code);
+    if rank(one) >= rank(other) { one } else { other }
 }
 
 /// What a failed request means for the user.
@@ -175,6 +187,13 @@ mod tests {
         assert!(missing.contains("clientapp-operator crds | kubectl apply -f -"), "{missing}");
         let namespace = json!({"code": 404, "message": "namespaces \"a\" not found", "details": {"name": "a"}});
         assert_eq!(refused(namespace), "create ClientApp a/acme: namespaces \"a\" not found");
+    }
+
+    #[test]
+    fn the_worst_of_two_exit_codes() {
+        for (one, other, both) in [(0, 3, 3), (3, 4, 4), (5, 4, 5), (5, 1, 1), (2, 5, 2), (1, 3, 1), (3, 3, 3)] {
+            assert_eq!((worse(one, other), worse(other, one)), (both, both), "{one} and {other}");
+        }
     }
 
     #[test]

@@ -12,10 +12,10 @@ use kube::{
 };
 
 use super::{
-    args::{self, Output},
+    args,
     error::{Error, described},
     session::{AGAIN, Printer, Session},
-    text::{BAD, FAINT, PLAIN, age, columns, paint, table, tamed},
+    text::{BAD, FAINT, PLAIN, age, fitted, paint, tamed},
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Events) -> Result<(), Error> {
@@ -26,12 +26,13 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::E
     events.sort_by_key(last_seen);
     if events.is_empty() {
         session.app(&args.name).await?;
-        if printer.output == Output::Table {
+        if printer.is_for_humans() {
             printer.note(&format!("There are no events about {}.", described(&session.namespace, &args.name)));
         }
     }
-    if !(events.is_empty() && printer.output == Output::Table) {
-        printer.objects(&events, || render(&events, Session::now()))?;
+    let width = printer.width();
+    if !(events.is_empty() && printer.is_for_humans()) {
+        printer.objects(&events, || render(&events, width, Session::now()))?;
     }
     if !args.watch {
         return Ok(());
@@ -43,7 +44,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::E
     while let Some(event) = stream.next().await {
         match event {
             Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) if seen.insert(told(&event)) => {
-                let text = columns(&[row(&event, Session::now())], 3);
+                let text = fitted(&[], &[row(&event, Session::now())], &[MESSAGE], width);
                 printer.object(&event, text.trim_end())?;
             }
             Ok(_) => {}
@@ -64,9 +65,12 @@ fn last_seen(event: &Event) -> Option<Timestamp> {
     series.or(first).or(deprecated).or_else(|| event.creation_timestamp().map(|time| time.0))
 }
 
-pub(crate) fn render(events: &[Event], now: Timestamp) -> String {
+/// The column that is cut where it does not fit.
+const MESSAGE: usize = 3;
+
+pub(crate) fn render(events: &[Event], width: Option<usize>, now: Timestamp) -> String {
     let rows: Vec<_> = events.iter().map(|event| row(event, now)).collect();
-    table(&["AGE", "TYPE", "REASON", "MESSAGE"], &rows)
+    fitted(&["AGE", "TYPE", "REASON", "MESSAGE"], &rows, &[MESSAGE], width)
 }
 
 fn row(event: &Event, now: Timestamp) -> Vec<String> {

@@ -20,7 +20,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, name: &str) ->
     let mut secrets = session.api::<Secret>().list_metadata(&params).await.map_err(Error::api(what))?.items;
     if secrets.is_empty() {
         session.app(name).await?;
-        if printer.output == super::args::Output::Table {
+        if printer.is_for_humans() {
             printer.note(&format!("Release {name} has no revision yet."));
             return Ok(());
         }

@@ -11,22 +11,47 @@ use kube::{
 };
 
 use super::{
-    args::{self, Output},
+    args,
     error::Error,
+    output::Output,
     session::{AGAIN, Printer, Session, Stored},
-    text::{FAINT, age, paint, shortened, table, verdict},
+    text::{FAINT, age, fitted, paint, verdict},
 };
 use crate::crd::{
-    ClientApp,
+    ClientApp, ClientAppSpec,
     conditions::{find, kind},
 };
 
-const HEADER: [&str; 9] =
-    ["NAMESPACE", "NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "DATABASE", "STATUS", "AGE"];
-/// Longer messages are cut; `status` shows them in full.
-const SENTENCE: usize = 60;
-/// Minimum length of a message or hostname on a narrow terminal.
-const LEAST: usize = 4;
+const HEADER: [&str; 8] = ["NAMESPACE", "NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "STATUS", "AGE"];
+/// Columns of `-o wide`.
+const MORE: [&str; 3] = ["DATABASE", "PROFILE", "DELETION"];
+
+/// The columns of the table, and the room for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shape {
+    pub(crate) with_namespace: bool,
+    pub(crate) wide: bool,
+    pub(crate) width: Option<usize>,
+}
+
+impl Shape {
+    fn header(self) -> Vec<&'static str> {
+        let more = if self.wide { &MORE[..] } else { &[] };
+        HEADER[usize::from(!self.with_namespace)..].iter().chain(more).copied().collect()
+    }
+
+    fn column(self, title: &str) -> Option<usize> {
+        self.header().iter().position(|known| *known == title)
+    }
+
+    /// Hostnames and messages are cut where they do not fit; `status` shows them in full.
+    fn draw(self, rows: &[Vec<String>]) -> String {
+        let cut: Vec<_> = ["HOSTNAME", STATUS].into_iter().filter_map(|title| self.column(title)).collect();
+        fitted(&self.header(), rows, &cut, self.width)
+    }
+}
+
+const STATUS: &str = "STATUS";
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::List) -> Result<(), Error> {
     let params = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
@@ -35,22 +60,27 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::L
         false => (session.apps(), format!("namespace {}", session.namespace)),
     };
     let what = format!("list the ClientApps in {place}");
+    let wide = printer.output == Output::Wide;
+    let shape = Shape { with_namespace: args.all_namespaces, wide, width: printer.width() };
     if args.watch {
-        return watch(printer, api, args, &what).await;
+        return watch(printer, api, (args, shape), &what).await;
     }
     let found = api.list(&params).await.map_err(Error::api(what))?.items;
-    if found.is_empty() && printer.output == Output::Table {
+    if found.is_empty() && printer.is_for_humans() {
         printer.note(&format!("No ClientApps found in {place}."));
         return Ok(());
     }
-    let width = printer.width();
-    printer.objects(&found, || render(&found, args.all_namespaces, Session::now(), width))
+    printer.objects(&found, || render(&found, shape, Session::now()))
 }
 
 /// Prints a row for each existing object, then one for each change.
-async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List, what: &str) -> Result<(), Error> {
-    let (all, width) = (args.all_namespaces, printer.width());
-    let row = |object: &DynamicObject| row(object, all, Session::now());
+async fn watch(
+    printer: &mut Printer,
+    api: Api<DynamicObject>,
+    (args, shape): (&args::List, Shape),
+    what: &str,
+) -> Result<(), Error> {
+    let row = |object: &DynamicObject| row(object, shape, Session::now());
     let config = watcher::Config { label_selector: args.selector.clone(), ..watcher::Config::default() };
     let mut stream = pin!(watcher(api, config));
     // By uid; `None` before the first list. A watch that breaks starts with another list.
@@ -72,11 +102,11 @@ async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List
             Ok(watcher::Event::InitDone) => {
                 let now: HashMap<_, _> = listed.drain(..).map(|object| (object.uid(), object)).collect();
                 let before = known.replace(now.clone());
-                if before.is_none() && printer.output == Output::Table {
+                if before.is_none() && printer.is_for_humans() {
                     let mut first: Vec<_> = now.into_values().collect();
                     first.sort_by_key(|object| (object.namespace(), object.name_any()));
                     rows = first.iter().map(row).collect();
-                    printer.out(&fitted(&rows, all, width))?;
+                    printer.out(&shape.draw(&rows))?;
                     continue;
                 }
                 let before = before.unwrap_or_default();
@@ -108,11 +138,11 @@ async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List
         };
         for (object, gone) in changes {
             let mut row = row(&object);
-            if let Some(status) = row.iter_mut().nth_back(STATUS).filter(|_| gone) {
+            if let Some(status) = shape.column(STATUS).and_then(|at| row.get_mut(at)).filter(|_| gone) {
                 *status = "deleted".to_owned();
             }
             rows.push(row);
-            let text = fitted(&rows, all, width);
+            let text = shape.draw(&rows);
             rows.pop();
             printer.object(&object, text.lines().last().unwrap_or_default())?;
         }
@@ -120,65 +150,48 @@ async fn watch(printer: &mut Printer, api: Api<DynamicObject>, args: &args::List
     Ok(())
 }
 
-pub(crate) fn render(objects: &[DynamicObject], all: bool, now: Timestamp, width: Option<usize>) -> String {
-    let rows: Vec<_> = objects.iter().map(|object| row(object, all, now)).collect();
-    fitted(&rows, all, width)
+pub(crate) fn render(objects: &[DynamicObject], shape: Shape, now: Timestamp) -> String {
+    let rows: Vec<_> = objects.iter().map(|object| row(object, shape, now)).collect();
+    shape.draw(&rows)
 }
 
-/// A table whose rows take one line each on a terminal of this width, if cutting hostnames and messages makes that possible.
-fn fitted(rows: &[Vec<String>], all: bool, width: Option<usize>) -> String {
-    let draw = |most: Option<usize>| {
-        let cut = |row: &Vec<String>| {
-            let mut row = row.clone();
-            for (column, most) in [(STATUS, Some(most.unwrap_or(SENTENCE))), (HOSTNAME, most)] {
-                if let (Some(cell), Some(most)) = (row.iter_mut().nth_back(column), most) {
-                    *cell = shortened(cell, most);
-                }
-            }
-            row
-        };
-        table(&HEADER[usize::from(!all)..], &rows.iter().map(cut).collect::<Vec<_>>())
-    };
-    let Some(width) = width else { return draw(None) };
-    let is_too_wide = |most: &Option<usize>| draw(*most).lines().any(|line| console::measure_text_width(line) > width);
-    let limits: Vec<_> = [None].into_iter().chain((LEAST..=SENTENCE).rev().map(Some)).collect();
-    draw(limits.get(limits.partition_point(is_too_wide)).copied().unwrap_or(Some(LEAST)))
-}
-
-/// Columns that may be cut, counted from the right.
-const STATUS: usize = 1;
-const HOSTNAME: usize = 3;
-
-fn row(object: &DynamicObject, with_namespace: bool, now: Timestamp) -> Vec<String> {
+fn row(object: &DynamicObject, shape: Shape, now: Timestamp) -> Vec<String> {
     let created = object.creation_timestamp().map(|time| time.0);
-    let namespace = with_namespace.then(|| object.namespace().unwrap_or_default());
-    let middle = match Stored::read(object.clone()) {
+    let namespace = shape.with_namespace.then(|| object.namespace().unwrap_or_default());
+    let blank = || "-".to_owned();
+    let (middle, more) = match Stored::read(object.clone()) {
         Err(problem) => {
-            let blank = || "-".to_owned();
             let problem = format!("does not decode: {problem}");
-            [verdict_cell("Unknown"), blank(), blank(), blank(), blank(), problem]
+            ([verdict_cell("Unknown"), blank(), blank(), blank(), problem], [blank(), blank(), blank()])
         }
-        Ok(Stored { app, .. }) => understood(&app),
+        Ok(Stored { app, .. }) => (understood(&app), more(&app)),
     };
-    namespace.into_iter().chain([object.name_any()]).chain(middle).chain([paint(FAINT, age(created, now))]).collect()
+    let more = more.into_iter().filter(|_| shape.wide);
+    let age = paint(FAINT, age(created, now));
+    namespace.into_iter().chain([object.name_any()]).chain(middle).chain([age]).chain(more).collect()
 }
 
 fn verdict_cell(status: &str) -> String {
     paint(verdict(status, "True"), status)
 }
 
-fn understood(app: &ClientApp) -> [String; 6] {
+fn understood(app: &ClientApp) -> [String; 5] {
     let status = app.status.clone().unwrap_or_default();
-    let condition = |type_: &str| find(&status.conditions, type_);
-    let ready = condition(kind::READY).map_or("Unknown", |ready| ready.status.as_str());
+    let ready = find(&status.conditions, kind::READY).map_or("Unknown", |ready| ready.status.as_str());
     let revision = status.release.as_ref().map_or_else(|| "-".to_owned(), |release| release.revision.to_string());
-    let database = match condition(kind::POSTGRES_READY) {
-        _ if !app.spec.postgres.enabled => paint(FAINT, "none"),
+    let spec = &app.spec;
+    [verdict_cell(ready), revision, spec.chart_version.clone(), spec.hostname.clone(), sentence(app)]
+}
+
+fn more(app: &ClientApp) -> [String; 3] {
+    let ClientAppSpec { postgres, profile, deletion_policy, .. } = &app.spec;
+    let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let database = match find(conditions, kind::POSTGRES_READY) {
+        _ if !postgres.enabled => paint(FAINT, "none"),
         None => "-".to_owned(),
         Some(condition) => paint(verdict(&condition.status, "True"), &condition.reason),
     };
-    let spec = &app.spec;
-    [verdict_cell(ready), revision, spec.chart_version.clone(), spec.hostname.clone(), database, sentence(app)]
+    [database, profile.clone().unwrap_or_else(|| "-".to_owned()), format!("{deletion_policy:?}")]
 }
 
 /// The state of an app in one sentence: the reason why it is not ready, or that it is. **Pure.**

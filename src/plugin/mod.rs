@@ -1,26 +1,32 @@
 //! `kubectl clientapp`: this binary under the name `kubectl-clientapp`. It sends plain requests to the API server with the rights of
 //! the user's kubeconfig; the operator is not involved.
 //!
-//! `args` defines the command line, `session` the cluster and the terminal; each command has a module with a pure half that renders or
-//! decides.
+//! `args` defines the command line, `connection` and `output` its parts that are kubectl's own, `session` the cluster and the terminal,
+//! and `several` what a command does with several names; each command has a module with a pure half that renders or decides.
 
 mod adopt;
 pub(crate) mod args;
 mod backup;
 mod bucket;
 mod change;
+mod check;
 mod complete;
+mod connection;
 mod create;
 mod delete;
 mod error;
 mod events;
 mod goal;
 mod history;
+mod jsonpath;
 mod list;
+mod logs;
+mod output;
 mod password;
 mod percona;
 mod restore;
 mod session;
+mod several;
 mod status;
 mod text;
 mod wait;
@@ -30,10 +36,10 @@ use std::{ffi::OsString, path::Path, process::ExitCode};
 use clap::{CommandFactory as _, Parser as _};
 
 use self::{
-    args::{Cli, Color, Command, Output},
+    args::{Cli, Color, Command},
     error::Error,
+    output::Output,
     session::{Printer, Session},
-    text::{BAD, harmless, paint},
 };
 
 /// The name under which kubectl finds the plugin.
@@ -59,7 +65,7 @@ pub(crate) fn called(mut line: impl Iterator<Item = OsString>) -> Option<ExitCod
 
 /// Runs the command, and prints an error for the user if it fails.
 pub(crate) fn main(cli: &Cli) -> ExitCode {
-    let mut printer = Printer::new(cli.global.output, cli.global.color);
+    let mut printer = Printer::new(cli.global.output.clone(), cli.global.color);
     finish(&mut printer, async |printer| run(cli, printer).await)
 }
 
@@ -72,31 +78,36 @@ fn finish(printer: &mut Printer, work: impl AsyncFnOnce(&mut Printer) -> Result<
         result
     });
     let Err(error) = result else { return ExitCode::SUCCESS };
-    if !matches!(error, Error::Closed) {
-        printer.note(&format!("{} {}", paint(BAD, "error:"), harmless(&error.to_string())));
+    if !matches!(error, Error::Closed | Error::Told { .. }) {
+        printer.error(&error);
     }
     ExitCode::from(error.code())
 }
 
 async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
+    cli.global.output.one_of(cli.command.outputs())?;
     if let Command::Completion { shell } = &cli.command {
         let mut script = Vec::new();
         clap_complete::generate(*shell, &mut Cli::command(), NAME, &mut script);
         return printer.out(&String::from_utf8_lossy(&script));
     }
-    let session = &Session::open(&cli.global).await?;
+    // A log may go on without a line for as long as the app has nothing to say.
+    let limit = (!matches!(cli.command, Command::Logs(_))).then_some(session::LIMIT);
+    let session = &Session::open(&cli.global, limit).await?;
     match &cli.command {
         Command::Create(args) => create::run(session, printer, args).await,
         Command::List(args) => list::run(session, printer, args).await,
-        Command::Status(args) => status::run(session, printer, &args.name).await,
+        Command::Status(args) => status::run(session, printer, args).await,
         Command::Wait(args) => wait::run(session, printer, args).await,
         Command::Upgrade(args) => change::upgrade(session, printer, args).await,
         Command::History(args) => history::run(session, printer, &args.name).await,
-        Command::Suspend(args) => change::suspend(session, printer, &args.name, true).await,
-        Command::Resume(args) => change::suspend(session, printer, &args.name, false).await,
+        Command::Suspend(args) => change::suspend(session, printer, args, true).await,
+        Command::Resume(args) => change::suspend(session, printer, args, false).await,
         Command::Retry(args) => change::retry(session, printer, args).await,
         Command::Password(args) => password::run(session, printer, args).await,
         Command::Events(args) => events::run(session, printer, args).await,
+        Command::Logs(args) => logs::run(session, printer, args).await,
+        Command::Check(args) => check::run(session, printer, args).await,
         Command::Adopt(args) => adopt::run(session, printer, args).await,
         Command::Backup(args) => backup::run(session, printer, args).await,
         Command::Backups(args) if args.store => bucket::list(session, printer, &args.name).await,

@@ -4,7 +4,7 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use serde_json::json;
 
 use super::{
-    args::{self, Output},
+    args,
     error::Error,
     session::{Printer, Session},
 };
@@ -26,7 +26,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
         let ByteString(bytes) = data.get(key).ok_or_else(|| Error::Missing(format!("{described} has no key {key}")))?;
         String::from_utf8(bytes.clone()).map_err(|_| Error::Missing(format!("{described}: {key} is not text")))
     };
-    if printer.output == Output::Table {
+    if printer.is_for_humans() {
         let key = if args.username { ADMIN_USERNAME } else { ADMIN_PASSWORD };
         return printer.raw(&format!("{}\n", value(key)?));
     }

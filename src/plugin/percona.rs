@@ -18,7 +18,7 @@ use super::{
     delete::{agreed, can_agree},
     error::Error,
     session::{AGAIN, FIELD_MANAGER, Printer, Session, Stored},
-    text::{BAD, FAINT, GOOD, UNSURE, age, paint, span_of, table, tamed},
+    text::{BAD, FAINT, GOOD, UNSURE, age, fitted, paint, span_of, tamed},
     wait,
 };
 use crate::{
@@ -73,12 +73,13 @@ pub(crate) async fn back_up(
 pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str) -> Result<(), Error> {
     let seen = seen(session, app).await?;
     let backups: Vec<PerconaPGBackup> = tamed(&seen.backups).map_err(|error| Error::Output(error.to_string()))?;
-    if backups.is_empty() && printer.output == args::Output::Table {
+    if backups.is_empty() && printer.is_for_humans() {
         let why = may_back_up(app, &seen.cluster).err();
         let why = why.unwrap_or_else(|| format!("`kubectl clientapp backup {app}` creates one"));
         printer.note(&format!("{app} has no backup yet: {why}"));
     }
-    printer.objects(&seen.backups, || render(&seen.cluster, &backups, &seen.restores, Session::now()))
+    let width = printer.width();
+    printer.objects(&seen.backups, || render(&seen.cluster, (&backups, &seen.restores), width, Session::now()))
 }
 
 pub(crate) async fn restore(
@@ -349,10 +350,12 @@ fn sentence(ranges: &history::Line) -> String {
 
 fn render(
     cluster: &PerconaPGCluster,
-    backups: &[PerconaPGBackup],
-    restores: &[PerconaPGRestore],
+    (backups, restores): (&[PerconaPGBackup], &[PerconaPGRestore]),
+    width: Option<usize>,
     now: Timestamp,
 ) -> String {
+    /// The column that is cut where it does not fit.
+    const IN: usize = 3;
     let rows = backups.iter().map(|backup| {
         let style = match state(backup) {
             SUCCEEDED if is_in(cluster, backup) => GOOD,
@@ -373,7 +376,7 @@ fn render(
     let rows: Vec<_> = rows.collect();
     let mut text = match rows.is_empty() {
         true => String::new(),
-        false => table(&["NAME", "TYPE", "STATE", "IN", "AGE"], &rows),
+        false => fitted(&["NAME", "TYPE", "STATE", "IN", "AGE"], &rows, &[IN], width),
     };
     for (from, to) in reach(cluster, backups, restores, now).ranges {
         text += &format!("can be restored to any time from {from} to {to}\n");

@@ -1,7 +1,7 @@
 //! The cluster of the user's kubeconfig, and the terminal. Effects.
 
 use std::{
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     time::Duration,
 };
 
@@ -10,15 +10,17 @@ use jiff::Timestamp;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta, PatchParams},
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{Kubeconfig, KubeconfigError},
     core::NamespaceResourceScope,
 };
 use serde::Serialize;
 
 use super::{
-    args::{Color, Global, Output},
+    args::{Color, Global},
+    connection::Connection,
     error::{self, Error},
-    text::tamed,
+    output::{self, Output},
+    text::{BAD, harmless, paint, tamed, tamed_line},
 };
 use crate::{crd::ClientApp, runtime::client, yaml};
 
@@ -29,6 +31,8 @@ pub(crate) fn patching() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
+/// How long a request may take: the user may be far away, and this is many times what a page of large objects takes.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// Delay before a broken watch is retried.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
@@ -53,35 +57,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Reads the kubeconfig, and sends no request yet.
-    pub(crate) async fn open(global: &Global) -> Result<Session, Error> {
-        let options = KubeConfigOptions { context: global.context.clone(), ..KubeConfigOptions::default() };
-        let file = match &global.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path)
-                .map_err(|error| Error::Kubeconfig(format!("--kubeconfig {}: {}", path.display(), cause(&error))))?,
-            None => Kubeconfig::read().map_err(|error| {
-                Error::Kubeconfig(format!(
-                    "no cluster: {}; name a kubeconfig with --kubeconfig or $KUBECONFIG",
-                    cause(&error)
-                ))
-            })?,
-        };
-        let contexts: Vec<String> = file.contexts.iter().map(|context| context.name.clone()).collect();
-        let config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|error| {
-            Error::Kubeconfig(match (&error, &global.context) {
-                (KubeconfigError::LoadContext(_), Some(context)) => {
-                    format!("the kubeconfig has no context {context}; it has {}", listed(&contexts))
-                }
-                (KubeconfigError::CurrentContextNotSet | KubeconfigError::LoadContext(_), None) => {
-                    format!("the kubeconfig has no current context: name one of {} with --context", listed(&contexts))
-                }
-                _ => format!("the kubeconfig cannot be used: {}", cause(&error)),
-            })
-        })?;
+    /// Reads the kubeconfig, and sends no request yet. If the user does not say how long a request may take, it is `limit`.
+    pub(crate) async fn open(global: &Global, limit: Option<Duration>) -> Result<Session, Error> {
+        let connection = &global.connection;
+        let config = connection.applied(configured(connection).await?);
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = client::commands(&config).map_err(|error| {
-            Error::Kubeconfig(format!("the kubeconfig cannot be used: {}", error::sentence(&error)))
-        })?;
+        let client = client::commands(&config, connection.request_timeout.or(limit))
+            .map_err(|error| Error::Kubeconfig(format!("cannot connect as asked: {}", error::sentence(&error))))?;
         Ok(Session { client, namespace })
     }
 
@@ -129,7 +111,57 @@ impl Session {
     }
 }
 
-fn listed(names: &[String]) -> String {
+/// The cluster, user and context that the flags choose in the kubeconfig.
+async fn configured(connection: &Connection) -> Result<kube::Config, Error> {
+    let file = match (&connection.kubeconfig, &connection.server) {
+        (Some(path), _) => Kubeconfig::read_from(path)
+            .map_err(|error| Error::Kubeconfig(format!("--kubeconfig {}: {}", path.display(), cause(&error))))?,
+        (None, server) => match (Kubeconfig::read(), server) {
+            (Ok(file), _) => file,
+            // Like kubectl, which needs no kubeconfig then.
+            (Err(error), Some(server)) if is_missing(&error) => return Ok(kube::Config::new(server.clone())),
+            (Err(error), _) => {
+                let why = cause(&error);
+                return Err(Error::Kubeconfig(format!(
+                    "no cluster: {why}; name a kubeconfig with --kubeconfig or $KUBECONFIG"
+                )));
+            }
+        },
+    };
+    let contexts = listed(file.contexts.iter().map(|context| &context.name));
+    let clusters = listed(file.clusters.iter().map(|cluster| &cluster.name));
+    let users = listed(file.auth_infos.iter().map(|user| &user.name));
+    if let Some(user) = &connection.user
+        && !file.auth_infos.iter().any(|known| known.name == *user)
+    {
+        return Err(Error::Kubeconfig(format!("the kubeconfig has no user {user}; it has {users}")));
+    }
+    kube::Config::from_custom_kubeconfig(file, &connection.options()).await.map_err(|error| {
+        Error::Kubeconfig(match (&error, &connection.context, &connection.cluster) {
+            (KubeconfigError::LoadContext(_), Some(context), _) => {
+                format!("the kubeconfig has no context {context}; it has {contexts}")
+            }
+            (KubeconfigError::CurrentContextNotSet | KubeconfigError::LoadContext(_), None, _) => {
+                format!("the kubeconfig has no current context: name one of {contexts} with --context")
+            }
+            (KubeconfigError::LoadClusterOfContext(_), _, Some(cluster)) => {
+                format!("the kubeconfig has no cluster {cluster}; it has {clusters}")
+            }
+            _ => format!("the kubeconfig cannot be used: {}", cause(&error)),
+        })
+    })
+}
+
+fn is_missing(error: &KubeconfigError) -> bool {
+    match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(error, _) => error.kind() == io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let names: Vec<_> = names.map(String::as_str).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
@@ -146,6 +178,8 @@ pub(crate) struct Printer {
     stdout: AutoStream<io::Stdout>,
     stderr: AutoStream<io::Stderr>,
     pub(crate) output: Output,
+    /// Whether an object was printed before.
+    begun: bool,
 }
 
 impl Printer {
@@ -157,12 +191,18 @@ impl Printer {
             Color::Never => ColorChoice::Never,
         };
         let (stdout, stderr) = (AutoStream::new(io::stdout(), choice), AutoStream::new(io::stderr(), choice));
-        Printer { stdout, stderr, output }
+        Printer { stdout, stderr, output, begun: false }
     }
 
-    /// Width of the terminal on stdout; `None` if it is not a terminal.
+    /// Width of the terminal on stdout that a line has to fit; `None` if it is not a terminal, or wide output is asked for.
     pub(crate) fn width(&self) -> Option<usize> {
-        console::Term::stdout().size_checked().map(|(_, columns)| columns.into())
+        let size = console::Term::stdout().size_checked().filter(|_| self.output != Output::Wide);
+        size.map(|(_, columns)| columns.into())
+    }
+
+    /// Whether results are for humans, and not for scripts.
+    pub(crate) fn is_for_humans(&self) -> bool {
+        self.output.is_for_humans()
     }
 
     /// A result, with colours on a terminal.
@@ -176,27 +216,53 @@ impl Printer {
         written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
     }
 
+    /// A line of a log, byte for byte, but for a terminal.
+    pub(crate) fn log(&mut self, prefix: &str, line: &[u8]) -> Result<(), Error> {
+        let line = match io::stdout().is_terminal() {
+            true => tamed_line(line).into_bytes(),
+            false => line.strip_suffix(b"\n").unwrap_or(line).to_owned(),
+        };
+        let mut stdout = io::stdout();
+        written(stdout.write_all(&[prefix.as_bytes(), &line, b"\n"].concat()).and_then(|()| stdout.flush()))
+    }
+
     pub(crate) fn note(&mut self, line: &str) {
         // A closed stderr is not a failure.
         let _ = writeln!(self.stderr, "{line}");
     }
 
-    /// The object, or with table output a sentence about it.
+    pub(crate) fn error(&mut self, error: &Error) {
+        self.note(&format!("{} {}", paint(BAD, "error:"), harmless(&error.to_string())));
+    }
+
+    /// The object, or for humans a sentence about it.
     pub(crate) fn object(&mut self, object: &impl Serialize, sentence: &str) -> Result<(), Error> {
-        let text = match self.output {
-            Output::Table => return self.out(&format!("{sentence}\n")),
-            Output::Json => {
-                format!("{}\n", serde_json::to_string_pretty(object).map_err(|error| Error::Output(error.to_string()))?)
+        let unprintable = |error: serde_json::Error| Error::Output(error.to_string());
+        // JSON and YAML escape what would control a terminal.
+        let value = || match io::stdout().is_terminal() {
+            true => tamed(object).map_err(unprintable),
+            false => serde_json::to_value(object).map_err(unprintable),
+        };
+        let another = std::mem::replace(&mut self.begun, true);
+        let text = match &self.output {
+            Output::Table | Output::Wide => return self.out(&format!("{sentence}\n")),
+            Output::Name => format!("{}\n", output::name(&value()?)),
+            Output::Json => format!("{}\n", serde_json::to_string_pretty(object).map_err(unprintable)?),
+            Output::Yaml => {
+                let separator = if another { "---\n" } else { "" };
+                format!("{separator}{}", yaml::print(object).map_err(Error::Output)?)
             }
-            Output::Yaml => yaml::print(object).map_err(Error::Output)?,
+            Output::JsonPath(template) => template.render(&value()?),
         };
         self.raw(&text)
     }
 
-    /// The objects in a List, as kubectl prints it, or with table output a text about them.
+    /// The objects in a List, as kubectl prints it, or for humans a text about them.
     pub(crate) fn objects(&mut self, objects: &[impl Serialize], text: impl FnOnce() -> String) -> Result<(), Error> {
-        if self.output == Output::Table {
-            return self.out(&text());
+        match self.output {
+            Output::Table | Output::Wide => return self.out(&text()),
+            Output::Name => return objects.iter().try_for_each(|object| self.object(object, "")),
+            Output::Json | Output::Yaml | Output::JsonPath(_) => {}
         }
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects, "metadata": {}});
         self.object(&list, "")

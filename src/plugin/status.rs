@@ -12,11 +12,12 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    error,
-    error::Error,
+    args,
+    error::{self, Error},
     list::sentence,
     session::{Printer, Session},
-    text::{BAD, FAINT, GOOD, Node, STRONG, UNSURE, age, columns, harmless, node, paint, span, tamed, verdict},
+    several::Tally,
+    text::{BAD, FAINT, GOOD, Node, STRONG, UNSURE, age, fitted, harmless, node, paint, span, tamed, verdict},
 };
 use crate::{
     clientapp::database::{self, Provider, Summary},
@@ -37,16 +38,24 @@ pub(crate) struct Belongings {
     pub(crate) volumes: Look<Vec<DynamicObject>>,
 }
 
-pub(crate) async fn run(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
-    let stored = session.app(name).await?;
-    if printer.output != super::args::Output::Table {
-        return printer.object(&stored.object, "");
+pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Names) -> Result<(), Error> {
+    let mut tally = Tally::of(args.names.len());
+    for name in &args.names {
+        let shown = match session.app(name).await {
+            Ok(stored) if printer.is_for_humans() => {
+                let tree = tree(session, &stored.app, printer.width()).await;
+                printer.out(&tree)
+            }
+            Ok(stored) => printer.object(&stored.object, ""),
+            Err(error) => Err(error),
+        };
+        tally.keep(shown, printer)?;
     }
-    printer.out(&tree(session, &stored.app).await)
+    tally.end()
 }
 
 /// Everything that belongs to it, as far as the user may see it, without control characters for the terminal.
-pub(crate) async fn tree(session: &Session, app: &ClientApp) -> String {
+pub(crate) async fn tree(session: &Session, app: &ClientApp, width: Option<usize>) -> String {
     let name = app.metadata.name.as_deref().unwrap_or_default();
     let database = app.status.as_ref().and_then(|status| status.postgres_cluster_name.clone()).zip(provider(app));
     let of_release = format!("app.kubernetes.io/instance={name},app.kubernetes.io/managed-by=Helm");
@@ -66,7 +75,7 @@ pub(crate) async fn tree(session: &Session, app: &ClientApp) -> String {
     );
     let volumes = volumes.and_then(|volumes| Ok([volumes, more_volumes?].concat()));
     let seen = Belongings { database, deployments, stateful_sets, volumes };
-    render(app, &seen, Session::now())
+    render(app, &seen, width, Session::now())
 }
 
 async fn belonging<K: Resource<DynamicType = ()>>(session: &Session, labels: Option<&str>) -> Look<Vec<DynamicObject>> {
@@ -91,7 +100,8 @@ fn unseen(verb: &str, resource: &str, error: &kube::Error) -> String {
     }
 }
 
-pub(crate) fn render(app: &ClientApp, seen: &Belongings, now: Timestamp) -> String {
+/// On a terminal of this width, each condition takes one line: the message of `Ready` is shown in full above.
+pub(crate) fn render(app: &ClientApp, seen: &Belongings, width: Option<usize>, now: Timestamp) -> String {
     let status = app.status.clone().unwrap_or_default();
     let (namespace, name) = (app.metadata.namespace.as_deref(), app.metadata.name.as_deref());
     let title = error::described(namespace.unwrap_or_default(), name.unwrap_or_default());
@@ -106,7 +116,7 @@ pub(crate) fn render(app: &ClientApp, seen: &Belongings, now: Timestamp) -> Stri
         below.push(Node::new(paint(UNSURE, "suspended: the operator changes nothing until it is resumed")));
     }
     below.extend([
-        node(paint(STRONG, "Conditions"), conditions(&status, now)),
+        node(paint(STRONG, "Conditions"), conditions(&status, width, now)),
         release(app, &status, now),
         database(app, seen),
         group("Workloads", workloads(seen)),
@@ -122,7 +132,12 @@ fn group(title: &str, below: Vec<Node>) -> Node {
     if below.is_empty() { Node::new(format!("{title} none")) } else { node(title, below) }
 }
 
-fn conditions(status: &ClientAppStatus, now: Timestamp) -> Vec<Node> {
+/// The column of conditions that is cut.
+const MESSAGE: usize = 4;
+/// Characters before a line of the second level of a tree.
+const INDENT: usize = 6;
+
+fn conditions(status: &ClientAppStatus, width: Option<usize>, now: Timestamp) -> Vec<Node> {
     let rows: Vec<_> = status
         .conditions
         .iter()
@@ -142,7 +157,8 @@ fn conditions(status: &ClientAppStatus, now: Timestamp) -> Vec<Node> {
             ]
         })
         .collect();
-    columns(&rows, 2).lines().map(|line| Node::new(line.to_owned())).collect()
+    let width = width.map(|width| width.saturating_sub(INDENT));
+    fitted(&[], &rows, &[MESSAGE], width).lines().map(|line| Node::new(line.to_owned())).collect()
 }
 
 fn release(app: &ClientApp, status: &ClientAppStatus, now: Timestamp) -> Node {

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{crd::ClientApp, runtime::fake};
 
+use list::Shape;
+
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
@@ -89,33 +91,35 @@ fn the_list() {
     undecodable["spec"]["replicas"] = json!("many");
     let apps = [serving(), failing(), app("new", json!({}), Value::Null), changed, undecodable];
     let apps: Vec<DynamicObject> = apps.into_iter().map(built).collect();
-    insta::assert_snapshot!(plain(&list::render(&apps, true, now(), None)));
-    insta::assert_snapshot!(plain(&list::render(&apps[..1], false, now(), None)));
+    let shape = Shape::default();
+    insta::assert_snapshot!(plain(&list::render(&apps, Shape { with_namespace: true, ..shape }, now())));
+    insta::assert_snapshot!(plain(&list::render(&apps[..1], shape, now())));
+    insta::assert_snapshot!(plain(&list::render(&apps, Shape { wide: true, ..shape }, now())));
     // Healthy states are green, others red.
-    let coloured = list::render(&apps, false, now(), None);
+    let coloured = list::render(&apps, shape, now());
     assert!(coloured.contains("\u{1b}[32mTrue\u{1b}[0m") && coloured.contains("\u{1b}[31mFalse\u{1b}[0m"));
 }
 
 #[test]
 fn a_list_has_one_line_for_each_app_on_a_terminal() {
     let apps: Vec<DynamicObject> = [serving(), failing()].into_iter().map(built).collect();
-    let drawn = |width: usize| plain(&list::render(&apps, false, now(), Some(width)));
-    let whole = plain(&list::render(&apps, false, now(), None));
-    assert_eq!(drawn(200), whole);
-    for width in [80, 100, 120] {
-        let text = drawn(width);
-        assert_eq!(text.lines().count(), 3, "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
-        // The available width is used.
-        assert!(text.lines().any(|line| line.chars().count() + 2 > width), "{text}");
-        assert!(text.contains("globex   False   -          5.9.3     globe"), "{text}");
+    let whole = plain(&list::render(&apps, Shape::default(), now()));
+    for with_namespace in [false, true] {
+        let drawn = |width: usize| {
+            plain(&list::render(&apps, Shape { with_namespace, width: Some(width), ..Shape::default() }, now()))
+        };
+        assert!(with_namespace || drawn(200) == whole);
+        for width in [80, 100, 120] {
+            let text = drawn(width);
+            assert_eq!(text.lines().count(), 3, "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+            // The available width is used.
+            assert!(text.lines().any(|line| line.chars().count() + 2 > width), "{text}");
+            assert!(text.contains("globex   False   -          5.9.3     globe"), "{text}");
+        }
+        // Where even that is too wide, names are not cut.
+        assert!(drawn(20).contains("globex   False   -          5.9.3     glo…       hel…     2d"), "{}", drawn(20));
     }
-    // Where even that is too wide, names are not cut.
-    assert!(
-        drawn(20).contains("globex   False   -          5.9.3     glo…       none       hel…     2d"),
-        "{}",
-        drawn(20)
-    );
 }
 
 /// A cluster whose objects have this text in every free-text field.
@@ -154,9 +158,11 @@ async fn no_object_writes_to_the_terminal() {
     let told = async |text: &str| {
         let session = Session { client: cluster(text), namespace: "tenants".to_owned() };
         let stored = session.app("acme").await.unwrap();
-        let listed = list::render(&[stored.object], true, now(), None);
-        let mut told =
-            listed + &status::tree(&session, &stored.app).await + &delete::consequence(&stored.app, "tenants", None);
+        let shape = Shape { with_namespace: true, wide: true, width: None };
+        let listed = list::render(&[stored.object], shape, now());
+        let mut told = listed
+            + &status::tree(&session, &stored.app, None).await
+            + &delete::consequence(&stored.app, "tenants", None);
         let ours = [text::GOOD, text::BAD, text::UNSURE, text::FAINT, text::STRONG];
         for style in ours.map(|style| format!("{style}")).iter().chain([&format!("{:#}", text::GOOD)]) {
             told = told.replace(style, "");
@@ -186,7 +192,9 @@ fn the_tree() {
         stateful_sets: Ok(vec![built(workload("StatefulSet", "acme-redis-master", 1))]),
         volumes: Ok(vec![built(volume)]),
     };
-    insta::assert_snapshot!(plain(&status::render(&app, &seen, now())));
+    insta::assert_snapshot!(plain(&status::render(&app, &seen, None, now())));
+    let narrow = plain(&status::render(&app, &seen, Some(80), now()));
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80) && narrow.contains('…'), "{narrow}");
 }
 
 #[test]
@@ -198,7 +206,7 @@ fn the_tree_of_a_user_who_may_see_little() {
         stateful_sets: Err(refused("statefulsets")),
         volumes: Err(refused("persistentvolumeclaims")),
     };
-    insta::assert_snapshot!(plain(&status::render(&built(failing()), &seen, now())));
+    insta::assert_snapshot!(plain(&status::render(&built(failing()), &seen, None, now())));
 }
 
 #[test]
@@ -225,7 +233,9 @@ fn the_events() {
             "eventTime": "2026-01-01T11:00:00.000000Z"}))
     };
     let events = [event("Normal", "Provisioning", 1), event("Warning", "UpgradeFailed", 4)];
-    insta::assert_snapshot!(plain(&events::render(&events, now())));
+    insta::assert_snapshot!(plain(&events::render(&events, None, now())));
+    let narrow = plain(&events::render(&events, Some(44), now()));
+    assert!(narrow.contains("it is …") && narrow.lines().all(|line| line.chars().count() <= 44), "{narrow}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Text for terminals: colours, ages, tables, trees. Pure; colours are stripped on output that is not a terminal.
 
-use std::{fmt::Display, io::Write as _};
+use std::{fmt::Display, io::Write as _, time::Duration};
 
 use anstyle::AnsiColor;
 pub(crate) use anstyle::Style;
@@ -24,6 +24,13 @@ pub(crate) fn paint(style: Style, text: impl Display) -> String {
 /// Replaces control characters.
 pub(crate) fn harmless(text: &str) -> String {
     text.replace(char::is_control, " ")
+}
+
+/// A line of a log for a terminal: what an app logs is as untrusted. Only its tabs are kept.
+pub(crate) fn tamed_line(line: &[u8]) -> String {
+    let line = String::from_utf8_lossy(line);
+    let cells = line.trim_end_matches(['\r', '\n']).split('\t').map(harmless);
+    cells.collect::<Vec<_>>().join("\t")
 }
 
 /// An object of the cluster, for humans: its text is untrusted and must not control the terminal.
@@ -69,8 +76,14 @@ pub(crate) fn span(span: SignedDuration) -> String {
     }
 }
 
-pub(crate) fn span_of(duration: std::time::Duration) -> String {
+pub(crate) fn span_of(duration: Duration) -> String {
     span(SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX))
+}
+
+/// A duration as a user writes it.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    parsed.ok_or_else(|| "expected a duration such as 90s, 10m or 1h30m".to_owned())
 }
 
 /// How long ago something was; `<unknown>` without a time.
@@ -90,10 +103,34 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
 /// Spaces between two columns of a table.
 const GAP: usize = 3;
 
+/// Minimum length of a cell that is cut.
+const LEAST: usize = 4;
+
 /// A table as kubectl prints it: columns as wide as they need to be.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let header: Vec<_> = header.iter().map(|title| paint(STRONG, title)).collect();
-    columns(&[&[header], rows].concat(), GAP)
+    fitted(header, rows, &[], None)
+}
+
+/// A table whose rows take one line each on a terminal of this width, if cutting the cells of these columns makes that possible.
+/// Without a width, nothing is cut; without a header, there is no line for it.
+pub(crate) fn fitted(header: &[&str], rows: &[Vec<String>], cut: &[usize], width: Option<usize>) -> String {
+    let titles: Vec<String> = header.iter().map(|title| paint(STRONG, title)).collect();
+    let titles = if titles.is_empty() { vec![] } else { vec![titles] };
+    let draw = |most: usize| {
+        let cells = |row: &Vec<String>| {
+            let cell = |(at, cell): (usize, &String)| match cut.contains(&at) {
+                true => shortened(cell, most),
+                false => cell.clone(),
+            };
+            row.iter().enumerate().map(cell).collect()
+        };
+        columns(&[titles.clone(), rows.iter().map(cells).collect()].concat(), GAP)
+    };
+    let Some(width) = width else { return draw(usize::MAX) };
+    let is_too_wide = |most: &usize| draw(*most).lines().any(|line| console::measure_text_width(line) > width);
+    let lengths = rows.iter().flat_map(|row| cut.iter().filter_map(|at| row.get(*at))).map(|cell| cell.chars().count());
+    let limits: Vec<usize> = (LEAST..=lengths.max().unwrap_or(LEAST).max(LEAST)).rev().collect();
+    draw(limits.get(limits.partition_point(is_too_wide)).copied().unwrap_or(LEAST))
 }
 
 /// Rows with aligned columns, one line each.
@@ -140,6 +177,20 @@ mod tests {
         ] {
             assert_eq!(span(SignedDuration::from_secs(seconds)), text);
         }
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "10", "-5s", "soon"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_log_writes_to_the_terminal() {
+        assert_eq!(tamed_line(b"a\tb\x1b[2J\xff\r\n"), "a\tb [2J\u{fffd}");
     }
 
     #[test]

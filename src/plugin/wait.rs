@@ -20,6 +20,7 @@ use super::{
     goal::Goal,
     list::sentence,
     session::{AGAIN, Printer, Session, Stored},
+    several::{Deadline, Tally, chosen},
 };
 use crate::crd::{
     ClientApp, Reason, annotation,
@@ -86,7 +87,15 @@ fn condition(app: &ClientApp, type_: &str, wanted: &str) -> Verdict {
 }
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Wait) -> Result<(), Error> {
-    until(session, printer, &args.name, &args.goal, args.timeout).await
+    let names = match chosen(session, &args.targets).await {
+        Err(Error::Gone(_)) if matches!(args.goal, Goal::Deleted { .. }) => Vec::new(),
+        names => names?,
+    };
+    let (mut tally, deadline) = (Tally::of(names.len()), Deadline::after(args.timeout));
+    for name in &names {
+        tally.keep(until(session, printer, name, &args.goal, &deadline).await, printer)?;
+    }
+    tally.end()
 }
 
 /// Reports what a command has requested and, with `--wait`, waits until the app is ready.
@@ -102,7 +111,7 @@ pub(crate) async fn asked(
         return printer.object(object, sentence);
     }
     printer.note(sentence);
-    until(session, printer, &object.name_any(), &Goal::Ready { but }, waiting.timeout).await
+    until(session, printer, &object.name_any(), &Goal::Ready { but }, &Deadline::after(waiting.timeout)).await
 }
 
 /// Waits until an app has reached its goal, with progress on stderr, and prints the result.
@@ -111,21 +120,33 @@ pub(crate) async fn until(
     printer: &mut Printer,
     name: &str,
     goal: &Goal,
-    timeout: Duration,
+    deadline: &Deadline,
 ) -> Result<(), Error> {
+    let (last, sentence) = reached(session, printer, name, goal, deadline).await?;
+    match last {
+        Some(last) => printer.object(&last.object, &sentence),
+        None if printer.is_for_humans() => printer.out(&format!("{sentence}\n")),
+        None => Ok(()),
+    }
+}
+
+/// The same, but leaves it to the caller to print the app, if it still exists, or the sentence.
+pub(crate) async fn reached(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    goal: &Goal,
+    deadline: &Deadline,
+) -> Result<(Option<Stored>, String), Error> {
     let mut progress = Progress::new(name);
-    let ended = tokio::time::timeout(timeout, follow(session, printer, name, goal, &mut progress)).await;
+    let ended = tokio::time::timeout(deadline.left(), follow(session, printer, name, goal, &mut progress)).await;
     progress.clear();
     let (last, sentence) = ended.map_err(|_| {
         let last = progress.last.as_deref().unwrap_or("the cluster has not responded");
-        Error::Timeout(format!("timed out after {} waiting for {name}: {last}", super::text::span_of(timeout)))
+        let after = super::text::span_of(deadline.timeout);
+        Error::Timeout(format!("timed out after {after} waiting for {name}: {last}"))
     })??;
-    let sentence = format!("{name}: {sentence}");
-    match last {
-        Some(last) => printer.object(&last.object, &sentence),
-        None if printer.output == args::Output::Table => printer.out(&format!("{sentence}\n")),
-        None => Ok(()),
-    }
+    Ok((last, format!("{name}: {sentence}")))
 }
 
 async fn follow(

@@ -18,7 +18,7 @@ use crate::lead::Lead;
 
 /// A request whose answer is not complete by then has failed, so that the failure is reported within five seconds.
 const DEADLINE: Duration = Duration::from_secs(4);
-/// The same for a page of a list, and for the commands of a user, who may be far away: many times what a page of large objects takes.
+/// The same for a page of a list: many times what a page of large objects takes.
 const LONG: Duration = Duration::from_secs(30);
 /// TCP keepalive: after how long without data the kernel probes the other end of a connection, and how often it probes again.
 const PROBE: Duration = Duration::from_secs(20);
@@ -39,9 +39,13 @@ pub(crate) fn watches(config: &Config) -> kube::Result<Client> {
     Ok(within(connection(config)?, LONG))
 }
 
-/// A client for a user's commands.
-pub(crate) fn commands(config: &Config) -> kube::Result<Client> {
-    Ok(within(connection(config)?, LONG))
+/// A client for a user's commands; without a limit, or with a limit of zero, a request takes as long as it does.
+pub(crate) fn commands(config: &Config, limit: Option<Duration>) -> kube::Result<Client> {
+    let client = connection(config)?;
+    Ok(match limit.filter(|limit| !limit.is_zero()) {
+        Some(limit) => within(client, limit),
+        None => client,
+    })
 }
 
 /// A client for helm's requests: it waits as long as the API server takes to answer, and lets a watch run as long as it lasts.

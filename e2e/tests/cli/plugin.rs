@@ -1,6 +1,8 @@
 //! `kubectl clientapp` for people and scripts: run directly and through kubectl, as administrator and as a user with
 //! few rights, with and without a running operator.
 
+mod as_kubectl;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
@@ -191,7 +193,9 @@ fn nowhere(directory: &Path) -> PathBuf {
 #[test]
 fn what_needs_no_cluster() {
     let help = plugin(None, &["--help"]).done();
-    for word in ["kubectl clientapp", "create", "adopt", "password", "--namespace", "Examples:", "Exit codes:"] {
+    let words =
+        ["kubectl clientapp", "create", "adopt", "password", "--namespace", "--as-group", "Examples:", "Exit codes:"];
+    for word in words {
         assert!(help.contains(word), "{word} is not in {help}");
     }
     assert!(plugin(None, &["--version"]).done().contains(env!("CARGO_PKG_VERSION")));
@@ -201,6 +205,7 @@ fn what_needs_no_cluster() {
     plugin(None, &["create"]).failed(2, "<NAME>");
     plugin(None, &["create", "acme"]).failed(2, "--hostname");
     plugin(None, &["wait", "acme", "--for", "Ready"]).failed(2, "condition=TYPE");
+    plugin(None, &["list", "-o", "xml"]).failed(2, "expected table, wide, name, json, yaml or jsonpath");
     // The same binary prints the same under its own name.
     let own = command(operator::binary().unwrap(), None, &["kubectl", "list", "--help"]).output().unwrap();
     assert!(Answer::from(own).done().contains("--all-namespaces"));
@@ -233,8 +238,8 @@ async fn the_life_of_an_app() {
 
     let table = typed(&tenant, &["list"]).await.done();
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "DATABASE", "STATUS", "AGE"]);
-    assert_eq!(lines[1][..7], ["acme", "True", "1", "5.5.2", &hostname(&tenant, "acme"), "none", "Ready"]);
+    assert_eq!(lines[0], ["NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "STATUS", "AGE"]);
+    assert_eq!(lines[1][..6], ["acme", "True", "1", "5.5.2", &hostname(&tenant, "acme"), "Ready"]);
     assert!(!table.contains('\u{1b}'), "colours in a pipe: {table:?}");
     assert!(typed(&tenant, &["ls", "--color", "always"]).await.done().contains('\u{1b}'));
     let listed = typed(&tenant, &["list", "-o", "json"]).await.json();
@@ -660,6 +665,9 @@ fn a_cluster_without_the_operator() {
         let sentence = plugin(Some(&kubeconfig), line).failed(1, "clientapp-operator crds | kubectl apply -f -");
         assert_eq!(sentence.lines().count(), 1, "{sentence}");
     }
+    let check = plugin(Some(&kubeconfig), &["check"]);
+    assert_eq!(check.stdout.matches("is not installed: run `clientapp-operator crds").count(), 4, "{check:#?}");
+    check.failed(1, "6 checks have failed");
 }
 
 /// A dump replaces the database of an app in place; the app, its Secrets and its dumps stay.

@@ -16,7 +16,7 @@ async fn a_row_comes_changes_and_goes_with_its_object() {
 
     let listed = scene.tenant.kubectl(&["get", "postgreswriters"]).unwrap();
     let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["NAME", "READY", "TABLE", "STATUS", "AGE"]);
+    assert_eq!(lines[0], ["NAME", "READY", "TABLE", "REASON", "AGE"]);
     assert_eq!(lines[1][..3], ["ada", "True", "people"]);
 
     scene.apply("ada", ada(37)).await.unwrap();

@@ -167,8 +167,8 @@ async fn it_comes_up_comes_back_and_leaves_nothing() {
     let active = status.active.unwrap();
     assert_eq!((active.kind.as_str(), active.name.as_str(), Some(active.uid)), ("Pod", "db-0", pod.uid()));
     assert_eq!((status.version.as_deref(), status.storage_size.as_deref()), (Some("17"), Some("1Gi")));
-    let table = tenant.kubectl(&["get", "db"]).unwrap();
-    for word in ["PHASE", "Up", "17", "1Gi", "PostgreSQL 17 serves at db.pg-life.svc:5432"] {
+    let table = tenant.kubectl(&["get", "db", "-o", "wide"]).unwrap();
+    for word in ["PHASE", "REASON", "Up", "17", "1Gi", "PostgreSQL 17 serves at db.pg-life.svc:5432"] {
         assert!(table.contains(word), "{table}");
     }
 

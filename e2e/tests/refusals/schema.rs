@@ -417,12 +417,20 @@ async fn kubectl_shows_fields_columns_and_misspelt_fields() {
     );
     tenant.condition("acme", "Reconciling", "False", "Suspended").await;
     let table = tenant.kubectl(&["get", "ca"]).unwrap();
-    let mut lines =
-        table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>());
-    assert_eq!(lines.next().unwrap(), ["NAME", "READY", "REVISION", "CHART VERSION", "HOSTNAME", "STATUS", "AGE"]);
-    let row = lines.next().unwrap().join(" ");
-    for cell in ["acme", "False", "5.5.2", &host, "spec.suspend is true"] {
-        assert!(row.contains(cell), "{cell} is not in {row}");
+    assert!(table.lines().all(|line| line.trim_end().len() <= 80), "{table}");
+    let wide = tenant.kubectl(&["get", "ca", "-o", "wide"]).unwrap();
+    let header = ["NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "REASON", "AGE"];
+    let cells = ["acme", "False", "5.5.2", &host, "Suspended"];
+    for (table, header, cells) in [
+        (table, header.to_vec(), cells.to_vec()),
+        (wide, [&header[..], &["STATUS"]].concat(), [&cells[..], &["spec.suspend is true"]].concat()),
+    ] {
+        let mut lines = table.lines();
+        assert_eq!(lines.next().unwrap().split_whitespace().collect::<Vec<_>>(), header);
+        let row = lines.next().unwrap();
+        for cell in cells {
+            assert!(row.contains(cell), "{cell} is not in {row}");
+        }
     }
 
     for (field, part) in [

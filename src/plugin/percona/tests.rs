@@ -166,9 +166,9 @@ fn whether_a_backup_would_be_carried_out() {
 #[test]
 fn the_backups_and_how_far_they_reach() {
     let list: Vec<PerconaPGBackup> = backups().into_iter().map(read).collect();
-    let text = render(&read(cluster()), &list, &[], now());
+    let text = render(&read(cluster()), (&list, &[]), None, now());
     insta::assert_snapshot!(anstream::adapter::strip_str(&text).to_string());
-    assert_eq!(render(&read(cluster()), &[], &[], now()), "");
+    assert_eq!(render(&read(cluster()), (&[], &[]), None, now()), "");
     insta::assert_snapshot!(consequence(&asked(&["--time", "2026-01-31T10:00:00Z"])));
 }
 
@@ -233,7 +233,7 @@ fn what_an_earlier_restore_has_undone_is_no_base_and_no_target() {
         }
     }
     let list: Vec<PerconaPGBackup> = with_later().into_iter().map(read).collect();
-    let text = render(&read(cluster()), &list, &read::<Vec<PerconaPGRestore>>(restored(to_time)), now());
+    let text = render(&read(cluster()), (&list, &read::<Vec<PerconaPGRestore>>(restored(to_time))), None, now());
     let ranges: Vec<_> = text.lines().filter(|line| line.starts_with("can be restored")).collect();
     assert_eq!(
         ranges,

@@ -1,0 +1,304 @@
+//! What users of kubectl expect: its flags of the connection, its forms of output, several names, logs, and a check.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use k8s_openapi::ByteString;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use super::*;
+
+fn on_path(tenant: &Tenant, arguments: &[&str]) -> Answer {
+    let path = std::env::join_paths([installed(), tenant.lab.tools.kubectl.parent().unwrap()]).unwrap();
+    let kubeconfig = tenant.lab.plane.kubeconfig();
+    command(&tenant.lab.tools.kubectl, Some(&kubeconfig), arguments).env("PATH", &path).output().unwrap().into()
+}
+
+#[tokio::test]
+async fn the_flags_of_the_connection() {
+    let tenant = Lab::shared().await.tenant("plugin-flags").await;
+    make(&tenant, "acme", &[]).await.done();
+    let little = little_user(&tenant).await;
+    let namespace = ["-n", &tenant.namespace];
+    let admin = tenant.lab.plane.kubeconfig();
+    let run = |kubeconfig: Option<&Path>, line: &[&str]| plugin(kubeconfig, &[line, &namespace].concat());
+
+    // As another user, through kubectl as well.
+    let account = format!("system:serviceaccount:{}:little", tenant.namespace);
+    let as_little = ["--as", &account];
+    assert!(run(Some(&admin), &[&["list"][..], &as_little].concat()).done().contains("acme"));
+    let history = [&["history", "acme"][..], &as_little].concat();
+    run(Some(&admin), &history).failed(1, "cannot list resource \"secrets\"");
+    on_path(&tenant, &[&["clientapp"][..], &history, &namespace].concat())
+        .failed(1, "cannot list resource \"secrets\"");
+    run(Some(&admin), &["list", "--as", "ada"]).failed(1, "User \"ada\" cannot list");
+    run(Some(&admin), &["list", "--as", "ada", "--as-uid", "7", "--as-group", "a", "--as-group", "system:masters"])
+        .done();
+    run(Some(&admin), &["list", "--as-group", "system:masters"]).failed(2, "--as <USER>");
+
+    // Other entries of the kubeconfig.
+    run(Some(&admin), &["list", "--cluster", "plane", "--user", "plane"]).done();
+    run(Some(&admin), &["list", "--cluster", "other"]).failed(1, "has no cluster other; it has plane");
+    run(Some(&admin), &["list", "--user", "other"]).failed(1, "has no user other; it has plane");
+    run(Some(&admin), &["list", "--request-timeout", "20"]).done();
+    run(Some(&admin), &["list", "--request-timeout", "0"]).done();
+    run(Some(&admin), &["list", "--tls-server-name", "elsewhere.example.com"])
+        .failed(1, "the cluster does not respond");
+
+    // Without a kubeconfig.
+    let config: Value = serde_yaml::from_str(&fs::read_to_string(&little).unwrap()).unwrap();
+    let cluster = &config["clusters"][0]["cluster"];
+    let authority: ByteString = serde_json::from_value(cluster["certificate-authority-data"].clone()).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), authority.0).unwrap();
+    let (server, token) = (cluster["server"].as_str().unwrap(), config["users"][0]["user"]["token"].as_str().unwrap());
+    let verified = ["-s", server, "--certificate-authority", file.path().to_str().unwrap()];
+    let with = |token: &str, flags: &[&str]| run(None, &[&["list", "--token", token], flags].concat());
+    assert!(with(token, &verified).done().contains("acme"));
+    assert!(with(token, &["-s", server, "--insecure-skip-tls-verify"]).done().contains("acme"));
+    with(token, &["-s", server]).failed(1, "error: ");
+    with(token, &["-s", server, "--certificate-authority", "/nonexistent"]).failed(1, "cannot connect as asked");
+    for wrong in ["canary", "can\nary"] {
+        let refused = with(wrong, &verified);
+        assert!(refused.code == 1 && !refused.stderr.contains("ary"), "{refused:#?}");
+    }
+    with("canary", &verified).failed(1, "the cluster rejects your credentials");
+    // The token counts, and not the administrator's certificate.
+    run(Some(&admin), &["list", "-A", "--token", token]).failed(1, "cannot list resource \"clientapps\"");
+
+    let words = ["__complete", "clientapp", "suspend", "--request-timeout", "9s", "-n", &tenant.namespace, "b", "a"];
+    assert!(on_path(&tenant, &words).done().starts_with("acme\n"));
+}
+
+#[tokio::test]
+async fn forms_of_output() {
+    let tenant = Lab::shared().await.tenant("plugin-forms").await;
+    make(&tenant, "acme", &["--wait"]).await.done();
+    let list = [
+        "{.items[*].metadata.name}",
+        r#"{range .items[*]}{.metadata.name}: {.spec.hostname}{"\n"}{end}"#,
+        r#"{.items[?(@.metadata.name=="acme")].status.release.revision}"#,
+    ];
+    let one = [
+        "{.status.release.revision}",
+        r#"{.status.conditions[?(@.type=="Ready")].status}"#,
+        r#"revision {.status.release.revision}{"\n"}"#,
+        "{.status.missing}",
+        "{.metadata.labels.a-b}",
+        "{.status.conditions[*].type}",
+        "{.spec.replicas} {.spec.suspend}",
+    ];
+    tenant.kubectl(&["label", "clientapp", "acme", "a-b=c"]).unwrap();
+    let forms = list.map(|path| ("list", path)).into_iter().chain(one.map(|path| ("status", path)));
+    for (verb, path) in forms {
+        let form = format!("jsonpath={path}");
+        let (ours, theirs) = match verb {
+            "list" => (vec!["list", "-o", &form], vec!["get", "clientapps", "-o", &form]),
+            _ => (vec!["status", "acme", "-o", &form], vec!["get", "clientapp", "acme", "-o", &form]),
+        };
+        assert_eq!(typed(&tenant, &ours).await.done(), tenant.kubectl(&theirs).unwrap(), "{path}");
+    }
+    let name = tenant.kubectl(&["get", "clientapps", "-o", "name"]).unwrap();
+    for line in [&["list"][..], &["status", "acme"], &["suspend", "acme"], &["resume", "acme"], &["wait", "acme"]] {
+        assert_eq!(typed(&tenant, &[line, &["-o", "name"]].concat()).await.done(), name, "{line:?}");
+    }
+
+    let wide = typed(&tenant, &["list", "-o", "wide"]).await.done();
+    let header: Vec<_> = wide.lines().next().unwrap().split_whitespace().skip(6).collect();
+    assert_eq!(header, ["AGE", "DATABASE", "PROFILE", "DELETION"]);
+    let (_, screen) = on_terminal(&tenant, &["list", "-o", "wide", "--color", "never"], "", &[]).await;
+    assert!(!screen.contains('…') && screen.contains("none       -         Delete"), "{screen}");
+    let (_, screen) = on_terminal(&tenant, &["status", "acme", "--color", "never"], "", &[]).await;
+    assert!(screen.contains('…') && screen.lines().all(|line| line.chars().count() <= COLUMNS.into()), "{screen}");
+    assert!(!typed(&tenant, &["status", "acme"]).await.done().contains('…'));
+
+    typed(&tenant, &["suspend", "acme", "-o", "wide"]).await.failed(2, "-o wide is not possible here");
+    typed(&tenant, &["delete", "acme", "-o", "json"]).await.failed(2, "but -o table, -o name");
+    typed(&tenant, &["list", "-o", "jsonpath={.a"]).await.failed(2, "has no closing }");
+    assert!(!tenant.api::<ClientApp>().get("acme").await.unwrap().spec.suspend);
+    assert_eq!(typed(&tenant, &["delete", "acme", "--yes", "-o", "name"]).await.done(), name);
+}
+
+#[tokio::test]
+async fn several_at_once() {
+    let tenant = Lab::shared().await.tenant("plugin-several").await;
+    for name in ["acme", "globex"] {
+        make(&tenant, name, &[]).await.done();
+    }
+    let ready = typed(&tenant, &["wait", "acme", "globex"]).await.done();
+    assert!(ready.contains("acme: revision 1") && ready.contains("globex: revision 1"), "{ready}");
+
+    // One that is missing is reported, and does not keep the others from being changed.
+    let suspended = typed(&tenant, &["suspend", "nope", "acme", "globex"]).await;
+    assert!(suspended.stdout.contains("acme suspended") && suspended.stdout.contains("globex suspended"));
+    assert_eq!(suspended.failed(5, "there is no ClientApp nope").lines().count(), 1);
+    for name in ["acme", "globex"] {
+        assert!(tenant.api::<ClientApp>().get(name).await.unwrap().spec.suspend);
+    }
+    // The worst exit code: a wrong name is worse than an app that is stalled.
+    let stalled = typed(&tenant, &["wait", "acme", "nope", "globex"]).await.failed(5, "spec.suspend is true");
+    assert_eq!(stalled.matches("error: ").count(), 3, "{stalled}");
+    typed(&tenant, &["wait", "--all"]).await.failed(4, "error: globex: ");
+
+    tenant.kubectl(&["label", "clientapp", "globex", "tier=gold"]).unwrap();
+    let resumed = typed(&tenant, &["resume", "-l", "tier=gold", "-o", "name"]).await.done();
+    assert_eq!(resumed, "clientapp.apps.bnerd-operator.local/globex\n");
+    typed(&tenant, &["resume", "-l", "tier=silver"]).await.failed(5, "there is no ClientApp with tier=silver");
+    typed(&tenant, &["resume", "acme", "--all"]).await.failed(2, "cannot be used with");
+    typed(&tenant, &["suspend"]).await.failed(2, "required");
+    typed(&tenant, &["resume", "--all"]).await.done();
+    let retried = typed(&tenant, &["retry", "--all", "--wait"]).await.done();
+    assert_eq!(retried.lines().count(), 2, "{retried}");
+    let both = typed(&tenant, &["status", "acme", "globex", "-o", "yaml"]).await.done();
+    assert_eq!(both.split("---\n").map(|app| app.matches("kind: ClientApp").count()).collect::<Vec<_>>(), [1, 1]);
+
+    // All consequences come before the question.
+    let names = ["delete", "acme", "globex"];
+    let (code, screen) = on_terminal(&tenant, &names, "acme\n", &[]).await;
+    assert!(code == 2 && screen.contains("the names do not match: nothing deleted"), "{screen}");
+    let at = |part: &str| screen.find(part).unwrap_or_else(|| panic!("{part} is not in {screen}"));
+    assert!(at("deletes ClientApp plugin-several/globex") < at("Type the names acme globex"), "{screen}");
+    assert_eq!(screen.matches("Type the names").count(), 1, "{screen}");
+    let (code, screen) = on_terminal(&tenant, &names, "acme globex\n", &[]).await;
+    assert!(code == 0 && screen.contains("acme: deleted") && screen.contains("globex: deleted"), "{screen}");
+    typed(&tenant, &["wait", "--all", "--for", "deleted"]).await.done();
+    typed(&tenant, &["wait", "--all"]).await.failed(5, "there is no ClientApp in namespace plugin-several");
+}
+
+/// No kubelet runs behind the simulated nodes, so only what is asked of the API server itself.
+#[tokio::test]
+async fn whose_logs_there_are() {
+    let tenant = Lab::shared().await.tenant("plugin-logs").await;
+    typed(&tenant, &["logs", "acme"]).await.failed(5, "there is no ClientApp acme");
+    make(&tenant, "acme", &["--wait"]).await.done();
+    let refused = typed(&tenant, &["logs", "acme", "-c", "nope"]).await.failed(1, "no pod has a container nope");
+    assert!(refused.contains("there are ") && refused.contains("nextcloud"), "{refused}");
+    typed(&tenant, &["logs", "acme", "--tail=-1"]).await.failed(2, "--tail");
+}
+
+/// An API server with three pods. The log of each begins with the query of its request; one has none yet.
+async fn server_with_logs() -> String {
+    let pods = || async {
+        let pod = |name: &str, container: &str| json!({"metadata": {"name": name}, "spec": {"containers": [{"name": container}, {"name": "metrics"}]}});
+        let items = [pod("web", "nextcloud"), pod("cache", "redis"), pod("late", "nextcloud")];
+        axum::Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}))
+    };
+    let log = async |request: Request| -> Response {
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default().trim_start_matches('&'));
+        if path.contains("/late/") {
+            let message = "container \"nextcloud\" in pod \"late\" is waiting to start: ContainerCreating";
+            let status = json!({"kind": "Status", "status": "Failure", "code": 400, "message": message});
+            return (StatusCode::BAD_REQUEST, axum::Json(status)).into_response();
+        }
+        // As long as there is no line, a kubelet does not answer at all.
+        if path.contains("/web/") && query.contains("follow=true") {
+            return std::future::pending().await;
+        }
+        let token = request.headers()[header::AUTHORIZATION].to_str().unwrap();
+        Body::from(format!("{query} {token}\nlast \u{1b}[31mline")).into_response()
+    };
+    let router = Router::new()
+        .route("/api/v1/namespaces/shop/pods", get(pods))
+        .route("/api/v1/namespaces/shop/pods/{name}/log", get(log));
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async { axum::serve(listener, router).await });
+    url
+}
+
+#[tokio::test]
+async fn logs_line_by_line() {
+    let url = server_with_logs().await;
+    let line = |more: &[&str]| -> Vec<String> {
+        let line = ["logs", "acme", "-n", "shop", "--token", "t", "--server", &url];
+        [&line[..], more].concat().into_iter().map(str::to_owned).collect()
+    };
+    let run = async |more: &[&str]| {
+        let line = line(more);
+        let run = move || plugin(None, &line.iter().map(String::as_str).collect::<Vec<_>>());
+        tokio::task::spawn_blocking(run).await.unwrap()
+    };
+    let all = run(&["--tail", "7", "--since", "2m"]).await;
+    let told = |pod: &str, container: &str| {
+        let query = format!("container={container}&sinceSeconds=120&tailLines=7");
+        format!("[{pod}] {query} Bearer t\n[{pod}] last \u{1b}[31mline\n")
+    };
+    assert_eq!(all.stdout, told("web", "nextcloud") + &told("cache", "redis"));
+    // A pod without a log does not hide the others.
+    all.failed(1, "read the log of pod late: container \"nextcloud\" in pod \"late\" is waiting to start");
+    let one = run(&["-c", "redis"]).await.done();
+    assert!(one.starts_with("container=redis"), "with one pod there is no prefix: {one}");
+
+    let arguments = line(&["-f"]);
+    let follow = move || {
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let mut command = command(&installed().join(PLUGIN), None, &arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let (mut stdout, mut printed, mut byte) = (child.stdout.take().unwrap(), Vec::new(), [0]);
+        while !printed.ends_with(b"line\n") && stdout.read(&mut byte).unwrap() == 1 {
+            printed.push(byte[0]);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        String::from_utf8(printed).unwrap()
+    };
+    let followed = tokio::time::timeout(TIMEOUT, tokio::task::spawn_blocking(follow)).await.unwrap().unwrap();
+    assert!(followed.starts_with("[cache] ") && followed.contains("follow=true"), "{followed}");
+}
+
+#[tokio::test]
+async fn what_a_check_finds() {
+    let lab = Lab::own().await;
+    let tenant = lab.tenant("plugin-check").await;
+    let found = |answer: &Answer, sign: &str, subject: &str, sentence: &str| {
+        let mut lines = answer.stdout.lines();
+        let it_is = |line: &str| line.starts_with(&format!("{sign}  {subject} ")) && line.contains(sentence);
+        assert!(lines.any(it_is), "{sign} {subject} {sentence}: {answer:#?}");
+    };
+    let check = async || typed(&tenant, &["check"]).await;
+
+    let before = check().await;
+    for kind in ["ClientApp", "Profile", "PostgresWriter", "Postgresql"] {
+        found(&before, "✔", &format!("Kind {kind}"), "is installed");
+    }
+    found(&before, "✗", "Operator", "there is no Deployment clientapp-operator/clientapp-operator");
+    found(&before, "✗", "Leader", "no operator leads");
+    found(&before, "✔", "You", "may create ClientApps in namespace plugin-check");
+    found(&before, "-", "Kind PerconaPGCluster", "is not installed");
+    before.failed(1, "2 checks have failed");
+
+    e2e::manifests::apply(&lab.plane, &lab.tools, &e2e::manifests::directory()).unwrap();
+    let rollout = ["rollout", "status", "deployment/clientapp-operator", "--namespace", e2e::manifests::NAMESPACE];
+    e2e::manifests::kubectl(&lab.plane, &lab.tools, &rollout).unwrap();
+    let options = lab.options();
+    let operator = e2e::lab::leading(&options).await;
+    let after = check().await;
+    found(&after, "✔", "Operator", "2/2 pods are ready");
+    found(&after, "✔", "Leader", " leads, confirmed ");
+    after.done();
+
+    // A user who sees little learns what may be seen, and changes nothing.
+    let little = little_user(&tenant).await;
+    let seen = typed_as(&tenant, little.clone(), &["check"]).await;
+    found(&seen, "?", "Kind ClientApp", "you have no permission to read its definition");
+    found(&seen, "?", "Operator", "you have no permission to read Deployments there");
+    found(&seen, "✔", "You", "may create ClientApps");
+    seen.done();
+    let elsewhere = plugin(Some(&little), &["check", "-n", "default"]);
+    found(&elsewhere, "✗", "You", "may not create ClientApps in namespace default");
+    elsewhere.failed(1, "a check has failed");
+
+    // A definition of another version.
+    let definitions = kube::Api::<CustomResourceDefinition>::all(tenant.client.clone());
+    let description = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/description/maxLength";
+    let patch = serde_json::from_value(json!([{"op": "replace", "path": description, "value": 7}])).unwrap();
+    let patch = Patch::<()>::Json(patch);
+    definitions.patch("profiles.apps.bnerd-operator.local", &PatchParams::default(), &patch).await.unwrap();
+    let older = check().await;
+    found(&older, "✗", "Kind Profile", "the definition of Profile is from another version: apply crds/");
+    older.failed(1, "a check has failed");
+    drop(operator);
+}

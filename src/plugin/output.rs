@@ -1,0 +1,118 @@
+//! The forms of `-o`. Pure.
+
+use std::str::FromStr;
+
+use serde_json::Value;
+
+use super::{error::Error, jsonpath::Template};
+
+/// How results are printed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Output {
+    /// For humans.
+    Table,
+    /// For humans: with more columns, and nothing cut.
+    Wide,
+    /// The names of the objects.
+    Name,
+    /// The objects themselves.
+    Json,
+    /// The objects themselves.
+    Yaml,
+    /// Parts of the objects.
+    JsonPath(Template),
+}
+
+impl FromStr for Output {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Output, String> {
+        Ok(match text {
+            "table" => Output::Table,
+            "wide" => Output::Wide,
+            "name" => Output::Name,
+            "json" => Output::Json,
+            "yaml" => Output::Yaml,
+            _ => match text.strip_prefix("jsonpath=") {
+                Some(template) => Output::JsonPath(template.parse()?),
+                None => return Err("expected table, wide, name, json, yaml or jsonpath='{.path}'".to_owned()),
+            },
+        })
+    }
+}
+
+impl Output {
+    /// Refuses a form that a command does not have. **Pure.**
+    pub(crate) fn one_of(&self, possible: &[&str]) -> Result<(), Error> {
+        let word = self.word();
+        match possible.contains(&word) {
+            true => Ok(()),
+            false => Err(Error::Usage(format!("-o {word} is not possible here, but -o {}", possible.join(", -o ")))),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Output::Table => "table",
+            Output::Wide => "wide",
+            Output::Name => "name",
+            Output::Json => "json",
+            Output::Yaml => "yaml",
+            Output::JsonPath(_) => "jsonpath",
+        }
+    }
+
+    pub(crate) fn is_for_humans(&self) -> bool {
+        matches!(self, Output::Table | Output::Wide)
+    }
+}
+
+/// An object's kind, group and name, as kubectl takes them as an argument.
+pub(crate) fn name(object: &Value) -> String {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let kind = text("/kind").to_lowercase();
+    match text("/apiVersion").split_once('/') {
+        Some((group, _)) => format!("{kind}.{group}/{}", text("/metadata/name")),
+        None => format!("{kind}/{}", text("/metadata/name")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::json;
+
+    use super::*;
+    use crate::plugin::args::Cli;
+
+    #[test]
+    fn the_forms_of_each_command() {
+        let refused = |line: &str| {
+            let cli = Cli::try_parse_from(["kubectl-clientapp"].into_iter().chain(line.split(' '))).unwrap();
+            cli.global.output.one_of(cli.command.outputs()).err().map(|error| error.to_string())
+        };
+        for line in ["list", "list -o wide", "list -o name", "status a -o jsonpath={.spec}", "delete a -o name"] {
+            assert_eq!(refused(line), None, "{line}");
+        }
+        for (line, why) in [
+            ("suspend a -o wide", "-o wide is not possible here, but -o table, -o name, -o json, -o yaml, -o jsonpath"),
+            ("password a -o name", "-o name is not possible here, but -o table, -o json, -o yaml, -o jsonpath"),
+            ("delete a -o json", "-o json is not possible here, but -o table, -o name"),
+            ("logs a -o yaml", "-o yaml is not possible here, but -o table"),
+        ] {
+            assert_eq!(refused(line).as_deref(), Some(why));
+        }
+        for wrong in ["list -o jsonpath", "list -o jsonpath={.a", "list -o xml"] {
+            let line = ["kubectl-clientapp"].into_iter().chain(wrong.split(' '));
+            assert_eq!(Cli::try_parse_from(line).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        let app = json!({"apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": "acme"}});
+        assert_eq!(name(&app), "clientapp.apps.bnerd-operator.local/acme");
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
+        assert_eq!(name(&secret), "secret/a");
+    }
+}
