@@ -68,6 +68,17 @@ impl Connection {
         KubeConfigOptions { context: self.context.clone(), cluster: self.cluster.clone(), user: self.user.clone() }
     }
 
+    /// The flag whose value cannot be sent in a header of HTTP; it is not quoted, since it may be a token. **Pure.**
+    pub(crate) fn unfit(&self) -> Option<&'static str> {
+        let Connection { token, as_user, as_group, as_uid, .. } = self;
+        let is_unfit = |text: &&str| text.chars().any(|char| char.is_control() || !char.is_ascii());
+        let token = token.iter().map(|Token(token)| ("--token", token.as_str()));
+        let user = as_user.iter().map(|user| ("--as", user.as_str()));
+        let groups = as_group.iter().map(|group| ("--as-group", group.as_str()));
+        let uid = as_uid.iter().map(|uid| ("--as-uid", uid.as_str()));
+        token.chain(user).chain(groups).chain(uid).find(|(_, text)| is_unfit(text)).map(|(flag, _)| flag)
+    }
+
     /// The connection of the kubeconfig, changed as the flags say. **Pure.**
     pub(crate) fn applied(&self, mut config: Config) -> Config {
         let Connection {
@@ -180,6 +191,19 @@ mod tests {
         assert_eq!(applied(&["--tls-server-name", "api"]).tls_server_name.as_deref(), Some("api"));
         let options = parsed(&["--context", "a", "--cluster", "b", "--user", "c"]).unwrap().options();
         assert_eq!([options.context, options.cluster, options.user].map(Option::unwrap), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn what_no_header_can_carry() {
+        assert_eq!(parsed(&["--token", "a.b-c_d=", "--as", "ada lovelace"]).unwrap().unfit(), None);
+        for (flags, expected) in [
+            (&["--token", "can\nary"][..], "--token"),
+            (&["--as", "ad\u{e4}"], "--as"),
+            (&["--as", "ada", "--as-group", "a", "--as-group", "\r"], "--as-group"),
+            (&["--as", "ada", "--as-uid", "\u{7f}"], "--as-uid"),
+        ] {
+            assert_eq!(parsed(flags).unwrap().unfit(), Some(expected));
+        }
     }
 
     #[test]

@@ -60,6 +60,11 @@ impl Session {
     /// Reads the kubeconfig, and sends no request yet. If the user does not say how long a request may take, it is `limit`.
     pub(crate) async fn open(global: &Global, limit: Option<Duration>) -> Result<Session, Error> {
         let connection = &global.connection;
+        if let Some(flag) = connection.unfit() {
+            return Err(Error::Kubeconfig(format!(
+                "{flag} contains a character that cannot be sent to the API server"
+            )));
+        }
         let config = connection.applied(configured(connection).await?);
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = client::commands(&config, connection.request_timeout.or(limit))

@@ -67,7 +67,7 @@ async fn the_flags_of_the_connection() {
     }
     with("canary", &verified).failed(1, "the cluster rejects your credentials");
     // The token counts, and not the administrator's certificate.
-    run(Some(&admin), &["list", "-A", "--token", token]).failed(1, "cannot list resource \"clientapps\"");
+    run(Some(&admin), &["history", "acme", "--token", token]).failed(1, "cannot list resource \"secrets\"");
 
     let words = ["__complete", "clientapp", "suspend", "--request-timeout", "9s", "-n", &tenant.namespace, "b", "a"];
     assert!(on_path(&tenant, &words).done().starts_with("acme\n"));
@@ -137,6 +137,11 @@ async fn several_at_once() {
     assert_eq!(suspended.failed(5, "there is no ClientApp nope").lines().count(), 1);
     for name in ["acme", "globex"] {
         assert!(tenant.api::<ClientApp>().get(name).await.unwrap().spec.suspend);
+    }
+    for name in ["acme", "globex"] {
+        let app = tenant.patch(name, json!({"chartVersion": "5.5.3"})).await.unwrap();
+        let seen = app.metadata.generation;
+        tenant.status(name, "seen", |status| status.observed_generation == seen).await;
     }
     // The worst exit code: a wrong name is worse than an app that is stalled.
     let stalled = typed(&tenant, &["wait", "acme", "nope", "globex"]).await.failed(5, "spec.suspend is true");
