@@ -104,6 +104,9 @@ impl Ctx {
                 self.memory.foreground.put(key.clone(), uid());
             }
         }
+        for dependant in self.memory.waits_for.having(|apps| apps.contains(&key)) {
+            self.watches.apps.trigger(&dependant);
+        }
         for waiter in self.hostnames.waiters().iter().filter(|waiter| **waiter != key) {
             self.watches.apps.trigger(waiter);
         }

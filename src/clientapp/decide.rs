@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     build::secrets,
+    dependencies,
     deployer::{Deployer, RIGHTS_SETTLE},
     desired::{Desired, SecretSource},
     drift,
@@ -48,6 +49,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         database: _,
         deployer,
         retained,
+        dependencies: _,
         backup: _,
         target: _,
         run: _,
@@ -207,6 +209,9 @@ fn before_helm(
     now: Timestamp,
 ) -> Plan {
     let Desired { key, chart_version: version, .. } = desired;
+    if let Some(hold) = dependencies::hold(&observed.dependencies, now) {
+        return plan.hold(hold);
+    }
     let Some(target) = &observed.target else {
         if observed.run != HelmRun::FetchingChart(version.clone()) {
             plan.steps.push(Step::FetchChart);

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Drift, DriftIgnore, OnFailure, Postgres,
+        ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore, OnFailure, Postgres,
         ProfilePersistence, ProfileSpec, Reason, RolledBack, Upgrade, quantity,
     },
     helm::{Hidden, values::Values},
@@ -75,6 +75,8 @@ pub struct Desired {
     pub deletion_policy: DeletionPolicy,
     /// What to do when an object of the release is missing.
     pub drift: Drift,
+    /// What has to be Ready before helm runs.
+    pub depends_on: Vec<Dependency>,
     /// The fields that other clients may edit.
     pub drift_ignore: Vec<DriftIgnore>,
 }
@@ -221,6 +223,7 @@ pub(crate) fn desired(
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,
         drift: spec.drift,
+        depends_on: spec.depends_on.clone(),
         drift_ignore: spec.drift_ignore.clone(),
         key,
     })

@@ -144,6 +144,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         },
         deployer: deployer(now() - SignedDuration::from_secs(3600)),
         retained: Vec::new(),
+        dependencies: Vec::new(),
         backup: None,
         target: Some(target(&desired.chart_version.to_string(), None)),
         run: HelmRun::Idle,

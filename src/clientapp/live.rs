@@ -96,6 +96,17 @@ pub(super) fn of_release(ctx: &Ctx, key: &Key, account: &AccountName, object: &R
     Api::namespaced_with(impersonating(&ctx.client, &key.namespace, account), &key.namespace, &resource)
 }
 
+/// An object of any kind, with the rights of this account; `None`: neither it nor perhaps its kind exists.
+pub(super) async fn any(
+    ctx: &Ctx,
+    key: &Key,
+    account: &AccountName,
+    object: &ReleaseObject,
+) -> kube::Result<Option<Value>> {
+    let found = unless_gone(of_release(ctx, key, account, object).get(&object.name).await)?;
+    Ok(found.and_then(|found| serde_json::to_value(found).ok()))
+}
+
 /// What exists under the name of an object of the release that no watch shows.
 pub(super) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Option<Found> {
     match of_release(ctx, key, account, object).get_metadata_opt(&object.name).await {

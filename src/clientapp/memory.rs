@@ -24,6 +24,8 @@ use crate::{
 pub(crate) struct Memory {
     /// What one version of a Secret contains.
     pub contents: Memo<Key, (String, Contents)>,
+    /// The apps that an app waits for.
+    pub waits_for: Memo<Key, Vec<Key>>,
     /// The values in `spec.valuesFrom` of an app, and what they were read from.
     pub sources: Memo<Key, (Asked, Sources)>,
     /// uid of the storage Secret of an unreadable revision.
@@ -67,6 +69,7 @@ impl Memory {
     }
 
     pub(crate) fn forget(&self, key: &Key) {
+        self.waits_for.take(key);
         self.sources.take(key);
         self.unreadable.take(key);
         self.orphaned.take(key);

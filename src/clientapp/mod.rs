@@ -22,6 +22,7 @@ pub(crate) mod context;
 pub(crate) mod credentials;
 pub(crate) mod database;
 pub(crate) mod decide;
+mod dependencies;
 pub(crate) mod deployer;
 pub mod desired;
 mod drift;

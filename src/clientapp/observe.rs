@@ -12,7 +12,8 @@ use std::{
 use super::{
     attempt,
     context::{App, Ctx},
-    database::{self, DatabaseObject, DesiredDatabase, DesiredObject, Watched},
+    database::{self, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, Watched},
+    dependencies::{self, Awaited},
     desired::{Desired, SecretSource},
     drift,
     edited::{self, Edits, Next},
@@ -32,11 +33,11 @@ use super::{
 };
 use crate::{
     crd::{
-        BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, Reason, annotation,
+        BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, Reason, ReleaseObject, annotation,
         conditions::{find, kind::READY},
     },
     destroy::permit::Kind,
-    runtime::key::Key,
+    runtime::{error::api_sentence, key::Key},
     secrets::{RevisionMeta, SecretMeta},
 };
 
@@ -306,6 +307,7 @@ async fn with_spec(
         database: database(ctx, desired, uid, &recorded.owned).await?,
         deployer: ctx.watches.deployer(&key.namespace),
         retained: retained::find(ctx, desired, uid, recorded).await?,
+        dependencies: dependencies(ctx, desired, release.as_ref()).await,
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),
         target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
@@ -313,6 +315,53 @@ async fn with_spec(
         retry: annotations.and_then(|annotations| annotations.get(annotation::RETRY).cloned()),
         ..observed
     })
+}
+
+/// The dependencies that are not Ready, if helm has to run for what the spec asks.
+async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView>) -> Vec<Awaited> {
+    let key = &desired.key;
+    let is_settled = release.is_some_and(|release| release.is_deployed_as(&desired.digest));
+    let apps = dependencies::apps(&key.namespace, &desired.depends_on);
+    if is_settled || desired.rolled_back.is_some() || desired.suspend || desired.depends_on.is_empty() {
+        ctx.memory.waits_for.take(key);
+        return Vec::new();
+    }
+    // First of all, so that no change is missed after an app is looked at.
+    ctx.memory.waits_for.put(key.clone(), apps);
+    let mut awaited = Vec::new();
+    for of in &desired.depends_on {
+        let name = Key::new(&key.namespace, &of.name);
+        let sentence = match (&of.api_version, of.kind.as_str()) {
+            (None, _) if of.is_app() => dependencies::app(&of.name, ctx.watches.apps.get(&name).as_deref()),
+            (None, _) => {
+                let database = ctx.watches.of(database::standalone()).objects.objects.get(&name);
+                dependencies::database(of, database.as_ref().map(|found| found.state == DatabaseState::Ready))
+            }
+            (Some(api_version), kind) => {
+                let object = ReleaseObject {
+                    api_version: api_version.clone(),
+                    kind: kind.to_owned(),
+                    name: of.name.clone(),
+                    ..ReleaseObject::default()
+                };
+                match live::any(ctx, key, &desired.account, &object).await {
+                    Ok(found) => dependencies::object(of, found.as_ref()),
+                    Err(error) => Some(format!("{kind} {}: {}", of.name, api_sentence(&error))),
+                }
+            }
+        };
+        let depends = |app: &Key| {
+            let found = ctx.watches.apps.get(app);
+            let spec = found.as_ref().and_then(|found| found.object.as_ref().ok()).map(|app| &app.spec);
+            spec.map(|spec| dependencies::apps(&app.namespace, &spec.depends_on)).unwrap_or_default()
+        };
+        awaited.extend(sentence.map(|sentence| Awaited {
+            sentence,
+            is_watched: of.is_app(),
+            is_circle: of.is_app() && dependencies::is_circle(key, &name, depends),
+        }));
+    }
+    awaited
 }
 
 /// A hook's Job that still runs, of a revision that an operator's helm left pending.

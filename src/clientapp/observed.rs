@@ -7,6 +7,7 @@ use semver::Version;
 
 use super::{
     database::{BackupProgress, DatabaseObject},
+    dependencies::Awaited,
     deployer::Deployer,
     helm_runs::HelmRun,
     repairs::Repairs,
@@ -33,6 +34,8 @@ pub(crate) struct Observed {
     pub deployer: Deployer,
     /// What an earlier ClientApp of this name left, whether or not it is to be adopted.
     pub retained: Vec<Retained>,
+    /// The dependencies that are not Ready, while helm has to run.
+    pub dependencies: Vec<Awaited>,
     /// The backup that the next upgrade waits for, if any.
     pub backup: Option<BackupView>,
     /// The desired chart, if it is in the cache and may be installed.

@@ -100,6 +100,12 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub upgrade: Upgrade,
 
+    /// Objects of this namespace that have to be Ready before helm installs or upgrades the chart. A release that is installed stays
+    /// as it is when they are not Ready later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub depends_on: Vec<Dependency>,
+
     /// Reaction when another client deletes an object of the release, changes a field that helm set, or removes Helm's marks. Applies to Deployments,
     /// StatefulSets, Services, ConfigMaps, Secrets, Ingresses, NetworkPolicies and PodDisruptionBudgets.
     #[serde(default)]
@@ -343,6 +349,36 @@ pub enum OnFailure {
     /// the spec changes or a user asks for another attempt. Otherwise as with `Stop`: an older app does not understand data that a
     /// newer one has migrated.
     Rollback,
+}
+
+/// An object that has to be Ready first.
+#[skip_serializing_none]
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.apiVersion) || self.kind in ['ClientApp', 'Postgresql']").message("apiVersion must be set if the kind is neither ClientApp nor Postgresql").field_path(".apiVersion"))]
+pub struct Dependency {
+    /// API group and version of an object of another kind, such as `example.com/v1`. The object needs a condition `Ready`, and is
+    /// read as the account that helm acts as. Absent: the operator's own.
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[0-9][a-z0-9]*$')").message("must be a group and version such as example.com/v1"))]
+    pub api_version: Option<String>,
+
+    /// Kind of the object.
+    #[serde(default = "client_app")]
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^[A-Z][A-Za-z0-9]*$')").message("must be a kind such as ClientApp"))]
+    pub kind: String,
+
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
+    pub name: String,
+}
+
+impl Dependency {
+    /// Whether it is a ClientApp.
+    pub(crate) fn is_app(&self) -> bool {
+        self.api_version.is_none() && self.kind == client_app()
+    }
 }
 
 /// Fields of objects of the release that may differ from what helm set.
@@ -661,6 +697,9 @@ fn yes() -> bool {
 }
 fn default_chart_version() -> String {
     "5.5.2".to_owned()
+}
+fn client_app() -> String {
+    "ClientApp".to_owned()
 }
 fn default_upgrade_timeout() -> String {
     "15m".to_owned()

@@ -19,9 +19,9 @@ mod store;
 mod values_reference;
 
 pub use clientapp::{
-    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Drift, DriftIgnore,
-    ExternalPostgres, InstalledChart, Inventory, OnFailure, Persistence, Postgres, PostgresProvider, ReadyRevision,
-    Redis, Release, ReleaseObject, RolledBack, Upgrade,
+    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency, Drift,
+    DriftIgnore, ExternalPostgres, InstalledChart, Inventory, OnFailure, Persistence, Postgres, PostgresProvider,
+    ReadyRevision, Redis, Release, ReleaseObject, RolledBack, Upgrade,
 };
 pub use deletion::{DeletionPolicy, Owned};
 pub use guard::{Guard, decode_strictly};

@@ -125,8 +125,10 @@ reasons! {
         "Wait; for a PerconaPGCluster, the Percona operator must be running.";
     DeletingSecrets APP kind::READY, Progress: "The ClientApp is being deleted, and waits until its Secrets are gone.", "Wait.";
     DeletingVolumes APP kind::READY, Progress: "The ClientApp is being deleted, and waits until its volumes are gone.", "Wait until the pods that use them have ended.";
+    DependencyCircle APP kind::RELEASED, Stalled: "ClientApps wait for each other by `spec.dependsOn`.", "Remove one of them from the field.";
     DependencyMissing APP kind::POSTGRES_READY, Stalled: "The cluster does not have the kind that provides the database.",
         "Install the Percona Operator for PostgreSQL, or apply `crds/`.";
+    DependencyNotReady APP kind::RELEASED, Progress: "An object that `spec.dependsOn` names is not Ready.", "Wait; the message says why it is not.";
     Deployed APP kind::RELEASED, Fine: "The release is deployed as the spec requests.", "Nothing.";
     DeployerNotOurs APP kind::RELEASED, Stalled: "A RoleBinding `clientapp-deployer` binds something other than the account that helm acts as. It is not overwritten.",
         "Delete it, so that the operator recreates it; or name an account of your own in `spec.serviceAccountName`.";

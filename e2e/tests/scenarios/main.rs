@@ -4,6 +4,7 @@
 mod boundary;
 mod credentials;
 mod database;
+mod dependencies;
 mod drift;
 mod hostname;
 mod namespace;

@@ -35,9 +35,14 @@ use crate::{
 pub(crate) fn provider(name: PostgresProvider) -> Option<&'static dyn Provider> {
     match name {
         PostgresProvider::Percona => Some(&percona::Percona),
-        PostgresProvider::Standalone => Some(&standalone::Standalone),
+        PostgresProvider::Standalone => Some(standalone()),
         PostgresProvider::External => None,
     }
+}
+
+/// The provider of Postgresqls.
+pub(crate) fn standalone() -> &'static dyn Provider {
+    &standalone::Standalone
 }
 
 pub(crate) fn all() -> impl Iterator<Item = &'static dyn Provider> {

@@ -1,0 +1,206 @@
+//! What other objects helm waits for: `spec.dependsOn`. **Pure.**
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::plan::{Hold, SAFETY_NET, few};
+use crate::{
+    crd::{ClientApp, Dependency, Guard, Reason, conditions::find, conditions::kind::READY},
+    runtime::key::Key,
+};
+
+/// How often the API server is asked for an object that the operator does not watch, while helm waits for it.
+const PAUSE: SignedDuration = SignedDuration::from_secs(15);
+
+/// A dependency that is not Ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    /// Kind, name, and why.
+    pub sentence: String,
+    /// Whether a change of it triggers a reconcile.
+    pub is_watched: bool,
+    /// Whether it waits for this app in turn: then neither is ever installed.
+    pub is_circle: bool,
+}
+
+/// Why a ClientApp is not Ready; `None`: it is.
+pub(crate) fn app(name: &str, found: Option<&Guard<ClientApp>>) -> Option<String> {
+    let not = |why: &str| Some(format!("ClientApp {name} {why}"));
+    let Some(found) = found.filter(|found| found.metadata.deletion_timestamp.is_none()) else {
+        return not("does not exist");
+    };
+    let status = found.status();
+    let ready = status.as_ref().and_then(|status| find(&status.conditions, READY));
+    let is_seen = status.as_ref().is_some_and(|status| status.observed_generation == found.metadata.generation);
+    match ready {
+        Some(ready) if ready.status == "True" && is_seen => None,
+        Some(ready) if is_seen => not(&format!("is not Ready ({})", ready.reason)),
+        _ => not("is not Ready yet"),
+    }
+}
+
+/// Why a Postgresql is not Ready; `None`: it is. `found`: whether it is ready, if it exists.
+pub(crate) fn database(of: &Dependency, found: Option<bool>) -> Option<String> {
+    match found {
+        Some(true) => None,
+        Some(false) => Some(format!("{} {} is not Ready yet", of.kind, of.name)),
+        None => Some(format!("{} {} does not exist", of.kind, of.name)),
+    }
+}
+
+/// Why an object is not Ready; `None`: it is.
+pub(crate) fn object(of: &Dependency, found: Option<&Value>) -> Option<String> {
+    let not = |why: &str| Some(format!("{} {} {why}", of.kind, of.name));
+    let Some(found) = found else { return not("does not exist") };
+    let conditions = found["status"]["conditions"].as_array().into_iter().flatten();
+    match conditions.into_iter().find(|condition| condition["type"] == READY) {
+        Some(ready) if ready["status"] == "True" => None,
+        Some(ready) => not(&format!("is not Ready ({})", ready["reason"].as_str().unwrap_or("without a reason"))),
+        None => not("has no condition Ready"),
+    }
+}
+
+/// Whether `app` depends on itself through `from`. `of`: what an app depends on.
+pub(crate) fn is_circle(app: &Key, from: &Key, of: impl Fn(&Key) -> Vec<Key>) -> bool {
+    let (mut open, mut seen) = (vec![from.clone()], BTreeSet::new());
+    while let Some(next) = open.pop() {
+        if next == *app {
+            return true;
+        }
+        if seen.insert(next.clone()) {
+            open.extend(of(&next));
+        }
+    }
+    false
+}
+
+/// The ClientApps of its namespace that one depends on.
+pub(crate) fn apps(namespace: &str, dependencies: &[Dependency]) -> Vec<Key> {
+    dependencies.iter().filter(|of| of.is_app()).map(|of| Key::new(namespace, &of.name)).collect()
+}
+
+/// What helm waits for.
+pub(super) fn hold(awaited: &[Awaited], now: Timestamp) -> Option<Hold> {
+    const NAMED: usize = 3;
+    let named = few(awaited.iter().map(|of| of.sentence.clone()), NAMED);
+    if awaited.iter().any(|of| of.is_circle) {
+        let message = format!("{named}, and waits for this ClientApp in turn: remove one of them from spec.dependsOn");
+        return Some(Hold::new(Reason::DependencyCircle, message).until(now + SAFETY_NET));
+    }
+    let pause = if awaited.iter().all(|of| of.is_watched) { SAFETY_NET } else { PAUSE };
+    let message = format!("{named}: helm waits for what spec.dependsOn names");
+    (!awaited.is_empty()).then(|| Hold::new(Reason::DependencyNotReady, message).until(now + pause))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn dependency(of: Value) -> Dependency {
+        serde_json::from_value(of).unwrap()
+    }
+
+    #[test]
+    fn when_a_clientapp_is_ready() {
+        let of = |more: Value| {
+            let mut found = json!({
+                "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+                "metadata": {"name": "db", "generation": 2}, "spec": {"hostname": "a.example"},
+            });
+            for (part, fields) in more.as_object().unwrap() {
+                found.as_object_mut().unwrap().entry(part).or_insert(json!({}));
+                found[part].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            }
+            serde_json::from_value::<Guard<ClientApp>>(found).unwrap()
+        };
+        let status = |generation: i64, ready: &str| {
+            let condition = json!({"type": "Ready", "status": ready, "reason": "Why", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            json!({"status": {"observedGeneration": generation, "conditions": [condition]}})
+        };
+        for (what, found, expected) in [
+            ("missing", None, Some("ClientApp db does not exist")),
+            ("new", Some(of(json!({}))), Some("ClientApp db is not Ready yet")),
+            ("ready", Some(of(status(2, "True"))), None),
+            ("ready before its spec changed", Some(of(status(1, "True"))), Some("ClientApp db is not Ready yet")),
+            ("not ready", Some(of(status(2, "False"))), Some("ClientApp db is not Ready (Why)")),
+            (
+                "being deleted",
+                Some(of(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))),
+                Some("ClientApp db does not exist"),
+            ),
+        ] {
+            assert_eq!(app("db", found.as_ref()).as_deref(), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn when_any_object_is_ready() {
+        let of = dependency(json!({"apiVersion": "example.com/v1", "kind": "Bucket", "name": "files"}));
+        let ready = |status: Value| json!({"status": {"conditions": [{"type": "Other", "status": "True"}, status]}});
+        for (found, expected) in [
+            (None, Some("Bucket files does not exist")),
+            (Some(json!({})), Some("Bucket files has no condition Ready")),
+            (Some(ready(json!({"type": "Ready", "status": "True"}))), None),
+            (
+                Some(ready(json!({"type": "Ready", "status": "False", "reason": "Creating"}))),
+                Some("Bucket files is not Ready (Creating)"),
+            ),
+        ] {
+            assert_eq!(object(&of, found.as_ref()).as_deref(), expected, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn circles() {
+        let key = |name: &str| Key::new("tenants", name);
+        let of = |app: &Key| match app.name.as_str() {
+            "a" => vec![key("b"), key("c")],
+            "b" => vec![key("d")],
+            "d" => vec![key("a"), key("d")],
+            "e" => vec![key("e")],
+            _ => vec![],
+        };
+        for (app, from, expected) in [
+            ("a", "b", true),
+            ("a", "c", false),
+            ("a", "a", true),
+            ("x", "a", false),
+            ("b", "d", true),
+            ("x", "e", false),
+        ] {
+            assert_eq!(is_circle(&key(app), &key(from), of), expected, "{app} by {from}");
+        }
+        let apps = apps(
+            "tenants",
+            &[dependency(json!({"name": "a"})), dependency(json!({"kind": "Postgresql", "name": "b"}))],
+        );
+        assert_eq!(apps, [key("a")]);
+    }
+
+    #[test]
+    fn what_is_awaited() {
+        let now = Timestamp::UNIX_EPOCH;
+        let of =
+            |sentence: &str, is_watched, is_circle| Awaited { sentence: sentence.to_owned(), is_watched, is_circle };
+        assert_eq!(hold(&[], now), None);
+        let held = hold(
+            &[of("ClientApp a does not exist", true, false), of("ClientApp b is not Ready yet", true, false)],
+            now,
+        );
+        let Hold { reason, message, until, stalled, .. } = held.unwrap();
+        assert_eq!((reason, stalled, until), (Reason::DependencyNotReady, false, Some(now + SAFETY_NET)));
+        assert_eq!(
+            message,
+            "ClientApp a does not exist, ClientApp b is not Ready yet: helm waits for what spec.dependsOn names"
+        );
+        assert_eq!(hold(&[of("Bucket x does not exist", false, false)], now).unwrap().until, Some(now + PAUSE));
+        let circle = hold(&[of("ClientApp a is not Ready yet", true, true)], now).unwrap();
+        assert_eq!((circle.reason, circle.stalled), (Reason::DependencyCircle, true));
+        assert!(circle.message.contains("waits for this ClientApp in turn"), "{}", circle.message);
+    }
+}
