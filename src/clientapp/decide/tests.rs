@@ -8,6 +8,7 @@ use super::*;
 use crate::{
     clientapp::{
         database::{self, DatabaseObject, DatabaseState, Place},
+        dependencies::Awaited,
         deployer::{self, Part},
         fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want, with},
         observed::{AtWork, DatabaseView, Found, Missing},
@@ -427,6 +428,20 @@ fn what_an_earlier_app_has_left() {
     };
     row("a shrink is no adoption", adopting("percona"), shrunk, "hold PostgresReady/StorageShrink!");
     row("an app that adopts may find nothing", adopting("percona"), |_| {}, "");
+}
+
+#[test]
+fn what_an_app_depends_on() {
+    let waits = |w: &mut Observed| {
+        let sentence = "ClientApp base is not Ready yet".to_owned();
+        w.dependencies = vec![Awaited { sentence, is_watched: true, is_circle: false }];
+    };
+    const HOLD: &str = "hold Released/DependencyNotReady";
+    row("before the installation", none(), |w| (waits(w), w.release = None, w.recorded.release = None).0, HOLD);
+    row("before an upgrade", none(), |w| (waits(w), w.release = Some(release("old"))).0, HOLD);
+    row("everything is as it should be", none(), waits, "");
+    let all = "ServiceAccount, RoleBinding, admin, redis, postgres, hold PostgresReady/Provisioning";
+    row("all else is made", none(), |w| (*w = nothing(), waits(w)).1, all);
 }
 
 #[test]
