@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     account, attempt,
+    build::values::with_credentials_of,
     context::{App, Ctx},
     desired::Desired,
     error::{self, Error, Refusal},
@@ -184,7 +185,7 @@ async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Hidden), Error> 
         .ok_or_else(|| unread("it has too many values to keep them out of messages".to_owned()))?;
     let present = Hidden::of([&desired.values.0]).unwrap_or_default();
     let hidden = all.except(&present, &desired.hidden);
-    Ok((values, hidden))
+    Ok((with_credentials_of(values, &desired.values.0), hidden))
 }
 
 /// The request to helm, without the chart's path.

@@ -170,6 +170,17 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
     values
 }
 
+/// Values of an earlier revision, with the annotations for the present credentials: pods that use others have to restart.
+pub(crate) fn with_credentials_of(mut earlier: Value, present: &Value) -> Value {
+    for of in ["", "/redis/master", "/redis/replica"] {
+        let path = format!("{of}/podAnnotations/{}", annotation::CREDENTIALS.replace('/', "~1"));
+        if let (Some(digest), Some(present)) = (earlier.pointer_mut(&path), present.pointer(&path)) {
+            digest.clone_from(present);
+        }
+    }
+    earlier
+}
+
 fn external_database(database: &Database) -> Value {
     let Database { host, name, user, secret, user_key, password_key } = database;
     let mut values = json!({

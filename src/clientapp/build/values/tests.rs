@@ -93,6 +93,17 @@ fn every_computed_key_is_reserved() {
 }
 
 #[test]
+fn an_earlier_revision_gets_the_present_credentials() {
+    let database = made();
+    let of = |credentials, redis_credentials| computed(&Inputs { credentials, redis_credentials, ..full(&database) });
+    let [then, now] = [of(Some("a"), Some("b")), of(Some("c"), Some("d"))];
+    assert_eq!(with_credentials_of(then, &now), now);
+    let without = of(None, None);
+    assert_eq!(with_credentials_of(without.clone(), &now), without);
+    assert_eq!(with_credentials_of(now.clone(), &without), now);
+}
+
+#[test]
 fn user_values() {
     let deep = (0..40).fold(json!(1), |inner, _| json!({"a": inner}));
     let computed = |path: &str, field: &str| format!("{path} is computed by the operator: set {field} instead");
