@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use clientapp_operator::crd::ClientApp;
+use clientapp_operator::crd::{ClientApp, annotation};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -19,6 +20,7 @@ use crate::wait::within;
 pub const TIMEOUT: Duration = Duration::from_secs(150);
 const APP: &str = "acme";
 const GIVEN: &str = "given";
+const DEPLOYMENT: &str = "acme-nextcloud";
 /// The password in the Secret that the user gives.
 pub const CANARY: &str = "canary-4b1d-in-secrets-only";
 
@@ -36,16 +38,25 @@ pub enum Scenario {
     Delete,
     /// An app is deleted, its data is retained, and adopted by the next app of its name.
     Adopt,
+    /// A Deployment of a release is deleted, and put back.
+    Repair,
+    /// A password that the app's pods use is changed.
+    Rotate,
+    /// A revision fails, and the release goes back to the one before.
+    Rollback,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 6] = [
+    pub const ALL: [Scenario; 9] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
         Scenario::Edit,
         Scenario::Delete,
         Scenario::Adopt,
+        Scenario::Repair,
+        Scenario::Rotate,
+        Scenario::Rollback,
     ];
 
     /// As on the command line.
@@ -58,6 +69,9 @@ impl Scenario {
             Scenario::Edit => "edit",
             Scenario::Delete => "delete",
             Scenario::Adopt => "adopt",
+            Scenario::Repair => "repair",
+            Scenario::Rotate => "rotate",
+            Scenario::Rollback => "rollback",
         }
     }
 
@@ -68,7 +82,13 @@ impl Scenario {
             Scenario::Install => with(own, standalone),
             Scenario::InstallPercona | Scenario::Delete => own,
             Scenario::Upgrade => with(with(own, standalone), json!({"upgrade": {"backup": true}})),
-            Scenario::Edit => with(own, json!({"postgres": {"enabled": false}, "adminSecret": GIVEN})),
+            Scenario::Edit | Scenario::Repair | Scenario::Rotate => {
+                with(own, json!({"postgres": {"enabled": false}, "adminSecret": GIVEN}))
+            }
+            Scenario::Rollback => {
+                let upgrade = json!({"onFailure": "Rollback", "retries": 0});
+                with(own, json!({"postgres": {"enabled": false}, "adminSecret": GIVEN, "upgrade": upgrade}))
+            }
             Scenario::Adopt => with(with(own, standalone), json!({"deletionPolicy": "Retain"})),
         }
     }
@@ -78,14 +98,11 @@ impl Scenario {
         let tenant = &apart.tenant;
         match self {
             Scenario::Install | Scenario::InstallPercona => Ok(()),
-            Scenario::Edit => {
-                let given = json!({
-                    "metadata": {"name": GIVEN},
-                    "stringData": {"nextcloud-username": "admin", "nextcloud-password": CANARY},
-                });
-                let given = serde_json::from_value(given)?;
-                tenant.api::<Secret>().create(&PostParams::default(), &given).await?;
-                Ok(())
+            Scenario::Edit => give(tenant).await,
+            Scenario::Repair | Scenario::Rotate | Scenario::Rollback => {
+                give(tenant).await?;
+                create(tenant, self.spec(tenant)).await?;
+                ready(tenant, charts::DEFAULT).await
             }
             Scenario::Upgrade | Scenario::Delete | Scenario::Adopt => {
                 create(tenant, self.spec(tenant)).await?;
@@ -113,6 +130,44 @@ impl Scenario {
                 patch(tenant, json!({"chartVersion": charts::PATCH})).await?;
                 ready(tenant, charts::PATCH).await
             }
+            Scenario::Repair => {
+                let deployments = tenant.api::<Deployment>();
+                let before = deployments.get(DEPLOYMENT).await?.metadata.uid;
+                let deleted = async || deployments.delete(DEPLOYMENT, &DeleteParams::default()).await.map(drop);
+                within(TIMEOUT, "the Deployment is deleted", deleted).await?;
+                let is_back = async || match deployments.get_opt(DEPLOYMENT).await {
+                    Ok(Some(found)) if found.metadata.uid != before => Ok(()),
+                    Ok(found) => Err(format!("{} is there", found.map_or("nothing", |_| "the old one"))),
+                    Err(error) => Err(error.to_string()),
+                };
+                within(TIMEOUT, "the Deployment is back", is_back).await?;
+                ready(tenant, charts::DEFAULT).await
+            }
+            Scenario::Rotate => {
+                let before = credentials(tenant).await?;
+                let other = json!({"stringData": {"nextcloud-password": format!("{CANARY}-2")}});
+                let secrets = tenant.api::<Secret>();
+                let changed =
+                    async || secrets.patch(GIVEN, &PatchParams::default(), &Patch::Merge(&other)).await.map(drop);
+                within(TIMEOUT, "the password is changed", changed).await?;
+                let arrived = async || match credentials(tenant).await {
+                    Ok(now) if now != before => Ok(()),
+                    Ok(_) => Err("the pods have the old password".to_owned()),
+                    Err(error) => Err(error.to_string()),
+                };
+                within(TIMEOUT, "the pods have the new password", arrived).await?;
+                ready(tenant, charts::DEFAULT).await
+            }
+            Scenario::Rollback => {
+                patch(tenant, json!({"values": {"service": {"type": "Nonsense"}}})).await?;
+                let apps = tenant.api::<ClientApp>();
+                let is_back = async || {
+                    let app = apps.get(APP).await.map_err(|error| error.to_string())?;
+                    let back = app.status.as_ref().is_some_and(|status| has(status, "Ready", "False", "RolledBack"));
+                    if back { Ok(()) } else { Err(told(&app)) }
+                };
+                within(TIMEOUT, "the release is rolled back", is_back).await
+            }
             Scenario::Delete => delete(tenant).await,
             Scenario::Adopt => {
                 delete(tenant).await?;
@@ -122,6 +177,24 @@ impl Scenario {
             }
         }
     }
+}
+
+/// Creates the Secret that `spec.adminSecret` names.
+async fn give(tenant: &Tenant) -> Result<()> {
+    let given = json!({
+        "metadata": {"name": GIVEN},
+        "stringData": {"nextcloud-username": "admin", "nextcloud-password": CANARY},
+    });
+    let given = serde_json::from_value(given)?;
+    tenant.api::<Secret>().create(&PostParams::default(), &given).await?;
+    Ok(())
+}
+
+/// What the app's pods know of their credentials.
+async fn credentials(tenant: &Tenant) -> Result<Option<String>> {
+    let deployment = tenant.api::<Deployment>().get(DEPLOYMENT).await?;
+    let template = deployment.spec.and_then(|spec| spec.template.metadata);
+    Ok(template.and_then(|template| template.annotations?.remove(annotation::CREDENTIALS)))
 }
 
 /// Asks again after a failure: the API server may be away.

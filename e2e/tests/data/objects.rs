@@ -565,7 +565,8 @@ async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
 
     let retain = json!({"deletionPolicy": "Retain", "postgres": {"enabled": false, "adopt": true}});
     tenant.create("acme", with(spec, retain)).await.unwrap();
-    tenant.ready("acme", 1).await;
+    // Redis has a new password by now.
+    tenant.ready("acme", 2).await;
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
     for part in ["spec.deletionPolicy is Retain", "is not on record"] {
         tenant.held("acme", "RetainUnsafe", &[part]).await;
