@@ -16,7 +16,8 @@ const DERIVED: [&str; 8] =
     ["ControllerRevision", "Endpoints", "EndpointSlice", "Event", "Lease", "Pod", "PodMetrics", "ReplicaSet"];
 
 /// Assigned by Kubernetes, in its own time.
-const ASSIGNED: [&str; 5] = ["clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "volumeName"];
+const ASSIGNED: [&str; 6] =
+    ["clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "resourceVersion", "volumeName"];
 /// Prefixes of the annotations and finalizers with which controllers of Kubernetes keep books, in their own time: on claims, and
 /// on how many templates a Deployment has had.
 const BOOKS: [&str; 5] = [
