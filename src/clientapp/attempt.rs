@@ -27,13 +27,18 @@ pub(crate) fn begun(
         failures: earlier.map_or(0, failures),
         retry_at: None,
         reason: None,
-        chart: chart.map(|Target { chart, version, app_version, digest }| InstalledChart {
-            name: chart.clone(),
-            version: version.to_string(),
-            app_version: app_version.clone(),
-            digest: digest.clone(),
-        }),
+        // An attempt to fetch the chart again does not forget it.
+        chart: chart.map(of_target).or_else(|| earlier.and_then(|earlier| earlier.chart.clone())),
         message: None,
+    }
+}
+
+fn of_target(Target { chart, version, app_version, digest }: &Target) -> InstalledChart {
+    InstalledChart {
+        name: chart.clone(),
+        version: version.to_string(),
+        app_version: app_version.clone(),
+        digest: digest.clone(),
     }
 }
 

@@ -60,6 +60,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         workloads: _,
         missing: _,
         look_again,
+        last_ready_is_stored: _,
         repairs: _,
         inventory: _,
         owned: _,

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     drift,
-    observed::{Edit, Missing},
+    observed::{Edit, Left, Missing},
     plan::SAFETY_NET,
 };
 use crate::{
@@ -113,46 +113,68 @@ impl Edits {
     }
 }
 
-/// A document of the manifest as it is applied to an object that is there, without these fields: what is not applied stays as another
-/// client has set it.
-pub(super) fn document_of(document: Value, release: &Key, left: &[String]) -> Value {
-    let mut document = drift::applied(document, release);
-    for pointer in left {
-        let Some((parent, name)) = pointer.rsplit_once('/') else { continue };
-        match document.pointer_mut(parent) {
-            Some(Value::Object(fields)) => drop(fields.remove(&name.replace("~1", "/").replace("~0", "~"))),
-            Some(Value::Array(items)) => {
-                let index = name.parse().ok().filter(|index| *index < items.len());
-                index.map(|index: usize| items.remove(index));
+/// A document of the manifest as it is applied to an object that is there, except for fields that are left to other clients.
+pub(super) fn document_of(mut document: Value, release: &Key, left: &[Left]) -> Value {
+    for Left { path, value } in left {
+        let Some((parent, name)) = path.rsplit_once('/') else { continue };
+        match (document.pointer_mut(parent), value) {
+            (Some(Value::Object(fields)), Some(value)) => drop(fields.insert(unescaped(name), value.clone())),
+            (Some(Value::Object(fields)), None) => drop(fields.remove(&unescaped(name))),
+            (Some(Value::Array(items)), Some(value)) => {
+                let item = name.parse().ok().and_then(|index: usize| items.get_mut(index));
+                item.into_iter().for_each(|item| item.clone_from(value));
             }
             _ => {}
         }
     }
-    document
+    // Helm's marks are never left to anybody.
+    drift::applied(document, release)
 }
 
-/// JSON pointers to the fields of an object that are left to other clients: those that are to be ignored, as far as another client
-/// has changed them, since helm alone manages the others; and the replicas, if a controller sets them.
+fn unescaped(name: &str) -> String {
+    name.replace("~1", "/").replace("~0", "~")
+}
+
+/// The replicas, if a controller sets them: without them in the document, helm does not manage them.
+pub(super) fn scaled(live: &DynamicObject) -> Option<Left> {
+    is_scaled(live).then(|| Left { path: "/spec/replicas".to_owned(), value: None })
+}
+
+/// The ignored fields of an object that another client has changed, as it has them. `applied`: the object as it would be if the
+/// document were applied, so that defaults and spellings of the API server's are no changes.
 pub(super) fn left(
     ReleaseObject { kind, name, .. }: &ReleaseObject,
-    live: &DynamicObject,
+    (live, applied): (&DynamicObject, &DynamicObject),
     document: &Value,
     ignored: &[DriftIgnore],
-) -> Vec<String> {
-    let whole = serde_json::to_value(live).unwrap_or_default();
+) -> Vec<Left> {
+    let [live, applied] = [live, applied].map(|object| serde_json::to_value(object).unwrap_or_default());
     let is_meant = |of: &&DriftIgnore| of.kind == *kind && of.name.as_ref().is_none_or(|of| of == name);
     let paths = ignored.iter().filter(is_meant).flat_map(|of| &of.paths);
-    let changed = paths.filter(|path| document.pointer(path) != whole.pointer(path)).cloned();
-    let replicas = is_scaled(live).then(|| "/spec/replicas".to_owned());
-    // From the end of a list, so that the indices of the rest stay valid.
-    let mut left: Vec<_> = changed.chain(replicas).collect();
-    left.sort_by(|one, other| (other.len(), other).cmp(&(one.len(), one)));
-    left.dedup();
-    left
+    let left = paths.filter_map(|path| {
+        let [live, applied] = [&live, &applied].map(|object| resolved(object, document, path));
+        (live != applied).then(|| Left { path: path.clone(), value: live.cloned() })
+    });
+    left.collect()
+}
+
+/// What a JSON pointer into the document means in another version of the object, where named items of lists may have other
+/// places.
+fn resolved<'a>(object: &'a Value, document: &Value, path: &str) -> Option<&'a Value> {
+    let (mut here, mut there) = (Some(document), object);
+    for name in path.split('/').skip(1) {
+        let next = here.and_then(|here| here.pointer(&format!("/{name}")));
+        there = match (there, next.and_then(|item| item["name"].as_str())) {
+            (Value::Array(items), Some(known)) => items.iter().find(|item| item["name"] == known)?,
+            _ => there.pointer(&format!("/{name}"))?,
+        };
+        here = next;
+    }
+    Some(there)
 }
 
 /// What another client has changed in this object, which applying it would undo; `None`: nothing.
-pub(super) fn edit(live: &DynamicObject, applied: &DynamicObject, left: Vec<String>) -> Option<Edit> {
+pub(super) fn edit(live: &DynamicObject, applied: &DynamicObject, left: Vec<Left>) -> Option<Edit> {
     let fields = differences(live, applied);
     (!fields.is_empty()).then(|| Edit { fields, by: editor(live), left })
 }
@@ -324,53 +346,67 @@ mod tests {
         }
         let release = Key::new("tenants", "acme");
         let document = || json!({"kind": "Deployment", "metadata": {"name": "acme"}, "spec": {"replicas": 1, "a": 1}});
-        assert_eq!(document_of(document(), &release, &["/spec/replicas".to_owned()])["spec"], json!({"a": 1}));
+        let replicas = Left { path: "/spec/replicas".to_owned(), value: None };
+        assert_eq!(document_of(document(), &release, &[replicas])["spec"], json!({"a": 1}));
         assert_eq!(document_of(document(), &release, &[])["spec"], document()["spec"]);
     }
 
     #[test]
-    fn ignored_fields_are_left_to_the_client_that_changed_them() {
+    fn ignored_fields_are_left_as_another_client_has_set_them() {
         let of = |more: Value| {
             let mut ignored = json!({"kind": "Deployment"});
             ignored.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             vec![serde_json::from_value::<DriftIgnore>(ignored).unwrap()]
         };
+        let container =
+            |limits: Value| json!([{"name": "app", "resources": {"limits": limits, "requests": {"cpu": "1"}}}]);
         let document = || {
             json!({"kind": "Deployment", "metadata": {"name": "acme", "annotations": {"a/b": "1"}},
-                "spec": {"paused": false, "list": [{"x": 1}, {"x": 2}, {"x": 3}]}})
+                "spec": {"memory": "1024Mi", "containers": container(json!({"cpu": "1"}))}})
         };
+        // As the API server spells it, and with its defaults.
+        let applied = object(json!({
+            "metadata": {"annotations": {"a/b": "1"}},
+            "spec": {"memory": "1Gi", "default": true, "containers": container(json!({"cpu": "1"}))},
+        }));
+        let sidecar = json!({"name": "sidecar", "resources": {}});
+        let mut containers = container(json!({"cpu": "2"}));
+        containers.as_array_mut().unwrap().insert(0, sidecar);
         let live = object(json!({
-            "metadata": {"annotations": {"a/b": "2"}},
-            "spec": {"paused": false, "list": [{"x": 9}, {"x": 8}, {"x": 3}]},
+            "metadata": {"annotations": {"a/b": "2", "c": "d"}},
+            "spec": {"memory": "1Gi", "default": true, "containers": containers},
         }));
         let one = ReleaseObject { kind: "Deployment".to_owned(), name: "acme".to_owned(), ..ReleaseObject::default() };
+        let resources = "/spec/containers/0/resources";
         for (what, ignored, expected) in [
-            ("nothing", vec![], vec![]),
-            ("not changed", of(json!({"paths": ["/spec/paused"]})), vec![]),
-            ("nothing there", of(json!({"paths": ["/spec/none/x", "/spec/list/7"]})), vec![]),
-            ("of another kind", of(json!({"kind": "Service", "paths": ["/metadata/annotations/a~1b"]})), vec![]),
-            ("of another name", of(json!({"name": "other", "paths": ["/metadata/annotations/a~1b"]})), vec![]),
+            ("nothing", vec![], json!([])),
+            ("not changed", of(json!({"paths": ["/spec/memory", "/spec/default"]})), json!([])),
+            ("nothing there", of(json!({"paths": ["/spec/none/x", "/spec/containers/7"]})), json!([])),
+            ("of another kind", of(json!({"kind": "Service", "paths": ["/metadata/annotations/a~1b"]})), json!([])),
+            ("of another name", of(json!({"name": "other", "paths": ["/metadata/annotations/a~1b"]})), json!([])),
             (
                 "changed",
                 of(json!({"name": "acme", "paths": ["/metadata/annotations/a~1b"]})),
-                vec!["/metadata/annotations/a~1b"],
+                json!([["/metadata/annotations/a~1b", "2"]]),
             ),
             (
-                "parts of a list",
-                of(json!({"paths": ["/spec/list/0", "/spec/list/1"]})),
-                vec!["/spec/list/1", "/spec/list/0"],
+                "of a container that has another place now, and with what the other client left",
+                of(json!({"paths": [resources]})),
+                json!([[resources, {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}]]),
             ),
         ] {
-            let left = left(&one, &live, &document(), &ignored);
-            assert_eq!(left, expected, "{what}");
-            let applied = document_of(document(), &Key::new("tenants", "acme"), &left);
-            let annotation = applied["metadata"]["annotations"]["a/b"].as_str();
-            assert_eq!(annotation.is_none(), expected.contains(&"/metadata/annotations/a~1b"), "{what}");
-            assert_eq!(
-                applied["spec"]["list"].as_array().unwrap().len(),
-                if what == "parts of a list" { 1 } else { 3 }
-            );
+            let left = left(&one, (&live, &applied), &document(), &ignored);
+            let found: Vec<_> = left.iter().map(|left| json!([left.path, left.value])).collect();
+            assert_eq!(json!(found), expected, "{what}");
+            let made = document_of(document(), &Key::new("tenants", "acme"), &left);
+            for Left { path, value } in &left {
+                assert_eq!(made.pointer(path), value.as_ref(), "{what}");
+            }
         }
+        // A client that removed everything has not removed Helm's marks.
+        let all = [Left { path: "/metadata/annotations".to_owned(), value: None }];
+        let made = document_of(document(), &Key::new("tenants", "acme"), &all);
+        assert_eq!(made["metadata"]["annotations"]["meta.helm.sh/release-name"], "acme");
         let inventory = inventory();
         let edits = Edits::of(&inventory, managed(1, 1));
         assert_eq!(edits.clone().ignoring(&[]), edits);

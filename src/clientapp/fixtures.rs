@@ -155,6 +155,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
         missing: Vec::new(),
         look_again: None,
+        last_ready_is_stored: true,
         repairs: Repairs::default(),
         inventory: Some(Inventory::default()),
         owned: Vec::new(),

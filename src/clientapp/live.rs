@@ -14,12 +14,13 @@ use kube::{
 use serde_json::{Map, Value};
 
 use super::{
+    build::values::MAX_BYTES,
     context::{App, Ctx},
     desired::Desired,
     drift, edited,
     error::Error,
     inventory,
-    observed::{Found, Missing},
+    observed::{Found, Left, Missing},
 };
 use crate::{
     crd::{Inventory, ReleaseObject},
@@ -83,6 +84,8 @@ pub(super) async fn objects(
 /// The values of a stored revision; the inner error says why they cannot be read.
 pub(super) async fn values(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Value, String>, Error> {
     let read = |_: &str, stored: &Stored| match &stored.config {
+        // No values of the operator's are as large, and a tenant could write a revision.
+        Some(values) if values.get().len() > 2 * MAX_BYTES => Err("its values are too large".to_owned()),
         Some(values) => serde_json::from_str(values.get()).map_err(|error| error.to_string()),
         None => Ok(Value::Object(Map::new())),
     };
@@ -130,10 +133,18 @@ pub(super) async fn edited(
         let api = of_release(ctx, key, &desired.account, &object);
         let compared = async {
             let Some(found) = api.get_opt(&object.name).await? else { return Ok(None) };
-            let left = edited::left(&object, &found, &document, &desired.drift_ignore);
-            let document = edited::document_of(document, key, &left);
             let dry = PatchParams { dry_run: true, ..PatchParams::apply(HELM).force() };
-            let applied = api.patch(&object.name, &dry, &Patch::Apply(&document)).await?;
+            let apply = async |left: &[Left]| {
+                let document = edited::document_of(document.clone(), key, left);
+                api.patch(&object.name, &dry, &Patch::Apply(&document)).await
+            };
+            let mut left: Vec<_> = edited::scaled(&found).into_iter().collect();
+            let mut applied = apply(&left).await?;
+            let ignored = edited::left(&object, (&found, &applied), &document, &desired.drift_ignore);
+            if !ignored.is_empty() {
+                left.extend(ignored);
+                applied = apply(&left).await?;
+            }
             Ok(edited::edit(&found, &applied, left).map(Found::Edited))
         };
         let found = compared.await.unwrap_or_else(|error: kube::Error| Some(Found::Uncompared(api_sentence(&error))));

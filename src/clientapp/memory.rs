@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     crd::{ClientAppStatus, Owned},
+    helm::Hidden,
     runtime::{cache::Memo, key::Key, status::Statuses},
 };
 
@@ -28,6 +29,8 @@ pub(crate) struct Memory {
     pub waits_for: Memo<Key, Vec<Key>>,
     /// The values in `spec.valuesFrom` of an app, and what they were read from.
     pub sources: Memo<Key, (Asked, Sources)>,
+    /// What no message about an app may contain that was rolled back to the revision with this digest.
+    pub rolled_back: Memo<Key, (String, Hidden)>,
     /// uid of the storage Secret of an unreadable revision.
     pub unreadable: Memo<Key, String>,
     /// Held while a revision is unpacked.
@@ -71,6 +74,7 @@ impl Memory {
     pub(crate) fn forget(&self, key: &Key) {
         self.waits_for.take(key);
         self.sources.take(key);
+        self.rolled_back.take(key);
         self.unreadable.take(key);
         self.orphaned.take(key);
         self.foreground.take(key);

@@ -140,8 +140,12 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let sources = sources::read(ctx, app, now).await?;
     let credentials = sources::credentials(ctx, app).await?;
     let retry = app.meta().annotations.as_ref().and_then(|annotations| annotations.get(annotation::RETRY));
-    let desired =
-        ctx.desired(app, &sources, &credentials).map(|desired| remedy::in_effect(desired, retry, &app.before));
+    let revisions = ctx.watches.revisions(app.key);
+    let desired = ctx.desired(app, &sources, &credentials);
+    let desired = match desired.map(|desired| remedy::in_effect(desired, retry, &app.before, &revisions)) {
+        Ok(desired) => Ok(release::with_hidden(ctx, desired).await?),
+        invalid => invalid,
+    };
     let observed = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
     let plan = plan_of(desired.as_ref().ok(), &observed, &ctx.config, now);
     let pass = Pass {

@@ -26,7 +26,7 @@ use super::{
     },
     owned::{self, Seen},
     plan::SAFETY_NET,
-    pods,
+    pods, remedy,
     repairs::WATCH_LAG,
     report::NAMED_WORKLOADS,
     retained, sources, upgrade,
@@ -115,8 +115,20 @@ pub(crate) async fn observe(
         ctx.memory.repairs.put(key.clone(), repairs.clone());
     }
     let owned = recorded.owned.clone();
-    let observed =
-        Observed { run, run_is_shown, workloads, repairs, release, inventory, owned, recorded, ..Observed::default() };
+    let last_ready_is_stored =
+        recorded.last_ready.as_ref().is_some_and(|ready| remedy::is_stored(ready, &ctx.watches.revisions(key)));
+    let observed = Observed {
+        last_ready_is_stored,
+        run,
+        run_is_shown,
+        workloads,
+        repairs,
+        release,
+        inventory,
+        owned,
+        recorded,
+        ..Observed::default()
+    };
     match desired {
         Some(desired) => {
             let mut observed = with_spec(ctx, app, desired, observed, now).await?;

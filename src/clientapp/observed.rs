@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use semver::Version;
+use serde_json::Value;
 
 use super::{
     database::{BackupProgress, DatabaseObject},
@@ -54,6 +55,8 @@ pub(crate) struct Observed {
     pub missing: Vec<Missing>,
     /// When to look again at what is not watched.
     pub look_again: Option<Timestamp>,
+    /// Whether Helm's history has the last revision that was Ready.
+    pub last_ready_is_stored: bool,
     /// What was recreated recently.
     pub repairs: Repairs,
     /// The objects of the release; `None`: there is no release, or it cannot be read.
@@ -197,8 +200,17 @@ pub(crate) struct Edit {
     pub fields: Vec<String>,
     /// The field manager that edited the object last.
     pub by: Option<String>,
-    /// JSON pointers to the fields that are left to the client that has changed them.
-    pub left: Vec<String>,
+    /// The fields that are left to the client that has changed them.
+    pub left: Vec<Left>,
+}
+
+/// A field that is left to another client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// JSON pointer into the document that Helm stored.
+    pub path: String,
+    /// The value that the other client has set; `None`: the field is not applied.
+    pub value: Option<Value>,
 }
 
 /// The newest revision of a release, from the labels of Helm's storage Secret. The payload is never decoded.

@@ -171,6 +171,23 @@ async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), E
     Ok(())
 }
 
+/// The desired state with what no message may contain: of the revision that is in effect as well, not only of the spec.
+pub(super) async fn with_hidden(ctx: &Ctx, desired: Desired) -> Result<Desired, Error> {
+    let Some(RolledBack { to, .. }) = &desired.rolled_back else {
+        ctx.memory.rolled_back.take(&desired.key);
+        return Ok(desired);
+    };
+    let hidden = match ctx.memory.rolled_back.get(&desired.key).filter(|(digest, _)| *digest == to.digest) {
+        Some((_, hidden)) => hidden,
+        None => {
+            let (_, hidden) = values(ctx, &desired).await?;
+            ctx.memory.rolled_back.put(desired.key.clone(), (to.digest.clone(), hidden.clone()));
+            hidden
+        }
+    };
+    Ok(Desired { hidden, ..desired })
+}
+
 /// The values for helm, and what no message may contain.
 async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Hidden), Error> {
     let Some(RolledBack { to: ReadyRevision { revision, .. }, .. }) = &desired.rolled_back else {

@@ -7,12 +7,17 @@ use jiff::Timestamp;
 
 use super::{
     desired::Desired,
+    observe::release_view,
     observed::{Observed, Phase, ReleaseView},
     plan::{Hold, Step},
+    pods,
 };
-use crate::crd::{
-    Attempt, ClientAppStatus, OnFailure, ReadyRevision, Reason, RolledBack, annotation,
-    conditions::{find, kind::READY},
+use crate::{
+    crd::{
+        Attempt, ClientAppStatus, OnFailure, ReadyRevision, Reason, RolledBack, annotation,
+        conditions::{find, kind},
+    },
+    secrets::RevisionMeta,
 };
 
 /// What the spec asks for after a failure.
@@ -88,23 +93,50 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
         Phase::Failed => {
             let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest)?;
             let asked = retry.as_ref() == Some(&annotation::retry_after(attempt));
-            (!asked && attempt.failures > desired.upgrade.retries).then_some((release, Failure::Attempts(attempt)))
+            // What kept helm from running says nothing about the revision.
+            let reason = attempt.reason.as_deref().and_then(Reason::parse);
+            let ran = !matches!(
+                reason,
+                Some(Reason::ChartUnavailable | Reason::ChartDigestChanged | Reason::HelmUnavailable)
+            );
+            (!asked && ran && attempt.failures > desired.upgrade.retries)
+                .then_some((release, Failure::Attempts(attempt)))
         }
         Phase::Deployed if desired.upgrade.on_failure == OnFailure::Rollback => {
             let was_ready = recorded.last_ready.as_ref().is_some_and(|ready| ready.digest == desired.digest);
             let is_ready = observed.workloads.iter().all(|workload| workload.waiting.is_none());
-            let until = release.written.unwrap_or(now) + desired.upgrade.timeout;
-            (!was_ready && !is_ready).then_some((release, Failure::Late(until)))
+            (!was_ready && !is_ready)
+                .then(|| (release, Failure::Late(begun(release, recorded, now) + desired.upgrade.timeout)))
         }
         _ => None,
     }
+}
+
+/// Since when a deployed revision could have become ready: not while the database was away, or while nothing was on record.
+fn begun(release: &ReleaseView, recorded: &ClientAppStatus, now: Timestamp) -> Timestamp {
+    let postgres = find(&recorded.conditions, kind::POSTGRES_READY).filter(|postgres| postgres.status == "True");
+    let parts = [
+        Some(pods::not_ready_since(recorded).unwrap_or(now)),
+        release.written,
+        recorded.last_attempt.as_ref().map(|attempt| attempt.started_at.0),
+        postgres.map(|postgres| postgres.last_transition_time.0),
+    ];
+    // A clock that was ahead must not delay it for ever.
+    parts.into_iter().flatten().max().unwrap_or(now).min(now)
 }
 
 /// The revision to go back to, or why not to it; `None`: there is none, and an installation is tried again. An older app does not
 /// understand data that a newer one has migrated, and the newer one may be migrating them right now.
 fn back_to<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a ReadyRevision, Option<String>> {
     let recorded = &observed.recorded;
-    let ready = recorded.last_ready.as_ref().ok_or(None)?;
+    // What failed may be what was ready before, over another client's change.
+    let ready = recorded.last_ready.as_ref().filter(|ready| ready.digest != desired.digest).ok_or(None)?;
+    if !observed.last_ready_is_stored {
+        return Err(Some(format!(
+            "revision {}, the last that was Ready, is not in Helm's history any more",
+            ready.revision
+        )));
+    }
     let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
     let chart = attempt.and_then(|attempt| attempt.chart.as_ref());
     let same = chart.is_some_and(|chart| chart.app_version.is_some() && chart.app_version == ready.app_version);
@@ -120,16 +152,43 @@ fn back_to<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a ReadyRev
     )))
 }
 
-/// What the app is reconciled to: the spec, or the revision that it was rolled back to.
-pub(super) fn in_effect(desired: Desired, retry: Option<&String>, recorded: &ClientAppStatus) -> Desired {
+/// Whether Helm's history has this very revision.
+pub(super) fn is_stored(ready: &ReadyRevision, revisions: &[(String, RevisionMeta)]) -> bool {
+    revisions.iter().any(|(_, found)| {
+        found.revision == ready.revision
+            && found.stamped == Some(ready.revision)
+            && found.digest.as_ref() == Some(&ready.digest)
+    })
+}
+
+/// What the app is reconciled to: the spec, or the revision that it was rolled back to, as long as that is in Helm's history.
+pub(super) fn in_effect(
+    desired: Desired,
+    retry: Option<&String>,
+    recorded: &ClientAppStatus,
+    revisions: &[(String, RevisionMeta)],
+) -> Desired {
     let back = recorded.rolled_back.as_ref().filter(|back| {
-        let asked = recorded.last_attempt.as_ref().is_some_and(|last| retry == Some(&annotation::retry_after(last)));
+        // A request for the revision that failed may have been made before it was rolled back.
+        let of_rollback = |last: &&Attempt| last.failures > 0 || last.digest == back.to.digest;
+        let last = recorded.last_attempt.as_ref().filter(of_rollback);
+        let asked = last.is_some_and(|last| retry == Some(&annotation::retry_after(last)));
         desired.upgrade.on_failure == OnFailure::Rollback && back.digest == desired.digest && !asked
     });
-    let version = back.and_then(|back| back.to.chart_version.parse().ok());
+    // The revision that takes its place has its values, too.
+    let reached = |back: &RolledBack| {
+        let newest = release_view(revisions).filter(|release| release.is_deployed_as(&back.to.digest));
+        newest.map_or(back.to.revision, |newest| newest.revision)
+    };
+    let back = back.map(|back| {
+        let to = ReadyRevision { revision: reached(back), ..back.to.clone() };
+        RolledBack { to, ..back.clone() }
+    });
+    let back = back.filter(|back| is_stored(&back.to, revisions));
+    let version = back.as_ref().and_then(|back| back.to.chart_version.parse().ok());
     match (back, version) {
         (Some(back), Some(chart_version)) => {
-            Desired { digest: back.to.digest.clone(), chart_version, rolled_back: Some(back.clone()), ..desired }
+            Desired { digest: back.to.digest.clone(), chart_version, rolled_back: Some(back), ..desired }
         }
         _ => desired,
     }
@@ -142,7 +201,7 @@ pub(super) fn record(status: &mut ClientAppStatus, desired: &Desired, release: O
         // Helm may soon drop the older revision from its history.
         back.to.revision = release.revision;
         status.last_ready = Some(back.to.clone());
-    } else if find(&status.conditions, READY).is_some_and(|ready| ready.status == "True") {
+    } else if find(&status.conditions, kind::READY).is_some_and(|ready| ready.status == "True") {
         status.last_ready = Some(ReadyRevision {
             revision: release.revision,
             digest: desired.digest.clone(),

@@ -59,7 +59,10 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         if desired.rolled_back.is_none() {
             status.spent_allow = upgrade::spent(desired, previous.installed.as_ref(), previous);
         }
-        status.rolled_back.clone_from(&desired.rolled_back);
+        // Values that are awaited say nothing about what failed.
+        if desired.awaits.is_none() {
+            status.rolled_back.clone_from(&desired.rolled_back);
+        }
         status.admin_secret_name = Some(desired.admin.name().to_owned());
         status.redis_secret_name.clone_from(&desired.redis_secret);
         status.credentials.clone_from(&desired.credentials);
@@ -525,7 +528,7 @@ fn rotated(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) -> Opti
     let changed: Vec<_> = after.credentials.iter().filter(is_new).map(|of| of.secret.as_str()).collect();
     let (secrets, name) = (changed.join(" and "), &key.name);
     let message = format!(
-        "other credentials in Secret {secrets}: release {name} gets a new revision, with which the pods that use them restart"
+        "other credentials in Secret {secrets}: the pods that use them restart with the next revision of release {name}"
     );
     (before.release.is_some() && !changed.is_empty())
         .then(|| Note::normal("Restarting", Reason::CredentialsChanged, message))

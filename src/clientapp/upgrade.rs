@@ -136,7 +136,8 @@ pub(crate) fn backup(
 ) -> Option<BackupRecord> {
     let object = desired.database_object()?;
     let (from, to) = (installed(recorded)?.version, desired.chart_version.to_string());
-    if !desired.upgrade.backup || from == to {
+    // A rollback goes back to the same version of the app, and a backup of what failed could push the good one out.
+    if !desired.upgrade.backup || from == to || desired.rolled_back.is_some() {
         return None;
     }
     if let Some(record) = of_this_upgrade(desired, recorded).filter(|record| counts(record, release, now)) {
@@ -208,6 +209,10 @@ pub(crate) struct Before {
 
 /// Decides whether helm may install the chart now; `None`: it may.
 pub(crate) fn before(desired: &Desired, observed: &Observed, target: &Target, now: Timestamp) -> Option<Before> {
+    // The version of the app was compared before the rollback.
+    if desired.rolled_back.is_some() {
+        return None;
+    }
     if let Some(hold) = refusal(desired, target, &observed.recorded) {
         return Some(Before { back_up: None, hold });
     }

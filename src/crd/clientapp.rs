@@ -394,8 +394,9 @@ pub struct DriftIgnore {
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
 
-    /// JSON pointers (RFC 6901) to the fields, such as `/spec/replicas` or `/metadata/annotations/example.com~1note`. A pointer
-    /// to a field that an object does not have has no effect.
+    /// JSON pointers (RFC 6901) to the fields, such as `/spec/replicas` or `/metadata/annotations/example.com~1note`. An index of a
+    /// list counts in what the chart renders; items with a name are then found by their name. A pointer to a field that an object
+    /// does not have has no effect.
     #[schemars(length(min = 1, max = 32), inner(length(max = 256)))]
     #[x_kube(validation = Rule::new("self.all(path, path.matches('^(/([^~/]|~0|~1)+)+$'))").message("must be JSON pointers such as /spec/replicas; in a name, '/' is written as ~1 and '~' as ~0"))]
     pub paths: Vec<String>,

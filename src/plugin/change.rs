@@ -136,7 +136,8 @@ async fn retried(session: &Session, name: &str) -> Result<(DynamicObject, Retrie
     let mark = failed.map_or_else(|| Session::now().to_string(), annotation::retry_after);
     let object = patch(session, &before, json!({"metadata": {"annotations": {annotation::RETRY: mark}}})).await?;
     // Only an attempt that is scheduled for a retry is followed by another.
-    let but = failed.filter(|attempt| attempt.retry_at.is_some()).map(annotation::retry_after);
+    let rolled_back = before.app.status.as_ref().is_some_and(|status| status.rolled_back.is_some());
+    let but = failed.filter(|attempt| attempt.retry_at.is_some() || rolled_back).map(annotation::retry_after);
     Ok((object, Retried::After(but)))
 }
 

@@ -16,6 +16,12 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The names that were given, or those that labels select.
 pub(crate) async fn chosen(session: &Session, targets: &Targets) -> Result<Vec<String>, Error> {
     let Targets { names, selector, all } = targets;
+    // An empty variable in a script must not mean all of them.
+    if selector.as_ref().is_some_and(|selector| selector.trim().is_empty()) {
+        return Err(Error::Usage(
+            "-l needs labels, such as tier=gold; for all ClientApps of the namespace, use --all".to_owned(),
+        ));
+    }
     if !all && selector.is_none() {
         return Ok(names.clone());
     }

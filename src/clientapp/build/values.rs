@@ -259,6 +259,8 @@ pub fn check_user_values(values: &Map<String, Value>, with_database: bool) -> Re
             match (node.get(key), keys.peek()) {
                 (None, _) => break,
                 (Some(Value::Object(map)), Some(_)) => node = map,
+                // No annotations: the operator's are added.
+                (Some(Value::Null), Some(_)) if path.ends_with(annotation::CREDENTIALS) => break,
                 (Some(_), Some(_)) => {
                     return Err(format!("{key} must be a map: the operator computes {path} in it"));
                 }
