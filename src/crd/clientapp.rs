@@ -398,7 +398,7 @@ pub struct DriftIgnore {
     /// list counts in what the chart renders; items with a name are then found by their name. A pointer to a field that an object
     /// does not have has no effect.
     #[schemars(length(min = 1, max = 32), inner(length(max = 256)))]
-    #[x_kube(validation = Rule::new("self.all(path, path.matches('^(/([^~/]|~0|~1)+)+$'))").message("must be JSON pointers such as /spec/replicas; in a name, '/' is written as ~1 and '~' as ~0"))]
+    #[x_kube(validation = Rule::new("self.all(path, path.matches('^(/([^~/]|~0|~1)+)+$'))").message("must be JSON pointers such as /spec/replicas; in a name, '/' is written as ~1 and '~' as ~0"), validation = Rule::new("self.all(path, !path.matches('^/(kind|apiVersion|status)(/|$)') && (!path.matches('^/metadata(/|$)') || path.matches('^/metadata/(labels|annotations)(/|$)')))").message("can be anything but kind, apiVersion and status; of metadata, only labels and annotations"))]
     pub paths: Vec<String>,
 }
 

@@ -365,7 +365,7 @@ async fn what_is_left_out_has_its_documented_default() {
         "postgres": {
             "enabled": true, "provider": "percona", "version": "15", "storageSize": "1Gi", "instances": 1, "adopt": false,
         },
-        "upgrade": {"backup": false},
+        "upgrade": {"backup": false, "onFailure": "Retry", "retries": 2, "timeout": "15m"},
         // The Profile sets enabled and size, unless the spec does.
         "persistence": {"storageClassName": ""},
     });

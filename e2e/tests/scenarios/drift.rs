@@ -241,6 +241,8 @@ async fn ignored_fields_stay_as_other_clients_set_them() {
     let ignored = |path: &str| json!({"driftIgnore": [{"kind": "Deployment", "paths": [path]}]});
     let refused = tenant.create("acme", with(small(&tenant, "acme"), ignored("spec.replicas"))).await.unwrap_err();
     assert!(refused.to_string().contains("must be JSON pointers such as /spec/replicas"), "{refused}");
+    let refused = tenant.create("acme", with(small(&tenant, "acme"), ignored("/metadata/name"))).await.unwrap_err();
+    assert!(refused.to_string().contains("of metadata, only labels and annotations"), "{refused}");
     let image = "/spec/template/spec/containers/0/image";
     tenant.create("acme", with(small(&tenant, "acme"), ignored(image))).await.unwrap();
     tenant.ready("acme", 1).await;
@@ -256,9 +258,30 @@ async fn ignored_fields_stay_as_other_clients_set_them() {
     tenant.wait_for("acme-nextcloud", "put back except for what is ignored", is(expected.clone())).await;
     tenant.ready("acme", 1).await;
 
+    // Nothing of a field that another client has set in part is lost, nor what the API server has written otherwise.
+    let resources = "/spec/template/spec/containers/0/resources";
+    let more = json!({"driftIgnore": [{"kind": "Deployment", "paths": [image, resources]}]});
+    let set = json!({"values": {"resources": {"limits": {"cpu": "1000m", "memory": "1024Mi"}}}});
+    tenant.patch("acme", with(more, set)).await.unwrap();
+    tenant.ready("acme", 2).await;
+    tenant.kubectl(&["set", "resources", "deployment/acme-nextcloud", "--limits=cpu=2"]).unwrap();
+    tenant.kubectl(&["scale", "deployment", "acme-nextcloud", "--replicas=3"]).unwrap();
+    tenant
+        .wait_for("acme-nextcloud", "scaled back", |found: Option<&Deployment>| (state(found)?.0 == 1).then_some(()))
+        .await;
+    tenant.ready("acme", 2).await;
+    let limits = |found: Option<&Deployment>| {
+        let container = &found?.spec.as_ref()?.template.spec.as_ref()?.containers[0];
+        let limits = container.resources.as_ref()?.limits.clone()?;
+        Some(limits.into_iter().map(|(of, amount)| format!("{of} {}", amount.0)).collect::<Vec<_>>().join(", "))
+    };
+    let left = tenant.wait_for("acme-nextcloud", "there", limits).await;
+    assert_eq!(left, "cpu 2, memory 1Gi");
+
     // What is not ignored any more is put back.
+    tenant.kubectl(&["set", "image", "deployment/acme-nextcloud", "*=nextcloud:0"]).unwrap();
     tenant.patch("acme", json!({"driftIgnore": null})).await.unwrap();
     tenant.wait_for("acme-nextcloud", "put back", is(before)).await;
-    tenant.ready("acme", 1).await;
-    assert_eq!(tenant.listed("acme").unwrap().0, "1", "it got no revision");
+    tenant.ready("acme", 2).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "2", "it got no revision");
 }

@@ -1,6 +1,6 @@
 //! The table of [`decide`], and a property: wherever a run is interrupted, the next ones converge.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -17,6 +17,7 @@ use crate::{
     },
     crd::{Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject},
     runtime::{feeder::Availability, key::Key},
+    secrets::RevisionMeta,
 };
 
 fn ago(seconds: i64) -> Timestamp {
@@ -485,6 +486,19 @@ fn what_follows_a_failure() {
     ] {
         row(what, spec, failed(failures, ready), plan);
     }
+    let pruned = |w: &mut Observed| (failed(2, same)(w), w.last_ready_is_stored = false).0;
+    row("no longer in Helm's history", policy("Rollback"), pruned, STOPPED);
+    let own = |w: &mut Observed| {
+        failed(2, same)(w);
+        let digest = w.release.as_ref().unwrap().stamp.as_ref().unwrap().digest.clone();
+        w.recorded.last_ready.as_mut().unwrap().digest = digest;
+    };
+    row("what failed was ready before", policy("Rollback"), own, "helm 4");
+    let fetched = |w: &mut Observed| {
+        failed(2, same)(w);
+        w.recorded.last_attempt.as_mut().unwrap().reason = Some(Reason::ChartUnavailable.as_str().to_owned());
+    };
+    row("helm did not run", policy("Rollback"), fetched, "helm 4");
     let asked = |w: &mut Observed| {
         failed(2, same)(w);
         w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
@@ -503,6 +517,17 @@ fn what_follows_a_failure() {
                 w.recorded.last_ready.as_mut().unwrap().digest = digest;
             }
             w.workloads[0].waiting = (was != "now").then(|| "0 of 1 replicas are available".to_owned());
+            let since = Time(now() - SignedDuration::from_mins(minutes));
+            w.recorded.last_attempt.as_mut().unwrap().started_at = since.clone();
+            let condition = |type_: &str, status: &str| Condition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                reason: "Why".to_owned(),
+                message: String::new(),
+                last_transition_time: since.clone(),
+                observed_generation: None,
+            };
+            w.recorded.conditions = vec![condition("PostgresReady", "True"), condition("WorkloadsReady", "False")];
         }
     };
     for (what, policy, minutes, was, plan) in [
@@ -514,6 +539,12 @@ fn what_follows_a_failure() {
     ] {
         row(what, policy, late(minutes, was), plan);
     }
+    let of_database = |w: &mut Observed| {
+        late(99, "")(w);
+        w.recorded.conditions[0].last_transition_time = Time(now());
+    };
+    row("the database was away", policy("Rollback"), of_database, "");
+    row("nothing on record", policy("Rollback"), |w| (late(99, "")(w), w.recorded.conditions.clear()).0, "");
     let desired = want(&policy("Rollback"));
     let mut observed = settled(&desired);
     late(9, "")(&mut observed);
@@ -538,14 +569,37 @@ fn what_follows_a_failure() {
 
     // What is recorded holds until the spec changes or a user asks for another attempt.
     let recorded = ClientAppStatus { rolled_back: Some(back.clone()), ..observed.recorded.clone() };
-    let effect = |desired: &Desired, retry: Option<&String>| remedy::in_effect(desired.clone(), retry, &recorded);
+    let revision = |number: i64, digest: &str| {
+        let (uid, status) = (format!("revision-{number}"), "deployed".to_owned());
+        let (stamped, digest) = (Some(number), Some(digest.to_owned()));
+        (format!("v{number}"), RevisionMeta { uid, revision: number, status, digest, stamped, written: None })
+    };
+    let history = [revision(2, "ready"), revision(3, &desired.digest)];
+    let effect =
+        |desired: &Desired, retry: Option<&String>| remedy::in_effect(desired.clone(), retry, &recorded, &history);
     let rolled = effect(&desired, None);
     assert_eq!((rolled.digest.as_str(), rolled.chart_version.to_string()), ("ready", "5.5.1".to_owned()));
     let other = want(&with(policy("Rollback"), &json!({"replicas": 2})));
     assert_eq!(effect(&other, None), other);
     assert_eq!(effect(&want(&policy("Stop")), None), want(&policy("Stop")));
     let retry = annotation::retry_after(recorded.last_attempt.as_ref().unwrap());
-    assert_eq!(effect(&desired, Some(&retry)), desired);
+    // It was asked for before the rollback, for the revision that was not ready.
+    assert_eq!(effect(&desired, Some(&retry)), rolled);
+    let mut after = recorded.clone();
+    after.last_attempt = Some(attempt("ready"));
+    let retry = annotation::retry_after(after.last_attempt.as_ref().unwrap());
+    assert_eq!(remedy::in_effect(desired.clone(), Some(&retry), &after, &history), desired);
+    // Helm's history decides whether there is anything to go back to, and where its values are now.
+    for (history, expected) in [
+        (vec![], None),
+        (vec![revision(3, &desired.digest)], None),
+        (vec![revision(2, "another"), revision(3, &desired.digest)], None),
+        (vec![revision(2, "ready"), revision(3, &desired.digest), revision(4, "ready")], Some(4)),
+        (vec![revision(3, &desired.digest), revision(4, "ready")], Some(4)),
+    ] {
+        let effect = remedy::in_effect(desired.clone(), None, &recorded, &history);
+        assert_eq!(effect.rolled_back.map(|back| back.to.revision), expected, "{history:?}");
+    }
     let of = |change: &dyn Fn(&mut Observed)| {
         let mut observed = settled(&rolled);
         change(&mut observed);
