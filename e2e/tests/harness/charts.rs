@@ -627,13 +627,19 @@ fn the_registry_holds_every_version() {
     assert!(!ran.success && ran.stderr.contains("not found"), "{}", ran.stderr);
 }
 
-/// The base values' hook, in the only directory that it may change; `php` is PHP, with a stand-in for Nextcloud that records its
-/// arguments and fails.
+/// The base values' hook, with the directory of Nextcloud's configuration; `php` is PHP, with a stand-in for Nextcloud that records
+/// its arguments and fails.
 fn started(home: &Path, environment: &[(&str, &str)]) -> String {
     let values = include_str!("../../../helm-values/nextcloud.yaml");
     let values: Value = serde_yaml::from_str(values).unwrap();
-    let [hook, php, asked] = ["helm.sh", "php", "asked"].map(|name| home.join(name));
-    executable(&hook, values["nextcloud"]["hooks"]["before-starting"].as_str().unwrap(), 0o755).unwrap();
+    // Where the chart mounts them.
+    let [hook, _] = ["before-starting", "pre-upgrade"].map(|name| {
+        let hook = home.join(name).join("helm.sh");
+        std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+        executable(&hook, values["nextcloud"]["hooks"][name].as_str().unwrap(), 0o755).unwrap();
+        hook
+    });
+    let [php, asked] = ["php", "asked"].map(|name| home.join(name));
     let stand_in = "#!/bin/sh\n[ \"$1\" != -r ] || exec /usr/bin/php \"$@\"\necho \"$@\" >>\"${0%/*}/asked\"\nexit 1\n";
     executable(&php, stand_in, 0o755).unwrap();
     std::fs::write(&asked, "").unwrap();
@@ -646,6 +652,8 @@ fn started(home: &Path, environment: &[(&str, &str)]) -> String {
         .output()
         .unwrap();
     assert!(ran.status.success(), "the app must start: {ran:?}");
+    let domains = ran.stderr.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    assert!(domains.into_iter().all(|line| line.ends_with(b"could not be made a trusted domain")), "{ran:?}");
     let asked = std::fs::read_to_string(asked).unwrap();
     format!("{}{}", String::from_utf8_lossy(&ran.stdout), asked.replace("/var/www/html/occ config:system:set ", ""))
 }
@@ -696,6 +704,7 @@ fn a_new_password_of_the_database_takes_the_place_of_the_one_in_nextclouds_confi
             continue;
         }
         assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(std::fs::read_to_string(home.path().join("config.php.former")).unwrap(), before);
         let read = r#"include $argv[1]; echo $CONFIG["dbuser"], "|", $CONFIG["dbpassword"], "|", $CONFIG["version"];"#;
         let read = std::process::Command::new("/usr/bin/php").args(["-r", read]).arg(&config).output().unwrap();
         assert_eq!(String::from_utf8(read.stdout).unwrap(), format!("clientapp|{odd}|29.0.4"));
