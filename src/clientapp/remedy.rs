@@ -93,12 +93,14 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
         Phase::Failed => {
             let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest)?;
             let asked = retry.as_ref() == Some(&annotation::retry_after(attempt));
-            // What kept helm from running says nothing about the revision.
+            // An attempt without a message has begun, or waits for its turn. What kept helm from running says nothing about the
+            // revision.
             let reason = attempt.reason.as_deref().and_then(Reason::parse);
-            let ran = !matches!(
-                reason,
-                Some(Reason::ChartUnavailable | Reason::ChartDigestChanged | Reason::HelmUnavailable)
-            );
+            let ran = attempt.message.is_some()
+                && !matches!(
+                    reason,
+                    Some(Reason::ChartUnavailable | Reason::ChartDigestChanged | Reason::HelmUnavailable)
+                );
             (!asked && ran && attempt.failures > desired.upgrade.retries)
                 .then_some((release, Failure::Attempts(attempt)))
         }

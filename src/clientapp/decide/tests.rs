@@ -494,6 +494,11 @@ fn what_follows_a_failure() {
         w.recorded.last_ready.as_mut().unwrap().digest = digest;
     };
     row("what failed was ready before", policy("Rollback"), own, "helm 4");
+    let begun = |w: &mut Observed| {
+        failed(2, same)(w);
+        w.recorded.last_attempt.as_mut().unwrap().message = None;
+    };
+    row("another attempt waits for its turn", policy("Stop"), begun, "helm 4");
     let fetched = |w: &mut Observed| {
         failed(2, same)(w);
         w.recorded.last_attempt.as_mut().unwrap().reason = Some(Reason::ChartUnavailable.as_str().to_owned());
