@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::plan::{Hold, SAFETY_NET, few};
+use super::{
+    observed::Awaited,
+    plan::{Hold, SAFETY_NET, few},
+};
 use crate::{
     crd::{ClientApp, Dependency, Guard, Reason, conditions::find, conditions::kind::READY},
     runtime::key::Key,
@@ -13,17 +16,6 @@ use crate::{
 
 /// How often the API server is asked for an object that the operator does not watch, while helm waits for it.
 const PAUSE: SignedDuration = SignedDuration::from_secs(15);
-
-/// A dependency that is not Ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Awaited {
-    /// Kind, name, and why.
-    pub sentence: String,
-    /// Whether a change of it triggers a reconcile.
-    pub is_watched: bool,
-    /// Whether it waits for this app in turn: then neither is ever installed.
-    pub is_circle: bool,
-}
 
 /// Why a ClientApp is not Ready; `None`: it is.
 pub(crate) fn app(name: &str, found: Option<&Guard<ClientApp>>) -> Option<String> {

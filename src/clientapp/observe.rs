@@ -13,7 +13,7 @@ use super::{
     attempt,
     context::{App, Ctx},
     database::{self, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, Watched},
-    dependencies::{self, Awaited},
+    dependencies,
     desired::{Desired, SecretSource},
     drift,
     edited::{self, Edits, Next},
@@ -21,19 +21,19 @@ use super::{
     helm_runs::{HelmRun, Upgraded, Upgrading},
     inventory, live,
     observed::{
-        AtWork, BackupView, DatabaseView, Found, Missing, Observed, Phase, ReleaseView, SecretView, Stamp, Target,
-        Workload,
+        AtWork, Awaited, BackupView, DatabaseView, Found, Missing, Observed, Phase, ReleaseView, SecretView, Stamp,
+        Target, Workload,
     },
     owned::{self, Seen},
     plan::SAFETY_NET,
-    pods, remedy,
+    pods::{self, NAMED_WORKLOADS},
     repairs::WATCH_LAG,
-    report::NAMED_WORKLOADS,
     retained, sources, upgrade,
 };
 use crate::{
     crd::{
-        BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, Reason, ReleaseObject, annotation,
+        BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, ReadyRevision, Reason, ReleaseObject,
+        annotation,
         conditions::{find, kind::READY},
     },
     destroy::permit::Kind,
@@ -116,7 +116,7 @@ pub(crate) async fn observe(
     }
     let owned = recorded.owned.clone();
     let last_ready_is_stored =
-        recorded.last_ready.as_ref().is_some_and(|ready| remedy::is_stored(ready, &ctx.watches.revisions(key)));
+        recorded.last_ready.as_ref().is_some_and(|ready| is_stored(ready, &ctx.watches.revisions(key)));
     let observed = Observed {
         last_ready_is_stored,
         run,
@@ -531,6 +531,15 @@ pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<Relea
         stamp,
         known: revisions.iter().any(|(_, revision)| revision.digest.is_some()),
         written: newest.written,
+    })
+}
+
+/// Whether Helm's history has this very revision.
+pub(crate) fn is_stored(ready: &ReadyRevision, revisions: &[(String, RevisionMeta)]) -> bool {
+    revisions.iter().any(|(_, found)| {
+        found.revision == ready.revision
+            && found.stamped == Some(ready.revision)
+            && found.digest.as_ref() == Some(&ready.digest)
     })
 }
 

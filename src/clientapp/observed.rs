@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::{
     database::{BackupProgress, DatabaseObject},
-    dependencies::Awaited,
     deployer::Deployer,
     helm_runs::HelmRun,
     repairs::Repairs,
@@ -67,6 +66,17 @@ pub(crate) struct Observed {
     pub retry: Option<String>,
     /// The status as last reported.
     pub recorded: ClientAppStatus,
+}
+
+/// A dependency that is not Ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    /// Kind, name, and why.
+    pub sentence: String,
+    /// Whether a change of it triggers a reconcile.
+    pub is_watched: bool,
+    /// Whether it waits for this app in turn: then neither is ever installed.
+    pub is_circle: bool,
 }
 
 /// What is known while helm works on a release: nothing else is decided then.

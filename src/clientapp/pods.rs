@@ -28,6 +28,9 @@ pub(crate) struct Look {
     pub reasons: BTreeMap<(String, i64), Option<String>>,
 }
 
+/// How many workloads that are not ready are named; the rest are counted.
+pub(crate) const NAMED_WORKLOADS: usize = 3;
+
 /// Since when the workloads are not ready, according to the recorded status.
 pub(super) fn not_ready_since(recorded: &ClientAppStatus) -> Option<Timestamp> {
     let condition = find(&recorded.conditions, kind::WORKLOADS_READY)?;

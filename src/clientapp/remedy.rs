@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     desired::Desired,
-    observe::release_view,
+    observe::{is_stored, release_view},
     observed::{Observed, Phase, ReleaseView},
     plan::{Hold, Step},
     pods,
@@ -152,15 +152,6 @@ fn back_to<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a ReadyRev
         app(ready.app_version.as_ref()),
         app(chart.and_then(|chart| chart.app_version.as_ref()))
     )))
-}
-
-/// Whether Helm's history has this very revision.
-pub(super) fn is_stored(ready: &ReadyRevision, revisions: &[(String, RevisionMeta)]) -> bool {
-    revisions.iter().any(|(_, found)| {
-        found.revision == ready.revision
-            && found.stamped == Some(ready.revision)
-            && found.digest.as_ref() == Some(&ready.digest)
-    })
 }
 
 /// What the app is reconciled to: the spec, or the revision that it was rolled back to, as long as that is in Helm's history.

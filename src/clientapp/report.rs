@@ -13,6 +13,7 @@ use super::{
     helm_runs::HelmRun,
     observed::{Observed, Phase},
     plan::{Because, Hold, Plan, Step},
+    pods::NAMED_WORKLOADS,
     remedy, retained, upgrade,
 };
 use crate::{
@@ -31,9 +32,6 @@ use crate::{
         status::is_gone,
     },
 };
-
-/// How many workloads that are not ready are named; the rest are counted.
-pub(crate) const NAMED_WORKLOADS: usize = 3;
 
 /// The results of a reconcile before it acts.
 pub(crate) struct Pass<'a> {

@@ -51,7 +51,9 @@ async fn changed_credentials_restart_the_pods_that_use_them_with_one_revision() 
 
     tenant.kubectl(&["patch", "secret", "theirs", "-p", r#"{"stringData": {"password": "two"}}"#]).unwrap();
     tenant.ready("acme", 2).await;
-    tenant.event("acme", "CredentialsChanged", "other credentials in Secret theirs: the pods that use them restart").await;
+    tenant
+        .event("acme", "CredentialsChanged", "other credentials in Secret theirs: the pods that use them restart")
+        .await;
     let rotated = told(tenant).await;
     assert!(rotated[0] != before[0] && rotated[1] == before[1], "{before:?} {rotated:?}");
 

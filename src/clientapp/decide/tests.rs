@@ -8,10 +8,9 @@ use super::*;
 use crate::{
     clientapp::{
         database::{self, DatabaseObject, DatabaseState, Place},
-        dependencies::Awaited,
         deployer::{self, Part},
         fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want, with},
-        observed::{AtWork, DatabaseView, Found, Missing},
+        observed::{AtWork, Awaited, DatabaseView, Found, Missing},
         plan::Apply,
         repairs::Refused,
     },
