@@ -77,6 +77,11 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             if previous.conditions.is_empty() {
                 status = amended(&status, valid(desired, observed, plan), generation, now);
             }
+            // Ready is about the revision that serves, not about the one after it that was cut off.
+            let serves = find(&previous.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
+            if serves && observed.release.as_ref().is_some_and(|release| release.phase != Phase::Deployed) {
+                status.release.clone_from(&previous.release);
+            }
             let said = progress(&status, generation, hold.reason, &hold.message, now);
             return if is_on_record(&said, previous, observed.has_slot) { previous.clone() } else { said };
         }

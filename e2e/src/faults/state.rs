@@ -151,7 +151,24 @@ fn told(status: &Value) -> Value {
         });
     }
     without(&mut told, &ATTEMPTS);
+    why(&mut told);
     told
+}
+
+/// Why a revision was rolled back depends on the fault.
+fn why(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let (Some((failed, _)), Some((_, back))) =
+                (text.split_once(" has failed: "), text.split_once("; rolled back to"))
+            {
+                *text = format!("{failed} has failed: WHY; rolled back to{back}");
+            }
+        }
+        Value::Object(map) => map.values_mut().for_each(why),
+        Value::Array(values) => values.iter_mut().for_each(why),
+        _ => {}
+    }
 }
 
 fn without(value: &mut Value, keys: &[&str]) {

@@ -339,7 +339,17 @@ fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
     assert_eq!(find(&serving.conditions, kind::RECONCILING).unwrap().status, "True");
     let attempt = serving.last_attempt.unwrap();
     assert_eq!((attempt.started_at, attempt.chart.unwrap().version.as_str()), (Time(now()), "5.5.3"));
-    assert_eq!((serving.release, serving.observed_generation), (before.release, before.observed_generation));
+    assert_eq!((&serving.release, serving.observed_generation), (&before.release, before.observed_generation));
+
+    // The revision after it was cut off together with the operator: Ready does not speak of it.
+    let mut observed = settled(&desired);
+    observed.recorded = before.clone();
+    observed.release = Some(ReleaseView { revision: 4, phase: Phase::Pending, ..release("cut off") });
+    let plan = decide(&desired, &observed, &config(), now());
+    assert!(plan.runs_helm(), "{plan:?}");
+    let again = built(8, Ok(&desired), &observed, &plan, now());
+    assert_eq!(find(&again.conditions, kind::READY).unwrap().status, "True");
+    assert_eq!(again.release, before.release);
 }
 
 #[test]
