@@ -10,7 +10,10 @@ use super::{
     plan::{Hold, SAFETY_NET, few},
 };
 use crate::{
-    crd::{ClientApp, Dependency, Guard, Reason, conditions::find, conditions::kind::READY},
+    crd::{
+        ClientApp, Dependency, Guard, Reason,
+        conditions::{find, kind::READY},
+    },
     runtime::key::Key,
 };
 

@@ -180,7 +180,7 @@ pub(crate) fn desired(
         None => SecretSource::Generated(key.admin_secret()),
     };
 
-    let of_redis = redis_secret.as_deref().map(|secret| known(credentials, [secret]));
+    let of_redis = redis_secret.as_deref().and_then(|secret| known(credentials, [secret]).ok());
     let secrets = [Some(admin.name()), redis_secret.as_deref(), database.as_ref().map(|of| of.address.secret.as_str())];
     let of_app = known(credentials, secrets.into_iter().flatten());
     let awaits = awaits.or_else(|| of_app.as_ref().err().cloned());
@@ -194,7 +194,7 @@ pub(crate) fn desired(
         image,
         replicas: spec.replicas,
         credentials: of_app.as_deref().ok(),
-        redis_credentials: of_redis.as_ref().and_then(|of_redis| of_redis.as_deref().ok()),
+        redis_credentials: of_redis.as_deref(),
     });
     let values = values::merge([&config.base_values, &profile.values, &user, &computed]);
     let (version, document) = (chart_version.to_string(), values.to_string());

@@ -139,10 +139,11 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let now = clock::now();
     let sources = sources::read(ctx, app, now).await?;
     let credentials = sources::credentials(ctx, app).await?;
-    let retry = app.meta().annotations.as_ref().and_then(|annotations| annotations.get(annotation::RETRY));
     let revisions = ctx.watches.revisions(app.key);
     let desired = ctx.desired(app, &sources, &credentials);
-    let desired = match desired.map(|desired| remedy::in_effect(desired, retry, &app.before, &revisions)) {
+    let desired = match desired
+        .map(|desired| remedy::in_effect(desired, app.annotation(annotation::RETRY), &app.before, &revisions))
+    {
         Ok(desired) => Ok(release::with_hidden(ctx, desired).await?),
         invalid => invalid,
     };

@@ -89,7 +89,8 @@ pub(crate) async fn observe(
     let key = app.key;
     let run = ctx.helm_runs.state(key, app.uid());
     let mut recorded = app.before.clone();
-    let cached = release_view(&ctx.watches.revisions(key));
+    let revisions = ctx.watches.revisions(key);
+    let cached = release_view(&revisions);
     if let Some(at_work) = at_work(&run, cached.as_ref(), now) {
         // helm may be changing everything else right now.
         let is_long = at_work.until.is_none() && at_work.digest.is_some();
@@ -115,8 +116,7 @@ pub(crate) async fn observe(
         ctx.memory.repairs.put(key.clone(), repairs.clone());
     }
     let owned = recorded.owned.clone();
-    let last_ready_is_stored =
-        recorded.last_ready.as_ref().is_some_and(|ready| is_stored(ready, &ctx.watches.revisions(key)));
+    let last_ready_is_stored = recorded.last_ready.as_ref().is_some_and(|ready| is_stored(ready, &revisions));
     let observed = Observed {
         last_ready_is_stored,
         run,
@@ -309,7 +309,6 @@ async fn with_spec(
     let redis_secret = with_keys(ctx, own_secret(ctx.watches.secrets.get(&redis), app), &redis).await?;
     let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| Target::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
-    let annotations = app.meta().annotations.as_ref();
     Ok(Observed {
         hook: hook(ctx, app, desired, &observed).await?,
         has_slot: ctx.helm_runs.may_run(key),
@@ -324,7 +323,7 @@ async fn with_spec(
             .map(|record| backup(ctx, desired, record)),
         target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
         owned,
-        retry: annotations.and_then(|annotations| annotations.get(annotation::RETRY).cloned()),
+        retry: app.annotation(annotation::RETRY).cloned(),
         ..observed
     })
 }
@@ -333,13 +332,17 @@ async fn with_spec(
 async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView>) -> Vec<Awaited> {
     let key = &desired.key;
     let is_settled = release.is_some_and(|release| release.is_deployed_as(&desired.digest));
-    let apps = dependencies::apps(&key.namespace, &desired.depends_on);
     if is_settled || desired.rolled_back.is_some() || desired.suspend || desired.depends_on.is_empty() {
         ctx.memory.waits_for.take(key);
         return Vec::new();
     }
     // First of all, so that no change is missed after an app is looked at.
-    ctx.memory.waits_for.put(key.clone(), apps);
+    ctx.memory.waits_for.put(key.clone(), dependencies::apps(&key.namespace, &desired.depends_on));
+    let depends = |app: &Key| {
+        let found = ctx.watches.apps.get(app);
+        let spec = found.as_ref().and_then(|found| found.object.as_ref().ok()).map(|app| &app.spec);
+        spec.map(|spec| dependencies::apps(&app.namespace, &spec.depends_on)).unwrap_or_default()
+    };
     let mut awaited = Vec::new();
     for of in &desired.depends_on {
         let name = Key::new(&key.namespace, &of.name);
@@ -361,11 +364,6 @@ async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView
                     Err(error) => Some(format!("{kind} {}: {}", of.name, api_sentence(&error))),
                 }
             }
-        };
-        let depends = |app: &Key| {
-            let found = ctx.watches.apps.get(app);
-            let spec = found.as_ref().and_then(|found| found.object.as_ref().ok()).map(|app| &app.spec);
-            spec.map(|spec| dependencies::apps(&app.namespace, &spec.depends_on)).unwrap_or_default()
         };
         awaited.extend(sentence.map(|sentence| Awaited {
             sentence,

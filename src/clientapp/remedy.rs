@@ -161,26 +161,20 @@ pub(super) fn in_effect(
     recorded: &ClientAppStatus,
     revisions: &[(String, RevisionMeta)],
 ) -> Desired {
-    let back = recorded.rolled_back.as_ref().filter(|back| {
+    let holds = |back: &RolledBack| {
         // A request for the revision that failed may have been made before it was rolled back.
         let of_rollback = |last: &&Attempt| last.failures > 0 || last.digest == back.to.digest;
         let last = recorded.last_attempt.as_ref().filter(of_rollback);
         let asked = last.is_some_and(|last| retry == Some(&annotation::retry_after(last)));
         desired.upgrade.on_failure == OnFailure::Rollback && back.digest == desired.digest && !asked
-    });
-    // The revision that takes its place has its values, too.
-    let reached = |back: &RolledBack| {
-        let newest = release_view(revisions).filter(|release| release.is_deployed_as(&back.to.digest));
-        newest.map_or(back.to.revision, |newest| newest.revision)
     };
-    let back = back.map(|back| {
-        let to = ReadyRevision { revision: reached(back), ..back.to.clone() };
-        RolledBack { to, ..back.clone() }
-    });
-    let back = back.filter(|back| is_stored(&back.to, revisions));
-    let version = back.as_ref().and_then(|back| back.to.chart_version.parse().ok());
-    match (back, version) {
-        (Some(back), Some(chart_version)) => {
+    let Some(mut back) = recorded.rolled_back.clone().filter(holds) else { return desired };
+    // The revision that takes its place has its values, too.
+    if let Some(newest) = release_view(revisions).filter(|release| release.is_deployed_as(&back.to.digest)) {
+        back.to.revision = newest.revision;
+    }
+    match back.to.chart_version.parse() {
+        Ok(chart_version) if is_stored(&back.to, revisions) => {
             Desired { digest: back.to.digest.clone(), chart_version, rolled_back: Some(back), ..desired }
         }
         _ => desired,

@@ -13,9 +13,8 @@ use super::{
     session::{Printer, Session},
     several::Tally,
 };
+use crate::clientapp::owned::INSTANCE;
 
-/// Helm's label on what belongs to a release, with the release's name.
-const RELEASE: &str = "app.kubernetes.io/instance";
 /// An annotation of pods with several containers, which kubectl follows, too.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
@@ -23,7 +22,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::L
     let args::Logs { name, follow, tail, since, container } = args;
     let api = session.api::<Pod>();
     let what = format!("list the pods of {}", described(&session.namespace, name));
-    let pods = api.list(&ListParams::default().labels(&format!("{RELEASE}={name}"))).await;
+    let pods = api.list(&ListParams::default().labels(&format!("{INSTANCE}={name}"))).await;
     let pods = pods.map_err(Error::api(what))?.items;
     if pods.is_empty() {
         session.app(name).await?;

@@ -37,6 +37,11 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
         &self.guard.metadata
     }
 
+    /// The value of an annotation of the object.
+    pub fn annotation(&self, key: &str) -> Option<&'a String> {
+        self.meta().annotations.as_ref()?.get(key)
+    }
+
     pub(super) fn version(&self) -> Option<u64> {
         Some(self.version.load(Ordering::Relaxed)).filter(|version| *version > 0)
     }

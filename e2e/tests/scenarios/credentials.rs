@@ -5,25 +5,15 @@ use e2e::lab::{Tenant, hostname, leading};
 use e2e::scenario::{operated, secret};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use kube::Resource;
 use serde_json::json;
+
+use super::values::{looked_at, read};
 
 /// What the pods of app and Redis were last told of their credentials.
 async fn told(tenant: &Tenant) -> [String; 2] {
     let app = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap().spec.unwrap().template;
     let redis = tenant.api::<StatefulSet>().get("acme-redis-master").await.unwrap().spec.unwrap().template;
     [app, redis].map(|template| template.metadata.unwrap().annotations.unwrap()[CREDENTIALS].clone())
-}
-
-async fn looked_at(tenant: &Tenant, deletion_policy: &str) {
-    let app = tenant.patch("acme", json!({"deletionPolicy": deletion_policy})).await.unwrap();
-    let seen = app.meta().generation;
-    tenant.status("acme", "looked at", |status| status.observed_generation == seen).await;
-}
-
-/// How often the operator has read a Secret in the namespace.
-async fn read(tenant: &Tenant) -> usize {
-    tenant.requests().await.iter().filter(|asked| *asked == "operator get secrets/").count()
 }
 
 #[tokio::test]
@@ -42,10 +32,10 @@ async fn changed_credentials_restart_the_pods_that_use_them_with_one_revision() 
     let before = told(tenant).await;
 
     // A label and a key that the app does not read change nothing.
-    let reads = read(tenant).await;
+    let reads = read(tenant, "secrets").await;
     tenant.kubectl(&["label", "secret", "theirs", "acme-admin-secret", "a=b"]).unwrap();
     tenant.kubectl(&["patch", "secret", "theirs", "-p", r#"{"stringData": {"note": "y"}}"#]).unwrap();
-    until("both are read again", async || read(tenant).await >= reads + 2).await;
+    until("both are read again", async || read(tenant, "secrets").await >= reads + 2).await;
     looked_at(tenant, "Retain").await;
     tenant.ready("acme", 1).await;
 

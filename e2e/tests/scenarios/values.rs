@@ -43,13 +43,13 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 /// How often the operator has read a kind in the namespace.
-async fn read(tenant: &Tenant, kind: &str) -> usize {
+pub(super) async fn read(tenant: &Tenant, kind: &str) -> usize {
     let what = format!("operator get {kind}/");
     tenant.requests().await.iter().filter(|asked| **asked == what).count()
 }
 
 /// Waits until the operator has looked at the app again.
-async fn looked_at(tenant: &Tenant, deletion_policy: &str) {
+pub(super) async fn looked_at(tenant: &Tenant, deletion_policy: &str) {
     let app = tenant.patch("acme", json!({"deletionPolicy": deletion_policy})).await.unwrap();
     let seen = app.metadata.generation;
     tenant.status("acme", "looked at", |status| status.observed_generation == seen).await;
