@@ -136,18 +136,18 @@ fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
     let config = Config::new(args)?;
     let (mut apps, mut profiles) = (Vec::new(), BTreeMap::<String, StoredProfile>::new());
     let mut given = Given::new();
-    let documents = yaml::documents(&text).map_err(|problem| anyhow!("{}: {problem}", file.display()))?;
+    let in_file = |problem: String| anyhow!("{}: {problem}", file.display());
+    let documents = yaml::documents(&text).map_err(in_file)?;
     for value in documents.into_iter().filter(|document| !document.is_null()) {
         if value["kind"] == *Profile::kind(&()) {
-            let profile: Profile = read(&value).with_context(|| file.display().to_string())?;
+            let profile: Profile = crd::read(&value).map_err(in_file)?;
             profiles.insert(profile.name_any(), Ok(profile.spec));
             continue;
         }
-        let in_file = || file.display().to_string();
         let found = match value["kind"].as_str() {
-            Some("Secret") => Some((ValuesKind::Secret, source::<Secret>(&value, namespace).with_context(in_file)?)),
+            Some("Secret") => Some((ValuesKind::Secret, source::<Secret>(&value, namespace).map_err(in_file)?)),
             Some("ConfigMap") => {
-                Some((ValuesKind::ConfigMap, source::<ConfigMap>(&value, namespace).with_context(in_file)?))
+                Some((ValuesKind::ConfigMap, source::<ConfigMap>(&value, namespace).map_err(in_file)?))
             }
             _ => None,
         };
@@ -155,7 +155,7 @@ fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
             given.insert((kind, key), source);
             continue;
         }
-        let mut app: ClientApp = read(&value).with_context(|| file.display().to_string())?;
+        let mut app: ClientApp = crd::read(&value).map_err(in_file)?;
         app.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
         apps.push(app);
     }
@@ -178,31 +178,13 @@ fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
 /// The Secrets and ConfigMaps of the file.
 type Given = BTreeMap<(ValuesKind, Key), Source>;
 
-fn source<K>(document: &Value, namespace: &str) -> Result<(Key, Source)>
+fn source<K>(document: &Value, namespace: &str) -> Result<(Key, Source), String>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Into<Source>,
 {
-    let mut object: K = read(document)?;
+    let mut object: K = crd::read(document)?;
     object.meta_mut().namespace.get_or_insert_with(|| namespace.to_owned());
     Ok((key_of(&object), object.into()))
-}
-
-/// Parses an object as strictly as `kubectl apply` does.
-fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(document: &Value) -> Result<K> {
-    let (kind, version) = (K::kind(&()), K::api_version(&()));
-    if document["kind"] != *kind || document["apiVersion"] != *version {
-        bail!(
-            "a {kind} of {version} is expected, but kind is {} and apiVersion is {}",
-            document["kind"],
-            document["apiVersion"]
-        );
-    }
-    let (object, unknown) =
-        crd::decode_strictly(&document.to_string()).map_err(|problem| anyhow!("not a {kind}: {problem}"))?;
-    if !unknown.is_empty() {
-        bail!("unknown field {}", unknown.join(", "));
-    }
-    Ok(object)
 }
 
 /// The argv as a comment, and the values exactly as helm gets them, except those from Secrets, which are masked; text that a user has

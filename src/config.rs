@@ -38,9 +38,9 @@ pub struct ChartArgs {
     pub percona_cr_version: String,
 }
 
-/// How to find and use charts and helm, for `run`.
+/// What is installed, and with which helm: shared by `run` and `kubectl clientapp plan`.
 #[derive(Args, Clone, Debug)]
-pub struct RunArgs {
+pub struct InstallArgs {
     #[command(flatten)]
     /// What is installed.
     pub chart: ChartArgs,
@@ -53,15 +53,23 @@ pub struct RunArgs {
         value_name = "SOURCE"
     )]
     pub chart_repository: ChartSource,
+    /// The helm executable, 4.0 or later.
+    #[arg(long, env = "CLIENTAPP_HELM", default_value = "helm", value_name = "FILE")]
+    pub helm: PathBuf,
+}
+
+/// How to run the operator.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    /// What is installed.
+    pub install: InstallArgs,
     /// Kubeconfig file [default: the pod's service account, or else $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
-    /// The helm executable, 4.0 or later.
-    #[arg(long, env = "CLIENTAPP_HELM", default_value = "helm", value_name = "FILE")]
-    pub helm: PathBuf,
     /// Directory for pulled charts; if it survives restarts, they are not pulled again
     /// [default: ~/.cache/clientapp-operator/charts]
     #[arg(long, env = "CLIENTAPP_CHART_CACHE", value_name = "DIR")]
@@ -200,7 +208,7 @@ impl Config {
     pub(crate) fn for_run(args: &RunArgs) -> Result<Config, ConfigError> {
         let helm = helm_settings(args);
         let helm_deadline = SignedDuration::try_from(helm.deadline + helm.grace).unwrap_or(SignedDuration::MAX);
-        Ok(Config { max_concurrent: args.max_concurrent.into(), helm_deadline, ..Config::new(&args.chart)? })
+        Ok(Config { max_concurrent: args.max_concurrent.into(), helm_deadline, ..Config::new(&args.install.chart)? })
     }
 
     /// The defaults, for tests of the pure stages.
@@ -219,11 +227,17 @@ impl Config {
 /// The settings of helm runs.
 pub fn helm_settings(args: &RunArgs) -> HelmSettings {
     let hook_timeout = Duration::from_secs(args.hook_timeout);
+    let flags = Flags { history_max: args.history_max, hook_timeout };
+    HelmSettings { flags, deadline: hook_timeout + BEYOND_HOOKS, ..settings_of_plans(&args.install) }
+}
+
+/// The settings of helm runs that change nothing.
+pub(crate) fn settings_of_plans(args: &InstallArgs) -> HelmSettings {
     HelmSettings {
         binary: args.helm.clone(),
         private_dir: std::env::temp_dir(),
-        flags: Flags { history_max: args.history_max, hook_timeout },
-        deadline: hook_timeout + BEYOND_HOOKS,
+        flags: Flags { history_max: HISTORY_MAX, hook_timeout: BEYOND_HOOKS },
+        deadline: BEYOND_HOOKS,
         grace: GRACE,
         memory: HELM_MEMORY,
     }

@@ -26,7 +26,7 @@ impl Lead {
         Lead { ends: Arc::new(AtomicU64::new(millis(end))), ended: CancellationToken::new() }
     }
 
-    #[cfg(test)]
+    /// For work that needs no leader.
     pub(crate) fn assured() -> Lead {
         Lead::until(Duration::MAX)
     }

@@ -101,7 +101,7 @@ async fn lead(
     let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;
     // Runs the controllers until `leading` ends, and returns when the last helm has ended.
     let control = |lead: Lead, gateway: Gateway, leading: CancellationToken| {
-        let (repository, chart) = (args.chart_repository.clone(), args.chart.chart.clone());
+        let (repository, chart) = (args.install.chart_repository.clone(), args.install.chart.chart.clone());
         let charts = ChartCache::new(helm.clone(), repository, chart, cache.clone(), leading.clone());
         let (config, helm, charts, holder) = (config.clone(), helm.clone(), Arc::new(charts), holder.clone());
         let client = client::led(&requests, &lead);
@@ -305,7 +305,8 @@ mod tests {
             let Arguments { run: args } = Arguments::parse_from(["run"]);
             let helm = Helm::new(helm_settings(&args)).unwrap();
             let directory = tempfile::tempdir().unwrap();
-            let (repository, chart, cache) = (args.chart_repository, args.chart.chart, directory.path().to_owned());
+            let (repository, chart, cache) =
+                (args.install.chart_repository, args.install.chart.chart, directory.path().to_owned());
             let secrets = Secrets::default();
             let tools = clientapp::Tools {
                 config: Arc::new(Config::for_tests()),

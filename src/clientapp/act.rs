@@ -60,6 +60,10 @@ pub(crate) async fn act(
             // It is recorded.
             Step::RollBack(_) => {}
             Step::Repair(missing) => repair::repair(ctx, app, desired, observed, missing).await?,
+            Step::Test => {
+                let sentence = plan.hold.as_ref().map(|hold| hold.message.as_str()).unwrap_or_default();
+                release::test(ctx, app, desired, observed, sentence);
+            }
             Step::HelmUpgrade { revision, .. } => {
                 let sentence = plan.hold.as_ref().map(|hold| hold.message.as_str()).unwrap_or_default();
                 release::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?

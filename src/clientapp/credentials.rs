@@ -56,15 +56,19 @@ pub(super) fn used(app: &ClientApp, config: &Config) -> Vec<(String, Vec<String>
     used
 }
 
-/// Credentials that cannot be known, for a document that is only printed.
+/// The recorded credentials that an app uses, with placeholders for those that are not known: for a document that is only printed.
 pub(crate) fn placeholders(app: &ClientApp, config: &Config) -> Vec<Credentials> {
-    let unknown = |(secret, keys)| Credentials {
-        secret,
-        keys,
-        resource_version: String::new(),
-        digest: "salted-digest".to_owned(),
+    let recorded = app.status.iter().flat_map(|status| &status.credentials);
+    let known = |(secret, keys): (String, Vec<String>)| {
+        let found = recorded.clone().find(|known| known.secret == secret && known.keys == keys);
+        found.cloned().unwrap_or_else(|| Credentials {
+            secret,
+            keys,
+            resource_version: String::new(),
+            digest: "salted-digest".to_owned(),
+        })
     };
-    used(app, config).into_iter().map(unknown).collect()
+    used(app, config).into_iter().map(known).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    approval,
     build::secrets,
     dependencies,
     deployer::{Deployer, RIGHTS_SETTLE},
@@ -19,6 +20,7 @@ use super::{
     plan::{Because, Hold, Plan, SAFETY_NET, Step, few},
     pods,
     remedy::{self, Remedy},
+    trial,
     upgrade::{self, Before},
 };
 use crate::{
@@ -161,7 +163,17 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
         Some(_) if !account_is_there => plan.hold(deployer_taken(&desired.key)),
         Some(helm) => before_helm(plan, helm, desired, observed, config, now),
-        None if plan.hold.is_none() => Plan { hold: remedy::rolled_back(desired), ..plan },
+        None if plan.hold.is_none() => match remedy::rolled_back(desired) {
+            Some(hold) => plan.hold(hold),
+            // It passed them before.
+            None => match trial::follows(desired, observed, remedy::ends_tests(desired, observed), now) {
+                Some((step, hold)) => {
+                    plan.steps.extend(step);
+                    plan.hold(hold)
+                }
+                None => plan,
+            },
+        },
         None => plan,
     }
 }
@@ -175,20 +187,25 @@ fn look_at_pods(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
 /// One helm at a time works on a release: its end triggers the next reconcile. Only a suspension does not wait for it; a deletion
 /// is handled by the teardown.
 fn while_helm_runs(desired: &Desired, at_work: &AtWork, observed: &Observed, now: Timestamp) -> Plan {
-    let AtWork { digest, sentence, until } = at_work;
+    let AtWork { reason, digest, sentence, until } = at_work;
     if desired.suspend {
         let message = "spec.suspend is true: helm is being stopped, and nothing else is changed until it is false";
         let plan = Plan { steps: vec![Step::CancelHelm], ..Plan::default() };
         return plan.hold(Hold::new(Reason::Suspended, message));
     }
+    let is_outdated = digest.as_ref().is_some_and(|digest| *digest != desired.digest);
+    // A test changes nothing, so nothing waits for its end.
+    if *reason == Reason::Testing && (is_outdated || desired.test.is_none()) {
+        let plan = Plan { steps: vec![Step::CancelHelm], ..Plan::default() };
+        return plan.hold(Hold::new(*reason, "the tests are being stopped, since the spec has changed"));
+    }
     // The recorded status already says that helm runs; the watch shows its end late, or will.
     if let Some(until) = until {
         return Plan { look_again: Some(*until), ..Plan::default() };
     }
-    let is_outdated = digest.as_ref().is_some_and(|digest| *digest != desired.digest);
     let then = if is_outdated { "; the spec has changed since, and helm runs again after that" } else { "" };
     let plan = Plan { look_again: look_at_pods(observed, now), ..Plan::default() };
-    plan.hold(Hold::new(Reason::Upgrading, format!("{sentence}{then}")))
+    plan.hold(Hold::new(*reason, format!("{sentence}{then}")))
 }
 
 /// Another RoleBinding has the name of the deployer's.
@@ -220,6 +237,9 @@ fn before_helm(
         let message = format!("fetching chart {} {version}", config.chart);
         return plan.hold(Hold::new(Reason::FetchingChart, message));
     };
+    if let Some(planned) = approval::awaited(desired, target) {
+        return plan.hold(approval::hold(desired, &planned));
+    }
     if let Some(Before { back_up, hold }) = upgrade::before(desired, observed, target, now) {
         plan.steps.extend(back_up.map(Step::BackUp));
         return plan.hold(hold);

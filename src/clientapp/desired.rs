@@ -75,6 +75,11 @@ pub struct Desired {
     pub deletion_policy: DeletionPolicy,
     /// What to do when an object of the release is missing.
     pub drift: Drift,
+    /// Whether helm runs at once, and what a user has approved.
+    pub approval: Approval,
+    pub approved: Option<String>,
+    /// How long the tests of a revision may take; `None`: it is not tested.
+    pub test: Option<SignedDuration>,
     /// What has to be Ready before helm runs.
     pub depends_on: Vec<Dependency>,
     /// The fields that other clients may edit.
@@ -223,6 +228,9 @@ pub(crate) fn desired(
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,
         drift: spec.drift,
+        approval: spec.approval,
+        approved: spec.approved.clone(),
+        test: test(&spec.test)?,
         depends_on: spec.depends_on.clone(),
         drift_ignore: spec.drift_ignore.clone(),
         key,
@@ -392,6 +400,12 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     })
 }
 
+fn test(Test { enabled, timeout }: &Test) -> Result<Option<SignedDuration>, InvalidSpec> {
+    let timeout = duration(timeout, SHORTEST_TEST..=LONGEST_TEST)
+        .ok_or_else(|| invalid("spec.test.timeout", "must be a duration such as 5m, at least 10s and at most 1h"))?;
+    Ok(enabled.then_some(timeout))
+}
+
 /// `spec.upgrade.foreignLockTimeout`.
 ///
 /// # Errors
@@ -411,6 +425,8 @@ fn duration(text: &str, range: RangeInclusive<SignedDuration>) -> Option<SignedD
 
 const SHORTEST_TIMEOUT: SignedDuration = SignedDuration::from_mins(1);
 const LONGEST_TIMEOUT: SignedDuration = SignedDuration::from_hours(24);
+const SHORTEST_TEST: SignedDuration = SignedDuration::from_secs(10);
+const LONGEST_TEST: SignedDuration = SignedDuration::from_hours(1);
 const SHORTEST_LOCK: SignedDuration = SignedDuration::from_mins(5);
 const LONGEST_LOCK: SignedDuration = SignedDuration::from_hours(720);
 

@@ -16,8 +16,12 @@ use semver::Version;
 use tokio::task::AbortHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::error::Refusal;
-use crate::{crd::Attempt, helm::gateway::record::Recorded, runtime::key::Key};
+use super::{error::Refusal, observed::ReleaseView};
+use crate::{
+    crd::Attempt,
+    helm::gateway::record::Recorded,
+    runtime::{account::AccountName, key::Key},
+};
 
 /// The state of an app's helm run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +34,10 @@ pub(crate) enum HelmRun {
     Upgrading(Box<Upgrading>),
     /// helm has ended, and its outcome is not recorded yet.
     Upgraded(Box<Upgraded>),
+    /// The release is being tested.
+    Testing(Box<Upgrading>),
+    /// The tests have ended, and their outcome is not recorded yet.
+    Tested(Box<Trial>),
     Uninstalling,
     /// helm has ended; or class and message of its failure.
     Uninstalled(Result<(), (Refusal, String)>),
@@ -37,10 +45,10 @@ pub(crate) enum HelmRun {
     OfPredecessor,
 }
 
-/// An upgrade under way.
+/// An upgrade, or a test, under way.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Upgrading {
-    /// Digest that helm was asked to install.
+    /// Digest that helm was asked to install, or of what it tests.
     pub digest: String,
     /// The message of the conditions.
     pub sentence: String,
@@ -59,6 +67,20 @@ pub(crate) struct Upgraded {
     pub at: Timestamp,
     /// The objects that helm wrote.
     pub wrote: Recorded,
+}
+
+/// Tests that have ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Trial {
+    /// The revision that was tested.
+    pub release: ReleaseView,
+    /// The account that helm acted as.
+    pub account: AccountName,
+    /// Class and message of helm's failure. What has failed is in Helm's storage.
+    pub failed: Option<(Refusal, String)>,
+    pub at: Timestamp,
+    /// Uniform in `[0, 1)`.
+    pub unit: f64,
 }
 
 pub(crate) struct HelmRuns {
@@ -99,7 +121,7 @@ struct Entry {
 impl Entry {
     /// Whether its helm process may still exist, even if it is already being stopped.
     fn is_alive(&self) -> bool {
-        matches!(self.run, HelmRun::Upgrading(_) | HelmRun::Uninstalling)
+        matches!(self.run, HelmRun::Upgrading(_) | HelmRun::Testing(_) | HelmRun::Uninstalling)
     }
 }
 
@@ -230,8 +252,9 @@ impl HelmRuns {
     /// Forgets a run that has ended, now that its outcome is recorded.
     pub(crate) fn settle(&self, key: &Key) {
         let mut state = self.lock();
-        if state.runs.get(key).is_some_and(|entry| matches!(entry.run, HelmRun::Upgraded(_) | HelmRun::Uninstalled(_)))
-        {
+        let has_ended =
+            |run: &HelmRun| matches!(run, HelmRun::Upgraded(_) | HelmRun::Tested(_) | HelmRun::Uninstalled(_));
+        if state.runs.get(key).is_some_and(|entry| has_ended(&entry.run)) {
             state.runs.remove(key);
         }
     }

@@ -36,15 +36,18 @@ pub(crate) fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
         }
         object(document).map(|object| objects.push(object))
     })?;
-    let hook_jobs: BTreeSet<_> =
-        stored.hooks.iter().filter(|hook| hook.kind == "Job").map(|hook| hook.name.clone()).collect();
+    let hooks = |kind: &str| {
+        let named = stored.hooks.iter().filter(|hook| hook.kind == kind).map(|hook| hook.name.clone());
+        named.collect::<BTreeSet<_>>().into_iter().collect()
+    };
     let is_owed = |hook: &&Hook| stored.info.is_installation() && hook.is_left_out();
     let install_hooks = stored.hooks.iter().filter(is_owed).map(|hook| format!("{} {}", hook.kind, hook.name));
     Ok(Inventory {
         secret: secret.to_owned(),
         install_hooks: install_hooks.collect(),
         objects,
-        hook_jobs: hook_jobs.into_iter().collect(),
+        hook_jobs: hooks("Job"),
+        hook_pods: hooks("Pod"),
         hosts: hosts.into_iter().collect(),
     })
 }
@@ -90,6 +93,11 @@ pub(crate) fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Vec<Result<V
 /// Calls `take` for each object of a stored revision.
 fn each(stored: &Stored, mut take: impl FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
     documents(&stored.manifest).try_for_each(|text| each_of(text, &mut take))
+}
+
+/// Calls `take` for each object of a manifest, as helm reads it.
+pub(crate) fn each_object(manifest: &str, mut take: impl FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
+    documents(manifest).try_for_each(|text| each_of(&yaml::as_helm_reads(text)?, &mut take))
 }
 
 /// Calls `take` for each object of a document.

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     crd::{Inventory, ReleaseObject},
     destroy::{self, permit::Kind},
-    helm::storage::{self, Stored},
+    helm::storage::{self, Stored, Tests},
     runtime::{
         account::AccountName, api::unless_gone, client::impersonating, error::api_sentence, key::Key, lean::HELM,
     },
@@ -56,11 +56,11 @@ pub(super) async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> 
     app.is_current(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
 
-/// The pods that match a label selector, listed with the rights of this account.
-pub(super) async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: &str) -> Result<Vec<Pod>, Error> {
+/// The pods that these parameters select, listed with the rights of this account.
+pub(super) async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, of: ListParams) -> Result<Vec<Pod>, Error> {
     const MOST: u32 = 20;
     let api: Api<Pod> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
-    let found = api.list(&ListParams::default().labels(selector).limit(MOST)).await;
+    let found = api.list(&of.limit(MOST)).await;
     found.map(|found| found.items).map_err(Error::api(format!("list the pods of ClientApp {key}")))
 }
 
@@ -90,6 +90,11 @@ pub(super) async fn values(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<
         None => Ok(Value::Object(Map::new())),
     };
     payload(ctx, key, secret, read).await
+}
+
+/// The tests of a stored revision; the inner error says why they cannot be read.
+pub(super) async fn tests(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Tests, String>, Error> {
+    payload(ctx, key, secret, |_, stored| Ok(stored.tests())).await
 }
 
 /// The API for the kind of an object of the release, with the rights of this account.

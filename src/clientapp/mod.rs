@@ -5,7 +5,7 @@
 //! | values and credentials from elsewhere | `sources`, with `salt` | effect, reads only |
 //! | desired state | [`mod@desired`], with `values_from`, `credentials`, [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | observed state | [`observe`] → [`observed`] | effect, reads only |
-//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], `remedy`, `drift` and `repairs`, into [`plan`] | pure |
+//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], [`approval`], `remedy`, `drift`, `repairs` and `trial`, into [`plan`] | pure |
 //! | status and events | [`report`], with [`attempt`] | pure, then one write |
 //! | carrying it out | [`act`], with `release`, `repair` and `account` | effect |
 //! | state of helm runs | [`helm_runs`] | effect |
@@ -16,6 +16,7 @@
 
 mod account;
 pub(crate) mod act;
+pub(crate) mod approval;
 pub(crate) mod attempt;
 pub mod build;
 pub(crate) mod context;
@@ -55,6 +56,7 @@ mod salt;
 mod sources;
 mod start;
 mod teardown;
+mod trial;
 pub(crate) mod upgrade;
 pub(crate) mod values_from;
 pub(crate) mod watches;

@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use kube::Resource as _;
+use kube::{Resource as _, api::ListParams};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -18,7 +18,7 @@ use super::{
     drift,
     edited::{self, Edits, Next},
     error::Error,
-    helm_runs::{HelmRun, Upgraded, Upgrading},
+    helm_runs::{HelmRun, Trial, Upgraded, Upgrading},
     inventory, live,
     observed::{
         AtWork, Awaited, BackupView, DatabaseView, Found, Missing, Observed, Phase, ReleaseView, SecretView, Stamp,
@@ -28,12 +28,12 @@ use super::{
     plan::SAFETY_NET,
     pods::{self, NAMED_WORKLOADS},
     repairs::WATCH_LAG,
-    retained, sources, upgrade,
+    retained, sources, trial, upgrade,
 };
 use crate::{
     crd::{
         BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, ReadyRevision, Reason, ReleaseObject,
-        annotation,
+        Tested, annotation,
         conditions::{find, kind::READY},
     },
     destroy::permit::Kind,
@@ -50,18 +50,28 @@ fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Optio
         HelmRun::Upgrading(run) => {
             let Upgrading { digest, sentence, since } = run.as_ref();
             let until = Some(*since + LONG).filter(|until| now < *until);
-            Some(AtWork { digest: Some(digest.clone()), sentence: sentence.clone(), until })
+            Some(AtWork { reason: Reason::Upgrading, digest: Some(digest.clone()), sentence: sentence.clone(), until })
+        }
+        HelmRun::Testing(run) => {
+            let Upgrading { digest, sentence, since } = run.as_ref();
+            let until = Some(*since + LONG).filter(|until| now < *until);
+            Some(AtWork { reason: Reason::Testing, digest: Some(digest.clone()), sentence: sentence.clone(), until })
         }
         HelmRun::Upgraded(upgraded) => {
             let until = Some(awaits(upgraded, cached, now)?);
-            Some(AtWork { digest: Some(upgraded.attempt.digest.clone()), sentence: String::new(), until })
+            let digest = Some(upgraded.attempt.digest.clone());
+            Some(AtWork { reason: Reason::Upgrading, digest, sentence: String::new(), until })
         }
         HelmRun::OfPredecessor => {
             let sentence =
                 "helm is still running for a deleted ClientApp of this name, and is being stopped".to_owned();
-            Some(AtWork { digest: None, sentence, until: None })
+            Some(AtWork { reason: Reason::Upgrading, digest: None, sentence, until: None })
         }
-        HelmRun::Idle | HelmRun::FetchingChart(_) | HelmRun::Uninstalling | HelmRun::Uninstalled(_) => None,
+        HelmRun::Idle
+        | HelmRun::FetchingChart(_)
+        | HelmRun::Tested(_)
+        | HelmRun::Uninstalling
+        | HelmRun::Uninstalled(_) => None,
     }
 }
 
@@ -106,6 +116,9 @@ pub(crate) async fn observe(
     let (release, run_is_shown) = release(ctx, key, cached, &recorded, &run).await?;
     if let HelmRun::Upgraded(upgraded) = &run {
         recorded.last_attempt = Some(upgraded.attempt.clone());
+    }
+    if let HelmRun::Tested(trial) = &run {
+        recorded.test = Some(tested(ctx, key, trial, recorded.test.as_ref()).await?);
     }
     recorded.installed = upgrade::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
@@ -194,7 +207,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
         // Each generation has its own pods.
         let of = (workload.uid.clone(), workload.generation);
         if !look.reasons.contains_key(&of) {
-            let found = live::pods(ctx, key, &desired.account, selector).await;
+            let found = live::pods(ctx, key, &desired.account, ListParams::default().labels(selector)).await;
             let found = found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default();
             look.reasons.insert(of.clone(), pods::why(&found));
         }
@@ -283,6 +296,21 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
         }
         missing
     }));
+}
+
+/// What has become of tests that have ended: helm's words say little, and its storage says which tests have failed.
+async fn tested(ctx: &Ctx, key: &Key, trial: &Trial, before: Option<&Tested>) -> Result<Tested, Error> {
+    let Trial { release, account, failed, .. } = trial;
+    let tests = live::tests(ctx, key, &release.secret).await?;
+    let mut pods = None;
+    if failed.is_some()
+        && let Ok(tests) = &tests
+        && let Some((kind, name)) = tests.open.first()
+    {
+        let found = live::pods(ctx, key, account, trial::pods_of(kind, name)).await;
+        pods = pods::why(&found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default());
+    }
+    Ok(trial::record(before, trial, tests, pods))
 }
 
 /// Observes what depends on the spec.

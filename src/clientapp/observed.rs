@@ -13,7 +13,7 @@ use super::{
     repairs::Repairs,
 };
 use crate::{
-    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject},
+    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, Reason, ReleaseObject, Tested},
     destroy::permit::Kind,
     helm::Chart,
     runtime::{feeder::Availability, key::Key},
@@ -68,6 +68,14 @@ pub(crate) struct Observed {
     pub recorded: ClientAppStatus,
 }
 
+impl Observed {
+    /// The last tests of the newest revision.
+    pub(crate) fn tested(&self) -> Option<&Tested> {
+        let release = self.release.as_ref()?;
+        self.recorded.test.as_ref().filter(|tested| tested.secret == release.secret_uid)
+    }
+}
+
 /// A dependency that is not Ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Awaited {
@@ -82,7 +90,9 @@ pub(crate) struct Awaited {
 /// What is known while helm works on a release: nothing else is decided then.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AtWork {
-    /// Digest that helm was asked to install; `None`: for a deleted ClientApp of the same name.
+    /// `Upgrading`, or `Testing`.
+    pub reason: Reason,
+    /// Digest that helm was asked to install, or of what it tests; `None`: for a deleted ClientApp of the same name.
     pub digest: Option<String>,
     /// The message of the conditions.
     pub sentence: String,

@@ -59,6 +59,8 @@ pub(crate) enum Step {
     Repair(Vec<Missing>),
     /// Go back to a revision that was ready; the next pass begins with it.
     RollBack(RolledBack),
+    /// `helm test`.
+    Test,
     /// `helm upgrade --install`.
     HelmUpgrade {
         /// The revision that helm will create.

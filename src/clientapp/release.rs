@@ -15,7 +15,7 @@ use super::{
     context::{App, Ctx},
     desired::Desired,
     error::{self, Error, Refusal},
-    helm_runs::{HelmRun, Upgraded, Upgrading},
+    helm_runs::{HelmRun, Trial, Upgraded, Upgrading},
     inventory, live,
     observed::{Observed, Phase, Target},
     retained, upgrade,
@@ -134,6 +134,38 @@ pub(super) async fn upgrade(
     let upgrading = Upgrading { digest: desired.digest.clone(), sentence: sentence.to_owned(), since: clock::now() };
     ctx.helm_runs.begin((app.key, app.uid()), HelmRun::Upgrading(Box::new(upgrading)), work, panicked);
     Ok(())
+}
+
+/// Starts Helm's tests of the release if the app gets a slot; otherwise the app joins the queue.
+pub(super) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed, sentence: &str) {
+    let (Some(timeout), Some(release)) = (desired.test, observed.release.clone()) else { return };
+    // An app with another name has no release.
+    let (Ok(name), Ok(namespace)) = (app.key.name.parse(), app.key.namespace.parse()) else { return };
+    let Some(slot) = ctx.helm_runs.slot(app.key) else { return };
+    let (account, hidden) = (desired.account.clone(), desired.hidden.clone());
+    let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), hidden };
+    let (helm, gateway, metrics, claim) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.metrics.clone(), ctx.claim(app));
+    let trial =
+        Trial { release, account: desired.account.clone(), failed: None, at: clock::now(), unit: rand::rng().random() };
+    let panicked = Trial { failed: Some(error::panicked()), ..trial.clone() };
+    let work = |cancel: CancellationToken| async move {
+        let started = std::time::Instant::now();
+        let result = helm.test(&gateway, &request, claim, &cancel).await;
+        metrics.helm_run("test", result.is_ok(), started.elapsed());
+        drop(slot);
+        let failed = match result {
+            Ok(_) => None,
+            Err(error) => match error::of_helm_error(&error) {
+                // The operator stopped it.
+                None => return HelmRun::Idle,
+                failed => failed,
+            },
+        };
+        HelmRun::Tested(Box::new(Trial { failed, at: clock::now(), ..trial }))
+    };
+    let testing = Upgrading { digest: desired.digest.clone(), sentence: sentence.to_owned(), since: clock::now() };
+    let panicked = move || HelmRun::Tested(Box::new(panicked));
+    ctx.helm_runs.begin((app.key, app.uid()), HelmRun::Testing(Box::new(testing)), work, panicked);
 }
 
 /// Class and message of a failure; `None`: the operator stopped it.

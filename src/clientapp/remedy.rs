@@ -14,9 +14,10 @@ use super::{
 };
 use crate::{
     crd::{
-        Attempt, ClientAppStatus, OnFailure, ReadyRevision, Reason, RolledBack, annotation,
+        Attempt, ClientAppStatus, OnFailure, ReadyRevision, Reason, RolledBack, Tested, annotation,
         conditions::{find, kind},
     },
+    runtime::key::Key,
     secrets::RevisionMeta,
 };
 
@@ -41,33 +42,57 @@ pub(super) fn remedy(desired: &Desired, observed: &Observed, now: Timestamp) -> 
     let problem = match &failure {
         Failure::Late(until) if now < *until => return Remedy { late: Some(*until), ..none },
         Failure::Late(_) => format!("it was not ready within {:#}", desired.upgrade.timeout),
-        Failure::Attempts(attempt) => attempt.message.clone().unwrap_or_default(),
+        Failure::Attempts(message) | Failure::Tests(message) => (*message).to_owned(),
     };
     let failed = format!("revision {} of release {} has failed: {problem}", release.revision, key.name);
-    let again = format!("change the spec, or `kubectl clientapp retry {} -n {}`", key.name, key.namespace);
-    let kept = match (policy, back_to(desired, observed)) {
-        (OnFailure::Rollback, Ok(to)) => {
-            let ReadyRevision { revision, chart_version, .. } = to;
-            let message = format!(
-                "{failed}; rolled back to what revision {revision} was, with chart version {chart_version}, the last that was Ready: {again}"
-            );
-            let hold = Hold::new(Reason::RollingBack, format!("{failed}; rolling back to revision {revision}"));
-            let step = Step::RollBack(RolledBack { digest: desired.digest.clone(), message, to: to.clone() });
-            // The next pass begins with what this one records.
-            return Remedy { step: Some(step), hold: Some(hold.until(now)), late: None };
-        }
-        (OnFailure::Rollback, Err(None)) => return none,
-        (OnFailure::Rollback, Err(Some(why))) => format!("it is not rolled back, since {why}"),
-        _ => "nothing is tried again, since spec.upgrade.onFailure is Stop".to_owned(),
-    };
-    match failure {
-        // It may still become ready.
-        Failure::Late(_) => none,
-        Failure::Attempts(_) => {
-            let stopped = Hold::new(Reason::UpgradeFailed, format!("{failed}; {kept}: {again}"));
+    if policy == OnFailure::Rollback
+        && let Ok(to) = back_to(desired, observed)
+    {
+        let ReadyRevision { revision, chart_version, .. } = to;
+        let message = format!(
+            "{failed}; rolled back to what revision {revision} was, with chart version {chart_version}, the last that was Ready: {}",
+            again(key)
+        );
+        let hold = Hold::new(Reason::RollingBack, format!("{failed}; rolling back to revision {revision}"));
+        let step = Step::RollBack(RolledBack { digest: desired.digest.clone(), message, to: to.clone() });
+        // The next pass begins with what this one records.
+        return Remedy { step: Some(step), hold: Some(hold.until(now)), late: None };
+    }
+    match (failure, stays(desired, observed)) {
+        (Failure::Attempts(_), Some(ends)) => {
+            let stopped = Hold::new(Reason::UpgradeFailed, format!("{failed}; {ends}"));
             Remedy { hold: Some(Hold { stalled: true, ..stopped }), ..none }
         }
+        // It may still become ready, and serves meanwhile.
+        _ => none,
     }
+}
+
+/// Why the release stays as it is after a failure, and how it goes on; `None`: it is tried again, or rolled back.
+fn stays(desired: &Desired, observed: &Observed) -> Option<String> {
+    let why = match (desired.upgrade.on_failure, back_to(desired, observed)) {
+        (OnFailure::Retry, _) | (OnFailure::Rollback, Ok(_) | Err(None)) => return None,
+        (OnFailure::Rollback, Err(Some(why))) => format!("it is not rolled back, since {why}"),
+        (OnFailure::Stop, _) => "nothing is tried again, since spec.upgrade.onFailure is Stop".to_owned(),
+    };
+    Some(format!("{why}: {}", again(&desired.key)))
+}
+
+fn again(key: &Key) -> String {
+    format!("change the spec, or `kubectl clientapp retry {} -n {}`", key.name, key.namespace)
+}
+
+/// Why failed tests are not repeated.
+pub(super) fn ends_tests(desired: &Desired, observed: &Observed) -> Option<String> {
+    failed_tests(desired, observed).and_then(|_| stays(desired, observed))
+}
+
+/// The tests that have failed more often than the spec allows, unless a user asks for another run.
+fn failed_tests<'a>(desired: &Desired, observed: &'a Observed) -> Option<&'a Tested> {
+    observed.tested().filter(|tested| {
+        let asked = observed.retry.as_ref() == Some(&annotation::retest(tested));
+        desired.test.is_some() && !tested.passed && !asked && tested.failures > desired.upgrade.retries
+    })
 }
 
 /// The hold of an app that was rolled back.
@@ -76,8 +101,10 @@ pub(super) fn rolled_back(desired: &Desired) -> Option<Hold> {
 }
 
 enum Failure<'a> {
-    /// helm failed more often than the spec allows.
-    Attempts(&'a Attempt),
+    /// helm failed more often than the spec allows, with this message at last.
+    Attempts(&'a str),
+    /// So did its tests.
+    Tests(&'a str),
     /// It is deployed, was never ready, and has until then.
     Late(Timestamp),
 }
@@ -102,9 +129,12 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
                     Some(Reason::ChartUnavailable | Reason::ChartDigestChanged | Reason::HelmUnavailable)
                 );
             (!asked && ran && attempt.failures > desired.upgrade.retries)
-                .then_some((release, Failure::Attempts(attempt)))
+                .then_some((release, Failure::Attempts(attempt.message.as_deref().unwrap_or_default())))
         }
         Phase::Deployed if desired.upgrade.on_failure == OnFailure::Rollback => {
+            if let Some(tested) = failed_tests(desired, observed) {
+                return Some((release, Failure::Tests(&tested.message)));
+            }
             let was_ready = recorded.last_ready.as_ref().is_some_and(|ready| ready.digest == desired.digest);
             let is_ready = observed.workloads.iter().all(|workload| workload.waiting.is_none());
             (!was_ready && !is_ready)

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Time};
 
 use super::{
-    attempt,
+    approval, attempt,
     context::{App, Ctx, Invalid},
     deployer::Part,
     desired::Desired,
@@ -14,7 +14,7 @@ use super::{
     observed::{Observed, Phase},
     plan::{Because, Hold, Plan, Step},
     pods::NAMED_WORKLOADS,
-    remedy, retained, upgrade,
+    remedy, retained, trial, upgrade,
 };
 use crate::{
     crd::{
@@ -52,7 +52,19 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     }
     let mut status =
         ClientAppStatus { release: release(key, observed), inventory: observed.inventory.clone(), ..previous.clone() };
+    status.plan = None;
     if let Ok(desired) = desired {
+        status.plan = match plan.hold.as_ref().map(|hold| hold.reason) {
+            Some(Reason::AwaitingApproval) => {
+                observed.target.as_ref().and_then(|target| approval::awaited(desired, target))
+            }
+            // The chart is fetched again after each start of an operator.
+            Some(Reason::FetchingChart) => previous.plan.clone(),
+            _ => None,
+        };
+        if desired.test.is_none() {
+            status.test = None;
+        }
         // The chart of a rollback is not the one that the spec allows.
         if desired.rolled_back.is_none() {
             status.spent_allow = upgrade::spent(desired, previous.installed.as_ref(), previous);
@@ -273,6 +285,8 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
     let released_verdict = about(kind::RELEASED).unwrap_or_else(|| release_verdict(desired, observed, hold));
     let workloads = about(kind::WORKLOADS_READY).unwrap_or_else(|| workloads(observed));
 
+    let tested = trial::verdict(desired, observed, hold);
+
     let stalled = hold.filter(|hold| hold.stalled);
     let reconciling = match hold {
         None if !plan.steps.is_empty() => Verdict::yes(Reason::Pending, "there are steps left to take"),
@@ -293,6 +307,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
         }
         None => [&postgres, &released_verdict, &workloads]
             .into_iter()
+            .chain(&tested)
             .find(|verdict| verdict.state != State::True)
             .map(|verdict| match hold {
                 // Whatever is missing, this is why it is not created.
@@ -311,14 +326,15 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
         }
         None => Verdict::no(Reason::NotStalled, "no manual action is required"),
     };
-    vec![
+    let mut verdicts = vec![
         (kind::READY, ready),
         (kind::POSTGRES_READY, postgres),
         (kind::RELEASED, released_verdict),
         (kind::WORKLOADS_READY, workloads),
-        (kind::RECONCILING, reconciling),
-        (kind::STALLED, stalled),
-    ]
+    ];
+    verdicts.extend(tested.map(|tested| (kind::TESTED, tested)));
+    verdicts.extend([(kind::RECONCILING, reconciling), (kind::STALLED, stalled)]);
+    verdicts
 }
 
 fn release_verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Verdict {
@@ -448,6 +464,9 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
         ctx.helm_runs.settle(app.key);
         let hosts = status.inventory.as_ref().map_or(&[][..], |inventory| &inventory.hosts);
         ctx.hostnames.settled(app.key, hosts);
+    }
+    if let HelmRun::Tested(_) = &observed.run {
+        ctx.helm_runs.settle(app.key);
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ pub(crate) fn spent(
 }
 
 /// Why the desired chart may not replace the present one.
-fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Option<Hold> {
+pub(crate) fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Option<Hold> {
     let Target { chart, version, app_version, digest: _ } = target;
     let installed = installed(recorded)?;
     let InstalledChart { name: _, version: before, app_version: app_before, digest: _ } = &installed;

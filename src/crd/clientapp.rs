@@ -100,6 +100,20 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub upgrade: Upgrade,
 
+    /// Whether helm installs what the spec asks for at once, or only what a user has approved. With `Manual`, everything that gives a
+    /// new revision waits: the installation, another `chartVersion`, other values, a changed Profile, changed credentials.
+    #[serde(default)]
+    pub approval: Approval,
+
+    /// The digest in `status.plan` that a user approves, with `approval: Manual`. It approves exactly that plan; `kubectl clientapp
+    /// plan` shows what it changes, and `kubectl clientapp approve` sets this field.
+    #[schemars(length(min = 1, max = 63))]
+    pub approved: Option<String>,
+
+    /// Helm's tests of the chart.
+    #[serde(default)]
+    pub test: Test,
+
     /// Objects of this namespace that have to be Ready before helm installs or upgrades the chart. A release that is installed stays
     /// as it is when they are not Ready later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -337,6 +351,40 @@ impl Default for Upgrade {
     }
 }
 
+/// Whether helm runs at once.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub enum Approval {
+    /// At once.
+    #[default]
+    Automatic,
+    /// Once `spec.approved` is the digest in `status.plan`. A rollback by `upgrade.onFailure` needs no approval: it goes back to what
+    /// was installed before.
+    Manual,
+}
+
+/// Helm's tests of the chart: its hooks of the kind `test`, which check that the app works.
+#[skip_serializing_none]
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Test {
+    /// Whether each new revision is tested once its workloads are ready, with `helm test`. Ready waits for the tests. After a failure
+    /// they are repeated at growing intervals; `upgrade.onFailure` and `upgrade.retries` apply to them as well.
+    #[serde(default)]
+    pub enabled: bool,
+
+    /// How long the tests of a revision may take, such as `5m`.
+    #[serde(default = "default_test_timeout")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('10s') && duration(self) <= duration('1h')").message("must be a duration such as 5m, at least 10s and at most 1h"))]
+    pub timeout: String,
+}
+
+impl Default for Test {
+    fn default() -> Self {
+        Test { enabled: false, timeout: default_test_timeout() }
+    }
+}
+
 /// What follows when a revision fails.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub enum OnFailure {
@@ -493,6 +541,12 @@ pub struct ClientAppStatus {
     /// The last run of helm for this ClientApp, recorded before it starts.
     pub last_attempt: Option<Attempt>,
 
+    /// What waits for approval, with `spec.approval: Manual`.
+    pub plan: Option<Planned>,
+
+    /// The last tests, with `spec.test`.
+    pub test: Option<Tested>,
+
     /// The last revision that was Ready.
     pub last_ready: Option<ReadyRevision>,
 
@@ -568,6 +622,40 @@ pub struct RolledBack {
     pub to: ReadyRevision,
 }
 
+/// What waits for approval.
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Planned {
+    /// Digest of the chart's archive, its version, the values and the credentials. `spec.approved` names it.
+    pub digest: String,
+    /// Version of the chart.
+    pub chart_version: String,
+}
+
+/// The tests of a revision.
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Tested {
+    /// uid of the Secret in which Helm stored the revision that was tested.
+    pub secret: String,
+    /// Its revision, as in `helm history`.
+    pub revision: i64,
+    /// Whether the tests have passed.
+    pub passed: bool,
+    /// How many tests have run, or what has failed.
+    pub message: String,
+    /// How often the tests of this revision have failed.
+    // The API server does not support unsigned formats.
+    #[serde(default)]
+    #[schemars(with = "i32", range(min = 0))]
+    pub failures: u32,
+    /// When they ended.
+    pub ended_at: Option<Time>,
+    /// Earliest time of the next run.
+    pub retry_at: Option<Time>,
+}
+
 /// The objects of a revision of a release.
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -580,6 +668,9 @@ pub struct Inventory {
     /// Jobs of the chart's hooks, which Helm does not count among the objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hook_jobs: Vec<String>,
+    /// Pods of the chart's hooks, such as its tests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hook_pods: Vec<String>,
     /// Only for an installation: the chart's hooks that Helm does not run with upgrades, and that are incomplete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub install_hooks: Vec<String>,
@@ -701,6 +792,9 @@ fn default_chart_version() -> String {
 }
 fn client_app() -> String {
     "ClientApp".to_owned()
+}
+fn default_test_timeout() -> String {
+    "5m".to_owned()
 }
 fn default_upgrade_timeout() -> String {
     "15m".to_owned()

@@ -15,6 +15,8 @@ pub mod kind {
     pub const RELEASED: &str = "Released";
     /// The release's Deployments and StatefulSets are ready.
     pub const WORKLOADS_READY: &str = "WorkloadsReady";
+    /// The release has passed Helm's tests; only if they are asked for.
+    pub const TESTED: &str = "Tested";
     /// Work is in progress or will be retried.
     pub const RECONCILING: &str = "Reconciling";
     /// Nothing happens until a user or a cluster admin changes something.

@@ -83,6 +83,23 @@ pub fn decode_strictly<K: DeserializeOwned>(json: &str) -> Result<(K, Vec<String
     Ok((object, unknown))
 }
 
+/// Decodes an object of a user's file, as strictly as `kubectl apply` does.
+pub(crate) fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(document: &Value) -> Result<K, String> {
+    let (kind, version) = (K::kind(&()), K::api_version(&()));
+    if document["kind"] != *kind || document["apiVersion"] != *version {
+        return Err(format!(
+            "a {kind} of {version} is expected, but kind is {} and apiVersion is {}",
+            document["kind"], document["apiVersion"]
+        ));
+    }
+    let (object, unknown) =
+        decode_strictly(&document.to_string()).map_err(|problem| format!("not a {kind}: {problem}"))?;
+    match unknown.as_slice() {
+        [] => Ok(object),
+        unknown => Err(format!("unknown field {}", unknown.join(", "))),
+    }
+}
+
 fn decode<K: DeserializeOwned>(json: &str, mut unknown: impl FnMut(String)) -> Result<K, String> {
     let mut json = serde_json::Deserializer::from_str(json);
     let mut unknown = |path: serde_ignored::Path<'_>| unknown(path.to_string());

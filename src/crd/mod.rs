@@ -19,11 +19,12 @@ mod store;
 mod values_reference;
 
 pub use clientapp::{
-    Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency, Drift,
-    DriftIgnore, ExternalPostgres, InstalledChart, Inventory, OnFailure, Persistence, Postgres, PostgresProvider,
-    ReadyRevision, Redis, Release, ReleaseObject, RolledBack, Upgrade,
+    Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency,
+    Drift, DriftIgnore, ExternalPostgres, InstalledChart, Inventory, OnFailure, Persistence, Planned, Postgres,
+    PostgresProvider, ReadyRevision, Redis, Release, ReleaseObject, RolledBack, Test, Tested, Upgrade,
 };
 pub use deletion::{DeletionPolicy, Owned};
+pub(crate) use guard::read;
 pub use guard::{Guard, decode_strictly};
 pub use parameters::Parameters;
 pub use percona_options::{
@@ -107,6 +108,13 @@ pub mod annotation {
     pub fn retry_after(attempt: &Attempt) -> String {
         // Times are stored in whole seconds, and two attempts may start within one second.
         format!("{}/{}", attempt.started_at.0.strftime("%Y-%m-%dT%H:%M:%SZ"), attempt.failures)
+    }
+
+    /// The value of [`RETRY`] that repeats these tests: `tests/endedAt/failures` of `status.test`.
+    pub fn retest(tested: &Tested) -> String {
+        let ended =
+            tested.ended_at.as_ref().map_or_else(String::new, |at| at.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        format!("tests/{ended}/{}", tested.failures)
     }
 }
 

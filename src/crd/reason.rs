@@ -92,6 +92,8 @@ reasons! {
             "Create it; the operator notices at once.";
     ApiUnavailable ALL kind::READY, Trouble: "The API server does not respond.", "Wait; it is retried.";
     Applying DB kind::RECONCILING, Progress: "Objects of the database have been applied and are not ready yet.", "Wait.";
+    AwaitingApproval APP kind::RELEASED, Stalled: "`spec.approval` is Manual, and what the spec asks for is not approved.",
+        "`kubectl clientapp plan` shows what helm would change; `kubectl clientapp approve` lets it run.";
     BackingUp APP kind::RELEASED, Progress: "The backup before an upgrade is in progress.", "Wait.";
     BackupFailed APP kind::RELEASED, Stalled: "The backup before an upgrade has failed, so nothing is upgraded.",
         "Delete it to try again, or set `spec.upgrade.backup` to false.";
@@ -228,6 +230,10 @@ reasons! {
     TableMissing ROW kind::READY, Stalled: "The table does not exist.", "Create it; the message says how.";
     TableNotAllowed ROW kind::READY, Stalled: "Objects in this namespace may not use this table.", "Use one of the tables in the message, or add this one to `PSQL_TABLES` of the operator.";
     TableUnfit ROW kind::READY, Stalled: "The table's columns do not fit.", "The message says what to change.";
+    TestFailed APP kind::TESTED, Trouble: "Helm's tests of the revision have failed, or cannot be run.",
+        "Follow the message; they are repeated at intervals of up to 10 minutes, and at once with `kubectl clientapp retry`.";
+    Testing APP kind::TESTED, Progress: "The revision is being tested, or will be once its workloads are ready.", "Wait.";
+    TestsPassed APP kind::TESTED, Fine: "The revision has passed Helm's tests.", "Nothing.";
     Timeout APP kind::RELEASED, Trouble: "helm took too long, or lost the connection to the API server.", "Wait; it is retried at intervals of up to 10 minutes.";
     Uninstalling APP kind::READY, Progress: "The ClientApp is being deleted, and its release is being uninstalled.", "Wait.";
     UnlockFailed APP kind::RELEASED, Stalled: "A revision that a dead helm process has left pending cannot be marked as failed.", "Read the message; `helm rollback` has the same effect.";

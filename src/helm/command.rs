@@ -137,6 +137,19 @@ pub(crate) struct Uninstall {
     pub account: AccountName,
 }
 
+/// Helm's tests of a release.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Test {
+    pub release: ReleaseName,
+    pub namespace: Namespace,
+    /// The ServiceAccount of that namespace whose rights helm has.
+    pub account: AccountName,
+    /// How long each test may take, in whole seconds.
+    pub timeout: Duration,
+    /// What no message about the run may contain.
+    pub hidden: Hidden,
+}
+
 /// Flags that are the same for every run of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flags {
@@ -152,6 +165,7 @@ pub(crate) enum Verb {
     Version,
     Upgrade,
     Uninstall,
+    Test,
     Pull,
 }
 
@@ -167,6 +181,16 @@ pub(crate) struct HelmCommand {
 impl HelmCommand {
     pub(crate) fn version() -> Self {
         Self::new(Verb::Version).arg("--template").arg("{{.Version}}")
+    }
+
+    /// What [`HelmCommand::upgrade`] would make of a release, as JSON. Templates look up what is in the cluster, as they do then.
+    pub(crate) fn plan(request: &Upgrade, flags: Flags) -> Self {
+        Self::upgrade(request, flags).arg("--dry-run=server").option("--output", "json")
+    }
+
+    /// Whether its output is a whole release.
+    pub(super) fn prints_release(&self) -> bool {
+        self.args.iter().any(|arg| arg == "--output")
     }
 
     /// Installs or upgrades a release.
@@ -215,6 +239,17 @@ impl HelmCommand {
             .option("--namespace", namespace.as_str())
             .option("--cascade", "background")
             .option("--timeout", go_duration(flags.hook_timeout))
+    }
+
+    /// Runs the tests of the newest revision. Without `--logs`: a log may contain anything, and the users who may read a status are
+    /// not those who may read logs.
+    pub(crate) fn test(request: &Test) -> Self {
+        let Test { release, namespace, account: _, timeout, hidden } = request;
+        let command = Self::new(Verb::Test)
+            .arg(release.as_str())
+            .option("--namespace", namespace.as_str())
+            .option("--timeout", go_duration(*timeout));
+        Self { hidden: hidden.clone(), ..command }
     }
 
     /// Pulls a packaged chart into a directory; `None` for a source that does not need helm.

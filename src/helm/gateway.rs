@@ -137,17 +137,17 @@ impl Gateway {
         Ok(Self { address, shared, _server: AbortOnDropHandle::new(server) })
     }
 
-    /// Admits a run, with a kubeconfig for it in this directory.
+    /// Admits a run, with a kubeconfig for it in this directory. Without an account, it may only read.
     pub(super) fn admit(
         &self,
         dir: &Path,
-        (release, namespace, account): (&ReleaseName, &Namespace, &AccountName),
+        (release, namespace, account): (&ReleaseName, &Namespace, Option<&AccountName>),
         claim: Claim,
     ) -> io::Result<Pass> {
         let scope = Scope {
             release: release.to_string(),
             namespace: namespace.to_string(),
-            user: account.user(namespace.as_str()),
+            user: account.map(|account| account.user(namespace.as_str())),
         };
         let password: String = rand::rng().random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
         let kubeconfig = json!({

@@ -33,7 +33,7 @@ pub(crate) mod values;
 
 pub(crate) use chart::{Chart, ChartError};
 pub(crate) use command::{
-    ChartName, Flags, HelmCommand, Namespace, ReleaseLabels, ReleaseName, Uninstall, Upgrade, Verb,
+    ChartName, Flags, HelmCommand, Namespace, ReleaseLabels, ReleaseName, Test, Uninstall, Upgrade, Verb,
 };
 pub(crate) use error::{HelmError, HelmUnavailable, SetupError};
 pub(crate) use hidden::Hidden;
@@ -52,8 +52,12 @@ use crate::runtime::account::AccountName;
 const MINIMUM: semver::Version = semver::Version::new(4, 0, 0);
 /// Timeout of `helm version`, which normally takes a fraction of a second.
 const CHECK_DEADLINE: Duration = Duration::from_secs(30);
+/// Time for helm to record that a test took too long.
+const BEYOND_TESTS: Duration = Duration::from_secs(60);
 /// Bytes kept of each output stream.
 const OUTPUT: usize = 64 << 10;
+/// The same if it is a release: more than Helm can store.
+const RELEASE: usize = 32 << 20;
 /// The largest file that helm may write, in bytes: a repository's index can be many times larger than the largest chart.
 const MAX_FILE: u64 = 256 << 20;
 
@@ -136,6 +140,7 @@ impl Helm {
             return Err(HelmError::NotStarted { verb });
         }
         tracing::debug!(%command, "helm starts");
+        let output = if command.prints_release() { RELEASE } else { OUTPUT };
         let (args, stdin, hidden) = command.into_parts();
         let mut env = env.clone();
         if let Some(pass) = pass {
@@ -144,8 +149,7 @@ impl Helm {
         }
         let stopping = pass.map(Pass::stopping).unwrap_or_default();
         let program = Program { path: settings.binary.clone(), args, env, dir: private.path().to_owned(), stdin };
-        let limits =
-            Limits { deadline, grace: settings.grace, output: OUTPUT, memory: settings.memory, file: MAX_FILE };
+        let limits = Limits { deadline, grace: settings.grace, output, memory: settings.memory, file: MAX_FILE };
         let mut finished = process::run(program, limits, cancel, &stopping)
             .await
             .map_err(|source| HelmError::Process { verb, source })?;
@@ -159,9 +163,9 @@ impl Helm {
     async fn run_through(
         &self,
         gateway: &Gateway,
-        of: (&ReleaseName, &Namespace, &AccountName),
+        of: (&ReleaseName, &Namespace, Option<&AccountName>),
         claim: Claim,
-        command: HelmCommand,
+        (command, deadline): (HelmCommand, Duration),
         cancel: &CancellationToken,
     ) -> (Result<Finished, HelmError>, Recorded) {
         let verb = command.verb();
@@ -169,7 +173,7 @@ impl Helm {
             Ok(pass) => pass,
             Err(source) => return (Err(HelmError::Prepare { verb, source }), Recorded::default()),
         };
-        let result = self.run(command, Some(&pass), self.0.settings.deadline, cancel).await;
+        let result = self.run(command, Some(&pass), deadline, cancel).await;
         (result, pass.end())
     }
 
@@ -200,9 +204,41 @@ impl Helm {
         claim: Claim,
         cancel: &CancellationToken,
     ) -> (Result<Finished, HelmError>, Recorded) {
-        let command = HelmCommand::upgrade(request, self.0.settings.flags);
-        self.run_through(gateway, (&request.release, &request.namespace, &request.account), claim, command, cancel)
-            .await
+        let command = (HelmCommand::upgrade(request, self.0.settings.flags), self.0.settings.deadline);
+        self.run_through(
+            gateway,
+            (&request.release, &request.namespace, Some(&request.account)),
+            claim,
+            command,
+            cancel,
+        )
+        .await
+    }
+
+    /// What [`Helm::upgrade`] would make of a release, as helm prints it. The gateway lets it read with the rights of its own client,
+    /// and write nothing.
+    pub(crate) async fn plan(
+        &self,
+        gateway: &Gateway,
+        request: &Upgrade,
+        cancel: &CancellationToken,
+    ) -> Result<Finished, HelmError> {
+        let command = (HelmCommand::plan(request, self.0.settings.flags), self.0.settings.deadline);
+        let of = (&request.release, &request.namespace, None);
+        self.run_through(gateway, of, Box::new(|_| Ok(())), command, cancel).await.0
+    }
+
+    /// Runs the tests of a release, for as long as they may take and a minute.
+    pub(crate) async fn test(
+        &self,
+        gateway: &Gateway,
+        request: &Test,
+        claim: Claim,
+        cancel: &CancellationToken,
+    ) -> Result<Finished, HelmError> {
+        let command = (HelmCommand::test(request), request.timeout + BEYOND_TESTS);
+        let of = (&request.release, &request.namespace, Some(&request.account));
+        self.run_through(gateway, of, claim, command, cancel).await.0
     }
 
     /// Uninstalls a release; one that does not exist counts as uninstalled.
@@ -215,9 +251,15 @@ impl Helm {
         claim: Claim,
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
-        let command = HelmCommand::uninstall(request, self.0.settings.flags);
+        let command = (HelmCommand::uninstall(request, self.0.settings.flags), self.0.settings.deadline);
         match self
-            .run_through(gateway, (&request.release, &request.namespace, &request.account), claim, command, cancel)
+            .run_through(
+                gateway,
+                (&request.release, &request.namespace, Some(&request.account)),
+                claim,
+                command,
+                cancel,
+            )
             .await
             .0
         {

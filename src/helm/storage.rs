@@ -14,6 +14,9 @@ const LIMIT: u64 = 16 << 20;
 /// Set on objects that Helm keeps when the release no longer contains them (helm.sh/helm/v4/pkg/kube, `ResourcePolicyAnno`).
 pub(crate) const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
+/// Makes an object of a chart a hook (helm.sh/helm/v4/pkg/release/v1/hook.go, `HookAnnotation`).
+pub(crate) const HOOK: &str = "helm.sh/hook";
+
 /// How the names of the Secrets with revisions begin (helm.sh/helm/v4/pkg/storage, `HelmStorageType`).
 pub(crate) const PREFIX: &str = "sh.helm.release.v1.";
 
@@ -56,11 +59,22 @@ pub(crate) struct Hook {
     pub kind: String,
     #[serde(default)]
     pub name: String,
+    /// The object, a YAML document.
+    #[serde(default)]
+    pub manifest: String,
     /// When helm runs it, such as `pre-install` (helm.sh/helm/v4/pkg/release/v1/hook.go).
     #[serde(default)]
     pub events: BTreeSet<String>,
     #[serde(default)]
     pub last_run: Run,
+}
+
+/// The tests of a revision.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Tests {
+    pub count: usize,
+    /// Kind and name of those whose last run has not succeeded.
+    pub open: Vec<(String, String)>,
 }
 
 /// The last run of a hook.
@@ -72,12 +86,31 @@ pub(crate) struct Run {
 }
 
 impl Hook {
+    /// Whether `helm test` runs it.
+    pub(crate) fn is_test(&self) -> bool {
+        // helm.sh/helm/v4/pkg/release/v1/util/manifest_sorter.go: `test-success` is the name of Helm 2.
+        self.events.contains("test") || self.events.contains("test-success")
+    }
+
+    /// Whether its last run is complete.
+    pub(crate) fn has_succeeded(&self) -> bool {
+        self.last_run.phase == "Succeeded"
+    }
+
     /// Whether it is incomplete and will not run again, because helm runs it during an installation but not at the same point of an
     /// upgrade.
     pub(crate) fn is_left_out(&self) -> bool {
         let has = |event: &str| self.events.contains(event);
         let only = (has("pre-install") && !has("pre-upgrade")) || (has("post-install") && !has("post-upgrade"));
-        only && self.last_run.phase != "Succeeded"
+        only && !self.has_succeeded()
+    }
+}
+
+impl Stored {
+    pub(crate) fn tests(&self) -> Tests {
+        let tests: Vec<_> = self.hooks.iter().filter(|hook| hook.is_test()).collect();
+        let open = tests.iter().filter(|hook| !hook.has_succeeded()).map(|hook| (hook.kind.clone(), hook.name.clone()));
+        Tests { count: tests.len(), open: open.collect() }
     }
 }
 

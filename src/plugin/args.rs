@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
 use super::{connection::Connection, goal::Goal, output::Output, text::duration};
-use crate::crd::DeletionPolicy;
+use crate::{config::InstallArgs, crd::DeletionPolicy};
 
 /// Help heading of the options that every command has.
 const GLOBAL: &str = "Global options";
@@ -105,6 +105,21 @@ Exit codes:
     /// Change the version of a ClientApp's chart.
     #[command(after_help = "Example:\n  kubectl clientapp upgrade acme 5.5.3 --wait")]
     Upgrade(Upgrade),
+    /// Show what helm would add, change and remove, with secrets hidden. Changes nothing.
+    #[command(after_help = "\
+Examples:
+  kubectl clientapp plan acme                  # the spec as it is
+  kubectl clientapp plan acme 5.5.3            # with another version of the chart
+  kubectl clientapp plan acme -f acme.yaml     # with another spec
+
+helm runs on this machine. If the operator does not run with the default settings, give the same ones here, such as --base-values.")]
+    Plan(Box<Plan>),
+    /// Approve what waits for approval, under `spec.approval: Manual`.
+    #[command(after_help = "\
+Examples:
+  kubectl clientapp plan acme
+  kubectl clientapp approve acme --wait")]
+    Approve(Approve),
     /// List the revisions of a ClientApp's Helm release, from their labels only.
     History(Named),
     /// Suspend ClientApps: the operator changes nothing until they are resumed.
@@ -310,6 +325,30 @@ pub(crate) struct Upgrade {
 }
 
 #[derive(Args, Clone, Debug)]
+pub(crate) struct Plan {
+    /// Name of the ClientApp.
+    pub(crate) name: String,
+    /// Exact version of the chart, instead of the spec's.
+    #[arg(id = "to", value_name = "VERSION", conflicts_with = "file")]
+    pub(crate) version: Option<semver::Version>,
+    /// File with the ClientApp, instead of the stored one; `-` for standard input.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Settings of the operator")]
+    pub(crate) install: InstallArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Approve {
+    /// Name of the ClientApp.
+    pub(crate) name: String,
+    /// Digest of the plan, as in `status.plan`. Absent: whatever waits now.
+    pub(crate) digest: Option<String>,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+}
+
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Awaited {
     /// Name of the ClientApp.
     pub(crate) name: String,
@@ -436,6 +475,7 @@ impl Command {
             Command::Create(_)
             | Command::Wait(_)
             | Command::Upgrade(_)
+            | Command::Approve(_)
             | Command::Suspend(_)
             | Command::Resume(_)
             | Command::Retry(_)
@@ -446,7 +486,7 @@ impl Command {
             Command::History(_) | Command::Backups(_) | Command::Password(_) => &["table", "json", "yaml", "jsonpath"],
             // Afterwards there is no object.
             Command::Delete(_) => &["table", "name"],
-            Command::Logs(_) | Command::Check(_) | Command::Completion { .. } => &["table"],
+            Command::Plan(_) | Command::Logs(_) | Command::Check(_) | Command::Completion { .. } => &["table"],
         }
     }
 }

@@ -17,7 +17,7 @@ use super::{
     several::{Deadline, Tally, chosen},
     wait::{self, Verdict, judge},
 };
-use crate::crd::annotation;
+use crate::crd::{Approval, annotation};
 
 pub(crate) async fn upgrade(session: &Session, printer: &mut Printer, args: &args::Upgrade) -> Result<(), Error> {
     let args::Upgrade { name, version, backup, allow, waiting } = args;
@@ -60,6 +60,34 @@ async fn take_back(session: &Session, before: &Stored, version: &str, timeout: D
             super::text::span_of(timeout)
         ))),
     }
+}
+
+pub(crate) async fn approve(session: &Session, printer: &mut Printer, args: &args::Approve) -> Result<(), Error> {
+    let args::Approve { name, digest, waiting } = args;
+    let before = session.app(name).await?;
+    let of = described(&session.namespace, name);
+    let plan = before.app.status.as_ref().and_then(|status| status.plan.as_ref());
+    let (object, sentence) = match (plan, digest) {
+        (None, _) if before.app.spec.approval == Approval::Automatic => {
+            return Err(Error::Usage(format!("{of} needs no approval: spec.approval is Automatic")));
+        }
+        (None, Some(digest)) if before.app.spec.approved.as_ref() != Some(digest) => {
+            return Err(Error::Missing(format!("no plan of {of} waits for approval")));
+        }
+        (None, _) => (before.object, format!("clientapp/{name} unchanged: no plan waits for approval")),
+        (Some(plan), Some(digest)) if plan.digest != *digest => {
+            return Err(Error::Missing(format!(
+                "plan {digest} of {of} was overtaken: plan {} of chart version {} waits now; `kubectl clientapp plan {name} -n {}` shows it",
+                plan.digest, plan.chart_version, session.namespace
+            )));
+        }
+        (Some(plan), _) => {
+            let sentence =
+                format!("clientapp/{name}: plan {} of chart version {} approved", plan.digest, plan.chart_version);
+            (patch(session, &before, json!({"spec": {"approved": plan.digest}})).await?, sentence)
+        }
+    };
+    wait::asked(session, printer, &object, &sentence, waiting, None).await
 }
 
 pub(crate) async fn suspend(
@@ -131,13 +159,22 @@ async fn retried(session: &Session, name: &str) -> Result<(DynamicObject, Retrie
     if let Verdict::Reached(_) = judge(&Goal::Ready { but: None }, Some(&before.app)) {
         return Ok((before.object, Retried::Needless));
     }
-    let failed = before.app.status.as_ref().and_then(|status| status.last_attempt.as_ref());
+    let status = before.app.status.as_ref();
+    let failed = status.and_then(|status| status.last_attempt.as_ref());
+    let rolled_back = status.is_some_and(|status| status.rolled_back.is_some());
+    let tests = status.and_then(|status| status.test.as_ref()).filter(|tested| !tested.passed && !rolled_back);
     // If helm has not failed, any change triggers a reconcile.
-    let mark = failed.map_or_else(|| Session::now().to_string(), annotation::retry_after);
+    let mark = match (tests, failed) {
+        (Some(tested), _) => annotation::retest(tested),
+        (None, Some(failed)) => annotation::retry_after(failed),
+        (None, None) => Session::now().to_string(),
+    };
     let object = patch(session, &before, json!({"metadata": {"annotations": {annotation::RETRY: mark}}})).await?;
     // Only an attempt that is scheduled for a retry is followed by another.
-    let rolled_back = before.app.status.as_ref().is_some_and(|status| status.rolled_back.is_some());
-    let but = failed.filter(|attempt| attempt.retry_at.is_some() || rolled_back).map(annotation::retry_after);
+    let but = match tests {
+        Some(tested) => Some(annotation::retest(tested)),
+        None => failed.filter(|attempt| attempt.retry_at.is_some() || rolled_back).map(annotation::retry_after),
+    };
     Ok((object, Retried::After(but)))
 }
 

@@ -24,6 +24,7 @@ mod logs;
 mod output;
 mod password;
 mod percona;
+mod plan;
 mod restore;
 mod session;
 mod several;
@@ -100,6 +101,8 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
         Command::Status(args) => status::run(session, printer, args).await,
         Command::Wait(args) => wait::run(session, printer, args).await,
         Command::Upgrade(args) => change::upgrade(session, printer, args).await,
+        Command::Plan(args) => plan::run(session, printer, args).await,
+        Command::Approve(args) => change::approve(session, printer, args).await,
         Command::History(args) => history::run(session, printer, &args.name).await,
         Command::Suspend(args) => change::suspend(session, printer, args, true).await,
         Command::Resume(args) => change::suspend(session, printer, args, false).await,

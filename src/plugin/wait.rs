@@ -55,7 +55,9 @@ pub(crate) fn judge(goal: &Goal, app: Option<&ClientApp>) -> Verdict {
 
 fn ready(app: &ClientApp, but: Option<&str>) -> Verdict {
     let status = app.status.clone().unwrap_or_default();
-    if but.is_some() && status.last_attempt.as_ref().map(annotation::retry_after).as_deref() == but {
+    let attempts =
+        [status.last_attempt.as_ref().map(annotation::retry_after), status.test.as_ref().map(annotation::retest)];
+    if but.is_some() && attempts.iter().any(|attempt| attempt.as_deref() == but) {
         return Verdict::Waiting("waiting for the retry to start".to_owned());
     }
     let current = |seen: Option<i64>| seen == app.metadata.generation;

@@ -20,6 +20,7 @@ const STAGES: &[(&str, &str)] = &[
     ("node-heartbeat-with-lease", include_str!("../../kwok/node-heartbeat-with-lease.yaml")),
     ("pod-ready", include_str!("../../kwok/pod-ready.yaml")),
     ("pod-complete", include_str!("../../kwok/pod-complete.yaml")),
+    ("pod-ends", include_str!("../../kwok/pod-ends.yaml")),
     ("pod-delete", include_str!("../../kwok/pod-delete.yaml")),
     ("pv-delete", include_str!("../../kwok/pv-delete.yaml")),
     ("pvc-provision", include_str!("../../kwok/pvc-provision.yaml")),

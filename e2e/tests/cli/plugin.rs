@@ -2,6 +2,7 @@
 //! few rights, with and without a running operator.
 
 mod as_kubectl;
+mod plan;
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -14,6 +14,7 @@ mod provider;
 mod release;
 mod remedy;
 mod spec;
+mod trial;
 mod upgrade;
 mod values;
 

@@ -10,11 +10,11 @@ use crate::{
         database::{self, DatabaseObject, DatabaseState, Place},
         deployer::{self, Part},
         fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want, with},
-        observed::{AtWork, Awaited, DatabaseView, Found, Missing},
+        observed::{AtWork, Awaited, DatabaseView, Found, Missing, Stamp, Target},
         plan::Apply,
         repairs::Refused,
     },
-    crd::{Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject},
+    crd::{Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, RolledBack, Tested},
     runtime::{feeder::Availability, key::Key},
     secrets::RevisionMeta,
 };
@@ -48,6 +48,7 @@ fn brief(plan: &Plan) -> String {
                 format!("repair {}", drift::names(missing))
             }
             Step::RollBack(back) => format!("roll back to {}", back.to.revision),
+            Step::Test => "test".to_owned(),
             Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
             Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
                 format!("helm {revision} over {theirs}")
@@ -444,9 +445,85 @@ fn what_an_app_depends_on() {
     row("all else is made", none(), |w| (*w = nothing(), waits(w)).1, all);
 }
 
+fn policy(policy: &str) -> Value {
+    json!({"upgrade": {"onFailure": policy, "retries": 1, "timeout": "10m"}})
+}
+
+#[test]
+fn a_revision_is_tested_once_it_is_ready() {
+    let tests = || json!({"test": {"enabled": true}});
+    const TESTED: &str = "test, hold Tested/Testing";
+    row("ready", tests(), |_| {}, TESTED);
+    row("not ready", tests(), |w| w.workloads[0].waiting = Some("0 of 1".to_owned()), "");
+    row("not deployed", tests(), |w| w.release = None, "helm 1 after an uninstall, hold Released/Upgrading");
+    let record = |passed: bool, retry: i64, secret: &'static str| {
+        move |w: &mut Observed| {
+            let retry_at = Some(Time(now() + SignedDuration::from_secs(retry)));
+            let secret = secret.to_owned();
+            w.recorded.test = Some(Tested { secret, passed, retry_at, failures: 1, ..Tested::default() });
+        }
+    };
+    row("passed", tests(), record(true, 60, "revision-3"), "");
+    row("another revision passed", tests(), record(true, 60, "revision-2"), TESTED);
+    row("failed a moment ago", tests(), record(false, 60, "revision-3"), "hold Tested/TestFailed");
+    row("failed a while ago", tests(), record(false, -1, "revision-3"), TESTED);
+    row("failed by a clock that was ahead", tests(), record(false, 90_000, "revision-3"), TESTED);
+    let at_work = |digest: Option<&'static str>, until: bool| {
+        move |w: &mut Observed| {
+            let own = w.release.as_ref().unwrap().stamp.as_ref().unwrap().digest.clone();
+            let digest = Some(digest.map_or(own, str::to_owned));
+            let until = until.then_some(now());
+            w.at_work = Some(AtWork { reason: Reason::Testing, digest, sentence: "being tested".to_owned(), until });
+        }
+    };
+    row("a short test", tests(), at_work(None, true), "");
+    row("a long test", tests(), at_work(None, false), "hold Tested/Testing");
+    const STOPPED: &str = "cancel helm, hold Tested/Testing";
+    row("another spec", tests(), at_work(Some("before"), true), STOPPED);
+    row("no tests any more", none(), at_work(None, true), STOPPED);
+    row(
+        "suspended",
+        with(tests(), &json!({"suspend": true})),
+        at_work(None, true),
+        "cancel helm, hold Reconciling/Suspended",
+    );
+    // Its revision was Ready before.
+    let desired = want(&tests());
+    let back = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
+    let desired = Desired { rolled_back: Some(back), ..desired };
+    assert_eq!(brief(&decide(&desired, &settled(&desired), &config(), now())), "hold Released/RolledBack!");
+}
+
+#[test]
+fn what_has_to_be_approved() {
+    let manual = |approved: Option<&str>| json!({"approval": "Manual", "approved": approved});
+    let outdated = |w: &mut Observed| w.release.as_mut().unwrap().stamp = Some(Stamp { digest: "before".to_owned() });
+    const AWAITED: &str = "hold Released/AwaitingApproval!";
+    row("nothing to do", manual(None), |_| {}, "");
+    row("a change", manual(None), outdated, AWAITED);
+    row("another plan is approved", manual(Some("another")), outdated, AWAITED);
+    row("nothing is to be approved", none(), outdated, "helm 4, hold Released/Upgrading");
+    let mut desired = want(&manual(None));
+    let mut observed = settled(&desired);
+    outdated(&mut observed);
+    let planned = approval::planned(&desired, observed.target.as_ref().unwrap());
+    desired.approved = Some(planned.digest.clone());
+    let decided = || decide(&desired, &observed, &config(), now());
+    assert_eq!(brief(&decided()), "helm 4, hold Released/Upgrading");
+    // The same version with other content is another plan.
+    let replaced = Target { digest: "other".to_owned(), ..observed.target.clone().unwrap() };
+    let replaced = Observed { target: Some(replaced), ..observed.clone() };
+    assert_eq!(brief(&decide(&desired, &replaced, &config(), now())), AWAITED);
+    let values = want(&with(manual(Some(&planned.digest)), &json!({"values": {"a": 1}})));
+    assert_eq!(brief(&decide(&values, &observed, &config(), now())), AWAITED);
+    // A rollback goes back to what was approved before.
+    let back = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
+    let back = Desired { rolled_back: Some(back), approved: None, ..desired };
+    assert_eq!(brief(&decide(&back, &observed, &config(), now())), "helm 4, hold Released/Upgrading");
+}
+
 #[test]
 fn what_follows_a_failure() {
-    let policy = |policy: &str| json!({"upgrade": {"onFailure": policy, "retries": 1, "timeout": "10m"}});
     // A revision failed after this many attempts, and the one before it was ready, with this version of the app.
     let failed = |failures: u32, ready: Option<&'static str>| {
         move |w: &mut Observed| {
@@ -508,6 +585,40 @@ fn what_follows_a_failure() {
         w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
     };
     row("asked for", policy("Rollback"), asked, "helm 4");
+
+    // Deployed, and its tests fail.
+    let tested = |failures: u32, ready: Option<&'static str>| {
+        move |w: &mut Observed| {
+            failed(0, ready)(w);
+            let release = w.release.as_mut().unwrap();
+            release.phase = Phase::Deployed;
+            w.recorded.test = Some(Tested {
+                secret: release.secret_uid.clone(),
+                failures,
+                message: "1 of 2 tests failed".to_owned(),
+                ..Tested::default()
+            });
+        }
+    };
+    let with_tests = |policy: Value| with(policy, &json!({"test": {"enabled": true}}));
+    const UNTESTED: &str = "hold Tested/TestFailed!";
+    for (what, policy, failures, ready, plan) in [
+        ("tested again", "Retry", 9, same, "test, hold Tested/Testing"),
+        ("tested once more", "Stop", 1, same, "test, hold Tested/Testing"),
+        ("not tested again", "Stop", 2, same, UNTESTED),
+        ("tested once more before", "Rollback", 1, same, "test, hold Tested/Testing"),
+        ("rolled back after tests", "Rollback", 2, same, BACK),
+        ("tested, another version of the app", "Rollback", 2, Some("29.0.3"), UNTESTED),
+        ("tests of an installation", "Rollback", 2, None, "test, hold Tested/Testing"),
+    ] {
+        row(what, with_tests(self::policy(policy)), tested(failures, ready), plan);
+    }
+    row("tests are not asked for", self::policy("Rollback"), tested(9, same), "");
+    let asked = |w: &mut Observed| {
+        tested(9, same)(w);
+        w.retry = w.recorded.test.as_ref().map(annotation::retest);
+    };
+    row("tests are asked for", with_tests(self::policy("Rollback")), asked, "test, hold Tested/Testing");
 
     // Deployed, and not ready.
     let late = |minutes: i64, was: &'static str| {
@@ -1031,6 +1142,7 @@ impl Sim {
             Step::Adopt(_) | Step::BackUp(_) | Step::Repair(_) | Step::RollBack(_) => {
                 unreachable!("nothing was left, lost or deleted, and no backup is asked for")
             }
+            Step::Test => unreachable!("nothing is tested"),
             Step::FetchChart => unreachable!("the chart is at hand"),
             Step::CancelHelm => unreachable!("a helm run is one event"),
             Step::UnlockRelease { revision, .. } => {

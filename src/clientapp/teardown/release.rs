@@ -233,15 +233,15 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
 /// Stops a helm process that installs the release, and waits for its end.
 pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
     match ctx.helm_runs.state(app.key, app.uid()) {
-        HelmRun::Upgrading(_) | HelmRun::OfPredecessor => {
+        HelmRun::Upgrading(_) | HelmRun::Testing(_) | HelmRun::OfPredecessor => {
             ctx.helm_runs.cancel(app.key);
             let message = format!(
-                "the helm process that installs release {} is being stopped before the release is uninstalled",
+                "the helm process that works on release {} is being stopped before the release is uninstalled",
                 app.key.name
             );
             Some(Hold::new(Reason::Uninstalling, message))
         }
-        HelmRun::FetchingChart(_) | HelmRun::Upgraded(_) => {
+        HelmRun::FetchingChart(_) | HelmRun::Upgraded(_) | HelmRun::Tested(_) => {
             ctx.helm_runs.forget(app.key);
             None
         }
@@ -252,13 +252,14 @@ pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
 /// Checks each object of the release, deletes what helm left, and names the first object that still exists.
 async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> {
     let Some(inventory) = &going.status.inventory else { return Ok(None) };
-    let hook = |name: &String| ReleaseObject {
-        api_version: "batch/v1".to_owned(),
-        kind: "Job".to_owned(),
+    let hook = |api_version: &str, kind: &str, name: &String| ReleaseObject {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
         name: name.clone(),
         ..ReleaseObject::default()
     };
-    let hooks: Vec<_> = inventory.hook_jobs.iter().map(hook).collect();
+    let jobs = inventory.hook_jobs.iter().map(|name| hook("batch/v1", "Job", name));
+    let hooks: Vec<_> = jobs.chain(inventory.hook_pods.iter().map(|name| hook("v1", "Pod", name))).collect();
     let client = impersonating(&ctx.client, &going.app.key.namespace, &going.account);
     let mut left = None;
     // Objects in other namespaces are not this app's to delete, and kept objects are deleted by policy.
@@ -285,8 +286,12 @@ async fn gone(
     let Some(api) = api(ctx, client, key, &of).await? else { return Ok(true) };
     let found = unless_gone(api.get_metadata(&object.name).await).map_err(Error::api(format!("look for {what}")))?;
     let Some(meta) = found.map(|found| found.metadata) else { return Ok(true) };
-    // Hooks do not have Helm's annotations, and are found by the names stored with the release.
-    let of_release = of_hook || inventory::release_of(&meta).as_ref() == Some(key);
+    // Hooks do not have Helm's marks of a release. They are found by the names stored with it, and may never have run: then a user may
+    // have an object of that name.
+    let of_release = match of_hook {
+        true => meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(helm::storage::HOOK)),
+        false => inventory::release_of(&meta).as_ref() == Some(key),
+    };
     if !of_release || is_later(going.app.meta(), &meta) {
         return Ok(true);
     }

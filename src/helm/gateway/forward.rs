@@ -102,8 +102,10 @@ fn passed_on(
     for name in PASSED_ON {
         headers.extend(parts.headers.get_all(&name).iter().map(|value| (name.clone(), value.clone())));
     }
-    // Without it, the request would have the operator's rights.
-    headers.insert(IMPERSONATE, HeaderValue::from_str(&run.scope.user)?);
+    // Without it, the request has the rights of the client.
+    if let Some(user) = &run.scope.user {
+        headers.insert(IMPERSONATE, HeaderValue::from_str(user)?);
+    }
     let path = parts.uri.into_parts().path_and_query;
     let uri = Uri::builder().path_and_query(path.map_or_else(|| "/".to_owned(), |path| path.to_string())).build()?;
     let mut request = axum::http::Request::builder().method(parts.method).uri(uri).body(body.into())?;

@@ -14,8 +14,16 @@ use crate::helm::storage;
 pub(crate) struct Scope {
     pub release: String,
     pub namespace: String,
-    /// The ServiceAccount of that namespace that helm acts as, under the API server's name for it.
-    pub user: String,
+    /// The ServiceAccount of that namespace that helm acts as, under the API server's name for it. `None`: helm acts as the client
+    /// that the gateway forwards with, and may only read.
+    pub user: Option<String>,
+}
+
+impl Scope {
+    /// Who is refused something, as the API server would say it.
+    fn named(&self) -> &str {
+        self.user.as_deref().unwrap_or("a plan")
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +75,7 @@ impl Object {
         };
         format!(
             "{resource}{named} is forbidden: User {:?} cannot {verb} resource \"{resource}{part}\" in API group {group:?} {place}: {why}",
-            scope.user
+            scope.named()
         )
     }
 
@@ -147,7 +155,10 @@ fn watches(query: &str) -> bool {
 pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
     let Asked::Object(object) = asked else { return Ok(()) };
     let refusal = |why: String| Err(object.refusal(scope, &why));
-    let Scope { release, namespace, user: _ } = scope;
+    let Scope { release, namespace, user } = scope;
+    if user.is_none() && object.writes() {
+        return refusal("a plan changes nothing".to_owned());
+    }
     let is_own_storage = object.is_storage() && is_of(release, &object.name);
     if object.namespace.is_empty() {
         // Without a namespace, only cluster-scoped objects can be read by name; a list would span all namespaces.

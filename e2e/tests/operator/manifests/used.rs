@@ -40,7 +40,7 @@ const IMPERSONATE: &str = "impersonate /serviceaccounts";
 const BIND: &str = "bind rbac.authorization.k8s.io/clusterroles";
 
 /// Rights of the deployers that this test does not use: this API server can start a watch with the existing objects,
-/// and the only hooks are Jobs.
+/// and the only hooks are Jobs and Pods.
 fn unseen_of_deployers() -> BTreeSet<String> {
     let hooks = [
         "/configmaps",
@@ -147,7 +147,16 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
 async fn use_clientapps(tenant: &Tenant) {
     let host = |name: &str| hostname(tenant, name);
     // A volume and a database that are deleted, and others that are kept; a chart with a hook.
-    tenant.create("brief", json!({"hostname": host("brief"), "ingressClassName": "traefik"})).await.unwrap();
+    let check = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "check", "annotations": {"helm.sh/hook": "test", "clientapp.test/ends": "Succeeded"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "check", "image": "curl"}]},
+    });
+    let brief = json!({
+        "hostname": host("brief"), "ingressClassName": "traefik",
+        "test": {"enabled": true}, "values": {"extraManifests": [check]},
+    });
+    tenant.create("brief", brief).await.unwrap();
     tenant.create("kept", json!({"hostname": host("kept"), "deletionPolicy": "Retain"})).await.unwrap();
     let hook = json!({"hostname": host("hook"), "chartVersion": charts::HOOK_FAILS, "postgres": {"enabled": false}});
     tenant.create("hook", hook).await.unwrap();

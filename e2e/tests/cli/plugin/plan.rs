@@ -1,0 +1,119 @@
+//! `plan` and `approve`: what helm would change is shown before it runs, and runs when a user has approved it.
+
+use super::*;
+
+/// The flags with which helm and charts are found here.
+async fn plan(tenant: &Tenant, arguments: &[&str]) -> Answer {
+    let (helm, charts) = (tenant.lab.tools.helm.display().to_string(), tenant.lab.repository.url());
+    let flags = ["--helm", &helm, "--chart-repository", &charts];
+    typed(tenant, &[&["plan"], arguments, &flags].concat()).await
+}
+
+fn approved(status: &ClientAppStatus) -> Option<String> {
+    status.plan.as_ref().map(|plan| plan.digest.clone())
+}
+
+#[tokio::test]
+async fn what_is_approved_is_what_runs() {
+    let tenant = Lab::shared().await.tenant("plugin-plan").await;
+    let host = hostname(&tenant, "acme");
+    let small = json!({
+        "hostname": host, "approval": "Manual",
+        "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
+    });
+    tenant.create("acme", small).await.unwrap();
+    let words = ["waits for approval", "kubectl clientapp approve acme -n plugin-plan"];
+    tenant.held("acme", "AwaitingApproval", &words).await;
+    assert!(tenant.listed("acme").is_none(), "nothing is installed");
+    let shown = plan(&tenant, &["acme"]).await;
+    assert!(shown.stderr.contains("it waits for approval"), "{shown:#?}");
+    let shown = shown.done();
+    assert!(shown.contains("+ Deployment acme-nextcloud\n") && shown.contains(" 0 to change, 0 to remove"), "{shown}");
+
+    let done = typed(&tenant, &["approve", "acme", "--wait"]).await.done();
+    assert!(done.contains("approved"), "{done}");
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+    assert!(
+        plan(&tenant, &["acme"]).await.done().contains("Plan: nextcloud 5.5.2: 0 to add, 0 to change, 0 to remove")
+    );
+    typed(&tenant, &["approve", "acme"]).await.done();
+
+    // A change waits; one that overtakes it is another plan.
+    let waits = async |replicas: i32, but: Option<String>| {
+        tenant.patch("acme", json!({"replicas": replicas})).await.unwrap();
+        let another = |status: &ClientAppStatus| status.plan.is_some() && approved(status) != but;
+        approved(&tenant.status("acme", "another plan", another).await).unwrap()
+    };
+    let first = waits(2, None).await;
+    let shown = plan(&tenant, &["acme"]).await.done();
+    assert!(
+        shown.contains("~ Deployment acme-nextcloud\n") && shown.contains("-  replicas: 1\n  +  replicas: 2"),
+        "{shown}"
+    );
+    let second = waits(3, Some(first.clone())).await;
+    typed(&tenant, &["approve", "acme", &first])
+        .await
+        .failed(1, &format!("plan {second} of chart version 5.5.2 waits now"));
+    tenant.patch("acme", json!({"approved": first})).await.unwrap();
+    tenant.held("acme", "AwaitingApproval", &["what was approved before is another plan"]).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+    typed(&tenant, &["approve", "acme", &second, "--wait"]).await.done();
+    assert_eq!(tenant.listed("acme").unwrap().0, "2");
+
+    // What another client undoes is installed again as it was approved.
+    assert!(tenant.helm(&["uninstall", "acme"]).success);
+    tenant.ready("acme", 1).await;
+
+    // Without a word of the operator: another version, another spec, and one that would be refused.
+    let shown = plan(&tenant, &["acme", charts::PATCH]).await.done();
+    assert!(shown.contains(&format!("Plan: nextcloud 5.5.2 -> {}: ", charts::PATCH)), "{shown}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let other = |name: &str, spec: Value| {
+        let object = json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": name}, "spec": spec,
+        });
+        fs::write(file.path(), object.to_string()).unwrap();
+    };
+    let path = file.path().to_str().unwrap();
+    other("beta", json!({"hostname": "beta.example.com", "postgres": {"enabled": false}}));
+    plan(&tenant, &["acme", "-f", path]).await.failed(1, "it has another ClientApp than acme");
+    let shown = plan(&tenant, &["beta", "-f", path]).await.done();
+    assert!(shown.contains("+ StatefulSet beta-redis-master\n"), "{shown}");
+    other("beta", json!({"hostname": "beta.example.com", "chartVersio": "1"}));
+    plan(&tenant, &["beta", "-f", path]).await.failed(1, "unknown field spec.chartVersio");
+    plan(&tenant, &["gamma"]).await.failed(5, "there is no ClientApp gamma");
+    plan(&tenant, &["acme", "7.7.7"]).await.failed(1, "7.7.7");
+    assert_eq!(tenant.listed("acme").unwrap().0, "1", "a plan changes nothing");
+}
+
+#[tokio::test]
+async fn a_plan_shows_no_secret_and_needs_few_rights() {
+    let tenant = Lab::shared().await.tenant("plugin-plan-secret").await;
+    let canary = "canary-in-a-secret";
+    tenant.kubectl(&["create", "secret", "generic", "mail", &format!("--from-literal=password={canary}")]).unwrap();
+    let reference =
+        json!([{"kind": "Secret", "name": "mail", "valuesKey": "password", "targetPath": "nextcloud.mail"}]);
+    let small = json!({
+        "hostname": hostname(&tenant, "acme"), "valuesFrom": reference,
+        "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
+        "values": {"extraManifests": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mail"}, "data": {"of": "{{ .Values.nextcloud.mail }}"}},
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "own"}, "stringData": {"of": "{{ .Values.nextcloud.mail }}"}},
+        ]},
+    });
+    tenant.create("acme", small).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let new = "another-canary-in-it";
+    let patch = json!({"spec": {"suspend": true}});
+    tenant.api::<ClientApp>().patch("acme", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    let changed = json!({"stringData": {"password": new}});
+    tenant.api::<Secret>().patch("mail", &PatchParams::default(), &Patch::Merge(changed)).await.unwrap();
+    let shown = plan(&tenant, &["acme"]).await;
+    let all = format!("{}{}", shown.stdout, shown.stderr);
+    assert!(!all.contains(canary) && !all.contains(new), "{all}");
+    assert!(shown.done().contains("~ ConfigMap mail\n"), "{all}");
+    let little = little_user(&tenant).await;
+    let helm = tenant.lab.tools.helm.display().to_string();
+    let line = ["plan", "acme", "--helm", &helm, "--chart-repository", &tenant.lab.repository.url()];
+    typed_as(&tenant, little, &line).await.failed(1, "cannot get resource \"secrets\"");
+}

@@ -1,0 +1,33 @@
+//! `spec.approval`: what helm installs, and whether a user has approved it. **Pure.**
+//!
+//! What is approved is a digest of everything that decides what helm does: the chart's archive, its version, the values, and the
+//! credentials. So what runs is what was approved; whatever changes afterwards is another plan.
+
+use super::{desired::Desired, names::digest, observed::Target, plan::Hold};
+use crate::crd::{Approval, Planned, Reason};
+
+/// What waits for approval, if it is not approved; a rollback needs no approval.
+pub(super) fn awaited(desired: &Desired, target: &Target) -> Option<Planned> {
+    if desired.approval == Approval::Automatic || desired.rolled_back.is_some() {
+        return None;
+    }
+    let planned = planned(desired, target);
+    (desired.approved.as_ref() != Some(&planned.digest)).then_some(planned)
+}
+
+/// The plan for the desired state with this chart.
+pub(crate) fn planned(desired: &Desired, target: &Target) -> Planned {
+    let digest = digest(&["plan", &desired.digest, &target.digest]);
+    Planned { digest, chart_version: desired.chart_version.to_string() }
+}
+
+/// The hold of an app that waits for approval.
+pub(super) fn hold(desired: &Desired, planned: &Planned) -> Hold {
+    let key = &desired.key;
+    let overtaken = desired.approved.as_ref().map_or("", |_| "; what was approved before is another plan");
+    let message = format!(
+        "plan {} of chart version {} waits for approval{overtaken}: `kubectl clientapp plan {} -n {}` shows what it changes, and `kubectl clientapp approve {} -n {}` lets helm run",
+        planned.digest, planned.chart_version, key.name, key.namespace, key.name, key.namespace
+    );
+    Hold::new(Reason::AwaitingApproval, message)
+}

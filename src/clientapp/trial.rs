@@ -1,0 +1,131 @@
+//! `spec.test`: each revision is tested with `helm test` once its workloads are ready, and Ready waits for that. **Pure.**
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::ListParams;
+
+use super::{
+    desired::Desired,
+    error::{self, Refusal},
+    helm_runs::Trial,
+    observed::{Observed, ReleaseView},
+    plan::{Hold, Step, few},
+};
+use crate::{
+    crd::{
+        Reason, Tested, annotation,
+        conditions::{State, Verdict, kind},
+    },
+    helm::storage::Tests,
+    runtime::{clock::is_awaited, error::Retry},
+};
+
+const RETRY: Retry = Retry::Doubling(std::time::Duration::from_secs(30), std::time::Duration::from_secs(600));
+/// Longer than the longest wait between two runs.
+const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
+/// How many tests are named; the rest are counted.
+const NAMED: usize = 3;
+
+/// What follows once the release is as desired: it is tested, or the last tests hold up Ready. `ends` says why failed tests are not
+/// repeated.
+pub(super) fn follows(
+    desired: &Desired,
+    observed: &Observed,
+    ends: Option<String>,
+    now: Timestamp,
+) -> Option<(Option<Step>, Hold)> {
+    let release = observed.release.as_ref().filter(|_| desired.test.is_some())?;
+    let revision = release.revision;
+    let is_ready = observed.workloads.iter().all(|workload| workload.waiting.is_none());
+    match observed.tested() {
+        Some(tested) if tested.passed => return None,
+        Some(tested) => {
+            let hold = Hold::new(Reason::TestFailed, sentence(tested));
+            if let Some(ends) = ends {
+                return Some((None, Hold { stalled: true, message: format!("{}; {ends}", hold.message), ..hold }));
+            }
+            let asked = observed.retry.as_ref() == Some(&annotation::retest(tested));
+            let until =
+                tested.retry_at.as_ref().map(|at| at.0).filter(|at| !asked && is_awaited(*at, now, LATEST_RETRY));
+            if until.is_some() {
+                return Some((None, hold.until(until)));
+            }
+        }
+        None => {}
+    }
+    if !is_ready {
+        return None;
+    }
+    let name = &desired.key.name;
+    let message = match observed.has_slot {
+        true => format!("revision {revision} of release {name} is being tested"),
+        false => format!("revision {revision} of release {name} is tested when its turn comes"),
+    };
+    Some((Some(Step::Test), Hold::new(Reason::Testing, message)))
+}
+
+/// The condition; `None`: nothing is tested.
+pub(super) fn verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Option<Verdict> {
+    desired.test?;
+    if let Some(hold) = hold.filter(|hold| hold.condition == kind::TESTED) {
+        return Some(Verdict { state: State::False, reason: hold.reason.into(), message: hold.message.clone() });
+    }
+    let release = observed.release.as_ref().filter(|release| release.is_deployed_as(&desired.digest));
+    Some(match (release, observed.tested()) {
+        (Some(_), Some(tested)) if tested.passed => Verdict::yes(Reason::TestsPassed, sentence(tested)),
+        (Some(_), Some(tested)) => Verdict::no(Reason::TestFailed, sentence(tested)),
+        (Some(ReleaseView { revision, .. }), None) => {
+            Verdict::no(Reason::Testing, format!("revision {revision} is tested once its workloads are ready"))
+        }
+        (None, _) => Verdict::no(Reason::Testing, "the next revision is tested once its workloads are ready"),
+    })
+}
+
+fn sentence(tested: &Tested) -> String {
+    format!("revision {}: {}", tested.revision, tested.message)
+}
+
+/// Selects the pods of a test.
+pub(super) fn pods_of(kind: &str, name: &str) -> ListParams {
+    match kind {
+        "Job" => ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}")),
+        _ => ListParams::default().fields(&format!("metadata.name={name}")),
+    }
+}
+
+/// The record of tests that have ended. `pods` says what is wrong with the pods of the first that has failed.
+pub(super) fn record(
+    before: Option<&Tested>,
+    trial: &Trial,
+    tests: Result<Tests, String>,
+    pods: Option<String>,
+) -> Tested {
+    let Trial { release, account: _, failed, at, unit } = trial;
+    let failures = before.filter(|tested| tested.secret == release.secret_uid).map_or(0, |tested| tested.failures);
+    let (passed, failures, message) = match (failed, tests) {
+        (None, Ok(Tests { count: 0, .. })) => (true, 0, "the chart has no tests".to_owned()),
+        (None, Ok(Tests { count: 1, .. })) => (true, 0, "its test has passed".to_owned()),
+        (None, Ok(Tests { count, .. })) => (true, 0, format!("its {count} tests have passed")),
+        (None, Err(_)) => (true, 0, "its tests have passed".to_owned()),
+        // Only a test that ran says something about the revision.
+        (Some((Refusal::UpgradeFailed | Refusal::Timeout, said)), Ok(Tests { count, open })) if !open.is_empty() => {
+            let named = few(open.iter().map(|(kind, name)| format!("{kind} {name}")), NAMED);
+            let why = pods.unwrap_or_else(|| said.clone());
+            (false, failures + 1, format!("{} of {count} tests failed: {named}: {why}", open.len()))
+        }
+        (Some((_, said)), _) => (false, failures, format!("its tests cannot be run: {said}")),
+    };
+    let delay = RETRY.delay(failures.max(1)).filter(|_| !passed);
+    Tested {
+        secret: release.secret_uid.clone(),
+        revision: release.revision,
+        passed,
+        message,
+        failures,
+        ended_at: Some(Time(*at)),
+        retry_at: delay.map(|delay| Time(*at + error::jittered(delay, *unit))),
+    }
+}
+
+#[cfg(test)]
+mod tests;
