@@ -75,6 +75,8 @@ pub struct Desired {
     pub deletion_policy: DeletionPolicy,
     /// What to do when an object of the release is missing.
     pub drift: Drift,
+    /// What `spec.valuesFrom` amounts to.
+    pub values_from: Vec<ValuesDigest>,
     /// Whether helm runs at once, and what a user has approved.
     pub approval: Approval,
     pub approved: Option<String>,
@@ -174,7 +176,7 @@ pub(crate) fn desired(
     }
     values::check_user_values(&spec.values, spec.postgres.enabled)
         .map_err(|problem| invalid("spec.values", problem))?;
-    let UserValues { user, hidden, salt, awaits } = with_sources(spec, sources)?;
+    let UserValues { user, hidden, salt, awaits, digests } = with_sources(spec, sources)?;
 
     let database = if spec.postgres.enabled { Some(database::desired(&key, app, config, profile.open)?) } else { None };
     let upgrade = upgrade(app)?;
@@ -223,6 +225,7 @@ pub(crate) fn desired(
         values: Values(values),
         hidden,
         credentials: credentials.to_vec(),
+        values_from: digests,
         rolled_back: None,
         awaits,
         suspend: spec.suspend,
@@ -257,6 +260,8 @@ struct UserValues {
     /// `spec.valuesFrom` and `spec.values`, merged.
     user: Value,
     hidden: Hidden,
+    /// Of the values from elsewhere, by object.
+    digests: Vec<ValuesDigest>,
     /// Goes into the digest if there are values from elsewhere. The digest of other apps has none, as it always had.
     salt: Option<Salt>,
     awaits: Option<Hold>,
@@ -270,7 +275,8 @@ fn with_sources(spec: &ClientAppSpec, sources: &Sources) -> Result<UserValues, I
     let (layers, salt, hidden) = match sources {
         Sources::Found { layers, salt, hidden } => (layers, salt, hidden.clone()),
         Sources::Awaited(hold) => {
-            return Ok(UserValues { user: inline, hidden: Hidden::default(), salt: None, awaits: Some(hold.clone()) });
+            let awaits = Some(hold.clone());
+            return Ok(UserValues { user: inline, hidden: Hidden::default(), digests: vec![], salt: None, awaits });
         }
         Sources::Unfit(problem) => return Err(refused(problem.clone())),
     };
@@ -284,7 +290,12 @@ fn with_sources(spec: &ClientAppSpec, sources: &Sources) -> Result<UserValues, I
     if salt.is_some() {
         check(&user).map_err(|problem| refused(format!("merged with spec.values: {problem}")))?;
     }
-    Ok(UserValues { user, hidden, salt, awaits: None })
+    let digest_of = |Layer { of, values, is_secret: _ }: &Layer| {
+        let Salt(salt) = salt.as_ref()?;
+        Some(ValuesDigest { of: of.clone(), digest: digest(&[salt, of, &values.to_string()]) })
+    };
+    let digests = layers.iter().filter_map(digest_of).collect();
+    Ok(UserValues { user, hidden, digests, salt, awaits: None })
 }
 
 /// What an app takes from its Profile.

@@ -196,6 +196,17 @@ pub(crate) fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
     Some((refusal, with_causes(error)))
 }
 
+/// Whether a failure of `helm test` is that of a test: it has failed, or took too long. **Pure.**
+pub(crate) fn is_of_test(error: &HelmError) -> bool {
+    match error {
+        HelmError::Deadline { .. } => true,
+        HelmError::Failed { failure, .. } => {
+            matches!(failure, HelmFailure::HookFailed | HelmFailure::Timeout | HelmFailure::Other)
+        }
+        _ => false,
+    }
+}
+
 /// Class and message of a helm run that panicked.
 pub(crate) fn panicked() -> (Refusal, String) {
     (Refusal::UpgradeFailed, "internal error of the operator: report it with the operator's log".to_owned())

@@ -76,8 +76,10 @@ pub(crate) struct Trial {
     pub release: ReleaseView,
     /// The account that helm acted as.
     pub account: AccountName,
-    /// Class and message of helm's failure. What has failed is in Helm's storage.
-    pub failed: Option<(Refusal, String)>,
+    /// What helm says of its failure. Which tests have failed is in Helm's storage.
+    pub failed: Option<String>,
+    /// Whether a failure says something about the revision: tests that could not be run do not.
+    pub conclusive: bool,
     pub at: Timestamp,
     /// Uniform in `[0, 1)`.
     pub unit: f64,

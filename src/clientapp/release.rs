@@ -145,23 +145,29 @@ pub(super) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
     let (account, hidden) = (desired.account.clone(), desired.hidden.clone());
     let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), hidden };
     let (helm, gateway, metrics, claim) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.metrics.clone(), ctx.claim(app));
-    let trial =
-        Trial { release, account: desired.account.clone(), failed: None, at: clock::now(), unit: rand::rng().random() };
-    let panicked = Trial { failed: Some(error::panicked()), ..trial.clone() };
+    let trial = Trial {
+        release,
+        account: desired.account.clone(),
+        failed: None,
+        conclusive: false,
+        at: clock::now(),
+        unit: rand::rng().random(),
+    };
+    let panicked = Trial { failed: Some(error::panicked().1), ..trial.clone() };
     let work = |cancel: CancellationToken| async move {
         let started = std::time::Instant::now();
         let result = helm.test(&gateway, &request, claim, &cancel).await;
         metrics.helm_run("test", result.is_ok(), started.elapsed());
         drop(slot);
-        let failed = match result {
-            Ok(_) => None,
+        let (failed, conclusive) = match result {
+            Ok(_) => (None, true),
             Err(error) => match error::of_helm_error(&error) {
                 // The operator stopped it.
                 None => return HelmRun::Idle,
-                failed => failed,
+                Some((_, message)) => (Some(message), error::is_of_test(&error)),
             },
         };
-        HelmRun::Tested(Box::new(Trial { failed, at: clock::now(), ..trial }))
+        HelmRun::Tested(Box::new(Trial { failed, conclusive, at: clock::now(), ..trial }))
     };
     let testing = Upgrading { digest: desired.digest.clone(), sentence: sentence.to_owned(), since: clock::now() };
     let panicked = move || HelmRun::Tested(Box::new(panicked));

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     crd::{
-        BackupRecord, ClientAppStatus, Credentials, InstalledChart, Owned, Reason, Release,
+        BackupRecord, ClientAppStatus, Credentials, InstalledChart, Owned, Reason, Release, ValuesDigest,
         conditions::{State, Verdict, find, kind},
         reason,
     },
@@ -72,6 +72,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         // Values that are awaited say nothing about what failed.
         if desired.awaits.is_none() {
             status.rolled_back.clone_from(&desired.rolled_back);
+            status.values_from.clone_from(&desired.values_from);
         }
         status.admin_secret_name = Some(desired.admin.name().to_owned());
         status.redis_secret_name.clone_from(&desired.redis_secret);
@@ -452,7 +453,9 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
                 _ => None,
             });
             let changed = about(transitions(&app.before, status), observed, app.key);
-            let notes = rotated(&app.before, status, app.key).into_iter().chain(because).chain(changed);
+            let notes =
+                rotated(&app.before, status, app.key).into_iter().chain(other_values(&app.before, status, app.key));
+            let notes = notes.chain(because).chain(changed);
             publish(ctx, app, &notes.collect::<Vec<_>>()).await;
         }
         written?;
@@ -554,6 +557,16 @@ fn rotated(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) -> Opti
     );
     (before.release.is_some() && !changed.is_empty())
         .then(|| Note::normal("Restarting", Reason::CredentialsChanged, message))
+}
+
+/// The event that says which values from elsewhere have changed. **Pure.**
+fn other_values(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) -> Option<Note> {
+    let is_new =
+        |now: &&ValuesDigest| before.values_from.iter().any(|then| then.of == now.of && then.digest != now.digest);
+    let changed: Vec<_> = after.values_from.iter().filter(is_new).map(|now| now.of.as_str()).collect();
+    let message =
+        format!("other values in {}: the next revision of release {} has them", changed.join(" and "), key.name);
+    (before.release.is_some() && !changed.is_empty()).then(|| Note::normal("Upgrading", Reason::ValuesChanged, message))
 }
 
 /// The event about recreating the account that helm acts as. **Pure.**

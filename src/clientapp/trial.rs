@@ -6,7 +6,7 @@ use kube::api::ListParams;
 
 use super::{
     desired::Desired,
-    error::{self, Refusal},
+    error,
     helm_runs::Trial,
     observed::{Observed, ReleaseView},
     plan::{Hold, Step, few},
@@ -21,6 +21,8 @@ use crate::{
 };
 
 const RETRY: Retry = Retry::Doubling(std::time::Duration::from_secs(30), std::time::Duration::from_secs(600));
+/// After tests that could not be run, for example for lack of a right.
+const RETRY_RUN: Retry = Retry::After(std::time::Duration::from_secs(120));
 /// Longer than the longest wait between two runs.
 const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 /// How many tests are named; the rest are counted.
@@ -100,22 +102,22 @@ pub(super) fn record(
     tests: Result<Tests, String>,
     pods: Option<String>,
 ) -> Tested {
-    let Trial { release, account: _, failed, at, unit } = trial;
+    let Trial { release, account: _, failed, conclusive, at, unit } = trial;
     let failures = before.filter(|tested| tested.secret == release.secret_uid).map_or(0, |tested| tested.failures);
     let (passed, failures, message) = match (failed, tests) {
         (None, Ok(Tests { count: 0, .. })) => (true, 0, "the chart has no tests".to_owned()),
         (None, Ok(Tests { count: 1, .. })) => (true, 0, "its test has passed".to_owned()),
         (None, Ok(Tests { count, .. })) => (true, 0, format!("its {count} tests have passed")),
         (None, Err(_)) => (true, 0, "its tests have passed".to_owned()),
-        // Only a test that ran says something about the revision.
-        (Some((Refusal::UpgradeFailed | Refusal::Timeout, said)), Ok(Tests { count, open })) if !open.is_empty() => {
+        (Some(said), Ok(Tests { count, open })) if *conclusive && !open.is_empty() => {
             let named = few(open.iter().map(|(kind, name)| format!("{kind} {name}")), NAMED);
             let why = pods.unwrap_or_else(|| said.clone());
             (false, failures + 1, format!("{} of {count} tests failed: {named}: {why}", open.len()))
         }
-        (Some((_, said)), _) => (false, failures, format!("its tests cannot be run: {said}")),
+        (Some(said), _) => (false, failures, format!("its tests cannot be run: {said}")),
     };
-    let delay = RETRY.delay(failures.max(1)).filter(|_| !passed);
+    let retry = if *conclusive { RETRY } else { RETRY_RUN };
+    let delay = retry.delay(failures).filter(|_| !passed);
     Tested {
         secret: release.secret_uid.clone(),
         revision: release.revision,

@@ -492,7 +492,7 @@ pub struct ClientAppStatus {
     /// The generation of the spec that the conditions refer to.
     pub observed_generation: Option<i64>,
 
-    /// `Ready` summarizes `PostgresReady`, `Released` and `WorkloadsReady`. `BackedUp`: the last dump of the Postgresql of this
+    /// `Ready` summarizes `PostgresReady`, `Released`, `WorkloadsReady` and, with `test`, `Tested`. `BackedUp`: the last dump of the Postgresql of this
     /// instance, and the last drill, succeeded; only with `postgres.backup`. `Reconciling`: work is in progress. `Stalled`: nothing
     /// happens until a user or a cluster admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -531,6 +531,10 @@ pub struct ClientAppStatus {
     /// The credentials that the app's pods use. When they change, a new revision restarts the pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<Credentials>,
+
+    /// What `spec.valuesFrom` amounted to. When it changes, an event names the object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values_from: Vec<ValuesDigest>,
 
     /// The last backup before an upgrade.
     pub backup: Option<BackupRecord>,
@@ -591,6 +595,16 @@ pub struct Credentials {
     pub keys: Vec<String>,
     /// The Secret's `resourceVersion` when it was read.
     pub resource_version: String,
+    /// Salted digest of the values.
+    pub digest: String,
+}
+
+/// The values from one object.
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ValuesDigest {
+    /// Kind and name of the object, and the key in it.
+    pub of: String,
     /// Salted digest of the values.
     pub digest: String,
 }

@@ -21,7 +21,7 @@ mod values_reference;
 pub use clientapp::{
     Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency,
     Drift, DriftIgnore, ExternalPostgres, InstalledChart, Inventory, OnFailure, Persistence, Planned, Postgres,
-    PostgresProvider, ReadyRevision, Redis, Release, ReleaseObject, RolledBack, Test, Tested, Upgrade,
+    PostgresProvider, ReadyRevision, Redis, Release, ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
 };
 pub use deletion::{DeletionPolicy, Owned};
 pub(crate) use guard::read;

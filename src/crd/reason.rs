@@ -239,6 +239,7 @@ reasons! {
     UnlockFailed APP kind::RELEASED, Stalled: "A revision that a dead helm process has left pending cannot be marked as failed.", "Read the message; `helm rollback` has the same effect.";
     UpgradeFailed APP kind::RELEASED, Trouble: "helm has failed.", "Read helm's error in the message. It is retried at intervals of up to 10 minutes.";
     Upgrading APP kind::RELEASED, Progress: "helm is running, or waiting for its turn.", "Wait.";
+    ValuesChanged APP kind::RELEASED, Event: "An object that `spec.valuesFrom` refers to has other values than before; the release gets a new revision.", "Nothing.";
     ValuesInvalid APP kind::READY, Stalled: "What `spec.valuesFrom` refers to cannot be used as values; the message names object and key, but never a value of a Secret.", "Correct the object; the operator notices at once.";
     ValuesMissing APP kind::RELEASED, Stalled: "An object or key that `spec.valuesFrom` refers to does not exist.", "Create it; the operator notices at once.";
     VersionMismatch BOTH kind::POSTGRES_READY, Stalled: "The major version of the database, or of its volume, is not the requested one.",

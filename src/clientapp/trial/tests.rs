@@ -11,25 +11,25 @@ fn what_is_recorded_of_tests() {
         let open = open.iter().filter_map(|test| test.split_once(' '));
         Ok(Tests { count, open: open.map(|(kind, name)| (kind.to_owned(), name.to_owned())).collect() })
     };
-    let failed = |refusal: Refusal| Some((refusal, "helm test: pod check failed".to_owned()));
+    let failed = || Some("helm test: pod check failed".to_owned());
     let before = Tested { secret: "revision-3".to_owned(), failures: 2, ..Tested::default() };
     let another = Tested { secret: "revision-2".to_owned(), failures: 2, ..Tested::default() };
     let none = || Err("its Secret is gone".to_owned());
     let exit = Some("container check of pod check ends with exit code 1: see `kubectl logs`".to_owned());
     let mut told = Vec::new();
-    for (what, failed, tests, pods, before) in [
-        ("none", None, tests(0, &[]), None, None),
-        ("one", None, tests(1, &[]), None, Some(&before)),
-        ("some", None, tests(3, &[]), None, None),
-        ("unreadable", None, none(), None, None),
-        ("failed", failed(Refusal::UpgradeFailed), tests(2, &["Pod check"]), exit, Some(&another)),
-        ("failed again", failed(Refusal::Timeout), tests(2, &["Pod check", "Job ask"]), None, Some(&before)),
-        ("denied", failed(Refusal::AccessDenied), tests(2, &["Pod check"]), None, Some(&before)),
-        ("no helm", failed(Refusal::HelmUnavailable), tests(2, &["Pod check"]), None, None),
-        ("away", failed(Refusal::Timeout), none(), None, Some(&before)),
+    for (what, (failed, conclusive), tests, pods, before) in [
+        ("none", (None, true), tests(0, &[]), None, None),
+        ("one", (None, true), tests(1, &[]), None, Some(&before)),
+        ("some", (None, true), tests(3, &[]), None, None),
+        ("unreadable", (None, true), none(), None, None),
+        ("failed", (failed(), true), tests(2, &["Pod check"]), exit, Some(&another)),
+        ("failed again", (failed(), true), tests(2, &["Pod check", "Job ask"]), None, Some(&before)),
+        ("denied", (failed(), false), tests(2, &["Pod check"]), None, Some(&before)),
+        ("no test has failed", (failed(), true), tests(2, &[]), None, None),
+        ("away", (failed(), true), none(), None, Some(&before)),
     ] {
         let account = AccountName::default();
-        let trial = Trial { release: release("d"), account, failed, at: now(), unit: 0.5 };
+        let trial = Trial { release: release("d"), account, failed, conclusive, at: now(), unit: 0.5 };
         let Tested { secret, revision, passed, message, failures, ended_at, retry_at } =
             record(before, &trial, tests, pods);
         assert_eq!((secret.as_str(), revision, ended_at), ("revision-3", 3, Some(Time(now()))));
