@@ -8,6 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     desired::{Desired, desired},
     observed::{Basis, CredentialsView},
+    turns::Turns,
     watches::Watches,
 };
 use crate::{
@@ -37,6 +38,8 @@ pub(crate) struct Ctx {
     pub credentials: Memo<Key, (Basis, CredentialsView)>,
     /// Postgresqls, by uid, that are deleted with `--cascade=foreground`: the garbage collector removes its finalizer from them.
     pub foreground: Memo<Key, String>,
+    /// Which database may restart because of the operator's version.
+    pub turns: Turns,
     /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
     pub image: Option<String>,
 }
@@ -51,7 +54,15 @@ impl Ctx {
         desired(object).map(|desired| Desired { operator_image: self.image.clone(), ..desired })
     }
 
+    /// The next database is looked at when this one needs its turn no longer.
+    pub(crate) fn end_turn(&self, key: &Key) {
+        if let Some(next) = self.turns.end(key) {
+            self.watches.postgresqls.trigger(&next);
+        }
+    }
+
     pub(crate) fn forget(&self, key: &Key) {
+        self.end_turn(key);
         self.statuses.forget(key);
         self.credentials.take(key);
         self.foreground.take(key);
@@ -86,6 +97,7 @@ pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, s
             statuses: Statuses::default(),
             credentials: Memo::default(),
             foreground: Memo::default(),
+            turns: Turns::default(),
             image: image.clone(),
         };
         let counted = postgresqls.clone();

@@ -7,7 +7,7 @@ pub(crate) mod dumps;
 mod plan;
 pub(crate) mod volume;
 
-pub(crate) use self::plan::{Hold, Origin, Plan, Step};
+pub(crate) use self::plan::{Hold, Origin, Plan, Step, Turn};
 use self::volume::Volume;
 use super::{
     build::{self, Mounted, Object},
@@ -19,8 +19,18 @@ use crate::crd::{Reason, label, quantity};
 
 pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     // Without `..`, so that a new field of Observed is considered here.
-    let Observed { recorded, credentials: _, replication, certificate, secrets, objects, pods: _, dump_source: _ } =
-        observed;
+    let Observed {
+        recorded,
+        credentials: _,
+        replication,
+        certificate,
+        secrets,
+        objects,
+        pods: _,
+        dump_source: _,
+        is_new_spec: _,
+        has_turn: _,
+    } = observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
 
@@ -71,8 +81,12 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     let volume = volume::judge(desired, observed);
     // A server on another volume would serve another database.
     let serves = volume == Volume::Initialized;
+    let mut awaited = None;
     for object in wanted.iter().filter(|object| serves || object.id.0 != Kind::StatefulSet) {
-        apply(&mut plan, object, objects.get(&object.id));
+        match awaits(desired, observed, object, &wanted) {
+            Some(why) => _ = awaited.get_or_insert(why),
+            None => apply(&mut plan, object, objects.get(&object.id)),
+        }
     }
     for (id, view) in objects {
         let removable = matches!(
@@ -91,7 +105,32 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         dumps::steps(&mut plan, desired, observed);
         dumps::uploads(&mut plan, desired);
     }
+    plan.turn = match &awaited {
+        Some(_) => Turn::Awaited,
+        None if is_rolled(desired, observed, &wanted) => Turn::Over,
+        None => Turn::Lasts,
+    };
+    // Whatever else is the matter is more important.
+    if let Some(why) = awaited {
+        plan.hold(Reason::AwaitingTurn, why);
+    }
     plan
+}
+
+/// Whether all servers are as wanted, and serve.
+fn is_rolled(desired: &Desired, observed: &Observed, wanted: &[Object]) -> bool {
+    let mut sets = wanted.iter().filter(|object| object.id.0 == Kind::StatefulSet);
+    let is_current = sets.all(|object| {
+        observed.objects.get(&object.id).is_some_and(|found| {
+            let rolled = matches!(found.detail, Detail::StatefulSet { is_rolled: true, .. });
+            rolled && found.digest.as_ref() == Some(&object.digest)
+        })
+    });
+    is_current && primary_serves(desired, observed) && standbys_are_ready(desired, observed)
+}
+
+fn primary_serves(desired: &Desired, observed: &Observed) -> bool {
+    observed.primary(desired).is_some_and(|pod| pod.waiting.is_none())
 }
 
 /// The password is stored once and copied to the Secret for clients. Returns whether servers can be started with it.
@@ -237,6 +276,31 @@ fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
     }
 }
 
+/// Why a StatefulSet is not changed yet: another version of the operator wants other pods than run now, and nobody has asked for them.
+/// Servers that do not serve are replaced at once.
+fn awaits(desired: &Desired, observed: &Observed, object: &Object, wanted: &[Object]) -> Option<String> {
+    let found = observed.objects.get(&object.id)?;
+    let rolls = object.id.0 == Kind::StatefulSet && found.digest.as_ref() != Some(&object.digest);
+    if !rolls || !primary_serves(desired, observed) || observed.is_new_spec {
+        return None;
+    }
+    if !observed.has_turn {
+        return Some(format!(
+            "StatefulSet {} is changed as this version of the operator asks, which restarts its servers, when its turn comes: one database after the other",
+            object.id.1
+        ));
+    }
+    // A standby can follow a primary of an older minor version.
+    let standbys = names::standby(&desired.key.name);
+    let is_primary = object.id.1 != standbys;
+    let waits = is_primary
+        && wanted.iter().filter(|other| other.id.1 == standbys).any(|other| {
+            !observed.objects.get(&other.id).is_some_and(|found| found.digest.as_ref() == Some(&other.digest))
+                || !standbys_are_ready(desired, observed)
+        });
+    waits.then(|| format!("StatefulSet {} is changed once the standbys have restarted and are ready", object.id.1))
+}
+
 /// Whether a user has edited what the operator puts back: the replicas of a StatefulSet, as a second pod of the primary's would be
 /// a database of its own; who may connect; or what a drain may evict.
 fn edited(object: &Object, detail: &Detail) -> bool {
@@ -304,13 +368,18 @@ fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
         Some(PodView { waiting: Some(why), .. }) => plan.hold(Reason::NotReady, format!("pod {pod}: {why}")),
         Some(_) => {}
     }
-    let standbys: Vec<_> = observed.pods.iter().filter(|pod| pod.role == Some(Role::Standby)).collect();
-    let ready = standbys.iter().filter(|pod| pod.waiting.is_none()).count();
-    if ready < usize::try_from(desired.standbys).unwrap_or_default() {
+    if !standbys_are_ready(desired, observed) {
+        let standbys: Vec<_> = observed.pods.iter().filter(|pod| pod.role == Some(Role::Standby)).collect();
+        let ready = standbys.iter().filter(|pod| pod.waiting.is_none()).count();
         let why = standbys.iter().find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
         let message = format!("{ready} of {} standbys are ready{}", desired.standbys, why.unwrap_or_default());
         plan.hold(Reason::StandbysNotReady, message);
     }
+}
+
+fn standbys_are_ready(desired: &Desired, observed: &Observed) -> bool {
+    let is_ready = |pod: &&PodView| pod.role == Some(Role::Standby) && pod.waiting.is_none();
+    observed.pods.iter().filter(is_ready).count() >= usize::try_from(desired.standbys).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub(crate) mod observe;
 pub(crate) mod observed;
 pub(crate) mod report;
 pub(crate) mod teardown;
+mod turns;
 pub(crate) mod watches;
 mod words;
 
@@ -32,7 +33,7 @@ use kube::runtime::{controller::Action, watcher::Event};
 pub(crate) use self::context::run;
 use self::{
     context::{Ctx, Database},
-    decide::{Hold, decide},
+    decide::{Hold, Turn, decide},
     error::Error,
 };
 use crate::{
@@ -106,19 +107,26 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
             return Ok(Action::await_change());
         }
     };
-    let observed = observe::observe(ctx, &desired, of.before.clone()).await?;
+    let mut observed = observe::observe(ctx, &desired, of).await?;
     let recorded = report::recorded(&desired, &observed);
     if recorded != observed.recorded {
         // No step may depend on what is not recorded yet.
         report::say(ctx, of, &recorded).await?;
         return Ok(Action::requeue(Duration::ZERO));
     }
-    let plan = decide(&desired, &observed);
+    let mut plan = decide(&desired, &observed);
+    if plan.turn == Turn::Awaited && ctx.turns.take(of.key) {
+        observed.has_turn = true;
+        plan = decide(&desired, &observed);
+    }
     act::act(ctx, of, &desired, &observed, &plan).await?;
     // The effects of the steps show in the watches, which trigger the next reconcile. The conditions are written after the steps, as
     // no later pass reads them: written before, a step that always fails would switch `Ready` between `Applying` and its failure.
     let generation = of.meta().generation;
     report::say(ctx, of, &report::build_status(generation, &desired, &observed, &plan, clock::now())).await?;
+    if plan.turn == Turn::Over {
+        ctx.end_turn(of.key);
+    }
     // No watch covers a claim that does not belong to this Postgresql.
     let awaits_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
     Ok(if awaits_dumps { Action::requeue(SAFETY_NET) } else { Action::await_change() })

@@ -9,20 +9,22 @@ use serde::de::DeserializeOwned;
 
 use super::{
     build::secrets::{self, AUTHORITY, PASSWORD},
-    context::Ctx,
+    context::{Ctx, Database},
     desired::{Desired, PasswordSource, usable},
     error::Error,
     names,
     observed::{Basis, ClientSecret, CredentialsView, DumpSource, Given, Observed, OwnSecret, SecretMeta, SecretView},
 };
 use crate::{
-    crd::{PasswordSecret, PostgresqlStatus, Reason, Restore, label},
+    crd::{PasswordSecret, Reason, Restore, label},
     runtime::key::Key,
 };
 
-pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, recorded: PostgresqlStatus) -> Result<Observed, Error> {
-    let key = &desired.key;
+pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, of: &Database<'_>) -> Result<Observed, Error> {
+    let (key, recorded) = (&desired.key, of.before.clone());
     Ok(Observed {
+        is_new_spec: recorded.observed_generation != of.meta().generation,
+        has_turn: false,
         credentials: credentials(ctx, desired).await?,
         replication: view(desired, secret(ctx, desired, &names::replication(&key.name)).as_ref()),
         certificate: view(desired, secret(ctx, desired, &names::certificate(&key.name)).as_ref()),

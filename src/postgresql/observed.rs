@@ -74,6 +74,8 @@ pub(crate) enum Detail {
         replicas: i32,
         /// Size of the volumes of new pods. It cannot be changed.
         storage: Option<String>,
+        /// Whether all its pods are those of the newest template.
+        is_rolled: bool,
     },
     Claim {
         /// The requested size, in bytes.
@@ -240,6 +242,10 @@ pub(crate) struct Observed {
     /// All objects with this `Postgresql`'s name as label.
     pub objects: BTreeMap<Id, ObjectView>,
     pub pods: Vec<PodView>,
+    /// A user has changed the spec since the last report.
+    pub is_new_spec: bool,
+    /// It may restart because another version of the operator asks for that.
+    pub has_turn: bool,
     /// Read only before a database is restored.
     pub dump_source: DumpSource,
 }

@@ -48,7 +48,7 @@ struct Made {
 }
 
 pub(crate) struct Watches {
-    postgresqls: Objects<Postgresql>,
+    pub postgresqls: Objects<Postgresql>,
     pub secrets: Arc<Cache<secrets::SecretMeta>>,
     pods: Arc<Cache<PodView>>,
     made: [Arc<Cache<Made>>; 8],
@@ -213,7 +213,16 @@ fn stateful_set(set: &StatefulSet) -> Detail {
     Detail::StatefulSet {
         replicas: spec.and_then(|spec| spec.replicas).unwrap_or(1),
         storage: requests.and_then(|requests| Some(requests.get("storage")?.0.clone())),
+        is_rolled: is_rolled(set),
     }
+}
+
+/// Whether its controller has replaced all pods with those of the newest template (k8s.io/kubectl/pkg/polymorphichelpers,
+/// `StatefulSetStatusViewer`).
+fn is_rolled(set: &StatefulSet) -> bool {
+    let Some(status) = &set.status else { return false };
+    let has_seen = status.observed_generation >= set.metadata.generation;
+    has_seen && (status.update_revision.is_none() || status.update_revision == status.current_revision)
 }
 
 fn volume(claim: &PersistentVolumeClaim) -> Detail {

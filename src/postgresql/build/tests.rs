@@ -275,7 +275,7 @@ fn an_anti_affinity_of_the_users_takes_the_place_of_the_default() {
 #[test]
 fn a_template_for_volumes_stays_as_it_was_made() {
     let mut observed = Observed::default();
-    let detail = Detail::StatefulSet { replicas: 1, storage: Some("1Gi".to_owned()) };
+    let detail = Detail::StatefulSet { replicas: 1, storage: Some("1Gi".to_owned()), is_rolled: true };
     let view = ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest: None, deleting: false, detail };
     observed.objects.insert((Kind::StatefulSet, "acme".to_owned()), view);
     let larger = primary(json!({"storageSize": "5Gi"}), &observed, "uid-2");

@@ -54,6 +54,19 @@ pub(crate) struct Plan {
     /// In order; the first failure ends them.
     pub steps: Vec<Step>,
     pub hold: Option<Hold>,
+    pub turn: Turn,
+}
+
+/// Restarts that only another version of the operator asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A restart waits for this database's turn, or goes on.
+    Awaited,
+    /// The servers are not ready yet.
+    #[default]
+    Lasts,
+    /// There is nothing to restart.
+    Over,
 }
 
 impl Plan {

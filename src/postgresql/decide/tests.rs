@@ -48,6 +48,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
             Kind::StatefulSet => Detail::StatefulSet {
                 replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),
                 storage: Some(desired.storage.text.clone()),
+                is_rolled: true,
             },
             Kind::PersistentVolumeClaim => {
                 Detail::Claim { requested: Some(GI), capacity: Some("1Gi".to_owned()), made_for: None }
@@ -220,7 +221,7 @@ fn theirs() -> Owner {
 }
 
 const EDITED: Detail = Detail::Spec(Value::Null);
-const SCALED: Detail = Detail::StatefulSet { replicas: 2, storage: None };
+const SCALED: Detail = Detail::StatefulSet { replicas: 2, storage: None, is_rolled: true };
 
 /// A claim of this name.
 fn add(observed: &mut Observed, name: &str, owner: Owner) {
@@ -337,4 +338,44 @@ fn a_certificate_comes_before_all_that_needs_it() {
     // Without TLS it is of no interest.
     let desired = of(json!({}));
     assert_eq!(decide(&desired, &Observed { certificate: observed.certificate, ..settled(&desired) }), Plan::default());
+}
+
+#[test]
+fn databases_restart_one_after_the_other_for_another_version_of_the_operator() {
+    let desired = acme(json!({"replicas": 3}));
+    let set = |name: &str| (Kind::StatefulSet, name.to_owned());
+    let outdated = |names: &[&str]| {
+        let mut observed = settled(&desired);
+        for name in names {
+            observed.objects.get_mut(&set(name)).unwrap().digest = Some("before".to_owned());
+        }
+        observed
+    };
+    let both = || outdated(&["acme", "acme-standby"]);
+    let plan = |observed: &Observed| {
+        let plan = decide(&desired, observed);
+        (steps(&plan).join(", "), plan.turn, plan.hold.map(|hold| hold.reason))
+    };
+    let (waits, primary, standby) =
+        (Some(Reason::AwaitingTurn), "apply StatefulSet acme", "apply StatefulSet acme-standby");
+    assert_eq!(plan(&settled(&desired)), (String::new(), Turn::Over, None));
+    assert_eq!(plan(&both()), (String::new(), Turn::Awaited, waits));
+    let turn = |observed: Observed| Observed { has_turn: true, ..observed };
+    assert_eq!(plan(&turn(both())), (standby.to_owned(), Turn::Awaited, waits));
+    // The standbys restart, and then the primary.
+    let mut restarts = outdated(&["acme"]);
+    restarts.pods[1].waiting = Some("it is not ready yet".to_owned());
+    assert_eq!(plan(&turn(restarts)), (String::new(), Turn::Awaited, Some(Reason::StandbysNotReady)));
+    assert_eq!(plan(&turn(outdated(&["acme"]))), (primary.to_owned(), Turn::Lasts, None));
+    // Its turn lasts until everything is ready.
+    let mut replaced = settled(&desired);
+    let view = replaced.objects.get_mut(&set("acme")).unwrap();
+    view.detail = Detail::StatefulSet { replicas: 1, storage: Some("1Gi".to_owned()), is_rolled: false };
+    assert_eq!(plan(&turn(replaced)).1, Turn::Lasts);
+    // A user's change, and a server that does not serve, need no turn.
+    let changed = Observed { is_new_spec: true, ..both() };
+    assert_eq!(plan(&changed), (format!("{primary}, {standby}"), Turn::Lasts, None));
+    let mut down = both();
+    down.pods[0].waiting = Some("CrashLoopBackOff".to_owned());
+    assert_eq!(plan(&down), (format!("{primary}, {standby}"), Turn::Lasts, Some(Reason::NotReady)));
 }
