@@ -66,6 +66,9 @@ pub(crate) struct RevisionMeta {
 type Listener = Box<dyn Fn(&Change) + Send + Sync>;
 
 /// Helm's Secrets are grouped by release.
+///
+/// Revisions and generated Secrets come through **one** watch, in order. A ClientApp that was recreated relies on that: as long as its
+/// predecessor's Redis Secret is shown, it waits, and afterwards no revision of the predecessor is shown that is gone.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets {
     cache: Arc<Cache<SecretMeta>>,

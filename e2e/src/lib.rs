@@ -20,6 +20,7 @@ pub mod percona;
 pub mod plane;
 pub mod postgres;
 pub mod progress;
+pub mod protocol;
 pub mod proxy;
 pub mod registry;
 pub mod repository;

@@ -54,7 +54,9 @@ pub(crate) async fn act(
                     back_up(ctx, app.key, object, observed, record).await?;
                 }
             }
-            Step::UnlockRelease { secret, revision } => release::unlock(ctx, app.key, secret, *revision).await?,
+            Step::UnlockRelease { secret, uid, revision } => {
+                release::unlock(ctx, app.key, (secret, uid), *revision).await?;
+            }
             Step::CancelHelm => ctx.helm_runs.cancel(app.key),
             Step::FetchChart => release::fetch(ctx, app, desired, observed),
             // It is recorded.

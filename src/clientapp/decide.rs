@@ -418,7 +418,8 @@ fn release_steps(
                 }
                 Lock::Free | Lock::Left if stamp.is_none() && !ours_before => Some(not_ours()),
                 Lock::Free | Lock::Left => hook(observed.hook.as_ref(), release, helm_deadline, now).or_else(|| {
-                    upgrade(Some(Step::UnlockRelease { secret: secret.clone(), revision: *revision }), next, None)
+                    let (secret, uid) = (secret.clone(), release.secret_uid.clone());
+                    upgrade(Some(Step::UnlockRelease { secret, uid, revision: *revision }), next, None)
                 }),
             }
         }

@@ -17,8 +17,8 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore, OnFailure, Postgres,
-        ProfilePersistence, ProfileSpec, Reason, RolledBack, Upgrade, quantity,
+        Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore, OnFailure,
+        Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test, Upgrade, ValuesDigest, quantity,
     },
     helm::{Hidden, values::Values},
     runtime::{
@@ -79,6 +79,7 @@ pub struct Desired {
     pub values_from: Vec<ValuesDigest>,
     /// Whether helm runs at once, and what a user has approved.
     pub approval: Approval,
+    /// `spec.approved`.
     pub approved: Option<String>,
     /// How long the tests of a revision may take; `None`: it is not tested.
     pub test: Option<SignedDuration>,

@@ -50,6 +50,8 @@ pub(crate) enum Step {
     /// Mark a revision that a dead helm process left pending as failed.
     UnlockRelease {
         secret: String,
+        /// uid of that Secret.
+        uid: String,
         revision: i64,
     },
     FetchChart,

@@ -29,12 +29,12 @@ use crate::{
 
 /// Marks a revision that a dead helm process left pending as failed, as helm itself would have done on SIGTERM. Deleting it would
 /// lose the record of what that helm process created.
-pub(super) async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) -> Result<(), Error> {
+pub(super) async fn unlock(ctx: &Ctx, key: &Key, (secret, uid): (&str, &str), revision: i64) -> Result<(), Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let failed = |problem: String| Error::Unlock { release: key.name.clone(), revision, problem };
     let stored = api.get_opt(secret).await.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
-    let Some(mut stored) = stored else { return Ok(()) };
-    // The lock that a late watch shows may be long gone.
+    // The lock that a late watch shows may be long gone, and another client may hold one under the same name.
+    let Some(mut stored) = stored.filter(|stored| stored.metadata.uid.as_deref() == Some(uid)) else { return Ok(()) };
     let status = stored.metadata.labels.as_ref().and_then(|labels| labels.get("status"));
     if status.is_none_or(|status| !matches!(Phase::parse(status), Phase::Pending | Phase::Uninstalling)) {
         return Ok(());
@@ -44,7 +44,7 @@ pub(super) async fn unlock(ctx: &Ctx, key: &Key, secret: &str, revision: i64) ->
     let pending = std::mem::take(&mut payload.0);
     payload.0 = live::unpacked(ctx, move || storage::mark_failed(&pending)).await.map_err(failed)?;
     stored.metadata.labels.get_or_insert_default().insert("status".to_owned(), "failed".to_owned());
-    // The object has the resourceVersion that was read: if that helm process is alive after all, one of the two writes fails.
+    // The object has the resourceVersion that was read: if that helm process is alive after all and wrote meanwhile, this fails.
     api.replace(secret, &PostParams::default(), &stored)
         .await
         .map_err(Error::api(format!("mark revision {revision} of release {key} as failed")))?;

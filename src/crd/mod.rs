@@ -81,7 +81,7 @@ pub mod label {
 
 /// Keys of annotations.
 pub mod annotation {
-    use super::Attempt;
+    use super::{Attempt, Tested};
 
     /// On a volume that a `ClientApp` has left: the chart that its data belongs to, as JSON of `status.installed`.
     pub const INSTALLED: &str = "apps.bnerd-operator.local/installed";

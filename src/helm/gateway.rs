@@ -55,6 +55,17 @@ use crate::{lead::Lead, runtime::account::AccountName};
 /// Name of everything in the kubeconfigs, and host name of the cluster that does not exist.
 const NAME: &str = "clientapp-operator";
 
+/// What a run is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Of<'a> {
+    pub release: &'a ReleaseName,
+    pub namespace: &'a Namespace,
+    /// Whose rights helm has; `None`: those of the gateway's own client, and helm may only read.
+    pub account: Option<&'a AccountName>,
+    /// The only revision that helm may create.
+    pub revision: Option<u32>,
+}
+
 /// Serves until dropped.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -137,17 +148,14 @@ impl Gateway {
         Ok(Self { address, shared, _server: AbortOnDropHandle::new(server) })
     }
 
-    /// Admits a run, with a kubeconfig for it in this directory. Without an account, it may only read.
-    pub(super) fn admit(
-        &self,
-        dir: &Path,
-        (release, namespace, account): (&ReleaseName, &Namespace, Option<&AccountName>),
-        claim: Claim,
-    ) -> io::Result<Pass> {
+    /// Admits a run, with a kubeconfig for it in this directory.
+    pub(super) fn admit(&self, dir: &Path, of: Of<'_>, claim: Claim) -> io::Result<Pass> {
+        let Of { release, namespace, account, revision } = of;
         let scope = Scope {
             release: release.to_string(),
             namespace: namespace.to_string(),
             user: account.map(|account| account.user(namespace.as_str())),
+            revision,
         };
         let password: String = rand::rng().random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
         let kubeconfig = json!({

@@ -32,9 +32,7 @@ pub(crate) mod storage;
 pub(crate) mod values;
 
 pub(crate) use chart::{Chart, ChartError};
-pub(crate) use command::{
-    ChartName, Flags, HelmCommand, Namespace, ReleaseLabels, ReleaseName, Test, Uninstall, Upgrade, Verb,
-};
+pub(crate) use command::{ChartName, Flags, HelmCommand, ReleaseLabels, Test, Uninstall, Upgrade, Verb};
 pub(crate) use error::{HelmError, HelmUnavailable, SetupError};
 pub(crate) use hidden::Hidden;
 pub(crate) use parse::{HelmFailure, classify, left_behind, revision};
@@ -42,11 +40,9 @@ pub(crate) use process::{Cause, Finished, ProcessError};
 pub(crate) use source::{ChartSource, InvalidSource};
 
 use chart::{Pull, Pulled};
-use gateway::{Claim, Gateway, Pass, record::Recorded};
+use gateway::{Claim, Gateway, Of, Pass, record::Recorded};
 use private::PrivateDir;
 use process::{Limits, Program};
-
-use crate::runtime::account::AccountName;
 
 /// The oldest supported helm: 4.0.0 renamed flags and made server-side apply the default.
 const MINIMUM: semver::Version = semver::Version::new(4, 0, 0);
@@ -163,7 +159,7 @@ impl Helm {
     async fn run_through(
         &self,
         gateway: &Gateway,
-        of: (&ReleaseName, &Namespace, Option<&AccountName>),
+        of: Of<'_>,
         claim: Claim,
         (command, deadline): (HelmCommand, Duration),
         cancel: &CancellationToken,
@@ -205,14 +201,9 @@ impl Helm {
         cancel: &CancellationToken,
     ) -> (Result<Finished, HelmError>, Recorded) {
         let command = (HelmCommand::upgrade(request, self.0.settings.flags), self.0.settings.deadline);
-        self.run_through(
-            gateway,
-            (&request.release, &request.namespace, Some(&request.account)),
-            claim,
-            command,
-            cancel,
-        )
-        .await
+        let Upgrade { release, namespace, account, labels, .. } = request;
+        let of = Of { release, namespace, account: Some(account), revision: Some(labels.revision) };
+        self.run_through(gateway, of, claim, command, cancel).await
     }
 
     /// What [`Helm::upgrade`] would make of a release, as helm prints it. The gateway lets it read with the rights of its own client,
@@ -224,7 +215,7 @@ impl Helm {
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
         let command = (HelmCommand::plan(request, self.0.settings.flags), self.0.settings.deadline);
-        let of = (&request.release, &request.namespace, None);
+        let of = Of { release: &request.release, namespace: &request.namespace, account: None, revision: None };
         self.run_through(gateway, of, Box::new(|_| Ok(())), command, cancel).await.0
     }
 
@@ -237,7 +228,8 @@ impl Helm {
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
         let command = (HelmCommand::test(request), request.timeout + BEYOND_TESTS);
-        let of = (&request.release, &request.namespace, Some(&request.account));
+        let Test { release, namespace, account, .. } = request;
+        let of = Of { release, namespace, account: Some(account), revision: None };
         self.run_through(gateway, of, claim, command, cancel).await.0
     }
 
@@ -252,17 +244,9 @@ impl Helm {
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
         let command = (HelmCommand::uninstall(request, self.0.settings.flags), self.0.settings.deadline);
-        match self
-            .run_through(
-                gateway,
-                (&request.release, &request.namespace, Some(&request.account)),
-                claim,
-                command,
-                cancel,
-            )
-            .await
-            .0
-        {
+        let Uninstall { release, namespace, account } = request;
+        let of = Of { release, namespace, account: Some(account), revision: None };
+        match self.run_through(gateway, of, claim, command, cancel).await.0 {
             Err(HelmError::Failed { failure: HelmFailure::NotFound, .. }) => Ok(Finished::default()),
             result => result,
         }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use self::diff::{Change, What, changes};
 use super::{
     args,
-    error::{Error, described, sentence},
+    error::Error,
     session::{Printer, Session},
     text::{BAD, FAINT, GOOD, PLAIN, STRONG, Style, UNSURE, harmless, paint},
 };

@@ -26,22 +26,26 @@ const PROBE_AGAIN: Duration = Duration::from_secs(10);
 /// A connection is broken if the other end acknowledges nothing for this long. Without this limit, an operator that is cut off would
 /// not notice for five minutes that its watches are dead, because a working watch may be silent for that long.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(40);
+/// The same for requests of helm. The kernel goes on sending what a closed connection has not sent yet: when a network comes back, a
+/// request of a run that is long over could still arrive, after another operator has begun to lead. So this is not longer than the
+/// time between the end of a term and the beginning of the next operator's (see `lease`).
+const UNACKNOWLEDGED_BY_HELM: Duration = Duration::from_secs(2);
 /// The header of requests that are made as another user.
 pub(crate) const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// A client for requests.
 pub(crate) fn requests(config: &Config) -> kube::Result<Client> {
-    Ok(within(connection(config)?, DEADLINE))
+    Ok(within(connection(config, UNACKNOWLEDGED)?, DEADLINE))
 }
 
 /// A client for watches, and for the lists that they begin with.
 pub(crate) fn watches(config: &Config) -> kube::Result<Client> {
-    Ok(within(connection(config)?, LONG))
+    Ok(within(connection(config, UNACKNOWLEDGED)?, LONG))
 }
 
 /// A client for a user's commands; without a limit, or with a limit of zero, a request takes as long as it does.
 pub(crate) fn commands(config: &Config, limit: Option<Duration>) -> kube::Result<Client> {
-    let client = connection(config)?;
+    let client = connection(config, UNACKNOWLEDGED)?;
     Ok(match limit.filter(|limit| !limit.is_zero()) {
         Some(limit) => within(client, limit),
         None => client,
@@ -50,12 +54,12 @@ pub(crate) fn commands(config: &Config, limit: Option<Duration>) -> kube::Result
 
 /// A client for helm's requests: it waits as long as the API server takes to answer, and lets a watch run as long as it lasts.
 pub(crate) fn forwarding(config: &Config) -> kube::Result<Client> {
-    connection(config)
+    connection(config, UNACKNOWLEDGED_BY_HELM)
 }
 
 /// A client that does not retry. Retries inside the client would look like one slow request, of up to a quarter of an hour or as long
 /// as a Retry-After says. Each caller has its own backoff, and reports that it waits.
-fn connection(config: &Config) -> kube::Result<Client> {
+fn connection(config: &Config, unacknowledged: Duration) -> kube::Result<Client> {
     if config.proxy_url.is_some() {
         // This kube client has no proxy support, and its error says so.
         return Client::try_from(config.clone());
@@ -65,7 +69,7 @@ fn connection(config: &Config) -> kube::Result<Client> {
     connector.set_connect_timeout(Some(DEADLINE));
     connector.set_keepalive(Some(PROBE));
     connector.set_keepalive_interval(Some(PROBE_AGAIN));
-    connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    connector.set_tcp_user_timeout(Some(unacknowledged));
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())

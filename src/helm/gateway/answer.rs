@@ -48,6 +48,7 @@ pub(super) fn passed_back(headers: &HeaderMap) -> HeaderMap {
 pub(super) fn refused(status: StatusCode, message: &str) -> Response {
     let reason = match status {
         StatusCode::FORBIDDEN => "Forbidden",
+        StatusCode::CONFLICT => "Conflict",
         StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
         StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
         StatusCode::PROXY_AUTHENTICATION_REQUIRED => "Unauthorized",

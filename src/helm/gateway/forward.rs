@@ -52,6 +52,7 @@ pub(super) async fn forward(
         object.name = name;
     }
     let judged = rules::judge(&asked, &run.scope, run.phase());
+    let miscounted = rules::miscounted(&asked, &run.scope);
     let object = match asked {
         Asked::Discovery => None,
         Asked::Object(object) => Some(object),
@@ -59,6 +60,9 @@ pub(super) async fn forward(
     let ingress = object.as_ref().filter(|object| object.writes_ingress());
     if let Err(refusal) = judged.and_then(|()| ingress.map_or(Ok(()), |object| hosts(object, &body, run))) {
         return forbidden(run, &refusal);
+    }
+    if let Some(why) = miscounted {
+        return refused(StatusCode::CONFLICT, &why);
     }
     let Ok(request) = passed_on(parts, body, run) else {
         return refused(StatusCode::BAD_REQUEST, "the gateway does not understand this request");
@@ -79,7 +83,7 @@ pub(super) async fn forward(
 }
 
 fn forbidden(run: &Run, refusal: &str) -> Response {
-    let Scope { release, namespace, user: _ } = &run.scope;
+    let Scope { release, namespace, .. } = &run.scope;
     tracing::warn!(release, namespace, "a request of helm was refused: {refusal}");
     refused(StatusCode::FORBIDDEN, refusal)
 }

@@ -17,6 +17,8 @@ pub(crate) struct Scope {
     /// The ServiceAccount of that namespace that helm acts as, under the API server's name for it. `None`: helm acts as the client
     /// that the gateway forwards with, and may only read.
     pub user: Option<String>,
+    /// The only revision that helm may create; `None`: none.
+    pub revision: Option<u32>,
 }
 
 impl Scope {
@@ -155,7 +157,7 @@ fn watches(query: &str) -> bool {
 pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
     let Asked::Object(object) = asked else { return Ok(()) };
     let refusal = |why: String| Err(object.refusal(scope, &why));
-    let Scope { release, namespace, user } = scope;
+    let Scope { release, namespace, user, revision: _ } = scope;
     if user.is_none() && object.writes() {
         return refusal("a plan changes nothing".to_owned());
     }
@@ -189,11 +191,29 @@ pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), St
     Ok(())
 }
 
+/// Why helm may not create this revision of its release. helm counts for itself: if another Helm client has made a revision that the
+/// operator has not seen, helm would take over that client's release, or leave a revision whose stamp has another number, which
+/// counts as another client's.
+pub(super) fn miscounted(asked: &Asked, scope: &Scope) -> Option<String> {
+    let Asked::Object(object) = asked else { return None };
+    let revision = number(&scope.release, &object.name).filter(|_| object.verb == "create" && object.is_storage())?;
+    let is_expected = scope.revision.is_some_and(|expected| expected.to_string() == revision);
+    (!is_expected).then(|| match scope.revision {
+        Some(expected) => format!(
+            "another Helm client has changed release {}: helm would create revision {revision}, and the operator has seen only what comes before {expected}",
+            scope.release
+        ),
+        None => format!("this run makes no revision of release {}", scope.release),
+    })
+}
+
 /// Whether this is the name of a storage Secret of this release.
 fn is_of(release: &str, secret: &str) -> bool {
-    let revision = secret
-        .strip_prefix(storage::PREFIX)
-        .and_then(|rest| rest.strip_prefix(release))
-        .and_then(|rest| rest.strip_prefix(".v"));
-    revision.is_some_and(|revision| !revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_digit()))
+    number(release, secret).is_some()
+}
+
+/// The revision in the name of a storage Secret of this release.
+fn number<'a>(release: &str, secret: &'a str) -> Option<&'a str> {
+    let revision = secret.strip_prefix(storage::PREFIX)?.strip_prefix(release)?.strip_prefix(".v")?;
+    (!revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_digit())).then_some(revision)
 }

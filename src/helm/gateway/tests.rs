@@ -100,7 +100,9 @@ impl Bed {
     }
 
     fn admit_in(&self, namespace: &str) -> Pass {
-        let of = (&"app".parse().unwrap(), &namespace.parse().unwrap(), &AccountName::default());
+        let (release, namespace, account) =
+            ("app".parse().unwrap(), namespace.parse().unwrap(), AccountName::default());
+        let of = Of { release: &release, namespace: &namespace, account: Some(&account), revision: Some(3) };
         let claim = |host: &str| match host {
             "taken.example.com" => Err("host taken.example.com belongs to ClientApp other/x".to_owned()),
             _ => Ok(()),
@@ -154,7 +156,51 @@ fn scope() -> Scope {
     Scope {
         release: "app".to_owned(),
         namespace: "tenant".to_owned(),
-        user: "system:serviceaccount:tenant:deployer".to_owned(),
+        user: Some("system:serviceaccount:tenant:deployer".to_owned()),
+        revision: Some(3),
+    }
+}
+
+#[test]
+fn helm_creates_only_the_revision_that_is_expected() {
+    let storage = |verb: &'static str, name: &str| {
+        let (group, resource, part) = (String::new(), "secrets".to_owned(), String::new());
+        Asked::Object(rules::Object {
+            verb,
+            group,
+            resource,
+            part,
+            namespace: "tenant".to_owned(),
+            name: name.to_owned(),
+        })
+    };
+    for (verb, name, revision, expected) in [
+        ("create", "sh.helm.release.v1.app.v3", Some(3), None),
+        ("create", "sh.helm.release.v1.app.v4", Some(3), Some("helm would create revision 4")),
+        ("create", "sh.helm.release.v1.app.v03", Some(3), Some("helm would create revision 03")),
+        ("create", "sh.helm.release.v1.app.v3", None, Some("this run makes no revision of release app")),
+        ("update", "sh.helm.release.v1.app.v4", Some(3), None),
+        ("create", "own", Some(3), None),
+    ] {
+        let said = rules::miscounted(&storage(verb, name), &Scope { revision, ..scope() });
+        let fits = |expected: &str| said.as_ref().is_some_and(|said| said.contains(expected));
+        assert!(expected.map_or(said.is_none(), fits), "{verb} {name}: {said:?}");
+    }
+}
+
+#[test]
+fn a_plan_only_reads() {
+    let scope = Scope { user: None, revision: None, ..scope() };
+    for (method, uri, may) in [
+        ("GET", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.app.v3", true),
+        ("GET", "/apis/apps/v1/namespaces/tenant/deployments/x", true),
+        ("POST", "/api/v1/namespaces/tenant/configmaps", false),
+        ("PUT", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.app.v3", false),
+        ("PATCH", "/apis/apps/v1/namespaces/tenant/deployments/x", false),
+        ("DELETE", "/apis/apps/v1/namespaces/tenant/deployments/x", false),
+    ] {
+        let asked = Asked::of(&method.parse().unwrap(), &uri.parse().unwrap()).unwrap();
+        assert_eq!(rules::judge(&asked, &scope, Phase::Running).is_ok(), may, "{method} {uri}");
     }
 }
 

@@ -346,7 +346,7 @@ fn a_certificate_comes_before_all_that_needs_it() {
 
 #[test]
 fn databases_restart_one_after_the_other_for_another_version_of_the_operator() {
-    let desired = acme(json!({"replicas": 3}));
+    let desired = of(json!({"replicas": 3}));
     let set = |name: &str| (Kind::StatefulSet, name.to_owned());
     let outdated = |names: &[&str]| {
         let mut observed = settled(&desired);
