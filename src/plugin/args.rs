@@ -140,7 +140,7 @@ Examples:
     Backup(Backup),
     /// List the backups of a ClientApp's database, and the results of restore drills.
     Backups(Backups),
-    /// Replace a ClientApp's database with one of its backups.
+    /// Replace a ClientApp's database with one of its backups or, with --to, create another ClientApp from the backup.
     #[command(after_help = "\
 Examples:
   kubectl clientapp backups acme
@@ -148,9 +148,13 @@ Examples:
   kubectl clientapp restore acme --no-backup --wait    # the database is gone: the latest backup
   kubectl clientapp restore acme --store --no-backup --wait    # and so is the volume with the dumps: the latest in the bucket
   kubectl clientapp restore acme --time 2026-01-31T12:00:00Z --wait    # of a PerconaPGCluster
+  kubectl clientapp restore acme --from 20260131T030000Z-x7k2p --to acme-then --hostname then.example.com    # acme stays as it is
 
 The current content of the database is backed up first. To resume an interrupted restore from a dump, run the same command again; the
-restore of a PerconaPGCluster continues by itself.")]
+restore of a PerconaPGCluster continues by itself.
+
+With --to, the other ClientApp has the spec and the administrator of the first, and no pods until you have copied the app's files,
+which are not in a backup.")]
     Restore(Restore),
     /// Print the administrator's password, and nothing else.
     #[command(after_help = "\
@@ -397,6 +401,12 @@ pub(crate) struct Restore {
     /// Point in time to restore a PerconaPGCluster to, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", conflicts_with = "from")]
     pub(crate) time: Option<Timestamp>,
+    /// Create another ClientApp of this name from the backup, and leave this one as it is.
+    #[arg(long, value_name = "OTHER", requires = "hostname", conflicts_with = "no_backup")]
+    pub(crate) to: Option<String>,
+    /// DNS name that the other ClientApp is served under, unique in the cluster.
+    #[arg(long, value_name = "NAME", requires = "to")]
+    pub(crate) hostname: Option<String>,
     /// Do not back up the current content of the database first: it is lost.
     #[arg(long)]
     pub(crate) no_backup: bool,

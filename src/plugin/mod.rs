@@ -12,6 +12,7 @@ mod change;
 mod check;
 mod complete;
 mod connection;
+mod copy;
 mod create;
 mod delete;
 mod error;
@@ -115,7 +116,10 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
         Command::Backup(args) => backup::run(session, printer, args).await,
         Command::Backups(args) if args.store => bucket::list(session, printer, &args.name).await,
         Command::Backups(args) => backup::list(session, printer, &args.name).await,
-        Command::Restore(args) => restore::run(session, printer, args).await,
+        Command::Restore(args) => match &args.to {
+            Some(other) => copy::run(session, printer, args, other).await,
+            None => restore::run(session, printer, args).await,
+        },
         Command::Delete(args) => delete::run(session, printer, args).await,
         Command::Completion { .. } => Ok(()),
     }

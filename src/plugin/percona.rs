@@ -5,6 +5,7 @@ use std::{pin::pin, time::Duration};
 
 use futures::StreamExt as _;
 use jiff::{Timestamp, fmt::strtime};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Resource, ResourceExt as _,
     api::{ListParams, PostParams},
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     crd::{
-        ClientApp, PostgresProvider,
+        ClientApp, PerconaDataSource, PostgresProvider,
         percona::{
             PerconaPGBackup, PerconaPGBackupSpec, PerconaPGCluster, PerconaPGRestore, PerconaPGRestoreSpec,
             READY_FOR_BACKUP, TYPE_FULL, up_to_backup, up_to_time,
@@ -88,7 +89,19 @@ pub(crate) async fn restore(
     args: &args::Restore,
     stored: &Stored,
 ) -> Result<(), Error> {
-    let args::Restore { name: app, from: _, time: _, store: _, identity_secret: _, no_backup, yes, waiting } = args;
+    let args::Restore {
+        name: app,
+        from: _,
+        time: _,
+        store: _,
+        identity_secret: _,
+        to: _,
+        hostname: _,
+        no_backup,
+        yes,
+        waiting,
+    } = args;
+    without_store(args)?;
     let found = seen(session, app).await?;
     let spec = may_restore(app, &found, args, Session::now()).map_err(Error::Stalled)?;
     if !no_backup {
@@ -121,6 +134,46 @@ pub(crate) async fn restore(
         printer.note(&format!("the restored database is not backed up: {error}; run `kubectl clientapp backup {app}`"));
     }
     wait::asked(session, printer, &stored.object, &format!("perconapgrestore/{name}: restored"), waiting, None).await
+}
+
+fn without_store(args: &args::Restore) -> Result<(), Error> {
+    match args.store {
+        true => Err(Error::Usage("Percona restores from the cluster's own repository: omit --store".to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// What the database of another ClientApp is created from.
+pub(crate) async fn source(session: &Session, args: &args::Restore) -> Result<PerconaDataSource, Error> {
+    without_store(args)?;
+    let mut found = seen(session, &args.name).await?;
+    // One that still runs is not disturbed: this cluster is only read.
+    found.backups.retain(|backup| matches!(state(backup), SUCCEEDED | FAILED));
+    data_source(&args.name, &found, args, Session::now()).map_err(Error::Stalled)
+}
+
+/// The requested data source, or the reason why no cluster can be created from it: what can be restored into this cluster can be restored
+/// into another one, as far as the field tells Percona which backup to begin with. **Pure.**
+fn data_source(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> Result<PerconaDataSource, String> {
+    let cluster = seen.cluster.name_any();
+    // Percona would choose the backup to begin with, and may choose one that an earlier restore has undone.
+    if args.from == LATEST && !seen.restores.is_empty() {
+        return Err(format!(
+            "PerconaPGCluster {cluster} was restored before, so another cluster might miss the state: name a backup with --from; `kubectl clientapp backups {app}` lists them"
+        ));
+    }
+    let nothing_is_lost = args::Restore { no_backup: true, ..args.clone() };
+    let spec = may_restore(app, seen, &nothing_is_lost, now)?;
+    let first = seen.cluster.spec.backups.repositories().first().map(ToString::to_string);
+    if spec.repo_name != first {
+        return Err(format!(
+            "the backup is in {} of PerconaPGCluster {cluster}, and another cluster is created from the backups in its first repository: create the other ClientApp yourself, with spec.postgres.percona.dataSource.repository",
+            spec.repo_name.unwrap_or_default()
+        ));
+    }
+    let backup = seen.backups.iter().find(|backup| args.from != LATEST && backup.name_any() == args.from);
+    let backup = backup.and_then(|backup| backup.status.as_ref()?.result.backup_name.clone());
+    Ok(PerconaDataSource { cluster: Some(cluster), repository: None, backup, time: args.time.map(Time) })
 }
 
 /// So that a later restore need not start from a backup of before this one.
@@ -281,7 +334,7 @@ fn consequence(args: &args::Restore) -> String {
 }
 
 /// The state to restore, worded as the end of a sentence.
-fn state_of(args: &args::Restore) -> String {
+pub(crate) fn state_of(args: &args::Restore) -> String {
     match (args.time, args.from.as_str()) {
         (Some(time), _) => format!("to its state at {time}"),
         (None, LATEST) => "to the newest archived state".to_owned(),

@@ -22,6 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::rules::{Begun, Way, consequence, is_from, is_made_for, still_ours, still_stays, way};
+pub(crate) use self::rules::{has_database, listed};
 use super::{
     args, backup, bucket,
     change::patch,
@@ -43,28 +44,17 @@ use crate::{
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Restore) -> Result<(), Error> {
-    let args::Restore { name, from, time, store, identity_secret, no_backup, yes, waiting } = args;
+    let args::Restore { name, no_backup, yes, waiting, .. } = args;
     let stored = session.app(name).await?;
     if percona::has_cluster(&stored.app) {
-        if *store {
-            return Err(Error::Usage("Percona restores from the cluster's own repository: omit --store".to_owned()));
-        }
         return percona::restore(session, printer, args, &stored).await;
-    }
-    if time.is_some() {
-        return Err(Error::Usage(
-            "a dump cannot be restored to a point in time: name a dump with --from instead of --time".to_owned(),
-        ));
     }
     if !stored.app.spec.postgres.enabled || stored.app.spec.postgres.provider != PostgresProvider::Standalone {
         return backup::needed(session, name).await.map(|_| ());
     }
     let database = Key::new(&session.namespace, name).database();
     let found = backup::database(session, name).await?;
-    let wanted = match store {
-        true => Restore::of_store(from, bucket::of(session, &stored.app, identity_secret.as_deref())?),
-        false => Restore::of_claim(from, names::backup(&database)),
-    };
+    let wanted = wanted(session, args, &stored.app)?;
     let begun = Begun::read(&stored.app);
     let way = way(&stored.app, found.as_ref(), begun.as_ref(), &wanted, *no_backup).map_err(Error::Stalled)?;
     if way == Way::Done {
@@ -128,6 +118,20 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
         annotate(session, &stored, None).await?;
     }
     wait::asked(session, printer, &object, &sentence, waiting, None).await
+}
+
+/// The dump that the flags name.
+pub(crate) fn wanted(session: &Session, args: &args::Restore, app: &ClientApp) -> Result<Restore, Error> {
+    let args::Restore { name, from, time, store, identity_secret, .. } = args;
+    if time.is_some() {
+        return Err(Error::Usage(
+            "a dump cannot be restored to a point in time: name a dump with --from instead of --time".to_owned(),
+        ));
+    }
+    Ok(match store {
+        true => Restore::of_store(from, bucket::of(session, app, identity_secret.as_deref())?),
+        false => Restore::of_claim(from, names::backup(&Key::new(&session.namespace, name).database())),
+    })
 }
 
 /// Records the restore in progress, or clears the record.
@@ -210,7 +214,7 @@ async fn delete_database(session: &Session, database: &Postgresql, timeout: Dura
 }
 
 /// Nothing may be deleted for dumps that do not exist. `more` dumps are made of the current content.
-async fn there_are_dumps(
+pub(crate) async fn there_are_dumps(
     session: &Session,
     app: &ClientApp,
     database: Option<&Postgresql>,

@@ -725,6 +725,109 @@ async fn an_app_gets_yesterdays_database_back() {
     typed(&tenant, &["backup", "another"]).await.failed(5, "there is no ClientApp");
 }
 
+const RESTORE_TO: &str = "apps.bnerd-operator.local/restore-to";
+
+/// Another app is created from a dump of the first, which stays as it is. Each has its own administrator's Secret, with
+/// the same password, since the restored database knows no other.
+#[tokio::test]
+async fn another_app_gets_yesterdays_database() {
+    let tenant = Lab::shared().await.tenant("beside").await;
+    let (host, then) = (hostname(&tenant, "acme"), hostname(&tenant, "then"));
+    let copy = ["restore", "acme", "--to", "then", "--hostname", &then];
+    let flags = ["create", "acme", "--hostname", &host, "--no-redis", "--standalone", "--wait"];
+    typed(&tenant, &flags).await.done();
+    typed(&tenant, &copy).await.failed(4, "acme has no dump: `kubectl clientapp backup acme` makes one");
+    typed(&tenant, &["backup", "acme", "--wait"]).await.done();
+    dumps_are_listed(&tenant, DUMP).await;
+
+    let (claims, label) = (tenant.api::<PersistentVolumeClaim>(), format!("{RESTORE_TO}=another-pg"));
+    let labelled = async || {
+        let labels = claims.get("acme-pg-backup").await.unwrap().metadata.labels.unwrap();
+        labels.get(RESTORE_TO).cloned()
+    };
+    let of = |to: &'static str, host: &'static str| ["restore", "acme", "--to", to, "--hostname", host].to_vec();
+    let with = |more: &[&'static str]| [&copy[..], more].concat();
+    for (line, code, words) in [
+        (vec!["restore", "acme", "--to", "then"], 2, "--hostname"),
+        (vec!["restore", "acme", "--hostname", "then.example.com"], 2, "--to"),
+        (with(&["--no-backup"]), 2, "cannot be used with"),
+        (with(&["--time", "2026-01-01T00:00:00Z"]), 2, "a dump cannot be restored to a point in time"),
+        (with(&["--from", "20250131T030000Z-x"]), 4, "acme has no dump 20250131T030000Z-x"),
+        (with(&["--store"]), 1, "are not uploaded to a bucket"),
+        (of("acme", "then.example.com"), 2, "is the same ClientApp"),
+        (vec!["restore", "acme", "--to", "then", "--hostname", &host], 2, "is the hostname of acme"),
+        (of("Then", "then.example.com"), 1, "metadata.name"),
+        (of("then", "Then_"), 1, "spec.hostname: must be a DNS name in lower case"),
+    ] {
+        typed(&tenant, &line).await.failed(code, words);
+    }
+    // Missing rights show before the first step, and so does a volume that is meant for another database.
+    let databases = json!({"apiGroups": ["apps.bnerd-operator.local"], "resources": ["postgresqls"], "verbs": ["get"]});
+    let volumes = json!({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list"]});
+    let secrets = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create"]});
+    let user = user_with(&tenant, &json!([databases, volumes, secrets])).await;
+    let refused = typed_as(&tenant, user, &copy).await.failed(1, "label PersistentVolumeClaim beside/acme-pg-backup");
+    assert!(refused.contains("is forbidden"), "{refused}");
+    tenant.kubectl(&["label", "pvc", "acme-pg-backup", &label]).unwrap();
+    typed(&tenant, &copy).await.failed(4, "is labelled for Postgresql another-pg, which is not restored yet");
+    assert_eq!(labelled().await.as_deref(), Some("another-pg"));
+    tenant.kubectl(&["label", "pvc", "acme-pg-backup", &format!("{RESTORE_TO}-")]).unwrap();
+    assert!(tenant.api::<ClientApp>().get_opt("then").await.unwrap().is_none());
+    assert!(tenant.api::<Secret>().get_opt("then-admin-secret").await.unwrap().is_none());
+
+    let first = async || {
+        let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
+        let database = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
+        (
+            app.spec,
+            app.metadata.generation,
+            database.metadata.uid,
+            database.spec,
+            uid_of(&tenant, "acme-pg-backup").await,
+        )
+    };
+    let before = first().await;
+    let said = typed(&tenant, &with(&["--from", DUMP, "--wait"])).await;
+    let gets = format!("then gets its database from dump {DUMP} of PersistentVolumeClaim acme-pg-backup; acme stays");
+    for part in [
+        gets.as_str(),
+        "set dbhost to then-pg",
+        r#"kubectl patch clientapp then -n beside --type=merge -p '{"spec":{"replicas":null}}'"#,
+    ] {
+        assert!(said.stderr.contains(part), "{part}: {said:#?}");
+    }
+    assert!(said.done().starts_with("then: revision 1 with chart version 5.5.2 is deployed"));
+    let spec = tenant.api::<ClientApp>().get("then").await.unwrap().spec;
+    assert_eq!((spec.hostname, spec.replicas, spec.suspend), (then.clone(), Some(0), false));
+    let restored = tenant.api::<Postgresql>().get("then-pg").await.unwrap().status.unwrap().restored.unwrap();
+    assert_eq!((restored.dump.as_str(), restored.claim.as_deref()), (DUMP, Some("acme-pg-backup")));
+    let [password, same] = [["password", "acme"], ["password", "then"]];
+    assert_eq!(typed(&tenant, &same).await.done(), typed(&tenant, &password).await.done());
+    assert_eq!(first().await, before);
+    tenant.ready("acme", 1).await;
+
+    // Where a first one is restored, the label is free for a second.
+    typed(&tenant, &copy).await.failed(1, "already exists");
+    assert_eq!(labelled().await.as_deref(), Some("then-pg"));
+    let third = hostname(&tenant, "third");
+    typed(&tenant, &["restore", "acme", "--to", "third", "--hostname", &third]).await.done();
+    assert_eq!(labelled().await.as_deref(), Some("third-pg"));
+    tenant.ready("third", 1).await;
+
+    // The Secret is deleted with its own app, and with no other.
+    typed(&tenant, &["delete", "then", "--yes"]).await.done();
+    assert!(tenant.api::<Secret>().get_opt("then-admin-secret").await.unwrap().is_none());
+    typed(&tenant, &password).await.done();
+    let leave = Patch::Merge(json!({"spec": {"deletionPolicy": "Retain"}}));
+    tenant.api::<ClientApp>().patch("third", &PatchParams::default(), &leave).await.unwrap();
+    tenant.ready("third", 1).await;
+    typed(&tenant, &["delete", "third", "--yes"]).await.done();
+    let again = ["restore", "acme", "--to", "third", "--hostname", &third];
+    typed(&tenant, &again).await.failed(4, "has data of an earlier ClientApp third");
+    assert!(tenant.api::<ClientApp>().get_opt("third").await.unwrap().is_none());
+    assert_eq!(first().await, before);
+}
+
 /// The volume with the dumps is lost, too: the dumps in the bucket are listed from the user's machine, with the
 /// credentials in the cluster, and nothing is deleted for a dump that does not exist or that the key does not decrypt.
 #[tokio::test]
@@ -795,7 +898,17 @@ async fn an_app_gets_its_database_back_from_a_bucket() {
     let found = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
     let restored = found.status.unwrap().restored.unwrap();
     let place = format!("{}/dumps/prod/from-bucket/acme-pg", objects.url());
+    assert_eq!((restored.dump.as_str(), restored.store.as_ref()), (plain, Some(&place)));
+
+    // Another app may read the first one's path in the bucket, and no more of it is changed.
+    let host = hostname(&tenant, "then");
+    let copy = ["restore", "acme", "--store", "--to", "then", "--hostname", &host, "--wait"];
+    typed(&tenant, &copy).await.failed(4, "is encrypted for age1");
+    typed(&tenant, &[&copy[..], &["--from", plain]].concat()).await.done();
+    let restored = tenant.api::<Postgresql>().get("then-pg").await.unwrap().status.unwrap().restored.unwrap();
     assert_eq!((restored.dump.as_str(), restored.store), (plain, Some(place)));
+    let labels = tenant.api::<Secret>().get("s3").await.unwrap().metadata.labels.unwrap();
+    assert_eq!(labels[RESTORE_TO], "then-pg");
 }
 
 /// Percona backs up and restores a PerconaPGCluster in place.
@@ -880,6 +993,19 @@ async fn a_cluster_gets_yesterdays_data_back() {
     typed(&tenant, &again).await.done();
     let last = restores().await.into_iter().max_by_key(|restore| restore.creation_timestamp()).unwrap();
     assert!(last.spec.options[0].starts_with("--set="), "{last:?}");
+
+    // Another app is created from the same backup.
+    let host = hostname(&tenant, "then");
+    let copy = ["restore", "acme", "--to", "then", "--hostname", &host, "--wait"];
+    typed(&tenant, &copy).await.failed(4, "acme-pg was restored before");
+    let said = typed(&tenant, &[&copy[..], &["--from", &name]].concat()).await;
+    assert!(said.stderr.contains("set dbhost to then-pg-pgbouncer"), "{said:#?}");
+    said.done();
+    let made = tenant.api::<PerconaPGCluster>().get("then-pg").await.unwrap();
+    let options = ["--type=immediate".to_owned(), format!("--set={label}")];
+    let source = json!({"clusterName": "acme-pg", "repoName": "repo1", "options": options});
+    assert_eq!(made.spec.data_source, Some(json!({"postgresCluster": source})));
+    tenant.delete("then").await;
     tenant.delete("acme").await;
 }
 

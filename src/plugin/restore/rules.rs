@@ -114,7 +114,8 @@ pub(super) fn way(
     }
 }
 
-fn has_database(database: &Postgresql) -> bool {
+/// Whether it was created: then a dump is no longer restored into it.
+pub(crate) fn has_database(database: &Postgresql) -> bool {
     let volume = database.status.as_ref().and_then(|status| status.volume.as_ref());
     volume.is_some_and(|volume| volume.initialized)
 }
@@ -137,20 +138,26 @@ fn replaces(name: &str, database: &Postgresql, wanted: &Restore, no_backup: bool
     if wanted.store.is_some() {
         return Ok(());
     }
+    match listed(name, database, wanted)? {
+        // The dump made now, and the last one before the Postgresql is deleted.
+        Some(newer) if !no_backup => stays(database, wanted, newer + 2),
+        _ => Ok(()),
+    }
+}
+
+/// How many dumps on the volume are newer than the wanted one, if that is listed by its name; an error if there is none.
+pub(crate) fn listed(name: &str, database: &Postgresql, wanted: &Restore) -> Result<Option<usize>, String> {
+    let status = database.status.clone().unwrap_or_default();
     let dumps = status.backup.unwrap_or_default().dumps;
-    let none = |which: &str| format!("{name} has no dump{which}: `kubectl clientapp backups {name}` lists them");
     // A restored database lists dumps only after its own first one.
     let was_there =
         status.restored.is_some_and(|restored| restored.claim == wanted.claim && restored.dump == wanted.from);
     let position = dumps.iter().position(|dump| dump.name == wanted.from);
-    match position {
-        None if is_latest && !dumps.is_empty() => Ok(()),
-        None if is_latest => Err(none("")),
-        None if dumps.is_empty() && was_there => Ok(()),
-        None => Err(none(&format!(" {}", wanted.from))),
-        Some(_) if no_backup => Ok(()),
-        // The dump made now, and the last one before the Postgresql is deleted.
-        Some(newer) => stays(database, wanted, newer + 2),
+    match (position, wanted.from.as_str(), dumps.is_empty()) {
+        (Some(_), ..) | (None, "latest", false) => Ok(position),
+        (None, "latest", true) => Err(format!("{name} has no dump: `kubectl clientapp backup {name}` makes one")),
+        (None, _, true) if was_there => Ok(None),
+        (None, from, _) => Err(format!("{name} has no dump {from}: `kubectl clientapp backups {name}` lists them")),
     }
 }
 
