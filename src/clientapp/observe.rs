@@ -305,7 +305,7 @@ async fn tested(ctx: &Ctx, key: &Key, trial: &Trial, before: Option<&Tested>) ->
     let mut pods = None;
     if failed.is_some()
         && let Ok(tests) = &tests
-        && let Some((kind, name)) = tests.open.first()
+        && let Some((kind, name)) = tests.failed.first()
     {
         let found = live::pods(ctx, key, account, trial::pods_of(kind, name)).await;
         pods = pods::why(&found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default());

@@ -81,9 +81,10 @@ fn of_pod(pod: &Pod) -> Option<(Rank, String)> {
         let message = unscheduled.message.as_deref().unwrap_or("no node fits");
         return Some((Rank::Unscheduled, format!("pod {name} is not scheduled: {}", tidy(message))));
     }
-    if status.phase.as_deref() == Some("Failed") {
-        let words =
-            [status.reason.as_deref(), status.message.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    // Without words, the containers say more.
+    let words =
+        [status.reason.as_deref(), status.message.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    if status.phase.as_deref() == Some("Failed") && !words.is_empty() {
         return Some((Rank::Failed, format!("pod {name} has failed: {}", tidy(&words))));
     }
     let init = status.init_container_statuses.iter().flatten().map(|container| ("init container", container));

@@ -109,10 +109,10 @@ pub(super) fn record(
         (None, Ok(Tests { count: 1, .. })) => (true, 0, "its test has passed".to_owned()),
         (None, Ok(Tests { count, .. })) => (true, 0, format!("its {count} tests have passed")),
         (None, Err(_)) => (true, 0, "its tests have passed".to_owned()),
-        (Some(said), Ok(Tests { count, open })) if *conclusive && !open.is_empty() => {
-            let named = few(open.iter().map(|(kind, name)| format!("{kind} {name}")), NAMED);
+        (Some(said), Ok(Tests { count, failed })) if *conclusive && !failed.is_empty() => {
+            let named = few(failed.iter().map(|(kind, name)| format!("{kind} {name}")), NAMED);
             let why = pods.unwrap_or_else(|| said.clone());
-            (false, failures + 1, format!("{} of {count} tests failed: {named}: {why}", open.len()))
+            (false, failures + 1, format!("{} of {count} tests failed: {named}: {why}", failed.len()))
         }
         (Some(said), _) => (false, failures, format!("its tests cannot be run: {said}")),
     };

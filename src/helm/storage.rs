@@ -73,8 +73,8 @@ pub(crate) struct Hook {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tests {
     pub count: usize,
-    /// Kind and name of those whose last run has not succeeded.
-    pub open: Vec<(String, String)>,
+    /// Kind and name of those whose last run has failed, or did not end. helm does not go on to the next after a failure.
+    pub failed: Vec<(String, String)>,
 }
 
 /// The last run of a hook.
@@ -109,8 +109,9 @@ impl Hook {
 impl Stored {
     pub(crate) fn tests(&self) -> Tests {
         let tests: Vec<_> = self.hooks.iter().filter(|hook| hook.is_test()).collect();
-        let open = tests.iter().filter(|hook| !hook.has_succeeded()).map(|hook| (hook.kind.clone(), hook.name.clone()));
-        Tests { count: tests.len(), open: open.collect() }
+        let failed = tests.iter().filter(|hook| ["Failed", "Running"].contains(&hook.last_run.phase.as_str()));
+        let failed = failed.map(|hook| (hook.kind.clone(), hook.name.clone()));
+        Tests { count: tests.len(), failed: failed.collect() }
     }
 }
 

@@ -7,9 +7,9 @@ use super::*;
 
 #[test]
 fn what_is_recorded_of_tests() {
-    let tests = |count: usize, open: &[&str]| {
-        let open = open.iter().filter_map(|test| test.split_once(' '));
-        Ok(Tests { count, open: open.map(|(kind, name)| (kind.to_owned(), name.to_owned())).collect() })
+    let tests = |count: usize, failed: &[&str]| {
+        let failed = failed.iter().filter_map(|test| test.split_once(' '));
+        Ok(Tests { count, failed: failed.map(|(kind, name)| (kind.to_owned(), name.to_owned())).collect() })
     };
     let failed = || Some("helm test: pod check failed".to_owned());
     let before = Tested { secret: "revision-3".to_owned(), failures: 2, ..Tested::default() };

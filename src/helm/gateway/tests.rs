@@ -399,7 +399,8 @@ async fn the_storage_of_another_release_is_not_created_either() {
     let pass = bed.admit();
     let path = format!("{IN_TENANT}/secrets");
     let create = async |body: &str| bed.ask(&pass.authorization, "POST", &path, body).await.0;
-    assert_eq!(create(r#"{"metadata": {"name": "sh.helm.release.v1.app.v1"}}"#).await, 200);
+    assert_eq!(create(r#"{"metadata": {"name": "sh.helm.release.v1.app.v3"}}"#).await, 200);
+    assert_eq!(create(r#"{"metadata": {"name": "sh.helm.release.v1.app.v4"}}"#).await, 409);
     assert_eq!(create(r#"{"metadata": {"name": "sh.helm.release.v1.other.v1"}}"#).await, 403);
     assert_eq!(create("metadata: {name: sh.helm.release.v1.other.v1}").await, 400);
 }

@@ -166,7 +166,7 @@ apiVersion: policy/v1beta1
 kind: PodDisruptionBudget
 metadata: {name: app}
 ",
-            "{apiVersion: batch/v1, kind: Job, metadata: {name: prepare}, spec: {n: 1}}",
+            "{apiVersion: batch/v1, kind: Job, metadata: {name: prepare}, spec: {parallelism: 1}}",
         );
         let after = stored(
             "---
@@ -197,7 +197,7 @@ apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {name: app}
 ",
-            "{apiVersion: batch/v1, kind: Job, metadata: {name: prepare}, spec: {n: 2}}",
+            "{apiVersion: batch/v1, kind: Job, metadata: {name: prepare}, spec: {parallelism: 2}}",
         );
         let hidden = Hidden::of([&json!(["the old token", "the new token"])]).unwrap();
         let found = changes(&before, &after, &hidden).unwrap();
