@@ -201,7 +201,7 @@ pub(crate) fn is_of_test(error: &HelmError) -> bool {
     match error {
         HelmError::Deadline { .. } => true,
         HelmError::Failed { failure, .. } => {
-            matches!(failure, HelmFailure::HookFailed | HelmFailure::Timeout | HelmFailure::Other)
+            matches!(failure, HelmFailure::Timeout | HelmFailure::Other)
         }
         _ => false,
     }

@@ -98,7 +98,9 @@ const TABLE: &[Row] = &[
     (HookFailed, None, "failed post-install:"),      // install.go
     (HookFailed, None, "pre-upgrade hooks failed:"), // upgrade.go
     (HookFailed, None, "post-upgrade hooks failed:"),
-    (HookFailed, None, "warning: Hook "), // hooks.go
+    // Not for tests, which are hooks: there only the cause shows whether one has failed or could not be run.
+    (HookFailed, Some(Upgrade), "warning: Hook "), // hooks.go
+    (HookFailed, Some(Uninstall), "warning: Hook "),
     (Admission, None, "admission webhook \""),
     (Admission, None, "failed calling webhook"),
     (Admission, None, "failed to call webhook"),
