@@ -16,7 +16,7 @@ use semver::Version;
 use tokio::task::AbortHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{error::Refusal, observed::ReleaseView};
+use super::error::Refusal;
 use crate::{
     crd::Attempt,
     helm::gateway::record::Recorded,
@@ -72,8 +72,10 @@ pub(crate) struct Upgraded {
 /// Tests that have ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Trial {
-    /// The revision that was tested.
-    pub release: ReleaseView,
+    /// The revision that was tested, and name and uid of the Secret in which Helm stores it.
+    pub revision: i64,
+    pub secret: String,
+    pub secret_uid: String,
     /// The account that helm acted as.
     pub account: AccountName,
     /// What helm says of its failure. Which tests have failed is in Helm's storage.

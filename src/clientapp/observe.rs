@@ -300,8 +300,8 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
 
 /// What has become of tests that have ended: helm's words say little, and its storage says which tests have failed.
 async fn tested(ctx: &Ctx, key: &Key, trial: &Trial, before: Option<&Tested>) -> Result<Tested, Error> {
-    let Trial { release, account, failed, .. } = trial;
-    let tests = live::tests(ctx, key, &release.secret).await?;
+    let Trial { secret, account, failed, .. } = trial;
+    let tests = live::tests(ctx, key, secret).await?;
     let mut pods = None;
     if failed.is_some()
         && let Ok(tests) = &tests

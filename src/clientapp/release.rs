@@ -146,7 +146,9 @@ pub(super) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
     let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), hidden };
     let (helm, gateway, metrics, claim) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.metrics.clone(), ctx.claim(app));
     let trial = Trial {
-        release,
+        revision: release.revision,
+        secret: release.secret,
+        secret_uid: release.secret_uid,
         account: desired.account.clone(),
         failed: None,
         conclusive: false,

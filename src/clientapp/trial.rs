@@ -102,8 +102,8 @@ pub(super) fn record(
     tests: Result<Tests, String>,
     pods: Option<String>,
 ) -> Tested {
-    let Trial { release, account: _, failed, conclusive, at, unit } = trial;
-    let failures = before.filter(|tested| tested.secret == release.secret_uid).map_or(0, |tested| tested.failures);
+    let Trial { revision, secret: _, secret_uid, account: _, failed, conclusive, at, unit } = trial;
+    let failures = before.filter(|tested| tested.secret == *secret_uid).map_or(0, |tested| tested.failures);
     let (passed, failures, message) = match (failed, tests) {
         (None, Ok(Tests { count: 0, .. })) => (true, 0, "the chart has no tests".to_owned()),
         (None, Ok(Tests { count: 1, .. })) => (true, 0, "its test has passed".to_owned()),
@@ -119,8 +119,8 @@ pub(super) fn record(
     let retry = if *conclusive { RETRY } else { RETRY_RUN };
     let delay = retry.delay(failures).filter(|_| !passed);
     Tested {
-        secret: release.secret_uid.clone(),
-        revision: release.revision,
+        secret: secret_uid.clone(),
+        revision: *revision,
         passed,
         message,
         failures,

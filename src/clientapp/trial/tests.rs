@@ -1,7 +1,4 @@
-use crate::{
-    clientapp::fixtures::{now, release},
-    runtime::account::AccountName,
-};
+use crate::{clientapp::fixtures::now, runtime::account::AccountName};
 
 use super::*;
 
@@ -29,7 +26,8 @@ fn what_is_recorded_of_tests() {
         ("away", (failed(), true), none(), None, Some(&before)),
     ] {
         let account = AccountName::default();
-        let trial = Trial { release: release("d"), account, failed, conclusive, at: now(), unit: 0.5 };
+        let (secret, secret_uid) = ("sh.helm.release.v1.acme.v3".to_owned(), "revision-3".to_owned());
+        let trial = Trial { revision: 3, secret, secret_uid, account, failed, conclusive, at: now(), unit: 0.5 };
         let Tested { secret, revision, passed, message, failures, ended_at, retry_at } =
             record(before, &trial, tests, pods);
         assert_eq!((secret.as_str(), revision, ended_at), ("revision-3", 3, Some(Time(now()))));

@@ -33,6 +33,14 @@ RepositoryUnavailable| Error: Get "https://example.com/x.tgz": context deadline 
 RepositoryUnavailable| Error: repo not found
 "#;
 
+const SAID_BY_TEST: &str = r#"
+Other| warning: Hook test x/templates/test.yaml failed: pod acme-check failed
+Timeout| warning: Hook test x/templates/test.yaml failed: resource Pod/t/acme-check not ready. status: InProgress, message: context deadline exceeded
+Forbidden patch pods| warning: Hook test x/templates/test.yaml failed: server-side apply failed for object t/acme-check /v1, Kind=Pod: pods "acme-check" is forbidden: User "system:serviceaccount:t:d" cannot patch resource "pods" in API group "" in the namespace "t"
+Admission| warning: Hook test x/templates/test.yaml failed: server-side apply failed for object t/acme-check /v1, Kind=Pod: pods "acme-check" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true
+ApiUnavailable| warning: Hook test x/templates/test.yaml failed: the API server cannot be reached: connection refused
+"#;
+
 fn class(failure: &HelmFailure) -> String {
     match failure {
         HelmFailure::Forbidden { verb, resource } => format!("Forbidden {verb} {resource}").trim().to_owned(),
@@ -47,6 +55,7 @@ fn what_each_command_says() {
         (SAID_BY_PULL, &[Verb::Pull]),
         ("NotFound|Error: uninstall: Release not loaded: x: release: not found", &[Verb::Uninstall]),
         ("Other|Error: uninstall: Release not loaded: x: release: not found", &[Verb::Upgrade]),
+        (SAID_BY_TEST, &[Verb::Test]),
         ("ChartNotFound|Error: path \"/cache/x.tgz\" not found", &[Verb::Upgrade]),
     ] {
         for row in said.trim().lines() {

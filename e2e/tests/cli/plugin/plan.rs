@@ -30,8 +30,7 @@ async fn what_is_approved_is_what_runs() {
     let shown = shown.done();
     assert!(shown.contains("+ Deployment acme-nextcloud\n") && shown.contains(" 0 to change, 0 to remove"), "{shown}");
 
-    let done = typed(&tenant, &["approve", "acme", "--wait"]).await.done();
-    assert!(done.contains("approved"), "{done}");
+    typed(&tenant, &["approve", "acme", "--wait"]).await.done();
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
     assert!(
         plan(&tenant, &["acme"]).await.done().contains("Plan: nextcloud 5.5.2: 0 to add, 0 to change, 0 to remove")

@@ -147,16 +147,17 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
 async fn use_clientapps(tenant: &Tenant) {
     let host = |name: &str| hostname(tenant, name);
     // A volume and a database that are deleted, and others that are kept; a chart with a hook.
+    tenant.create("brief", json!({"hostname": host("brief"), "ingressClassName": "traefik"})).await.unwrap();
     let check = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "check", "annotations": {"helm.sh/hook": "test", "clientapp.test/ends": "Succeeded"}},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "check", "image": "curl"}]},
     });
-    let brief = json!({
-        "hostname": host("brief"), "ingressClassName": "traefik",
+    let tested = json!({
+        "hostname": host("tested"), "postgres": {"enabled": false},
         "test": {"enabled": true}, "values": {"extraManifests": [check]},
     });
-    tenant.create("brief", brief).await.unwrap();
+    tenant.create("tested", tested).await.unwrap();
     tenant.create("kept", json!({"hostname": host("kept"), "deletionPolicy": "Retain"})).await.unwrap();
     let hook = json!({"hostname": host("hook"), "chartVersion": charts::HOOK_FAILS, "postgres": {"enabled": false}});
     tenant.create("hook", hook).await.unwrap();
@@ -169,6 +170,7 @@ async fn use_clientapps(tenant: &Tenant) {
         status.conditions.iter().any(|condition| condition.message.contains("is not scheduled: 0/"))
     };
     tenant.ready("brief", 1).await;
+    tenant.ready("tested", 1).await;
     tenant.ready("kept", 1).await;
     tenant.condition("hook", "Released", "False", "UpgradeFailed").await;
     // An upgrade that removes objects, and a mistake that makes Ready true, false and true again: one event with a
@@ -207,7 +209,7 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.api::<ClientApp>().delete("saved", &DeleteParams::foreground()).await.unwrap();
     tenant.gone("saved").await;
     tenant.status("waiting", "told why", told).await;
-    for name in ["brief", "kept", "hook", "own", "waiting"] {
+    for name in ["brief", "tested", "kept", "hook", "own", "waiting"] {
         tenant.delete(name).await;
     }
 }
