@@ -10,7 +10,7 @@ use crate::{
         conditions::{State, kind},
     },
     destroy,
-    helm::{ChartError, HelmError, HelmFailure, storage},
+    helm::{ChartError, HelmError, HelmFailure},
     runtime::{
         controller::Failure,
         error::{Disposition, INTERNAL_ERROR, MINUTE, Retry, SECOND, api_disposition, api_sentence, jitter},
@@ -212,18 +212,6 @@ pub(crate) fn panicked() -> (Refusal, String) {
     (Refusal::UpgradeFailed, "internal error of the operator: report it with the operator's log".to_owned())
 }
 
-/// The message if helm made an earlier revision than the next after the newest on record: then that record is forged, and would
-/// hide each revision that helm makes.
-pub(crate) fn miscounted(release: &impl std::fmt::Display, made: Option<i64>, next: i64) -> Option<String> {
-    let newest = next - 1;
-    // If another client deletes the newest revision meanwhile, helm makes the same number again.
-    let made = made.filter(|made| *made < newest)?;
-    Some(format!(
-        "helm made revision {made} of release {release}, although a Secret claims to be its revision {newest}: delete Secret {}, which helm does not count",
-        storage::secret(release, newest)
-    ))
-}
-
 /// Class and message of a failure to get a chart; `None` if the operator itself stopped the attempt.
 pub(crate) fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
     let refusal = match error {
@@ -297,18 +285,6 @@ mod tests {
             assert_eq!(disposition.retry.delay(1), first.map(Duration::from_secs), "{code}");
             assert_eq!(error.to_string(), format!("create Secret a/b: {message}"));
         }
-    }
-
-    #[test]
-    fn a_forged_revision_is_told_of() {
-        // Another client has made or deleted one meanwhile.
-        for made in [50, 51, 52] {
-            assert_eq!(miscounted(&"acme", Some(made), 51), None);
-        }
-        assert_eq!(miscounted(&"acme", None, 51), None);
-        let said = miscounted(&"acme", Some(3), 51).unwrap();
-        assert!(said.starts_with("helm made revision 3 of release acme"), "{said}");
-        assert!(said.contains("delete Secret sh.helm.release.v1.acme.v50"), "{said}");
     }
 
     #[test]

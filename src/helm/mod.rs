@@ -35,7 +35,7 @@ pub(crate) use chart::{Chart, ChartError};
 pub(crate) use command::{ChartName, Flags, HelmCommand, ReleaseLabels, Test, Uninstall, Upgrade, Verb};
 pub(crate) use error::{HelmError, HelmUnavailable, SetupError};
 pub(crate) use hidden::Hidden;
-pub(crate) use parse::{HelmFailure, classify, left_behind, revision};
+pub(crate) use parse::{HelmFailure, classify, left_behind};
 pub(crate) use process::{Cause, Finished, ProcessError};
 pub(crate) use source::{ChartSource, InvalidSource};
 

@@ -236,11 +236,6 @@ fn forbidden(error: &str) -> HelmFailure {
     }
 }
 
-/// The revision that `helm upgrade` reports.
-pub(crate) fn revision(stdout: &str) -> Option<i64> {
-    stdout.lines().find_map(|line| line.strip_prefix("REVISION: ")?.trim().parse().ok())
-}
-
 /// Objects of the release that `helm uninstall` did not delete, as `Kind/name`.
 ///
 /// It exits with 0 nevertheless, both for objects that it attributes to another release and for objects that it could not even read

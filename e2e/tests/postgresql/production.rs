@@ -1,10 +1,13 @@
 //! Production settings: resources, nodes, parameters, budgets and policies; which are refused, and the cost of a
 //! mistake.
 
-use clientapp_operator::crd::parameters;
+use clientapp_operator::crd::{annotation, parameters};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+use e2e::lab::leading;
+use e2e::scenario::operated;
 
 use super::*;
 
@@ -312,4 +315,70 @@ async fn connections_are_encrypted_with_a_certificate_that_can_be_replaced() {
     delete::<Postgresql>(&tenant, "db").await;
     gone::<Postgresql>(&tenant, "db").await;
     assert_eq!(names::<Secret>(&tenant).await, Vec::<String>::new(), "it goes with its Postgresql");
+}
+
+#[tokio::test]
+async fn another_version_of_the_operator_restarts_one_database_after_the_other() {
+    let (Apart { tenant, options, .. }, operator) = operated("pg-turns", &[]).await;
+    let names = ["one", "two"];
+    for name in names {
+        create(&tenant, name, json!({})).await.unwrap();
+    }
+    for name in names {
+        settled(&tenant, name).await;
+    }
+    tokio::task::spawn_blocking(move || operator.stop()).await.unwrap().unwrap();
+    // As an earlier version of the operator would have left them: with another image.
+    let sets = tenant.api::<StatefulSet>();
+    let image =
+        |set: &StatefulSet| set.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].image.clone();
+    let newest = image(&sets.get("one").await.unwrap());
+    for name in names {
+        let container = sets.get(name).await.unwrap().spec.unwrap().template.spec.unwrap().containers[0].name.clone();
+        let former = json!({
+            "metadata": {"annotations": {annotation::SPEC_DIGEST: "former"}},
+            "spec": {"template": {"spec": {"containers": [{"name": container, "image": "example.com/former:1"}]}}},
+        });
+        sets.patch(name, &PatchParams::default(), &Patch::Strategic(former)).await.unwrap();
+    }
+    let serves = |pod: Option<&Pod>| {
+        let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none())?;
+        let former = pod.spec.as_ref()?.containers[0].image.as_deref() == Some("example.com/former:1");
+        let ready =
+            pod.status.as_ref()?.conditions.iter().flatten().any(|is| is.type_ == "Ready" && is.status == "True");
+        (former && ready).then_some(())
+    };
+    for name in names {
+        tenant.wait_for(&format!("{name}-0"), "with the former image", serves).await;
+    }
+    // The first that restarts does not come back.
+    tenant.quota("none", json!({"hard": {"pods": "0"}})).await;
+    let operator = leading(&options).await;
+    let waits = async |name: &str| {
+        let found = tenant.api::<Postgresql>().get(name).await.unwrap().status.unwrap_or_default();
+        has(&found, "Reconciling", "True", "AwaitingTurn")
+    };
+    let second = until("one of them waits for its turn", async || {
+        for name in names {
+            if waits(name).await {
+                return Some(name);
+            }
+        }
+        None
+    })
+    .await;
+    let first = names.into_iter().find(|name| *name != second).unwrap();
+    let changed = |set: Option<&StatefulSet>| (image(set?) == newest).then_some(());
+    tenant.wait_for(first, "changed", changed).await;
+    status(&tenant, first, "down", |status| has(status, "Ready", "False", "Provisioning")).await;
+    let serving = tenant.api::<Postgresql>().get(second).await.unwrap().status.unwrap();
+    assert!(has(&serving, "Ready", "True", "Ready") && waits(second).await, "{serving:?}");
+    assert_ne!(image(&sets.get(second).await.unwrap()), newest, "it waits for the first");
+    // Once it is back, the other follows.
+    tenant.api::<ResourceQuota>().delete("none", &DeleteParams::default()).await.unwrap();
+    for name in [first, second] {
+        tenant.wait_for(name, "changed", changed).await;
+        settled(&tenant, name).await;
+    }
+    drop(operator);
 }

@@ -360,6 +360,7 @@ async fn the_api_server_refuses_a_change_that_would_lose_data() {
 async fn what_is_left_out_has_its_documented_default() {
     let tenant = Lab::shared().await.tenant("defaults").await;
     let whole = json!({
+        "approval": "Automatic", "test": {"enabled": false, "timeout": "5m"},
         "chartVersion": "5.5.2", "image": "", "suspend": false, "deletionPolicy": "Delete", "drift": "Repair",
         "redis": {"enabled": true},
         "postgres": {

@@ -197,14 +197,22 @@ pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), St
 pub(super) fn miscounted(asked: &Asked, scope: &Scope) -> Option<String> {
     let Asked::Object(object) = asked else { return None };
     let revision = number(&scope.release, &object.name).filter(|_| object.verb == "create" && object.is_storage())?;
-    let is_expected = scope.revision.is_some_and(|expected| expected.to_string() == revision);
-    (!is_expected).then(|| match scope.revision {
-        Some(expected) => format!(
-            "another Helm client has changed release {}: helm would create revision {revision}, and the operator has seen only what comes before {expected}",
-            scope.release
-        ),
-        None => format!("this run makes no revision of release {}", scope.release),
-    })
+    let release = &scope.release;
+    let Some(expected) = scope.revision else {
+        return Some(format!("this run makes no revision of release {release}"));
+    };
+    match revision.parse::<u32>() {
+        Ok(number) if number.to_string() == revision && number == expected => None,
+        // helm counts only what it stored itself, and the record would hide each revision that it makes.
+        Ok(number) if number < expected => Some(format!(
+            "helm would make revision {number} of release {release}, although a Secret claims to be its revision {}: delete Secret {}, which helm does not count",
+            expected - 1,
+            storage::secret(release, expected - 1)
+        )),
+        _ => Some(format!(
+            "helm would make revision {revision} of release {release}, and {expected} was expected: another Helm client has changed the release"
+        )),
+    }
 }
 
 /// Whether this is the name of a storage Secret of this release.

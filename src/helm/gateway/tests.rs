@@ -176,8 +176,9 @@ fn helm_creates_only_the_revision_that_is_expected() {
     };
     for (verb, name, revision, expected) in [
         ("create", "sh.helm.release.v1.app.v3", Some(3), None),
-        ("create", "sh.helm.release.v1.app.v4", Some(3), Some("helm would create revision 4")),
-        ("create", "sh.helm.release.v1.app.v03", Some(3), Some("helm would create revision 03")),
+        ("create", "sh.helm.release.v1.app.v4", Some(3), Some("and 3 was expected")),
+        ("create", "sh.helm.release.v1.app.v03", Some(3), Some("and 3 was expected")),
+        ("create", "sh.helm.release.v1.app.v2", Some(3), Some("delete Secret sh.helm.release.v1.app.v2,")),
         ("create", "sh.helm.release.v1.app.v3", None, Some("this run makes no revision of release app")),
         ("update", "sh.helm.release.v1.app.v4", Some(3), None),
         ("create", "own", Some(3), None),

@@ -127,6 +127,4 @@ fn objects_that_uninstall_skipped_are_named() {
             release \"x\" uninstalled\n";
     assert_eq!(left_behind(stdout), ["Service/web", "Ingress/web"]);
     assert_eq!(left_behind("release \"x\" uninstalled\n"), Vec::<String>::new());
-    assert_eq!(revision("NAME: x\nSTATUS: deployed\nREVISION: 12\nNOTES:\nREVISION: 3\n"), Some(12));
-    assert_eq!(revision("NAME: x\n"), None);
 }
