@@ -295,7 +295,7 @@ fn awaits(desired: &Desired, observed: &Observed, object: &Object, wanted: &[Obj
     let is_primary = object.id.1 != standbys;
     let waits = is_primary
         && wanted.iter().filter(|other| other.id.1 == standbys).any(|other| {
-            !observed.objects.get(&other.id).is_some_and(|found| found.digest.as_ref() == Some(&other.digest))
+            observed.objects.get(&other.id).is_none_or(|found| found.digest.as_ref() != Some(&other.digest))
                 || !standbys_are_ready(desired, observed)
         });
     waits.then(|| format!("StatefulSet {} is changed once the standbys have restarted and are ready", object.id.1))

@@ -325,7 +325,7 @@ async fn another_version_of_the_operator_restarts_one_database_after_the_other()
         create(&tenant, name, json!({})).await.unwrap();
     }
     for name in names {
-        settled(&tenant, name).await;
+        up(&tenant, name).await;
     }
     tokio::task::spawn_blocking(move || operator.stop()).await.unwrap().unwrap();
     // As an earlier version of the operator would have left them: with another image.
@@ -378,7 +378,7 @@ async fn another_version_of_the_operator_restarts_one_database_after_the_other()
     tenant.api::<ResourceQuota>().delete("none", &DeleteParams::default()).await.unwrap();
     for name in [first, second] {
         tenant.wait_for(name, "changed", changed).await;
-        settled(&tenant, name).await;
+        up(&tenant, name).await;
     }
     drop(operator);
 }
