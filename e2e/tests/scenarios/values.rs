@@ -74,6 +74,7 @@ async fn values_from_elsewhere_are_installed_and_followed() {
     tenant.ready("acme", 2).await;
     change(&tenant, "ConfigMap", "settings", "values.yaml", "podAnnotations: {my-colour: red}");
     tenant.ready("acme", 3).await;
+    tenant.event("acme", "ValuesChanged", "other values in ConfigMap settings, key values.yaml").await;
     assert_eq!(deployed(&tenant).await, pairs(&[("my-colour", "red"), ("my-pin", "4567"), ("my-size", "L")]));
     put(&tenant, "Secret", "absent", "values.yaml", "podAnnotations: {my-colour: green}");
     tenant.ready("acme", 4).await;
