@@ -555,8 +555,10 @@ fn rotated(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) -> Opti
     let message = format!(
         "other credentials in Secret {secrets}: the pods that use them restart with the next revision of release {name}"
     );
-    (before.release.is_some() && !changed.is_empty())
-        .then(|| Note::normal("Restarting", Reason::CredentialsChanged, message))
+    // Events with the same action are counted, and only the first message is kept.
+    let revision = before.release.as_ref()?.revision;
+    (!changed.is_empty())
+        .then(|| Note::normal(format!("RestartAfterRevision{revision}"), Reason::CredentialsChanged, message))
 }
 
 /// The event that says which values from elsewhere have changed. **Pure.**
@@ -566,7 +568,9 @@ fn other_values(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) ->
     let changed: Vec<_> = after.values_from.iter().filter(is_new).map(|now| now.of.as_str()).collect();
     let message =
         format!("other values in {}: the next revision of release {} has them", changed.join(" and "), key.name);
-    (before.release.is_some() && !changed.is_empty()).then(|| Note::normal("Upgrading", Reason::ValuesChanged, message))
+    let revision = before.release.as_ref()?.revision;
+    (!changed.is_empty())
+        .then(|| Note::normal(format!("UpgradeAfterRevision{revision}"), Reason::ValuesChanged, message))
 }
 
 /// The event about recreating the account that helm acts as. **Pure.**

@@ -319,7 +319,7 @@ async fn connections_are_encrypted_with_a_certificate_that_can_be_replaced() {
 
 #[tokio::test]
 async fn another_version_of_the_operator_restarts_one_database_after_the_other() {
-    let (Apart { tenant, options, .. }, operator) = operated("pg-turns", &[]).await;
+    let (Apart { tenant, options, proxy: _proxy }, operator) = operated("pg-turns", &[]).await;
     let names = ["one", "two"];
     for name in names {
         create(&tenant, name, json!({})).await.unwrap();
