@@ -38,6 +38,8 @@ pub(crate) async fn act(
     plan: &Plan,
     status: &ClientAppStatus,
 ) -> Result<(), Error> {
+    // What the conditions say while helm runs.
+    let sentence = plan.hold.as_ref().map(|hold| hold.message.as_str()).unwrap_or_default();
     for step in &plan.steps {
         match step {
             Step::CreateDeployer { part, again } => account::create(ctx, app, *part, *again).await?,
@@ -62,12 +64,8 @@ pub(crate) async fn act(
             // It is recorded.
             Step::RollBack(_) => {}
             Step::Repair(missing) => repair::repair(ctx, app, desired, observed, missing).await?,
-            Step::Test => {
-                let sentence = plan.hold.as_ref().map(|hold| hold.message.as_str()).unwrap_or_default();
-                release::test(ctx, app, desired, observed, sentence);
-            }
+            Step::Test => release::test(ctx, app, desired, observed, sentence),
             Step::HelmUpgrade { revision, .. } => {
-                let sentence = plan.hold.as_ref().map(|hold| hold.message.as_str()).unwrap_or_default();
                 release::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?
             }
         }

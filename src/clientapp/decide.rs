@@ -17,7 +17,7 @@ use super::{
     lock::{self, Lock},
     observed::{AtWork, Observed, Phase, ReleaseView, Retained, SecretView},
     owned,
-    plan::{Because, Hold, Plan, SAFETY_NET, Step, few},
+    plan::{Because, Hold, LATEST_RETRY, Plan, SAFETY_NET, Step, few},
     pods,
     remedy::{self, Remedy},
     trial,
@@ -29,9 +29,6 @@ use crate::{
     destroy::permit::Kind,
     runtime::{account::DEPLOYER, clock::is_awaited, key::Key},
 };
-
-/// Longer than the longest wait between two attempts.
-const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 
 /// Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is looked at again.
 pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
@@ -180,8 +177,8 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
 
 /// When to look at the pods of workloads that are not ready. Pods are not watched.
 fn look_at_pods(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
-    let is_waiting = observed.workloads.iter().any(|workload| workload.waiting.is_some());
-    is_waiting.then(|| pods::next_look(pods::not_ready_since(&observed.recorded).unwrap_or(now), now))
+    (!observed.workloads_are_ready())
+        .then(|| pods::next_look(pods::not_ready_since(&observed.recorded).unwrap_or(now), now))
 }
 
 /// One helm at a time works on a release: its end triggers the next reconcile. Only a suspension does not wait for it; a deletion

@@ -231,7 +231,7 @@ pub(crate) fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
 }
 
 /// An error in one sentence; a cause that the sentence already contains is not repeated.
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut sentence = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -53,7 +53,7 @@ mod repairs;
 pub(crate) mod report;
 pub(crate) mod retained;
 mod salt;
-mod sources;
+pub(crate) mod sources;
 mod start;
 mod teardown;
 mod trial;

@@ -47,15 +47,11 @@ const LONG: SignedDuration = SignedDuration::from_secs(5);
 /// Whether helm works on the release, or the watch does not show yet what helm wrote, which is treated alike. **Pure.**
 fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<AtWork> {
     match run {
-        HelmRun::Upgrading(run) => {
-            let Upgrading { digest, sentence, since } = run.as_ref();
+        HelmRun::Upgrading(of) | HelmRun::Testing(of) => {
+            let reason = if matches!(run, HelmRun::Testing(_)) { Reason::Testing } else { Reason::Upgrading };
+            let Upgrading { digest, sentence, since } = of.as_ref();
             let until = Some(*since + LONG).filter(|until| now < *until);
-            Some(AtWork { reason: Reason::Upgrading, digest: Some(digest.clone()), sentence: sentence.clone(), until })
-        }
-        HelmRun::Testing(run) => {
-            let Upgrading { digest, sentence, since } = run.as_ref();
-            let until = Some(*since + LONG).filter(|until| now < *until);
-            Some(AtWork { reason: Reason::Testing, digest: Some(digest.clone()), sentence: sentence.clone(), until })
+            Some(AtWork { reason, digest: Some(digest.clone()), sentence: sentence.clone(), until })
         }
         HelmRun::Upgraded(upgraded) => {
             let until = Some(awaits(upgraded, cached, now)?);

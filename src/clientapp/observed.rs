@@ -13,7 +13,7 @@ use super::{
     repairs::Repairs,
 };
 use crate::{
-    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, Reason, ReleaseObject, Tested},
+    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, Reason, ReleaseObject, Tested, annotation},
     destroy::permit::Kind,
     helm::Chart,
     runtime::{feeder::Availability, key::Key},
@@ -73,6 +73,16 @@ impl Observed {
     pub(crate) fn tested(&self) -> Option<&Tested> {
         let release = self.release.as_ref()?;
         self.recorded.test.as_ref().filter(|tested| tested.secret == release.secret_uid)
+    }
+
+    /// Whether a user asks to repeat these tests at once.
+    pub(crate) fn asks_for(&self, tested: &Tested) -> bool {
+        self.retry.as_ref() == Some(&annotation::retest(tested))
+    }
+
+    /// Whether all workloads of the release are ready.
+    pub(crate) fn workloads_are_ready(&self) -> bool {
+        self.workloads.iter().all(|workload| workload.waiting.is_none())
     }
 }
 

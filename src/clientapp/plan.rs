@@ -17,6 +17,8 @@ use crate::crd::{BackupRecord, Reason, RolledBack};
 pub(crate) const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// A watch ends a hold; this is the safety net in case it does not.
 pub(crate) const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
+/// Longer than the longest wait between two attempts.
+pub(crate) const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 
 /// How a database object is applied.
 #[derive(Clone, Debug, PartialEq)]

@@ -90,8 +90,8 @@ pub(super) fn ends_tests(desired: &Desired, observed: &Observed) -> Option<Strin
 /// The tests that have failed more often than the spec allows, unless a user asks for another run.
 fn failed_tests<'a>(desired: &Desired, observed: &'a Observed) -> Option<&'a Tested> {
     observed.tested().filter(|tested| {
-        let asked = observed.retry.as_ref() == Some(&annotation::retest(tested));
-        desired.test.is_some() && !tested.passed && !asked && tested.failures > desired.upgrade.retries
+        let is_failed = desired.test.is_some() && !tested.passed && !observed.asks_for(tested);
+        is_failed && tested.failures > desired.upgrade.retries
     })
 }
 
@@ -136,8 +136,7 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
                 return Some((release, Failure::Tests(&tested.message)));
             }
             let was_ready = recorded.last_ready.as_ref().is_some_and(|ready| ready.digest == desired.digest);
-            let is_ready = observed.workloads.iter().all(|workload| workload.waiting.is_none());
-            (!was_ready && !is_ready)
+            (!was_ready && !observed.workloads_are_ready())
                 .then(|| (release, Failure::Late(begun(release, recorded, now) + desired.upgrade.timeout)))
         }
         _ => None,

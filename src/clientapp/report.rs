@@ -167,7 +167,7 @@ fn while_helm_runs(Pass { generation, desired, observed, plan, .. }: &Pass<'_>, 
     }
     let Some(hold) = &plan.hold else { return previous.clone() };
     let status = progress(previous, *generation, hold.reason, &hold.message, now);
-    if observed.workloads.iter().all(|workload| workload.waiting.is_none()) {
+    if observed.workloads_are_ready() {
         return status;
     }
     let waits = workloads(observed);

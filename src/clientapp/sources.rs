@@ -120,7 +120,8 @@ pub(super) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(
     Ok(known)
 }
 
-async fn source(client: &Client, namespace: &str, of: &ValuesReference) -> kube::Result<Option<Source>> {
+/// The object of a reference, read with the rights of this client; `None`: it does not exist.
+pub(crate) async fn source(client: &Client, namespace: &str, of: &ValuesReference) -> kube::Result<Option<Source>> {
     match of.kind {
         ValuesKind::Secret => object::<Secret>(client, namespace, &of.name).await,
         ValuesKind::ConfigMap => object::<ConfigMap>(client, namespace, &of.name).await,

@@ -1,6 +1,6 @@
 //! `spec.test`: each revision is tested with `helm test` once its workloads are ready, and Ready waits for that. **Pure.**
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ListParams;
 
@@ -9,22 +9,20 @@ use super::{
     error,
     helm_runs::Trial,
     observed::{Observed, ReleaseView},
-    plan::{Hold, Step, few},
+    plan::{Hold, LATEST_RETRY, Step, few},
 };
 use crate::{
     crd::{
-        Reason, Tested, annotation,
+        Reason, Tested,
         conditions::{State, Verdict, kind},
     },
     helm::storage::Tests,
-    runtime::{clock::is_awaited, error::Retry},
+    runtime::{
+        clock::is_awaited,
+        error::{MINUTE, Retry, SECOND},
+    },
 };
 
-const RETRY: Retry = Retry::Doubling(std::time::Duration::from_secs(30), std::time::Duration::from_secs(600));
-/// After tests that could not be run, for example for lack of a right.
-const RETRY_RUN: Retry = Retry::After(std::time::Duration::from_secs(120));
-/// Longer than the longest wait between two runs.
-const LATEST_RETRY: SignedDuration = SignedDuration::from_hours(1);
 /// How many tests are named; the rest are counted.
 const NAMED: usize = 3;
 
@@ -38,7 +36,6 @@ pub(super) fn follows(
 ) -> Option<(Option<Step>, Hold)> {
     let release = observed.release.as_ref().filter(|_| desired.test.is_some())?;
     let revision = release.revision;
-    let is_ready = observed.workloads.iter().all(|workload| workload.waiting.is_none());
     match observed.tested() {
         Some(tested) if tested.passed => return None,
         Some(tested) => {
@@ -46,7 +43,7 @@ pub(super) fn follows(
             if let Some(ends) = ends {
                 return Some((None, Hold { stalled: true, message: format!("{}; {ends}", hold.message), ..hold }));
             }
-            let asked = observed.retry.as_ref() == Some(&annotation::retest(tested));
+            let asked = observed.asks_for(tested);
             let until =
                 tested.retry_at.as_ref().map(|at| at.0).filter(|at| !asked && is_awaited(*at, now, LATEST_RETRY));
             if until.is_some() {
@@ -55,7 +52,7 @@ pub(super) fn follows(
         }
         None => {}
     }
-    if !is_ready {
+    if !observed.workloads_are_ready() {
         return None;
     }
     let name = &desired.key.name;
@@ -116,7 +113,11 @@ pub(super) fn record(
         }
         (Some(said), _) => (false, failures, format!("its tests cannot be run: {said}")),
     };
-    let retry = if *conclusive { RETRY } else { RETRY_RUN };
+    let retry = match conclusive {
+        true => Retry::Doubling(30 * SECOND, 10 * MINUTE),
+        // They could not be run, for example for lack of a right.
+        false => Retry::After(2 * MINUTE),
+    };
     let delay = retry.delay(failures).filter(|_| !passed);
     Tested {
         secret: secret_uid.clone(),

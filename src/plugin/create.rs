@@ -11,10 +11,10 @@ use super::{
     args,
     error::{Error, described},
     output::Output,
-    session::{FIELD_MANAGER, Printer, Session},
+    session::{FIELD_MANAGER, Printer, Session, document},
     wait,
 };
-use crate::{crd::ClientApp, yaml};
+use crate::crd::ClientApp;
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Create) -> Result<(), Error> {
     let values = args.values.as_deref().map(values).transpose()?;
@@ -117,15 +117,10 @@ pub(crate) fn object(args: &args::Create, namespace: &str, values: Option<Map<St
 }
 
 fn values(path: &std::path::Path) -> Result<Map<String, Value>, Error> {
-    let failed = |problem: String| Error::File { path: path.display().to_string(), problem };
-    let text = match path.to_str() {
-        Some("-") => std::io::read_to_string(std::io::stdin()),
-        _ => std::fs::read_to_string(path),
-    };
-    match yaml::read(&text.map_err(|error| failed(error.to_string()))?).map_err(failed)? {
+    match document(path)? {
         Value::Null => Ok(Map::new()),
         Value::Object(values) => Ok(values),
-        _ => Err(failed("values must be a YAML mapping, as for `helm install --values`".to_owned())),
+        _ => Err(Error::file(path)("values must be a YAML mapping, as for `helm install --values`".to_owned())),
     }
 }
 

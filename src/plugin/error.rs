@@ -1,5 +1,7 @@
 //! Errors of the commands, worded for the user. Pure.
 
+use std::path::Path;
+
 use kube::{Resource as _, core::Status};
 
 use crate::crd::ClientApp;
@@ -39,6 +41,10 @@ pub(crate) enum Error {
 impl Error {
     pub(crate) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
         |source| Error::Api { operation: operation.into(), source: Box::new(source) }
+    }
+
+    pub(crate) fn file(path: &Path) -> impl Fn(String) -> Error {
+        move |problem| Error::File { path: path.display().to_string(), problem }
     }
 
     /// The exit code, on which scripts rely.

@@ -4,7 +4,7 @@ mod diff;
 
 use std::fmt::Write as _;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, api::ListParams};
 use semver::Version;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use self::diff::{Change, What, changes};
 use super::{
     args,
     error::Error,
-    session::{Printer, Session},
+    session::{Printer, Session, document},
     text::{BAD, FAINT, GOOD, PLAIN, STRONG, Style, UNSURE, harmless, paint},
 };
 use crate::{
@@ -23,9 +23,10 @@ use crate::{
         approval,
         credentials::placeholders,
         desired::{Desired, StoredProfile, desired},
+        error::with_causes,
         observed::Target,
-        upgrade,
-        values_from::{Salt, Source, Sources, combined},
+        sources, upgrade,
+        values_from::{Salt, Sources, combined},
     },
     config::{Config, settings_of_plans},
     crd::{Approval, ClientApp, Profile, ValuesKind},
@@ -36,7 +37,7 @@ use crate::{
     },
     lead::Lead,
     runtime::key::Key,
-    secrets, yaml,
+    secrets,
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Plan) -> Result<(), Error> {
@@ -49,7 +50,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     };
     let app = asked(session, args, stored.as_ref())?;
     let config = Config::new(&args.install.chart).map_err(|error| Error::Usage(error.to_string()))?;
-    let sources = sources(session, &app).await?;
+    let sources = values_from(session, &app).await?;
     let profile = profile(session, &app).await?;
     let desired = desired(&app, profile.as_ref(), (&sources, &placeholders(&app, &config)), &config)
         .map_err(|error| Error::Missing(error.to_string()))?;
@@ -79,13 +80,8 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
 fn asked(session: &Session, args: &args::Plan, stored: Option<&ClientApp>) -> Result<ClientApp, Error> {
     let mut app = match (&args.file, stored) {
         (Some(path), _) => {
-            let failed = |problem: String| Error::File { path: path.display().to_string(), problem };
-            let text = match path.to_str() {
-                Some("-") => std::io::read_to_string(std::io::stdin()),
-                _ => std::fs::read_to_string(path),
-            };
-            let document = yaml::read(&text.map_err(|error| failed(error.to_string()))?).map_err(failed)?;
-            let app: ClientApp = crate::crd::read(&document).map_err(failed)?;
+            let failed = Error::file(path);
+            let app: ClientApp = crate::crd::read(&document(path)?).map_err(&failed)?;
             if app.metadata.name.as_ref() != Some(&args.name) {
                 return Err(failed(format!("it has another ClientApp than {}", args.name)));
             }
@@ -109,16 +105,11 @@ async fn profile(session: &Session, app: &ClientApp) -> Result<Option<StoredProf
 }
 
 /// The values from elsewhere, read as the user.
-async fn sources(session: &Session, app: &ClientApp) -> Result<Sources, Error> {
+async fn values_from(session: &Session, app: &ClientApp) -> Result<Sources, Error> {
     let mut found = Vec::new();
     for of in &app.spec.values_from {
         let what = format!("read {} {}, which spec.valuesFrom names", of.kind, of.name);
-        let source = match of.kind {
-            ValuesKind::Secret => session.api::<Secret>().get_opt(&of.name).await.map(|found| found.map(Source::from)),
-            ValuesKind::ConfigMap => {
-                session.api::<ConfigMap>().get_opt(&of.name).await.map(|found| found.map(Source::from))
-            }
-        };
+        let source = sources::source(&session.client, &session.namespace, of).await;
         found.push((of, source.map_err(Error::api(what))?));
     }
     let key = Key::new(&session.namespace, app.metadata.name.clone().unwrap_or_default());
@@ -140,7 +131,7 @@ async fn deployed(session: &Session, key: &Key) -> Result<Stored, Error> {
 
 /// The chart, and what helm makes of it.
 async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Result<(Target, Stored), Error> {
-    let failed = |what: &str, error: &dyn std::error::Error| Error::Missing(format!("{what}: {}", sentences(error)));
+    let failed = |what: &str, error: &dyn std::error::Error| Error::Missing(format!("{what}: {}", with_causes(error)));
     let prepare = |error: std::io::Error| Error::Missing(format!("prepare a directory for helm: {error}"));
     let helm =
         Helm::new(settings_of_plans(&args.install)).map_err(|error| failed("prepare a directory for helm", &error))?;
@@ -149,7 +140,7 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
     let (repository, chart) = (args.install.chart_repository.clone(), args.install.chart.chart.clone());
     let stop = CancellationToken::new();
     let charts = ChartCache::new(helm.clone(), repository, chart, directory.path().to_owned(), stop.clone());
-    let chart = charts.get(&desired.chart_version).await.map_err(|error| Error::Missing(sentences(&*error)))?;
+    let chart = charts.get(&desired.chart_version).await.map_err(|error| Error::Missing(with_causes(&*error)))?;
     let gateway = Gateway::open(session.client.clone(), Lead::assured()).await.map_err(prepare)?;
     let parsed = |error: helm::command::InvalidArgument| Error::Usage(error.to_string());
     let request = Upgrade {
@@ -174,11 +165,6 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
     let after = Stored::deserialize(&mut serde_json::Deserializer::from_str(json))
         .map_err(|error| Error::Missing(format!("helm's output is not a release: {error}")))?;
     Ok((target, after))
-}
-
-/// An error and its causes.
-fn sentences(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// What must not be shown: the values from Secrets, and those that may have been.

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
+    path::Path,
     time::Duration,
 };
 
@@ -14,6 +15,7 @@ use kube::{
     core::NamespaceResourceScope,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     args::{Color, Global},
@@ -114,6 +116,16 @@ impl Session {
         let hint = error::hint(name, &self.namespace, &there);
         Error::NotFound { name: name.to_owned(), namespace: self.namespace.clone(), hint }
     }
+}
+
+/// A YAML document of the user; `-` is standard input.
+pub(crate) fn document(path: &Path) -> Result<Value, Error> {
+    let text = match path.to_str() {
+        Some("-") => io::read_to_string(io::stdin()),
+        _ => std::fs::read_to_string(path),
+    };
+    let failed = Error::file(path);
+    yaml::read(&text.map_err(|error| failed(error.to_string()))?).map_err(failed)
 }
 
 /// The cluster, user and context that the flags choose in the kubeconfig.

@@ -1,0 +1,289 @@
+//! What waits for approval or tests, and what follows a failure.
+
+use super::*;
+
+fn policy(policy: &str) -> Value {
+    json!({"upgrade": {"onFailure": policy, "retries": 1, "timeout": "10m"}})
+}
+
+#[test]
+fn a_revision_is_tested_once_it_is_ready() {
+    let tests = || json!({"test": {"enabled": true}});
+    const TESTED: &str = "test, hold Tested/Testing";
+    row("ready", tests(), |_| {}, TESTED);
+    row("not ready", tests(), |w| w.workloads[0].waiting = Some("0 of 1".to_owned()), "");
+    row("not deployed", tests(), |w| w.release = None, "helm 1 again");
+    let record = |passed: bool, retry: i64, secret: &'static str| {
+        move |w: &mut Observed| {
+            let retry_at = Some(Time(now() + SignedDuration::from_secs(retry)));
+            let secret = secret.to_owned();
+            w.recorded.test = Some(Tested { secret, passed, retry_at, failures: 1, ..Tested::default() });
+        }
+    };
+    row("passed", tests(), record(true, 60, "revision-3"), "");
+    row("another revision passed", tests(), record(true, 60, "revision-2"), TESTED);
+    row("failed a moment ago", tests(), record(false, 60, "revision-3"), "hold Tested/TestFailed");
+    row("failed a while ago", tests(), record(false, -1, "revision-3"), TESTED);
+    row("failed by a clock that was ahead", tests(), record(false, 90_000, "revision-3"), TESTED);
+    let at_work = |digest: Option<&'static str>, until: bool| {
+        move |w: &mut Observed| {
+            let own = w.release.as_ref().unwrap().stamp.as_ref().unwrap().digest.clone();
+            let digest = Some(digest.map_or(own, str::to_owned));
+            let until = until.then_some(now());
+            w.at_work = Some(AtWork { reason: Reason::Testing, digest, sentence: "being tested".to_owned(), until });
+        }
+    };
+    row("a short test", tests(), at_work(None, true), "");
+    row("a long test", tests(), at_work(None, false), "hold Tested/Testing");
+    const STOPPED: &str = "cancel helm, hold Tested/Testing";
+    row("another spec", tests(), at_work(Some("before"), true), STOPPED);
+    row("no tests any more", none(), at_work(None, true), STOPPED);
+    row(
+        "suspended",
+        with(tests(), &json!({"suspend": true})),
+        at_work(None, true),
+        "cancel helm, hold Reconciling/Suspended",
+    );
+    // Its revision was Ready before.
+    let desired = want(&tests());
+    let back = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
+    let desired = Desired { rolled_back: Some(back), ..desired };
+    assert_eq!(brief(&decide(&desired, &settled(&desired), &config(), now())), "hold Released/RolledBack!");
+}
+
+#[test]
+fn what_has_to_be_approved() {
+    let manual = |approved: Option<&str>| json!({"approval": "Manual", "approved": approved});
+    let outdated = |w: &mut Observed| w.release.as_mut().unwrap().stamp = Some(Stamp { digest: "before".to_owned() });
+    const AWAITED: &str = "hold Released/AwaitingApproval!";
+    row("nothing to do", manual(None), |_| {}, "");
+    row("a change", manual(None), outdated, AWAITED);
+    row("another plan is approved", manual(Some("another")), outdated, AWAITED);
+    row("nothing is to be approved", none(), outdated, "helm 4");
+    let mut desired = want(&manual(None));
+    let mut observed = settled(&desired);
+    outdated(&mut observed);
+    let planned = approval::planned(&desired, observed.target.as_ref().unwrap());
+    desired.approved = Some(planned.digest.clone());
+    let decided = || decide(&desired, &observed, &config(), now());
+    assert_eq!(brief(&decided()), "helm 4");
+    // The same version with other content is another plan.
+    let replaced = Target { digest: "other".to_owned(), ..observed.target.clone().unwrap() };
+    let replaced = Observed { target: Some(replaced), ..observed.clone() };
+    assert_eq!(brief(&decide(&desired, &replaced, &config(), now())), AWAITED);
+    let values = want(&with(manual(Some(&planned.digest)), &json!({"values": {"a": 1}})));
+    assert_eq!(brief(&decide(&values, &observed, &config(), now())), AWAITED);
+    // A rollback goes back to what was approved before.
+    let back = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
+    let back = Desired { rolled_back: Some(back), approved: None, ..desired };
+    assert_eq!(brief(&decide(&back, &observed, &config(), now())), "helm 4");
+}
+
+#[test]
+fn what_follows_a_failure() {
+    // A revision failed after this many attempts, and the one before it was ready, with this version of the app.
+    let failed = |failures: u32, ready: Option<&'static str>| {
+        move |w: &mut Observed| {
+            let release = w.release.as_mut().unwrap();
+            release.phase = Phase::Failed;
+            let digest = release.stamp.as_ref().unwrap().digest.clone();
+            let made = chart("5.5.2", Some("29.0.4"));
+            let attempt = Attempt {
+                failures,
+                retry_at: None,
+                message: Some("refused".to_owned()),
+                chart: Some(made),
+                ..attempt(&digest)
+            };
+            w.recorded.last_attempt = Some(attempt);
+            w.recorded.last_ready = ready.map(|app| ReadyRevision {
+                revision: 2,
+                digest: "ready".to_owned(),
+                chart_version: "5.5.1".to_owned(),
+                app_version: Some(app.to_owned()),
+            });
+        }
+    };
+    const BACK: &str = "roll back to 2, hold Released/RollingBack";
+    const STOPPED: &str = "hold Released/UpgradeFailed!";
+    let same = Some("29.0.4");
+    for (what, spec, failures, ready, plan) in [
+        ("tried again and again", none(), 9, same, "helm 4"),
+        ("tried once more", policy("Stop"), 1, same, "helm 4"),
+        ("stopped", policy("Stop"), 2, same, STOPPED),
+        ("stopped, never ready", policy("Stop"), 2, None, STOPPED),
+        ("tried once more before", policy("Rollback"), 1, same, "helm 4"),
+        ("rolled back", policy("Rollback"), 2, same, BACK),
+        ("another version of the app", policy("Rollback"), 2, Some("29.0.3"), STOPPED),
+        ("an installation", policy("Rollback"), 2, None, "helm 4"),
+    ] {
+        row(what, spec, failed(failures, ready), plan);
+    }
+    let pruned = |w: &mut Observed| (failed(2, same)(w), w.last_ready_is_stored = false).0;
+    row("no longer in Helm's history", policy("Rollback"), pruned, STOPPED);
+    let own = |w: &mut Observed| {
+        failed(2, same)(w);
+        let digest = w.release.as_ref().unwrap().stamp.as_ref().unwrap().digest.clone();
+        w.recorded.last_ready.as_mut().unwrap().digest = digest;
+    };
+    row("what failed was ready before", policy("Rollback"), own, "helm 4");
+    let begun = |w: &mut Observed| {
+        failed(2, same)(w);
+        w.recorded.last_attempt.as_mut().unwrap().message = None;
+    };
+    row("another attempt waits for its turn", policy("Stop"), begun, "helm 4");
+    let fetched = |w: &mut Observed| {
+        failed(2, same)(w);
+        w.recorded.last_attempt.as_mut().unwrap().reason = Some(Reason::ChartUnavailable.as_str().to_owned());
+    };
+    row("helm did not run", policy("Rollback"), fetched, "helm 4");
+    let asked = |w: &mut Observed| {
+        failed(2, same)(w);
+        w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
+    };
+    row("asked for", policy("Rollback"), asked, "helm 4");
+
+    // Deployed, and its tests fail.
+    let tested = |failures: u32, ready: Option<&'static str>| {
+        move |w: &mut Observed| {
+            failed(0, ready)(w);
+            let release = w.release.as_mut().unwrap();
+            release.phase = Phase::Deployed;
+            w.recorded.test = Some(Tested {
+                secret: release.secret_uid.clone(),
+                failures,
+                message: "1 of 2 tests failed".to_owned(),
+                ..Tested::default()
+            });
+        }
+    };
+    let with_tests = |policy: Value| with(policy, &json!({"test": {"enabled": true}}));
+    const UNTESTED: &str = "hold Tested/TestFailed!";
+    for (what, policy, failures, ready, plan) in [
+        ("tested again", "Retry", 9, same, "test, hold Tested/Testing"),
+        ("tested once more", "Stop", 1, same, "test, hold Tested/Testing"),
+        ("not tested again", "Stop", 2, same, UNTESTED),
+        ("tested once more before", "Rollback", 1, same, "test, hold Tested/Testing"),
+        ("rolled back after tests", "Rollback", 2, same, BACK),
+        ("tested, another version of the app", "Rollback", 2, Some("29.0.3"), UNTESTED),
+        ("tests of an installation", "Rollback", 2, None, "test, hold Tested/Testing"),
+    ] {
+        row(what, with_tests(self::policy(policy)), tested(failures, ready), plan);
+    }
+    row("tests are not asked for", self::policy("Rollback"), tested(9, same), "");
+    let asked = |w: &mut Observed| {
+        tested(9, same)(w);
+        w.retry = w.recorded.test.as_ref().map(annotation::retest);
+    };
+    row("tests are asked for", with_tests(self::policy("Rollback")), asked, "test, hold Tested/Testing");
+
+    // Deployed, and not ready.
+    let late = |minutes: i64, was: &'static str| {
+        move |w: &mut Observed| {
+            failed(0, same)(w);
+            let release = w.release.as_mut().unwrap();
+            release.phase = Phase::Deployed;
+            release.written = Some(now() - SignedDuration::from_mins(minutes));
+            let digest = release.stamp.as_ref().unwrap().digest.clone();
+            if was == "ready" {
+                w.recorded.last_ready.as_mut().unwrap().digest = digest;
+            }
+            w.workloads[0].waiting = (was != "now").then(|| "0 of 1 replicas are available".to_owned());
+            let since = Time(now() - SignedDuration::from_mins(minutes));
+            w.recorded.last_attempt.as_mut().unwrap().started_at = since.clone();
+            let condition = |type_: &str, status: &str| Condition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                reason: "Why".to_owned(),
+                message: String::new(),
+                last_transition_time: since.clone(),
+                observed_generation: None,
+            };
+            w.recorded.conditions = vec![condition("PostgresReady", "True"), condition("WorkloadsReady", "False")];
+        }
+    };
+    for (what, policy, minutes, was, plan) in [
+        ("not late yet", policy("Rollback"), 9, "", ""),
+        ("late", policy("Rollback"), 10, "", BACK),
+        ("late, and stays", policy("Stop"), 10, "", ""),
+        ("it was ready before", policy("Rollback"), 99, "ready", ""),
+        ("it is ready", policy("Rollback"), 99, "now", ""),
+    ] {
+        row(what, policy, late(minutes, was), plan);
+    }
+    let of_database = |w: &mut Observed| {
+        late(99, "")(w);
+        w.recorded.conditions[0].last_transition_time = Time(now());
+    };
+    row("the database was away", policy("Rollback"), of_database, "");
+    row("nothing on record", policy("Rollback"), |w| (late(99, "")(w), w.recorded.conditions.clear()).0, "");
+    let desired = want(&policy("Rollback"));
+    let mut observed = settled(&desired);
+    late(9, "")(&mut observed);
+    let until = decide(&desired, &observed, &config(), now()).look_again.unwrap();
+    assert!(until <= now() + SignedDuration::from_mins(1), "{until}");
+    late(10, "")(&mut observed);
+    let Plan { steps, hold, .. } = decide(&desired, &observed, &config(), now());
+    let Step::RollBack(back) = &steps[0] else { panic!("{steps:?}") };
+    assert_eq!(
+        hold.unwrap().message,
+        "revision 3 of release acme has failed: it was not ready within 10m; rolling back to revision 2"
+    );
+    assert_eq!(
+        back.message,
+        "revision 3 of release acme has failed: it was not ready within 10m; rolled back to what revision 2 was, with chart version 5.5.1, the last that was Ready: change the spec, or `kubectl clientapp retry acme -n tenants`"
+    );
+
+    // The revision that failed does not take the place of the one to go back to.
+    let mut status = ClientAppStatus { rolled_back: Some(back.clone()), ..observed.recorded.clone() };
+    remedy::record(&mut status, &desired, observed.release.as_ref());
+    assert_eq!(status.rolled_back.unwrap().to.revision, 2);
+
+    // What is recorded holds until the spec changes or a user asks for another attempt.
+    let recorded = ClientAppStatus { rolled_back: Some(back.clone()), ..observed.recorded.clone() };
+    let revision = |number: i64, digest: &str| {
+        let (uid, status) = (format!("revision-{number}"), "deployed".to_owned());
+        let (stamped, digest) = (Some(number), Some(digest.to_owned()));
+        (format!("v{number}"), RevisionMeta { uid, revision: number, status, digest, stamped, written: None })
+    };
+    let history = [revision(2, "ready"), revision(3, &desired.digest)];
+    let effect =
+        |desired: &Desired, retry: Option<&String>| remedy::in_effect(desired.clone(), retry, &recorded, &history);
+    let rolled = effect(&desired, None);
+    assert_eq!((rolled.digest.as_str(), rolled.chart_version.to_string()), ("ready", "5.5.1".to_owned()));
+    let other = want(&with(policy("Rollback"), &json!({"replicas": 2})));
+    assert_eq!(effect(&other, None), other);
+    assert_eq!(effect(&want(&policy("Stop")), None), want(&policy("Stop")));
+    let retry = annotation::retry_after(recorded.last_attempt.as_ref().unwrap());
+    // It was asked for before the rollback, for the revision that was not ready.
+    assert_eq!(effect(&desired, Some(&retry)), rolled);
+    let mut after = recorded.clone();
+    after.last_attempt = Some(attempt("ready"));
+    let retry = annotation::retry_after(after.last_attempt.as_ref().unwrap());
+    assert_eq!(remedy::in_effect(desired.clone(), Some(&retry), &after, &history), desired);
+    // Helm's history decides whether there is anything to go back to, and where its values are now.
+    for (history, expected) in [
+        (vec![], None),
+        (vec![revision(3, &desired.digest)], None),
+        (vec![revision(2, "another"), revision(3, &desired.digest)], None),
+        (vec![revision(2, "ready"), revision(3, &desired.digest), revision(4, "ready")], Some(4)),
+        (vec![revision(3, &desired.digest), revision(4, "ready")], Some(4)),
+    ] {
+        let effect = remedy::in_effect(desired.clone(), None, &recorded, &history);
+        assert_eq!(effect.rolled_back.map(|back| back.to.revision), expected, "{history:?}");
+    }
+    let of = |change: &dyn Fn(&mut Observed)| {
+        let mut observed = settled(&rolled);
+        change(&mut observed);
+        brief(&decide(&rolled, &observed, &config(), now()))
+    };
+    assert_eq!(of(&|w| w.release = Some(release("failed"))), "helm 4");
+    let mut status = ClientAppStatus { rolled_back: Some(back.clone()), ..ClientAppStatus::default() };
+    remedy::record(&mut status, &rolled, Some(&release("ready")));
+    assert_eq!((status.rolled_back.unwrap().to.revision, status.last_ready.unwrap().revision), (3, 3));
+    assert_eq!(of(&|_| {}), "hold Released/RolledBack!");
+    assert_eq!(
+        of(&|w| w.missing = vec![Missing { object: part("v1", "Service"), found: Found::Nothing }]),
+        "repair Service acme, hold Released/Drifted"
+    );
+}
