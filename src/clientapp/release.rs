@@ -234,11 +234,8 @@ async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Hidden), Error> 
     let stored = live::values(ctx, release, &storage::secret(&release.name, revision)).await?;
     let unread = |problem| Error::Stored { release: release.name.clone(), revision: *revision, problem };
     let values = stored.map_err(unread)?;
-    // It is not known any more which of them came from Secrets.
-    let all = Hidden::of([&values])
+    let hidden = Hidden::formerly(&values, &desired.values.0, &desired.hidden)
         .ok_or_else(|| unread("it has too many values to keep them out of messages".to_owned()))?;
-    let present = Hidden::of([&desired.values.0]).unwrap_or_default();
-    let hidden = all.except(&present, &desired.hidden);
     Ok((with_credentials_of(values, &desired.values.0), hidden))
 }
 

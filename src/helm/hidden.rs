@@ -52,8 +52,14 @@ impl Hidden {
         (count <= Self::MOST).then(|| Hidden(texts.into()))
     }
 
+    /// What may come from Secrets in values that were installed before, when that is not known any more: all of them but those that
+    /// are installed now and do not, and `hidden`, which do. `None`: there are more than [`Hidden::MOST`].
+    pub(crate) fn formerly(installed: &Value, now: &Value, hidden: &Hidden) -> Option<Hidden> {
+        Some(Hidden::of([installed])?.except(&Hidden::of([now]).unwrap_or_default(), hidden))
+    }
+
     /// These, except for what may be shown, and others.
-    pub(crate) fn except(&self, shown: &Hidden, others: &Hidden) -> Hidden {
+    fn except(&self, shown: &Hidden, others: &Hidden) -> Hidden {
         let mine = self.0.iter().filter(|text| !shown.0.contains(text));
         let mut texts: Vec<_> = mine.chain(others.0.iter()).cloned().collect();
         texts.sort_by(longest_first);

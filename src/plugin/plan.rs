@@ -59,7 +59,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     }
     let before = deployed(session, &desired.key).await?;
     let (target, after) = rendered(session, args, &desired).await?;
-    let hidden = hidden(&desired, &before, &app);
+    let hidden = hidden(&desired, &before, &app)?;
     let found = changes(&before, &after, &hidden).map_err(Error::Missing)?;
 
     printer.out(&shown(&found))?;
@@ -168,12 +168,17 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
 }
 
 /// What must not be shown: the values from Secrets, and those that may have been.
-fn hidden(desired: &Desired, before: &Stored, app: &ClientApp) -> Hidden {
+///
+/// # Errors
+/// They are too many, or the former ones cannot be read: showing nothing is better then.
+fn hidden(desired: &Desired, before: &Stored, app: &ClientApp) -> Result<Hidden, Error> {
     let from_secrets = app.spec.values_from.iter().any(|of| of.kind == ValuesKind::Secret);
-    let config = before.config.as_ref().and_then(|config| serde_json::from_str::<Value>(config.get()).ok());
-    let Some(config) = config.filter(|_| from_secrets) else { return desired.hidden.clone() };
-    let present = Hidden::of([&desired.values.0]).unwrap_or_default();
-    Hidden::of([&config]).unwrap_or_default().except(&present, &desired.hidden)
+    let Some(config) = before.config.as_ref().filter(|_| from_secrets) else { return Ok(desired.hidden.clone()) };
+    let config: Option<Value> = serde_json::from_str(config.get()).ok();
+    let hidden = config.and_then(|config| Hidden::formerly(&config, &desired.values.0, &desired.hidden));
+    hidden.ok_or_else(|| {
+        Error::Missing("nothing is shown: the values of the deployed revision cannot be kept out of it".to_owned())
+    })
 }
 
 /// The changes as a unified diff for each object. **Pure.**
