@@ -372,7 +372,10 @@ async fn snapped(snap: Snap, answer: Response, shared: &Shared) -> Response {
     match snap {
         Snap::Lose => return lost(parts.status, Vec::new()),
         Snap::Halve => return lost(parts.status, body[..body.len() / 2].to_vec()),
-        Snap::After => shared.held().await,
+        Snap::After => {
+            shared.writes.send_modify(Writes::spring);
+            shared.held().await;
+        }
         Snap::Answer(_) | Snap::Page | Snap::Before => {}
     }
     Response::from_parts(parts, body.into())

@@ -84,7 +84,8 @@ impl fmt::Display for Write {
 pub(super) struct Writes {
     counted: Vec<Write>,
     trap: Option<Trap>,
-    sprung: Option<Write>,
+    caught: Option<Write>,
+    has_sprung: bool,
 }
 
 impl Writes {
@@ -97,8 +98,15 @@ impl Writes {
         self.counted.push(write.clone());
         let so_many = self.counted.iter().filter(|counted| counted.by == write.by).count();
         let trap = self.trap.filter(|trap| trap.by == write.by && trap.nth == so_many)?;
-        self.sprung = Some(write);
+        self.caught = Some(write);
+        // One that is held after it was applied is not applied yet.
+        self.has_sprung = trap.snap != Snap::After;
         Some(trap.snap)
+    }
+
+    /// The write was applied.
+    pub(super) fn spring(&mut self) {
+        self.has_sprung = true;
     }
 
     pub(super) fn counted(&self) -> &[Write] {
@@ -106,7 +114,7 @@ impl Writes {
     }
 
     pub(super) fn sprung(&self) -> Option<&Write> {
-        self.sprung.as_ref()
+        self.caught.as_ref().filter(|_| self.has_sprung)
     }
 
     pub(super) fn is_set(&self) -> bool {
@@ -161,5 +169,15 @@ mod tests {
         assert_eq!(writes.counted().len(), 5);
         writes.lift();
         assert!(!writes.is_set() && writes.sprung().is_some(), "what has sprung is remembered");
+    }
+
+    #[test]
+    fn a_trap_after_a_write_springs_when_it_is_applied() {
+        let mut writes = Writes::with(Some(Trap { by: By::Helm, nth: 1, snap: Snap::After }));
+        let write = Write::of(&asked("create", "secrets", true)).unwrap();
+        assert_eq!(writes.count(write.clone()), Some(Snap::After));
+        assert_eq!(writes.sprung(), None);
+        writes.spring();
+        assert_eq!(writes.sprung(), Some(&write));
     }
 }
