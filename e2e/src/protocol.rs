@@ -51,8 +51,8 @@ pub enum Mechanism {
     Clock,
     /// A Lease that was not released is taken over only when no request of its holder can be under way: `TERM + 2 <= DURATION`.
     Margin,
-    /// A request that helm sent just before it ended takes effect before its operator goes on, or never. **An assumption**: no code
-    /// waits for that.
+    /// A request that helm sent just before it ended takes effect before its operator goes on, or never: `Pass::end` waits for the
+    /// answer.
     Prompt,
     /// A revision that exists is not created again: the name of Helm's Secret.
     Conflict,

@@ -6,7 +6,7 @@
 //!
 //! Each request is checked ([`rules`], pure) and forwarded over the operator's own connections, impersonating the app's ServiceAccount;
 //! writes are recorded ([`record`]). A run that was asked to stop may still record its result in Helm's storage. A run that is over may
-//! do nothing: no request of it arrives, whatever the process or its descendants still do.
+//! do nothing: no request of it arrives, whatever the process or its descendants still do, and what was under way has been answered.
 
 mod answer;
 mod body;
@@ -40,7 +40,10 @@ use rand::RngExt as _;
 use serde_json::json;
 use tempfile::NamedTempFile;
 use tokio::{net::TcpListener, task::JoinSet};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
 
 pub(crate) use self::run::Claim;
 use self::{
@@ -106,9 +109,12 @@ impl Pass {
         self.run.stopping.clone()
     }
 
-    /// Revokes the access, and returns what the run has written. The outcome of requests in flight is unknown.
-    pub(super) fn end(self) -> Recorded {
+    /// Revokes the access, waits until the API server has answered all writes that are under way, and returns what the run has
+    /// written. The outcome of a write that helm did not wait for is unknown, but it takes effect now or never.
+    pub(super) async fn end(self) -> Recorded {
         self.revoke();
+        self.run.writes.close();
+        self.run.writes.wait().await;
         self.run.record().recorded()
     }
 
@@ -178,6 +184,7 @@ impl Gateway {
             stopping: CancellationToken::new(),
             over: CancellationToken::new(),
             record: Mutex::default(),
+            writes: TaskTracker::new(),
         });
         let authorization = format!("Basic {}", BASE64_STANDARD.encode(format!("{NAME}:{password}")));
         self.shared.runs().insert(authorization.clone(), run.clone());

@@ -170,7 +170,7 @@ impl Helm {
             Err(source) => return (Err(HelmError::Prepare { verb, source }), Recorded::default()),
         };
         let result = self.run(command, Some(&pass), deadline, cancel).await;
-        (result, pass.end())
+        (result, pass.end().await)
     }
 
     /// Checks that helm can be used, and returns its version.

@@ -30,6 +30,8 @@ use crate::wait::within;
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 /// How long the first run of a scenario has to be without a change before that counts as its end state.
 const STILL: Duration = Duration::from_secs(3);
+/// How late a write arrives whose sender is dead.
+const LATE: Duration = Duration::from_secs(1);
 /// The name of the one that steals a Lease.
 const THIEF: &str = "thief";
 
@@ -205,6 +207,12 @@ async fn disturb(
         Blow::Kill(_) | Blow::KillTree(_) => {
             operators.kill(matches!(blow, Blow::KillTree(_)))?;
             operators.lead()?;
+        }
+        Blow::KillHelm(_) => {
+            operators.kill_helms()?;
+            // How late the write is, if helm was killed before it arrived: time for an operator that would not wait.
+            tokio::time::sleep(LATE).await;
+            apart.proxy.lift();
         }
         Blow::Outage(_) => {
             lab.plane.kill_apiserver()?;

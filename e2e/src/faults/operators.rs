@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::lab::Lab;
@@ -53,10 +54,15 @@ impl Operators {
         let mut killed = self.running.take().context("no operator runs")?;
         let children = if with_helms { killed.children() } else { Vec::new() };
         killed.signal(Signal::SIGKILL);
-        // They may have ended already, by the signal that the kernel sends to an orphan.
-        children.into_iter().for_each(|child| _ = kill(child, Signal::SIGKILL));
+        end(children);
         killed.wait()?;
         self.log += &killed.log();
+        Ok(())
+    }
+
+    /// Kills the operator's helms alone.
+    pub fn kill_helms(&mut self) -> Result<()> {
+        end(self.running.as_mut().context("no operator runs")?.children());
         Ok(())
     }
 
@@ -97,6 +103,11 @@ impl Operators {
             leftovers: files.chain(processes).collect(),
         })
     }
+}
+
+/// Kills processes. They may have ended already: the kernel kills an orphan of the operator.
+fn end(children: Vec<Pid>) {
+    children.into_iter().for_each(|child| _ = kill(child, Signal::SIGKILL));
 }
 
 /// What the operators of a case have left.

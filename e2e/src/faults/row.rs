@@ -35,6 +35,8 @@ pub enum Blow {
     Kill(Side),
     /// The operator is killed with its helms, and started again.
     KillTree(Side),
+    /// helm alone is killed. A write that it has sent arrives late.
+    KillHelm(Side),
     /// The API server is killed, and started again.
     Outage(Side),
     /// Another holder takes the Lease, and never renews it.
@@ -58,7 +60,7 @@ impl Fault {
     pub fn trap(self) -> Option<Trap> {
         let Fault::At { by, nth, blow } = self else { return None };
         let snap = match blow {
-            Blow::Kill(side) | Blow::KillTree(side) | Blow::Outage(side) => side.snap(),
+            Blow::Kill(side) | Blow::KillTree(side) | Blow::KillHelm(side) | Blow::Outage(side) => side.snap(),
             Blow::Usurp => Snap::Before,
             Blow::Snap(snap) => snap,
         };
@@ -82,6 +84,8 @@ impl fmt::Display for Fault {
         match blow {
             Blow::Kill(at) => write!(f, "the operator is killed {} {by} write {nth}", side(at)),
             Blow::KillTree(at) => write!(f, "the operator and its helms are killed {} {by} write {nth}", side(at)),
+            Blow::KillHelm(Side::Before) => write!(f, "helm is killed, and {by} write {nth} arrives late"),
+            Blow::KillHelm(Side::After) => write!(f, "helm is killed after {by} write {nth}"),
             Blow::Outage(at) => write!(f, "the API server is killed {} {by} write {nth}", side(at)),
             Blow::Usurp => write!(f, "the Lease is stolen before {by} write {nth}"),
             Blow::Snap(Snap::Answer(status)) => write!(f, "{by} write {nth} is answered {}", status.as_u16()),
@@ -101,10 +105,11 @@ pub struct Row {
 }
 
 /// All rows, in order.
-pub const ROWS: [Row; 9] = [
+pub const ROWS: [Row; 10] = [
     Row { number: 1, title: "operator killed at each of its own writes" },
     Row { number: 2, title: "operator and helm killed at each write of helm" },
     Row { number: 3, title: "operator killed at each write of helm, helm orphaned" },
+    Row { number: 5, title: "helm alone killed at each of its writes" },
     Row { number: 12, title: "API server killed and started again at each write" },
     Row { number: 14, title: "each watch cut after a second" },
     Row { number: 19, title: "409 to each write" },
@@ -124,6 +129,7 @@ impl Row {
             1 => (&[Operator], Side::BOTH.map(Blow::Kill).to_vec()),
             2 => (&[Helm], Side::BOTH.map(Blow::KillTree).to_vec()),
             3 => (&[Helm], Side::BOTH.map(Blow::Kill).to_vec()),
+            5 => (&[Helm], Side::BOTH.map(Blow::KillHelm).to_vec()),
             12 => (&[Operator, Helm], Side::BOTH.map(Blow::Outage).to_vec()),
             14 => return vec![Fault::WatchesCut(Duration::from_secs(1))],
             19 => (&[Operator, Helm], snaps(&answers(&[StatusCode::CONFLICT]))),
@@ -153,7 +159,8 @@ mod tests {
     #[test]
     fn each_write_is_a_moment() {
         let writes = Write::of_each(&[By::Operator, By::Operator, By::Helm, By::Operator, By::Helm]);
-        for (number, count) in [(1, 6), (2, 4), (3, 4), (12, 10), (14, 1), (19, 5), (21, 20), (22, 5), (24, 2)] {
+        for (number, count) in [(1, 6), (2, 4), (3, 4), (5, 4), (12, 10), (14, 1), (19, 5), (21, 20), (22, 5), (24, 2)]
+        {
             let row = ROWS.iter().find(|row| row.number == number).unwrap();
             let faults = row.faults(&writes);
             assert_eq!(faults.len(), count, "row {number}: {faults:?}");
@@ -170,6 +177,7 @@ mod tests {
         for (told, expected) in [
             (at(By::Operator, Blow::Kill(Side::Before)), "the operator is killed before the operator's write 3"),
             (at(By::Helm, Blow::KillTree(Side::After)), "the operator and its helms are killed after helm's write 3"),
+            (at(By::Helm, Blow::KillHelm(Side::Before)), "helm is killed, and helm's write 3 arrives late"),
             (at(By::Helm, Blow::Snap(Snap::Answer(StatusCode::CONFLICT))), "helm's write 3 is answered 409"),
             (Fault::WatchesCut(Duration::from_secs(1)).to_string(), "each watch is cut after 1 s"),
         ] {

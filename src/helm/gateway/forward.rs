@@ -76,7 +76,13 @@ pub(super) async fn forward(
     if object.is_none() && Known::is_for(request.uri().path()) {
         return known.answer(client, request).await;
     }
-    match sent(client, request).await {
+    let client = client.clone();
+    let sending = async move { sent(&client, request).await };
+    let answer = match &object {
+        Some(object) if object.writes() => run.carried_through(sending).await,
+        _ => sending.await,
+    };
+    match answer {
         Ok(answer) => brought_back(answer, run, object.as_ref(), write),
         Err(problem) => refused(StatusCode::SERVICE_UNAVAILABLE, &problem),
     }

@@ -2,7 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio_util::sync::CancellationToken;
+use axum::http::Response;
+use kube::client::Body;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     record::Record,
@@ -10,6 +12,7 @@ use super::{
 };
 use crate::lead::Lead;
 
+const OVER: &str = "the helm run is over";
 pub(super) const NOT_LEADING: &str = "this operator is no longer the leader";
 
 /// Claims a host for an Ingress of the release, or returns which other release has it.
@@ -26,6 +29,8 @@ pub(super) struct Run {
     /// Cancelled when the run is over.
     pub(super) over: CancellationToken,
     pub(super) record: Mutex<Record>,
+    /// The writes that the API server has not answered yet.
+    pub(super) writes: TaskTracker,
 }
 
 impl Run {
@@ -37,9 +42,31 @@ impl Run {
     pub(super) async fn ended(&self) -> &'static str {
         tokio::select! {
             biased;
-            () = self.over.cancelled() => "the helm run is over",
+            () = self.over.cancelled() => OVER,
             () = self.lead.over() => NOT_LEADING,
         }
+    }
+
+    /// Carries a write through until the API server has answered it, even if helm has ended by then, unless the operator does not lead
+    /// any more. Cut off before, it could take effect after the operator has gone on.
+    pub(super) async fn carried_through(
+        &self,
+        sending: impl Future<Output = Result<Response<Body>, String>> + Send + 'static,
+    ) -> Result<Response<Body>, String> {
+        let (lead, under_way) = (self.lead.clone(), self.writes.token());
+        // Asked after the token was taken, so that either this write is not sent, or the end of the run waits for it.
+        if self.over.is_cancelled() {
+            return Err(OVER.to_owned());
+        }
+        let sent = tokio::spawn(async move {
+            let _under_way = under_way;
+            tokio::select! {
+                biased;
+                () = lead.over() => Err(NOT_LEADING.to_owned()),
+                answer = sending => answer,
+            }
+        });
+        sent.await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     pub(super) fn record(&self) -> MutexGuard<'_, Record> {
