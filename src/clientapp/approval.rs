@@ -1,7 +1,7 @@
 //! `spec.approval`: what helm installs, and whether a user has approved it. **Pure.**
 //!
-//! What is approved is a digest of everything that decides what helm does: the chart's archive, its version, the values, and the
-//! credentials. So what runs is what was approved; whatever changes afterwards is another plan.
+//! What is approved is a digest of everything that decides what helm does: the chart's archive, its version, the values, the
+//! credentials, and the account that helm acts as. So what runs is what was approved; whatever changes afterwards is another plan.
 
 use super::{desired::Desired, names::digest, observed::Target, plan::Hold};
 use crate::crd::{Approval, Planned, Reason};
@@ -17,7 +17,7 @@ pub(super) fn awaited(desired: &Desired, target: &Target) -> Option<Planned> {
 
 /// The plan for the desired state with this chart.
 pub(crate) fn planned(desired: &Desired, target: &Target) -> Planned {
-    let digest = digest(&["plan", &desired.digest, &target.digest]);
+    let digest = digest(&["plan", &desired.digest, &target.digest, &desired.account.to_string()]);
     Planned { digest, chart_version: desired.chart_version.to_string() }
 }
 
@@ -26,8 +26,8 @@ pub(super) fn hold(desired: &Desired, planned: &Planned) -> Hold {
     let key = &desired.key;
     let overtaken = desired.approved.as_ref().map_or("", |_| "; what was approved before is another plan");
     let message = format!(
-        "plan {} of chart version {} waits for approval{overtaken}: `kubectl clientapp plan {} -n {}` shows what it changes, and `kubectl clientapp approve {} -n {}` lets helm run",
-        planned.digest, planned.chart_version, key.name, key.namespace, key.name, key.namespace
+        "plan {} of chart version {} waits for approval{overtaken}: `kubectl clientapp plan {} -n {}` shows what it changes, and `kubectl clientapp approve {} {} -n {}` lets helm run",
+        planned.digest, planned.chart_version, key.name, key.namespace, key.name, planned.digest, key.namespace
     );
     Hold::new(Reason::AwaitingApproval, message)
 }

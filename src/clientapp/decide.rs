@@ -39,6 +39,24 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
 }
 
 pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
+    let plan = steps(desired, observed, config, now);
+    let HelmRun::Testing(testing) = &observed.run else { return plan };
+    // A test changes nothing, so nothing waits for its end.
+    let stop = |reason, why| {
+        Plan { steps: vec![Step::CancelHelm], ..Plan::default() }
+            .hold(Hold::new(reason, format!("the tests are being stopped: {why}")))
+    };
+    match () {
+        () if desired.suspend => {
+            stop(Reason::Suspended, "spec.suspend is true, and nothing else is changed until it is false")
+        }
+        () if testing.digest != trial::digest(desired) => stop(Reason::Testing, "the spec has changed"),
+        () if plan.steps.iter().any(Step::begins_a_run) => stop(Reason::Testing, "helm has to run"),
+        () => plan,
+    }
+}
+
+fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
     // A new field of the observed state has to be considered here.
     let Observed {
         hostname_holder,
@@ -54,6 +72,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         run: _,
         at_work,
         has_slot: _,
+        has_test_slot: _,
         run_is_shown: _,
         release,
         workloads: _,
@@ -121,13 +140,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     let incomplete =
         || given_secret(&desired.admin, admin_secret).or_else(|| given_redis_secret(desired, redis_secret));
     if let Some(hold) = closed.or_else(incomplete) {
-        // Missing objects of the release are repaired even while helm has to wait.
-        let drift = drift::follows(desired, observed, now).filter(|_| account_is_there);
-        if let Some((Some(repair), Hold { until, .. })) = drift {
-            plan.steps.push(repair);
-            plan.look_again = until;
-        }
-        return plan.hold(hold);
+        return repairing(plan.hold(hold), desired, observed, account_is_there, now);
     }
     // An attempt that a user asks to repeat does not delay anything.
     let repeated = |attempt: &&Attempt| retry.as_ref() == Some(&annotation::retry_after(attempt));
@@ -137,7 +150,8 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         return plan;
     }
     if let Some(hold) = &desired.awaits {
-        return plan.hold(if account_is_there { hold.clone() } else { deployer_taken(&desired.key) });
+        let plan = plan.hold(if account_is_there { hold.clone() } else { deployer_taken(&desired.key) });
+        return repairing(plan, desired, observed, account_is_there, now);
     }
     let Remedy { step, hold, late } = remedy::remedy(desired, observed, now);
     if let Some(hold) = hold {
@@ -159,7 +173,10 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     }
     match plan.steps.pop_if(|step| matches!(step, Step::HelmUpgrade { .. })) {
         Some(_) if !account_is_there => plan.hold(deployer_taken(&desired.key)),
-        Some(helm) => before_helm(plan, helm, desired, observed, config, now),
+        Some(helm) => {
+            let plan = before_helm(plan, helm, desired, observed, config, now);
+            repairing(plan, desired, observed, account_is_there, now)
+        }
         None if plan.hold.is_none() => match remedy::rolled_back(desired) {
             Some(hold) => plan.hold(hold),
             // It passed them before.
@@ -175,6 +192,18 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     }
 }
 
+/// While helm has to wait, perhaps for a user's approval, the revision that is deployed is kept as it is.
+fn repairing(mut plan: Plan, desired: &Desired, observed: &Observed, account_is_there: bool, now: Timestamp) -> Plan {
+    if account_is_there
+        && !plan.runs_helm()
+        && let Some((Some(repair), Hold { until, .. })) = drift::follows(desired, observed, now)
+    {
+        plan.steps.push(repair);
+        plan.look_again = plan.look_again.into_iter().chain(until).min();
+    }
+    plan
+}
+
 /// When to look at the pods of workloads that are not ready. Pods are not watched.
 fn look_at_pods(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
     (!observed.workloads_are_ready())
@@ -184,25 +213,20 @@ fn look_at_pods(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
 /// One helm at a time works on a release: its end triggers the next reconcile. Only a suspension does not wait for it; a deletion
 /// is handled by the teardown.
 fn while_helm_runs(desired: &Desired, at_work: &AtWork, observed: &Observed, now: Timestamp) -> Plan {
-    let AtWork { reason, digest, sentence, until } = at_work;
+    let AtWork { digest, sentence, until } = at_work;
     if desired.suspend {
         let message = "spec.suspend is true: helm is being stopped, and nothing else is changed until it is false";
         let plan = Plan { steps: vec![Step::CancelHelm], ..Plan::default() };
         return plan.hold(Hold::new(Reason::Suspended, message));
     }
     let is_outdated = digest.as_ref().is_some_and(|digest| *digest != desired.digest);
-    // A test changes nothing, so nothing waits for its end.
-    if *reason == Reason::Testing && (is_outdated || desired.test.is_none()) {
-        let plan = Plan { steps: vec![Step::CancelHelm], ..Plan::default() };
-        return plan.hold(Hold::new(*reason, "the tests are being stopped, since the spec has changed"));
-    }
     // The recorded status already says that helm runs; the watch shows its end late, or will.
     if let Some(until) = until {
         return Plan { look_again: Some(*until), ..Plan::default() };
     }
     let then = if is_outdated { "; the spec has changed since, and helm runs again after that" } else { "" };
     let plan = Plan { look_again: look_at_pods(observed, now), ..Plan::default() };
-    plan.hold(Hold::new(*reason, format!("{sentence}{then}")))
+    plan.hold(Hold::new(Reason::Upgrading, format!("{sentence}{then}")))
 }
 
 /// Another RoleBinding has the name of the deployer's.

@@ -150,6 +150,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         run: HelmRun::Idle,
         at_work: None,
         has_slot: true,
+        has_test_slot: true,
         run_is_shown: true,
         release: Some(release(&desired.digest)),
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],

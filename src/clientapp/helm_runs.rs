@@ -48,7 +48,7 @@ pub(crate) enum HelmRun {
 /// An upgrade, or a test, under way.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Upgrading {
-    /// Digest that helm was asked to install, or of what it tests.
+    /// Digest that helm was asked to install, or of what it tests and how.
     pub digest: String,
     /// The message of the conditions.
     pub sentence: String,
@@ -82,6 +82,8 @@ pub(crate) struct Trial {
     pub failed: Option<String>,
     /// Whether a failure says something about the revision: tests that could not be run do not.
     pub conclusive: bool,
+    /// When helm was started.
+    pub began: Timestamp,
     pub at: Timestamp,
     /// Uniform in `[0, 1)`.
     pub unit: f64,
@@ -99,15 +101,62 @@ pub(crate) struct HelmRuns {
 struct State {
     runs: HashMap<Key, Entry>,
     begun: u64,
-    free: usize,
-    queue: VecDeque<Key>,
-    offers: HashSet<Key>,
+    changes: Slots,
+    tests: Slots,
 }
 
 impl State {
+    fn slots(&mut self, work: Work) -> &mut Slots {
+        match work {
+            Work::Change => &mut self.changes,
+            Work::Test => &mut self.tests,
+        }
+    }
+}
+
+/// What a slot is for. Tests have slots of their own: how long they take is for a tenant to say, and no upgrade or deletion waits for
+/// them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    Change,
+    Test,
+}
+
+impl Work {
+    const ALL: [Work; 2] = [Work::Change, Work::Test];
+}
+
+#[derive(Default)]
+struct Slots {
+    free: usize,
+    /// How many the apps of one namespace may have; the others wait, and are overtaken by those of other namespaces.
+    per_namespace: usize,
+    queue: VecDeque<Key>,
+    offers: HashSet<Key>,
+    taken: Vec<Key>,
+}
+
+impl Slots {
+    fn has_room(&self, namespace: &str) -> bool {
+        let of_it = self.taken.iter().chain(&self.offers).filter(|key| key.namespace == namespace);
+        of_it.count() < self.per_namespace
+    }
+
     /// The queue comes first.
     fn may_run(&self, key: &Key) -> bool {
-        self.offers.contains(key) || self.free > 0 && self.queue.is_empty()
+        let is_first = || !self.queue.iter().any(|queued| self.has_room(&queued.namespace));
+        self.offers.contains(key) || self.free > 0 && self.has_room(&key.namespace) && is_first()
+    }
+
+    /// A slot is given back, or an offer was not taken: the next app in the queue that is offered it.
+    fn passed_on(&mut self) -> Option<Key> {
+        let next = self.queue.iter().position(|queued| self.has_room(&queued.namespace));
+        let next = next.and_then(|at| self.queue.remove(at));
+        match &next {
+            Some(next) => _ = self.offers.insert(next.clone()),
+            None => self.free += 1,
+        }
+        next
     }
 }
 
@@ -130,11 +179,18 @@ impl Entry {
 }
 
 /// Permission to run one helm process, for as long as it lives.
-pub(crate) struct Slot(Arc<HelmRuns>);
+pub(crate) struct Slot {
+    runs: Arc<HelmRuns>,
+    work: Work,
+    key: Key,
+}
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.free();
+        self.runs.pass_on(self.work, |slots| {
+            let taken = slots.taken.iter().position(|key| *key == self.key);
+            taken.map(|at| slots.taken.remove(at)).is_some()
+        });
     }
 }
 
@@ -146,22 +202,23 @@ pub(crate) struct Offer {
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        let is_left = self.runs.lock().offers.remove(&self.key);
-        if is_left {
-            self.runs.free();
+        for work in Work::ALL {
+            self.runs.pass_on(work, |slots| slots.offers.remove(&self.key));
         }
     }
 }
 
 impl HelmRuns {
-    /// No runs, and this many slots. The tasks end with `stop`.
+    /// No runs, and this many slots for changes, and for tests, of which a namespace may have one. The tasks end with `stop`.
     pub(crate) fn new(
         slots: usize,
         tasks: TaskTracker,
         stop: CancellationToken,
         changed: impl Fn(&Key) + Send + Sync + 'static,
     ) -> Arc<HelmRuns> {
-        let state = Mutex::new(State { free: slots, ..State::default() });
+        let changes = Slots { free: slots, per_namespace: usize::MAX, ..Slots::default() };
+        let tests = Slots { free: slots, per_namespace: 1, ..Slots::default() };
+        let state = Mutex::new(State { changes, tests, ..State::default() });
         Arc::new(HelmRuns { state, tasks, stop, changed: Box::new(changed) })
     }
 
@@ -175,28 +232,32 @@ impl HelmRuns {
     }
 
     /// A slot that is free or offered to this app; without one the app joins the queue.
-    pub(crate) fn slot(self: &Arc<Self>, key: &Key) -> Option<Slot> {
+    pub(crate) fn slot(self: &Arc<Self>, work: Work, key: &Key) -> Option<Slot> {
         let mut state = self.lock();
-        if !state.may_run(key) {
-            if !state.queue.contains(key) {
-                state.queue.push_back(key.clone());
+        let slots = state.slots(work);
+        if !slots.may_run(key) {
+            if !slots.queue.contains(key) {
+                slots.queue.push_back(key.clone());
             }
             return None;
         }
-        if !state.offers.remove(key) {
-            state.free -= 1;
+        if !slots.offers.remove(key) {
+            slots.free -= 1;
         }
-        Some(Slot(self.clone()))
+        slots.taken.push(key.clone());
+        Some(Slot { runs: self.clone(), work, key: key.clone() })
     }
 
     /// Whether an app that asks now gets a slot.
-    pub(crate) fn may_run(&self, key: &Key) -> bool {
-        self.lock().may_run(key)
+    pub(crate) fn may_run(&self, work: Work, key: &Key) -> bool {
+        self.lock().slots(work).may_run(key)
     }
 
-    /// Holds the offer of a slot to this app, if there is one, for a reconcile that may take it.
+    /// Holds the offers of slots to this app, if there are any, for a reconcile that may take them.
     pub(crate) fn offer(self: &Arc<Self>, key: &Key) -> Option<Offer> {
-        self.lock().offers.contains(key).then(|| Offer { runs: self.clone(), key: key.clone() })
+        let mut state = self.lock();
+        let is_offered = Work::ALL.into_iter().any(|work| state.slots(work).offers.contains(key));
+        is_offered.then(|| Offer { runs: self.clone(), key: key.clone() })
     }
 
     /// Starts a run. It replaces an earlier run of the app, which is cancelled. `work` gets the token that cancels it, and
@@ -272,21 +333,22 @@ impl HelmRuns {
             Some(entry) => entry.forgotten = true,
             None => _ = state.runs.remove(key),
         }
-        state.queue.retain(|queued| queued != key);
+        for work in Work::ALL {
+            state.slots(work).queue.retain(|queued| queued != key);
+        }
         drop(state);
         drop(self.offer(key));
     }
 
-    /// A slot is free: it is offered to the next app in the queue.
-    fn free(&self) {
+    /// If `gives_back` gives back a slot or an offer of one, it is offered to the next app in the queue.
+    fn pass_on(&self, work: Work, gives_back: impl FnOnce(&mut Slots) -> bool) {
         let mut state = self.lock();
-        let Some(next) = state.queue.pop_front() else {
-            state.free += 1;
-            return;
-        };
-        state.offers.insert(next.clone());
+        let slots = state.slots(work);
+        let next = if gives_back(slots) { slots.passed_on() } else { None };
         drop(state);
-        (self.changed)(&next);
+        if let Some(next) = next {
+            (self.changed)(&next);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -318,21 +380,21 @@ mod tests {
     #[test]
     fn a_slot_is_offered_in_turn_and_never_lost() {
         let (runs, tells) = runs(1);
-        let first = runs.slot(&key("a")).unwrap();
+        let first = runs.slot(Work::Change, &key("a")).unwrap();
         for name in ["b", "c", "b", "d"] {
-            assert!(runs.slot(&key(name)).is_none());
+            assert!(runs.slot(Work::Change, &key(name)).is_none());
         }
         drop(first);
         assert_eq!(told(&tells), ["b"]);
         // While it is offered, it is neither free nor another app's.
-        assert!(runs.slot(&key("e")).is_none() && runs.slot(&key("c")).is_none());
-        assert!(runs.may_run(&key("b")) && !runs.may_run(&key("c")));
-        let second = runs.slot(&key("b")).unwrap();
+        assert!(runs.slot(Work::Change, &key("e")).is_none() && runs.slot(Work::Change, &key("c")).is_none());
+        assert!(runs.may_run(Work::Change, &key("b")) && !runs.may_run(Work::Change, &key("c")));
+        let second = runs.slot(Work::Change, &key("b")).unwrap();
         runs.forget(&key("c"));
         drop(second);
         assert_eq!(told(&tells), ["d"]);
         assert!(runs.offer(&key("e")).is_none());
-        let (offer, taken) = (runs.offer(&key("d")), runs.slot(&key("d")));
+        let (offer, taken) = (runs.offer(&key("d")), runs.slot(Work::Change, &key("d")));
         drop(offer);
         assert!(taken.is_some() && told(&tells).is_empty(), "a slot that was taken is not offered again");
         drop(taken);
@@ -340,8 +402,31 @@ mod tests {
         drop(runs.offer(&key("e")));
         assert!(told(&tells).is_empty(), "the queue is empty");
         runs.forget(&key("e"));
-        assert!(runs.slot(&key("d")).is_some());
-        assert!(runs.slot(&key("d")).is_some(), "the slot before was dropped");
+        assert!(runs.slot(Work::Change, &key("d")).is_some());
+        assert!(runs.slot(Work::Change, &key("d")).is_some(), "the slot before was dropped");
+    }
+
+    #[test]
+    fn tests_of_one_namespace_take_no_slot_of_another_and_none_of_a_change() {
+        let (runs, tells) = runs(2);
+        let of = |namespace: &str, name: &str| Key::new(namespace, name);
+        let hang = runs.slot(Work::Test, &of("mine", "a")).unwrap();
+        for name in ["b", "c"] {
+            assert!(runs.slot(Work::Test, &of("mine", name)).is_none(), "one test of a namespace at a time");
+        }
+        assert!(runs.may_run(Work::Test, &of("other", "a")), "the queue has only apps that may not run");
+        let other = runs.slot(Work::Test, &of("other", "a")).unwrap();
+        assert!(runs.slot(Work::Test, &of("third", "a")).is_none(), "all slots are taken");
+        let changes = [runs.slot(Work::Change, &of("mine", "a")), runs.slot(Work::Change, &of("mine", "b"))];
+        assert!(changes.iter().all(Option::is_some), "changes have slots of their own");
+        drop(other);
+        assert_eq!(told(&tells), ["a"]);
+        assert!(runs.may_run(Work::Test, &of("third", "a")) && !runs.may_run(Work::Test, &of("mine", "b")));
+        drop(hang);
+        assert_eq!(told(&tells), ["b"]);
+        assert!(runs.slot(Work::Test, &of("third", "a")).is_some(), "and it is given back at once");
+        drop(runs.offer(&of("mine", "b")));
+        assert_eq!(told(&tells), ["c"]);
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ use super::{
     drift,
     edited::{self, Edits, Next},
     error::Error,
-    helm_runs::{HelmRun, Trial, Upgraded, Upgrading},
+    helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     inventory, live,
     observed::{
         AtWork, Awaited, BackupView, DatabaseView, Found, Missing, Observed, Phase, ReleaseView, SecretView, Stamp,
@@ -47,24 +47,25 @@ const LONG: SignedDuration = SignedDuration::from_secs(5);
 /// Whether helm works on the release, or the watch does not show yet what helm wrote, which is treated alike. **Pure.**
 fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<AtWork> {
     match run {
-        HelmRun::Upgrading(of) | HelmRun::Testing(of) => {
-            let reason = if matches!(run, HelmRun::Testing(_)) { Reason::Testing } else { Reason::Upgrading };
+        HelmRun::Upgrading(of) => {
             let Upgrading { digest, sentence, since } = of.as_ref();
             let until = Some(*since + LONG).filter(|until| now < *until);
-            Some(AtWork { reason, digest: Some(digest.clone()), sentence: sentence.clone(), until })
+            Some(AtWork { digest: Some(digest.clone()), sentence: sentence.clone(), until })
         }
         HelmRun::Upgraded(upgraded) => {
             let until = Some(awaits(upgraded, cached, now)?);
             let digest = Some(upgraded.attempt.digest.clone());
-            Some(AtWork { reason: Reason::Upgrading, digest, sentence: String::new(), until })
+            Some(AtWork { digest, sentence: String::new(), until })
         }
         HelmRun::OfPredecessor => {
             let sentence =
                 "helm is still running for a deleted ClientApp of this name, and is being stopped".to_owned();
-            Some(AtWork { reason: Reason::Upgrading, digest: None, sentence, until: None })
+            Some(AtWork { digest: None, sentence, until: None })
         }
+        // A test changes nothing of the release.
         HelmRun::Idle
         | HelmRun::FetchingChart(_)
+        | HelmRun::Testing(_)
         | HelmRun::Tested(_)
         | HelmRun::Uninstalling
         | HelmRun::Uninstalled(_) => None,
@@ -114,7 +115,7 @@ pub(crate) async fn observe(
         recorded.last_attempt = Some(upgraded.attempt.clone());
     }
     if let HelmRun::Tested(trial) = &run {
-        recorded.test = Some(tested(ctx, key, trial, recorded.test.as_ref()).await?);
+        recorded.test = Some(tested(ctx, (key, desired), trial, recorded.test.as_ref()).await?);
     }
     recorded.installed = upgrade::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
@@ -227,8 +228,12 @@ fn hide(desired: &Desired, observed: &mut Observed) {
 async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
     let (key, Observed { release, inventory, .. }) = (&desired.key, &*observed);
     let is_asked_for = desired.drift != Drift::Ignore && !desired.suspend;
-    let release = release.as_ref().filter(|release| is_asked_for && release.is_deployed_as(&desired.digest));
-    let (Some(release), Some(inventory)) = (release, inventory) else { return };
+    // Whatever the spec asks by now: helm may have to wait for long, for approval or for a dependency.
+    let is_ours = |release: &&ReleaseView| release.phase == Phase::Deployed && release.stamp.is_some();
+    let (Some(release), Some(inventory)) = (release.as_ref().filter(is_ours).filter(|_| is_asked_for), inventory)
+    else {
+        return;
+    };
     let unseen = drift::unseen(inventory, release, key, |kind, name| ctx.watches.has(key, kind, name));
     if let Some(shown) = observed.repairs.shown(now).filter(|_| !unseen.is_empty()) {
         observed.look_again = Some(shown);
@@ -295,16 +300,25 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
 }
 
 /// What has become of tests that have ended: helm's words say little, and its storage says which tests have failed.
-async fn tested(ctx: &Ctx, key: &Key, trial: &Trial, before: Option<&Tested>) -> Result<Tested, Error> {
-    let Trial { secret, account, failed, .. } = trial;
+async fn tested(
+    ctx: &Ctx,
+    (key, desired): (&Key, Option<&Desired>),
+    trial: &Trial,
+    before: Option<&Tested>,
+) -> Result<Tested, Error> {
+    let Trial { secret, account, failed, began, .. } = trial;
     let tests = live::tests(ctx, key, secret).await?;
     let mut pods = None;
-    if failed.is_some()
-        && let Ok(tests) = &tests
+    // Without a valid spec, nothing says which values are secret, and kubelet may quote them.
+    if let (Some(_), Ok(tests), Some(desired)) = (failed, &tests, desired)
         && let Some((kind, name)) = tests.failed.first()
     {
         let found = live::pods(ctx, key, account, trial::pods_of(kind, name)).await;
-        pods = pods::why(&found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default());
+        let mut found = found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default();
+        // The pod of an earlier test says nothing about this one. Its time has no fractions.
+        let is_new = |created: &Time| created.0.as_second() >= began.as_second();
+        found.retain(|pod| pod.metadata.creation_timestamp.as_ref().is_some_and(is_new));
+        pods = pods::why(&found).map(|why| desired.hidden.masked(&why));
     }
     Ok(trial::record(before, trial, tests, pods))
 }
@@ -335,7 +349,8 @@ async fn with_spec(
     let installed = upgrade::installed(recorded);
     Ok(Observed {
         hook: hook(ctx, app, desired, &observed).await?,
-        has_slot: ctx.helm_runs.may_run(key),
+        has_slot: ctx.helm_runs.may_run(Work::Change, key),
+        has_test_slot: ctx.helm_runs.may_run(Work::Test, key),
         hostname_holder: ctx.hostnames.holder(&desired.hostname, uid, key),
         admin_secret,
         redis_secret,

@@ -13,7 +13,7 @@ use super::{
     repairs::Repairs,
 };
 use crate::{
-    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, Reason, ReleaseObject, Tested, annotation},
+    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject, Tested, annotation},
     destroy::permit::Kind,
     helm::Chart,
     runtime::{feeder::Availability, key::Key},
@@ -45,6 +45,8 @@ pub(crate) struct Observed {
     pub at_work: Option<AtWork>,
     /// Whether a helm run started now gets a slot; otherwise it waits in the queue.
     pub has_slot: bool,
+    /// The same for tests.
+    pub has_test_slot: bool,
     /// The caches show the outcome of the run, so that it can be forgotten once it is recorded.
     pub run_is_shown: bool,
     pub release: Option<ReleaseView>,
@@ -100,9 +102,7 @@ pub(crate) struct Awaited {
 /// What is known while helm works on a release: nothing else is decided then.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AtWork {
-    /// `Upgrading`, or `Testing`.
-    pub reason: Reason,
-    /// Digest that helm was asked to install, or of what it tests; `None`: for a deleted ClientApp of the same name.
+    /// Digest that helm was asked to install; `None`: for a deleted ClientApp of the same name.
     pub digest: Option<String>,
     /// The message of the conditions.
     pub sentence: String,

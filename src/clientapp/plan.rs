@@ -79,6 +79,11 @@ impl Step {
     pub(crate) fn makes_credentials(&self) -> bool {
         matches!(self, Step::CreateDeployer { .. } | Step::CreateAdminSecret | Step::CreateRedisSecret)
     }
+
+    /// Whether it begins a run that replaces the one under way.
+    pub(crate) fn begins_a_run(&self) -> bool {
+        matches!(self, Step::FetchChart | Step::HelmUpgrade { .. } | Step::Test)
+    }
 }
 
 /// Why a release is upgraded although the spec did not change.

@@ -15,10 +15,10 @@ use super::{
     context::{App, Ctx},
     desired::Desired,
     error::{self, Error, Refusal},
-    helm_runs::{HelmRun, Trial, Upgraded, Upgrading},
+    helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     inventory, live,
     observed::{Observed, Phase, Target},
-    retained, upgrade,
+    retained, trial, upgrade,
 };
 use crate::{
     crd::{Attempt, ClientAppStatus, ReadyRevision, RolledBack},
@@ -91,7 +91,7 @@ pub(super) async fn upgrade(
     revision: i64,
 ) -> Result<(), Error> {
     let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.target.clone()) else { return Ok(()) };
-    let Some(slot) = ctx.helm_runs.slot(app.key) else { return Ok(()) };
+    let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key) else { return Ok(()) };
     keep_volumes(ctx, app.key, observed).await?;
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
@@ -138,7 +138,7 @@ pub(super) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
     let (Some(timeout), Some(release)) = (desired.test, observed.release.clone()) else { return };
     // An app with another name has no release.
     let (Ok(name), Ok(namespace)) = (app.key.name.parse(), app.key.namespace.parse()) else { return };
-    let Some(slot) = ctx.helm_runs.slot(app.key) else { return };
+    let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key) else { return };
     let (account, hidden) = (desired.account.clone(), desired.hidden.clone());
     let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), hidden };
     let (helm, gateway, metrics, claim) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.metrics.clone(), ctx.claim(app));
@@ -149,6 +149,7 @@ pub(super) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
         account: desired.account.clone(),
         failed: None,
         conclusive: false,
+        began: clock::now(),
         at: clock::now(),
         unit: rand::rng().random(),
     };
@@ -168,7 +169,7 @@ pub(super) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
         };
         HelmRun::Tested(Box::new(Trial { failed, conclusive, at: clock::now(), ..trial }))
     };
-    let testing = Upgrading { digest: desired.digest.clone(), sentence: sentence.to_owned(), since: clock::now() };
+    let testing = Upgrading { digest: trial::digest(desired), sentence: sentence.to_owned(), since: clock::now() };
     let panicked = move || HelmRun::Tested(Box::new(panicked));
     ctx.helm_runs.begin((app.key, app.uid()), HelmRun::Testing(Box::new(testing)), work, panicked);
 }

@@ -7,7 +7,8 @@ use kube::api::ListParams;
 use super::{
     desired::Desired,
     error,
-    helm_runs::Trial,
+    helm_runs::{HelmRun, Trial},
+    names,
     observed::{Observed, ReleaseView},
     plan::{Hold, LATEST_RETRY, Step, few},
 };
@@ -26,6 +27,11 @@ use crate::{
 /// How many tests are named; the rest are counted.
 const NAMED: usize = 3;
 
+/// What is tested, and how: tests of another digest are outdated.
+pub(super) fn digest(desired: &Desired) -> String {
+    names::digest(&["test", &desired.digest, &format!("{:?}", desired.test)])
+}
+
 /// What follows once the release is as desired: it is tested, or the last tests hold up Ready. `ends` says why failed tests are not
 /// repeated.
 pub(super) fn follows(
@@ -36,6 +42,9 @@ pub(super) fn follows(
 ) -> Option<(Option<Step>, Hold)> {
     let release = observed.release.as_ref().filter(|_| desired.test.is_some())?;
     let revision = release.revision;
+    if let HelmRun::Testing(testing) = &observed.run {
+        return Some((None, Hold::new(Reason::Testing, testing.sentence.clone())));
+    }
     match observed.tested() {
         Some(tested) if tested.passed => return None,
         Some(tested) => {
@@ -56,7 +65,7 @@ pub(super) fn follows(
         return None;
     }
     let name = &desired.key.name;
-    let message = match observed.has_slot {
+    let message = match observed.has_test_slot {
         true => format!("revision {revision} of release {name} is being tested"),
         false => format!("revision {revision} of release {name} is tested when its turn comes"),
     };
@@ -65,7 +74,8 @@ pub(super) fn follows(
 
 /// The condition; `None`: nothing is tested.
 pub(super) fn verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Option<Verdict> {
-    desired.test?;
+    // A rollback's revision passed its tests before.
+    desired.test.filter(|_| desired.rolled_back.is_none())?;
     if let Some(hold) = hold.filter(|hold| hold.condition == kind::TESTED) {
         return Some(Verdict { state: State::False, reason: hold.reason.into(), message: hold.message.clone() });
     }
@@ -99,7 +109,7 @@ pub(super) fn record(
     tests: Result<Tests, String>,
     pods: Option<String>,
 ) -> Tested {
-    let Trial { revision, secret: _, secret_uid, account: _, failed, conclusive, at, unit } = trial;
+    let Trial { revision, secret: _, secret_uid, account: _, failed, conclusive, began: _, at, unit } = trial;
     let failures = before.filter(|tested| tested.secret == *secret_uid).map_or(0, |tested| tested.failures);
     let (passed, failures, message) = match (failed, tests) {
         (None, Ok(Tests { count: 0, .. })) => (true, 0, "the chart has no tests".to_owned()),

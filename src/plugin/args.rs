@@ -118,7 +118,7 @@ helm runs on this machine. If the operator does not run with the default setting
     #[command(after_help = "\
 Examples:
   kubectl clientapp plan acme
-  kubectl clientapp approve acme --wait")]
+  kubectl clientapp approve acme 1f0a52c9d7e3b864 --wait")]
     Approve(Approve),
     /// List the revisions of a ClientApp's Helm release, from their labels only.
     History(Named),
@@ -346,7 +346,7 @@ pub(crate) struct Plan {
 pub(crate) struct Approve {
     /// Name of the ClientApp.
     pub(crate) name: String,
-    /// Digest of the plan, as in `status.plan`. Absent: whatever waits now.
+    /// Digest of the plan, as `plan` and `status.plan` show it. Absent: the command says what waits, and approves nothing.
     pub(crate) digest: Option<String>,
     #[command(flatten)]
     pub(crate) waiting: Waiting,

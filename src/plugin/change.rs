@@ -71,10 +71,17 @@ pub(crate) async fn approve(session: &Session, printer: &mut Printer, args: &arg
         (None, _) if before.app.spec.approval == Approval::Automatic => {
             return Err(Error::Usage(format!("{of} needs no approval: spec.approval is Automatic")));
         }
-        (None, Some(digest)) if before.app.spec.approved.as_ref() != Some(digest) => {
-            return Err(Error::Missing(format!("no plan of {of} waits for approval")));
+        (None, Some(digest)) if before.app.spec.approved.as_ref() == Some(digest) => {
+            (before.object, format!("clientapp/{name} unchanged: plan {digest} is approved"))
         }
-        (None, _) => (before.object, format!("clientapp/{name} unchanged: no plan waits for approval")),
+        (None, _) => return Err(Error::Missing(format!("no plan of {of} waits for approval"))),
+        // What waits by now may be another plan than the user has read.
+        (Some(plan), None) => {
+            return Err(Error::Usage(format!(
+                "which plan of {of}? plan {} of chart version {} waits: `kubectl clientapp plan {name} -n {}` shows it, and `kubectl clientapp approve {name} {} -n {}` approves it",
+                plan.digest, plan.chart_version, session.namespace, plan.digest, session.namespace
+            )));
+        }
         (Some(plan), Some(digest)) if plan.digest != *digest => {
             return Err(Error::Missing(format!(
                 "plan {digest} of {of} was overtaken: plan {} of chart version {} waits now; `kubectl clientapp plan {name} -n {}` shows it",

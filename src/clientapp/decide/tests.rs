@@ -165,12 +165,7 @@ fn values_from_elsewhere() {
     }
     // A run that has begun ends first.
     let running = |w: &mut Observed| {
-        w.at_work = Some(AtWork {
-            reason: Reason::Upgrading,
-            digest: Some("complete".to_owned()),
-            sentence: "helm runs".to_owned(),
-            until: None,
-        });
+        w.at_work = Some(AtWork { digest: Some("complete".to_owned()), sentence: "helm runs".to_owned(), until: None });
     };
     assert_eq!(plan(Reason::ValuesMissing, &running), "hold Released/Upgrading");
 }
@@ -722,7 +717,6 @@ fn a_chart_is_fetched_before_helm_runs() {
 fn nothing_else_is_decided_while_helm_runs() {
     let desired = want(&none());
     let at_work = |digest: &str, until: Option<i64>| AtWork {
-        reason: Reason::Upgrading,
         digest: Some(digest.to_owned()),
         sentence: "helm runs".to_owned(),
         until: until.map(|seconds| now() + SignedDuration::from_secs(seconds)),

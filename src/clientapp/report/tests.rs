@@ -406,12 +406,7 @@ fn a_run_that_takes_long_hides_nothing() {
     let desired = want(&json!({}));
     let before = status(&desired, &settled(&desired));
     let told = |until: Option<Timestamp>, change: &dyn Fn(&mut Observed)| {
-        let at_work = AtWork {
-            reason: Reason::Upgrading,
-            digest: Some(desired.digest.clone()),
-            sentence: "helm runs".to_owned(),
-            until,
-        };
+        let at_work = AtWork { digest: Some(desired.digest.clone()), sentence: "helm runs".to_owned(), until };
         let mut observed = Observed { at_work: Some(at_work), recorded: before.clone(), ..settled(&desired) };
         change(&mut observed);
         let plan = decide(&desired, &observed, &config(), now());
@@ -432,7 +427,7 @@ fn a_run_that_takes_long_hides_nothing() {
     }
     assert_eq!(long.release, before.release);
 
-    let at_work = AtWork { reason: Reason::Upgrading, digest: None, sentence: String::new(), until: Some(now()) };
+    let at_work = AtWork { digest: None, sentence: String::new(), until: Some(now()) };
     let observed = Observed { at_work: Some(at_work), recorded: before.clone(), ..Observed::default() };
     let invalid = Invalid { reason: Reason::InvalidSpec, message: "spec.hostname: no".to_owned() };
     let said = built(7, Err(&invalid), &observed, &Plan::default(), now());

@@ -17,7 +17,7 @@ use crate::{
         decide::deployer_taken,
         desired::foreign_lock_timeout,
         error::{self, Error},
-        helm_runs::HelmRun,
+        helm_runs::{HelmRun, Work},
         inventory, live,
         lock::{self, Lock},
         namespace,
@@ -187,7 +187,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
         namespace: key.namespace.parse().map_err(parsed)?,
         account: going.account.clone(),
     };
-    let Some(slot) = ctx.helm_runs.slot(key) else {
+    let Some(slot) = ctx.helm_runs.slot(Work::Change, key) else {
         let message = format!(
             "release {} is to be uninstalled and waits for its turn; helm runs for at most {} apps at a time",
             key.name, ctx.config.max_concurrent

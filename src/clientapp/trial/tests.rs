@@ -27,7 +27,8 @@ fn what_is_recorded_of_tests() {
     ] {
         let account = AccountName::default();
         let (secret, secret_uid) = ("sh.helm.release.v1.acme.v3".to_owned(), "revision-3".to_owned());
-        let trial = Trial { revision: 3, secret, secret_uid, account, failed, conclusive, at: now(), unit: 0.5 };
+        let (began, at, unit) = (now(), now(), 0.5);
+        let trial = Trial { revision: 3, secret, secret_uid, account, failed, conclusive, began, at, unit };
         let Tested { secret, revision, passed, message, failures, ended_at, retry_at } =
             record(before, &trial, tests, pods);
         assert_eq!((secret.as_str(), revision, ended_at), ("revision-3", 3, Some(Time(now()))));

@@ -22,20 +22,24 @@ async fn what_is_approved_is_what_runs() {
         "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
     });
     tenant.create("acme", small).await.unwrap();
-    let words = ["waits for approval", "kubectl clientapp approve acme -n plugin-plan"];
-    tenant.held("acme", "AwaitingApproval", &words).await;
+    let waits = tenant.status("acme", "a plan", |status| status.plan.is_some()).await;
+    let install = approved(&waits).unwrap();
+    let command = format!("kubectl clientapp approve acme {install} -n plugin-plan");
+    tenant.held("acme", "AwaitingApproval", &["waits for approval", &command]).await;
+    // What waits may have changed since the user has looked.
+    typed(&tenant, &["approve", "acme"]).await.failed(2, &command);
     assert!(tenant.listed("acme").is_none(), "nothing is installed");
     let shown = plan(&tenant, &["acme"]).await;
     assert!(shown.stderr.contains("it waits for approval"), "{shown:#?}");
     let shown = shown.done();
     assert!(shown.contains("+ Deployment acme-nextcloud\n") && shown.contains(" 0 to change, 0 to remove"), "{shown}");
 
-    typed(&tenant, &["approve", "acme", "--wait"]).await.done();
+    typed(&tenant, &["approve", "acme", &install, "--wait"]).await.done();
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
     assert!(
         plan(&tenant, &["acme"]).await.done().contains("Plan: nextcloud 5.5.2: 0 to add, 0 to change, 0 to remove")
     );
-    typed(&tenant, &["approve", "acme"]).await.done();
+    typed(&tenant, &["approve", "acme", &install]).await.done();
 
     // A change waits; one that overtakes it is another plan.
     let waits = async |replicas: i32, but: Option<String>| {

@@ -1,9 +1,14 @@
 //! What waits for approval or tests, and what follows a failure.
 
 use super::*;
+use crate::clientapp::helm_runs::Upgrading;
 
 fn policy(policy: &str) -> Value {
     json!({"upgrade": {"onFailure": policy, "retries": 1, "timeout": "10m"}})
+}
+
+fn gone(observed: &mut Observed) {
+    observed.missing = vec![Missing { object: part("v1", "Service"), found: Found::Nothing }];
 }
 
 #[test]
@@ -25,25 +30,19 @@ fn a_revision_is_tested_once_it_is_ready() {
     row("failed a moment ago", tests(), record(false, 60, "revision-3"), "hold Tested/TestFailed");
     row("failed a while ago", tests(), record(false, -1, "revision-3"), TESTED);
     row("failed by a clock that was ahead", tests(), record(false, 90_000, "revision-3"), TESTED);
-    let at_work = |digest: Option<&'static str>, until: bool| {
-        move |w: &mut Observed| {
-            let own = w.release.as_ref().unwrap().stamp.as_ref().unwrap().digest.clone();
-            let digest = Some(digest.map_or(own, str::to_owned));
-            let until = until.then_some(now());
-            w.at_work = Some(AtWork { reason: Reason::Testing, digest, sentence: "being tested".to_owned(), until });
-        }
+    let testing = |w: &mut Observed| {
+        let of = trial::digest(&want(&tests()));
+        w.run = HelmRun::Testing(Box::new(Upgrading { digest: of, sentence: "being tested".to_owned(), since: now() }));
     };
-    row("a short test", tests(), at_work(None, true), "");
-    row("a long test", tests(), at_work(None, false), "hold Tested/Testing");
+    row("under way", tests(), testing, "hold Tested/Testing");
     const STOPPED: &str = "cancel helm, hold Tested/Testing";
-    row("another spec", tests(), at_work(Some("before"), true), STOPPED);
-    row("no tests any more", none(), at_work(None, true), STOPPED);
-    row(
-        "suspended",
-        with(tests(), &json!({"suspend": true})),
-        at_work(None, true),
-        "cancel helm, hold Reconciling/Suspended",
-    );
+    row("another timeout", json!({"test": {"enabled": true, "timeout": "1m"}}), testing, STOPPED);
+    row("no tests any more", none(), testing, STOPPED);
+    let outdated = |w: &mut Observed| w.release.as_mut().unwrap().stamp = Some(Stamp { digest: "before".to_owned() });
+    row("helm has to run", tests(), |w| (testing(w), outdated(w)).1, STOPPED);
+    row("its object is deleted", tests(), |w| (testing(w), gone(w)).1, "repair Service acme, hold Released/Drifted");
+    let suspended = with(tests(), &json!({"suspend": true}));
+    row("suspended", suspended, testing, "cancel helm, hold Reconciling/Suspended");
     // Its revision was Ready before.
     let desired = want(&tests());
     let back = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
@@ -59,6 +58,8 @@ fn what_has_to_be_approved() {
     row("nothing to do", manual(None), |_| {}, "");
     row("a change", manual(None), outdated, AWAITED);
     row("another plan is approved", manual(Some("another")), outdated, AWAITED);
+    let repaired = format!("repair Service acme, {AWAITED}");
+    row("an object is deleted meanwhile", manual(None), |w| (outdated(w), gone(w)).1, &repaired);
     row("nothing is to be approved", none(), outdated, "helm 4");
     let mut desired = want(&manual(None));
     let mut observed = settled(&desired);
@@ -282,8 +283,5 @@ fn what_follows_a_failure() {
     remedy::record(&mut status, &rolled, Some(&release("ready")));
     assert_eq!((status.rolled_back.unwrap().to.revision, status.last_ready.unwrap().revision), (3, 3));
     assert_eq!(of(&|_| {}), "hold Released/RolledBack!");
-    assert_eq!(
-        of(&|w| w.missing = vec![Missing { object: part("v1", "Service"), found: Found::Nothing }]),
-        "repair Service acme, hold Released/Drifted"
-    );
+    assert_eq!(of(&gone), "repair Service acme, hold Released/Drifted");
 }
