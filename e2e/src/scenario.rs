@@ -79,6 +79,14 @@ pub async fn nothing_is_left(tenant: &Tenant) {
     .await;
 }
 
+/// Deletes this Deployment of a release, and waits until the operator has put it back.
+pub async fn is_put_back(tenant: &Tenant, name: &str) {
+    let before = tenant.uid::<Deployment>(name).await.expect("it is there");
+    tenant.api::<Deployment>().delete(name, &DeleteParams::default()).await.expect("it can be deleted");
+    let again = |found: Option<&Deployment>| found?.uid().filter(|uid| *uid != before);
+    tenant.wait_for(name, "recreated", again).await;
+}
+
 /// Deletes a ClientApp with this propagation policy, and waits until it is gone.
 pub async fn delete(tenant: &Tenant, name: &str, propagation: PropagationPolicy) {
     let params = DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() };

@@ -1,8 +1,8 @@
 //! Helm's tests, with `spec.test`: Ready waits for them, and what fails is named.
 
-use clientapp_operator::crd::{ClientApp, annotation};
+use clientapp_operator::crd::{ClientApp, ClientAppStatus, annotation};
 use e2e::lab::{Lab, Tenant};
-use e2e::scenario::{nothing_is_left, small, with};
+use e2e::scenario::{is_put_back, nothing_is_left, small, with};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ async fn ready_waits_for_tests_and_says_which_has_failed() {
     // At once, as `kubectl clientapp retry` asks for it.
     let mark = format!("{}={}", annotation::RETRY, annotation::retest(&tested));
     tenant.kubectl(&["annotate", "--overwrite", "clientapp", "acme", &mark]).unwrap();
-    let again = |status: &clientapp_operator::crd::ClientAppStatus| {
+    let again = |status: &ClientAppStatus| {
         status.test.as_ref().is_some_and(|tested| tested.failures == 2)
     };
     tenant.status("acme", "tested again", again).await;
@@ -55,7 +55,7 @@ async fn ready_waits_for_tests_and_says_which_has_failed() {
 
     // Nothing is tested any more, and the tests go with the release.
     tenant.patch("acme", json!({"test": null})).await.unwrap();
-    let none = |status: &clientapp_operator::crd::ClientAppStatus| {
+    let none = |status: &ClientAppStatus| {
         status.test.is_none() && status.conditions.iter().all(|condition| condition.type_ != "Tested")
     };
     tenant.status("acme", "without tests", none).await;
@@ -78,6 +78,8 @@ async fn a_test_that_hangs_fails_and_a_change_does_not_wait_for_it() {
     tenant.condition("acme", "Tested", "False", "Testing").await;
     let runs = |pod: Option<&Pod>| (pod?.status.as_ref()?.phase.as_deref()? == "Running").then_some(());
     tenant.wait_for("acme-long", "running", runs).await;
+    is_put_back(&tenant, "acme-nextcloud").await;
+    assert!(tenant.uid::<Pod>("acme-long").await.is_some(), "the test goes on");
     tenant.patch("acme", json!({"values": tests(&[check("acme-short", Some("Succeeded"))])})).await.unwrap();
     tenant.ready("acme", 3).await;
 }
@@ -92,6 +94,8 @@ async fn a_revision_that_fails_its_tests_is_rolled_back() {
     tenant.patch("acme", json!({"values": tests(&[check("acme-check", Some("Failed"))])})).await.unwrap();
     let words = ["revision 2 of release acme has failed: 1 of 1 tests failed", "rolled back to what revision 1 was"];
     tenant.held("acme", "RolledBack", &words).await;
+    let untested = |status: &ClientAppStatus| status.conditions.iter().all(|condition| condition.type_ != "Tested");
+    tenant.status("acme", "not said to be tested again", untested).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "3");
 }
 

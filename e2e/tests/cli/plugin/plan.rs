@@ -1,5 +1,7 @@
 //! `plan` and `approve`: what helm would change is shown before it runs, and runs when a user has approved it.
 
+use e2e::scenario::is_put_back;
+
 use super::*;
 
 /// The flags with which helm and charts are found here.
@@ -53,6 +55,9 @@ async fn what_is_approved_is_what_runs() {
         shown.contains("~ Deployment acme-nextcloud\n") && shown.contains("-  replicas: 1\n  +  replicas: 2"),
         "{shown}"
     );
+    // Meanwhile, what is deployed is kept.
+    is_put_back(&tenant, "acme-nextcloud").await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
     let second = waits(3, Some(first.clone())).await;
     typed(&tenant, &["approve", "acme", &first])
         .await
