@@ -1,8 +1,20 @@
 //! Texts that no message may contain, because they come from Secrets. **Pure.**
 
-use std::{cmp::Ordering, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashSet},
+    fmt,
+    ops::{Bound::Included, Range},
+    sync::Arc,
+};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{
+        DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig,
+        general_purpose::{STANDARD, STANDARD_NO_PAD},
+    },
+};
 use serde_json::Value;
 
 use super::sentence::MASK;
@@ -10,72 +22,125 @@ use super::sentence::MASK;
 /// A shorter text occurs by chance in every message, and masking it would disclose it rather than hide it.
 const SHORTEST: usize = 4;
 
-/// The texts, in the forms in which helm or the API server may quote them. They do not print.
+/// The same of a part of base64, which is found within longer base64.
+const SHORTEST_PART: usize = 6;
+
+/// Reads base64 with and without padding, also if it was cut off.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// The texts, in the forms in which helm, a chart or the API server may quote them. They do not print.
+///
+/// They are in order, so that the one with which a text begins is found without a look at each of them.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Hidden(Arc<[String]>);
+pub struct Hidden(Arc<BTreeSet<Vec<u8>>>);
 
 impl Hidden {
-    /// How many texts and lines can be hidden: each is searched for in each message.
+    /// How many texts and lines can be hidden: each is kept in many forms.
     pub(crate) const MOST: usize = 4000;
 
     /// Every text and number in these values, and every line of it; not their keys. `None`: there are more than [`Hidden::MOST`].
     pub(crate) fn of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Option<Hidden> {
-        let mut open: Vec<_> = values.into_iter().collect();
-        let (mut texts, mut count) = (Vec::new(), 0);
-        while let Some(value) = open.pop() {
-            if count > Self::MOST {
-                return None;
-            }
-            match value {
-                Value::String(text) => {
-                    for line in [text.as_str()].into_iter().chain(text.lines().filter(|line| line.len() < text.len())) {
-                        if line.len() >= SHORTEST {
-                            count += 1;
-                            texts.extend(forms(line));
-                        }
-                    }
-                }
-                Value::Number(number) => {
-                    count += 1;
-                    texts.extend(
-                        [Some(number.to_string()), number.as_f64().and_then(as_go_prints)].into_iter().flatten(),
-                    );
-                }
-                Value::Array(list) => open.extend(list),
-                Value::Object(map) => open.extend(map.values()),
-                Value::Null | Value::Bool(_) => {}
-            }
-        }
-        texts.retain(|text| text.len() >= SHORTEST);
-        texts.sort_by(longest_first);
-        texts.dedup();
-        (count <= Self::MOST).then(|| Hidden(texts.into()))
+        Hidden::default().and(&texts(values))
     }
 
     /// What may come from Secrets in values that were installed before, when that is not known any more: all of them but those that
     /// are installed now and do not, and `hidden`, which do. `None`: there are more than [`Hidden::MOST`].
     pub(crate) fn formerly(installed: &Value, now: &Value, hidden: &Hidden) -> Option<Hidden> {
-        Some(Hidden::of([installed])?.except(&Hidden::of([now]).unwrap_or_default(), hidden))
+        let now: HashSet<_> = texts([now]).into_iter().collect();
+        let mut former = texts([installed]);
+        former.retain(|text| !now.contains::<str>(text));
+        hidden.and(&former)
     }
 
-    /// These, except for what may be shown, and others.
-    fn except(&self, shown: &Hidden, others: &Hidden) -> Hidden {
-        let mine = self.0.iter().filter(|text| !shown.0.contains(text));
-        let mut texts: Vec<_> = mine.chain(others.0.iter()).cloned().collect();
-        texts.sort_by(longest_first);
-        texts.dedup();
-        Hidden(texts.into())
+    /// These and others.
+    fn and(&self, texts: &[Cow<str>]) -> Option<Hidden> {
+        if texts.len() > Self::MOST {
+            return None;
+        }
+        let mut all = BTreeSet::clone(&self.0);
+        let forms = texts.iter().flat_map(|text| forms(text));
+        all.extend(forms.filter(|form| form.len() >= SHORTEST).map(String::into_bytes));
+        Some(Hidden(Arc::new(all)))
     }
 
     /// A message without them.
     pub(crate) fn masked(&self, message: &str) -> String {
-        self.0.iter().fold(message.to_owned(), |message, text| message.replace(text.as_str(), MASK))
+        let (mut masked, mut end) = (String::with_capacity(message.len()), 0);
+        for found in self.found(message) {
+            // Those that overlap have one mask: the rest of either would tell of it.
+            if found.start >= end {
+                masked.push_str(&message[end..found.start]);
+                masked.push_str(MASK);
+            }
+            end = end.max(found.end);
+        }
+        masked.push_str(&message[end..]);
+        masked
+    }
+
+    /// A text without the lines that contain one of them, also in base64 of something longer; without any line if one of them extends
+    /// over several, or if the whole is such base64. For texts whose quotes and encodings are any: less is shown than of a message.
+    pub(crate) fn withheld(&self, text: &str) -> String {
+        let unfolded: String = text.split_whitespace().collect();
+        if self.is_encoded_in(&unfolded) || self.found(text).any(|found| text[found].contains('\n')) {
+            return MASK.to_owned();
+        }
+        let is_told = |line: &str| {
+            let mut words = line.split(|char: char| !char.is_ascii_alphanumeric() && !"+/-_".contains(char));
+            self.is_in(line) || words.any(|word| self.is_encoded_in(word))
+        };
+        text.split('\n').map(|line| if is_told(line) { MASK } else { line }).collect::<Vec<_>>().join("\n")
+    }
+
+    fn is_in(&self, text: &str) -> bool {
+        self.found(text).next().is_some()
+    }
+
+    /// Whether a text is base64 of a text that contains one of them.
+    fn is_encoded_in(&self, text: &str) -> bool {
+        let decoded = LENIENT.decode(text.replace('-', "+").replace('_', "/"));
+        decoded.is_ok_and(|bytes| self.is_in(&String::from_utf8_lossy(&bytes)))
+    }
+
+    /// For each place in a text where one of them begins, in order, where the longest of those is.
+    fn found(&self, text: &str) -> impl Iterator<Item = Range<usize>> {
+        text.char_indices().filter_map(move |(start, _)| {
+            let rest = &text.as_bytes()[start..];
+            // What the rest begins with is not after the rest in this order.
+            let least = rest.get(..SHORTEST)?;
+            let mut alike = self.0.range::<[u8], _>((Included(least), Included(rest)));
+            let longest = alike.rfind(|form| rest.starts_with(form))?;
+            Some(start..start + longest.len())
+        })
     }
 }
 
-/// A text may contain another.
-fn longest_first(one: &String, other: &String) -> Ordering {
-    other.len().cmp(&one.len()).then_with(|| one.cmp(other))
+/// Every text and number in these values, and every line of it, if it is long enough to be hidden.
+fn texts<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<Cow<'a, str>> {
+    let mut open: Vec<_> = values.into_iter().collect();
+    let mut found: Vec<Cow<'a, str>> = Vec::new();
+    while let Some(value) = open.pop() {
+        match value {
+            Value::String(text) => {
+                let lines = text.lines().filter(|line| line.len() < text.len());
+                found.extend([text.as_str()].into_iter().chain(lines).map(Cow::Borrowed));
+            }
+            Value::Number(number) => {
+                let printed = [Some(number.to_string()), number.as_f64().and_then(as_go_prints)];
+                found.extend(printed.into_iter().flatten().map(Cow::<str>::Owned));
+            }
+            Value::Array(list) => open.extend(list),
+            Value::Object(map) => open.extend(map.values()),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+    found.retain(|text| text.trim().len() >= SHORTEST);
+    found
 }
 
 /// A large number as Go prints it (`%v`), which helm reads as a float: 12345678 is `1.2345678e+07`.
@@ -86,11 +151,51 @@ fn as_go_prints(number: f64) -> Option<String> {
     (exponent >= 6).then(|| format!("{digits}e+{exponent:02}"))
 }
 
-/// A text as it is, as it stands in quotes, and as a chart writes it into a Secret.
-fn forms(text: &str) -> [String; 3] {
-    let text = text.trim();
-    let quoted = Value::from(text).to_string();
-    [text.to_owned(), quoted[1..quoted.len() - 1].to_owned(), STANDARD.encode(text)]
+/// A text as it is, and as a chart, helm or the API server may write it: in quotes of JSON and YAML, in a URL, in base64.
+fn forms(text: &str) -> Vec<String> {
+    let trimmed = text.trim();
+    let quoted = Value::from(trimmed).to_string();
+    let quoted = &quoted[1..quoted.len() - 1];
+    let in_url = escaped(trimmed, "");
+    let mut forms = vec![
+        trimmed.to_owned(),
+        quoted.to_owned(),
+        // As `toJson` of Go writes it (encoding/json, `HTMLEscape`).
+        quoted.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"),
+        // In single quotes of YAML.
+        trimmed.replace('\'', "''"),
+        // As `urlquery` of Go writes it, in a path, and in the userinfo (net/url, `shouldEscape`).
+        in_url.replace("%20", "+"),
+        in_url,
+        escaped(trimmed, "$&+=:@"),
+        escaped(trimmed, "$&+,;="),
+    ];
+    // Some keep the final newline of a file.
+    let whole = [text, trimmed].into_iter().flat_map(|text| [STANDARD.encode(text), STANDARD_NO_PAD.encode(text)]);
+    for base64 in whole.chain(parts_of_base64(trimmed)) {
+        forms.push(base64.replace('+', "-").replace('/', "_"));
+        forms.push(base64);
+    }
+    forms
+}
+
+/// A text as Go escapes it in a URL, except for these characters.
+fn escaped(text: &str, except: &str) -> String {
+    let escape = |byte: u8| match char::from(byte) {
+        char if char.is_ascii_alphanumeric() || "-_.~".contains(char) || except.contains(char) => char.to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
+}
+
+/// What base64 of a longer text has of this one, whatever stands before and after it: base64 encodes three bytes at a time, so it
+/// depends on how many bytes of its first three are another's, and leaves out the characters that are another's in part.
+fn parts_of_base64(text: &str) -> impl Iterator<Item = String> {
+    [(0, 0), (1, 2), (2, 3)].into_iter().filter_map(move |(before, partly)| {
+        let bytes = [&[0u8; 2][..before], text.as_bytes()].concat();
+        let part = STANDARD_NO_PAD.encode(&bytes).get(partly..bytes.len() * 8 / 6)?.to_owned();
+        (part.len() >= SHORTEST_PART).then_some(part)
+    })
 }
 
 impl fmt::Debug for Hidden {
@@ -126,13 +231,80 @@ mod tests {
             assert_eq!(hidden.masked(message), expected);
         }
         assert_eq!(format!("{hidden:?}"), "…");
-        // More than can be searched for in reasonable time.
-        let [stored, present, secret] = ["stored old-pin", "stored new-pin", "new-pin"]
-            .map(|texts| Hidden::of([&json!(texts.split(' ').collect::<Vec<_>>())]).unwrap());
-        assert_eq!(stored.except(&present, &secret).masked("stored old-pin new-pin"), format!("stored {MASK} {MASK}"));
+        let [stored, present, secret] =
+            ["stored old-pin", "stored new-pin", "new-pin"].map(|texts| json!(texts.split(' ').collect::<Vec<_>>()));
+        let former = Hidden::formerly(&stored, &present, &Hidden::of([&secret]).unwrap()).unwrap();
+        assert_eq!(former.masked("stored old-pin new-pin"), format!("stored {MASK} {MASK}"));
+        // Only those that are not installed now count.
+        let many = json!((0..=Hidden::MOST).map(|at| format!("text {at}")).collect::<Vec<_>>());
+        assert_eq!(Hidden::formerly(&many, &many, &Hidden::default()), Some(Hidden::default()));
+        assert_eq!(Hidden::formerly(&many, &json!({}), &Hidden::default()), None);
+        // More than can be kept in reasonable memory.
         assert!(Hidden::of([&json!(vec!["some text"; Hidden::MOST])]).is_some());
         assert!(Hidden::of([&json!(vec!["some text"; Hidden::MOST + 1])]).is_none());
         assert!(Hidden::of([&json!("line\n".repeat(Hidden::MOST + 1))]).is_none());
         assert_eq!(Hidden::default().masked("as it is"), "as it is");
+    }
+
+    #[test]
+    fn they_are_masked_however_they_are_encoded() {
+        let values = json!([
+            "p@ss canaryU/word",
+            "canary-file\n",
+            "canaryH<amp>&x",
+            "@it's-canaryQ-secret",
+            "canary>>>???",
+            12345678,
+            "pine",
+            "abcdef",
+            "defghi",
+        ]);
+        let hidden = Hidden::of([&values]).unwrap();
+        for (message, expected) in [
+            // urlquery, a path, encodeURIComponent, userinfo.
+            ("postgres://u:p%40ss+canaryU%2Fword@db", "postgres://u:***@db"),
+            ("https://x/p@ss%20canaryU%2Fword/y", "https://x/***/y"),
+            ("https://x/p%40ss%20canaryU%2Fword/y", "https://x/***/y"),
+            ("https://u:canary%3E%3E%3E%3F%3F%3F@x", "https://u:***@x"),
+            // toJson and toRawJson.
+            (r#"{"a":"canaryH\u003camp\u003e\u0026x"}"#, r#"{"a":"***"}"#),
+            (r#"{"a":"canaryH<amp>&x"}"#, r#"{"a":"***"}"#),
+            ("a: '@it''s-canaryQ-secret'", "a: '***'"),
+            // With the newline and without it, with padding and without it.
+            ("a: Y2FuYXJ5LWZpbGUK", "a: ***"),
+            ("a: Y2FuYXJ5LWZpbGU=", "a: ***"),
+            ("a: Y2FuYXJ5LWZpbGU", "a: ***"),
+            ("a: MTIzNDU2Nzg=", "a: ***"),
+            // Both alphabets.
+            ("a: Y2FuYXJ5Pj4+Pz8/", "a: ***"),
+            ("a: Y2FuYXJ5Pj4-Pz8_", "a: ***"),
+            // Within others: "canary-file?", "abc:canary-file!", "user:canary-file".
+            ("a: Y2FuYXJ5LWZpbGU/", "a: ***/"),
+            ("a: YWJjOmNhbmFyeS1maWxlIQ==", "a: YWJjOm***IQ=="),
+            ("a: dXNlcjpjYW5hcnktZmlsZQ==", "a: dXNlcjp***Q=="),
+            // "a pine tree": so little of base64 may be an accident.
+            ("a: YSBwaW5lIHRyZWU=", "a: YSBwaW5lIHRyZWU="),
+            ("abcdefghi", "***"),
+        ] {
+            assert_eq!(hidden.masked(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn lines_that_may_tell_of_them_are_withheld() {
+        let hidden = Hidden::of([&json!(["canary-text", "pine", "ab\ncd\nef"])]).unwrap();
+        for (text, expected) in [
+            ("one\nand canary-text, too\nthree\n", "one\n***\nthree\n"),
+            ("Basic dXNlcjpwaW5l", "***"),
+            ("one\nTOKEN=YSBwaW5lIHRyZWU=\nthree", "one\n***\nthree"),
+            ("YSBwaW5l\nIHRyZWU=\n", "***"),
+            // Base64 of base64.
+            ("YlhrZ1kyRnVZWEo1TFhSbGVIUT0=", "***"),
+            ("one\nab\ncd\nef\nthree", "***"),
+            ("one\ntwo/three four=five", "one\ntwo/three four=five"),
+            ("", ""),
+        ] {
+            assert_eq!(hidden.withheld(text), expected, "{text}");
+        }
     }
 }

@@ -52,8 +52,18 @@ pub(crate) fn sentence(error: &str) -> String {
     shortened(redacted(&collapsed))
 }
 
-fn is_invisible(char: char) -> bool {
-    matches!(char, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+/// Whether a character reorders or hides text, or is hidden itself.
+pub(crate) fn is_invisible(char: char) -> bool {
+    matches!(
+        char,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
 }
 
 fn shortened(text: String) -> String {
@@ -219,6 +229,7 @@ mod tests {
     #[test]
     fn control_and_bidirectional_characters_vanish() {
         assert_eq!(sentence("a\u{1b}[31mb\u{202e}c\0d\t\r\ne\u{200b}f"), "a [31mbc d ef");
+        assert_eq!(sentence("a\u{61c}b\u{e0041}c"), "abc");
     }
 
     #[test]

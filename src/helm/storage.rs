@@ -17,6 +17,9 @@ pub(crate) const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 /// Makes an object of a chart a hook (helm.sh/helm/v4/pkg/release/v1/hook.go, `HookAnnotation`).
 pub(crate) const HOOK: &str = "helm.sh/hook";
 
+/// The events of `helm test`; `test-success` is the name of Helm 2 (helm.sh/helm/v4/pkg/release/v1/util/manifest_sorter.go).
+const TESTS: [&str; 2] = ["test", "test-success"];
+
 /// How the names of the Secrets with revisions begin (helm.sh/helm/v4/pkg/storage, `HelmStorageType`).
 pub(crate) const PREFIX: &str = "sh.helm.release.v1.";
 
@@ -88,8 +91,7 @@ pub(crate) struct Run {
 impl Hook {
     /// Whether `helm test` runs it.
     pub(crate) fn is_test(&self) -> bool {
-        // helm.sh/helm/v4/pkg/release/v1/util/manifest_sorter.go: `test-success` is the name of Helm 2.
-        self.events.contains("test") || self.events.contains("test-success")
+        TESTS.iter().any(|event| self.events.contains(*event))
     }
 
     /// Whether its last run is complete.
@@ -107,6 +109,23 @@ impl Hook {
 }
 
 impl Stored {
+    /// The hooks that helm runs for this revision, each with the events at which it does; `is_tested`: those of `helm test` as well.
+    pub(crate) fn hooks_that_run(&self, is_tested: bool) -> Vec<(&Hook, Vec<&str>)> {
+        let own = match self.info.is_installation() {
+            true => ["pre-install", "post-install"],
+            false => ["pre-upgrade", "post-upgrade"],
+        };
+        let runs = |event: &&str| own.contains(event) || is_tested && TESTS.contains(event);
+        let mut found = Vec::new();
+        for hook in &self.hooks {
+            let events: Vec<_> = hook.events.iter().map(String::as_str).filter(runs).collect();
+            if !events.is_empty() {
+                found.push((hook, events));
+            }
+        }
+        found
+    }
+
     pub(crate) fn tests(&self) -> Tests {
         let tests: Vec<_> = self.hooks.iter().filter(|hook| hook.is_test()).collect();
         let failed = tests.iter().filter(|hook| ["Failed", "Running"].contains(&hook.last_run.phase.as_str()));

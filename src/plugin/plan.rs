@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use self::diff::{Change, What, changes};
+use self::diff::{Change, What, changes, hooks};
 use super::{
     args,
     error::Error,
@@ -29,7 +29,7 @@ use crate::{
         values_from::{Salt, Sources, combined},
     },
     config::{Config, settings_of_plans},
-    crd::{Approval, ClientApp, Profile, ValuesKind},
+    crd::{Approval, ClientApp, Profile},
     helm::{
         self, ChartCache, Helm, Hidden, ReleaseLabels, Upgrade,
         gateway::Gateway,
@@ -59,13 +59,15 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     }
     let before = deployed(session, &desired.key).await?;
     let (target, after) = rendered(session, args, &desired).await?;
-    let hidden = hidden(&desired, &before, &app)?;
-    let found = changes(&before, &after, &hidden).map_err(Error::Missing)?;
+    let hidden = hidden(&before, &desired.values.0, &desired.hidden)?;
+    // What cannot be read may be quoted.
+    let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.masked(&problem)))?;
+    let hooks = hooks(&after, desired.test.is_some(), &hidden);
 
     printer.out(&shown(&found))?;
     let status = app.status.clone().unwrap_or_default();
     let from = upgrade::installed(&status).map(|chart| chart.version);
-    printer.out(&summary(&found, from.as_deref(), &target))?;
+    printer.out(&summary(&found, &hooks, from.as_deref(), &target))?;
     if let Some(hold) = upgrade::refusal(&desired, &target, &status) {
         printer.note(&format!("{} the operator would refuse it: {}", paint(UNSURE, "note:"), harmless(&hold.message)));
     }
@@ -82,9 +84,7 @@ fn asked(session: &Session, args: &args::Plan, stored: Option<&ClientApp>) -> Re
         (Some(path), _) => {
             let failed = Error::file(path);
             let app: ClientApp = crate::crd::read(&document(path)?).map_err(&failed)?;
-            if app.metadata.name.as_ref() != Some(&args.name) {
-                return Err(failed(format!("it has another ClientApp than {}", args.name)));
-            }
+            fits(&app, &args.name, &session.namespace).map_err(&failed)?;
             app
         }
         (None, Some(stored)) => stored.clone(),
@@ -96,6 +96,19 @@ fn asked(session: &Session, args: &args::Plan, stored: Option<&ClientApp>) -> Re
         app.spec.chart_version = version.to_string();
     }
     Ok(app)
+}
+
+/// Whether a file has the ClientApp that is asked for, or why it does not; without a namespace, it fits any. **Pure.**
+fn fits(app: &ClientApp, name: &str, namespace: &str) -> Result<(), String> {
+    if app.metadata.name.as_deref() != Some(name) {
+        return Err(format!("it has another ClientApp than {name}"));
+    }
+    match app.metadata.namespace.as_deref() {
+        Some(other) if !["", namespace].contains(&other) => Err(format!(
+            "the namespace from the file \"{other}\" does not match the namespace \"{namespace}\": pass --namespace={other}"
+        )),
+        _ => Ok(()),
+    }
 }
 
 async fn profile(session: &Session, app: &ClientApp) -> Result<Option<StoredProfile>, Error> {
@@ -167,16 +180,15 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
     Ok((target, after))
 }
 
-/// What must not be shown: the values from Secrets, and those that may have been.
+/// What must not be shown: the values from Secrets, and those that may have been. The spec of the deployed revision is not known any
+/// more, and it may have had values from Secrets even if the present one has none. **Pure.**
 ///
 /// # Errors
 /// They are too many, or the former ones cannot be read: showing nothing is better then.
-fn hidden(desired: &Desired, before: &Stored, app: &ClientApp) -> Result<Hidden, Error> {
-    let from_secrets = app.spec.values_from.iter().any(|of| of.kind == ValuesKind::Secret);
-    let Some(config) = before.config.as_ref().filter(|_| from_secrets) else { return Ok(desired.hidden.clone()) };
+fn hidden(before: &Stored, values: &Value, hidden: &Hidden) -> Result<Hidden, Error> {
+    let Some(config) = &before.config else { return Ok(hidden.clone()) };
     let config: Option<Value> = serde_json::from_str(config.get()).ok();
-    let hidden = config.and_then(|config| Hidden::formerly(&config, &desired.values.0, &desired.hidden));
-    hidden.ok_or_else(|| {
+    config.and_then(|config| Hidden::formerly(&config, values, hidden)).ok_or_else(|| {
         Error::Missing("nothing is shown: the values of the deployed revision cannot be kept out of it".to_owned())
     })
 }
@@ -209,7 +221,8 @@ fn painted(style: Style, line: &str) -> String {
     if style == PLAIN { line.to_owned() } else { paint(style, line) }
 }
 
-fn summary(found: &[Change], from: Option<&str>, target: &Target) -> String {
+/// How much changes, and what runs: hooks run even if nothing changes. **Pure.**
+fn summary(found: &[Change], hooks: &[String], from: Option<&str>, target: &Target) -> String {
     let count = |wanted: &[What]| found.iter().filter(|change| wanted.contains(&change.what)).count();
     let Target { chart, version, .. } = target;
     let version = match from {
@@ -219,7 +232,11 @@ fn summary(found: &[Change], from: Option<&str>, target: &Target) -> String {
     let (added, changed, removed) =
         (count(&[What::Added]), count(&[What::Changed]), count(&[What::Removed, What::Left]));
     let counts = format!("{added} to add, {changed} to change, {removed} to remove");
-    format!("{} {chart} {version}: {counts}\n", paint(STRONG, "Plan:"))
+    let hooks = match hooks {
+        [] => String::new(),
+        hooks => format!("{} {}\n", paint(STRONG, "Hooks that run:"), harmless(&hooks.join(", "))),
+    };
+    format!("{} {chart} {version}: {counts}\n{hooks}", paint(STRONG, "Plan:"))
 }
 
 /// Whether this is what the operator has in mind, and what to do about it. **Pure.**
@@ -242,4 +259,70 @@ fn told(desired: &Desired, app: &ClientApp, target: &Target) -> Option<String> {
             "it waits for approval: {approve}; whether this is its plan cannot be verified, because of spec.valuesFrom"
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_app_that_is_asked_for() {
+        let mismatch =
+            r#"the namespace from the file "other" does not match the namespace "tenants": pass --namespace=other"#;
+        for (metadata, problem) in [
+            (json!({"name": "acme"}), None),
+            (json!({"name": "acme", "namespace": ""}), None),
+            (json!({"name": "acme", "namespace": "tenants"}), None),
+            (json!({"name": "acme", "namespace": "other"}), Some(mismatch)),
+            (json!({"name": "beta", "namespace": "tenants"}), Some("it has another ClientApp than acme")),
+            (json!({}), Some("it has another ClientApp than acme")),
+        ] {
+            let app = json!({
+                "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": metadata,
+                "spec": {"hostname": "acme.example.com"},
+            });
+            let app: ClientApp = serde_json::from_value(app).unwrap();
+            assert_eq!(fits(&app, "acme", "tenants").err().as_deref(), problem);
+        }
+    }
+
+    #[test]
+    fn former_values_are_hidden_whatever_the_present_spec_has() {
+        let stored = |config: &str| serde_json::from_str::<Stored>(&format!(r#"{{"config": {config}}}"#)).unwrap();
+        let now = json!({"token": "plain", "level": "debug"});
+        let message = "canary-former canary-present plain debug";
+        let present = Hidden::of([&json!("canary-present")]).unwrap();
+        for (config, present, expected) in [
+            (r#"{"token": "canary-former", "level": "debug"}"#, Hidden::default(), "*** canary-present plain debug"),
+            (r#"{"token": "canary-former", "level": "debug"}"#, present.clone(), "*** *** plain debug"),
+            ("null", present, "canary-former *** plain debug"),
+        ] {
+            assert_eq!(hidden(&stored(config), &now, &present).unwrap().masked(message), expected);
+        }
+        let many = json!((0..=Hidden::MOST).map(|at| format!("text {at}")).collect::<Vec<_>>()).to_string();
+        let problem = hidden(&stored(&many), &now, &Hidden::default()).unwrap_err();
+        assert!(problem.to_string().starts_with("nothing is shown"), "{problem}");
+    }
+
+    #[test]
+    fn the_summary_names_the_hooks_that_run() {
+        let target = Target {
+            chart: "app".to_owned(),
+            version: Version::new(1, 2, 3),
+            app_version: None,
+            digest: String::new(),
+        };
+        let told = |hooks: &[&str], from| {
+            let hooks: Vec<_> = hooks.iter().map(ToString::to_string).collect();
+            anstream::adapter::strip_str(&summary(&[], &hooks, from, &target)).to_string()
+        };
+        assert_eq!(told(&[], None), "Plan: app 1.2.3: 0 to add, 0 to change, 0 to remove\n");
+        assert_eq!(
+            told(&["Job prepare (pre-upgrade)", "Job a\u{202e}b (test)"], Some("1.2.2")),
+            "Plan: app 1.2.2 -> 1.2.3: 0 to add, 0 to change, 0 to remove\n\
+             Hooks that run: Job prepare (pre-upgrade), Job a b (test)\n"
+        );
+    }
 }

@@ -10,6 +10,8 @@ use serde_json::Value;
 use tabwriter::TabWriter;
 use termtree::{GlyphPalette, Tree};
 
+use crate::helm::sentence::is_invisible;
+
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 pub(crate) const UNSURE: Style = AnsiColor::Yellow.on_default();
@@ -21,9 +23,9 @@ pub(crate) fn paint(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Replaces control characters.
+/// Replaces control characters, and those that reorder or hide text.
 pub(crate) fn harmless(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    text.replace(|char: char| char.is_control() || is_invisible(char), " ")
 }
 
 /// A line of a log for a terminal: what an app logs is as untrusted. Only its tabs are kept.
@@ -191,6 +193,8 @@ mod tests {
     #[test]
     fn no_log_writes_to_the_terminal() {
         assert_eq!(tamed_line(b"a\tb\x1b[2J\xff\r\n"), "a\tb [2J\u{fffd}");
+        // What reorders text makes another text of it.
+        assert_eq!(tamed_line("a\u{202e}b\u{2066}c\u{200b}d".as_bytes()), "a b c d");
     }
 
     #[test]

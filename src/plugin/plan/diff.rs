@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use similar::TextDiff;
 
 use crate::{
@@ -29,7 +29,7 @@ pub(super) struct Change {
     pub what: What,
     /// Kind and name.
     pub object: String,
-    /// A unified diff of the two YAML documents; empty for an object that is removed.
+    /// A unified diff of its YAML documents; empty for an object that is removed.
     pub diff: String,
 }
 
@@ -40,28 +40,34 @@ pub(super) struct Change {
 pub(super) fn changes(before: &Stored, after: &Stored, hidden: &Hidden) -> Result<Vec<Change>, String> {
     let (mut before, after) = (objects(before)?, objects(after)?);
     let mut found = Vec::new();
-    for (id, mut new) in after {
-        let old = before.remove(&id);
-        let is_there = old.is_some();
-        let mut old = old.unwrap_or(Value::Null);
+    for (id, new) in after {
+        let old = before.remove(&id).unwrap_or_default();
         if old == new {
             continue;
         }
-        hide(&id, &mut old, &mut new);
-        let [old, new] = [text(&old, hidden)?, text(&new, hidden)?];
+        let what = if old.is_empty() { What::Added } else { What::Changed };
+        let [old, new] = [text(&id, &old, &[], hidden)?, text(&id, &new, &old, hidden)?];
         let diff = TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).to_string();
-        let what = if is_there { What::Changed } else { What::Added };
-        found.push(Change { what, object: id.to_string(), diff });
+        found.push(Change { what, object: hidden.masked(&id.to_string()), diff });
     }
-    found.extend(before.into_iter().filter(|(id, _)| !id.is_hook).map(|(id, object)| {
+    found.extend(before.into_iter().filter(|(id, _)| !id.is_hook).map(|(id, documents)| {
         // The operator keeps all volumes.
-        let kept = id.kind == "PersistentVolumeClaim"
-            || object["metadata"]["annotations"][RESOURCE_POLICY].as_str() == Some(inventory::KEEP);
-        let what = if kept { What::Left } else { What::Removed };
-        Change { what, object: id.to_string(), diff: String::new() }
+        let is_kept = |document: &Value| {
+            id.kind == "PersistentVolumeClaim"
+                || document["metadata"]["annotations"][RESOURCE_POLICY].as_str() == Some(inventory::KEEP)
+        };
+        let what = if documents.iter().all(is_kept) { What::Left } else { What::Removed };
+        Change { what, object: hidden.masked(&id.to_string()), diff: String::new() }
     }));
     found.sort_by(|one, other| one.object.cmp(&other.object));
     Ok(found)
+}
+
+/// The hooks that helm runs for the next revision, whether they change or not.
+pub(super) fn hooks(after: &Stored, is_tested: bool, hidden: &Hidden) -> Vec<String> {
+    let running = after.hooks_that_run(is_tested).into_iter();
+    let named = running.map(|(Hook { kind, name, .. }, events)| format!("{kind} {name} ({})", events.join(", ")));
+    named.map(|hook| hidden.masked(&hook)).collect()
 }
 
 /// What makes an object the same in two revisions: not its version of the API.
@@ -75,8 +81,9 @@ struct Id {
     name: String,
 }
 
-fn objects(stored: &Stored) -> Result<BTreeMap<Id, Value>, String> {
-    let mut found = BTreeMap::new();
+/// The documents of each object, in order: helm applies each of them, and runs each hook, also if several have one name.
+fn objects(stored: &Stored) -> Result<BTreeMap<Id, Vec<Value>>, String> {
+    let mut found = BTreeMap::<_, Vec<_>>::new();
     let mut take = |text: &str, is_hook: bool| {
         inventory::each_object(text, |object| {
             let word = |field: &Value| field.as_str().unwrap_or_default().to_owned();
@@ -88,7 +95,7 @@ fn objects(stored: &Stored) -> Result<BTreeMap<Id, Value>, String> {
                 namespace: word(&object["metadata"]["namespace"]),
                 name: word(&object["metadata"]["name"]),
             };
-            found.insert(id, object.clone());
+            found.entry(id).or_default().push(object.clone());
             Ok(())
         })
     };
@@ -99,28 +106,65 @@ fn objects(stored: &Stored) -> Result<BTreeMap<Id, Value>, String> {
     Ok(found)
 }
 
-/// Hides what is in a Secret, and shows which keys change.
-fn hide(id: &Id, old: &mut Value, new: &mut Value) {
-    if !(id.group.is_empty() && id.kind == "Secret") {
-        return;
-    }
-    for part in ["data", "stringData"] {
-        let before = old[part].as_object().cloned().unwrap_or_default();
-        for value in old.get_mut(part).and_then(Value::as_object_mut).into_iter().flat_map(|map| map.values_mut()) {
-            *value = MASK.into();
+/// The documents of an object as they are shown, next to those before.
+fn text(id: &Id, documents: &[Value], before: &[Value], hidden: &Hidden) -> Result<String, String> {
+    let part = if id.group.is_empty() && id.kind == "Secret" { Part::Secret } else { Part::Other };
+    let shown = documents.iter().enumerate().map(|(at, document)| {
+        // Before it is YAML, which writes texts in many ways.
+        yaml::print(&shown(document, before.get(at), part, hidden))
+    });
+    Ok(shown.collect::<Result<Vec<_>, _>>()?.join("---\n"))
+}
+
+/// What a value is part of.
+#[derive(Clone, Copy)]
+enum Part {
+    Secret,
+    /// Of a Secret: only keys are shown.
+    Data,
+    Other,
+}
+
+/// A value as it is shown: without what is hidden in its texts and keys. A text that differs from the one before only in that says so.
+fn shown(value: &Value, before: Option<&Value>, part: Part, hidden: &Hidden) -> Value {
+    let masked = |value: &Value| match part {
+        Part::Data => MASK.to_owned(),
+        Part::Secret | Part::Other => hidden.withheld(&plain(value)),
+    };
+    match value {
+        Value::Array(list) => {
+            let before = |at: usize| before.and_then(|before| before.get(at));
+            list.iter().enumerate().map(|(at, value)| shown(value, before(at), part, hidden)).collect()
         }
-        for (key, value) in new.get_mut(part).and_then(Value::as_object_mut).into_iter().flatten() {
-            let differs = before.get(key).is_some_and(|before| before != value);
-            *value = if differs { format!("{MASK} (another value)").into() } else { MASK.into() };
+        Value::Object(fields) => {
+            let mut found = Map::new();
+            for (key, value) in fields {
+                let part = match (part, key.as_str()) {
+                    (Part::Secret, "data" | "stringData") | (Part::Data, _) => Part::Data,
+                    (Part::Secret | Part::Other, _) => Part::Other,
+                };
+                let mut name = hidden.withheld(key);
+                // Another key may look like it now.
+                while found.contains_key(&name) {
+                    name.push('*');
+                }
+                found.insert(name, shown(value, before.and_then(|before| before.get(key)), part, hidden));
+            }
+            Value::Object(found)
         }
+        scalar => match (masked(scalar), before) {
+            (text, _) if text == plain(scalar) => scalar.clone(),
+            (text, Some(before)) if before != scalar && masked(before) == text => {
+                format!("{text} (another value)").into()
+            }
+            (text, _) => text.into(),
+        },
     }
 }
 
-fn text(object: &Value, hidden: &Hidden) -> Result<String, String> {
-    match object {
-        Value::Null => Ok(String::new()),
-        object => Ok(hidden.masked(&yaml::print(object)?)),
-    }
+/// A scalar without quotes.
+fn plain(scalar: &Value) -> String {
+    scalar.as_str().map_or_else(|| scalar.to_string(), str::to_owned)
 }
 
 #[cfg(test)]
@@ -207,5 +251,105 @@ metadata: {name: app}
         insta::assert_snapshot!(told);
         assert_eq!(changes(&after, &after, &hidden), Ok(vec![]));
         assert!(changes(&before, &stored("{", ""), &hidden).is_err());
+    }
+
+    /// A hook as helm stores it.
+    fn hook(name: &str, event: &str, runs: &str) -> Value {
+        let manifest =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"runs": runs}});
+        json!({"kind": "Job", "name": name, "manifest": manifest.to_string(), "events": [event]})
+    }
+
+    fn revision(value: Value) -> Stored {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn of_several_with_one_name_each_is_shown() {
+        let job = |runs: &[&str]| {
+            let hooks: Vec<_> = runs.iter().map(|runs| hook("prepare", "pre-upgrade", runs)).collect();
+            revision(json!({"hooks": hooks}))
+        };
+        let map = |levels: &[&str]| {
+            let level = |level: &&str| {
+                format!("---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}, data: {{level: {level}}}}}\n")
+            };
+            revision(json!({"manifest": levels.iter().map(level).collect::<String>()}))
+        };
+        for (before, after, object, shown) in [
+            (job(&["benign"]), job(&["evil", "benign"]), "hook Job prepare", "+  runs: evil\n"),
+            (job(&["benign"]), job(&["benign", "evil"]), "hook Job prepare", "+  runs: evil\n"),
+            (job(&["evil", "benign"]), job(&["benign"]), "hook Job prepare", "-  runs: evil\n"),
+            (map(&["debug"]), map(&["none", "debug"]), "ConfigMap a", "+  level: none\n"),
+        ] {
+            let found = changes(&before, &after, &Hidden::default()).unwrap();
+            let [Change { what: What::Changed, object: of, diff }] = &found[..] else { panic!("{found:?}") };
+            assert!(of == object && diff.contains(shown), "{found:?}");
+        }
+        let both = map(&["none", "debug"]);
+        assert_eq!(changes(&both, &both, &Hidden::default()), Ok(vec![]));
+    }
+
+    #[test]
+    fn hooks_are_named_though_they_are_as_before() {
+        let hooks = json!([
+            hook("prepare", "pre-upgrade", "x"),
+            hook("prepare", "pre-upgrade", "y"),
+            hook("first", "pre-install", "x"),
+            hook("check-canary", "test", "x"),
+            hook("last", "post-delete", "x"),
+        ]);
+        let installation = json!({"first_deployed": "today", "last_deployed": "today"});
+        let upgrade = json!({"first_deployed": "yesterday", "last_deployed": "today"});
+        let hidden = Hidden::of([&json!("canary")]).unwrap();
+        for (info, is_tested, expected) in [
+            (&installation, false, vec!["Job first (pre-install)"]),
+            (&upgrade, false, vec!["Job prepare (pre-upgrade)", "Job prepare (pre-upgrade)"]),
+            (&installation, true, vec!["Job first (pre-install)", "Job check-*** (test)"]),
+        ] {
+            let after = revision(json!({"hooks": hooks, "info": info}));
+            assert_eq!(super::hooks(&after, is_tested, &hidden), expected);
+        }
+    }
+
+    #[test]
+    fn no_way_to_write_a_text_shows_it() {
+        let long = format!("canary {}", "that is folded ".repeat(20));
+        let hidden = Hidden::of([&json!(["@it's-canary", "p@ss canary/word", "pine", 123456, long])]).unwrap();
+        let object = |data: Value| {
+            let manifest =
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pine-a"}, "data": data});
+            revision(json!({"manifest": manifest.to_string()}))
+        };
+        let before = object(json!({"changed": "the pine is old", "same": "a pine"}));
+        let after = object(json!({
+            "changed": "the pine is new", "same": "a pine",
+            "quoted": "@it's-canary", "url": "postgres://u:p%40ss+canary%2Fword@db", "short": "dXNlcjpwaW5l",
+            "folded": long, "number": 123456, "lines": "level: debug\ntoken: pine\n",
+            "of pine": "shown", "to pine": "as well", "port": 12,
+        }));
+        let found = changes(&before, &after, &hidden).unwrap();
+        let [Change { what: What::Changed, object, diff }] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(object, "ConfigMap ***-a");
+        for secret in ["canary", "pine", "dXNlcjpwaW5l", "123456", "folded that"] {
+            assert!(!diff.contains(secret), "{secret}: {diff}");
+        }
+        for line in [
+            "-  changed: '***'",
+            "+  changed: '*** (another value)'",
+            "   same: '***'",
+            "+  quoted: '***'",
+            "+  url: '***'",
+            "+  short: '***'",
+            "+  folded: '***'",
+            "+  number: '***'",
+            "+    level: debug",
+            "+    ***",
+            "+  port: 12",
+            "+  '***': shown",
+            "+  '****': as well",
+        ] {
+            assert!(diff.lines().any(|shown| shown == line), "{line}: {diff}");
+        }
     }
 }

@@ -89,6 +89,14 @@ async fn what_is_approved_is_what_runs() {
     assert!(shown.contains("+ StatefulSet beta-redis-master\n"), "{shown}");
     other("beta", json!({"hostname": "beta.example.com", "chartVersio": "1"}));
     plan(&tenant, &["beta", "-f", path]).await.failed(1, "unknown field spec.chartVersio");
+    let elsewhere = json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
+        "metadata": {"name": "beta", "namespace": "elsewhere"}, "spec": {"hostname": "beta.example.com"},
+    });
+    fs::write(file.path(), elsewhere.to_string()).unwrap();
+    plan(&tenant, &["beta", "-f", path])
+        .await
+        .failed(1, "the namespace from the file \"elsewhere\" does not match the namespace \"plugin-plan\"");
     plan(&tenant, &["gamma"]).await.failed(5, "there is no ClientApp gamma");
     plan(&tenant, &["acme", "7.7.7"]).await.failed(1, "7.7.7");
     assert_eq!(tenant.listed("acme").unwrap().0, "1", "a plan changes nothing");
@@ -101,13 +109,13 @@ async fn a_plan_shows_no_secret_and_needs_few_rights() {
     tenant.kubectl(&["create", "secret", "generic", "mail", &format!("--from-literal=password={canary}")]).unwrap();
     let reference =
         json!([{"kind": "Secret", "name": "mail", "valuesKey": "password", "targetPath": "nextcloud.mail"}]);
+    let of = json!({"of": "{{ .Values.nextcloud.mail }}"});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mail"}, "data": of});
+    let own = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "own"}, "stringData": of});
     let small = json!({
         "hostname": hostname(&tenant, "acme"), "valuesFrom": reference,
         "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
-        "values": {"extraManifests": [
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mail"}, "data": {"of": "{{ .Values.nextcloud.mail }}"}},
-            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "own"}, "stringData": {"of": "{{ .Values.nextcloud.mail }}"}},
-        ]},
+        "values": {"extraManifests": [map, own]},
     });
     tenant.create("acme", small).await.unwrap();
     tenant.ready("acme", 1).await;
@@ -120,6 +128,28 @@ async fn a_plan_shows_no_secret_and_needs_few_rights() {
     let all = format!("{}{}", shown.stdout, shown.stderr);
     assert!(!all.contains(canary) && !all.contains(new), "{all}");
     assert!(shown.done().contains("~ ConfigMap mail\n"), "{all}");
+
+    // What was installed is hidden from a plan without values from Secrets as well. Its hooks are named.
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "prepare", "annotations": {"helm.sh/hook": "pre-upgrade"}},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "x", "image": "x"}]}}},
+    });
+    let without = json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": "acme"},
+        "spec": {
+            "hostname": hostname(&tenant, "acme"),
+            "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
+            "values": {"nextcloud": {"mail": "shown-in-plain"}, "extraManifests": [map, own, job]},
+        },
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), without.to_string()).unwrap();
+    let shown = plan(&tenant, &["acme", "-f", file.path().to_str().unwrap()]).await;
+    let all = format!("{}{}", shown.stdout, shown.stderr);
+    assert!(!all.contains(canary) && all.contains("-  of: '***'\n  +  of: shown-in-plain\n"), "{all}");
+    assert!(shown.done().contains("\nHooks that run: Job prepare (pre-upgrade)\n"), "{all}");
+
     let little = little_user(&tenant).await;
     let helm = tenant.lab.tools.helm.display().to_string();
     let line = ["plan", "acme", "--helm", &helm, "--chart-repository", &tenant.lab.repository.url()];
