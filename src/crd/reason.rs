@@ -95,7 +95,7 @@ reasons! {
     AwaitingApproval APP kind::RELEASED, Stalled: "`spec.approval` is Manual, and what the spec asks for is not approved.",
         "`kubectl clientapp plan` shows what helm would change; `kubectl clientapp approve` lets it run.";
     AwaitingTurn DB kind::RECONCILING, Progress: "Another version of the operator changes what the servers run, for example a new minor version of PostgreSQL. It serves as before; databases restart one after the other.",
-        "Wait; if it takes long, look for a Postgresql that is not Ready. A change of its spec is applied at once.";
+        "Wait; if it takes long, repair or delete the Postgresql in the message. A change of the spec is applied at once.";
     BackingUp APP kind::RELEASED, Progress: "The backup before an upgrade is in progress.", "Wait.";
     BackupFailed APP kind::RELEASED, Stalled: "The backup before an upgrade has failed, so nothing is upgraded.",
         "Delete it to try again, or set `spec.upgrade.backup` to false.";

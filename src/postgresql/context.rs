@@ -6,6 +6,7 @@ use kube::{Client, CustomResourceExt as _};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    decide::is_restarting,
     desired::{Desired, desired},
     observed::{Basis, CredentialsView},
     turns::Turns,
@@ -54,11 +55,29 @@ impl Ctx {
         desired(object).map(|desired| Desired { operator_image: self.image.clone(), ..desired })
     }
 
-    /// The next database is looked at when this one needs its turn no longer.
+    /// Whose turn it is, now that this database needs it.
+    pub(crate) fn take_turn(&self, key: &Key) -> Key {
+        self.turns.take(key, || self.restarting())
+    }
+
+    /// Those that wait are looked at when this database needs its turn no longer.
     pub(crate) fn end_turn(&self, key: &Key) {
-        if let Some(next) = self.turns.end(key) {
-            self.watches.postgresqls.trigger(&next);
+        for waiting in self.turns.end(key) {
+            self.watches.postgresqls.trigger(&waiting);
         }
+    }
+
+    /// The first database, by name, that restarts in its turn. One that is being deleted does not come back.
+    fn restarting(&self) -> Option<Key> {
+        let restarts = |guard: &Arc<Guard<Postgresql>>| {
+            let (key, meta) = (key_of(&**guard), &guard.metadata);
+            let objects = self.watches.objects(&key, meta.uid.as_deref().unwrap_or_default());
+            let recorded = guard.status().unwrap_or_default();
+            let restarts =
+                meta.deletion_timestamp.is_none() && is_restarting(&recorded, &objects, &self.watches.pods(&key));
+            restarts.then_some(key)
+        };
+        self.watches.postgresqls.store.state().iter().filter_map(restarts).min()
     }
 
     pub(crate) fn forget(&self, key: &Key) {

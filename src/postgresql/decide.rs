@@ -5,15 +5,22 @@
 
 pub(crate) mod dumps;
 mod plan;
+mod roll;
 pub(crate) mod volume;
 
-pub(crate) use self::plan::{Hold, Origin, Plan, Step, Turn};
-use self::volume::Volume;
+pub(crate) use self::{
+    plan::{Hold, Origin, Plan, Step, Turn},
+    roll::is_restarting,
+};
+use self::{roll::When, volume::Volume};
 use super::{
-    build::{self, Mounted, Object},
+    build::{
+        self, Mounted, Object,
+        servers::{GENERATION_ANNOTATION, TURN_ANNOTATION, in_turn},
+    },
     desired::{Desired, PasswordSource},
     names,
-    observed::{ClientSecret, Detail, Given, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
+    observed::{Asked, ClientSecret, Detail, Given, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
 };
 use crate::crd::{Reason, label, quantity};
 
@@ -28,8 +35,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         objects,
         pods: _,
         dump_source: _,
-        is_new_spec: _,
-        has_turn: _,
+        turn_of: _,
     } = observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
@@ -77,15 +83,22 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     for (secret, _) in secrets.iter().filter(|(_, secret)| secret.unsettled) {
         plan.steps.push(Step::Settle { secret: secret.clone() });
     }
-    let wanted = build::objects(desired, observed, Mounted { replication, certificate });
+    let mounted = Mounted { replication, certificate };
+    let wanted = build::objects(desired, observed, mounted);
+    let asked = Asked::of(desired.generation, [Some(mounted.replication), mounted.certificate]);
     let volume = volume::judge(desired, observed);
     // A server on another volume would serve another database.
     let serves = volume == Volume::Initialized;
-    let mut awaited = None;
+    let (mut awaited, mut restarts) = (None, false);
     for object in wanted.iter().filter(|object| serves || object.id.0 != Kind::StatefulSet) {
-        match awaits(desired, observed, object, &wanted) {
-            Some(why) => _ = awaited.get_or_insert(why),
-            None => apply(&mut plan, object, objects.get(&object.id)),
+        let found = objects.get(&object.id);
+        match roll::when(desired, observed, &asked, object, &wanted) {
+            When::Later(why) => _ = awaited.get_or_insert(why),
+            When::Now { in_turn: false } => apply(&mut plan, object, found),
+            When::Now { in_turn: true } => {
+                restarts = true;
+                apply(&mut plan, &in_turn(object), found);
+            }
         }
     }
     for (id, view) in objects {
@@ -107,30 +120,14 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     }
     plan.turn = match &awaited {
         Some(_) => Turn::Awaited,
-        None if is_rolled(desired, observed, &wanted) => Turn::Over,
-        None => Turn::Lasts,
+        None if restarts => Turn::Lasts,
+        None => Turn::Over,
     };
     // Whatever else is the matter is more important.
     if let Some(why) = awaited {
         plan.hold(Reason::AwaitingTurn, why);
     }
     plan
-}
-
-/// Whether all servers are as wanted, and serve.
-fn is_rolled(desired: &Desired, observed: &Observed, wanted: &[Object]) -> bool {
-    let mut sets = wanted.iter().filter(|object| object.id.0 == Kind::StatefulSet);
-    let is_current = sets.all(|object| {
-        observed.objects.get(&object.id).is_some_and(|found| {
-            let rolled = matches!(found.detail, Detail::StatefulSet { is_rolled: true, .. });
-            rolled && found.digest.as_ref() == Some(&object.digest)
-        })
-    });
-    is_current && primary_serves(desired, observed) && standbys_are_ready(desired, observed)
-}
-
-fn primary_serves(desired: &Desired, observed: &Observed) -> bool {
-    observed.primary(desired).is_some_and(|pod| pod.waiting.is_none())
 }
 
 /// The password is stored once and copied to the Secret for clients. Returns whether servers can be started with it.
@@ -276,36 +273,17 @@ fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
     }
 }
 
-/// Why a StatefulSet is not changed yet: another version of the operator wants other pods than run now, and nobody has asked for them.
-/// Servers that do not serve are replaced at once.
-fn awaits(desired: &Desired, observed: &Observed, object: &Object, wanted: &[Object]) -> Option<String> {
-    let found = observed.objects.get(&object.id)?;
-    let rolls = object.id.0 == Kind::StatefulSet && found.digest.as_ref() != Some(&object.digest);
-    if !rolls || !primary_serves(desired, observed) || observed.is_new_spec {
-        return None;
-    }
-    if !observed.has_turn {
-        return Some(format!(
-            "StatefulSet {} is changed as this version of the operator asks, which restarts its servers, when its turn comes: one database after the other",
-            object.id.1
-        ));
-    }
-    // A standby can follow a primary of an older minor version.
-    let standbys = names::standby(&desired.key.name);
-    let is_primary = object.id.1 != standbys;
-    let waits = is_primary
-        && wanted.iter().filter(|other| other.id.1 == standbys).any(|other| {
-            observed.objects.get(&other.id).is_none_or(|found| found.digest.as_ref() != Some(&other.digest))
-                || !standbys_are_ready(desired, observed)
-        });
-    waits.then(|| format!("StatefulSet {} is changed once the standbys have restarted and are ready", object.id.1))
-}
-
 /// Whether a user has edited what the operator puts back: the replicas of a StatefulSet, as a second pod of the primary's would be
-/// a database of its own; who may connect; or what a drain may evict.
+/// a database of its own; who may connect; or what a drain may evict. Or whether a StatefulSet no longer shows
+/// why it was applied.
 fn edited(object: &Object, detail: &Detail) -> bool {
+    let annotation = |name: &str| object.document["metadata"]["annotations"][name].as_str();
     match detail {
-        Detail::StatefulSet { replicas, .. } => object.document["spec"]["replicas"] != *replicas,
+        Detail::StatefulSet(set) => {
+            object.document["spec"]["replicas"] != set.replicas
+                || annotation(GENERATION_ANNOTATION) != set.asked.generation.as_deref()
+                || annotation(TURN_ANNOTATION).is_some() != set.in_turn
+        }
         Detail::Spec(spec) => object.document["spec"] != *spec,
         Detail::None | Detail::Claim { .. } | Detail::Job(_) => false,
     }

@@ -77,6 +77,8 @@ pub(crate) struct DesiredStore {
 pub(crate) struct Desired {
     pub key: Key,
     pub uid: String,
+    /// The generation of the spec.
+    pub generation: i64,
     /// Owner of the database.
     pub user: String,
     pub database: String,
@@ -166,6 +168,7 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     }
     Ok(Desired {
         uid: postgresql.metadata.uid.clone().unwrap_or_default(),
+        generation: postgresql.metadata.generation.unwrap_or_default(),
         user: spec.default_user.clone(),
         database: spec.name.clone(),
         password,

@@ -48,6 +48,11 @@ impl Error {
         |source| Error::Api { operation: operation.into(), source: Box::new(source) }
     }
 
+    /// Whether a request may have been carried out, as its answer is lost.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self, Error::Api { source, .. } if !matches!(**source, kube::Error::Api(_)))
+    }
+
     pub(crate) fn destroy(error: destroy::Error) -> Error {
         match error {
             destroy::Error::Api { operation, source } => Error::Api { operation, source },
@@ -78,5 +83,22 @@ impl Failure for Error {
             Error::Gone(_) => Disposition::untold(Reason::Gone, Retry::OnChange),
             Error::Expansion { .. } => stalled(Reason::ExpansionNotAllowed, 5),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_may_have_been_carried_out() {
+        let refused = kube::Error::Api(serde_json::from_value(json!({"code": 500})).unwrap());
+        let lost = kube::Error::SerdeError(serde_json::from_str::<u8>("").unwrap_err());
+        for (source, unanswered) in [(refused, false), (lost, true)] {
+            assert_eq!(Error::api("apply StatefulSet ns/acme")(source).is_unanswered(), unanswered);
+        }
+        assert!(!Error::NotLeading { operation: "apply".to_owned() }.is_unanswered());
     }
 }

@@ -41,7 +41,7 @@ use crate::{
     destroy::permit::takes_dependents,
     runtime::{
         clock,
-        controller::{Kind, after_finalizer},
+        controller::{Failure as _, Kind, after_finalizer},
         key::{Key, key_of},
         panic::caught,
     },
@@ -79,7 +79,13 @@ impl Kind for Ctx {
         let of = self.database(key, guard);
         let mut result = caught(reconcile(self, &of), Error::Panicked).await;
         if let Err(error) = &result {
+            // What is refused does not restart. After a conflict, or without an answer, it may have begun to: the next try sees
+            // that.
+            let refused = error.disposition().condition.is_some() && !error.is_unanswered();
             result = report::failure(self, &of, error).await.and(result);
+            if refused {
+                self.end_turn(key);
+            }
         }
         if let Err(Error::Gone(_)) = result {
             result = teardown::abandoned(self, &of).await;
@@ -103,6 +109,7 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     let desired = match of.decoded().and_then(|object| ctx.desired(object)) {
         Ok(desired) => desired,
         Err(message) => {
+            ctx.end_turn(of.key);
             report::said(ctx, of, &Hold { reason: Reason::InvalidSpec, message }).await?;
             return Ok(Action::await_change());
         }
@@ -115,24 +122,25 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
         return Ok(Action::requeue(Duration::ZERO));
     }
     let mut plan = decide(&desired, &observed);
-    if plan.turn == Turn::Awaited && ctx.turns.take(of.key) {
-        observed.has_turn = true;
+    if plan.turn == Turn::Awaited {
+        observed.turn_of = Some(ctx.take_turn(of.key));
         plan = decide(&desired, &observed);
+    }
+    if plan.turn == Turn::Over {
+        ctx.end_turn(of.key);
     }
     act::act(ctx, of, &desired, &observed, &plan).await?;
     // The effects of the steps show in the watches, which trigger the next reconcile. The conditions are written after the steps, as
     // no later pass reads them: written before, a step that always fails would switch `Ready` between `Applying` and its failure.
     let generation = of.meta().generation;
     report::say(ctx, of, &report::build_status(generation, &desired, &observed, &plan, clock::now())).await?;
-    if plan.turn == Turn::Over {
-        ctx.end_turn(of.key);
-    }
     // No watch covers a claim that does not belong to this Postgresql.
     let awaits_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
     Ok(if awaits_dumps { Action::requeue(SAFETY_NET) } else { Action::await_change() })
 }
 
 async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
+    ctx.end_turn(of.key);
     if let Some(hold) = teardown::teardown(ctx, of).await? {
         report::said(ctx, of, &hold).await?;
         return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });

@@ -23,8 +23,7 @@ use crate::{
 pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, of: &Database<'_>) -> Result<Observed, Error> {
     let (key, recorded) = (&desired.key, of.before.clone());
     Ok(Observed {
-        is_new_spec: recorded.observed_generation != of.meta().generation,
-        has_turn: false,
+        turn_of: None,
         credentials: credentials(ctx, desired).await?,
         replication: view(desired, secret(ctx, desired, &names::replication(&key.name)).as_ref()),
         certificate: view(desired, secret(ctx, desired, &names::certificate(&key.name)).as_ref()),

@@ -17,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{desired::Desired, names};
-use crate::crd::{PostgresqlStatus, Reason, Restore};
+use crate::{
+    crd::{PostgresqlStatus, Reason, Restore},
+    runtime::key::Key,
+};
 
 #[derive(Clone, Copy, Debug, derive_more::Display, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
@@ -70,13 +73,7 @@ pub(crate) struct ObjectView {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Detail {
     None,
-    StatefulSet {
-        replicas: i32,
-        /// Size of the volumes of new pods. It cannot be changed.
-        storage: Option<String>,
-        /// Whether all its pods are those of the newest template.
-        is_rolled: bool,
-    },
+    StatefulSet(SetView),
     Claim {
         /// The requested size, in bytes.
         requested: Option<f64>,
@@ -87,6 +84,39 @@ pub(crate) enum Detail {
     Job(JobView),
     /// The spec of a NetworkPolicy or PodDisruptionBudget: the operator puts back a user's edit.
     Spec(Value),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SetView {
+    pub replicas: i32,
+    /// Size of the volumes of new pods. It cannot be changed.
+    pub storage: Option<String>,
+    /// Whether all its pods are those of the newest template.
+    pub is_rolled: bool,
+    /// For what it was applied.
+    pub asked: Asked,
+    /// It was applied in its Postgresql's turn, and not since its pods are ready.
+    pub in_turn: bool,
+}
+
+/// What users ask of a StatefulSet: if that is as before, it is another version of the operator that changes its pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Generation of the Postgresql; `None`: it was applied by a version of the operator that did not record it.
+    pub generation: Option<String>,
+    /// uids of the Secrets with the standbys' password and the certificate.
+    pub mounted: [Option<String>; 2],
+}
+
+impl Asked {
+    pub(crate) fn of(generation: i64, mounted: [Option<&str>; 2]) -> Asked {
+        Asked { generation: Some(generation.to_string()), mounted: mounted.map(|uid| uid.map(str::to_owned)) }
+    }
+
+    /// Whether users still ask for the same. Not knowing it counts as the same: then servers restart in turn, and later.
+    pub(crate) fn is_same(&self, now: &Asked) -> bool {
+        self.mounted == now.mounted && (self.generation.is_none() || self.generation == now.generation)
+    }
 }
 
 /// The state of a Job, from its annotations, labels and status.
@@ -242,10 +272,8 @@ pub(crate) struct Observed {
     /// All objects with this `Postgresql`'s name as label.
     pub objects: BTreeMap<Id, ObjectView>,
     pub pods: Vec<PodView>,
-    /// A user has changed the spec since the last report.
-    pub is_new_spec: bool,
-    /// It may restart because another version of the operator asks for that.
-    pub has_turn: bool,
+    /// Whose turn it is to restart because another version of the operator asks for that; read only if this Postgresql needs it.
+    pub turn_of: Option<Key>,
     /// Read only before a database is restored.
     pub dump_source: DumpSource,
 }

@@ -1,10 +1,12 @@
 //! Whose turn it is to restart, when another version of the operator has changed what the servers run: one database after the other, so
 //! that a new image that does not start takes down one database, and not all of them.
 //!
-//! The turn is in memory: a restarted operator begins again with those that are left.
+//! Only a turn that has just been taken is in memory alone: what has begun to restart shows in the watches. So a restarted
+//! operator waits for it, too.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeSet,
+    mem,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -17,29 +19,34 @@ pub(crate) struct Turns(Mutex<State>);
 struct State {
     /// Whose turn it is.
     of: Option<Key>,
-    waiting: VecDeque<Key>,
+    waiting: BTreeSet<Key>,
 }
 
 impl Turns {
-    /// Whether it is this database's turn; otherwise it joins the queue. Its turn lasts until [`Turns::end`].
-    pub(crate) fn take(&self, key: &Key) -> bool {
+    /// Whose turn it is: that of a database which restarts already, as `restarting` says, or else this one's. Another's lasts
+    /// until [`Turns::end`], and this one waits for that.
+    ///
+    /// `restarting` reads the watches under the lock: what ends the restart triggers a reconcile, and that comes to `end`
+    /// afterwards.
+    pub(crate) fn take(&self, key: &Key, restarting: impl FnOnce() -> Option<Key>) -> Key {
         let mut state = self.state();
-        let is_turn = *state.of.get_or_insert_with(|| key.clone()) == *key;
-        if !is_turn && !state.waiting.contains(key) {
-            state.waiting.push_back(key.clone());
+        let of = state.of.get_or_insert_with(|| restarting().unwrap_or_else(|| key.clone())).clone();
+        if of != *key {
+            state.waiting.insert(key.clone());
         }
-        is_turn
+        of
     }
 
-    /// Ends the turn of a database that needs none, or none any more. Returns the one whose turn it is then, if that has changed.
-    pub(crate) fn end(&self, key: &Key) -> Option<Key> {
+    /// Ends the turn of a database that needs none, or none any more. Returns those that have waited for it: all of them, since
+    /// each says whose turn it is.
+    pub(crate) fn end(&self, key: &Key) -> BTreeSet<Key> {
         let mut state = self.state();
-        state.waiting.retain(|waiting| waiting != key);
+        state.waiting.remove(key);
         if state.of.as_ref() != Some(key) {
-            return None;
+            return BTreeSet::new();
         }
-        state.of = state.waiting.pop_front();
-        state.of.clone()
+        state.of = None;
+        mem::take(&mut state.waiting)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -52,18 +59,32 @@ impl Turns {
 mod tests {
     use super::*;
 
+    fn keys<const N: usize>(names: [&str; N]) -> [Key; N] {
+        names.map(|name| Key::new("ns", name))
+    }
+
     #[test]
     fn one_after_the_other() {
         let turns = Turns::default();
-        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| Key::new("ns", name));
-        assert!(turns.take(&a) && !turns.take(&b) && !turns.take(&c) && !turns.take(&b) && !turns.take(&d));
-        assert!(turns.take(&a), "its turn lasts");
-        assert_eq!(turns.end(&c), None, "it is gone");
-        assert_eq!(turns.end(&a), Some(b.clone()));
-        assert!(turns.take(&b) && !turns.take(&a), "to the end of the queue");
-        assert_eq!(turns.end(&b), Some(d.clone()));
-        assert_eq!(turns.end(&d), Some(a.clone()));
-        assert_eq!(turns.end(&a), None);
-        assert!(turns.take(&c));
+        let [a, b, c, d] = keys(["a", "b", "c", "d"]);
+        let take = |key: &Key| turns.take(key, || None);
+        assert_eq!([&a, &b, &c, &b, &d, &a].map(take), [(); 6].map(|()| a.clone()), "its turn lasts");
+        assert_eq!(turns.end(&c), BTreeSet::new(), "it waits no longer");
+        assert_eq!(turns.end(&a), BTreeSet::from([b.clone(), d.clone()]), "all see whose turn it is now");
+        assert_eq!([&d, &b, &a].map(take), [(); 3].map(|()| d.clone()));
+        assert_eq!(turns.end(&d), BTreeSet::from([a.clone(), b.clone()]));
+        assert_eq!(turns.end(&d), BTreeSet::new());
+        assert_eq!(take(&c), c);
+        assert_eq!(turns.end(&c), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_restarts_already_has_the_turn() {
+        let turns = Turns::default();
+        let [a, b] = keys(["a", "b"]);
+        assert_eq!(turns.take(&b, || Some(a.clone())), a, "as after a restart of the operator");
+        assert_eq!(turns.take(&b, || None), a, "until its own reconcile ends it");
+        assert_eq!(turns.end(&a), BTreeSet::from([b.clone()]));
+        assert_eq!(turns.take(&b, || Some(b.clone())), b, "its own goes on");
     }
 }

@@ -18,10 +18,12 @@ use super::{
         backup::{DELETION_ANNOTATION, REQUEST_ANNOTATION},
         bucket::FETCH,
         initialize::{MADE_FOR, RESTORE_ANNOTATION},
-        servers::CLOSED_ANNOTATION,
+        servers::{
+            CERTIFICATE_ANNOTATION, CLOSED_ANNOTATION, GENERATION_ANNOTATION, REPLICATION_ANNOTATION, TURN_ANNOTATION,
+        },
     },
     names,
-    observed::{Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused, Role, SecretMeta},
+    observed::{Asked, Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused, Role, SecretMeta, SetView},
     words,
 };
 use crate::{
@@ -210,11 +212,18 @@ fn stateful_set(set: &StatefulSet) -> Detail {
     let spec = set.spec.as_ref();
     let template = spec.and_then(|spec| spec.volume_claim_templates.as_ref()?.first()?.spec.as_ref());
     let requests = template.and_then(|claim| claim.resources.as_ref()?.requests.as_ref());
-    Detail::StatefulSet {
+    let of_pods = spec.and_then(|spec| spec.template.metadata.as_ref()?.annotations.as_ref());
+    let mounted = |annotation: &str| of_pods.and_then(|annotations| annotations.get(annotation)).cloned();
+    Detail::StatefulSet(SetView {
         replicas: spec.and_then(|spec| spec.replicas).unwrap_or(1),
         storage: requests.and_then(|requests| Some(requests.get("storage")?.0.clone())),
         is_rolled: is_rolled(set),
-    }
+        asked: Asked {
+            generation: set.annotations().get(GENERATION_ANNOTATION).cloned(),
+            mounted: [mounted(REPLICATION_ANNOTATION), mounted(CERTIFICATE_ANNOTATION)],
+        },
+        in_turn: set.annotations().contains_key(TURN_ANNOTATION),
+    })
 }
 
 /// Whether its controller has replaced all pods with those of the newest template (k8s.io/kubectl/pkg/polymorphichelpers,

@@ -320,7 +320,7 @@ async fn connections_are_encrypted_with_a_certificate_that_can_be_replaced() {
 #[tokio::test]
 async fn another_version_of_the_operator_restarts_one_database_after_the_other() {
     let (Apart { tenant, options, proxy: _proxy }, operator) = operated("pg-turns", &[]).await;
-    let names = ["one", "two"];
+    let names = ["one", "two", "three"];
     for name in names {
         create(&tenant, name, json!({})).await.unwrap();
     }
@@ -354,30 +354,62 @@ async fn another_version_of_the_operator_restarts_one_database_after_the_other()
     // The first that restarts does not come back.
     tenant.quota("none", json!({"hard": {"pods": "0"}})).await;
     let operator = leading(&options).await;
-    let waits = async |name: &str| {
-        let found = tenant.api::<Postgresql>().get(name).await.unwrap().status.unwrap_or_default();
-        has(&found, "Reconciling", "True", "AwaitingTurn")
-    };
-    let second = until("one of them waits for its turn", async || {
-        for name in names {
-            if waits(name).await {
-                return Some(name);
+    let changed = async |names: &[&'static str]| {
+        until("one of them is changed", async || {
+            for name in names {
+                if image(&sets.get(name).await.unwrap()) == newest {
+                    return Some(*name);
+                }
             }
-        }
-        None
-    })
-    .await;
-    let first = names.into_iter().find(|name| *name != second).unwrap();
-    let changed = |set: Option<&StatefulSet>| (image(set?) == newest).then_some(());
-    tenant.wait_for(first, "changed", changed).await;
+            None
+        })
+        .await
+    };
+    // Serves as before, and names the one that has the turn.
+    let waits = async |name: &str, of: &str| {
+        let turn = format!("it is the turn of Postgresql {}/{of}", tenant.namespace);
+        let says = |status: &PostgresqlStatus| {
+            conditions::find(&status.conditions, "Reconciling").is_some_and(|it| it.message.ends_with(&turn))
+        };
+        status(&tenant, name, &turn, |status| {
+            has(status, "Ready", "True", "Ready") && has(status, "Reconciling", "True", "AwaitingTurn") && says(status)
+        })
+        .await;
+        assert_ne!(image(&sets.get(name).await.unwrap()), newest, "{name} waits for {of}");
+    };
+    let first = changed(&names[..]).await;
     status(&tenant, first, "down", |status| has(status, "Ready", "False", "Provisioning")).await;
-    let serving = tenant.api::<Postgresql>().get(second).await.unwrap().status.unwrap();
-    assert!(has(&serving, "Ready", "True", "Ready") && waits(second).await, "{serving:?}");
-    assert_ne!(image(&sets.get(second).await.unwrap()), newest, "it waits for the first");
-    // Once it is back, the other follows.
+    let others: Vec<_> = names.into_iter().filter(|name| *name != first).collect();
+    for name in others.iter().copied() {
+        waits(name, first).await;
+    }
+    // Nor does another operator let the next begin.
+    tokio::task::spawn_blocking(move || operator.stop()).await.unwrap().unwrap();
+    let operator = leading(&options).await;
+    for name in others.iter().copied() {
+        // The second one comes from a pass after all that the first pass did.
+        tenant.replaced::<Service>(name).await;
+        tenant.replaced::<Service>(name).await;
+        waits(name, first).await;
+    }
+    // One that is being deleted keeps nobody waiting, however long its deletion takes.
+    let hold = async |finalizers: Value| {
+        let held = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+        let claims = tenant.api::<PersistentVolumeClaim>();
+        claims.patch(&format!("data-{first}-0"), &PatchParams::default(), &held).await.unwrap();
+    };
+    hold(json!(["example.com/held"])).await;
+    delete::<Postgresql>(&tenant, first).await;
+    let second = changed(&others[..]).await;
+    let third = others.into_iter().find(|name| *name != second).unwrap();
+    waits(third, second).await;
+    assert!(tenant.uid::<Postgresql>(first).await.is_some(), "its volume is held");
+    hold(json!(null)).await;
+    gone::<Postgresql>(&tenant, first).await;
+    // Once the second is back, the third follows.
     tenant.api::<ResourceQuota>().delete("none", &DeleteParams::default()).await.unwrap();
-    for name in [first, second] {
-        tenant.wait_for(name, "changed", changed).await;
+    for name in [second, third] {
+        changed(&[name][..]).await;
         up(&tenant, name).await;
     }
     drop(operator);

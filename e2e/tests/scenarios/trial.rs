@@ -43,9 +43,7 @@ async fn ready_waits_for_tests_and_says_which_has_failed() {
     // At once, as `kubectl clientapp retry` asks for it.
     let mark = format!("{}={}", annotation::RETRY, annotation::retest(&tested));
     tenant.kubectl(&["annotate", "--overwrite", "clientapp", "acme", &mark]).unwrap();
-    let again = |status: &ClientAppStatus| {
-        status.test.as_ref().is_some_and(|tested| tested.failures == 2)
-    };
+    let again = |status: &ClientAppStatus| status.test.as_ref().is_some_and(|tested| tested.failures == 2);
     tenant.status("acme", "tested again", again).await;
 
     tenant.patch("acme", json!({"values": tests(&[good()])})).await.unwrap();

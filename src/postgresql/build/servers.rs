@@ -25,7 +25,7 @@ use crate::postgresql::{
     build::secrets::{AUTHORITY, CERTIFICATE, KEY, PASSWORD},
     desired::Desired,
     names,
-    observed::{Detail, Id, Kind, ObjectView, Role},
+    observed::{Detail, Id, Kind, ObjectView, Role, SetView},
 };
 
 /// The mount path of the volume. Not the image's own path, which differs between its versions.
@@ -42,11 +42,16 @@ pub(super) const REPLICATION_PASSWORD: &str = "/replication/password";
 /// How many bytes a ready standby may be behind: two segments of WAL.
 const LAG: &str = "33554432";
 /// Annotation of a pod: uid of the Secret with the standbys' password.
-const REPLICATION_ANNOTATION: &str = "apps.bnerd-operator.local/replication-secret";
+pub(crate) const REPLICATION_ANNOTATION: &str = "apps.bnerd-operator.local/replication-secret";
 /// Annotation of a pod: uid of the Secret with the servers' certificate.
-const CERTIFICATE_ANNOTATION: &str = "apps.bnerd-operator.local/certificate-secret";
+pub(crate) const CERTIFICATE_ANNOTATION: &str = "apps.bnerd-operator.local/certificate-secret";
 /// Annotation of the primary's pod: the deletion for whose last dump it refuses clients.
 pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
+/// Annotation of a StatefulSet: generation of the Postgresql for which it was applied. Not part of the digest: by the two of
+/// them, a user's change is told from that of another version of the operator.
+pub(crate) const GENERATION_ANNOTATION: &str = "apps.bnerd-operator.local/generation";
+/// Annotation of a StatefulSet that was applied in its Postgresql's turn, until its pods are ready.
+pub(crate) const TURN_ANNOTATION: &str = "apps.bnerd-operator.local/turn";
 
 /// The uids of the Secrets that the servers read only when they start: a new Secret restarts them.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +143,13 @@ pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, mount
     stateful_set(desired, found, &set, container)
 }
 
+/// The same StatefulSet, applied in the turn of its Postgresql.
+pub(crate) fn in_turn(set: &Object) -> Object {
+    let mut set = set.clone();
+    set.document["metadata"]["annotations"][TURN_ANNOTATION] = json!("true");
+    set
+}
+
 fn push(array: &mut Value, value: Value) {
     array.as_array_mut().expect("the document above has an array here").push(value);
 }
@@ -159,7 +171,7 @@ fn open(desired: &Desired) -> &'static str {
 /// the claim grows an existing volume.
 fn storage<'a>(desired: &'a Desired, found: &'a BTreeMap<Id, ObjectView>, set: &str) -> &'a str {
     match found.get(&(Kind::StatefulSet, set.to_owned())).map(|view| &view.detail) {
-        Some(Detail::StatefulSet { storage: Some(storage), .. }) => storage,
+        Some(Detail::StatefulSet(SetView { storage: Some(storage), .. })) => storage,
         _ => &desired.storage.text,
     }
 }
@@ -237,5 +249,7 @@ fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'
         // Standbys' volumes are retained as well: after a promotion, one may be the only copy.
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
     });
-    object(desired, Kind::StatefulSet, set.name.clone(), json!({"spec": spec}))
+    let mut object = object(desired, Kind::StatefulSet, set.name.clone(), json!({"spec": spec}));
+    object.document["metadata"]["annotations"][GENERATION_ANNOTATION] = json!(desired.generation.to_string());
+    object
 }

@@ -11,7 +11,7 @@ use super::*;
 use crate::crd::label;
 use crate::postgresql::{
     desired::tests::acme as of,
-    observed::{Detail, Kind, ObjectView},
+    observed::{Asked, Detail, Kind, ObjectView, SetView},
 };
 
 fn full() -> Desired {
@@ -275,7 +275,9 @@ fn an_anti_affinity_of_the_users_takes_the_place_of_the_default() {
 #[test]
 fn a_template_for_volumes_stays_as_it_was_made() {
     let mut observed = Observed::default();
-    let detail = Detail::StatefulSet { replicas: 1, storage: Some("1Gi".to_owned()), is_rolled: true };
+    let storage = Some("1Gi".to_owned());
+    let detail =
+        Detail::StatefulSet(SetView { replicas: 1, storage, is_rolled: true, asked: Asked::default(), in_turn: false });
     let view = ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest: None, deleting: false, detail };
     observed.objects.insert((Kind::StatefulSet, "acme".to_owned()), view);
     let larger = primary(json!({"storageSize": "5Gi"}), &observed, "uid-2");

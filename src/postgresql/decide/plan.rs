@@ -62,10 +62,10 @@ pub(crate) struct Plan {
 pub(crate) enum Turn {
     /// A restart waits for this database's turn, or goes on.
     Awaited,
-    /// The servers are not ready yet.
-    #[default]
+    /// The last servers restart, and are not ready yet.
     Lasts,
-    /// There is nothing to restart.
+    /// There is nothing to restart, or something else comes first.
+    #[default]
     Over,
 }
 

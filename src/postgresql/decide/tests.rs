@@ -4,7 +4,7 @@ use super::*;
 pub(in crate::postgresql) use crate::postgresql::desired::tests::acme as of;
 use crate::{
     crd::{SecretRecord, VolumeRecord},
-    postgresql::observed::{CredentialsView, Id, OwnSecret},
+    postgresql::observed::{CredentialsView, Id, OwnSecret, SetView},
 };
 
 pub(in crate::postgresql) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
@@ -45,11 +45,13 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         Some(SecretRecord { name: "acme-app".to_owned(), from: "generated".to_owned(), version: None });
     for object in build::objects(desired, &Observed::default(), mounted(desired)) {
         let detail = match object.id.0 {
-            Kind::StatefulSet => Detail::StatefulSet {
+            Kind::StatefulSet => Detail::StatefulSet(SetView {
                 replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),
                 storage: Some(desired.storage.text.clone()),
                 is_rolled: true,
-            },
+                asked: Asked::of(desired.generation, [Some("r"), mounted(desired).certificate]),
+                in_turn: false,
+            }),
             Kind::PersistentVolumeClaim => {
                 Detail::Claim { requested: Some(GI), capacity: Some("1Gi".to_owned()), made_for: None }
             }
@@ -63,10 +65,6 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         observed.pods.push(pod(&format!("acme-standby-{ordinal}"), "standby", None));
     }
     observed
-}
-
-fn settled_plan() -> Plan {
-    Plan { turn: Turn::Over, ..Plan::default() }
 }
 
 /// A short form of the steps.
@@ -98,7 +96,7 @@ fn what_is_as_it_should_be_is_left_alone() {
         json!({"backup": {"schedule": "@daily", "onDelete": true}}),
     ] {
         let desired = of(spec);
-        assert_eq!(decide(&desired, &settled(&desired)), settled_plan(), "{desired:?}");
+        assert_eq!(decide(&desired, &settled(&desired)), Plan::default(), "{desired:?}");
     }
 }
 
@@ -225,7 +223,13 @@ fn theirs() -> Owner {
 }
 
 const EDITED: Detail = Detail::Spec(Value::Null);
-const SCALED: Detail = Detail::StatefulSet { replicas: 2, storage: None, is_rolled: true };
+const SCALED: Detail = Detail::StatefulSet(SetView {
+    replicas: 2,
+    storage: None,
+    is_rolled: true,
+    asked: Asked { generation: None, mounted: [None, None] },
+    in_turn: false,
+});
 
 /// A claim of this name.
 fn add(observed: &mut Observed, name: &str, owner: Owner) {
@@ -325,7 +329,7 @@ fn every_loss_is_made_good() {
             let detail = whole.objects[&object.id].detail.clone();
             observed.objects.insert(object.id, view(Some(object.digest), detail));
         }
-        assert_eq!(decide(&desired, &observed), settled_plan());
+        assert_eq!(decide(&desired, &observed), Plan::default());
     }
 }
 
@@ -341,45 +345,5 @@ fn a_certificate_comes_before_all_that_needs_it() {
     assert_eq!((plan.steps, plan.hold.unwrap().reason), (vec![], Reason::NotOurs));
     // Without TLS it is of no interest.
     let desired = of(json!({}));
-    assert_eq!(decide(&desired, &Observed { certificate: observed.certificate, ..settled(&desired) }), settled_plan());
-}
-
-#[test]
-fn databases_restart_one_after_the_other_for_another_version_of_the_operator() {
-    let desired = of(json!({"replicas": 3}));
-    let set = |name: &str| (Kind::StatefulSet, name.to_owned());
-    let outdated = |names: &[&str]| {
-        let mut observed = settled(&desired);
-        for name in names {
-            observed.objects.get_mut(&set(name)).unwrap().digest = Some("before".to_owned());
-        }
-        observed
-    };
-    let both = || outdated(&["acme", "acme-standby"]);
-    let plan = |observed: &Observed| {
-        let plan = decide(&desired, observed);
-        (steps(&plan).join(", "), plan.turn, plan.hold.map(|hold| hold.reason))
-    };
-    let (waits, primary, standby) =
-        (Some(Reason::AwaitingTurn), "apply StatefulSet acme", "apply StatefulSet acme-standby");
-    assert_eq!(plan(&settled(&desired)), (String::new(), Turn::Over, None));
-    assert_eq!(plan(&both()), (String::new(), Turn::Awaited, waits));
-    let turn = |observed: Observed| Observed { has_turn: true, ..observed };
-    assert_eq!(plan(&turn(both())), (standby.to_owned(), Turn::Awaited, waits));
-    // The standbys restart, and then the primary.
-    let mut restarts = outdated(&["acme"]);
-    restarts.pods[1].waiting = Some("it is not ready yet".to_owned());
-    assert_eq!(plan(&turn(restarts)), (String::new(), Turn::Awaited, Some(Reason::StandbysNotReady)));
-    assert_eq!(plan(&turn(outdated(&["acme"]))), (primary.to_owned(), Turn::Lasts, None));
-    // Its turn lasts until everything is ready.
-    let mut replaced = settled(&desired);
-    let view = replaced.objects.get_mut(&set("acme")).unwrap();
-    view.detail = Detail::StatefulSet { replicas: 1, storage: Some("1Gi".to_owned()), is_rolled: false };
-    assert_eq!(plan(&turn(replaced)).1, Turn::Lasts);
-    // A user's change, and a server that does not serve, need no turn.
-    let changed = Observed { is_new_spec: true, ..both() };
-    assert_eq!(plan(&changed), (format!("{primary}, {standby}"), Turn::Lasts, None));
-    let mut down = both();
-    down.pods[0].waiting = Some("CrashLoopBackOff".to_owned());
-    assert_eq!(plan(&down), (format!("{primary}, {standby}"), Turn::Lasts, Some(Reason::NotReady)));
+    assert_eq!(decide(&desired, &Observed { certificate: observed.certificate, ..settled(&desired) }), Plan::default());
 }

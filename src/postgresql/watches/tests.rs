@@ -126,6 +126,38 @@ fn what_a_jobs_pod_says() {
 }
 
 #[test]
+fn why_a_stateful_set_was_applied() {
+    for (annotations, of_pods, generation, in_turn, mounted) in [
+        (json!({}), json!({}), None, false, [None, None]),
+        (
+            json!({GENERATION_ANNOTATION: "3"}),
+            json!({REPLICATION_ANNOTATION: "r"}),
+            Some("3"),
+            false,
+            [Some("r"), None],
+        ),
+        (
+            json!({GENERATION_ANNOTATION: "3", TURN_ANNOTATION: "true"}),
+            json!({REPLICATION_ANNOTATION: "r", CERTIFICATE_ANNOTATION: "c"}),
+            Some("3"),
+            true,
+            [Some("r"), Some("c")],
+        ),
+    ] {
+        let set = json!({
+            "metadata": {"annotations": annotations},
+            "spec": {"selector": {}, "template": {"metadata": {"annotations": of_pods}}},
+        });
+        let Detail::StatefulSet(found) = stateful_set(&serde_json::from_value(set).unwrap()) else { panic!() };
+        let asked = Asked {
+            generation: generation.map(str::to_owned),
+            mounted: mounted.map(|uid: Option<&str>| uid.map(str::to_owned)),
+        };
+        assert_eq!((found.asked, found.in_turn), (asked, in_turn));
+    }
+}
+
+#[test]
 fn how_and_when_a_job_ended() {
     let (began, end) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z");
     let time = |text: &str| serde_json::from_value(json!(text)).ok();

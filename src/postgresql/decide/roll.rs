@@ -1,0 +1,104 @@
+//! When servers restart, **pure**. What only another version of the operator asks for comes to one database after the other, so
+//! that a new image that does not start takes down one of them; and to standbys first, as a standby can follow a primary of an
+//! older minor version.
+//!
+//! All else comes at once, and to all servers: what a user asks for, since with another password or certificate a standby cannot
+//! follow a primary that has the former one; and what changes servers that are down anyway.
+//!
+//! A StatefulSet that is applied in its database's turn shows it, by an annotation, until its pods are ready. So the next turn
+//! does not begin before, whatever else is the matter, and whichever process the operator is; and a database that is down for
+//! another reason stops nobody.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    crd::PostgresqlStatus,
+    postgresql::{
+        build::Object,
+        desired::Desired,
+        names,
+        observed::{Asked, Detail, Id, Kind, ObjectView, Observed, Owner, PodView, SetView},
+    },
+};
+
+/// When an object is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    Now {
+        /// It restarts in the turn of its database, or has begun to.
+        in_turn: bool,
+    },
+    /// Not yet, and why.
+    Later(String),
+}
+
+/// When an object is applied: anything but a StatefulSet at once. `asked`: what users ask for now.
+pub(super) fn when(desired: &Desired, observed: &Observed, asked: &Asked, object: &Object, wanted: &[Object]) -> When {
+    let pods = &observed.pods;
+    let Some(set) = observed.objects.get(&object.id).and_then(set) else { return When::Now { in_turn: false } };
+    let serves = observed.primary(desired).is_some_and(|pod| pod.waiting.is_none());
+    let restarts = |object: &Object, set: &SetView| {
+        serves && is_own_change(observed, asked, object, set) && is_ready(&object.id.1, set, pods)
+    };
+    if !restarts(object, set) {
+        return When::Now { in_turn: is_underway(&object.id.1, set, pods) };
+    }
+    let name = &object.id.1;
+    if observed.turn_of.as_ref() != Some(&desired.key) {
+        let of = observed.turn_of.as_ref().map(|of| format!("; now it is the turn of Postgresql {of}"));
+        return When::Later(format!(
+            "StatefulSet {name} is changed as this version of the operator asks, which restarts its servers, when its turn comes: one database after the other{}",
+            of.unwrap_or_default()
+        ));
+    }
+    let standbys = names::standby(&desired.key.name);
+    let mut before =
+        wanted.iter().filter(|other| *name != standbys && other.id == (Kind::StatefulSet, standbys.clone()));
+    let waits = before.any(|other| {
+        let found = observed.objects.get(&other.id).and_then(self::set);
+        found.is_some_and(|set| restarts(other, set) || is_underway(&standbys, set, pods))
+    });
+    match waits {
+        true => When::Later(format!("StatefulSet {name} is changed once the standbys have restarted and are ready")),
+        false => When::Now { in_turn: true },
+    }
+}
+
+/// Whether a restart of a database's servers has begun in its turn and has not ended. Without its volume, a server does not
+/// come back whatever it runs.
+pub(crate) fn is_restarting(recorded: &PostgresqlStatus, objects: &BTreeMap<Id, ObjectView>, pods: &[PodView]) -> bool {
+    let has_volume = recorded.volume.as_ref().is_some_and(|volume| {
+        let claim = objects.get(&(Kind::PersistentVolumeClaim, volume.name.clone()));
+        claim.is_some_and(|claim| claim.uid == volume.uid)
+    });
+    let mut sets = objects.iter().filter_map(|((_, name), view)| Some((name, set(view)?)));
+    has_volume && sets.any(|(name, set)| is_underway(name, set, pods))
+}
+
+/// A StatefulSet that is this database's.
+fn set(view: &ObjectView) -> Option<&SetView> {
+    match &view.detail {
+        Detail::StatefulSet(set) if view.owner == Owner::Ours && !view.deleting => Some(set),
+        _ => None,
+    }
+}
+
+/// Whether nobody but this version of the operator asks for other pods. What a user has scaled is put back at once.
+fn is_own_change(observed: &Observed, asked: &Asked, object: &Object, set: &SetView) -> bool {
+    let digest = observed.objects.get(&object.id).and_then(|view| view.digest.as_ref());
+    digest != Some(&object.digest) && set.asked.is_same(asked) && object.document["spec"]["replicas"] == set.replicas
+}
+
+fn is_underway(name: &str, set: &SetView, pods: &[PodView]) -> bool {
+    set.in_turn && !(set.is_rolled && is_ready(name, set, pods))
+}
+
+/// Whether all its pods are ready. One without pods serves nobody, whatever it was scaled to.
+fn is_ready(name: &str, set: &SetView, pods: &[PodView]) -> bool {
+    let its = |pod: &&PodView| pod.name.rsplit_once('-').is_some_and(|(set, _)| set == name);
+    let ready = pods.iter().filter(its).filter(|pod| pod.waiting.is_none()).count();
+    ready >= usize::try_from(set.replicas).unwrap_or_default().max(1)
+}
+
+#[cfg(test)]
+mod tests;
