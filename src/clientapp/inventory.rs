@@ -23,6 +23,8 @@ pub(crate) const KEEP: &str = "keep";
 
 /// Limit for a document in bytes; the API server accepts no larger request (k8s.io/apiserver, `MaxRequestBodyBytes`).
 const MAX_OBJECT: usize = 3 << 20;
+/// How many Jobs or pods of hooks are remembered: names may be different in each revision.
+const MOST_HOOKS: usize = 50;
 
 /// The inventory of a stored revision. `secret` is the uid of the Secret that stores it.
 ///
@@ -50,6 +52,18 @@ pub(crate) fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
         hook_pods: hooks("Pod"),
         hosts: hosts.into_iter().collect(),
     })
+}
+
+/// With the Jobs and pods of hooks that former revisions had: Helm leaves them, and does not name them any more.
+pub(crate) fn with_former_hooks(mut inventory: Inventory, former: Option<&Inventory>) -> Inventory {
+    let Some(former) = former else { return inventory };
+    let of_hooks = [(&mut inventory.hook_jobs, &former.hook_jobs), (&mut inventory.hook_pods, &former.hook_pods)];
+    for (names, former) in of_hooks {
+        let more: Vec<_> = former.iter().filter(|name| !names.contains(name)).cloned().collect();
+        names.extend(more);
+        names.truncate(MOST_HOOKS);
+    }
+    inventory
 }
 
 /// Each of these objects as Helm stored it and helm reads it; or why it cannot be read.

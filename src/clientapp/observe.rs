@@ -481,7 +481,7 @@ pub(crate) async fn inventory(
         return Ok(recorded.inventory.clone());
     }
     match live::stored(ctx, key, &release.secret).await? {
-        Ok(inventory) => Ok(Some(inventory)),
+        Ok(found) => Ok(Some(inventory::with_former_hooks(found, recorded.inventory.as_ref()))),
         Err(problem) => {
             tracing::warn!(release = %key, secret = release.secret, "what revision {} consists of is not known: {problem}", release.revision);
             ctx.memory.unreadable.put(key.clone(), release.secret_uid.clone());

@@ -679,10 +679,10 @@ pub struct Inventory {
     /// The objects, in the order in which Helm applied them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ReleaseObject>,
-    /// Jobs of the chart's hooks, which Helm does not count among the objects.
+    /// Jobs of the chart's hooks, which Helm does not count among the objects, of this and former revisions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hook_jobs: Vec<String>,
-    /// Pods of the chart's hooks, such as its tests.
+    /// Pods of the chart's hooks, such as its tests, of this and former revisions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hook_pods: Vec<String>,
     /// Only for an installation: the chart's hooks that Helm does not run with upgrades, and that are incomplete.

@@ -216,10 +216,8 @@ impl Words {
     }
 
     fn text(&self, text: &str) -> String {
-        if text.parse::<Timestamp>().is_ok() {
-            return "TIME".to_owned();
-        }
-        let text = self.0.iter().fold(text.to_owned(), |text, (word, means)| text.replace(word, means));
+        let text = text.split_inclusive(char::is_whitespace).map(without_time).collect::<String>();
+        let text = self.0.iter().fold(text, |text, (word, means)| text.replace(word, means));
         let text = without_uids(&text);
         let mut settled = String::new();
         let mut before = "";
@@ -239,6 +237,15 @@ impl Words {
             before = word;
         }
         settled
+    }
+}
+
+/// A word that is a time, perhaps at the end of a sentence, is `TIME`.
+fn without_time(word: &str) -> String {
+    let time = word.trim_end_matches(|c: char| c.is_whitespace() || ".,;:".contains(c));
+    match time.parse::<Timestamp>() {
+        Ok(_) => word.replace(time, "TIME"),
+        Err(_) => word.to_owned(),
     }
 }
 
@@ -321,7 +328,7 @@ mod tests {
             "spec": {"hostname": format!("acme.{namespace}.example.com")},
             "status": {
                 "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": at,
-                    "message": format!("revision {revision} is up, and 1 of 1 replicas")}],
+                    "message": format!("revision {revision} is up since {at}, and 1 of 1 replicas")}],
                 "release": {"revision": revision, "deployedAt": at, "digest": format!("{uid}{uid}{uid}{uid}")},
                 "lastAttempt": {"failures": revision}, "installed": {"version": "5.5.2"},
             },

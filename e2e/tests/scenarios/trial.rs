@@ -2,9 +2,8 @@
 
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, annotation};
 use e2e::lab::{Lab, Tenant};
-use e2e::scenario::{is_put_back, nothing_is_left, small, with};
+use e2e::scenario::{is_put_back, names, nothing_is_left, small, with};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 /// A test of the chart: a pod that ends in this way, or never.
@@ -59,9 +58,8 @@ async fn ready_waits_for_tests_and_says_which_has_failed() {
     tenant.status("acme", "without tests", none).await;
     assert!(tenant.uid::<Pod>("acme-good").await.is_some(), "Helm leaves it");
     tenant.delete("acme").await;
-    let of_former = tenant.api::<Pod>().list(&kube::api::ListParams::default()).await.unwrap();
-    let left: Vec<_> = of_former.iter().map(|pod| pod.name_any()).filter(|name| name != "acme-bad").collect();
-    assert!(left.is_empty(), "{left:?}");
+    let left = names::<Pod>(&tenant).await;
+    assert!(left.is_empty(), "even those of former revisions go with the app: {left:?}");
 }
 
 #[tokio::test]

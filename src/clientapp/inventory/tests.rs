@@ -55,6 +55,21 @@ fn what_no_object_can_be_is_not_read() {
 }
 
 #[test]
+fn hooks_of_former_revisions_are_not_forgotten() {
+    let former = Inventory {
+        hook_pods: (0..60).map(|number| format!("check-{number}")).chain(["check".to_owned()]).collect(),
+        hook_jobs: vec!["prepare".to_owned(), "migrate".to_owned()],
+        objects: vec![ReleaseObject::default()],
+        ..Inventory::default()
+    };
+    let now = with_former_hooks(inventory(), Some(&former));
+    assert_eq!(now.hook_jobs, ["prepare", "migrate"]);
+    assert_eq!((now.hook_pods.len(), now.hook_pods[0].as_str(), now.hook_pods[1].as_str()), (50, "check", "check-0"));
+    assert_eq!(now.objects, inventory().objects);
+    assert_eq!(with_former_hooks(inventory(), None), inventory());
+}
+
+#[test]
 fn what_a_release_consists_of() {
     let inventory = inventory();
     let names: Vec<_> = inventory.objects.iter().map(|object| object.name.as_str()).collect();
