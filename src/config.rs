@@ -74,7 +74,7 @@ pub struct RunArgs {
     /// [default: ~/.cache/clientapp-operator/charts]
     #[arg(long, env = "CLIENTAPP_CHART_CACHE", value_name = "DIR")]
     pub chart_cache: Option<PathBuf>,
-    /// Maximum number of concurrent helm processes.
+    /// Maximum number of concurrent helm processes, and as many that only test.
     #[arg(long, env = "CLIENTAPP_MAX_CONCURRENT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64), value_name = "N")]
     pub max_concurrent: u16,
     /// Number of revisions of each release that Helm keeps, in addition to the last one that was deployed. Each run reads them all,
