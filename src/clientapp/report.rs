@@ -23,6 +23,7 @@ use crate::{
         reason,
     },
     destroy::permit::Kept,
+    helm::Hidden,
     runtime::{
         account::DEPLOYER,
         clock,
@@ -73,6 +74,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         if desired.awaits.is_none() {
             status.rolled_back.clone_from(&desired.rolled_back);
             status.values_from.clone_from(&desired.values_from);
+            status.secret_values = secret_values(desired, observed);
         }
         status.admin_secret_name = Some(desired.admin.name().to_owned());
         status.redis_secret_name.clone_from(&desired.redis_secret);
@@ -137,6 +139,13 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         remedy::record(&mut status, desired, observed.release.as_ref());
     }
     status
+}
+
+/// Whether the deployed revision may have values from Secrets: until the spec is installed, it has those of an earlier one.
+fn secret_values(desired: &Desired, observed: &Observed) -> Option<bool> {
+    let is_installed = observed.release.as_ref().is_none_or(|release| release.is_deployed_as(&desired.digest));
+    let now = desired.hidden != Hidden::default();
+    if now || is_installed && desired.rolled_back.is_none() { Some(now) } else { observed.recorded.secret_values }
 }
 
 /// Whether a recorded status already says everything of an intent except its start time. That the app now has a slot is reported

@@ -536,6 +536,9 @@ pub struct ClientAppStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values_from: Vec<ValuesDigest>,
 
+    /// Whether the deployed revision may have values from Secrets, which `kubectl clientapp plan` hides. Absent: it is not known.
+    pub secret_values: Option<bool>,
+
     /// The last backup before an upgrade.
     pub backup: Option<BackupRecord>,
 

@@ -39,7 +39,7 @@ use kube::Client;
 use rand::RngExt as _;
 use serde_json::json;
 use tempfile::NamedTempFile;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet, time::timeout};
 use tokio_util::{
     sync::CancellationToken,
     task::{AbortOnDropHandle, TaskTracker},
@@ -57,6 +57,10 @@ use crate::{lead::Lead, runtime::account::AccountName};
 
 /// Name of everything in the kubeconfigs, and host name of the cluster that does not exist.
 const NAME: &str = "clientapp-operator";
+
+/// How long the end of a run waits for answers to its writes: the default timeout of an admission webhook. An operator that is stopped has
+/// to end in time, too.
+const ANSWERED: Duration = Duration::from_secs(10);
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug)]
@@ -110,11 +114,14 @@ impl Pass {
     }
 
     /// Revokes the access, waits until the API server has answered all writes that are under way, and returns what the run has
-    /// written. The outcome of a write that helm did not wait for is unknown, but it takes effect now or never.
+    /// written. The outcome of a write that helm did not wait for is unknown, but it takes effect by then or never.
     pub(super) async fn end(self) -> Recorded {
         self.revoke();
         self.run.writes.close();
-        self.run.writes.wait().await;
+        if timeout(ANSWERED, self.run.writes.wait()).await.is_err() {
+            let release = &self.run.scope.release;
+            tracing::warn!(release, "the API server has not answered a write of a helm run that is over");
+        }
         self.run.record().recorded()
     }
 

@@ -59,7 +59,11 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     }
     let before = deployed(session, &desired.key).await?;
     let (target, after) = rendered(session, args, &desired).await?;
-    let hidden = hidden(&before, &desired.values.0, &desired.hidden)?;
+    let has_none = app.status.as_ref().and_then(|status| status.secret_values) == Some(false);
+    let hidden = match has_none {
+        true => desired.hidden.clone(),
+        false => hidden(&before, &desired.values.0, &desired.hidden)?,
+    };
     // What cannot be read may be quoted.
     let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.masked(&problem)))?;
     let hooks = hooks(&after, desired.test.is_some(), &hidden);
@@ -180,8 +184,8 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
     Ok((target, after))
 }
 
-/// What must not be shown: the values from Secrets, and those that may have been. The spec of the deployed revision is not known any
-/// more, and it may have had values from Secrets even if the present one has none. **Pure.**
+/// What must not be shown: the values from Secrets, and those that may have been, if the deployed revision may have any: its spec is
+/// not known any more. **Pure.**
 ///
 /// # Errors
 /// They are too many, or the former ones cannot be read: showing nothing is better then.
