@@ -42,10 +42,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
     let plan = steps(desired, observed, config, now);
     let HelmRun::Testing(testing) = &observed.run else { return plan };
     // A test changes nothing, so nothing waits for its end.
-    let stop = |reason, why| {
-        Plan { steps: vec![Step::CancelHelm], ..Plan::default() }
-            .hold(Hold::new(reason, format!("the tests are being stopped: {why}")))
-    };
+    let stop = |reason, why| stopping(reason, format!("the tests are being stopped: {why}"));
     match () {
         () if desired.suspend => {
             stop(Reason::Suspended, "spec.suspend is true, and nothing else is changed until it is false")
@@ -54,6 +51,11 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         () if plan.steps.iter().any(Step::begins_a_run) => stop(Reason::Testing, "helm has to run"),
         () => plan,
     }
+}
+
+/// helm is stopped, and nothing else is done before its end.
+fn stopping(reason: Reason, message: impl Into<String>) -> Plan {
+    Plan { steps: vec![Step::CancelHelm], ..Plan::default() }.hold(Hold::new(reason, message))
 }
 
 fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
@@ -216,8 +218,7 @@ fn while_helm_runs(desired: &Desired, at_work: &AtWork, observed: &Observed, now
     let AtWork { digest, sentence, until } = at_work;
     if desired.suspend {
         let message = "spec.suspend is true: helm is being stopped, and nothing else is changed until it is false";
-        let plan = Plan { steps: vec![Step::CancelHelm], ..Plan::default() };
-        return plan.hold(Hold::new(Reason::Suspended, message));
+        return stopping(Reason::Suspended, message);
     }
     let is_outdated = digest.as_ref().is_some_and(|digest| *digest != desired.digest);
     // The recorded status already says that helm runs; the watch shows its end late, or will.

@@ -16,9 +16,18 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{Attempt, ClientApp, ClientAppStatus, InstalledChart, Inventory, Release},
+    crd::{Attempt, ClientApp, ClientAppStatus, InstalledChart, Inventory, ReadyRevision, Release, RolledBack},
     runtime::feeder::Availability,
 };
+
+/// A revision of another spec is deployed.
+pub(super) fn outdated(observed: &mut Observed) {
+    observed.release.as_mut().unwrap().stamp = Some(Stamp { digest: "before".to_owned() });
+}
+
+pub(super) fn rolled_back() -> RolledBack {
+    RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() }
+}
 
 pub(super) fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()

@@ -229,11 +229,8 @@ async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     let (key, Observed { release, inventory, .. }) = (&desired.key, &*observed);
     let is_asked_for = desired.drift != Drift::Ignore && !desired.suspend;
     // Whatever the spec asks by now: helm may have to wait for long, for approval or for a dependency.
-    let is_ours = |release: &&ReleaseView| release.phase == Phase::Deployed && release.stamp.is_some();
-    let (Some(release), Some(inventory)) = (release.as_ref().filter(is_ours).filter(|_| is_asked_for), inventory)
-    else {
-        return;
-    };
+    let release = release.as_ref().filter(|release| is_asked_for && release.deployed().is_some());
+    let (Some(release), Some(inventory)) = (release, inventory) else { return };
     let unseen = drift::unseen(inventory, release, key, |kind, name| ctx.watches.has(key, kind, name));
     if let Some(shown) = observed.repairs.shown(now).filter(|_| !unseen.is_empty()) {
         observed.look_again = Some(shown);

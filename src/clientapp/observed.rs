@@ -261,9 +261,14 @@ pub(crate) struct ReleaseView {
 }
 
 impl ReleaseView {
+    /// The stamp of a revision that is deployed, and that an operator made.
+    pub(crate) fn deployed(&self) -> Option<&Stamp> {
+        self.stamp.as_ref().filter(|_| self.phase == Phase::Deployed)
+    }
+
     /// Whether it is deployed with exactly this digest.
     pub(crate) fn is_deployed_as(&self, digest: &str) -> bool {
-        self.phase == Phase::Deployed && self.stamp.as_ref().is_some_and(|stamp| stamp.digest == digest)
+        self.deployed().is_some_and(|stamp| stamp.digest == digest)
     }
 
     /// Whether an operator's helm left its lock: asked only while no helm of this process runs for the release.

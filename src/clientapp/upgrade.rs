@@ -44,9 +44,8 @@ pub(crate) fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
 /// recorded before helm started, so that nothing is forgotten even if helm outlives the operator. This comes before any decision,
 /// since the spec may name another chart by then.
 pub(crate) fn installed_now(release: Option<&ReleaseView>, recorded: &ClientAppStatus) -> Option<InstalledChart> {
-    let stamp = release.filter(|release| release.phase == Phase::Deployed).and_then(|release| release.stamp.as_ref());
     let attempt = recorded.last_attempt.as_ref();
-    let attempt = attempt.filter(|attempt| stamp.is_some_and(|stamp| stamp.digest == attempt.digest));
+    let attempt = attempt.filter(|attempt| release.is_some_and(|release| release.is_deployed_as(&attempt.digest)));
     attempt.and_then(|attempt| attempt.chart.clone()).or_else(|| installed(recorded))
 }
 

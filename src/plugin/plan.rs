@@ -59,17 +59,16 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     }
     let before = deployed(session, &desired.key).await?;
     let (target, after) = rendered(session, args, &desired).await?;
-    let has_none = app.status.as_ref().and_then(|status| status.secret_values) == Some(false);
-    let hidden = match has_none {
-        true => desired.hidden.clone(),
-        false => hidden(&before, &desired.values.0, &desired.hidden)?,
+    let status = app.status.clone().unwrap_or_default();
+    let hidden = match status.secret_values {
+        Some(false) => desired.hidden.clone(),
+        _ => hidden(&before, &desired.values.0, &desired.hidden)?,
     };
     // What cannot be read may be quoted.
     let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.masked(&problem)))?;
     let hooks = hooks(&after, desired.test.is_some(), &hidden);
 
     printer.out(&shown(&found))?;
-    let status = app.status.clone().unwrap_or_default();
     let from = upgrade::installed(&status).map(|chart| chart.version);
     printer.out(&summary(&found, &hooks, from.as_deref(), &target))?;
     if let Some(hold) = upgrade::refusal(&desired, &target, &status) {

@@ -346,18 +346,13 @@ fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
         Some(PodView { waiting: Some(why), .. }) => plan.hold(Reason::NotReady, format!("pod {pod}: {why}")),
         Some(_) => {}
     }
-    if !standbys_are_ready(desired, observed) {
-        let standbys: Vec<_> = observed.pods.iter().filter(|pod| pod.role == Some(Role::Standby)).collect();
-        let ready = standbys.iter().filter(|pod| pod.waiting.is_none()).count();
+    let standbys: Vec<_> = observed.pods.iter().filter(|pod| pod.role == Some(Role::Standby)).collect();
+    let ready = standbys.iter().filter(|pod| pod.waiting.is_none()).count();
+    if ready < usize::try_from(desired.standbys).unwrap_or_default() {
         let why = standbys.iter().find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
         let message = format!("{ready} of {} standbys are ready{}", desired.standbys, why.unwrap_or_default());
         plan.hold(Reason::StandbysNotReady, message);
     }
-}
-
-fn standbys_are_ready(desired: &Desired, observed: &Observed) -> bool {
-    let is_ready = |pod: &&PodView| pod.role == Some(Role::Standby) && pod.waiting.is_none();
-    observed.pods.iter().filter(is_ready).count() >= usize::try_from(desired.standbys).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -283,4 +283,8 @@ impl Observed {
         let name = names::primary_pod(&desired.key.name);
         self.pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == name)
     }
+
+    pub(crate) fn primary_serves(&self, desired: &Desired) -> bool {
+        self.primary(desired).is_some_and(|pod| pod.waiting.is_none())
+    }
 }

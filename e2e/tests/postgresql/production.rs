@@ -392,7 +392,7 @@ async fn another_version_of_the_operator_restarts_one_database_after_the_other()
         tenant.replaced::<Service>(name).await;
         waits(name, first).await;
     }
-    // One that is being deleted keeps nobody waiting, however long its deletion takes.
+    // One that is being deleted keeps no other waiting, however long its deletion takes.
     let hold = async |finalizers: Value| {
         let held = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
         let claims = tenant.api::<PersistentVolumeClaim>();

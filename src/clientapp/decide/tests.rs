@@ -11,12 +11,15 @@ use crate::{
     clientapp::{
         database::{self, DatabaseObject, DatabaseState, Place},
         deployer::{self, Part},
-        fixtures::{attempt, chart, config, database, deployer, keys, now, own, release, settled, want, with},
-        observed::{AtWork, Awaited, DatabaseView, Found, Missing, Stamp, Target},
+        fixtures::{
+            attempt, chart, config, database, deployer, keys, now, outdated, own, release, rolled_back, settled, want,
+            with,
+        },
+        observed::{AtWork, Awaited, DatabaseView, Found, Missing, Target},
         plan::Apply,
         repairs::Refused,
     },
-    crd::{Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, RolledBack, Tested},
+    crd::{Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested},
     runtime::{feeder::Availability, key::Key},
     secrets::RevisionMeta,
 };

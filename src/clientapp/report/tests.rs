@@ -12,11 +12,11 @@ use crate::{
         database::{DatabaseObject, DatabaseState},
         decide::decide,
         error::Error,
-        fixtures::{self, attempt, chart, config, now, release, settled, with},
-        observed::{AtWork, DatabaseView, Edit, Found, Missing, ReleaseView, Stamp, Workload},
+        fixtures::{self, attempt, chart, config, now, outdated, release, rolled_back, settled, with},
+        observed::{AtWork, DatabaseView, Edit, Found, Missing, ReleaseView, Workload},
         repairs::Refused,
     },
-    crd::{Attempt, BackupState, ReadyRevision, ReleaseObject, RolledBack},
+    crd::{Attempt, BackupState, ReleaseObject},
     runtime::feeder::Availability,
 };
 
@@ -61,20 +61,19 @@ fn the_deployed_revision_has_secret_values_until_another_is_deployed() {
     let plain = want(&json!({}));
     let hidden = Hidden::of([&json!("canary")]).unwrap();
     let secret = Desired { hidden, ..plain.clone() };
-    let back = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
-    let back = Desired { rolled_back: Some(back), ..plain.clone() };
+    let back = Desired { rolled_back: Some(rolled_back()), ..plain.clone() };
     for (what, desired, is_installed, recorded, expected) in [
         ("none", &plain, true, Some(true), Some(false)),
         ("none, and another is deployed", &plain, false, Some(true), Some(true)),
         ("none, and none were deployed", &plain, false, Some(false), Some(false)),
-        ("none, and nobody knows", &plain, false, None, None),
+        ("none, and it is not known", &plain, false, None, None),
         ("some", &secret, false, Some(false), Some(true)),
         ("rolled back", &back, true, Some(true), Some(true)),
     ] {
         let mut observed = settled(desired);
         observed.recorded.secret_values = recorded;
         if !is_installed {
-            observed.release.as_mut().unwrap().stamp = Some(Stamp { digest: "before".to_owned() });
+            outdated(&mut observed);
         }
         assert_eq!(status(desired, &observed).secret_values, expected, "{what}");
     }

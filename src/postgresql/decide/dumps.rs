@@ -181,10 +181,9 @@ pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
 
 /// Whether a Job could dump now. Otherwise it would fail, or wait without a message.
 fn can_dump(desired: &Desired, observed: &Observed) -> bool {
-    let serves = observed.primary(desired).is_some_and(|pod| pod.waiting.is_none());
     let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
     let usable = volume.is_none_or(|volume| volume.owner == Owner::Ours && !volume.deleting);
-    serves && usable && matches!(observed.replication, SecretView::Ours { .. })
+    observed.primary_serves(desired) && usable && matches!(observed.replication, SecretView::Ours { .. })
 }
 
 fn wanted(desired: &Desired) -> Option<&String> {

@@ -7,7 +7,7 @@
 //!
 //! A StatefulSet that is applied in its database's turn shows it, by an annotation, until its pods are ready. So the next turn
 //! does not begin before, whatever else is the matter, and whichever process the operator is; and a database that is down for
-//! another reason stops nobody.
+//! another reason stops no other.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(super) enum When {
 pub(super) fn when(desired: &Desired, observed: &Observed, asked: &Asked, object: &Object, wanted: &[Object]) -> When {
     let pods = &observed.pods;
     let Some(set) = observed.objects.get(&object.id).and_then(set) else { return When::Now { in_turn: false } };
-    let serves = observed.primary(desired).is_some_and(|pod| pod.waiting.is_none());
+    let serves = observed.primary_serves(desired);
     let restarts = |object: &Object, set: &SetView| {
         serves && is_own_change(observed, asked, object, set) && is_ready(&object.id.1, set, pods)
     };
@@ -83,7 +83,7 @@ fn set(view: &ObjectView) -> Option<&SetView> {
     }
 }
 
-/// Whether nobody but this version of the operator asks for other pods. What a user has scaled is put back at once.
+/// Whether it is this version of the operator that asks for other pods, and no user. What a user has scaled is put back at once.
 fn is_own_change(observed: &Observed, asked: &Asked, object: &Object, set: &SetView) -> bool {
     let digest = observed.objects.get(&object.id).and_then(|view| view.digest.as_ref());
     digest != Some(&object.digest) && set.asked.is_same(asked) && object.document["spec"]["replicas"] == set.replicas
@@ -93,7 +93,7 @@ fn is_underway(name: &str, set: &SetView, pods: &[PodView]) -> bool {
     set.in_turn && !(set.is_rolled && is_ready(name, set, pods))
 }
 
-/// Whether all its pods are ready. One without pods serves nobody, whatever it was scaled to.
+/// Whether all its pods are ready. One without pods serves no client, whatever it was scaled to.
 fn is_ready(name: &str, set: &SetView, pods: &[PodView]) -> bool {
     let its = |pod: &&PodView| pod.name.rsplit_once('-').is_some_and(|(set, _)| set == name);
     let ready = pods.iter().filter(its).filter(|pod| pod.waiting.is_none()).count();

@@ -38,22 +38,19 @@ fn a_revision_is_tested_once_it_is_ready() {
     const STOPPED: &str = "cancel helm, hold Tested/Testing";
     row("another timeout", json!({"test": {"enabled": true, "timeout": "1m"}}), testing, STOPPED);
     row("no tests any more", none(), testing, STOPPED);
-    let outdated = |w: &mut Observed| w.release.as_mut().unwrap().stamp = Some(Stamp { digest: "before".to_owned() });
     row("helm has to run", tests(), |w| (testing(w), outdated(w)).1, STOPPED);
     row("its object is deleted", tests(), |w| (testing(w), gone(w)).1, "repair Service acme, hold Released/Drifted");
     let suspended = with(tests(), &json!({"suspend": true}));
     row("suspended", suspended, testing, "cancel helm, hold Reconciling/Suspended");
     // Its revision was Ready before.
     let desired = want(&tests());
-    let back = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
-    let desired = Desired { rolled_back: Some(back), ..desired };
+    let desired = Desired { rolled_back: Some(rolled_back()), ..desired };
     assert_eq!(brief(&decide(&desired, &settled(&desired), &config(), now())), "hold Released/RolledBack!");
 }
 
 #[test]
 fn what_has_to_be_approved() {
     let manual = |approved: Option<&str>| json!({"approval": "Manual", "approved": approved});
-    let outdated = |w: &mut Observed| w.release.as_mut().unwrap().stamp = Some(Stamp { digest: "before".to_owned() });
     const AWAITED: &str = "hold Released/AwaitingApproval!";
     row("nothing to do", manual(None), |_| {}, "");
     row("a change", manual(None), outdated, AWAITED);
@@ -75,8 +72,7 @@ fn what_has_to_be_approved() {
     let values = want(&with(manual(Some(&planned.digest)), &json!({"values": {"a": 1}})));
     assert_eq!(brief(&decide(&values, &observed, &config(), now())), AWAITED);
     // A rollback goes back to what was approved before.
-    let back = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
-    let back = Desired { rolled_back: Some(back), approved: None, ..desired };
+    let back = Desired { rolled_back: Some(rolled_back()), approved: None, ..desired };
     assert_eq!(brief(&decide(&back, &observed, &config(), now())), "helm 4");
 }
 
