@@ -19,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::background::Background;
+use crate::plane::free_port;
 use crate::plane::watchdog::Watchdog;
 use crate::progress::Progress;
 use crate::tools::Tools;
@@ -107,8 +108,7 @@ impl Objects {
         for directory in ["objects", "attributes", &format!("objects/{BUCKET}")] {
             fs::create_dir(home.join(directory))?;
         }
-        // A port that was free a moment ago; the kernel does not soon reuse it.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let log = File::create(home.join("log"))?;
         let mut server = Command::new(&tools.versitygw);
         if let Some(tls) = &tls {

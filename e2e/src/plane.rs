@@ -263,7 +263,10 @@ fn apiserver<'a>(servers: &'a mut MutexGuard<'_, Vec<Server>>) -> Result<&'a mut
 
 /// A free port of 127.0.0.1, below the range for outgoing connections: while the server is down, a client that keeps
 /// dialling its port from a port in that range would sooner or later connect to itself, and occupy the port.
-pub(crate) fn free_port() -> Result<u16> {
+///
+/// # Errors
+/// None is found.
+pub fn free_port() -> Result<u16> {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 10_000;
     let random = RandomState::new();

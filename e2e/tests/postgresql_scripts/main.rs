@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{LazyLock, Mutex};
 
+use e2e::plane::free_port;
 use e2e::postgres::{Node, Pod};
 use e2e::wait::blocking_until;
 
@@ -24,10 +25,6 @@ fn node() -> Node {
     node.file("password", PASSWORD).unwrap();
     node.file("replication", REPLICATION).unwrap();
     node
-}
-
-fn port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The Job that initialises the database.
@@ -89,7 +86,7 @@ struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn primary(node: &'a Node, volume: &str, hba: &str, settings: &str) -> Server<'a> {
-        let mut server = Server { node, pod: None, volume: volume.to_owned(), port: port() };
+        let mut server = Server { node, pod: None, volume: volume.to_owned(), port: free_port().unwrap() };
         server.start(hba, settings);
         server
     }
@@ -558,7 +555,14 @@ struct Standby<'a> {
 
 impl<'a> Standby<'a> {
     fn of(primary: &Server<'a>) -> Standby<'a> {
-        Standby { node: primary.node, primary: primary.port, port: port(), pod: None, settings: "", env: Vec::new() }
+        Standby {
+            node: primary.node,
+            primary: primary.port,
+            port: free_port().unwrap(),
+            pod: None,
+            settings: "",
+            env: Vec::new(),
+        }
     }
 
     fn command(&self, script: &str) -> Command {

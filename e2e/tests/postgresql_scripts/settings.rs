@@ -85,7 +85,7 @@ fn a_setting_says_what_it_says_and_opens_nothing() {
     let node = node();
     with_database(&node, "data", 0);
     let value = r#"%m 'a' "b" $(id) `id` \ ; -c fsync=off "#;
-    let port = port();
+    let port = free_port().unwrap();
     let start = |settings: &str| {
         let script = format!(
             "exec sh $SCRIPTS/primary.sh -c port={port} -c unix_socket_directories=$HOME -c \"log_line_prefix=$VALUE\" {settings}"
