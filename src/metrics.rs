@@ -16,10 +16,32 @@ use crate::{crd::Reason, lead::Lead};
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
 /// Namespace, name and time.
-type Backups = Box<dyn Fn() -> Vec<(String, String, i64)> + Send + Sync>;
+type Times = Box<dyn Fn() -> Vec<(String, String, i64)> + Send + Sync>;
 
-/// Cheap to update. Not labelled by app, because a thousand apps would be a thousand series; only the times of scheduled dumps are
-/// useless without a name.
+/// When the last backup of each object was complete, in seconds since 1970.
+#[derive(Default)]
+pub(crate) struct LastBackups {
+    family: Family<[(&'static str, String); 2], Gauge>,
+    times: Mutex<Option<Times>>,
+}
+
+impl LastBackups {
+    /// Source of the times; `None` once this operator no longer runs the controller of these objects.
+    pub(crate) fn measure(&self, times: Option<Times>) {
+        *self.times.lock().unwrap_or_else(PoisonError::into_inner) = times;
+    }
+
+    fn update(&self) {
+        self.family.clear();
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        for (namespace, name, time) in times.as_ref().map(|times| times()).unwrap_or_default() {
+            self.family.get_or_create(&[("namespace", namespace), ("name", name)]).set(time);
+        }
+    }
+}
+
+/// Cheap to update. Not labelled by app, because a thousand apps would be a thousand series; only the times of scheduled backups
+/// are useless without a name.
 pub(crate) struct Metrics {
     registry: Registry,
     reconciles: Histogram,
@@ -27,9 +49,10 @@ pub(crate) struct Metrics {
     apps: Family<[(&'static str, String); 2], Gauge>,
     /// Status and reason of `Ready` of each ClientApp, while this operator runs their controller.
     states: Mutex<Option<States>>,
-    last_backups: Family<[(&'static str, String); 2], Gauge>,
-    /// When the last dump of each Postgresql was complete, while this operator runs their controller.
-    backups: Mutex<Option<Backups>>,
+    /// Of Postgresqls.
+    pub(crate) dumps: LastBackups,
+    /// Of the files of ClientApps.
+    pub(crate) archives: LastBackups,
     helm_runs: Family<Labels<2>, Histogram, fn() -> Histogram>,
     leader: Gauge,
     lead: Mutex<Option<Lead>>,
@@ -47,16 +70,22 @@ impl Default for Metrics {
         registry.register("reconcile_failures", "Failed reconciles by reason", failures.clone());
         registry.register_with_unit("helm", "Duration of helm processes", Unit::Seconds, helm_runs.clone());
         registry.register("apps", "ClientApps by status and reason of Ready, on the leader only", apps.clone());
-        let last_backups = Family::default();
+        let (dumps, archives) = (LastBackups::default(), LastBackups::default());
         registry.register_with_unit(
             "postgresql_last_successful_backup_timestamp",
             "When the last dump of a Postgresql with a schedule was complete, 0 if none was, on the leader only",
             Unit::Seconds,
-            last_backups.clone(),
+            dumps.family.clone(),
+        );
+        registry.register_with_unit(
+            "files_last_successful_backup_timestamp",
+            "When the last archive of a ClientApp's files was complete, 0 if none was, of those with a schedule, on the leader only",
+            Unit::Seconds,
+            archives.family.clone(),
         );
         registry.register("leader", "1 if this operator is the leader", leader.clone());
-        let (states, lead, backups) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Metrics { registry, reconciles, failures, apps, states, last_backups, backups, helm_runs, leader, lead }
+        let (states, lead) = (Mutex::default(), Mutex::default());
+        Metrics { registry, reconciles, failures, apps, states, dumps, archives, helm_runs, leader, lead }
     }
 }
 
@@ -91,11 +120,6 @@ impl Metrics {
         *self.states.lock().unwrap_or_else(PoisonError::into_inner) = states;
     }
 
-    /// Source of the times of the last dumps; `None` once this operator no longer runs the controller of Postgresqls.
-    pub(crate) fn backups(&self, backups: Option<Backups>) {
-        *self.backups.lock().unwrap_or_else(PoisonError::into_inner) = backups;
-    }
-
     /// All metrics, in the OpenMetrics text format.
     pub(crate) fn render(&self) -> String {
         let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -106,12 +130,8 @@ impl Metrics {
             self.apps.get_or_create(&[("state", state), ("reason", reason)]).inc();
         }
         drop(states);
-        self.last_backups.clear();
-        let backups = self.backups.lock().unwrap_or_else(PoisonError::into_inner);
-        for (namespace, name, time) in backups.as_ref().map(|backups| backups()).unwrap_or_default() {
-            self.last_backups.get_or_create(&[("namespace", namespace), ("name", name)]).set(time);
-        }
-        drop(backups);
+        self.dumps.update();
+        self.archives.update();
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -134,7 +154,8 @@ mod tests {
             vec![app("True", "Ready"), app("False", "InvalidSpec"), app("True", "Ready")]
         })));
         let backup = |name: &str, time| ("shop".to_owned(), name.to_owned(), time);
-        metrics.backups(Some(Box::new(move || vec![backup("orders", 1_767_236_400), backup("new", 0)])));
+        metrics.dumps.measure(Some(Box::new(move || vec![backup("orders", 1_767_236_400), backup("new", 0)])));
+        metrics.archives.measure(Some(Box::new(move || vec![backup("acme", 7)])));
         assert!(metrics.render().contains("clientapp_operator_leader 0"));
         metrics.leads(Lead::assured());
         let text = metrics.render();
@@ -147,11 +168,13 @@ mod tests {
             "clientapp_operator_apps{state=\"False\",reason=\"InvalidSpec\"} 1",
             "clientapp_operator_postgresql_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"orders\"} 1767236400",
             "clientapp_operator_postgresql_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"new\"} 0",
+            "clientapp_operator_files_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"acme\"} 7",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
         metrics.apps(None);
-        metrics.backups(None);
+        metrics.dumps.measure(None);
+        metrics.archives.measure(None);
         let text = metrics.render();
         assert!(!text.contains("clientapp_operator_apps{") && !text.contains("timestamp_seconds{"), "{text}");
     }

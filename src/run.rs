@@ -108,11 +108,13 @@ async fn lead(
         let recorder = Recorder::new(client.clone(), holder.clone());
         let secrets = Secrets::default();
         let (namespace, own) = (namespace.clone(), secrets.clone());
-        let tools = clientapp::Tools { config, helm, gateway, charts, secrets: own, holder, namespace };
+        let image = image.clone();
+        let tools =
+            clientapp::Tools { config, helm, gateway, charts, secrets: own, holder, namespace, image: image.clone() };
         let parts = Parts { client, watch_client: watches.clone(), recorder, metrics: metrics.clone(), lead };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), database.clone(), leading.clone());
-        let postgresqls = postgresql::run(parts, image.clone(), secrets.clone(), leading.clone());
+        let postgresqls = postgresql::run(parts, image, secrets.clone(), leading.clone());
         let watches = watches.clone();
         let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
         async { tokio::join!(apps, postgresqls, writers, fed) }
@@ -316,6 +318,7 @@ mod tests {
                 secrets: secrets.clone(),
                 holder: "operator".to_owned(),
                 namespace: "operator".to_owned(),
+                image: None,
             };
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
             tokio::join!(clientapp::run(parts, tools, stop.clone()), fed);

@@ -50,6 +50,8 @@ pub(crate) struct Ctx {
     pub gateway: Arc<Gateway>,
     pub charts: Arc<ChartCache>,
     pub holder: String,
+    /// The operator's own image, which archives files; `None` if the operator does not know it.
+    pub image: Option<String>,
     pub watches: Arc<Watches>,
     pub helm_runs: Arc<HelmRuns>,
     pub memory: Memory,

@@ -12,6 +12,7 @@ use super::{
     desired::{Desired, SecretSource},
     drift,
     error::Refusal,
+    files::archives,
     gate::{Gate, gate},
     helm_runs::HelmRun,
     lock::{self, Lock},
@@ -33,7 +34,11 @@ use crate::{
 /// Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is looked at again.
 pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
     match desired {
-        Some(desired) => decide(desired, observed, config, now),
+        Some(desired) => {
+            let mut plan = decide(desired, observed, config, now);
+            plan.steps.extend(archives::step(desired, observed));
+            plan
+        }
         None => Plan { look_again: observed.at_work.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
     }
 }
@@ -82,6 +87,7 @@ fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp
         look_again,
         last_ready_is_stored: _,
         repairs: _,
+        files: _,
         inventory: _,
         owned: _,
         retry,

@@ -10,6 +10,7 @@ use super::{
     build::values,
     database::{self, DesiredDatabase, DesiredObject},
     error::{InvalidSpec, invalid},
+    files::{self, DesiredFiles},
     names::digest,
     plan::Hold,
     values_from::{Layer, Salt, Sources},
@@ -17,8 +18,9 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore, OnFailure,
-        Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test, Upgrade, ValuesDigest, quantity,
+        Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore, FilesBackup,
+        OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test, Upgrade, ValuesDigest,
+        quantity,
     },
     helm::{Hidden, values::Values},
     runtime::{
@@ -87,6 +89,8 @@ pub struct Desired {
     pub depends_on: Vec<Dependency>,
     /// The fields that other clients may edit.
     pub drift_ignore: Vec<DriftIgnore>,
+    /// Archives of the app's files.
+    pub(crate) files: Option<DesiredFiles>,
 }
 
 /// Who provides a Secret.
@@ -237,6 +241,7 @@ pub(crate) fn desired(
         test: test(&spec.test)?,
         depends_on: spec.depends_on.clone(),
         drift_ignore: spec.drift_ignore.clone(),
+        files: spec.persistence.backup.as_ref().map(|backup| files(&key, backup)).transpose()?,
         key,
     })
 }
@@ -410,6 +415,10 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
         retries: (*retries).try_into().unwrap_or_default(),
         timeout,
     })
+}
+
+fn files(key: &Key, backup: &FilesBackup) -> Result<DesiredFiles, InvalidSpec> {
+    files::desired(key, backup).map_err(|problem| invalid("spec.persistence.backup", problem))
 }
 
 fn test(Test { enabled, timeout }: &Test) -> Result<Option<SignedDuration>, InvalidSpec> {

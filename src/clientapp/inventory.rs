@@ -206,6 +206,12 @@ pub(crate) fn danger(object: &ReleaseObject) -> Option<String> {
     }
 }
 
+/// The release's claims, without those of its StatefulSets.
+pub(crate) fn claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a str> {
+    let claims = own(inventory, namespace).filter(|object| object.kind == "PersistentVolumeClaim");
+    claims.map(|object| object.name.as_str())
+}
+
 /// The release's claims that the chart does not ask Helm to keep.
 pub(crate) fn unkept_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a str> {
     let unkept = |object: &&ReleaseObject| object.kind == "PersistentVolumeClaim" && !object.kept;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::{
     api::{
-        batch::v1::Job,
+        batch::v1::{CronJob, Job},
         core::v1::{Pod, Secret},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -19,6 +19,7 @@ use super::{
     desired::Desired,
     drift, edited,
     error::Error,
+    files::CronJobView,
     inventory,
     observed::{Found, Left, Missing},
 };
@@ -44,6 +45,15 @@ pub(super) async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found = api.get_metadata_opt(&secret.name).await.map_err(Error::api(format!("look for Secret {secret}")))?;
     Ok(found.as_ref().map(secrets::meta))
+}
+
+/// The CronJob that archives the app's files, or another object of its name.
+pub(super) async fn cron_job(ctx: &Ctx, app: &App<'_>) -> Result<Option<CronJobView>, Error> {
+    let (namespace, name) = (&app.key.namespace, app.key.files());
+    let api: Api<CronJob> = Api::namespaced(ctx.client.clone(), namespace);
+    let found =
+        api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for CronJob {namespace}/{name}")))?;
+    Ok(found.as_ref().map(CronJobView::of))
 }
 
 /// Whether the app is gone, according to the API server now.

@@ -5,7 +5,7 @@
 //! | values and credentials from elsewhere | `sources`, with `salt` | effect, reads only |
 //! | desired state | [`mod@desired`], with `values_from`, `credentials`, [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | observed state | [`observe`] → [`observed`] | effect, reads only |
-//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], [`approval`], `remedy`, `drift`, `repairs` and `trial`, into [`plan`] | pure |
+//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], [`approval`], `remedy`, `drift`, `repairs`, `trial` and [`files::archives`], into [`plan`] | pure |
 //! | status and events | [`report`], with [`attempt`] | pure, then one write |
 //! | carrying it out | [`act`], with `release`, `repair` and `account` | effect |
 //! | state of helm runs | [`helm_runs`] | effect |
@@ -29,6 +29,7 @@ pub mod desired;
 mod drift;
 mod edited;
 pub(crate) mod error;
+pub(crate) mod files;
 #[cfg(test)]
 mod fixtures;
 mod gate;

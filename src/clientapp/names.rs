@@ -10,6 +10,8 @@ const DIGEST_LENGTH: usize = 40;
 /// Percona documents a limit of 22 characters for the name of a PerconaPGCluster, since it becomes part of other names.
 const DATABASE_MAX: usize = 22;
 const DATABASE_SUFFIX: &str = "-pg";
+/// The maximum length of a CronJob's name.
+const CRON_JOB_MAX: usize = 52;
 
 impl Key {
     /// The generated Secret with the administrator's credentials.
@@ -22,19 +24,29 @@ impl Key {
         format!("{}-redis-secret", self.name)
     }
 
+    /// The CronJob that archives the app's files: `<name>-files`, or a shortened name with a digest of the full name if that exceeds
+    /// the limit, which leaves room for what Kubernetes appends to the names of its Jobs.
+    pub(crate) fn files(&self) -> String {
+        self.suffixed("-files", CRON_JOB_MAX)
+    }
+
     /// The database object: `<name>-pg`, or a shortened name with a digest of the full name if that exceeds Percona's limit. Two
     /// apps of one namespace whose shortened names collide would still not share a database: an object that another ClientApp
     /// owns is never used.
     pub(crate) fn database(&self) -> String {
-        let plain = format!("{}{DATABASE_SUFFIX}", self.name);
-        if plain.len() <= DATABASE_MAX {
+        self.suffixed(DATABASE_SUFFIX, DATABASE_MAX)
+    }
+
+    fn suffixed(&self, suffix: &str, max: usize) -> String {
+        let plain = format!("{}{suffix}", self.name);
+        if plain.len() <= max {
             return plain;
         }
         const DIGEST: usize = 6;
-        let keep = DATABASE_MAX - DATABASE_SUFFIX.len() - DIGEST - 1;
+        let keep = max - suffix.len() - DIGEST - 1;
         let digest = hex(&Sha256::digest(self.name.as_bytes()));
         let head = self.name[..keep].trim_end_matches('-');
-        format!("{head}-{}{DATABASE_SUFFIX}", &digest[..DIGEST])
+        format!("{head}-{}{suffix}", &digest[..DIGEST])
     }
 }
 
@@ -61,6 +73,18 @@ mod tests {
             ("dash-at-the--cut-off-point", "dash-at-the-c996af-pg"),
         ] {
             assert_eq!(Key::new("ns", app).database(), database, "{app}");
+        }
+    }
+
+    #[test]
+    fn names_of_cron_jobs() {
+        let longest = "a".repeat(53);
+        for (app, cron_job) in [
+            ("acme", "acme-files".to_owned()),
+            (&longest[..46], format!("{}-files", "a".repeat(46))),
+            (&longest, format!("{}-abe346-files", "a".repeat(39))),
+        ] {
+            assert_eq!(Key::new("ns", app).files(), cron_job);
         }
     }
 

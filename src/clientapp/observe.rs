@@ -18,6 +18,7 @@ use super::{
     drift,
     edited::{self, Edits, Next},
     error::Error,
+    files::{FilesView, Volume},
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     inventory, live,
     observed::{
@@ -358,9 +359,33 @@ async fn with_spec(
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),
         target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
+        files: files(ctx, app, desired, inventory.as_ref()).await?,
         owned,
         retry: app.annotation(annotation::RETRY).cloned(),
         ..observed
+    })
+}
+
+/// What archives the app's files. The API server is asked only for a CronJob that is to be created: another of its name has no label.
+async fn files(ctx: &Ctx, app: &App<'_>, desired: &Desired, inventory: Option<&Inventory>) -> Result<FilesView, Error> {
+    let key = app.key;
+    let mut cron_job = ctx.watches.cron_job(key);
+    if desired.files.is_some() && cron_job.is_none() && inventory.is_some() {
+        cron_job = live::cron_job(ctx, app).await?;
+    }
+    let exist = ctx.watches.claims(&key.namespace);
+    let volume = |claim: &str| {
+        let found = exist.iter().find(|found| found.name.as_deref() == Some(claim))?;
+        let uid = found.uid.clone().filter(|_| found.deletion_timestamp.is_none())?;
+        Some(Volume { claim: claim.to_owned(), uid })
+    };
+    let volumes = inventory.and_then(|inventory| inventory::claims(inventory, &key.namespace).map(volume).collect());
+    Ok(FilesView {
+        image: ctx.image.clone(),
+        app_uid: app.uid().to_owned(),
+        volumes,
+        cron_job,
+        archives: ctx.watches.archives(key),
     })
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{
     database::{BackupProgress, DatabaseObject},
     deployer::Deployer,
+    files::FilesView,
     helm_runs::HelmRun,
     repairs::Repairs,
 };
@@ -60,6 +61,8 @@ pub(crate) struct Observed {
     pub last_ready_is_stored: bool,
     /// What was recreated recently.
     pub repairs: Repairs,
+    /// What archives the app's files.
+    pub files: FilesView,
     /// The objects of the release; `None`: there is no release, or it cannot be read.
     pub inventory: Option<Inventory>,
     /// What holds data or gives access to it, and is owned by this app.

@@ -63,6 +63,16 @@ pub(crate) enum Step {
     Repair(Vec<Missing>),
     /// Go back to a revision that was ready; the next pass begins with it.
     RollBack(RolledBack),
+    /// Apply the CronJob that archives the app's files.
+    ApplyArchives {
+        document: Value,
+        /// uid of the existing CronJob; `None`: it is created.
+        uid: Option<String>,
+    },
+    /// Delete that CronJob.
+    DeleteArchives {
+        uid: String,
+    },
     /// `helm test`.
     Test,
     /// `helm upgrade --install`.

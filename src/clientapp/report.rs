@@ -10,6 +10,7 @@ use super::{
     deployer::Part,
     desired::Desired,
     error::Error,
+    files::archives,
     helm_runs::HelmRun,
     observed::{Observed, Phase},
     plan::{Because, Hold, Plan, Step},
@@ -107,6 +108,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let verdicts = match desired {
         Err(Invalid { reason, message }) => invalid(*reason, message, observed),
         Ok(desired) => {
+            status.files = archives::summary(desired, observed);
             status.backup = backup(desired, observed, status.installed.as_ref(), now);
             let is_deployed = observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.digest));
             if is_deployed && desired.rolled_back.is_none() {
@@ -126,13 +128,17 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             _ => {}
         }
     }
+    // Neither the database nor the archives are observed without a valid spec.
+    let kept = |type_| {
+        let condition = desired.is_err().then(|| find(&previous.conditions, type_)).flatten()?;
+        Some((type_, Verdict::of(condition)))
+    };
+    let archived = desired.ok().and_then(|desired| archives::verdict(desired, observed, status.files.as_ref()));
+    let archived = archived.map(|verdict| (reason::FILES_BACKED_UP, verdict));
     status.conditions = verdicts
         .into_iter()
-        .chain(backed_up(observed).or_else(|| {
-            // The database is not observed without a valid spec.
-            let kept = desired.is_err().then(|| find(&previous.conditions, reason::BACKED_UP)).flatten();
-            kept.map(|condition| (reason::BACKED_UP, Verdict::of(condition)))
-        }))
+        .chain(backed_up(observed).or_else(|| kept(reason::BACKED_UP)))
+        .chain(archived.or_else(|| kept(reason::FILES_BACKED_UP)))
         .map(|(type_, verdict)| verdict.into_condition(type_, &previous.conditions, generation, now))
         .collect();
     if let Ok(desired) = desired {
@@ -464,7 +470,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
             let changed = about(transitions(&app.before, status), observed, app.key);
             let notes =
                 rotated(&app.before, status, app.key).into_iter().chain(other_values(&app.before, status, app.key));
-            let notes = notes.chain(because).chain(changed);
+            let notes = notes.chain(because).chain(changed).chain(archive_failed(&app.before, status));
             publish(ctx, app, &notes.collect::<Vec<_>>()).await;
         }
         written?;
@@ -568,6 +574,14 @@ fn rotated(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) -> Opti
     let revision = before.release.as_ref()?.revision;
     (!changed.is_empty())
         .then(|| Note::normal(format!("RestartAfterRevision{revision}"), Reason::CredentialsChanged, message))
+}
+
+/// The event about a failed archive: no user waits for a scheduled one and sees that it failed. **Pure.**
+fn archive_failed(before: &ClientAppStatus, after: &ClientAppStatus) -> Option<Note> {
+    let job = |status: &ClientAppStatus| status.files.as_ref().and_then(|files| files.failed_job.clone());
+    let failed = job(after).filter(|failed| job(before).as_ref() != Some(failed))?;
+    let message = find(&after.conditions, reason::FILES_BACKED_UP).map(|condition| condition.message.clone())?;
+    Some(Note::warning(format!("Archive {failed}"), Reason::ArchiveFailed, message))
 }
 
 /// The event that says which values from elsewhere have changed. **Pure.**

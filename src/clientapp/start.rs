@@ -15,7 +15,7 @@ use crate::{
     helm::{ChartCache, Helm, gateway::Gateway},
     runtime::{
         controller::{Objects, Parts, control},
-        key::Key,
+        key::{Key, key_of},
     },
     secrets::Secrets,
 };
@@ -31,6 +31,8 @@ pub(crate) struct Tools {
     pub holder: String,
     /// The operator's own namespace, with its Lease.
     pub namespace: String,
+    /// The operator's own image, if it is known.
+    pub image: Option<String>,
 }
 
 struct Aborted(Arc<HelmRuns>);
@@ -52,10 +54,22 @@ fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
     apps.store.state().iter().map(state).collect()
 }
 
+/// When the last archive of each app with a schedule for archives was complete, in seconds since 1970; zero if there is none yet.
+fn archives(apps: &Objects<ClientApp>) -> Vec<(String, String, i64)> {
+    let archive = |guard: &Arc<Guard<ClientApp>>| {
+        let app = guard.object.as_ref().ok()?;
+        app.spec.persistence.backup.as_ref()?.schedule.as_ref()?;
+        let success = app.status.as_ref().and_then(|status| status.files.as_ref()?.last_success.as_ref());
+        let Key { namespace, name } = key_of(&**guard);
+        Some((namespace, name, success.map_or(0, |time| time.0.as_second())))
+    };
+    apps.store.state().iter().filter_map(archive).collect()
+}
+
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm process have ended.
 pub(crate) async fn run(
     parts: Parts,
-    Tools { config, helm, gateway, charts, secrets, holder, namespace }: Tools,
+    Tools { config, helm, gateway, charts, secrets, holder, namespace, image }: Tools,
     stop: CancellationToken,
 ) {
     let (apps, feed) = Objects::new();
@@ -76,6 +90,7 @@ pub(crate) async fn run(
         gateway: Arc::new(gateway),
         charts,
         holder,
+        image,
         watches,
         memory: Memory::default(),
         salts: Salts::new(namespace),
@@ -88,11 +103,13 @@ pub(crate) async fn run(
     });
     // If this future is dropped, because this process lost the lead and a task hangs, no helm process outlives it.
     let _aborted = Aborted(ctx.helm_runs.clone());
-    let counted = apps.clone();
+    let [counted, archived] = [apps.clone(), apps.clone()];
     parts.metrics.apps(Some(Box::new(move || states(&counted))));
+    parts.metrics.archives.measure(Some(Box::new(move || archives(&archived))));
     let metrics = parts.metrics.clone();
     control(ctx, parts, (apps, feed), stop).await;
     metrics.apps(None);
+    metrics.archives.measure(None);
     tasks.close();
     tasks.wait().await;
 }

@@ -18,7 +18,7 @@ use super::{
     context::{App, Ctx},
     database, desired,
     error::Error,
-    live, namespace, observe,
+    files, live, namespace, observe,
     observed::ReleaseView,
     outcome::{Deletion, Piece},
     owned,
@@ -93,6 +93,12 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
         && let Some(hold) = release::may_be_uninstalled(ctx, &going, release.as_ref()).await?
     {
         return Ok(Progress::Hold(hold));
+    }
+    // A pod that archives a volume keeps it from being deleted.
+    if going.goes(Piece::Release)
+        && let Some(found) = ctx.watches.cron_job(key).filter(|found| found.is_of(app.uid()))
+    {
+        files::act::delete(ctx, app, &found.uid).await?;
     }
     // First, so that retained data can be found whatever happens to the rest.
     if !going.goes(Piece::Volumes) {

@@ -7,7 +7,8 @@ use std::{
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
-    core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount},
+    batch::v1::{CronJob, Job},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service, ServiceAccount},
     networking::v1::{Ingress, NetworkPolicy},
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
@@ -20,18 +21,20 @@ use super::{
     database::{self, DatabaseObject, Provider, Watched},
     deployer::{self, Deployer},
     desired::StoredProfile,
+    files::{ArchiveView, CronJobView, build::ARCHIVE},
     inventory::{MANAGED_BY, release_of},
     observed::Workload,
     pods,
 };
 use crate::{
-    crd::{ClientApp, Guard, Profile, ReleaseObject, ValuesKind, ValuesReference},
+    crd::{ClientApp, Guard, Profile, ReleaseObject, ValuesKind, ValuesReference, label},
     destroy::permit,
     runtime::{
         account::DEPLOYER,
         cache::{Cache, Entry},
         controller::Objects,
         feeder::{Feeder, Optional},
+        job::{self, JOB_NAME, Progress},
         key::{Key, key_of},
         lean::Lean,
     },
@@ -54,6 +57,8 @@ pub(crate) struct Watches {
     parts: [(&'static str, Arc<Cache<u64>>); 5],
     /// The metadata of every PersistentVolumeClaim, filed under its namespace.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
+    /// What archives the files of apps, filed under the app.
+    archives: Archives,
     /// The deployers' ServiceAccounts; no others.
     accounts: Arc<Cache<deployer::Found>>,
     /// The RoleBindings of that name.
@@ -62,6 +67,21 @@ pub(crate) struct Watches {
     databases: HashMap<permit::Kind, Watched>,
     /// Every Profile, or why it does not decode.
     profiles: Arc<Optional<Arc<StoredProfile>>>,
+}
+
+struct Archives {
+    cron_jobs: Arc<Cache<CronJobView>>,
+    /// The Jobs that archive; no others.
+    jobs: Arc<Cache<Progress>>,
+    pods: Arc<Cache<PodWords>>,
+}
+
+/// What the pod of a Job says.
+#[derive(Clone)]
+struct PodWords {
+    job: Option<String>,
+    said: Option<String>,
+    failed: Option<String>,
 }
 
 impl Watches {
@@ -77,6 +97,7 @@ impl Watches {
         let all = watcher::Config::default();
         let (label, word) = MANAGED_BY;
         let helms = all.clone().labels(&format!("{label}={word}"));
+        let archives = all.clone().labels(label::FILES_OF);
         // By name, so that rights for this name are enough.
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
@@ -98,6 +119,11 @@ impl Watches {
                     feeder.lean("poddisruptionbudgets", helms, part::<PodDisruptionBudget>, Objects::trigger),
                 ),
             ],
+            archives: Archives {
+                cron_jobs: feeder.all("cronjobs", archives.clone(), cron_job, Objects::trigger),
+                jobs: feeder.all("jobs", archives.clone(), archive, Objects::trigger),
+                pods: feeder.all("pods", archives, words, Objects::trigger),
+            },
             accounts: feeder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
             bindings: feeder.all("rolebindings", deployers, binding, deployer_changed),
             databases: database::all().map(|provider| (provider.kind(), provider.watch(&feeder))).collect(),
@@ -116,6 +142,7 @@ impl Watches {
             config_maps,
             parts: _,
             claims,
+            archives: Archives { cron_jobs, jobs, pods },
             accounts,
             bindings,
             databases,
@@ -128,6 +155,9 @@ impl Watches {
         stateful_sets.synced().await;
         config_maps.synced().await;
         claims.synced().await;
+        cron_jobs.synced().await;
+        jobs.synced().await;
+        pods.synced().await;
         accounts.synced().await;
         bindings.synced().await;
         for Watched { objects, backups, endpoints } in databases.values() {
@@ -196,6 +226,23 @@ impl Watches {
         self.claims.group(&Key::new("", namespace)).into_iter().map(|(_, claim)| claim).collect()
     }
 
+    /// The CronJob that archives the files of an app, or another that has its name and label.
+    pub(crate) fn cron_job(&self, app: &Key) -> Option<CronJobView> {
+        self.archives.cron_jobs.get(&Key::new(&app.namespace, app.files()))
+    }
+
+    /// The Jobs that archive the files of an app.
+    pub(crate) fn archives(&self, app: &Key) -> Vec<ArchiveView> {
+        let pods = self.archives.pods.group(app);
+        let of = |(Key { name: job, .. }, progress): (Key, Progress)| {
+            let words = || pods.iter().map(|(_, pod)| pod).filter(|pod| pod.job.as_ref() == Some(&job));
+            let said = words().find_map(|pod| pod.said.clone());
+            let failed = words().find_map(|pod| pod.failed.clone());
+            ArchiveView { job, progress, said, failed }
+        };
+        self.archives.jobs.group(app).into_iter().map(of).collect()
+    }
+
     pub(crate) fn deployer(&self, namespace: &str) -> Deployer {
         let name = Key::new(namespace, DEPLOYER);
         Deployer { account: self.accounts.get(&name), binding: self.bindings.get(&name) }
@@ -237,9 +284,32 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
     });
 }
 
-/// A deletion may wait for a claim to be gone. A live app records its own claims when its workloads are ready.
+/// A deletion may wait for a claim to be gone, and archives are of the claims that exist. Other apps record their own claims when
+/// their workloads are ready.
 fn claims_changed(apps: &Objects<ClientApp>, namespace: &Key) {
-    apps.trigger_in(&namespace.name, |app| app.metadata.deletion_timestamp.is_some());
+    let is_archived =
+        |app: &Guard<ClientApp>| app.object.as_ref().is_ok_and(|app| app.spec.persistence.backup.is_some());
+    apps.trigger_in(&namespace.name, |app| app.metadata.deletion_timestamp.is_some() || is_archived(app));
+}
+
+/// The app that a CronJob, a Job or a pod names in its label.
+fn files_of<K: Resource>(object: &K) -> Option<Key> {
+    let app = object.labels().get(label::FILES_OF)?;
+    Some(Key::new(object.namespace().unwrap_or_default(), app))
+}
+
+fn cron_job(job: PartialObjectMeta<CronJob>) -> Entry<CronJobView> {
+    Entry { key: key_of(&job), group: files_of(&job), value: Some(CronJobView::of(&job)) }
+}
+
+fn archive(job: Job) -> Entry<Progress> {
+    let archives = job.labels().get(label::ROLE).is_some_and(|role| role == ARCHIVE);
+    Entry { key: key_of(&job), group: files_of(&job), value: archives.then(|| job::progress(&job)) }
+}
+
+fn words(pod: Pod) -> Entry<PodWords> {
+    let words = PodWords { job: pod.labels().get(JOB_NAME).cloned(), said: job::said(&pod), failed: job::failed(&pod) };
+    Entry { key: key_of(&pod), group: files_of(&pod), value: Some(words) }
 }
 
 /// helm acts as the deployer for all apps of the namespace.

@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use super::{Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Tls, ValuesReference};
+use super::{
+    Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Store, Tls, ValuesReference,
+};
 
 /// The instance that the tenant requests.
 #[skip_serializing_none]
@@ -482,6 +484,38 @@ pub struct Persistence {
     #[serde(default)]
     #[schemars(length(max = 253), regex(pattern = super::OBJECT_NAME_OR_NOTHING))]
     pub storage_class_name: String,
+
+    /// Archives of the app's files in S3-compatible storage. Absent: none.
+    pub backup: Option<FilesBackup>,
+}
+
+/// Archives of the app's files: all volumes of the release, except those of StatefulSets such as Redis. Files that the app changes
+/// meanwhile are archived as they are read.
+#[skip_serializing_none]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct FilesBackup {
+    /// When to archive, in cron notation, such as `30 3 * * *`, in the time zone of the cluster; best after the dump of the database, so
+    /// that no file that the database lists is missing. Absent: only on request, with `kubectl clientapp backup`.
+    #[schemars(length(max = 100))]
+    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '30 3 * * *', or @daily"))]
+    pub schedule: Option<String>,
+
+    /// Where the archives are uploaded to: below `<prefix>/<namespace>/<name>.files/` in the bucket.
+    pub store: Store,
+
+    /// uid and gid that own the files, with which they are read and restored: 33 in Nextcloud's images that are based on Debian, 82 in
+    /// those based on Alpine.
+    #[serde(default = "super::number::<33>")]
+    #[schemars(range(min = 1, max = 65_534))]
+    pub user: i32,
+}
+
+impl FilesBackup {
+    /// Prefix of all objects of this ClientApp's archives. No Postgresql has it, since their names contain no dot.
+    pub(crate) fn path(&self, namespace: &str, name: &str) -> String {
+        self.store.path(namespace, &format!("{name}.files"))
+    }
 }
 
 /// What the operator last observed and did.
@@ -493,8 +527,9 @@ pub struct ClientAppStatus {
     pub observed_generation: Option<i64>,
 
     /// `Ready` summarizes `PostgresReady`, `Released`, `WorkloadsReady` and, with `test`, `Tested`. `BackedUp`: the last dump of the Postgresql of this
-    /// instance, and the last drill, succeeded; only with `postgres.backup`. `Reconciling`: work is in progress. `Stalled`: nothing
-    /// happens until a user or a cluster admin changes something.
+    /// instance, and the last drill, succeeded; only with `postgres.backup`. `FilesBackedUp`: the last archive of the app's files is
+    /// complete; only with `persistence.backup`. `Reconciling`: work is in progress. `Stalled`: nothing happens until a user or a cluster
+    /// admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 
@@ -559,6 +594,32 @@ pub struct ClientAppStatus {
 
     /// What the release was rolled back to, and why, under `spec.upgrade.onFailure: Rollback`.
     pub rolled_back: Option<RolledBack>,
+
+    /// The last archives of the app's files, with `spec.persistence.backup`.
+    pub files: Option<FilesSummary>,
+}
+
+/// Successes and failures of archives of the app's files.
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct FilesSummary {
+    /// When the last archive was complete.
+    pub last_success: Option<Time>,
+    /// How long that archive took, in seconds.
+    pub last_duration: Option<i64>,
+    /// Name of that archive in the bucket.
+    pub archive: Option<String>,
+    /// Size of its files.
+    pub bytes: Option<i64>,
+    /// Number of its files and directories.
+    pub files: Option<i64>,
+    /// When an archive last failed.
+    pub last_failure: Option<Time>,
+    /// Job of the failed archive.
+    pub failed_job: Option<String>,
+    /// Why it failed, from the termination message of its pod.
+    pub failure: Option<String>,
 }
 
 /// A Helm release.

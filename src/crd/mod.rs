@@ -20,8 +20,9 @@ mod values_reference;
 
 pub use clientapp::{
     Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency,
-    Drift, DriftIgnore, ExternalPostgres, InstalledChart, Inventory, OnFailure, Persistence, Planned, Postgres,
-    PostgresProvider, ReadyRevision, Redis, Release, ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
+    Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, OnFailure, Persistence,
+    Planned, Postgres, PostgresProvider, ReadyRevision, Redis, Release, ReleaseObject, RolledBack, Test, Tested,
+    Upgrade, ValuesDigest,
 };
 pub use deletion::{DeletionPolicy, Owned};
 pub(crate) use guard::read;
@@ -69,7 +70,10 @@ pub mod label {
     /// On a volume with dumps, or a Secret with the credentials of a bucket with dumps: another `Postgresql` that may be restored from
     /// them, besides the one that was dumped.
     pub const RESTORE_TO: &str = "apps.bnerd-operator.local/restore-to";
-    /// On a pod of a `Postgresql`: `primary`, `standby`, `backup`, `initialize` or `drill`. On a Job: `drill`.
+    /// On a Job for the files of a `ClientApp`, its CronJob and its pods: the name of the `ClientApp`.
+    pub const FILES_OF: &str = "apps.bnerd-operator.local/files-of";
+    /// On a pod of a `Postgresql`: `primary`, `standby`, `backup`, `initialize` or `drill`. On a Job: `drill`. With [`FILES_OF`]:
+    /// `archive` or `restore`.
     pub const ROLE: &str = "apps.bnerd-operator.local/role";
     /// The Pod Security level that Kubernetes enforces in a namespace.
     pub const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";

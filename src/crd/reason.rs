@@ -36,6 +36,8 @@ const ALL: &[&str] = &["ClientApp", "Postgresql", "PostgresWriter"];
 const PROCESS: &[&str] = &["the operator"];
 /// The condition of a Postgresql about its dumps.
 pub const BACKED_UP: &str = "BackedUp";
+/// The condition of a ClientApp about the archives of its files.
+pub const FILES_BACKED_UP: &str = "FilesBackedUp";
 
 macro_rules! reasons {
     ($($name:ident $kinds:ident $condition:path, $class:ident: $meaning:literal, $remedy:literal;)*) => {
@@ -92,6 +94,8 @@ reasons! {
             "Create it; the operator notices at once.";
     ApiUnavailable ALL kind::READY, Trouble: "The API server does not respond.", "Wait; it is retried.";
     Applying DB kind::RECONCILING, Progress: "Objects of the database have been applied and are not ready yet.", "Wait.";
+    ArchiveFailed APP FILES_BACKED_UP, Trouble: "An archive of the app's files has failed, or hung for six hours.", "Follow the message, or check the log of the Job that it names.";
+    Archived APP FILES_BACKED_UP, Fine: "The last archive of the app's files is complete.", "Nothing.";
     AwaitingApproval APP kind::RELEASED, Stalled: "`spec.approval` is Manual, and what the spec asks for is not approved.",
         "`kubectl clientapp plan` shows what helm would change; `kubectl clientapp approve` lets it run.";
     AwaitingTurn DB kind::RECONCILING, Progress: "Another version of the operator changes what the servers run, for example a new minor version of PostgreSQL. It serves as before; databases restart one after the other.",
@@ -172,16 +176,18 @@ reasons! {
     MajorSkipRefused APP kind::RELEASED, Stalled: "The chart's app is more than one major version ahead of the installed one.", "Follow the steps in the message.";
     NamespaceKept APP kind::READY, Event: "The namespace that was created for the ClientApp is kept, because of the objects in the message.", "Delete it yourself if it is no longer needed.";
     NamespaceTerminating APP kind::READY, Trouble: "The namespace is being deleted.", "Wait.";
+    NoArchive APP FILES_BACKED_UP, Progress: "There is no archive of the app's files yet.", "Wait for the schedule, or `kubectl clientapp backup`.";
     NoDump BOTH BACKED_UP, Progress: "There is no dump yet.", "Wait for the schedule.";
     NoRelease APP kind::WORKLOADS_READY, Progress: "Nothing is released yet.", "Check the other conditions.";
+    NoVolume APP FILES_BACKED_UP, Stalled: "`spec.persistence.backup` is set, and the release has no volume with files of the app.", "Enable `spec.persistence`, or remove `backup`.";
     NotChecked APP kind::POSTGRES_READY, Progress: "Not checked yet, because an earlier step is blocked.", "Check `Ready`.";
     NotLeading STORES kind::READY, Metric: "This process lost its lease during a reconcile.", "Nothing: the new leader continues.";
-    NotOurs DB kind::READY, Stalled: "An object with a name that the database needs belongs to something else. It is not taken over.",
+    NotOurs BOTH kind::READY, Stalled: "An object with a name that the database, or the CronJob for archives, needs belongs to something else. It is not taken over.",
         "Rename one of them, or hand the object over as the message says.";
     NotReady BOTH kind::WORKLOADS_READY, Progress: "Pods are not ready; the message names them.", "`kubectl describe` them.";
     NotReporting APP kind::POSTGRES_READY, Trouble: "The database's status is not updated.", "Make sure that the Percona operator is running and watches this namespace (`watchAllNamespaces`).";
     NotStalled ALL kind::STALLED, Fine: "No manual action is required.", "Nothing.";
-    OperatorImageUnknown DB kind::READY, Stalled: "Dumps are uploaded with the operator's own image, which the operator does not know; they are kept on their volume only.",
+    OperatorImageUnknown BOTH kind::READY, Stalled: "Dumps and archives are uploaded with the operator's own image, which the operator does not know. Dumps are kept on their volume only; files are not archived.",
         "Set `CLIENTAPP_POD_NAME` as `manifests/deployment.yaml` does, or `CLIENTAPP_IMAGE`.";
     PasswordChanged DB kind::READY, Stalled: "The given password is no longer the one in use.", "Change it in the database as the message says.";
     PasswordInvalid DB kind::READY, Stalled: "The given password cannot be used.", "Correct it; the operator notices at once.";

@@ -120,9 +120,9 @@ pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, s
             image: image.clone(),
         };
         let counted = postgresqls.clone();
-        parts.metrics.backups(Some(Box::new(move || backups(&counted))));
+        parts.metrics.dumps.measure(Some(Box::new(move || backups(&counted))));
         control(Arc::new(ctx), parts.clone(), (postgresqls, feed), stop).await;
-        parts.metrics.backups(None);
+        parts.metrics.dumps.measure(None);
         tasks.close();
         tasks.wait().await;
     };

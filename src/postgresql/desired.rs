@@ -63,11 +63,11 @@ pub(crate) struct DesiredBackup {
     pub store: Option<DesiredStore>,
 }
 
-/// Where dumps are uploaded, in addition to their volume.
+/// Where dumps or archives are uploaded.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DesiredStore {
     pub bucket: Bucket,
-    /// Ends with namespace and name, so that no other Postgresql of the cluster has the same.
+    /// Ends with namespace and name, so that no other object of the cluster has the same.
     pub prefix: String,
     pub recipient: Option<String>,
     pub keep: Option<StoreKeep>,
@@ -198,13 +198,20 @@ fn size(field: &str, text: &str) -> Result<Size, String> {
 }
 
 fn store(key: &Key, given: &Store) -> Result<DesiredStore, String> {
-    let prefix = given.path(&key.namespace, &key.name);
-    let Store { bucket, prefix: _, recipient, keep } = given.clone();
-    // A typing error is detected here, not when a dump has to be decrypted.
-    if let Some(Err(problem)) = recipient.as_ref().map(|recipient| recipient.parse::<Recipient>()) {
-        return Err(format!("spec.backup.store.recipient: {problem}"));
+    let checked = DesiredStore::checked(given, given.path(&key.namespace, &key.name));
+    checked.map_err(|problem| format!("spec.backup.store.{problem}"))
+}
+
+impl DesiredStore {
+    /// Checks a store; the error begins with the field at fault.
+    pub(crate) fn checked(given: &Store, prefix: String) -> Result<DesiredStore, String> {
+        let Store { bucket, prefix: _, recipient, keep } = given.clone();
+        // A typing error is detected here, not when something has to be decrypted.
+        if let Some(Err(problem)) = recipient.as_ref().map(|recipient| recipient.parse::<Recipient>()) {
+            return Err(format!("recipient: {problem}"));
+        }
+        Ok(DesiredStore { bucket, prefix, recipient, keep })
     }
-    Ok(DesiredStore { bucket, prefix, recipient, keep })
 }
 
 /// A password that PostgreSQL's image accepts, or what is wrong with it, without any part of it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, ContainerStateTerminated, ContainerStatus, PersistentVolumeClaim, Pod, Service},
+    core::v1::{ConfigMap, ContainerStateTerminated, PersistentVolumeClaim, Pod, Service},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
 };
@@ -32,14 +32,12 @@ use crate::{
         cache::{Cache, Entry},
         controller::Objects,
         feeder::Feeder,
+        job::{JOB_NAME, Progress, ended_by, failed, progress, said},
         key::{Key, key_of},
         watch::owner,
     },
     secrets::{self, Secrets},
 };
-
-/// Kubernetes' label of each pod of a Job: the Job's name.
-const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
 /// An object that was made from a document, and the uid of the `Postgresql` that it belongs to.
 #[derive(Clone)]
@@ -101,7 +99,7 @@ impl Watches {
                     |claim| made(&claim, Kind::PersistentVolumeClaim, volume(&claim)),
                     Objects::trigger,
                 ),
-                feeder.all("jobs", ours(), |job| made(&job, Kind::Job, progress(&job)), Objects::trigger),
+                feeder.all("jobs", ours(), |job| made(&job, Kind::Job, self::job(&job)), Objects::trigger),
                 feeder.all(
                     "poddisruptionbudgets",
                     ours(),
@@ -244,28 +242,16 @@ fn volume(claim: &PersistentVolumeClaim) -> Detail {
     }
 }
 
-fn progress(job: &Job) -> Detail {
-    let status = job.status.as_ref();
-    let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let mut ended = conditions.filter(|condition| condition.status == "True").filter_map(|condition| {
-        match condition.type_.as_str() {
-            "Complete" => Some((true, condition)),
-            "Failed" => Some((false, condition)),
-            _ => None,
-        }
-    });
-    let ended = ended.next();
+fn job(job: &Job) -> Detail {
+    let Progress { succeeded, started, ended } = progress(job);
     Detail::Job(JobView {
         request: job.annotations().get(REQUEST_ANNOTATION).cloned(),
         deletion: job.annotations().get(DELETION_ANNOTATION).cloned(),
         restore: job.annotations().get(RESTORE_ANNOTATION).and_then(|restore| serde_json::from_str(restore).ok()),
         is_drill: job.labels().get(label::ROLE).and_then(|role| Role::parse(role)) == Some(Role::Drill),
-        succeeded: ended.map(|(succeeded, _)| succeeded),
-        started: status.and_then(|status| status.start_time.clone()),
-        // Only a successful Job has a completion time.
-        ended: ended.and_then(|(_, condition)| {
-            status.and_then(|status| status.completion_time.clone()).or_else(|| condition.last_transition_time.clone())
-        }),
+        succeeded,
+        started,
+        ended,
     })
 }
 
@@ -334,29 +320,6 @@ fn refused(pod: &Pod) -> Option<Refused> {
     }
 }
 
-/// The maximum length, in characters, of the message of a Job's pod.
-const WORDS: usize = 600;
-
-/// Exit codes and messages of a pod's terminated containers, init containers first.
-fn endings(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
-    let status = pod.status.as_ref();
-    let containers = status.map(|status| [&status.init_container_statuses, &status.container_statuses]);
-    let containers = containers.into_iter().flatten().flatten().flatten();
-    containers.filter_map(ended_by).map(|ended| (ended.exit_code, ended.message.as_deref().unwrap_or_default()))
-}
-
-fn said(pod: &Pod) -> Option<String> {
-    let words = endings(pod).find(|(_, words)| !words.trim().is_empty())?.1;
-    endings(pod).all(|(code, _)| code == 0).then(|| words.trim().to_owned())
-}
-
-fn failed(pod: &Pod) -> Option<String> {
-    let (_, words) = endings(pod).find(|(code, _)| *code != 0)?;
-    let line = words.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-    let line = line.strip_prefix("error: ").unwrap_or(line).trim_end_matches('.');
-    Some(line.chars().filter(|c| !c.is_control()).take(WORDS).collect())
-}
-
 /// Why the pod's container failed. It may have been restarted since, but until it is ready it may fail again.
 fn ended(pod: &Pod) -> Option<String> {
     let ContainerStateTerminated { exit_code, message, reason, .. } = termination(pod)?;
@@ -372,12 +335,6 @@ fn ended(pod: &Pod) -> Option<String> {
 
 fn termination(pod: &Pod) -> Option<&ContainerStateTerminated> {
     ended_by(pod.status.as_ref()?.container_statuses.as_ref()?.first()?)
-}
-
-/// The latest termination of a container.
-fn ended_by(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
-    let states = [container.state.as_ref(), container.last_state.as_ref()];
-    states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
 }
 
 /// Exit code and message of the pod's container.

@@ -25,6 +25,7 @@ pub(crate) mod events;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod feeder;
+pub(crate) mod job;
 pub mod key;
 pub(crate) mod lean;
 pub(crate) mod panic;

@@ -301,7 +301,7 @@ impl Hidden {
             Ok(value) if !value.is_empty() => Ok(Hidden(value)),
             Err(std::env::VarError::NotUnicode(_)) => Err(Error::Settings(format!("{name} is not UTF-8"))),
             _ => Err(Error::Settings(format!(
-                "{name} is not set: it is part of the storage's credentials, which come from the Secret named by spec.backup.store.credentialsSecret"
+                "{name} is not set: it is part of the storage's credentials, which come from the Secret that store.credentialsSecret names"
             ))),
         }
     }

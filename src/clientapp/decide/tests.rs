@@ -53,6 +53,8 @@ fn brief(plan: &Plan) -> String {
                 format!("repair {}", drift::names(missing))
             }
             Step::RollBack(back) => format!("roll back to {}", back.to.revision),
+            Step::ApplyArchives { .. } => "archives".to_owned(),
+            Step::DeleteArchives { .. } => "no archives".to_owned(),
             Step::Test => "test".to_owned(),
             Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
             Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
@@ -862,6 +864,7 @@ impl Sim {
                 unreachable!("nothing was left, lost or deleted, and no backup is asked for")
             }
             Step::Test => unreachable!("nothing is tested"),
+            Step::ApplyArchives { .. } | Step::DeleteArchives { .. } => unreachable!("no archives are asked for"),
             Step::FetchChart => unreachable!("the chart is at hand"),
             Step::CancelHelm => unreachable!("a helm run is one event"),
             Step::UnlockRelease { revision, .. } => {

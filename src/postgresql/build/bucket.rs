@@ -21,16 +21,22 @@ pub(crate) const PUSH: &str = "store";
 
 /// The container that uploads the dumps on the volume.
 pub(crate) fn push(store: &DesiredStore, image: &str) -> Value {
-    let mut env = access(&store.bucket, &store.prefix);
+    let mut env = uploads(store);
     env.push(variable("DUMPS", DUMPS));
+    let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
+    mounts.extend(certificates_mount(&store.bucket));
+    json!({"name": PUSH, "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
+}
+
+/// The environment of a container that uploads: where to, for whom it encrypts, and what is kept there.
+pub(crate) fn uploads(store: &DesiredStore) -> Vec<Value> {
+    let mut env = access(&store.bucket, &store.prefix);
     env.extend(store.recipient.as_ref().map(|recipient| variable("STORE_RECIPIENT", recipient)));
     if let Some(keep) = &store.keep {
         let counts = [("LAST", keep.last), ("DAILY", keep.daily), ("WEEKLY", keep.weekly), ("MONTHLY", keep.monthly)];
         env.extend(counts.map(|(age, count)| variable(&format!("STORE_KEEP_{age}"), &count.to_string())));
     }
-    let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
-    mounts.extend(certificates_mount(&store.bucket));
-    json!({"name": PUSH, "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
+    env
 }
 
 /// Failure rules of a Job: another pod would not help if this container fails, as the container itself retries for minutes. After an
@@ -63,7 +69,7 @@ pub(crate) fn certificates(bucket: &Bucket) -> Option<Value> {
     Some(optional_file("ca", &ca.name, &ca.key, "ca.crt"))
 }
 
-fn certificates_mount(bucket: &Bucket) -> Option<Value> {
+pub(crate) fn certificates_mount(bucket: &Bucket) -> Option<Value> {
     bucket.ca_secret.as_ref().map(|_| json!({"name": "ca", "mountPath": CA, "readOnly": true}))
 }
 
@@ -95,6 +101,6 @@ fn access(bucket: &Bucket, prefix: &str) -> Vec<Value> {
     env
 }
 
-fn variable(name: &str, value: &str) -> Value {
+pub(crate) fn variable(name: &str, value: &str) -> Value {
     json!({"name": name, "value": value})
 }

@@ -7,7 +7,7 @@ pub(crate) mod initialize;
 pub(crate) mod network;
 mod object;
 mod placement;
-mod pod;
+pub(crate) mod pod;
 pub(crate) mod policies;
 pub(crate) mod secrets;
 pub(crate) mod servers;

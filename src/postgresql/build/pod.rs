@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::postgresql::desired::Desired;
 
 /// The file whose content becomes the message of a container that has ended.
-pub(super) const REPORT: &str = "/dev/termination-log";
+pub(crate) const REPORT: &str = "/dev/termination-log";
 /// The mount path of the volume with the dumps.
 pub(super) const DUMPS: &str = "/dumps";
 
@@ -34,7 +34,7 @@ pub(super) fn from_secret(variable: &str, secret: String, key: &str) -> Value {
 }
 
 /// A container without privileges beyond those of its user.
-pub(super) fn confined(mut container: Value) -> Value {
+pub(crate) fn confined(mut container: Value) -> Value {
     // If a script refuses, its output becomes the pod's message.
     container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
     container["securityContext"] = json!({

@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::crd::Restore;
+use crate::{crd::Restore, runtime::job::WORDS};
 
 #[test]
 fn whose_it_is() {
@@ -185,6 +185,6 @@ fn how_and_when_a_job_ended() {
             started: time(began),
             ended: succeeded.and_then(|_| time(end)),
         };
-        assert_eq!(progress(&serde_json::from_value(job).unwrap()), Detail::Job(view), "{types:?}");
+        assert_eq!(super::job(&serde_json::from_value(job).unwrap()), Detail::Job(view), "{types:?}");
     }
 }

@@ -1,0 +1,53 @@
+//! Applies and deletes the CronJob. An **effect**.
+
+use k8s_openapi::{api::batch::v1::CronJob, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Resource as _,
+    api::{Patch, PatchParams, TypeMeta},
+};
+use serde_json::{Value, json};
+
+use super::build;
+use crate::{
+    clientapp::{
+        context::{App, Ctx, owner_reference},
+        error::Error,
+    },
+    crd::annotation::SPEC_DIGEST,
+    destroy::harmless,
+};
+
+const MANAGER: &str = "clientapp-operator/files";
+
+fn api(ctx: &Ctx, app: &App<'_>) -> Api<CronJob> {
+    Api::namespaced(ctx.client.clone(), &app.key.namespace)
+}
+
+/// Applies the CronJob. By force: its fields are the operator's, and users change it through the spec. `uid`: of the present one.
+pub(crate) async fn apply(ctx: &Ctx, app: &App<'_>, document: &Value, uid: Option<&str>) -> Result<(), Error> {
+    let (api, name) = (api(ctx, app), app.key.files());
+    let what = format!("CronJob {}/{name}", app.key.namespace);
+    // An apply would take over an object that the cache does not show yet. The next pass finds out who owns it.
+    if uid.is_none() && api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for {what}")))?.is_some() {
+        return Ok(());
+    }
+    let mut document = document.clone();
+    let digest = build::digest(&document);
+    let meta = &mut document["metadata"];
+    meta["annotations"] = json!({SPEC_DIGEST: digest});
+    meta["ownerReferences"] = json!([owner_reference(app)]);
+    if let Some(uid) = uid {
+        meta["uid"] = json!(uid);
+    }
+    let applied = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&document)).await;
+    applied.map(|_| ()).map_err(Error::api(format!("apply {what}")))
+}
+
+/// Deletes the CronJob with this uid, and in the background its Jobs and their pods. The archives in the bucket stay.
+pub(crate) async fn delete(ctx: &Ctx, app: &App<'_>, uid: &str) -> Result<(), Error> {
+    let of = TypeMeta { api_version: CronJob::api_version(&()).into_owned(), kind: CronJob::kind(&()).into_owned() };
+    let name = app.key.files();
+    let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
+    let deleted = harmless::delete(&api(ctx, app), &of, &meta).await;
+    deleted.map(|_| ()).map_err(Error::api(format!("delete CronJob {}/{name}", app.key.namespace)))
+}

@@ -1,0 +1,136 @@
+//! The CronJob. **Pure.**
+
+use k8s_openapi::api::batch::v1::CronJob;
+use kube::Resource as _;
+use serde_json::{Value, json};
+
+use super::{DesiredFiles, Volume};
+use crate::{
+    clientapp::names,
+    crd::label,
+    postgresql::build::{
+        bucket::{self, variable},
+        pod::{REPORT, confined},
+    },
+    runtime::key::Key,
+};
+
+/// The directory with a directory for each volume.
+pub(crate) const VOLUMES: &str = "/volumes";
+/// The name of the container that archives, and the value of [`label::ROLE`] of its Job.
+pub(crate) const ARCHIVE: &str = "archive";
+/// After this time, in seconds, an archive that hangs counts as failed.
+const DEADLINE: i64 = 6 * 60 * 60;
+
+/// The CronJob, without the marks of its ClientApp. Without a schedule it is suspended, and serves as the template of Jobs on request.
+pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[Volume], image: &str) -> Value {
+    let DesiredFiles { schedule, store, user } = files;
+    let mut env = bucket::uploads(store);
+    // A newer archive of another volume never replaces an archive of this one.
+    let of: Vec<_> = volumes.iter().map(|volume| volume.uid.as_str()).collect();
+    env.extend([variable("VOLUMES", VOLUMES), variable("ARCHIVE_OF", &of.join(".")), variable("REPORT", REPORT)]);
+    let mut mounts: Vec<_> = volumes
+        .iter()
+        .map(|Volume { claim, uid: _ }| {
+            let path = format!("{VOLUMES}/{}", volume_name(&key.name, chart, claim));
+            json!({"name": mount_name(volumes, claim), "mountPath": path, "readOnly": true})
+        })
+        .collect();
+    mounts.extend(bucket::certificates_mount(&store.bucket));
+    let mut sources: Vec<_> = volumes
+        .iter()
+        .map(|Volume { claim, uid: _ }| {
+            json!({"name": mount_name(volumes, claim), "persistentVolumeClaim": {"claimName": claim, "readOnly": true}})
+        })
+        .collect();
+    sources.extend(bucket::certificates(&store.bucket));
+    let container = confined(json!({
+        "name": ARCHIVE, "image": image, "args": ["store", "archive"], "env": env, "volumeMounts": mounts,
+    }));
+    let near = json!({
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": key.name}},
+    });
+    let pod = json!({
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        // A ReadWriteOnce volume is on one node.
+        "affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": near}]}},
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": user,
+            "runAsGroup": user,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": sources,
+    });
+    let labels = json!({
+        label::MANAGED_BY: label::OPERATOR,
+        label::FILES_OF: key.name,
+        label::ROLE: ARCHIVE,
+    });
+    json!({
+        "apiVersion": CronJob::api_version(&()),
+        "kind": CronJob::kind(&()),
+        "metadata": {"name": key.files(), "namespace": key.namespace, "labels": labels},
+        "spec": {
+            "schedule": schedule.as_deref().unwrap_or("@yearly"),
+            "suspend": schedule.is_none(),
+            // A slow archive is not joined by the next.
+            "concurrencyPolicy": "Forbid",
+            // Without it, the CronJob controller gives up for good after it has missed a hundred runs.
+            "startingDeadlineSeconds": 3600,
+            "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 3,
+            "jobTemplate": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "backoffLimit": 2,
+                    "activeDeadlineSeconds": DEADLINE,
+                    "podFailurePolicy": {"rules": bucket::failure_rules(ARCHIVE)},
+                    "template": {"metadata": {"labels": labels}, "spec": pod},
+                },
+            },
+        },
+    })
+}
+
+/// Digest of a document, to tell whether it was applied.
+pub(crate) fn digest(document: &Value) -> String {
+    names::digest(&[&document.to_string()])
+}
+
+/// What a volume is called in an archive: the claim's name without the chart's prefix, so that the files of one release fit another.
+/// The prefix is Helm's usual one: the release's name, followed by the chart's unless it contains that already.
+fn volume_name<'a>(release: &str, chart: &str, claim: &'a str) -> &'a str {
+    let full = if release.contains(chart) { release.to_owned() } else { format!("{release}-{chart}") };
+    let without = |prefix: &str| claim.strip_prefix(prefix)?.strip_prefix('-');
+    without(&full).or_else(|| without(release)).unwrap_or(claim)
+}
+
+/// The name of a volume within the pod, which can have at most 63 characters and no dot, unlike a claim's.
+fn mount_name(volumes: &[Volume], claim: &str) -> String {
+    format!("files-{}", volumes.iter().position(|volume| volume.claim == claim).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_called_alike_in_each_release() {
+        for (release, claim, name) in [
+            ("acme", "acme-nextcloud-nextcloud", "nextcloud"),
+            ("acme", "acme-nextcloud-nextcloud-data", "nextcloud-data"),
+            ("nextcloud", "nextcloud-nextcloud", "nextcloud"),
+            ("nextcloud-2", "nextcloud-2-nextcloud-data", "nextcloud-data"),
+            ("acme", "acme-files", "files"),
+            ("acme", "acmes", "acmes"),
+            ("acme", "given", "given"),
+        ] {
+            assert_eq!(volume_name(release, "nextcloud", claim), name, "{release}: {claim}");
+        }
+    }
+}

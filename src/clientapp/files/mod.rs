@@ -1,0 +1,96 @@
+//! Archives of the app's files: the CronJob that `spec.persistence.backup` asks for, and what its Jobs report.
+//!
+//! The app neither waits for its archives nor is it less ready without them: they have a condition of their own.
+//!
+//! | module | | |
+//! |---|---|---|
+//! | [`build`] | the CronJob | pure |
+//! | [`archives`] | what to do, and what to report | pure |
+//! | [`act`] | applies and deletes the CronJob | effect |
+
+pub(crate) mod act;
+pub(crate) mod archives;
+pub(crate) mod build;
+
+use kube::{Resource, ResourceExt as _};
+
+use crate::{
+    crd::{FilesBackup, annotation::SPEC_DIGEST},
+    postgresql::desired::DesiredStore,
+    runtime::{job::Progress, key::Key, watch::owner},
+};
+
+/// `spec.persistence.backup`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DesiredFiles {
+    /// `None`: archives are made on request only.
+    pub schedule: Option<String>,
+    pub store: DesiredStore,
+    /// uid and gid of the files' owner.
+    pub user: i32,
+}
+
+/// What exists of an app's archives, as far as the cluster shows it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct FilesView {
+    /// The operator's own image.
+    pub image: Option<String>,
+    /// uid of the ClientApp.
+    pub app_uid: String,
+    /// The release's volumes; `None`: they are not known, or not all of them exist.
+    pub volumes: Option<Vec<Volume>>,
+    pub cron_job: Option<CronJobView>,
+    /// The Jobs that archive.
+    pub archives: Vec<ArchiveView>,
+}
+
+/// A volume with files of the app.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Volume {
+    /// Name of the PersistentVolumeClaim.
+    pub claim: String,
+    /// uid of the PersistentVolumeClaim.
+    pub uid: String,
+}
+
+/// The CronJob, or another object of its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CronJobView {
+    pub uid: String,
+    /// Digest of the document that was applied.
+    pub digest: Option<String>,
+    /// Kind, name and uid of its owner.
+    pub owner: Option<(String, String, String)>,
+}
+
+impl CronJobView {
+    pub(crate) fn of<K: Resource>(cron_job: &K) -> CronJobView {
+        CronJobView {
+            uid: cron_job.uid().unwrap_or_default(),
+            digest: cron_job.annotations().get(SPEC_DIGEST).cloned(),
+            owner: owner(cron_job),
+        }
+    }
+
+    pub(crate) fn is_of(&self, app_uid: &str) -> bool {
+        self.owner.as_ref().is_some_and(|(_, _, uid)| uid == app_uid)
+    }
+}
+
+/// A Job that archives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ArchiveView {
+    pub job: String,
+    pub progress: Progress,
+    /// The termination message of its pod, if that succeeded: name, bytes and number of files.
+    pub said: Option<String>,
+    /// Why its pod failed.
+    pub failed: Option<String>,
+}
+
+/// Checks and completes `spec.persistence.backup`; the error begins with the field below it.
+pub(crate) fn desired(key: &Key, given: &FilesBackup) -> Result<DesiredFiles, String> {
+    let FilesBackup { schedule, store, user } = given;
+    let store = DesiredStore::checked(store, given.path(&key.namespace, &key.name))?;
+    Ok(DesiredFiles { schedule: schedule.clone(), store, user: *user })
+}
