@@ -48,8 +48,12 @@ pub(crate) enum Error {
     OfFiles(String),
     #[error("{place} contains files of volume {name}, but there is no such volume here")]
     NoVolume { place: String, name: String },
-    #[error("volume {} is not empty: it is left as it is, because a restore never overwrites files", .0.display())]
+    #[error("volume {} is not empty: it is left as it is. With --replace, a restore sets such files aside", .0.display())]
     NotEmpty(PathBuf),
+    #[error(
+        "{} was written during the restore: stop the app, move this away, and restore again, which continues this restore", .0.display()
+    )]
+    Meanwhile(PathBuf),
     #[error("another process is using {}", .0.display())]
     Busy(PathBuf),
     #[error(
