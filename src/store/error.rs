@@ -18,6 +18,10 @@ pub(crate) enum Error {
     Settings(String),
     #[error("cannot {operation} {}: {source}", path.display())]
     File { operation: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(
+        "there is no file {} with the secret age key: in a Job, the Secret named by identitySecret, or its key, is missing", .0.display()
+    )]
+    KeyMissing(PathBuf),
     #[error("{} is not an age secret key: a line starting with AGE-SECRET-KEY-1 is expected", .0.display())]
     NoIdentity(PathBuf),
     #[error("cannot {operation} {place}: {}", told(source))]

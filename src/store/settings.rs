@@ -3,6 +3,7 @@
 
 use std::{
     fmt,
+    io::ErrorKind,
     path::{Path, PathBuf},
     str::FromStr,
     time::Duration,
@@ -235,7 +236,11 @@ impl ExtractArgs {
 
 fn identity(file: Option<&Path>) -> Result<Option<Identity>, Error> {
     let Some(file) = file else { return Ok(None) };
-    let text = std::fs::read_to_string(file).map_err(Error::file("read", file))?;
+    let text = std::fs::read_to_string(file).map_err(|error| match error.kind() {
+        // In a Job, the volume of a missing Secret is empty.
+        ErrorKind::NotFound => Error::KeyMissing(file.to_owned()),
+        _ => Error::file("read", file)(error),
+    })?;
     Identity::parse(&text).map(Some).ok_or_else(|| Error::NoIdentity(file.to_owned()))
 }
 
