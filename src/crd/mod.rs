@@ -41,7 +41,7 @@ pub use profile::{
     ProfileResources, ProfileSpec,
 };
 pub use reason::Reason;
-pub use restore::{Drill, Dump, DumpStore, IdentitySecret, Restore, RestoreRecord};
+pub use restore::{Drill, DrillStore, Dump, DumpStore, IdentitySecret, Restore, RestoreRecord};
 use schema::{OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object, default_password_key, default_storage, number};
 pub use server::{NetworkAccess, Resources, Scheduling, Tls};
 pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep};

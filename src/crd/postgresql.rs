@@ -8,8 +8,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    DeletionPolicy, Drill, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreRecord, Scheduling,
-    Store, Tls,
+    DeletionPolicy, Drill, DrillStore, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreRecord,
+    Scheduling, Store, Tls,
 };
 
 /// The PostgreSQL server that the user requests.
@@ -151,6 +151,7 @@ pub struct PasswordSecret {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.schedule) || has(self.request) || self.onDelete").message("set schedule, request or onDelete, or omit backup"))]
 #[x_kube(validation = Rule::new("!has(self.size) || !has(oldSelf.size) || !isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0").message("size can only grow: a volume never shrinks").field_path(".size"))]
+#[x_kube(validation = Rule::new("!has(self.drillStore) || (has(self.drill) && has(self.store))").message("drillStore is for drills from the bucket: set drill and store as well, or omit it").field_path(".drillStore"))]
 pub struct Backup {
     /// When to dump, in cron notation, such as `0 3 * * *`; in the time zone of the cluster.
     #[schemars(length(max = 100))]
@@ -182,6 +183,10 @@ pub struct Backup {
     #[schemars(length(max = 100))]
     #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 5 * * 0', or @weekly"))]
     pub drill: Option<String>,
+
+    /// Drills restore the latest dump in `store`, which proves that the bucket and its key can be used. Absent: they restore the latest
+    /// dump on the volume.
+    pub drill_store: Option<DrillStore>,
 
     /// S3-compatible storage to which the dumps are uploaded as well, outside the node and the cluster.
     pub store: Option<Store>,

@@ -91,6 +91,20 @@ pub struct DumpStore {
     pub size: Option<String>,
 }
 
+/// How drills restore dumps from `backup.store`.
+#[skip_serializing_none]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct DrillStore {
+    /// The Secret in this namespace with the secret age key to decrypt the dumps. Absent: the dumps are not encrypted.
+    pub identity_secret: Option<IdentitySecret>,
+
+    /// Size of the volume for the dump while it is restored; the volume is deleted with the pod. Absent: `storageSize`.
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
+    pub size: Option<String>,
+}
+
 /// A Secret with a secret age key.
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]

@@ -5,8 +5,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use super::names;
 use crate::{
     crd::{
-        Bucket, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store, StoreKeep, Tls,
-        parameters, quantity,
+        Bucket, DrillStore, DumpStore, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store,
+        StoreKeep, Tls, parameters, quantity,
     },
     runtime::key::{Key, key_of},
     store::seal::Recipient,
@@ -60,6 +60,8 @@ pub(crate) struct DesiredBackup {
     pub on_delete: bool,
     /// The schedule of drills, which restore the latest dump as a test.
     pub drill: Option<String>,
+    /// The bucket that drills restore from; `None`: they restore from the volume.
+    pub drill_store: Option<DumpStore>,
     pub store: Option<DesiredStore>,
 }
 
@@ -139,15 +141,21 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     let storage = size("spec.storageSize", &spec.storage_size)?;
     let backup = match &spec.backup {
         None => None,
-        Some(backup) => Some(DesiredBackup {
-            schedule: backup.schedule.clone(),
-            request: backup.request.clone(),
-            keep: backup.keep,
-            size: backup.size.as_ref().map_or(Ok(storage.clone()), |text| size("spec.backup.size", text))?,
-            on_delete: backup.on_delete,
-            drill: backup.drill.clone(),
-            store: backup.store.as_ref().map(|given| store(&key, given)).transpose()?,
-        }),
+        Some(backup) => {
+            let store = backup.store.as_ref().map(|given| store(&key, given)).transpose()?;
+            let drill_store =
+                backup.drill_store.as_ref().map(|given| drill_store(given, store.as_ref())).transpose()?;
+            Some(DesiredBackup {
+                schedule: backup.schedule.clone(),
+                request: backup.request.clone(),
+                keep: backup.keep,
+                size: backup.size.as_ref().map_or(Ok(storage.clone()), |text| size("spec.backup.size", text))?,
+                on_delete: backup.on_delete,
+                drill: backup.drill.clone(),
+                drill_store,
+                store,
+            })
+        }
     };
     if let Some(scratch) = spec.restore.as_ref().and_then(|restore| restore.store.as_ref()?.size.as_ref()) {
         size("spec.restore.store.size", scratch)?;
@@ -214,6 +222,18 @@ impl DesiredStore {
     }
 }
 
+/// The dumps that a Postgresql uploads itself, as those of another are restored.
+fn drill_store(given: &DrillStore, store: Option<&DesiredStore>) -> Result<DumpStore, String> {
+    let DrillStore { identity_secret, size: scratch } = given.clone();
+    let Some(DesiredStore { bucket, prefix, recipient: _, keep: _ }) = store.cloned() else {
+        return Err("spec.backup.drillStore: set spec.backup.store as well, from which drills get the dumps".to_owned());
+    };
+    if let Some(scratch) = &scratch {
+        size("spec.backup.drillStore.size", scratch)?;
+    }
+    Ok(DumpStore { bucket, path: prefix, identity_secret, size: scratch })
+}
+
 /// A password that PostgreSQL's image accepts, or what is wrong with it, without any part of it.
 pub(crate) fn usable(password: &[u8]) -> Result<&str, &'static str> {
     let text = std::str::from_utf8(password).map_err(|_| "is not UTF-8")?;
@@ -271,6 +291,8 @@ pub(super) mod tests {
             (json!({"storageSize": "10GB"}), "spec.storageSize: "),
             (json!({"storageSize": "0"}), "spec.storageSize: "),
             (json!({"backup": {"onDelete": true, "size": "x"}}), "spec.backup.size: "),
+            (json!({"backup": {"onDelete": true, "drill": "@weekly", "drillStore": {}}}), "spec.backup.drillStore: "),
+            (drilled(json!({"size": "x"})), "spec.backup.drillStore.size: "),
             (json!({"version": "13"}), "spec.version: "),
             (json!({"defaultUser": "postgres"}), "spec.defaultUser: postgres is a superuser"),
             (json!({"defaultUser": "replicator"}), "spec.defaultUser: replicator is a superuser"),
@@ -301,6 +323,14 @@ pub(super) mod tests {
             store[field] = value.clone();
         }
         json!({"backup": {"schedule": "@daily", "store": store}})
+    }
+
+    /// A spec with drills from the bucket.
+    pub(in crate::postgresql) fn drilled(drill_store: Value) -> Value {
+        let mut spec = stored(json!({"prefix": "prod", "caSecret": {"name": "ca"}}));
+        spec["backup"]["drill"] = json!("@weekly");
+        spec["backup"]["drillStore"] = drill_store;
+        spec
     }
 
     #[test]

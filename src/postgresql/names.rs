@@ -52,7 +52,7 @@ names! {
     network_policy = "{name}-access";
     /// The NetworkPolicy of the pods that restore a dump.
     sealed = "{name}-sealed";
-    /// The CronJob that restores the latest dump into a scratch volume.
+    /// The CronJob that restores the latest dump into a scratch volume, and the NetworkPolicy of its pods if the dump is in a bucket.
     drill = "{name}-drill";
 }
 

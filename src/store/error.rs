@@ -18,6 +18,10 @@ pub(crate) enum Error {
     Settings(String),
     #[error("cannot {operation} {}: {source}", path.display())]
     File { operation: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(
+        "there is no file {} with the secret age key: in a Job, the Secret named by identitySecret, or its key, is missing", .0.display()
+    )]
+    KeyMissing(PathBuf),
     #[error("{} is not an age secret key: a line starting with AGE-SECRET-KEY-1 is expected", .0.display())]
     NoIdentity(PathBuf),
     #[error("cannot {operation} {place}: {}", told(source))]
@@ -48,8 +52,12 @@ pub(crate) enum Error {
     OfFiles(String),
     #[error("{place} contains files of volume {name}, but there is no such volume here")]
     NoVolume { place: String, name: String },
-    #[error("volume {} is not empty: it is left as it is, because a restore never overwrites files", .0.display())]
+    #[error("volume {} is not empty: it is left as it is. With --replace, a restore sets such files aside", .0.display())]
     NotEmpty(PathBuf),
+    #[error(
+        "{} was written during the restore: stop the app, move this away, and restore again, which continues this restore", .0.display()
+    )]
+    Meanwhile(PathBuf),
     #[error("another process is using {}", .0.display())]
     Busy(PathBuf),
     #[error(

@@ -3,6 +3,7 @@
 
 use std::{
     fmt,
+    io::ErrorKind,
     path::{Path, PathBuf},
     str::FromStr,
     time::Duration,
@@ -34,7 +35,7 @@ pub(super) enum Command {
     List(ListArgs),
     /// Upload the files of volumes, each volume as one archive, and remove from the bucket what is not to be kept.
     Archive(ArchiveArgs),
-    /// Restore the files of archives into empty volumes.
+    /// Restore the files of archives into empty volumes or, with --replace, in place of the present files.
     Extract(ExtractArgs),
 }
 
@@ -144,12 +145,16 @@ pub(super) struct ExtractArgs {
     /// Name of the archive; `latest` is the newest with files.
     #[arg(value_name = "NAME", default_value = "latest", env = "STORE_DUMP")]
     which: Which,
-    /// Directory with an empty directory for each volume.
+    /// Directory with a directory for each volume, empty unless --replace is given.
     #[arg(long, env = "VOLUMES", value_name = "DIR")]
     volumes: PathBuf,
-    /// Identifies this restore.
+    /// Identifies this restore: with an id that has restored the archive already, there is nothing to do.
     #[arg(long, env = "RESTORE_ID", value_name = "WORD", default_value = "by-hand")]
     id: String,
+    /// Set what is in the volumes aside, into the directory `.clientapp-restore.former.<archive>` of each, once everything is
+    /// unpacked and verified. Needs an id that no earlier restore had.
+    #[arg(long, requires = "id")]
+    replace: bool,
     /// File with the secret age key, needed if the archive is encrypted.
     #[arg(long, env = "STORE_IDENTITY_FILE", value_name = "FILE")]
     identity_file: Option<PathBuf>,
@@ -174,6 +179,8 @@ pub(super) struct Extract {
     pub which: Which,
     pub volumes: PathBuf,
     pub id: String,
+    /// Whether files in the volumes are set aside, instead of refused.
+    pub replace: bool,
     pub identity: Option<Identity>,
     pub report: Option<PathBuf>,
 }
@@ -222,14 +229,18 @@ impl ArchiveArgs {
 
 impl ExtractArgs {
     pub(super) fn checked(&self) -> Result<Extract, Error> {
-        let ExtractArgs { place: _, which, volumes, id, identity_file, report } = self.clone();
-        Ok(Extract { which, volumes, id, identity: identity(identity_file.as_deref())?, report })
+        let ExtractArgs { place: _, which, volumes, id, replace, identity_file, report } = self.clone();
+        Ok(Extract { which, volumes, id, replace, identity: identity(identity_file.as_deref())?, report })
     }
 }
 
 fn identity(file: Option<&Path>) -> Result<Option<Identity>, Error> {
     let Some(file) = file else { return Ok(None) };
-    let text = std::fs::read_to_string(file).map_err(Error::file("read", file))?;
+    let text = std::fs::read_to_string(file).map_err(|error| match error.kind() {
+        // In a Job, the volume of a missing Secret is empty.
+        ErrorKind::NotFound => Error::KeyMissing(file.to_owned()),
+        _ => Error::file("read", file)(error),
+    })?;
     Identity::parse(&text).map(Some).ok_or_else(|| Error::NoIdentity(file.to_owned()))
 }
 

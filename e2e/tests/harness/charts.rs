@@ -1,7 +1,7 @@
 //! The test chart with the pinned helm: each version has the property that it is named for, and its values tree has the
 //! pitfalls of the reference chart. Also, the values that any chart receives, and the sources of charts.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -671,41 +671,60 @@ fn a_new_hostname_takes_the_place_of_the_former_among_the_trusted_domains() {
 }
 
 #[test]
-fn a_new_password_of_the_database_takes_the_place_of_the_one_in_nextclouds_configuration() {
-    const WRITTEN: &str = "the new password of the database is written into config.php\n";
+fn the_present_database_takes_the_place_of_the_one_in_nextclouds_configuration() {
     let home = tempfile::tempdir().unwrap();
-    let config = home.path().join("config.php");
+    let [config, former] = ["config.php", "config.php.former"].map(|name| home.path().join(name));
     let odd = r#"it's a "\ $CONFIG ?> password"#;
-    let stored = |user: &str| {
+    let stored = |user: &str, [host, name, password]: [&str; 3]| {
         format!(
-            "<?php\n$CONFIG = array (\n  'dbuser' => '{user}',\n  'dbpassword' => 'old',\n  'version' => '29.0.4',\n);\n"
+            "<?php\n$CONFIG = array (\n  'dbname' => '{name}',\n  'dbhost' => '{host}',\n  'trusted_domains' => \n  array (\n    0 => 'x',\n  ),\n  'dbuser' => '{user}',\n  'dbpassword' => '{password}',\n);\n"
         )
     };
-    for (what, before, environment, expected) in [
-        ("the same password", stored("clientapp"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "old")], ""),
-        ("a new one", stored("clientapp"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", odd)], WRITTEN),
-        (
-            "a user of Nextcloud's own",
-            stored("oc_admin"),
-            [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "new")],
-            "",
-        ),
-        ("no password", stored("clientapp"), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "")], ""),
-        ("not installed", String::new(), [("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "new")], ""),
+    // What is in the file and in the environment: host, name and password.
+    let present = ["acme-pg", "app", "secret"];
+    for (what, user, before, environment, changed) in [
+        ("the same", "clientapp", present, present, ""),
+        ("a new password", "clientapp", present, ["acme-pg", "app", odd], "dbpassword"),
+        ("another host", "clientapp", present, ["then-pg", "app", "secret"], "dbhost"),
+        ("another name", "clientapp", present, ["acme-pg", "then", "secret"], "dbname"),
+        ("another app's", "clientapp", present, ["then-pg:5433", "then", odd], "dbhost, dbname, dbpassword"),
+        ("a user of Nextcloud's own", "oc_admin", present, ["then-pg", "then", odd], ""),
+        ("nothing is known", "clientapp", present, ["", "", ""], ""),
+        ("only the host is", "clientapp", present, ["then-pg", "", ""], "dbhost"),
     ] {
+        let before = stored(user, before);
         executable(&config, &before, 0o640).unwrap();
-        assert_eq!(started(home.path(), &environment), expected, "{what}");
-        let after = std::fs::read_to_string(&config).unwrap();
-        if expected.is_empty() {
-            assert_eq!(after, before, "{what}");
+        let file = || std::fs::metadata(&config).map(|file| (file.ino(), file.modified().unwrap())).unwrap();
+        let untouched = file();
+        let [host, name, password] = environment;
+        let environment = [
+            ("POSTGRES_USER", "clientapp"),
+            ("POSTGRES_HOST", host),
+            ("POSTGRES_DB", name),
+            ("POSTGRES_PASSWORD", password),
+        ];
+        let said = started(home.path(), &environment);
+        if changed.is_empty() {
+            assert_eq!((said.as_str(), file(), former.exists()), ("", untouched, false), "{what}");
+            assert_eq!(std::fs::read_to_string(&config).unwrap(), before, "{what}");
             continue;
         }
-        assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o640);
-        assert_eq!(std::fs::read_to_string(home.path().join("config.php.former")).unwrap(), before);
-        let read = r#"include $argv[1]; echo $CONFIG["dbuser"], "|", $CONFIG["dbpassword"], "|", $CONFIG["version"];"#;
+        assert_eq!(said, format!("written into config.php: {changed}\n"), "{what}");
+        assert_eq!(std::fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o640, "{what}");
+        assert_eq!(std::fs::read_to_string(&former).unwrap(), before, "{what}");
+        std::fs::remove_file(&former).unwrap();
+        let read = r#"include $argv[1]; echo implode("|", array_keys($CONFIG)), "\n", $CONFIG["dbhost"], "\n", $CONFIG["dbname"],
+            "\n", $CONFIG["dbuser"], "\n", $CONFIG["dbpassword"], "\n", $CONFIG["trusted_domains"][0];"#;
         let read = std::process::Command::new("/usr/bin/php").args(["-r", read]).arg(&config).output().unwrap();
-        assert_eq!(String::from_utf8(read.stdout).unwrap(), format!("clientapp|{odd}|29.0.4"));
+        let or = |new: &str, key: usize| if new.is_empty() { present[key].to_owned() } else { new.to_owned() };
+        let expected = [or(host, 0), or(name, 1), user.to_owned(), or(password, 2), "x".to_owned()].join("\n");
+        let keys = "dbname|dbhost|trusted_domains|dbuser|dbpassword";
+        assert_eq!(String::from_utf8(read.stdout).unwrap(), format!("{keys}\n{expected}"), "{what}");
     }
-    std::fs::remove_file(config).unwrap();
-    assert_eq!(started(home.path(), &[("POSTGRES_USER", "clientapp"), ("POSTGRES_PASSWORD", "new")]), "");
+    // Not installed yet.
+    let environment = [("POSTGRES_USER", "clientapp"), ("POSTGRES_HOST", "then-pg"), ("POSTGRES_PASSWORD", "new")];
+    std::fs::write(&config, "").unwrap();
+    assert_eq!((started(home.path(), &environment), std::fs::read(&config).unwrap()), (String::new(), Vec::new()));
+    std::fs::remove_file(&config).unwrap();
+    assert_eq!((started(home.path(), &environment), config.exists()), (String::new(), false));
 }

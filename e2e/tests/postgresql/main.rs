@@ -327,6 +327,22 @@ async fn what_cannot_be_is_refused_at_once() {
         ("db", stored(json!({"credentialsSecret": {"name": "a/b"}})), "spec.backup.store.credentialsSecret.name"),
         ("db", json!({"name": "template1"}), "template0 or template1"),
         ("db", json!({"backup": {"keep": 3}}), "set schedule, request or onDelete"),
+        (
+            "db",
+            json!({"backup": {"schedule": "@daily", "drill": "@weekly", "drillStore": {}}}),
+            "set drill and store as well",
+        ),
+        ("db", with(stored(json!({})), json!({"drillStore": {}})), "set drill and store as well"),
+        (
+            "db",
+            with(stored(json!({})), json!({"drill": "@weekly", "drillStore": {"size": "1GB"}})),
+            "must be a quantity above zero",
+        ),
+        (
+            "db",
+            with(stored(json!({})), json!({"drill": "@weekly", "drillStore": {"identitySecret": {"name": "a/b"}}})),
+            "spec.backup.drillStore.identitySecret.name",
+        ),
         ("db", json!({"backup": {"request": "Bad Word!"}}), "must be a word of lower-case letters"),
         ("db", json!({"backup": {"request": "r".repeat(64)}}), "spec.backup.request"),
         ("db", json!({"backup": {"schedule": "sometimes"}}), "five fields"),
@@ -367,7 +383,15 @@ async fn what_cannot_be_is_refused_at_once() {
     }
 }
 
-/// A spec with uploaded dumps, plus the given fields.
+/// A spec with these fields of `backup` as well.
+fn with(mut spec: Value, more: Value) -> Value {
+    for (field, value) in more.as_object().unwrap() {
+        spec["backup"][field] = value.clone();
+    }
+    spec
+}
+
+/// A spec with uploaded dumps, plus the given fields of the store.
 fn stored(more: Value) -> Value {
     let mut store =
         json!({"endpoint": "https://s3.example.com", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});

@@ -121,10 +121,10 @@ fn database(of: Postgres, source: &Source) -> Postgres {
 
 /// Dumps onto a volume of its own and, since objects are named after the Postgresql, into the same bucket.
 fn dumps(of: Backup) -> Option<Backup> {
-    let Backup { schedule, request: _, keep, size, on_delete, drill, store } = of;
+    let Backup { schedule, request: _, keep, size, on_delete, drill, drill_store, store } = of;
     // The schema refuses one that never makes a dump.
     let makes_dumps = schedule.is_some() || on_delete;
-    makes_dumps.then_some(Backup { schedule, request: None, keep, size, on_delete, drill, store })
+    makes_dumps.then_some(Backup { schedule, request: None, keep, size, on_delete, drill, drill_store, store })
 }
 
 /// Its backups are on a volume of its own, and deleted with it: a repository is permanent, and the options in the Secret are numbered
@@ -180,7 +180,7 @@ mod tests {
                 "enabled": true, "provider": "standalone", "version": "17", "storageSize": "5Gi", "instances": 2,
                 "adopt": true,
                 "backup": {"schedule": "@daily", "request": "once", "keep": 9, "size": "9Gi", "onDelete": true,
-                    "drill": "@weekly", "store": bucket},
+                    "drill": "@weekly", "drillStore": {"identitySecret": {"name": "age"}, "size": "7Gi"}, "store": bucket},
                 "restore": {"claim": "earlier"}, "resources": {"requests": {"cpu": "1"}},
                 "parameters": {"max_connections": "200"}, "tls": {"required": true},
             },

@@ -1,11 +1,11 @@
-//! The drill: restores the latest dump, with the script of any other restore, into a scratch volume that is deleted with the pod.
-//! Pure.
+//! The drill: restores the latest dump, of the volume or of the bucket, with the script of any other restore, into a scratch volume
+//! that is deleted with the pod. Pure.
 
 use serde_json::json;
 
 use super::{
     backup::DEADLINE_SECONDS,
-    initialize,
+    bucket, initialize,
     object::{Object, labels, object},
     pod::scratch,
 };
@@ -23,13 +23,20 @@ const ID: &str = "drill";
 /// The Job, its log and the scratch volume are deleted after this time; the status has the result by then.
 const KEPT_SECONDS: i64 = 60 * 60;
 
+/// `None` also while the operator does not know its own image, which fetches dumps from the bucket.
 pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     let name = &desired.key.name;
     let scratch = scratch(desired, &desired.storage.text);
-    let latest = Restore::of_claim("latest", names::backup(name));
+    let latest = match &backup.drill_store {
+        None => Restore::of_claim("latest", names::backup(name)),
+        Some(store) => {
+            desired.operator_image.as_ref()?;
+            Restore::of_store("latest", store.clone())
+        }
+    };
     let mut job_labels = labels(desired);
     job_labels[label::ROLE] = json!(Role::Drill);
-    let spec = json!({
+    let mut spec = json!({
         "schedule": backup.drill.as_ref()?,
         "concurrencyPolicy": "Forbid",
         "startingDeadlineSeconds": 3600,
@@ -45,5 +52,8 @@ pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Obje
             },
         },
     });
+    if latest.store.is_some() {
+        spec["jobTemplate"]["spec"]["podFailurePolicy"] = json!({"rules": bucket::failure_rules(bucket::FETCH)});
+    }
     Some(object(desired, Kind::CronJob, names::drill(name), json!({"spec": spec})))
 }

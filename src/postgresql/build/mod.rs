@@ -28,6 +28,7 @@ pub(crate) fn objects(desired: &Desired, observed: &Observed, mounted: Mounted<'
     ];
     objects.extend(policies::network_policy(desired));
     objects.extend(policies::sealed(desired));
+    objects.extend(policies::drill(desired));
     objects.push(servers::primary(desired, &observed.objects, mounted, None));
     objects.extend(policies::disruption(desired));
     if desired.standbys > 0 {

@@ -57,7 +57,7 @@ pub(crate) fn network_policy(desired: &Desired) -> Option<Object> {
 /// A restore runs code of the dumped server's users, with all dumps at hand. A pod that fetches its dump from a bucket needs the
 /// network, so this policy does not select it. A policy that allows the namespace applies here as well: policies are additive.
 pub(crate) fn sealed(desired: &Desired) -> Option<Object> {
-    let drill = desired.backup.as_ref().is_some_and(|backup| backup.drill.is_some());
+    let drill = desired.backup.as_ref().is_some_and(|backup| backup.drill.is_some() && backup.drill_store.is_none());
     let restore = desired.restore.as_ref().is_some_and(|restore| restore.store.is_none());
     let roles = [(drill, Role::Drill), (restore, Role::Initialize)];
     let roles: Vec<_> = roles.into_iter().filter_map(|(is_there, role)| is_there.then_some(role)).collect();
@@ -70,6 +70,18 @@ pub(crate) fn sealed(desired: &Desired) -> Option<Object> {
     });
     (!roles.is_empty())
         .then(|| object(desired, Kind::NetworkPolicy, names::sealed(&desired.key.name), json!({"spec": spec})))
+}
+
+/// Allows no connections to the pods of drills from a bucket. `None`: there are no such pods.
+///
+/// They need to reach the bucket. Its endpoint is a hostname, which a policy cannot name, so their outgoing connections are not limited.
+pub(crate) fn drill(desired: &Desired) -> Option<Object> {
+    desired.backup.as_ref()?.drill_store.as_ref()?;
+    let spec = json!({
+        "podSelector": {"matchLabels": selector(desired, Role::Drill)},
+        "policyTypes": ["Ingress"],
+    });
+    Some(object(desired, Kind::NetworkPolicy, names::drill(&desired.key.name), json!({"spec": spec})))
 }
 
 /// A value as the API server stores it: without empty lists and empty `matchLabels`. Otherwise it would always look edited.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::crd::label;
 use crate::postgresql::{
-    desired::tests::acme as of,
+    desired::tests::{acme as of, drilled},
     observed::{Asked, Detail, Kind, ObjectView, SetView},
 };
 
@@ -86,6 +86,80 @@ fn the_job_that_restores_from_a_bucket() {
     let desired = Desired { operator_image: Some("operator:1".to_owned()), ..desired };
     let job = initialize::job(&desired, "uid-9", true);
     insta::assert_yaml_snapshot!(job.document["spec"]);
+}
+
+/// The container that restores, which runs code of the dumped server's users, gets nothing of what the one that fetches needs.
+#[test]
+fn a_drill_from_the_bucket() {
+    let spec = drilled(json!({"identitySecret": {"name": "age"}, "size": "9Gi"}));
+    let desired = Desired { operator_image: Some("operator:1".to_owned()), ..of(spec.clone()) };
+    let job = drill::cron_job(&desired, desired.backup.as_ref().unwrap()).unwrap().document;
+    let job = &job["spec"]["jobTemplate"]["spec"];
+    let pod = &job["template"]["spec"];
+    let fetch = &pod["initContainers"][0];
+    let variable = |name: &str| {
+        let mut variables = fetch["env"].as_array().unwrap().iter();
+        variables.find(|variable| variable["name"] == name).map(|variable| variable["value"].clone())
+    };
+    assert_eq!((&fetch["image"], &fetch["args"]), (&json!("operator:1"), &json!(["store", "fetch"])));
+    for (name, value) in [
+        ("STORE_PREFIX", "prod/ns/acme"),
+        ("STORE_DUMP", "latest"),
+        ("STORE_IDENTITY_FILE", "/identity/key"),
+        ("STORE_CA_FILE", "/ca/ca.crt"),
+    ] {
+        assert_eq!(variable(name), Some(json!(value)), "{name}");
+    }
+    let main = &pod["containers"][0];
+    assert!(!main["env"].to_string().contains("secretKeyRef"), "{main}");
+    let mounts = main["volumeMounts"].as_array().unwrap().iter().map(|mount| mount["name"].as_str().unwrap());
+    assert_eq!(mounts.collect::<Vec<_>>(), ["data", "scripts", "tmp", "dumps"]);
+    // Nothing of the volume with the dumps: the bucket alone is put to the test.
+    assert!(!pod.to_string().contains("persistentVolumeClaim"), "{pod}");
+    let volume = |pod: &Value, name: &str| {
+        pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == name).unwrap().clone()
+    };
+    let size = |pod: &Value| {
+        volume(pod, "dumps")["ephemeral"]["volumeClaimTemplate"]["spec"]["resources"]["requests"]["storage"].clone()
+    };
+    assert_eq!(size(pod), "9Gi");
+    // The kubelet does not wait for a Secret that is missing: the container says so.
+    assert_eq!(volume(pod, "identity")["secret"]["optional"], true);
+    assert_eq!(job["backoffLimit"], 0);
+    assert_eq!(job["podFailurePolicy"]["rules"], json!(bucket::failure_rules("fetch")));
+
+    let plain = Desired { operator_image: desired.operator_image.clone(), ..of(drilled(json!({}))) };
+    let job = drill::cron_job(&plain, plain.backup.as_ref().unwrap()).unwrap().document;
+    let pod = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+    assert_eq!(size(pod), "1Gi");
+    assert!(!pod.to_string().contains("identity"), "{pod}");
+    // Without its own image, the operator makes no drill that would prove something else.
+    let unknown = of(spec);
+    assert_eq!(drill::cron_job(&unknown, unknown.backup.as_ref().unwrap()), None);
+}
+
+/// It reaches the bucket, but nothing reaches its server.
+#[test]
+fn a_drill_from_the_bucket_is_closed_to_connections() {
+    let policies = |spec: Value| {
+        let desired = Desired { operator_image: Some("operator:1".to_owned()), ..of(spec) };
+        let all = objects(&desired, &Observed::default(), with("r")).into_iter();
+        let policies = all.filter(|object| object.id.0 == Kind::NetworkPolicy);
+        policies.map(|object| (object.id.1, object.document["spec"].clone())).collect::<BTreeMap<_, _>>()
+    };
+    let closed = json!({
+        "podSelector": {"matchLabels": {label::POSTGRESQL: "acme", label::ROLE: "drill"}},
+        "policyTypes": ["Ingress"],
+    });
+    let stored: NetworkPolicySpec = serde_json::from_value(closed.clone()).unwrap();
+    assert_eq!(json!(stored), closed);
+    assert_eq!(policies(drilled(json!({}))), BTreeMap::from([("acme-drill".to_owned(), closed.clone())]));
+    // A restore from a volume stays sealed.
+    let mut both = drilled(json!({}));
+    both["restore"] = json!({"claim": "old-backup"});
+    let both = policies(both);
+    assert_eq!(both["acme-drill"], closed);
+    assert_eq!(both["acme-sealed"]["podSelector"]["matchExpressions"][0]["values"], json!(["initialize"]));
 }
 
 /// A drill runs code of the dumped server's users.

@@ -168,13 +168,14 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
 /// Why no bucket can be used, and what a cluster admin has to do.
 pub(super) const NO_IMAGE: &str = "the operator does not know its own image, which it needs to reach the bucket: a cluster admin has to set CLIENTAPP_POD_NAME, as in manifests/deployment.yaml, or CLIENTAPP_IMAGE";
 
-/// Reports that uploads are not possible; dumps to the volume go on.
+/// Reports that uploads, and drills from the bucket, are not possible; dumps to the volume go on.
 pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
-    let store = desired.backup.as_ref().and_then(|backup| backup.store.as_ref());
-    if store.is_some() && desired.operator_image.is_none() {
+    let Some(backup) = desired.backup.as_ref().filter(|backup| backup.store.is_some()) else { return };
+    if desired.operator_image.is_none() {
+        let drills = if backup.drill_store.is_some() { ", and there are no drills" } else { "" };
         plan.hold(
             Reason::OperatorImageUnknown,
-            format!("spec.backup.store: dumps go to their volume only, since {NO_IMAGE}"),
+            format!("spec.backup.store: dumps go to their volume only{drills}, since {NO_IMAGE}"),
         );
     }
 }

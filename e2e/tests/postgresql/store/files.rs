@@ -1,4 +1,4 @@
-//! The files of volumes: they are restored completely, into empty volumes, or not at all.
+//! The files of volumes: they are restored completely, into empty volumes or in place of other files, or not at all.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
@@ -65,6 +65,22 @@ fn extract(bench: &Bench, volumes: &Volumes, id: &str) -> Command {
     let mut command = bench.faulty(&["extract"]);
     command.env("VOLUMES", volumes.0.path()).env("RESTORE_ID", id);
     command
+}
+
+fn replace(bench: &Bench, volumes: &Volumes, id: &str) -> Command {
+    let mut command = extract(bench, volumes, id);
+    command.arg("--replace");
+    command
+}
+
+/// Two volumes of an app that has gone on since its files were archived.
+fn in_use() -> Volumes {
+    let volumes = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    volumes.write("nextcloud/config/config.php", b"<?php since", 0o640);
+    volumes.write("nextcloud/html/since.php", b"since", 0o755);
+    volumes.write("nextcloud-data/a/since", b"since", 0o600);
+    symlink("config", volumes.path("nextcloud/since")).unwrap();
+    volumes
 }
 
 /// Two volumes with every kind of file.
@@ -211,6 +227,156 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     bench.push();
     let sentence = fails(extract(&bench, &Volumes::new(&["nextcloud"]), "three"));
     assert!(sentence.contains("it is a database dump"), "{sentence}");
+}
+
+/// Where the former files of a volume are, from this restore of the archive.
+fn former(volume: &str, archive: &str, number: &str) -> String {
+    format!("{volume}/.clientapp-restore.former.{archive}{number}")
+}
+
+/// The names in a volume that a restore has left.
+fn left(volumes: &Volumes, volume: &str) -> Vec<String> {
+    names(&volumes.path(volume)).into_iter().filter(|name| name.starts_with(".clientapp-restore")).collect()
+}
+
+#[test]
+fn files_that_are_replaced_are_set_aside() {
+    let bench = Bench::new();
+    let source = filled();
+    succeeds(archive(&bench, &source, "uid-1", "x-a"));
+    let name = bench.list().remove(0);
+    let mut expected = source.content("nextcloud");
+    expected.remove(Path::new("pipe"));
+
+    let used = in_use();
+    let before = ["nextcloud", "nextcloud-data"].map(|volume| used.content(volume));
+    let sentence = fails(extract(&bench, &used, "one"));
+    assert!(sentence.contains("With --replace, a restore sets such files aside"), "{sentence}");
+    succeeds(replace(&bench, &used, "one"));
+    for (volume, before) in ["nextcloud", "nextcloud-data"].into_iter().zip(before) {
+        assert_eq!(used.content(&former(volume, &name, "")), before);
+        assert_eq!(left(&used, volume), [&*format!(".clientapp-restore.former.{name}"), ".clientapp-restored"]);
+    }
+    assert_eq!(used.content("nextcloud"), expected);
+    assert_eq!(used.content("nextcloud-data"), source.content("nextcloud-data"));
+    assert!(used.path("nextcloud-data/lost+found").exists());
+
+    // Another pod of the same Job has nothing to do, while another restore sets aside what there is by then.
+    used.write("nextcloud/new", b"since", 0o600);
+    let before = used.content("nextcloud");
+    succeeds(replace(&bench, &used, "one"));
+    assert_eq!(used.content("nextcloud"), before);
+    succeeds(replace(&bench, &used, "two"));
+    assert_eq!((used.content("nextcloud"), used.content(&former("nextcloud", &name, ".2"))), (expected, before));
+    // An empty volume has nothing to set aside.
+    let empty = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    succeeds(replace(&bench, &empty, "one"));
+    assert_eq!(left(&empty, "nextcloud"), [".clientapp-restored"]);
+    // The restore must be told from an earlier one.
+    let mut nameless = replace(&bench, &used, "three");
+    let output = nameless.env_remove("RESTORE_ID").output().unwrap();
+    assert!(!output.status.success() && said(&output).contains("--id"), "{}", said(&output));
+    // Nor is what was set aside archived as the app's.
+    succeeds(archive(&bench, &used, "uid-1", "x-zlater"));
+    let third = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    succeeds(extract(&bench, &third, "four"));
+    assert_eq!(third.content("nextcloud"), used.content("nextcloud"));
+    assert_eq!(left(&third, "nextcloud"), [".clientapp-restored"]);
+}
+
+#[test]
+fn a_damaged_archive_replaces_nothing() {
+    let bench = Bench::new();
+    let source = filled();
+    succeeds(archive(&bench, &source, "uid-1", "x-a"));
+    let used = in_use();
+    let before = ["nextcloud", "nextcloud-data"].map(|volume| used.content(volume));
+    for part in ["nextcloud.tar.gz", "nextcloud-data.tar.gz"] {
+        bench.objects.set([Rule::new(Method::GET, part, Fault::Change)]);
+        let sentence = fails(replace(&bench, &used, "one"));
+        assert!(sentence.contains(part), "{sentence}");
+        for (volume, before) in ["nextcloud", "nextcloud-data"].into_iter().zip(&before) {
+            assert_eq!((&used.content(volume), left(&used, volume)), (before, Vec::new()), "{part}");
+        }
+    }
+    // Killed once one volume is unpacked: nothing was moved, so another archive may take the place of this one.
+    let held = Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang);
+    let mut child = held_up(&bench, replace(&bench, &used, "one"), held);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    bench.objects.set([]);
+    assert_eq!((used.content("nextcloud"), left(&used, "nextcloud").len()), (before[0].clone(), 2));
+    let sentence = fails(extract(&bench, &used, "two"));
+    assert!(sentence.contains("is not empty"), "{sentence}");
+    assert_eq!((used.content("nextcloud"), left(&used, "nextcloud")), (before[0].clone(), Vec::new()));
+    let mut child =
+        held_up(&bench, replace(&bench, &used, "three"), Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    bench.objects.set([]);
+    source.write("nextcloud/later", b"later", 0o600);
+    succeeds(archive(&bench, &source, "uid-1", "x-zlater"));
+    let [later, _] = &bench.list()[..] else { panic!("{:?}", bench.list()) };
+    assert!(succeeds(replace(&bench, &used, "three")).contains(later));
+    assert_eq!(fs::read(used.path("nextcloud/later")).unwrap(), b"later");
+    assert_eq!(left(&used, "nextcloud"), [&*format!(".clientapp-restore.former.{later}"), ".clientapp-restored"]);
+}
+
+#[test]
+fn a_replacement_that_is_cut_off_is_continued() {
+    let bench = Bench::new();
+    let source = filled();
+    succeeds(archive(&bench, &source, "uid-1", "x-a"));
+    let name = bench.list().remove(0);
+    let mut expected = source.content("nextcloud");
+    expected.remove(Path::new("pipe"));
+    let used = in_use();
+    let before = used.content("nextcloud");
+    succeeds(replace(&bench, &used, "one"));
+    // A later archive does not mix with the one that is being restored.
+    succeeds(archive(&bench, &in_use(), "uid-1", "x-zlater"));
+
+    let own = |kind: &str| used.path(&format!("nextcloud/.clientapp-restore.{name}.{kind}"));
+    let put_back = |moved: &[&str]| {
+        fs::create_dir(own("whole")).unwrap();
+        for entry in moved {
+            fs::rename(used.path("nextcloud").join(entry), own("whole").join(entry)).unwrap();
+        }
+        fs::remove_file(used.path("nextcloud/.clientapp-restored")).unwrap();
+    };
+    let all = ["absolute", "config", "dangling", "empty", "html"];
+    let is_continued = |what: &str| {
+        assert!(succeeds(replace(&bench, &used, "one")).contains(&name), "{what}");
+        assert_eq!(used.content("nextcloud"), expected, "{what}");
+        assert_eq!(used.content(&former("nextcloud", &name, "")), before, "{what}");
+        assert_eq!(
+            left(&used, "nextcloud"),
+            [&*format!(".clientapp-restore.former.{name}"), ".clientapp-restored"],
+            "{what}"
+        );
+    };
+    // As if it was killed while the former files were moved, of which some are still in their place.
+    put_back(&all);
+    fs::rename(used.path(&former("nextcloud", &name, "")), own("aside")).unwrap();
+    fs::rename(own("aside").join("config"), used.path("nextcloud/config")).unwrap();
+    is_continued("while former files are moved");
+    // And while the new ones were, when the former ones have their name.
+    put_back(&["config", "html"]);
+    is_continued("while new files are moved");
+
+    // The app was started in between: nothing is overwritten, and the restore continues once a user has moved its file away.
+    for (what, moved) in [("aside", &all[..]), ("former", &["html"])] {
+        put_back(moved);
+        if what == "aside" {
+            fs::rename(used.path(&former("nextcloud", &name, "")), own("aside")).unwrap();
+        }
+        used.write("nextcloud/html/started.php", b"started", 0o644);
+        let sentence = fails(replace(&bench, &used, "one"));
+        assert!(sentence.contains("/nextcloud/html was written during the restore"), "{what}: {sentence}");
+        assert_eq!(names(&used.path("nextcloud/html")), ["started.php"], "{what}");
+        fs::remove_dir_all(used.path("nextcloud/html")).unwrap();
+        is_continued(what);
+    }
 }
 
 /// A user who can write to the bucket cannot write anywhere else.

@@ -557,7 +557,7 @@ fn a_dump_comes_back_whole_or_not_at_all() {
         ("no key", None, &["is encrypted for", recipient.as_str(), "--identity-file"][..]),
         ("the wrong key", Some(&wrong), &["was not encrypted for this key"]),
         ("a file without a key", Some(&no_key), &["AGE-SECRET-KEY-1 is expected"]),
-        ("a file that is not there", Some(&home.path().join("x")), &["cannot read"]),
+        ("a file that is not there", Some(&home.path().join("x")), &["there is no file", "identitySecret"]),
     ] {
         let output = fetch(A, identity.map(|identity| &**identity)).output().unwrap();
         let words = said(&output);

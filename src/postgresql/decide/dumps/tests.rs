@@ -219,13 +219,15 @@ fn a_dump_holds_nothing_up() {
 
 #[test]
 fn without_its_own_image_the_operator_uploads_nothing_and_says_so() {
-    let of = |image: Option<&str>| Desired {
-        operator_image: image.map(str::to_owned),
-        ..of(crate::postgresql::desired::tests::stored(json!({})))
-    };
-    for (image, expected) in [(None, Some(("OperatorImageUnknown", true))), (Some("operator:1"), None)] {
-        let desired = of(image);
-        assert_eq!(reason(&decide(&desired, &settled(&desired))), expected);
+    use crate::postgresql::desired::tests::{drilled, stored};
+    for (spec, drills) in [(stored(json!({})), false), (drilled(json!({})), true)] {
+        for (image, expected) in [(None, Some(("OperatorImageUnknown", true))), (Some("operator:1"), None)] {
+            let desired = Desired { operator_image: image.map(str::to_owned), ..of(spec.clone()) };
+            let plan = decide(&desired, &settled(&desired));
+            assert_eq!(reason(&plan), expected);
+            let told = plan.hold.is_some_and(|hold| hold.message.contains("only, and there are no drills, since"));
+            assert_eq!(told, drills && image.is_none());
+        }
     }
 }
 
