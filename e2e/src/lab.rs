@@ -32,6 +32,9 @@ use crate::tools::Tools;
 pub use crate::wait::{TIMEOUT, block_on};
 use crate::wait::{until, within};
 
+/// The image that the operator of [`Lab::shared`] takes for its own.
+pub const IMAGE: &str = "registry.example.com/clientapp-operator:test";
+
 /// A control plane and everything on it.
 pub struct Lab {
     pub tools: Tools,
@@ -76,7 +79,7 @@ impl Lab {
         static SHARED: OnceLock<Lab> = OnceLock::new();
         let start = || {
             let lab = Lab::start(true).expect("the lab starts");
-            let image = ("CLIENTAPP_IMAGE".to_owned(), "registry.example.com/clientapp-operator:test".to_owned());
+            let image = ("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned());
             let options = Options { environment: vec![image], ..lab.options() };
             lab.start_operator(&options).expect("the operator starts");
             lab

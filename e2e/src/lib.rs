@@ -29,3 +29,4 @@ pub mod shim;
 pub mod tail;
 pub mod tools;
 pub mod wait;
+pub mod worker;

@@ -3,5 +3,6 @@
 
 mod changes;
 mod deletion;
+mod files;
 mod objects;
 mod restore;
