@@ -10,7 +10,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 use super::dump::Name;
 
 /// Every failed upload ends with this.
-const LATER: &str = "The dump stays on its volume, and is uploaded with the next one";
+const LATER: &str = "What is on the volume stays there, and is uploaded with the next one";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

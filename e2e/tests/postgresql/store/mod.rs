@@ -289,7 +289,7 @@ fn a_connection_that_is_lost_is_made_again() {
 fn half_an_upload_is_no_dump_and_says_why() {
     let bench = Bench::new();
     make(bench.dumps(), A, ("7", 1), &random(20 << 20));
-    let later = "The dump stays on its volume, and is uploaded with the next one";
+    let later = "What is on the volume stays there, and is uploaded with the next one";
     let put = |part: &str, fault| Rule::new(Method::PUT, part, fault);
     let full = Fault::Answer(StatusCode::INSUFFICIENT_STORAGE);
     let forbidden = Fault::Answer(StatusCode::FORBIDDEN);
