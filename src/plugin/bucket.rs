@@ -160,7 +160,8 @@ async fn archives(session: &Session, store: &DumpStore) -> Result<Catalog, Error
 async fn public_key(session: &Session, store: &DumpStore) -> Result<Option<String>, Error> {
     let Some(IdentitySecret { name, key }) = &store.identity_secret else { return Ok(None) };
     let identity = Identity::parse(&text(&secret(session, name).await?, name, key)?);
-    let identity = identity.ok_or_else(|| Error::Missing(format!("{key} of Secret {name} is not an age secret key")))?;
+    let identity =
+        identity.ok_or_else(|| Error::Missing(format!("{key} of Secret {name} is not an age secret key")))?;
     Ok(Some(identity.recipient()))
 }
 

@@ -60,7 +60,8 @@ pub(crate) async fn back_up(
     }
     printer.note(&sentence);
     let done = ended(session, printer, &name, waiting.timeout).await?;
-    let sentence = format!("job/{name}: the archive is complete, and `kubectl clientapp backups {app_name} --files` lists it");
+    let sentence =
+        format!("job/{name}: the archive is complete, and `kubectl clientapp backups {app_name} --files` lists it");
     printer.object(&done, &sentence)
 }
 
@@ -87,7 +88,7 @@ async fn in_place(session: &Session, printer: &mut Printer, args: &args::Restore
     let next = before.as_ref().map(|before| before.next);
 
     let store = bucket::of_files(backup, path, args.identity_secret.as_deref());
-    let wanted = before.as_ref().map_or(asked.archive, |before| &before.archive);
+    let wanted = before.as_ref().map_or(asked.archive, |before| before.archive.as_str());
     let archives_first = !no_backup && next != Some(Step::Extract);
     let present = job::archive_of(&cron_job).filter(|_| archives_first && path == own);
     // A later archive does not change what is the latest now.
@@ -109,7 +110,9 @@ async fn in_place(session: &Session, printer: &mut Printer, args: &args::Restore
     // The user may have taken long to agree.
     let stored = session.app(name).await?;
     if resumed(&stored.app, &asked).map_err(Error::Stalled)? != before {
-        return Err(Error::Stalled(format!("another user has begun or continued a restore of {name}: nothing restored")));
+        return Err(Error::Stalled(format!(
+            "another user has begun or continued a restore of {name}: nothing restored"
+        )));
     }
     let mut begun = match before {
         Some(before) => before,
@@ -174,13 +177,7 @@ async fn current(session: &Session, name: &str, begun: &Begun) -> Result<Stored,
 }
 
 /// Records what is to be done next, and the object that does it.
-async fn record(
-    session: &Session,
-    name: &str,
-    begun: &mut Begun,
-    next: Step,
-    by: Option<String>,
-) -> Result<(), Error> {
+async fn record(session: &Session, name: &str, begun: &mut Begun, next: Step, by: Option<String>) -> Result<(), Error> {
     let stored = current(session, name, begun).await?;
     let now = Begun { next, by, ..begun.clone() };
     patch(session, &stored, now.patch()).await?;
@@ -231,8 +228,7 @@ async fn unmounted(
         let Some(pod) = pods.items.into_iter().find(|pod| job::mounts(pod, claims)) else { return Ok(()) };
         let (name, uid) = (pod.name_any(), pod.uid());
         printer.note(&format!("pod/{name} still has a volume with the files"));
-        let gone =
-            |found: Option<&Pod>| found.is_none_or(|found| found.uid() != uid || !job::mounts(found, claims));
+        let gone = |found: Option<&Pod>| found.is_none_or(|found| found.uid() != uid || !job::mounts(found, claims));
         awaited(&api, &name, "gone", gone, timeout).await?;
     }
 }
@@ -284,8 +280,8 @@ async fn carry_out(
     let name = match running {
         Some(running) => running.name_any(),
         None => {
-            let name = job::name(cron_job, Session::now());
-            record(session, &args.name, begun, begun.next, Some(name.clone())).await?;
+            let (name, step) = (job::name(cron_job, Session::now()), begun.next);
+            record(session, &args.name, begun, step, Some(name.clone())).await?;
             create(session, &make(&name), false).await?;
             name
         }

@@ -156,8 +156,7 @@ pub(crate) async fn begun(
         printer.note(&format!("`kubectl clientapp restore {app} --from {backup}` would bring it back"));
     }
     let restore = create(session, PerconaPGRestore::new("", spec), &found.cluster.name_any()).await?;
-    let sentence =
-        format!("perconapgrestore/{} restores the database of {app} {}", restore.name_any(), state_of(args));
+    let sentence = format!("perconapgrestore/{} restores the database of {app} {}", restore.name_any(), state_of(args));
     Ok((restore, sentence))
 }
 

@@ -181,7 +181,8 @@ mod tests {
             "credentialsSecret": {"name": "s3"}, "caSecret": {"name": "ca"}, "keep": {"last": 3},
             "recipient": "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
         });
-        let archives = json!({"endpoint": "https://s3.example.com", "bucket": "files", "credentialsSecret": {"name": "s3"}});
+        let archives =
+            json!({"endpoint": "https://s3.example.com", "bucket": "files", "credentialsSecret": {"name": "s3"}});
         let spec = json!({
             "hostname": "acme.example.com", "chartVersion": "5.5.3", "adminSecret": "mine",
             "ingressClassName": "traefik", "profile": "gold", "image": "a:b", "replicas": 3, "redis": {"enabled": false},

@@ -128,7 +128,9 @@ pub(super) fn archived<'a>(
     })?;
     match is_of(&found, app) {
         true => Ok((backup, found)),
-        false => Err(format!("CronJob {cron_job} is not the one that the operator has created for {name}: rename or delete it")),
+        false => Err(format!(
+            "CronJob {cron_job} is not the one that the operator has created for {name}: rename or delete it"
+        )),
     }
 }
 
@@ -155,6 +157,9 @@ pub(super) fn resumed(app: &ClientApp, asked: &Asked<'_>) -> Result<Option<Begun
     let begun = Begun::read(app)?;
     // While the database is replaced, the app is suspended.
     if app.spec.suspend && begun.as_ref().is_none_or(|begun| begun.next != Step::Database) {
+        if app.annotations().contains_key(annotation::RESTORING) {
+            return Err(format!("a restore of the database of {name} is not complete: finish it first"));
+        }
         return Err(format!("{name} is suspended, so nothing changes: run `kubectl clientapp resume {name}` first"));
     }
     let Some(begun) = begun else { return Ok(None) };
@@ -221,7 +226,8 @@ pub(crate) fn last(app: &ClientApp, now: Timestamp) -> String {
         return String::new();
     }
     let summary = app.status.as_ref().and_then(|status| status.files.clone()).unwrap_or_default();
-    let FilesSummary { last_success, last_duration: _, archive, bytes, files, last_failure, failed_job, failure } = summary;
+    let FilesSummary { last_success, last_duration: _, archive, bytes, files, last_failure, failed_job, failure } =
+        summary;
     let ago = |time: &Time| format!("{} ago", age(Some(time.0), now));
     let mut text = match &last_success {
         Some(time) => {
@@ -236,8 +242,7 @@ pub(crate) fn last(app: &ClientApp, now: Timestamp) -> String {
             app.name_any()
         ),
     };
-    let failed_last = last_failure
-        .filter(|failure| last_success.as_ref().is_none_or(|success| success.0 < failure.0));
+    let failed_last = last_failure.filter(|failure| last_success.as_ref().is_none_or(|success| success.0 < failure.0));
     if let Some(time) = failed_last {
         let why = failure.map_or_else(String::new, |why| format!(": {why}"));
         let log = failed_job.map_or_else(String::new, |job| format!("; see `kubectl logs job/{job}`"));
@@ -294,6 +299,8 @@ mod tests {
         started.spec.replicas = Some(2);
         let mut broken = none();
         broken.annotations_mut().insert(annotation::RESTORING_FILES.to_owned(), "{".to_owned());
+        let mut restoring = none();
+        restoring.annotations_mut().insert(annotation::RESTORING.to_owned(), "{}".to_owned());
         let mut going = none();
         going.metadata.deletion_timestamp = Some(Time("2026-01-01T12:00:00Z".parse().unwrap()));
         let files = Asked { archive: ARCHIVE, path: PATH, database: false };
@@ -306,6 +313,7 @@ mod tests {
             ("with its database", of(&database), both, Ok(Some(database.clone()))),
             ("suspended for its database", suspended(of(&database)), both, Ok(Some(database.clone()))),
             ("suspended", suspended(none()), files, Err("acme is suspended")),
+            ("suspended for its database only", suspended(restoring), files, Err("finish it first")),
             ("suspended meanwhile", suspended(of(&begun())), files, Err("acme is suspended")),
             ("being deleted", going, files, Err("acme is being deleted")),
             ("another archive", of(&begun()), Asked { archive: "20250101T000000Z-a", ..files }, Err(ARCHIVE)),
@@ -383,7 +391,8 @@ mod tests {
 
     #[test]
     fn what_the_user_agrees_to() {
-        let text = |next: Option<Step>, no_backup: bool| consequence("acme", ARCHIVE, "http://e/dumps/p", next, no_backup);
+        let text =
+            |next: Option<Step>, no_backup: bool| consequence("acme", ARCHIVE, "http://e/dumps/p", next, no_backup);
         insta::assert_snapshot!(text(None, false), @"This replaces the files of acme with archive 20260131T033000Z-p9d4f of http://e/dumps/p. The present files are archived first, and stay in the directory .clientapp-restore.former.20260131T033000Z-p9d4f of each volume, and take space there until you delete it. During the restore the app has no pods.");
         assert!(text(None, true).contains("The present files are not archived first; they stay in the directory"));
         assert!(text(Some(Step::Extract), false).contains("this resumes it.\nThis replaces"));
