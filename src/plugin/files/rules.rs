@@ -94,7 +94,6 @@ impl Begun {
     pub(super) fn ways_out(&self, name: &str, namespace: &str) -> String {
         let Begun { archive, path, database, next, .. } = self;
         let files = if *database { "--files" } else { "--only-files" };
-        let flags = if *database { ", and the flags for the database as before" } else { "" };
         let careful = match next {
             Step::Stop => "",
             Step::Database => " But the database may be restored halfway by now: rather continue.",
@@ -105,8 +104,8 @@ impl Begun {
             }
         };
         format!(
-            "The restore of the files of {name} is not complete, and until it is, {name} has no pods.
-To continue: `kubectl clientapp restore {name} -n {namespace} {files}={archive} --files-path {path}`{flags}.
+            "A restore of the files of {name} is in progress, during which {name} has no pods.
+To continue: `kubectl clientapp restore {name} -n {namespace} {files}={archive} --files-path {path}`, with the other flags as before.
 To go back: `kubectl patch clientapp {name} -n {namespace} --type=merge -p '{}'`.{careful}",
             self.last()
         )
@@ -377,14 +376,14 @@ mod tests {
         assert_eq!(restored.patch()["metadata"]["annotations"].get(annotation::RESTORING), Some(&Value::Null));
         insta::assert_snapshot!(absent.last(), @r#"{"metadata":{"annotations":{"apps.bnerd-operator.local/restoring-files":null}},"spec":{"replicas":null}}"#);
         insta::assert_snapshot!(begun().ways_out("acme", "ns"), @r#"
-        The restore of the files of acme is not complete, and until it is, acme has no pods.
-        To continue: `kubectl clientapp restore acme -n ns --only-files=20260131T033000Z-p9d4f --files-path prod/ns/acme.files`.
+        A restore of the files of acme is in progress, during which acme has no pods.
+        To continue: `kubectl clientapp restore acme -n ns --only-files=20260131T033000Z-p9d4f --files-path prod/ns/acme.files`, with the other flags as before.
         To go back: `kubectl patch clientapp acme -n ns --type=merge -p '{"metadata":{"annotations":{"apps.bnerd-operator.local/restoring-files":null}},"spec":{"replicas":2}}'`.
         "#);
         let last_step = Begun { database: true, next: Step::Extract, ..begun() };
         insta::assert_snapshot!(last_step.ways_out("acme", "ns"), @r#"
-        The restore of the files of acme is not complete, and until it is, acme has no pods.
-        To continue: `kubectl clientapp restore acme -n ns --files=20260131T033000Z-p9d4f --files-path prod/ns/acme.files`, and the flags for the database as before.
+        A restore of the files of acme is in progress, during which acme has no pods.
+        To continue: `kubectl clientapp restore acme -n ns --files=20260131T033000Z-p9d4f --files-path prod/ns/acme.files`, with the other flags as before.
         To go back: `kubectl patch clientapp acme -n ns --type=merge -p '{"metadata":{"annotations":{"apps.bnerd-operator.local/restoring-files":null}},"spec":{"replicas":2}}'`. But the files may be replaced halfway by now: rather continue, and then bring the former ones back.
         "#);
     }
