@@ -103,6 +103,8 @@ pub mod annotation {
 
     /// On a `ClientApp` while `kubectl clientapp restore` replaces its database: what is deleted, by uid, and what replaces it.
     pub const RESTORING: &str = "apps.bnerd-operator.local/restoring";
+    /// On a `ClientApp` while `kubectl clientapp restore` replaces its files: the archive, what is done, and the former `spec.replicas`.
+    pub const RESTORING_FILES: &str = "apps.bnerd-operator.local/restoring-files";
 
     /// Requests another attempt now, instead of waiting after a failed one. It names the failed attempt rather than a time, so it
     /// requests exactly one more, even if the clock of the user or the operator is wrong.

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
 use super::{connection::Connection, goal::Goal, output::Output, text::duration};
@@ -11,7 +11,7 @@ use crate::{config::InstallArgs, crd::DeletionPolicy};
 /// Help heading of the options that every command has.
 const GLOBAL: &str = "Global options";
 
-/// Default of `restore --from`.
+/// Default of `restore --from`, and of an archive without a name.
 pub(crate) const LATEST: &str = "latest";
 
 const EXAMPLES: &str = "\
@@ -135,12 +135,13 @@ Examples:
     /// Adopt the data retained from an earlier ClientApp of the same name.
     #[command(after_help = "Example:\n  kubectl clientapp adopt acme --wait")]
     Adopt(Awaited),
-    /// Back up the databases of ClientApps now, one after the other: a dump, or a PerconaPGBackup.
+    /// Back up ClientApps now, one after the other: the database, as a dump or a PerconaPGBackup, and with
+    /// `spec.persistence.backup` an archive of the app's files.
     #[command(after_help = "Example:\n  kubectl clientapp backup acme --wait")]
     Backup(Backup),
-    /// List the backups of a ClientApp's database, and the results of restore drills.
+    /// List the backups of a ClientApp's database and the results of restore drills or, with --files, the archives of its files.
     Backups(Backups),
-    /// Replace a ClientApp's database with one of its backups or, with --to, create another ClientApp from the backup.
+    /// Replace a ClientApp's database, its files or both with a backup or, with --to, create another ClientApp from the backup.
     #[command(after_help = "\
 Examples:
   kubectl clientapp backups acme
@@ -149,12 +150,20 @@ Examples:
   kubectl clientapp restore acme --store --no-backup --wait    # and so is the volume with the dumps: the latest in the bucket
   kubectl clientapp restore acme --time 2026-01-31T12:00:00Z --wait    # of a PerconaPGCluster
   kubectl clientapp restore acme --from 20260131T030000Z-x7k2p --to acme-then --hostname then.example.com    # acme stays as it is
+  kubectl clientapp backups acme --files
+  kubectl clientapp restore acme --from 20260131T030000Z-x7k2p --files=20260131T033000Z-p9d4f --wait    # the files as well
+  kubectl clientapp restore acme --only-files --no-backup --wait    # the files are gone: the latest archive
+  kubectl clientapp restore acme --to acme-then --hostname then.example.com --files    # a copy with its files
 
 The current content of the database is backed up first. To resume an interrupted restore from a dump, run the same command again; the
 restore of a PerconaPGCluster continues by itself.
 
-With --to, the other ClientApp has the spec and the administrator of the first, and no pods until you have copied the app's files,
-which are not in a backup.")]
+The app's files are in the archives of spec.persistence.backup. To restore them, the command takes the app's pods away, archives the
+present files, lets a Job replace them, and brings the pods back; --timeout is for each step. The former files stay in the volume. To
+resume an interrupted restore of files, run the same command again.
+
+With --to, the other ClientApp has the spec and the administrator of the first, and no pods: before you let it have some, copy the
+app's files, unless --files does so, and see to dbhost in their config.php. The command prints the steps.")]
     Restore(Restore),
     /// Print the administrator's password, and nothing else.
     #[command(after_help = "\
@@ -383,9 +392,14 @@ pub(crate) struct Backups {
     /// List the dumps in the bucket of `spec.postgres.backup.store`, with its credentials.
     #[arg(long)]
     pub(crate) store: bool,
+    /// List the archives of the app's files in the bucket of `spec.persistence.backup.store`, with its credentials.
+    #[arg(long, conflicts_with = "store")]
+    pub(crate) files: bool,
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(group(ArgGroup::new("archives").args(["files", "only_files"])))]
+#[command(group(ArgGroup::new("encrypted").args(["store", "files", "only_files"]).multiple(true)))]
 pub(crate) struct Restore {
     /// Name of the ClientApp.
     pub(crate) name: String,
@@ -395,8 +409,19 @@ pub(crate) struct Restore {
     /// Take the dump from the bucket of `spec.postgres.backup.store`.
     #[arg(long)]
     pub(crate) store: bool,
-    /// Secret with the secret age key to decrypt the dump, under the key `identity`.
-    #[arg(long, value_name = "SECRET", requires = "store")]
+    /// Also restore the app's files, after the database: from this archive, or from the latest. It has to be `--files=ARCHIVE`, with
+    /// the equals sign.
+    #[arg(long, value_name = "ARCHIVE", num_args = 0..=1, require_equals = true, default_missing_value = LATEST)]
+    pub(crate) files: Option<String>,
+    /// Restore only the app's files, and leave the database as it is.
+    #[arg(long, value_name = "ARCHIVE", num_args = 0..=1, require_equals = true, default_missing_value = LATEST, conflicts_with_all = ["from", "time", "store", "to"])]
+    pub(crate) only_files: Option<String>,
+    /// Path of the archives in the bucket, `<prefix>/<namespace>/<name>.files` of the ClientApp whose files they are; defaults to the
+    /// ClientApp's own.
+    #[arg(long, value_name = "PATH", requires = "archives")]
+    pub(crate) files_path: Option<String>,
+    /// Secret with the secret age key to decrypt the dump of --store and the archive, under the key `identity`.
+    #[arg(long, value_name = "SECRET", requires = "encrypted")]
     pub(crate) identity_secret: Option<String>,
     /// Point in time to restore a PerconaPGCluster to, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", conflicts_with = "from")]
@@ -407,7 +432,7 @@ pub(crate) struct Restore {
     /// DNS name that the other ClientApp is served under, unique in the cluster.
     #[arg(long, value_name = "NAME", requires = "to")]
     pub(crate) hostname: Option<String>,
-    /// Do not back up the current content of the database first: it is lost.
+    /// Do not back up the current content of the database first, which is then lost, and do not archive the present files first.
     #[arg(long)]
     pub(crate) no_backup: bool,
     /// Do not ask for confirmation.
@@ -475,6 +500,13 @@ pub(crate) struct Delete {
     pub(crate) timeout: Duration,
 }
 
+impl Restore {
+    /// The archive to restore the app's files from, if they are to be restored.
+    pub(crate) fn archive(&self) -> Option<&str> {
+        self.files.as_deref().or(self.only_files.as_deref())
+    }
+}
+
 impl Command {
     /// The forms of `-o` that the command has: a name and an object can only be printed of what is an object.
     pub(crate) fn outputs(&self) -> &'static [&'static str] {
@@ -503,12 +535,43 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, error::ErrorKind};
 
     use super::*;
 
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn which_archive_is_restored() {
+        let parsed = |flags: &[&str]| {
+            let line = [&["kubectl-clientapp", "restore", "acme"][..], flags].concat();
+            match Cli::try_parse_from(line).map(|cli| cli.command) {
+                Ok(Command::Restore(args)) => Ok(args.archive().map(str::to_owned)),
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => Err(error.kind()),
+            }
+        };
+        let named = |archive: &str| Ok(Some(archive.to_owned()));
+        let conflict = || Err(ErrorKind::ArgumentConflict);
+        let missing = || Err(ErrorKind::MissingRequiredArgument);
+        for (flags, expected) in [
+            (&[] as &[&str], Ok(None)),
+            (&["--files"], named("latest")),
+            (&["--files=a", "--store", "--from", "b", "--identity-secret", "age"], named("a")),
+            (&["--only-files=a", "--files-path", "prod/ns/acme.files", "--identity-secret", "age"], named("a")),
+            (&["--files", "--to", "then", "--hostname", "then.example.com"], named("latest")),
+            (&["--files", "--only-files"], conflict()),
+            (&["--only-files", "--from", "b"], conflict()),
+            (&["--only-files", "--store"], conflict()),
+            (&["--only-files", "--time", "2026-01-01T00:00:00Z"], conflict()),
+            (&["--only-files", "--to", "then", "--hostname", "then.example.com"], conflict()),
+            (&["--files-path", "prod/ns/acme.files"], missing()),
+            (&["--identity-secret", "age"], missing()),
+        ] {
+            assert_eq!(parsed(flags), expected, "{flags:?}");
+        }
     }
 }

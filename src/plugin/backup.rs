@@ -1,21 +1,22 @@
-//! `backup` and `backups`: requests and lists dumps of an app's database; for a PerconaPGCluster, see [`percona`].
+//! `backup` and `backups`: requests and lists dumps of an app's database; for a PerconaPGCluster, see [`percona`], and for the app's
+//! files [`files`].
 
 use indicatif::BinaryBytes;
 use jiff::{Timestamp, fmt::strtime};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{Api, api::Patch, runtime::wait::await_condition};
+use kube::{Api, ResourceExt as _, api::Patch, runtime::wait::await_condition};
 use serde_json::{Value, json};
 
 use super::{
     args,
     error::Error,
-    percona,
+    files, percona,
     session::{Printer, Session, patching},
     several::Tally,
     text::{BAD, FAINT, GOOD, age, paint, span_of, table, tamed},
 };
 use crate::{
-    crd::{BackupState, BackupSummary, DumpState, PostgresProvider, Postgresql},
+    crd::{BackupState, BackupSummary, ClientApp, DumpState, PostgresProvider, Postgresql},
     runtime::key::Key,
 };
 
@@ -40,6 +41,21 @@ pub(crate) async fn needed(session: &Session, app: &str) -> Result<Postgresql, E
     }))
 }
 
+/// The error for an app whose database, if it has one, the operator does not back up.
+pub(crate) fn without_database(app: &ClientApp) -> Error {
+    let files = match app.spec.persistence.backup {
+        Some(_) => ": restore its files with --only-files",
+        None => "",
+    };
+    Error::Missing(format!("{} has no database of its own{files}", app.name_any()))
+}
+
+/// Whether the files are all there is to back up.
+fn has_files_only(app: &ClientApp) -> bool {
+    let postgres = &app.spec.postgres;
+    app.spec.persistence.backup.is_some() && !(postgres.enabled && postgres.provider != PostgresProvider::External)
+}
+
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Backup) -> Result<(), Error> {
     let args::Backup { names: args::Names { names }, waiting } = args;
     let mut tally = Tally::of(names.len());
@@ -49,13 +65,29 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::B
     tally.end()
 }
 
+/// The database first: files that were added since are unknown to it, but none that it lists is missing.
 async fn back_up(session: &Session, printer: &mut Printer, name: &str, waiting: &args::Waiting) -> Result<(), Error> {
     let app = session.app(name).await.ok().map(|stored| stored.app);
-    let by_percona = app.as_ref().is_some_and(percona::has_cluster);
+    if !app.as_ref().is_some_and(has_files_only) {
+        back_up_database(session, printer, name, app.as_ref(), waiting).await?;
+    }
+    match app.filter(|app| app.spec.persistence.backup.is_some()) {
+        Some(app) => files::back_up(session, printer, &app, waiting).await,
+        None => Ok(()),
+    }
+}
+
+async fn back_up_database(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    app: Option<&ClientApp>,
+    waiting: &args::Waiting,
+) -> Result<(), Error> {
+    let by_percona = app.is_some_and(percona::has_cluster);
     let found = if by_percona { None } else { Some(needed(session, name).await?) };
     if app
-        .and_then(|app| app.status)
-        .and_then(|status| status.backup)
+        .and_then(|app| app.status.as_ref()?.backup.as_ref())
         .is_some_and(|backup| backup.state == BackupState::Running)
     {
         return Err(Error::Stalled(format!(
@@ -143,8 +175,14 @@ pub(crate) async fn dump(
 }
 
 pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
-    if session.app(name).await.is_ok_and(|stored| percona::has_cluster(&stored.app)) {
-        return percona::list(session, printer, name).await;
+    let app = session.app(name).await.ok().map(|stored| stored.app);
+    let archives = app.as_ref().map(|app| files::last(app, Session::now())).unwrap_or_default();
+    if app.as_ref().is_some_and(percona::has_cluster) {
+        return percona::list(session, printer, name, &archives).await;
+    }
+    if app.as_ref().is_some_and(has_files_only) {
+        let none: [Value; 0] = [];
+        return printer.objects(&none, || archives);
     }
     let found = needed(session, name).await?;
     let database: Postgresql = tamed(&found).map_err(|error| Error::Output(error.to_string()))?;
@@ -152,7 +190,7 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     if summary.dumps.is_empty() && printer.is_for_humans() {
         printer.note(&format!("{name} has no dump yet: `kubectl clientapp backup {name}` creates one"));
     }
-    printer.objects(&summary.dumps, || render(&summary, Session::now()))
+    printer.objects(&summary.dumps, || render(&summary, Session::now()) + &archives)
 }
 
 fn render(summary: &BackupSummary, now: Timestamp) -> String {

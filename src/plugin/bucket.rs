@@ -1,4 +1,4 @@
-//! Dumps in a bucket, read from the user's machine with the credentials that the cluster uses. An **effect** that reads.
+//! Dumps and archives in a bucket, read from the user's machine with the credentials that the cluster uses. An **effect** that reads.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,16 +13,39 @@ use super::{
     text::{FAINT, age, harmless, paint, table},
 };
 use crate::{
-    crd::{ClientApp, DumpStore, IdentitySecret, StoreKeep},
+    crd::{ClientApp, DumpStore, FilesBackup, IdentitySecret, StoreKeep},
     runtime::key::Key,
     store::{
         bucket::{Access, Bucket},
-        catalog::{self, Catalog},
+        catalog::{self, Catalog, Entry},
         dump::{About, Name},
         keep::{self, Candidate, Keep},
         seal::Identity,
         settings::{Endpoint, Hidden, Prefix},
     },
+};
+
+/// How messages name what is in a bucket.
+struct Words {
+    one: &'static str,
+    /// The command that lists them.
+    lists: &'static str,
+    /// What makes another one of the present state.
+    now: &'static str,
+    keep: &'static str,
+}
+
+const DUMPS: Words = Words {
+    one: "dump",
+    lists: "kubectl clientapp backups NAME --store",
+    now: "dumping the current content",
+    keep: "spec.postgres.backup.store.keep",
+};
+const ARCHIVES: Words = Words {
+    one: "archive",
+    lists: "kubectl clientapp backups NAME --files",
+    now: "archiving the present files",
+    keep: "spec.persistence.backup.store.keep",
 };
 
 /// Short, because a user is waiting.
@@ -42,7 +65,13 @@ pub(crate) fn of(session: &Session, app: &ClientApp, identity: Option<&str>) -> 
     Ok(DumpStore { bucket: store.bucket, path, identity_secret, size: None })
 }
 
-/// Reads the dumps in the bucket.
+/// The bucket with the archives of an app's files, and a path in it.
+pub(crate) fn of_files(backup: &FilesBackup, path: &str, identity: Option<&str>) -> DumpStore {
+    let identity_secret = identity.map(IdentitySecret::named);
+    DumpStore { bucket: backup.store.bucket.clone(), path: path.to_owned(), identity_secret, size: None }
+}
+
+/// Reads what is in the bucket.
 async fn read(session: &Session, store: &DumpStore) -> Result<Catalog, Error> {
     let given = &store.bucket;
     let credentials = secret(session, &given.credentials_secret.name).await?;
@@ -96,18 +125,44 @@ pub(crate) async fn holds(
     more: usize,
 ) -> Result<(), Error> {
     let found = read(session, store).await?;
-    let identity = match &store.identity_secret {
-        None => None,
-        Some(IdentitySecret { name, key }) => {
-            let text = text(&secret(session, name).await?, name, key)?;
-            let identity = Identity::parse(&text);
-            Some(identity.ok_or_else(|| Error::Missing(format!("{key} of Secret {name} is not an age secret key")))?)
-        }
-    };
-    let key = identity.as_ref().map(Identity::recipient);
+    let key = public_key(session, store).await?;
     let backup = app.spec.postgres.backup.as_ref().filter(|_| more > 0);
     let keep = backup.and_then(|backup| backup.store.as_ref()?.keep.as_ref());
     usable(&found, from, key.as_deref(), keep, (more, Session::now())).map_err(Error::Stalled)
+}
+
+/// The name of an archive that the files can be restored from. `present`: the `ARCHIVE_OF` of the volumes whose files are archived into
+/// the same path first, if they are.
+pub(crate) async fn archive(
+    session: &Session,
+    backup: &FilesBackup,
+    store: &DumpStore,
+    from: &str,
+    present: Option<&str>,
+) -> Result<String, Error> {
+    let found = archives(session, store).await?;
+    let key = public_key(session, store).await?;
+    let entry = chosen(&found, from, key.as_deref(), &ARCHIVES).map_err(Error::Stalled)?;
+    // An archive of other volumes never replaces this one.
+    let keep = backup.store.keep.as_ref().filter(|_| present == Some(entry.about.system.as_str()));
+    let stays = keep.map_or(Ok(()), |keep| stays(&found, entry, keep, (1, Session::now()), &ARCHIVES));
+    stays.map(|()| entry.name.to_string()).map_err(Error::Stalled)
+}
+
+/// Reads the archives in the bucket. A dump, which a user may have named the path of, has a version of PostgreSQL.
+async fn archives(session: &Session, store: &DumpStore) -> Result<Catalog, Error> {
+    let mut found = read(session, store).await?;
+    found.entries.retain(|entry| entry.about.postgres.is_empty());
+    Ok(found)
+}
+
+/// The public key of the secret key that was given to decrypt with.
+async fn public_key(session: &Session, store: &DumpStore) -> Result<Option<String>, Error> {
+    let Some(IdentitySecret { name, key }) = &store.identity_secret else { return Ok(None) };
+    let identity = Identity::parse(&text(&secret(session, name).await?, name, key)?);
+    let identity =
+        identity.ok_or_else(|| Error::Missing(format!("{key} of Secret {name} is not an age secret key")))?;
+    Ok(Some(identity.recipient()))
 }
 
 /// Why a restore cannot rely on a dump. The rules in `keep` are applied as if `more` dumps followed. **Pure.**
@@ -116,30 +171,43 @@ fn usable(
     from: &str,
     key: Option<&str>,
     keep: Option<&StoreKeep>,
-    (more, now): (usize, Timestamp),
+    times: (usize, Timestamp),
 ) -> Result<(), String> {
+    let entry = chosen(found, from, key, &DUMPS)?;
+    keep.map_or(Ok(()), |keep| stays(found, entry, keep, times, &DUMPS))
+}
+
+/// The entry of this name, if it is whole and the key decrypts it. **Pure.**
+fn chosen<'a>(found: &'a Catalog, from: &str, key: Option<&str>, words: &Words) -> Result<&'a Entry, String> {
+    let Words { one, lists, .. } = words;
+    if let Some((name, problem)) = found.damaged.iter().find(|(name, _)| name.as_str() == from) {
+        return Err(format!("{one} {name} is damaged: {problem}"));
+    }
     let chosen = match from {
         "latest" => found.latest(),
         from => found.entries.iter().find(|entry| entry.name.as_str() == from),
     };
-    let Some(chosen) = chosen else {
-        return Err(format!(
-            "there is no dump {from} in the bucket: `kubectl clientapp backups NAME --store` lists them"
-        ));
-    };
+    let chosen = chosen.ok_or_else(|| format!("there is no {one} {from} in the bucket: `{lists}` lists them"))?;
     match (&chosen.recipient, key) {
-        (Some(recipient), None) => {
-            return Err(format!(
-                "dump {} is encrypted for {recipient}: store the secret key in a Secret, under the key identity, and pass its name with --identity-secret",
-                chosen.name
-            ));
-        }
+        (Some(recipient), None) => Err(format!(
+            "{one} {} is encrypted for {recipient}: store the secret key in a Secret, under the key identity, and pass its name with --identity-secret",
+            chosen.name
+        )),
         (Some(recipient), Some(key)) if recipient != key => {
-            return Err(format!("dump {} is encrypted for {recipient}, but the given key is for {key}", chosen.name));
+            Err(format!("{one} {} is encrypted for {recipient}, but the given key is for {key}", chosen.name))
         }
-        _ => {}
+        _ => Ok(chosen),
     }
-    let Some(keep) = keep else { return Ok(()) };
+}
+
+/// Whether the rules in `keep` would still keep an entry once `more` of the same volumes or database followed. **Pure.**
+fn stays(
+    found: &Catalog,
+    chosen: &Entry,
+    keep: &StoreKeep,
+    (more, now): (usize, Timestamp),
+    Words { one, now: making, keep: field, .. }: &Words,
+) -> Result<(), String> {
     let mut all: Vec<Candidate> = found.entries.iter().map(catalog::Entry::candidate).collect();
     let of_now: Vec<_> = (0..more)
         .filter_map(|second| {
@@ -159,10 +227,7 @@ fn usable(
     };
     match keep::kept(&all, rules).contains(&chosen.name) {
         true => Ok(()),
-        false => Err(format!(
-            "dumping the current content would remove dump {} from the bucket: raise spec.postgres.backup.store.keep first",
-            chosen.name
-        )),
+        false => Err(format!("{making} would remove {one} {} from the bucket: raise {field} first", chosen.name)),
     }
 }
 
@@ -201,10 +266,43 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     })
 }
 
+/// `backups --files`.
+pub(crate) async fn list_archives(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
+    let stored = session.app(name).await?;
+    let Some(backup) = &stored.app.spec.persistence.backup else {
+        return Err(Error::Missing(format!(
+            "the files of {name} are not archived: spec.persistence.backup is not set"
+        )));
+    };
+    let store = of_files(backup, &backup.path(&session.namespace, name), None);
+    let found = archives(session, &store).await?;
+    for (name, problem) in &found.damaged {
+        printer.note(&format!("{name} is damaged: {}", harmless(problem)));
+    }
+    if found.entries.is_empty() && printer.is_for_humans() {
+        printer.note(&format!("there is no archive of the files of {name} in bucket {}", store.bucket.bucket));
+    }
+    let object = |entry: &Entry| {
+        let encrypted = entry.recipient.is_some();
+        json!({"name": entry.name, "bytes": entry.bytes, "files": entry.about.tables, "encrypted": encrypted})
+    };
+    let objects: Vec<_> = found.entries.iter().map(object).collect();
+    printer.objects(&objects, || archives_table(&found, Session::now()))
+}
+
+/// **Pure.**
+fn archives_table(found: &Catalog, now: Timestamp) -> String {
+    let rows = found.entries.iter().map(|entry| {
+        let (size, age) = (BinaryBytes(entry.bytes).to_string(), paint(FAINT, age(Some(entry.name.time()), now)));
+        vec![entry.name.to_string(), size, entry.about.tables.to_string(), age]
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() { String::new() } else { table(&["NAME", "SIZE", "FILES", "AGE"], &rows) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::catalog::Entry;
 
     fn entry(name: &str, recipient: Option<&str>) -> Entry {
         serde_json::from_value(json!({
@@ -238,5 +336,34 @@ mod tests {
             }
         }
         assert!(usable(&Catalog::default(), "latest", None, None, (0, Timestamp::UNIX_EPOCH)).is_err());
+    }
+
+    #[test]
+    fn archives_are_no_dumps() {
+        let name = Name::parse("20260102T000000Z-b").unwrap();
+        let damaged = vec![(name.clone(), "nextcloud.tar.gz does not exist".to_owned())];
+        let found = Catalog { damaged, entries: vec![entry("20260101T000000Z-a", None)], ..Catalog::default() };
+        let why = |from: &str| chosen(&found, from, None, &ARCHIVES).map(|entry| entry.name.to_string()).unwrap_err();
+        assert_eq!(why(name.as_str()), "archive 20260102T000000Z-b is damaged: nextcloud.tar.gz does not exist");
+        assert!(why("20250101T000000Z-a").contains("`kubectl clientapp backups NAME --files` lists them"));
+        let keep = StoreKeep { last: 1, daily: 0, weekly: 0, monthly: 0 };
+        let now = "2026-01-04T00:00:00Z".parse().unwrap();
+        let stays = |more| stays(&found, &found.entries[0], &keep, (more, now), &ARCHIVES);
+        assert_eq!(stays(0), Ok(()));
+        assert_eq!(
+            stays(1).unwrap_err(),
+            "archiving the present files would remove archive 20260101T000000Z-a from the bucket: raise spec.persistence.backup.store.keep first"
+        );
+    }
+
+    #[test]
+    fn the_archives() {
+        let found = Catalog { entries: vec![entry("20260103T000000Z-c", None)], ..Catalog::default() };
+        let now = "2026-01-04T00:00:00Z".parse().unwrap();
+        insta::assert_snapshot!(anstream::adapter::strip_str(&archives_table(&found, now)).to_string(), @r"
+        NAME                 SIZE   FILES   AGE
+        20260103T000000Z-c   1 B    1       24h
+        ");
+        assert_eq!(archives_table(&Catalog::default(), now), "");
     }
 }

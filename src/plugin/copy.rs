@@ -20,13 +20,14 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use self::{
-    rules::{Holder, has_dump, what_remains},
+    rules::{Database, Holder, has_dump, what_remains},
     spec::{Names, Source, copied},
 };
 use super::{
     args, backup,
     change::patch,
     error::{Error, described},
+    files,
     password::Administrator,
     percona,
     restore::{has_database, there_are_dumps, wanted},
@@ -61,6 +62,7 @@ pub(crate) async fn run(
         return Err(Error::Usage(format!("{hostname} is the hostname of {name}: choose another one for {other}")));
     }
     let source = source(session, args, &stored.app, other).await?;
+    let archive = files::source(session, args, &stored.app).await?;
     let first = spec(session, &stored)?;
     let key = Key::new(&session.namespace, other);
     let names = Names { first: name, other };
@@ -93,11 +95,28 @@ pub(crate) async fn run(
         Source::Cluster(_) => format!("from the backups of {name}, restored {}", percona::state_of(args)),
     };
     let sentence = format!("clientapp/{other} gets its database {from}; {name} stays as it is");
-    let ended = wait::asked(session, printer, &object, &sentence, waiting, None).await;
+    let filled = match &archive {
+        Some(archive) => {
+            printer.note(&sentence);
+            files::fill(session, printer, other, archive, waiting.timeout).await
+        }
+        None => Ok(()),
+    };
+    let files = archive.as_ref().filter(|_| filled.is_ok()).map(files::Source::archive);
+    let sentence = match files {
+        Some(archive) => format!("clientapp/{other} has the files of archive {archive}"),
+        None => sentence,
+    };
+    let ended = match filled {
+        Ok(()) => wait::asked(session, printer, &object, &sentence, waiting, None).await,
+        failed => failed,
+    };
     let provider = database::provider(stored.app.spec.postgres.provider);
     let service = provider.map(|provider| provider.service(&key)).unwrap_or_default();
     let secret = credentials.is_some().then(|| key.admin_secret());
-    printer.note(&what_remains(names, &session.namespace, &service, replicas, secret.as_deref()));
+    let by_hooks = stored.app.spec.postgres.provider == PostgresProvider::Standalone;
+    let database = Database { service: &service, by_hooks };
+    printer.note(&what_remains(names, &session.namespace, database, replicas, secret.as_deref(), files));
     ended
 }
 

@@ -17,6 +17,7 @@ mod create;
 mod delete;
 mod error;
 mod events;
+mod files;
 mod goal;
 mod history;
 mod jsonpath;
@@ -114,10 +115,12 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
         Command::Check(args) => check::run(session, printer, args).await,
         Command::Adopt(args) => adopt::run(session, printer, args).await,
         Command::Backup(args) => backup::run(session, printer, args).await,
+        Command::Backups(args) if args.files => bucket::list_archives(session, printer, &args.name).await,
         Command::Backups(args) if args.store => bucket::list(session, printer, &args.name).await,
         Command::Backups(args) => backup::list(session, printer, &args.name).await,
         Command::Restore(args) => match &args.to {
             Some(other) => copy::run(session, printer, args, other).await,
+            None if args.archive().is_some() => files::restore(session, printer, args).await,
             None => restore::run(session, printer, args).await,
         },
         Command::Delete(args) => delete::run(session, printer, args).await,

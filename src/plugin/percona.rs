@@ -1,16 +1,14 @@
 //! `backup`, `backups` and `restore` of an app whose database is a PerconaPGCluster. They create PerconaPGBackups and
 //! PerconaPGRestores, which the Percona operator carries out, and report their progress.
 
-use std::{pin::pin, time::Duration};
+use std::time::Duration;
 
-use futures::StreamExt as _;
 use jiff::{Timestamp, fmt::strtime};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Resource, ResourceExt as _,
     api::{ListParams, PostParams},
     core::NamespaceResourceScope,
-    runtime::watcher::watch_object,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -18,9 +16,9 @@ use super::{
     args::{self, LATEST, Waiting},
     delete::{agreed, can_agree},
     error::Error,
-    session::{AGAIN, FIELD_MANAGER, Printer, Session, Stored},
-    text::{BAD, FAINT, GOOD, UNSURE, age, fitted, paint, span_of, tamed},
-    wait,
+    session::{FIELD_MANAGER, Printer, Session, Stored},
+    text::{BAD, FAINT, GOOD, UNSURE, age, fitted, paint, tamed},
+    wait::{self, Step, followed},
 };
 use crate::{
     crd::{
@@ -71,7 +69,8 @@ pub(crate) async fn back_up(
     printer.object(&backup, &sentence)
 }
 
-pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str) -> Result<(), Error> {
+/// `archives`: a line about the archives of the app's files.
+pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str, archives: &str) -> Result<(), Error> {
     let seen = seen(session, app).await?;
     let backups: Vec<PerconaPGBackup> = tamed(&seen.backups).map_err(|error| Error::Output(error.to_string()))?;
     if backups.is_empty() && printer.is_for_humans() {
@@ -80,7 +79,8 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str) ->
         printer.note(&format!("{app} has no backup yet: {why}"));
     }
     let width = printer.width();
-    printer.objects(&seen.backups, || render(&seen.cluster, (&backups, &seen.restores), width, Session::now()))
+    let seen_now = || render(&seen.cluster, (&backups, &seen.restores), width, Session::now());
+    printer.objects(&seen.backups, || seen_now() + archives)
 }
 
 pub(crate) async fn restore(
@@ -94,13 +94,41 @@ pub(crate) async fn restore(
         from: _,
         time: _,
         store: _,
+        // The caller restores the files.
+        files: _,
+        only_files: _,
+        files_path: _,
         identity_secret: _,
         to: _,
         hostname: _,
-        no_backup,
+        no_backup: _,
         yes,
         waiting,
     } = args;
+    let foreseen = foreseen(session, args).await?;
+    if !yes {
+        can_agree("restore")?;
+        printer.note(&foreseen);
+        agreed(app, "nothing restored")?;
+    }
+    let (restore, sentence) = begun(session, printer, args).await?;
+    if !waiting.wait {
+        printer.note(&format!("once it is complete, `kubectl clientapp backup {app}` backs up the restored database"));
+        return printer.object(&restore, &sentence);
+    }
+    printer.note(&sentence);
+    ended(session, printer, args, &restore).await?;
+    let sentence = format!("perconapgrestore/{}: restored", restore.name_any());
+    wait::asked(session, printer, &stored.object, &sentence, waiting, None).await
+}
+
+/// What a restore would do, or why it cannot begin.
+pub(crate) async fn foreseen(session: &Session, args: &args::Restore) -> Result<String, Error> {
+    checked(session, args).await.map(|_| consequence(args))
+}
+
+async fn checked(session: &Session, args: &args::Restore) -> Result<(Seen, PerconaPGRestoreSpec), Error> {
+    let args::Restore { name: app, no_backup, .. } = args;
     without_store(args)?;
     let found = seen(session, app).await?;
     let spec = may_restore(app, &found, args, Session::now()).map_err(Error::Stalled)?;
@@ -109,11 +137,17 @@ pub(crate) async fn restore(
             Error::Stalled(format!("{why}; with --no-backup, the current content of the database is lost"))
         })?;
     }
-    if !yes {
-        can_agree("restore")?;
-        printer.note(&consequence(args));
-        agreed(app, "nothing restored")?;
-    }
+    Ok((found, spec))
+}
+
+/// Backs up the current content and begins the restore; the text says so.
+pub(crate) async fn begun(
+    session: &Session,
+    printer: &mut Printer,
+    args: &args::Restore,
+) -> Result<(PerconaPGRestore, String), Error> {
+    let args::Restore { name: app, no_backup, waiting, .. } = args;
+    let (found, spec) = checked(session, args).await?;
     if !no_backup {
         printer.note("backing up the current content of the database");
         // Not a full backup: it would expire the oldest one, which may be the one to restore.
@@ -122,18 +156,31 @@ pub(crate) async fn restore(
         printer.note(&format!("`kubectl clientapp restore {app} --from {backup}` would bring it back"));
     }
     let restore = create(session, PerconaPGRestore::new("", spec), &found.cluster.name_any()).await?;
-    let name = restore.name_any();
-    let sentence = format!("perconapgrestore/{name} restores the database of {app} {}", state_of(args));
-    if !waiting.wait {
-        printer.note(&format!("once it is complete, `kubectl clientapp backup {app}` backs up the restored database"));
-        return printer.object(&restore, &sentence);
-    }
-    printer.note(&sentence);
-    restored(session, printer, &restore, waiting.timeout).await?;
+    let sentence = format!("perconapgrestore/{} restores the database of {app} {}", restore.name_any(), state_of(args));
+    Ok((restore, sentence))
+}
+
+/// A restore that runs or has succeeded.
+pub(crate) async fn unless_failed(session: &Session, name: &str) -> Result<Option<PerconaPGRestore>, Error> {
+    let found = session.api::<PerconaPGRestore>().get_opt(name).await;
+    let found = found.map_err(Error::api(format!("read PerconaPGRestore {}/{name}", session.namespace)))?;
+    let state = |restore: &PerconaPGRestore| restore.status.as_ref().and_then(|status| status.state.clone());
+    Ok(found.filter(|found| state(found).as_deref() != Some(FAILED)))
+}
+
+/// Waits until the database is restored, and backs it up.
+pub(crate) async fn ended(
+    session: &Session,
+    printer: &mut Printer,
+    args: &args::Restore,
+    restore: &PerconaPGRestore,
+) -> Result<(), Error> {
+    let args::Restore { name: app, waiting, .. } = args;
+    restored(session, printer, restore, waiting.timeout).await?;
     if let Err(error) = back_up_restored(session, printer, app, waiting.timeout).await {
         printer.note(&format!("the restored database is not backed up: {error}; run `kubectl clientapp backup {app}`"));
     }
-    wait::asked(session, printer, &stored.object, &format!("perconapgrestore/{name}: restored"), waiting, None).await
+    Ok(())
 }
 
 fn without_store(args: &args::Restore) -> Result<(), Error> {
@@ -326,8 +373,9 @@ fn consequence(args: &args::Restore) -> String {
         true => "The current content of the database is LOST: it is not backed up first.",
         false => "The current content of the database is backed up first.",
     };
+    let files = if args.files.is_some() { "" } else { "The app's files stay as they are. " };
     format!(
-        "This restores the database of {} {}. {now}\nThe app's files stay as they are. During the restore the app has no database.",
+        "This restores the database of {} {}. {now}\n{files}During the restore the app has no database.",
         args.name,
         state_of(args)
     )
@@ -517,64 +565,6 @@ async fn restored(
         if state == "ready" && !cluster.spec.backups.is_restoring() { Step::Over } else { Step::Waiting(state) }
     };
     followed(session, printer, cluster, timeout, serves).await.map(|_| ())
-}
-
-/// The progress of an object.
-enum Step {
-    Over,
-    Failed(String),
-    Waiting(String),
-}
-
-/// Follows an object until it is over, and reports each state on the way.
-async fn followed<K>(
-    session: &Session,
-    printer: &mut Printer,
-    name: &str,
-    timeout: Duration,
-    step: impl Fn(&K) -> Step,
-) -> Result<K, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-        + Send
-        + 'static,
-{
-    let what = format!("{} {}/{name}", K::kind(&()), session.namespace);
-    let mut last = None;
-    let follow = async {
-        let mut states = pin!(watch_object(session.api::<K>(), name));
-        while let Some(found) = states.next().await {
-            let found = match found {
-                Ok(found) => found,
-                Err(error) => {
-                    wait::failed(&what, error, last.is_some())?;
-                    tokio::time::sleep(AGAIN).await;
-                    continue;
-                }
-            };
-            let found = found.ok_or_else(|| Error::Gone(format!("{what} is gone")))?;
-            match step(&found) {
-                Step::Over => return Ok(found),
-                Step::Failed(why) => return Err(Error::Missing(why)),
-                Step::Waiting(state) if last.as_ref() != Some(&state) => {
-                    printer.note(&format!("{}/{name}: {state}", K::kind(&()).to_lowercase()));
-                    last = Some(state);
-                }
-                Step::Waiting(_) => {}
-            }
-        }
-        Err(Error::Missing(format!("watch {what}: the watch ended")))
-    };
-    match tokio::time::timeout(timeout, follow).await {
-        Ok(ended) => ended,
-        Err(_) => Err(Error::Timeout(format!(
-            "timed out after {} waiting for {what}; it continues in the background, check with `kubectl get`",
-            span_of(timeout)
-        ))),
-    }
 }
 
 #[cfg(test)]

@@ -49,29 +49,87 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     if percona::has_cluster(&stored.app) {
         return percona::restore(session, printer, args, &stored).await;
     }
-    if !stored.app.spec.postgres.enabled || stored.app.spec.postgres.provider != PostgresProvider::Standalone {
-        return backup::needed(session, name).await.map(|_| ());
-    }
-    let database = Key::new(&session.namespace, name).database();
-    let found = backup::database(session, name).await?;
-    let wanted = wanted(session, args, &stored.app)?;
-    let begun = Begun::read(&stored.app);
-    let way = way(&stored.app, found.as_ref(), begun.as_ref(), &wanted, *no_backup).map_err(Error::Stalled)?;
-    if way == Way::Done {
+    let checked = checked(session, args, &stored).await?;
+    let wanted = checked.wanted.clone();
+    if checked.way == Way::Done {
         annotate(session, &stored, None).await?;
         let sentence = format!("clientapp/{name} has its database from dump {} of {}", wanted.from, wanted.place());
         return printer.object(&stored.object, &sentence);
     }
-    // The dump made now, and the last one before the Postgresql is deleted.
-    let more = if way == Way::Replace && !no_backup { 2 } else { 0 };
-    there_are_dumps(session, &stored.app, found.as_ref(), &wanted, more).await?;
     if !*yes {
         can_agree("restore")?;
-        printer.note(&consequence(name, &wanted, (way, begun.as_ref()), *no_backup));
+        printer.note(&consequence(name, &wanted, (checked.way, checked.begun.as_ref()), *no_backup, false));
         agreed(name, "nothing restored")?;
     }
+    let (stored, made) = handed_over(session, printer, args, checked).await?;
+    let sentence = format!("clientapp/{name} gets its database from dump {} of {}", wanted.from, wanted.place());
+    if waiting.wait {
+        printer.note(&sentence);
+        restored(session, name, &made, &wanted, waiting.timeout).await?;
+        annotate(session, &stored, None).await?;
+    }
+    wait::asked(session, printer, &stored.object, &sentence, waiting, None).await
+}
 
-    let timeout = waiting.timeout;
+/// What restoring the database would do, or why it cannot begin; for a caller that restores the files as well.
+pub(crate) async fn foreseen(session: &Session, args: &args::Restore, stored: &Stored) -> Result<String, Error> {
+    if percona::has_cluster(&stored.app) {
+        return percona::foreseen(session, args).await;
+    }
+    let Checked { wanted, begun, way, .. } = checked(session, args, stored).await?;
+    Ok(consequence(&args.name, &wanted, (way, begun.as_ref()), args.no_backup, true))
+}
+
+/// Restores the database from a dump and waits until it serves. The record of it stays for the caller to remove.
+pub(crate) async fn completed(session: &Session, printer: &mut Printer, args: &args::Restore) -> Result<(), Error> {
+    let args::Restore { name, waiting, .. } = args;
+    let stored = session.app(name).await?;
+    let checked = checked(session, args, &stored).await?;
+    let wanted = checked.wanted.clone();
+    if checked.way == Way::Done {
+        return Ok(());
+    }
+    let (_, made) = handed_over(session, printer, args, checked).await?;
+    printer.note(&format!("clientapp/{name} gets its database from dump {} of {}", wanted.from, wanted.place()));
+    restored(session, name, &made, &wanted, waiting.timeout).await
+}
+
+/// A restore that may begin or continue.
+struct Checked {
+    found: Option<Postgresql>,
+    wanted: Restore,
+    begun: Option<Begun>,
+    way: Way,
+}
+
+async fn checked(session: &Session, args: &args::Restore, stored: &Stored) -> Result<Checked, Error> {
+    let args::Restore { name, no_backup, .. } = args;
+    if !stored.app.spec.postgres.enabled || stored.app.spec.postgres.provider != PostgresProvider::Standalone {
+        return Err(backup::without_database(&stored.app));
+    }
+    let found = backup::database(session, name).await?;
+    let wanted = wanted(session, args, &stored.app)?;
+    let begun = Begun::read(&stored.app);
+    let way = way(&stored.app, found.as_ref(), begun.as_ref(), &wanted, *no_backup).map_err(Error::Stalled)?;
+    if way != Way::Done {
+        // The dump made now, and the last one before the Postgresql is deleted.
+        let more = if way == Way::Replace && !no_backup { 2 } else { 0 };
+        there_are_dumps(session, &stored.app, found.as_ref(), &wanted, more).await?;
+    }
+    Ok(Checked { found, wanted, begun, way })
+}
+
+/// Takes the database away and lets the operator create another, which has what the previous one has left: the app, and the uid of the
+/// new Postgresql.
+async fn handed_over(
+    session: &Session,
+    printer: &mut Printer,
+    args: &args::Restore,
+    checked: Checked,
+) -> Result<(Stored, String), Error> {
+    let args::Restore { name, no_backup, waiting, .. } = args;
+    let Checked { found, wanted, begun, way } = checked;
+    let (database, timeout) = (Key::new(&session.namespace, name).database(), waiting.timeout);
     let begun = match (way, found, begun) {
         (Way::Replace, Some(found), _) => take_away(session, printer, args, &found, &wanted).await?,
         // The previous Postgresql is gone, or is being deleted.
@@ -102,22 +160,15 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::R
     }
     let stored = session.app(name).await?;
     still_ours(&stored.app, &begun).map_err(Error::Stalled)?;
-    let object = match stored.app.spec.suspend {
-        true => patch(session, &stored, json!({"spec": {"suspend": false}})).await?,
-        false => stored.object,
-    };
+    if stored.app.spec.suspend {
+        patch(session, &stored, json!({"spec": {"suspend": false}})).await?;
+    }
     let made = hand_over(session, &database, &begun, timeout).await?;
     // The operator does the rest. Until it is done, the same command resumes this restore and starts no other.
     let stored = session.app(name).await?;
     let begun = Begun { made: Some(made.clone()), ..begun };
     annotate(session, &stored, Some(&begun)).await?;
-    let sentence = format!("clientapp/{name} gets its database from dump {} of {}", wanted.from, wanted.place());
-    if waiting.wait {
-        printer.note(&sentence);
-        restored(session, name, &made, &wanted, timeout).await?;
-        annotate(session, &stored, None).await?;
-    }
-    wait::asked(session, printer, &object, &sentence, waiting, None).await
+    Ok((stored, made))
 }
 
 /// The dump that the flags name.
@@ -374,7 +425,7 @@ where
     awaited(api, &name, "gone", gone, timeout).await.map(|_| ())
 }
 
-async fn awaited<K>(
+pub(crate) async fn awaited<K>(
     api: &Api<K>,
     name: &str,
     what: &str,

@@ -9,10 +9,12 @@ use std::{
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kube::{
-    ResourceExt as _,
+    Resource, ResourceExt as _,
     api::DynamicObject,
+    core::NamespaceResourceScope,
     runtime::watcher::{self, watch_object},
 };
+use serde::de::DeserializeOwned;
 
 use super::{
     args,
@@ -192,7 +194,7 @@ async fn follow(
 }
 
 /// Errors that a retry cannot fix end the wait, and so does a cluster that has never responded.
-pub(crate) fn failed(described: &str, error: watcher::Error, seen: bool) -> Result<(), Error> {
+fn failed(described: &str, error: watcher::Error, seen: bool) -> Result<(), Error> {
     let error = match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
@@ -201,6 +203,64 @@ pub(crate) fn failed(described: &str, error: watcher::Error, seen: bool) -> Resu
     };
     let refused = matches!(&error, kube::Error::Api(status) if matches!(status.code, 401 | 403 | 404));
     if refused || !seen { Err(Error::api(format!("watch {described}"))(error)) } else { Ok(()) }
+}
+
+/// The progress of an object.
+pub(crate) enum Step {
+    Over,
+    Failed(String),
+    Waiting(String),
+}
+
+/// Follows an object until it is over, and reports each state on the way.
+pub(crate) async fn followed<K>(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    timeout: Duration,
+    step: impl Fn(&K) -> Step,
+) -> Result<K, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let what = format!("{} {}/{name}", K::kind(&()), session.namespace);
+    let mut last = None;
+    let follow = async {
+        let mut states = pin!(watch_object(session.api::<K>(), name));
+        while let Some(found) = states.next().await {
+            let found = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    failed(&what, error, last.is_some())?;
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+            };
+            let found = found.ok_or_else(|| Error::Gone(format!("{what} is gone")))?;
+            match step(&found) {
+                Step::Over => return Ok(found),
+                Step::Failed(why) => return Err(Error::Missing(why)),
+                Step::Waiting(state) if last.as_ref() != Some(&state) => {
+                    printer.note(&format!("{}/{name}: {state}", K::kind(&()).to_lowercase()));
+                    last = Some(state);
+                }
+                Step::Waiting(_) => {}
+            }
+        }
+        Err(Error::Missing(format!("watch {what}: the watch ended")))
+    };
+    match tokio::time::timeout(timeout, follow).await {
+        Ok(ended) => ended,
+        Err(_) => Err(Error::Timeout(format!(
+            "timed out after {} waiting for {what}; it continues in the background, check with `kubectl get`",
+            super::text::span_of(timeout)
+        ))),
+    }
 }
 
 /// Progress: one changing line on a terminal, otherwise a line for each change.

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{ArchiveView, CronJobView, FilesView, build};
+use super::{ArchiveView, CronJobView, DesiredFiles, FilesView, build};
 use crate::{
     clientapp::{
         desired::Desired,
@@ -16,7 +16,7 @@ use crate::{
 /// Applies the CronJob, once the release has volumes, or deletes it if it is no longer asked for. Whatever else the app waits for does
 /// not hold up its archives, except helm: it may be changing the volumes.
 pub(crate) fn step(desired: &Desired, observed: &Observed) -> Option<Step> {
-    let FilesView { image, app_uid, volumes, cron_job, archives: _ } = &observed.files;
+    let FilesView { image, app_uid, volumes, cron_job, is_restoring, archives: _ } = &observed.files;
     let is_foreign = cron_job.as_ref().is_some_and(|found| !found.is_of(app_uid));
     if observed.at_work.is_some() || desired.suspend || is_foreign {
         return None;
@@ -28,6 +28,7 @@ pub(crate) fn step(desired: &Desired, observed: &Observed) -> Option<Step> {
     observed.release.as_ref().filter(|release| release.known && release.phase == Phase::Deployed)?;
     let volumes = volumes.as_ref().filter(|volumes| !volumes.is_empty())?;
     let chart = observed.recorded.installed.as_ref().map(|chart| chart.name.as_str()).unwrap_or_default();
+    let files = &DesiredFiles { schedule: files.schedule.clone().filter(|_| !is_restoring), ..files.clone() };
     let document = build::cron_job(&desired.key, chart, files, volumes, image.as_ref()?);
     let applied = cron_job.as_ref().and_then(|found| found.digest.as_deref());
     (applied != Some(build::digest(&document).as_str()))
@@ -89,7 +90,7 @@ fn failed_at(summary: &mut FilesSummary, job: &str, ended: &Time, why: Option<&S
 /// The condition about the archives; `None`: none are asked for.
 pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&FilesSummary>) -> Option<Verdict> {
     desired.files.as_ref()?;
-    let FilesView { image, app_uid, volumes, cron_job, archives: _ } = &observed.files;
+    let FilesView { image, app_uid, volumes, cron_job, is_restoring: _, archives: _ } = &observed.files;
     if let Some(CronJobView { owner, .. }) = cron_job.as_ref().filter(|found| !found.is_of(app_uid)) {
         let owner =
             owner.as_ref().map_or("no ClientApp".to_owned(), |(kind, name, _)| format!("another {kind} {name}"));

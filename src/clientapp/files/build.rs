@@ -82,7 +82,7 @@ pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[
             "concurrencyPolicy": "Forbid",
             // Without it, the CronJob controller gives up for good after it has missed a hundred runs.
             "startingDeadlineSeconds": 3600,
-            "successfulJobsHistoryLimit": 1,
+            "successfulJobsHistoryLimit": 3,
             "failedJobsHistoryLimit": 3,
             "jobTemplate": {
                 "metadata": {"labels": labels},

@@ -40,6 +40,8 @@ pub(crate) struct FilesView {
     /// The release's volumes; `None`: they are not known, or not all of them exist.
     pub volumes: Option<Vec<Volume>>,
     pub cron_job: Option<CronJobView>,
+    /// A user restores files: an archive made meanwhile would have half of them.
+    pub is_restoring: bool,
     /// The Jobs that archive.
     pub archives: Vec<ArchiveView>,
 }

@@ -48,13 +48,23 @@ impl Holder<'_> {
     }
 }
 
-/// What is still to be done before the other app is of use. `service`: the host of its database.
+/// The other app's database.
+#[derive(Clone, Copy)]
+pub(super) struct Database<'a> {
+    /// Its host.
+    pub(super) service: &'a str,
+    /// Whether the hooks of the base values write it into the app's configuration: they do if the database's user is the same.
+    pub(super) by_hooks: bool,
+}
+
+/// What is still to be done before the other app is of use. `archive`: the archive whose files it has.
 pub(super) fn what_remains(
     Names { first, other }: Names<'_>,
     namespace: &str,
-    service: &str,
+    Database { service, by_hooks }: Database<'_>,
     replicas: Option<i32>,
     secret: Option<&str>,
+    archive: Option<&str>,
 ) -> String {
     let patch: Value = json!({"spec": {"replicas": replicas}});
     let administrator = match secret {
@@ -63,12 +73,24 @@ pub(super) fn what_remains(
         }
         None => format!("clientapp/{other} uses the same spec.adminSecret as {first}"),
     };
+    let why = match archive {
+        Some(archive) => format!(", so that you can check its files, which are those of archive {archive}."),
+        None => ": it does not have the app's files, and without them it would be installed anew.".to_owned(),
+    };
+    let copy = format!("Copy the files of {first} (crds/README.md, \"The app's files\").");
+    let set = format!("set dbhost to {service}: otherwise clientapp/{other} would change the database of {first}.");
+    let check = match by_hooks {
+        true => format!(
+            "Check the values: at each start, the hooks of the base values set dbhost in config.php. If the values replace nextcloud.hooks, {set}"
+        ),
+        false => format!("In their config.php, {set}"),
+    };
+    let allow = format!("kubectl patch clientapp {other} -n {namespace} --type=merge -p '{patch}'");
+    let steps = archive.is_none().then_some(copy).into_iter().chain([check, allow]);
+    let steps: String = steps.enumerate().map(|(at, step)| format!("{}. {step}\n", at + 1)).collect();
     format!(
-        "clientapp/{other} has no pods yet (spec.replicas: 0): the app's files are not in a backup, and without them it would be installed anew.
-1. Copy the files of {first} (crds/README.md, \"The app's files\").
-2. In their config.php, set dbhost to {service}: otherwise clientapp/{other} would change the database of {first}.
-3. kubectl patch clientapp {other} -n {namespace} --type=merge -p '{patch}'
-The restored database knows the users of {first} and their passwords at that time: {administrator}."
+        "clientapp/{other} has no pods yet (spec.replicas: 0){why}
+{steps}The restored database knows the users of {first} and their passwords at that time: {administrator}."
     )
 }
 
@@ -132,7 +154,20 @@ mod tests {
     #[test]
     fn what_the_user_has_to_do() {
         let names = Names { first: "acme", other: "then" };
-        insta::assert_snapshot!(what_remains(names, "tenant-acme", "then-pg", Some(2), Some("then-admin-secret")));
-        insta::assert_snapshot!(what_remains(names, "tenant-acme", "then-pg", None, None));
+        let standalone = Database { service: "then-pg", by_hooks: true };
+        let percona = Database { service: "then-pg-pgbouncer", by_hooks: false };
+        insta::assert_snapshot!(what_remains(names, "ns", standalone, Some(2), Some("then-admin-secret"), None), @r#"
+        clientapp/then has no pods yet (spec.replicas: 0): it does not have the app's files, and without them it would be installed anew.
+        1. Copy the files of acme (crds/README.md, "The app's files").
+        2. Check the values: at each start, the hooks of the base values set dbhost in config.php. If the values replace nextcloud.hooks, set dbhost to then-pg: otherwise clientapp/then would change the database of acme.
+        3. kubectl patch clientapp then -n ns --type=merge -p '{"spec":{"replicas":2}}'
+        The restored database knows the users of acme and their passwords at that time: Secret then-admin-secret is a copy of the credentials that the administrator of acme has now.
+        "#);
+        insta::assert_snapshot!(what_remains(names, "ns", percona, None, None, Some("20260131T033000Z-p9d4f")), @r#"
+        clientapp/then has no pods yet (spec.replicas: 0), so that you can check its files, which are those of archive 20260131T033000Z-p9d4f.
+        1. In their config.php, set dbhost to then-pg-pgbouncer: otherwise clientapp/then would change the database of acme.
+        2. kubectl patch clientapp then -n ns --type=merge -p '{"spec":{"replicas":null}}'
+        The restored database knows the users of acme and their passwords at that time: clientapp/then uses the same spec.adminSecret as acme.
+        "#);
     }
 }

@@ -3,7 +3,9 @@
 //! The two must neither collide nor share anything that one of them changes. Structs are destructured without `..`, so that a new field
 //! does not compile until it is decided here.
 
-use crate::crd::{Backup, ClientAppSpec, DriftIgnore, PerconaDataSource, PerconaOptions, Postgres, Restore, Upgrade};
+use crate::crd::{
+    Backup, ClientAppSpec, DriftIgnore, PerconaDataSource, PerconaOptions, Persistence, Postgres, Restore, Upgrade,
+};
 
 /// Where the new database comes from.
 #[derive(Clone, Debug)]
@@ -31,7 +33,7 @@ pub(super) fn copied(of: ClientAppSpec, names: Names<'_>, hostname: &str, source
         ingress_class_name,
         profile,
         image,
-        // The app's files are not in a backup, and Nextcloud without its config.php would begin an installation, into the restored database.
+        // The app's files follow, if at all, and Nextcloud without its config.php would begin an installation, into the restored database.
         replicas: _,
         // Each release has a Redis of its own.
         redis,
@@ -64,7 +66,7 @@ pub(super) fn copied(of: ClientAppSpec, names: Names<'_>, hostname: &str, source
         replicas: Some(0),
         redis,
         postgres: database(postgres, source),
-        persistence,
+        persistence: volume(persistence),
         service_account_name,
         upgrade: upgrades(upgrade),
         approval,
@@ -127,6 +129,12 @@ fn dumps(of: Backup) -> Option<Backup> {
     makes_dumps.then_some(Backup { schedule, request: None, keep, size, on_delete, drill, drill_store, store })
 }
 
+/// Archives of its files go into the same bucket, since objects are named after the ClientApp.
+fn volume(of: Persistence) -> Persistence {
+    let Persistence { enabled, size, storage_class_name, backup } = of;
+    Persistence { enabled, size, storage_class_name, backup }
+}
+
 /// Its backups are on a volume of its own, and deleted with it: a repository is permanent, and the options in the Secret are numbered
 /// for the first cluster.
 fn options(of: PerconaOptions, source: &PerconaDataSource) -> PerconaOptions {
@@ -173,6 +181,8 @@ mod tests {
             "credentialsSecret": {"name": "s3"}, "caSecret": {"name": "ca"}, "keep": {"last": 3},
             "recipient": "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
         });
+        let archives =
+            json!({"endpoint": "https://s3.example.com", "bucket": "files", "credentialsSecret": {"name": "s3"}});
         let spec = json!({
             "hostname": "acme.example.com", "chartVersion": "5.5.3", "adminSecret": "mine",
             "ingressClassName": "traefik", "profile": "gold", "image": "a:b", "replicas": 3, "redis": {"enabled": false},
@@ -184,7 +194,8 @@ mod tests {
                 "restore": {"claim": "earlier"}, "resources": {"requests": {"cpu": "1"}},
                 "parameters": {"max_connections": "200"}, "tls": {"required": true},
             },
-            "persistence": {"enabled": true, "size": "20Gi", "storageClassName": "fast"},
+            "persistence": {"enabled": true, "size": "20Gi", "storageClassName": "fast",
+                "backup": {"schedule": "@daily", "store": archives, "user": 82}},
             "serviceAccountName": "helm",
             "upgrade": {"backup": true, "allow": "5.5.2", "foreignLockTimeout": "1h", "onFailure": "Stop", "retries": 1,
                 "timeout": "20m"},

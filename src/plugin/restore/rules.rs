@@ -237,6 +237,7 @@ pub(super) fn consequence(
     wanted: &Restore,
     (way, begun): (Way, Option<&Begun>),
     no_backup: bool,
+    with_files: bool,
 ) -> String {
     let dump = format!("dump {} of {}", wanted.from, wanted.place());
     let now = match no_backup {
@@ -244,9 +245,17 @@ pub(super) fn consequence(
         false => "The current content of the database is dumped first.",
     };
     match way {
-        Way::Replace => format!(
-            "This replaces the database of {name} with {dump}. {now}\nThe app's files stay as they are: if the app was upgraded since that dump, they are newer than the database. During the restore the app has no database."
-        ),
+        Way::Replace => {
+            let files = match with_files {
+                true => "",
+                false => {
+                    "The app's files stay as they are: if the app was upgraded since that dump, they are newer than the database. "
+                }
+            };
+            format!(
+                "This replaces the database of {name} with {dump}. {now}\n{files}During the restore the app has no database."
+            )
+        }
         Way::GoOn => {
             let claims: Vec<_> = begun.iter().flat_map(|begun| begun.claims.keys().map(String::as_str)).collect();
             format!(

@@ -144,6 +144,9 @@ fn another_operators_image_and_another_volume_are_applied() {
     image.files.image = Some("operator:2".to_owned());
     let mut replaced = first;
     replaced.files.volumes = Some(vec![Volume { uid: "new".to_owned(), ..volume("acme-nextcloud-nextcloud") }]);
+    let mut restoring = replaced.clone();
+    restoring.files.is_restoring = true;
+    assert_eq!(document(&desired, &restoring)["spec"]["suspend"], true);
     for observed in [image, replaced] {
         assert_ne!(build::digest(&document(&desired, &observed)), before);
     }
