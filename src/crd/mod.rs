@@ -106,6 +106,9 @@ pub mod annotation {
     /// On a `ClientApp` while `kubectl clientapp restore` replaces its files: the archive, what is done, and the former `spec.replicas`.
     pub const RESTORING_FILES: &str = "apps.bnerd-operator.local/restoring-files";
 
+    /// On a `ClientApp` while `kubectl clientapp backup --stop` backs it up: the former `spec.replicas`.
+    pub const BACKING_UP: &str = "apps.bnerd-operator.local/backing-up";
+
     /// Requests another attempt now, instead of waiting after a failed one. It names the failed attempt rather than a time, so it
     /// requests exactly one more, even if the clock of the user or the operator is wrong.
     pub const RETRY: &str = "apps.bnerd-operator.local/retry";

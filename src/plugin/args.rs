@@ -137,7 +137,10 @@ Examples:
     Adopt(Awaited),
     /// Back up ClientApps now, one after the other: the database, as a dump or a PerconaPGBackup, and with
     /// `spec.persistence.backup` an archive of the app's files.
-    #[command(after_help = "Example:\n  kubectl clientapp backup acme --wait")]
+    #[command(after_help = "\
+Examples:
+  kubectl clientapp backup acme --wait
+  kubectl clientapp backup acme --stop    # database and files of one moment; the app has no pods meanwhile")]
     Backup(Backup),
     /// List the backups of a ClientApp's database and the results of restore drills or, with --files, the archives of its files.
     Backups(Backups),
@@ -381,6 +384,9 @@ pub(crate) struct Retry {
 pub(crate) struct Backup {
     #[command(flatten)]
     pub(crate) names: Names,
+    /// Take the pods of the app away meanwhile, so that its database and its files are of one moment, and wait for both.
+    #[arg(long)]
+    pub(crate) stop: bool,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 }

@@ -57,12 +57,33 @@ fn has_files_only(app: &ClientApp) -> bool {
 }
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Backup) -> Result<(), Error> {
-    let args::Backup { names: args::Names { names }, waiting } = args;
+    let args::Backup { names: args::Names { names }, stop, waiting } = args;
     let mut tally = Tally::of(names.len());
     for name in names {
-        tally.keep(back_up(session, printer, name, waiting).await, printer)?;
+        let ended = match stop {
+            true => back_up_stopped(session, printer, name, waiting).await,
+            false => back_up(session, printer, name, waiting).await,
+        };
+        tally.keep(ended, printer)?;
     }
     tally.end()
+}
+
+/// Backs up while the app has no pods, which it gets back whatever becomes of the backup.
+async fn back_up_stopped(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    waiting: &args::Waiting,
+) -> Result<(), Error> {
+    let stopped = files::stopped(session, printer, name).await?;
+    let waits = args::Waiting { wait: true, ..waiting.clone() };
+    let ended = match files::without_pods(session, printer, name, waits.timeout).await {
+        Ok(()) => back_up(session, printer, name, &waits).await,
+        Err(error) => Err(error),
+    };
+    let started = files::started(session, printer, name, &stopped).await;
+    ended.and(started)
 }
 
 /// The database first: files that were added since are unknown to it, but none that it lists is missing.

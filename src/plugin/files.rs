@@ -18,7 +18,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 
-pub(crate) use self::rules::last;
+pub(crate) use self::rules::{Stopped, last};
 use self::{
     job::Extract,
     rules::{Asked, Begun, Step, archived, consequence, former, is_of, resumed, settings, still_ours},
@@ -63,6 +63,46 @@ pub(crate) async fn back_up(
     let sentence =
         format!("job/{name}: the archive is complete, and `kubectl clientapp backups {app_name} --files` lists it");
     printer.object(&done, &sentence)
+}
+
+/// Takes the pods of an app away for a backup, and records how many it had. If an earlier backup was interrupted, it already has none.
+pub(crate) async fn stopped(session: &Session, printer: &mut Printer, name: &str) -> Result<Stopped, Error> {
+    let stored = session.app(name).await?;
+    cron_job(session, &stored.app).await?;
+    let (stopped, is_new) = rules::stopped(&stored.app).map_err(Error::Stalled)?;
+    if is_new {
+        patch(session, &stored, stopped.first()).await?;
+    }
+    printer.note(&stopped.way_out(name, &session.namespace));
+    Ok(stopped)
+}
+
+/// Waits until no pod has the app's volumes.
+pub(crate) async fn without_pods(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    timeout: Duration,
+) -> Result<(), Error> {
+    let stored = session.app(name).await?;
+    let (_, cron_job) = cron_job(session, &stored.app).await?;
+    stop(session, printer, &stored.app, &job::claims(&cron_job), timeout).await
+}
+
+/// Gives an app its pods back after a backup.
+pub(crate) async fn started(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    stopped: &Stopped,
+) -> Result<(), Error> {
+    let stored = session.app(name).await?;
+    // Another user may have done so.
+    if Stopped::read(&stored.app).as_ref() == Some(stopped) {
+        patch(session, &stored, stopped.last()).await?;
+        printer.note(&format!("{name} has pods again"));
+    }
+    Ok(())
 }
 
 /// `restore --files` and `--only-files`.

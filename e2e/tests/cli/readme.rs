@@ -245,7 +245,7 @@ fn every_reason_that_is_named_exists() {
     let reference = Ran::from(command.arg("reasons").output().unwrap()).stdout;
     let reasons = reference.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split("  ").next());
     let kinds = crd::all().into_iter().map(|definition| definition.spec.names.kind);
-    let conditions = ["PostgresReady", "WorkloadsReady", "BackedUp"].map(str::to_owned);
+    let conditions = ["PostgresReady", "WorkloadsReady", "BackedUp", "FilesBackedUp"].map(str::to_owned);
     let known: BTreeSet<_> = reasons.map(str::to_owned).chain(kinds).chain(conditions).collect();
     let is_camel_case = |word: &String| {
         let capitals = word.chars().filter(char::is_ascii_uppercase).count();

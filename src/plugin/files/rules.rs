@@ -112,6 +112,57 @@ To go back: `kubectl patch clientapp {name} -n {namespace} --type=merge -p '{}'`
     }
 }
 
+/// An app that has no pods while it is backed up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Stopped {
+    /// `spec.replicas` before; `None` if it was absent.
+    replicas: Option<i32>,
+}
+
+impl Stopped {
+    pub(super) fn read(app: &ClientApp) -> Option<Stopped> {
+        serde_json::from_str(app.annotations().get(annotation::BACKING_UP)?).ok()
+    }
+
+    /// The patch that records it and takes the app's pods away.
+    pub(super) fn first(&self) -> Value {
+        let record = json!(self).to_string();
+        json!({"metadata": {"annotations": {annotation::BACKING_UP: record}}, "spec": {"replicas": 0}})
+    }
+
+    /// The patch that lets the app have pods again, and removes the record.
+    pub(super) fn last(&self) -> Value {
+        json!({"metadata": {"annotations": {annotation::BACKING_UP: null}}, "spec": {"replicas": self.replicas}})
+    }
+
+    /// What to do after an interruption.
+    pub(super) fn way_out(&self, name: &str, namespace: &str) -> String {
+        format!(
+            "{name} has no pods until its backup is complete. After an interruption, run the same command again, or: `kubectl patch clientapp {name} -n {namespace} --type=merge -p '{}'`",
+            self.last()
+        )
+    }
+}
+
+/// What is recorded before an app is stopped for a backup, and whether it is not recorded yet; or why it cannot be stopped.
+pub(super) fn stopped(app: &ClientApp) -> Result<(Stopped, bool), String> {
+    let name = app.name_any();
+    if app.metadata.deletion_timestamp.is_some() {
+        return Err(format!("{name} is being deleted: back it up without --stop"));
+    }
+    if app.spec.suspend {
+        return Err(format!("{name} is suspended, so nothing changes: run `kubectl clientapp resume {name}` first"));
+    }
+    if app.annotations().contains_key(annotation::RESTORING_FILES) {
+        return Err(format!("a restore of the files of {name} is not complete: finish it first"));
+    }
+    match Stopped::read(app).filter(|_| app.spec.replicas == Some(0)) {
+        Some(before) => Ok((before, false)),
+        None => Ok((Stopped { replicas: app.spec.replicas }, true)),
+    }
+}
+
 /// The settings of an app's archives, and the CronJob that makes them; or why its files can be neither archived nor restored.
 pub(super) fn archived<'a>(
     app: &'a ClientApp,
@@ -161,7 +212,13 @@ pub(super) fn resumed(app: &ClientApp, asked: &Asked<'_>) -> Result<Option<Begun
         }
         return Err(format!("{name} is suspended, so nothing changes: run `kubectl clientapp resume {name}` first"));
     }
-    let Some(begun) = begun else { return Ok(None) };
+    let Some(begun) = begun else {
+        return match Stopped::read(app) {
+            // It would be taken for an app that never had pods.
+            Some(_) => Err(format!("a backup of {name} with --stop is not complete: finish it first")),
+            None => Ok(None),
+        };
+    };
     if app.spec.replicas != Some(0) {
         return Err(format!(
             "another user has let {name} have pods again, while a restore of its files from archive {} is not complete: to continue it, set spec.replicas to 0; to drop it, remove the annotation {}",
@@ -300,12 +357,15 @@ mod tests {
         broken.annotations_mut().insert(annotation::RESTORING_FILES.to_owned(), "{".to_owned());
         let mut restoring = none();
         restoring.annotations_mut().insert(annotation::RESTORING.to_owned(), "{}".to_owned());
+        let mut backing_up = none();
+        backing_up.annotations_mut().insert(annotation::BACKING_UP.to_owned(), r#"{"replicas":2}"#.to_owned());
         let mut going = none();
         going.metadata.deletion_timestamp = Some(Time("2026-01-01T12:00:00Z".parse().unwrap()));
         let files = Asked { archive: ARCHIVE, path: PATH, database: false };
         let both = Asked { database: true, ..files };
         for (what, app, asked, expected) in [
             ("the first run", none(), files, Ok(None)),
+            ("stopped for a backup", backing_up, files, Err("with --stop is not complete")),
             ("again", of(&begun()), files, Ok(Some(begun()))),
             ("again, at a later step", of(&at(Step::Extract)), files, Ok(Some(at(Step::Extract)))),
             ("the latest of then", of(&begun()), Asked { archive: "latest", ..files }, Ok(Some(begun()))),
@@ -324,6 +384,27 @@ mod tests {
         ] {
             compare(what, resumed(&app, &asked), expected);
         }
+    }
+
+    #[test]
+    fn what_is_stopped_for_a_backup_is_started_as_it_was() {
+        let of = |spec: Value| app(None, spec, json!({}));
+        for replicas in [None, Some(2)] {
+            let (stopped, is_new) = stopped(&of(json!({"replicas": replicas}))).unwrap();
+            assert!(is_new);
+            let mut interrupted = of(stopped.first()["spec"].clone());
+            let record = stopped.first()["metadata"]["annotations"][annotation::BACKING_UP].clone();
+            interrupted
+                .annotations_mut()
+                .insert(annotation::BACKING_UP.to_owned(), record.as_str().unwrap().to_owned());
+            assert_eq!(super::stopped(&interrupted), Ok((stopped.clone(), false)));
+            assert_eq!(stopped.last()["spec"]["replicas"], json!(replicas));
+            // A user has given it pods again: the record is void.
+            interrupted.spec.replicas = Some(5);
+            assert_eq!(super::stopped(&interrupted), Ok((Stopped { replicas: Some(5) }, true)));
+        }
+        compare("suspended", stopped(&of(json!({"suspend": true}))), Err("is suspended"));
+        compare("restoring", stopped(&app(Some(&begun()), json!({}), json!({}))), Err("finish it first"));
     }
 
     #[test]
