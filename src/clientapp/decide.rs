@@ -36,7 +36,9 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
     match desired {
         Some(desired) => {
             let mut plan = decide(desired, observed, config, now);
-            plan.steps.extend(archives::step(desired, observed));
+            plan.steps.extend(archives::step(desired, observed, now));
+            let retry = observed.files.refused.as_ref().map(|refused| refused.until).filter(|until| now < *until);
+            plan.look_again = plan.look_again.into_iter().chain(retry).min();
             plan
         }
         None => Plan { look_again: observed.at_work.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },

@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use super::{
     credentials::Contents,
     edited::Edits,
+    files::RefusedArchives,
     owned,
     pods::Look,
     repairs::Repairs,
@@ -37,6 +38,8 @@ pub(crate) struct Memory {
     pub unpacking: Mutex<()>,
     /// The resource of a kind, by `apiVersion kind`; `None`: not namespaced.
     pub kinds: Memo<String, Option<ApiResource>>,
+    /// Why the CronJob for archives of an app's files was refused.
+    pub archives: Memo<Key, RefusedArchives>,
     /// Apps, by uid, that are deleted with `--cascade=orphan`: the garbage collector removes its finalizer from them.
     pub orphaned: Memo<Key, String>,
     /// Apps, by uid, that are deleted with `--cascade=foreground`, likewise.
@@ -76,6 +79,7 @@ impl Memory {
         self.sources.take(key);
         self.rolled_back.take(key);
         self.unreadable.take(key);
+        self.archives.take(key);
         self.orphaned.take(key);
         self.foreground.take(key);
         self.unburdened.take(key);

@@ -385,6 +385,7 @@ async fn files(ctx: &Ctx, app: &App<'_>, desired: &Desired, inventory: Option<&I
         app_uid: app.uid().to_owned(),
         volumes,
         cron_job,
+        refused: ctx.memory.archives.get(key),
         is_restoring: app.annotation(annotation::RESTORING_FILES).is_some(),
         archives: ctx.watches.archives(key),
     })

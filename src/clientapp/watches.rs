@@ -21,7 +21,7 @@ use super::{
     database::{self, DatabaseObject, Provider, Watched},
     deployer::{self, Deployer},
     desired::StoredProfile,
-    files::{ArchiveView, CronJobView, build::ARCHIVE},
+    files::{ArchiveView, CronJobView, Schedule, build::ARCHIVE},
     inventory::{MANAGED_BY, release_of},
     observed::Workload,
     pods,
@@ -37,6 +37,7 @@ use crate::{
         job::{self, JOB_NAME, Progress},
         key::{Key, key_of},
         lean::Lean,
+        watch::owner,
     },
     secrets::{RevisionMeta, SecretMeta, Secrets},
 };
@@ -71,8 +72,8 @@ pub(crate) struct Watches {
 
 struct Archives {
     cron_jobs: Arc<Cache<CronJobView>>,
-    /// The Jobs that archive; no others.
-    jobs: Arc<Cache<Progress>>,
+    /// The Jobs that archive; no others. With the uid of the owner.
+    jobs: Arc<Cache<(Option<String>, Progress)>>,
     pods: Arc<Cache<PodWords>>,
 }
 
@@ -234,11 +235,11 @@ impl Watches {
     /// The Jobs that archive the files of an app.
     pub(crate) fn archives(&self, app: &Key) -> Vec<ArchiveView> {
         let pods = self.archives.pods.group(app);
-        let of = |(Key { name: job, .. }, progress): (Key, Progress)| {
+        let of = |(Key { name: job, .. }, (of, progress)): (Key, (Option<String>, Progress))| {
             let words = || pods.iter().map(|(_, pod)| pod).filter(|pod| pod.job.as_ref() == Some(&job));
             let said = words().find_map(|pod| pod.said.clone());
             let failed = words().find_map(|pod| pod.failed.clone());
-            ArchiveView { job, progress, said, failed }
+            ArchiveView { job, of, progress, said, failed }
         };
         self.archives.jobs.group(app).into_iter().map(of).collect()
     }
@@ -298,13 +299,19 @@ fn files_of<K: Resource>(object: &K) -> Option<Key> {
     Some(Key::new(object.namespace().unwrap_or_default(), app))
 }
 
-fn cron_job(job: PartialObjectMeta<CronJob>) -> Entry<CronJobView> {
-    Entry { key: key_of(&job), group: files_of(&job), value: Some(CronJobView::of(&job)) }
+fn cron_job(job: CronJob) -> Entry<CronJobView> {
+    let schedule = job
+        .spec
+        .as_ref()
+        .map(|spec| Schedule { cron: spec.schedule.clone(), suspended: spec.suspend.unwrap_or_default() });
+    let view = CronJobView { schedule, ..CronJobView::of(&job) };
+    Entry { key: key_of(&job), group: files_of(&job), value: Some(view) }
 }
 
-fn archive(job: Job) -> Entry<Progress> {
+fn archive(job: Job) -> Entry<(Option<String>, Progress)> {
     let archives = job.labels().get(label::ROLE).is_some_and(|role| role == ARCHIVE);
-    Entry { key: key_of(&job), group: files_of(&job), value: archives.then(|| job::progress(&job)) }
+    let of = owner(&job).map(|(_, _, uid)| uid);
+    Entry { key: key_of(&job), group: files_of(&job), value: archives.then(|| (of, job::progress(&job))) }
 }
 
 fn words(pod: Pod) -> Entry<PodWords> {

@@ -51,6 +51,7 @@ pub(crate) async fn back_up(
 ) -> Result<(), Error> {
     let app_name = app.name_any();
     let (_, cron_job) = cron_job(session, app).await?;
+    rules::may_archive(app).map_err(Error::Stalled)?;
     let made = job::archive(&cron_job, &job::name(&cron_job, Session::now()));
     let made = create(session, &made, false).await?;
     let name = made.name_any();
@@ -134,7 +135,8 @@ async fn in_place(session: &Session, printer: &mut Printer, args: &args::Restore
     // A later archive does not change what is the latest now.
     let archive = bucket::archive(session, backup, &store, wanted, present).await?;
     let place = Restore::of_store(&archive, store.clone()).place();
-    let what = Extract { archive: archive.clone(), store, user: i64::from(backup.user), replace: true };
+    let id = before.as_ref().map_or_else(|| rules::new_id(&stored.app, Session::now()), |before| before.id.clone());
+    let what = Extract { id: id.clone(), archive: archive.clone(), store, user: i64::from(backup.user), replace: true };
     create(session, &job::extract(&cron_job, &job::name(&cron_job, Session::now()), &what), true).await?;
     let mut foreseen = String::new();
     let is_running = before.as_ref().is_some_and(|before| before.by.is_some());
@@ -159,7 +161,7 @@ async fn in_place(session: &Session, printer: &mut Printer, args: &args::Restore
         None => {
             let replicas = stored.app.spec.replicas;
             let (database, path) = (asked.database, path.to_owned());
-            let begun = Begun { archive: archive.clone(), path, database, replicas, next: Step::Stop, by: None };
+            let begun = Begun { id, archive: archive.clone(), path, database, replicas, next: Step::Stop, by: None };
             patch(session, &stored, begun.first()).await?;
             begun
         }
@@ -168,6 +170,12 @@ async fn in_place(session: &Session, printer: &mut Printer, args: &args::Restore
     let claims = job::claims(&cron_job);
     if begun.next == Step::Stop {
         stop(session, printer, &stored.app, &claims, waiting.timeout).await?;
+        // The operator sees the record, too. An archive that is made meanwhile would have half of the files.
+        let suspended = |found: Option<&CronJob>| {
+            found.is_some_and(|found| found.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true)))
+        };
+        awaited(&session.api::<CronJob>(), &cron_job.name_any(), "suspended", suspended, waiting.timeout).await?;
+        unmounted(session, printer, &claims, waiting.timeout).await?;
         let next = if begun.database { Step::Database } else { Step::Archive };
         record(session, name, &mut begun, next, None).await?;
     }
@@ -372,7 +380,7 @@ pub(crate) async fn source(session: &Session, args: &args::Restore, app: &Client
     let path = args.files_path.as_deref().unwrap_or(&own);
     let store = bucket::of_files(backup, path, args.identity_secret.as_deref());
     let archive = bucket::archive(session, backup, &store, wanted, None).await?;
-    Ok(Some(Source(Extract { archive, store, user: i64::from(backup.user), replace: false })))
+    Ok(Some(Source(Extract { id: String::new(), archive, store, user: i64::from(backup.user), replace: false })))
 }
 
 /// Restores the archive into the volumes of another ClientApp, which are empty, once they exist.
@@ -395,6 +403,7 @@ pub(crate) async fn fill(
     let found = awaited(&session.api::<CronJob>(), &name, "there", there, timeout).await?;
     let (_, cron_job) = archived(&app, &name, found).map_err(Error::Stalled)?;
     let name = job::name(&cron_job, Session::now());
-    create(session, &job::extract(&cron_job, &name, what), false).await?;
+    let what = Extract { id: app.metadata.uid.clone().unwrap_or_default(), ..what.clone() };
+    create(session, &job::extract(&cron_job, &name, &what), false).await?;
     ended(session, printer, &name, timeout).await.map(drop)
 }

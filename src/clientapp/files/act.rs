@@ -1,5 +1,6 @@
 //! Applies and deletes the CronJob. An **effect**.
 
+use jiff::SignedDuration;
 use k8s_openapi::{api::batch::v1::CronJob, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Resource as _,
@@ -7,7 +8,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::build;
+use super::{RefusedArchives, build};
 use crate::{
     clientapp::{
         context::{App, Ctx, owner_reference},
@@ -15,6 +16,7 @@ use crate::{
     },
     crd::annotation::SPEC_DIGEST,
     destroy::harmless,
+    runtime::{clock, error::api_sentence},
 };
 
 const MANAGER: &str = "clientapp-operator/files";
@@ -23,7 +25,11 @@ fn api(ctx: &Ctx, app: &App<'_>) -> Api<CronJob> {
     Api::namespaced(ctx.client.clone(), &app.key.namespace)
 }
 
+/// When a refused CronJob is tried again.
+const RETRY: SignedDuration = SignedDuration::from_mins(5);
+
 /// Applies the CronJob. By force: its fields are the operator's, and users change it through the spec. `uid`: of the present one.
+/// A refusal is reported by the next pass, and does not make the app less ready.
 pub(crate) async fn apply(ctx: &Ctx, app: &App<'_>, document: &Value, uid: Option<&str>) -> Result<(), Error> {
     let (api, name) = (api(ctx, app), app.key.files());
     let what = format!("CronJob {}/{name}", app.key.namespace);
@@ -39,8 +45,17 @@ pub(crate) async fn apply(ctx: &Ctx, app: &App<'_>, document: &Value, uid: Optio
     if let Some(uid) = uid {
         meta["uid"] = json!(uid);
     }
-    let applied = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&document)).await;
-    applied.map(|_| ()).map_err(Error::api(format!("apply {what}")))
+    match api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&document)).await {
+        Ok(_) => _ = ctx.memory.archives.take(app.key),
+        Err(error @ kube::Error::Api(_)) => {
+            let message = format!("apply {what}: {}", api_sentence(&error));
+            tracing::warn!(app = %app.key, "{message}");
+            ctx.memory.archives.put(app.key.clone(), RefusedArchives { digest, message, until: clock::now() + RETRY });
+            ctx.watches.apps.trigger(app.key);
+        }
+        Err(error) => return Err(Error::api(format!("apply {what}"))(error)),
+    }
+    Ok(())
 }
 
 /// Deletes the CronJob with this uid, and in the background its Jobs and their pods. The archives in the bucket stay.

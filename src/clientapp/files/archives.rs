@@ -1,28 +1,32 @@
 //! What follows from the state of an app's archives. **Pure.**
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{ArchiveView, CronJobView, DesiredFiles, FilesView, build};
+use super::{ArchiveView, CronJobView, DesiredFiles, FilesView, RefusedArchives, build};
 use crate::{
     clientapp::{
         desired::Desired,
         observed::{Observed, Phase},
-        plan::Step,
+        plan::{LATEST_RETRY, Step},
     },
-    crd::{FilesSummary, Reason, conditions::Verdict},
-    runtime::job::Progress,
+    crd::{FilesSummary, Reason, annotation, conditions::Verdict},
+    runtime::{clock::is_awaited, job::Progress},
+    store::dump::Name,
 };
 
 /// Applies the CronJob, once the release has volumes, or deletes it if it is no longer asked for. Whatever else the app waits for does
 /// not hold up its archives, except helm: it may be changing the volumes.
-pub(crate) fn step(desired: &Desired, observed: &Observed) -> Option<Step> {
-    let FilesView { image, app_uid, volumes, cron_job, is_restoring, archives: _ } = &observed.files;
+pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Step> {
+    let FilesView { image, app_uid, volumes, cron_job, is_restoring, refused, archives: _ } = &observed.files;
     let is_foreign = cron_job.as_ref().is_some_and(|found| !found.is_of(app_uid));
     if observed.at_work.is_some() || desired.suspend || is_foreign {
         return None;
     }
     let Some(files) = &desired.files else {
-        return cron_job.as_ref().map(|found| Step::DeleteArchives { uid: found.uid.clone() });
+        // The Job that restores would go with it.
+        let goes = cron_job.as_ref().filter(|_| !is_restoring);
+        return goes.map(|found| Step::DeleteArchives { uid: found.uid.clone() });
     };
     // Its volumes may still be created, or go with it.
     observed.release.as_ref().filter(|release| release.known && release.phase == Phase::Deployed)?;
@@ -30,17 +34,27 @@ pub(crate) fn step(desired: &Desired, observed: &Observed) -> Option<Step> {
     let chart = observed.recorded.installed.as_ref().map(|chart| chart.name.as_str()).unwrap_or_default();
     let files = &DesiredFiles { schedule: files.schedule.clone().filter(|_| !is_restoring), ..files.clone() };
     let document = build::cron_job(&desired.key, chart, files, volumes, image.as_ref()?);
-    let applied = cron_job.as_ref().and_then(|found| found.digest.as_deref());
-    (applied != Some(build::digest(&document).as_str()))
-        .then(|| Step::ApplyArchives { document, uid: cron_job.as_ref().map(|found| found.uid.clone()) })
+    let digest = build::digest(&document);
+    if refused.as_ref().is_some_and(|refused| refused.digest == digest && is_awaited(refused.until, now, LATEST_RETRY))
+    {
+        return None;
+    }
+    let is_applied = cron_job.as_ref().is_some_and(|found| {
+        let is_edited = found.schedule.as_ref().is_some_and(|schedule| *schedule != build::schedule(files));
+        found.digest.as_ref() == Some(&digest) && !is_edited
+    });
+    (!is_applied).then(|| Step::ApplyArchives { document, uid: cron_job.as_ref().map(|found| found.uid.clone()) })
 }
 
 /// The record, updated from the Jobs.
 pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<FilesSummary> {
     desired.files.as_ref()?;
     let mut summary = observed.recorded.files.clone();
-    for ArchiveView { job, progress: Progress { succeeded, started, ended }, said, failed } in &observed.files.archives
-    {
+    let FilesView { app_uid, cron_job, archives, .. } = &observed.files;
+    let ours = cron_job.as_ref().filter(|found| found.is_of(app_uid)).map(|found| &found.uid);
+    // Any user can give a Job our labels.
+    let archives = archives.iter().filter(|archive| ours.is_some() && archive.of.as_ref() == ours);
+    for ArchiveView { job, of: _, progress: Progress { succeeded, started, ended }, said, failed } in archives {
         let (Some(succeeded), Some(ended)) = (succeeded, ended) else { continue };
         let summary = summary.get_or_insert_default();
         if *succeeded {
@@ -66,7 +80,7 @@ fn succeeded_at(summary: &mut FilesSummary, started: Option<&Time>, ended: &Time
     // Its pod may show later than the Job.
     if let Some(said) = said.filter(|_| summary.last_success.as_ref() == Some(ended)) {
         let mut words = said.split_whitespace();
-        summary.archive = words.next().map(str::to_owned);
+        summary.archive = words.next().and_then(Name::parse).map(|name| name.as_str().to_owned());
         let mut number = || words.next().and_then(|number| number.parse().ok());
         (summary.bytes, summary.files) = (number(), number());
     }
@@ -90,7 +104,7 @@ fn failed_at(summary: &mut FilesSummary, job: &str, ended: &Time, why: Option<&S
 /// The condition about the archives; `None`: none are asked for.
 pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&FilesSummary>) -> Option<Verdict> {
     desired.files.as_ref()?;
-    let FilesView { image, app_uid, volumes, cron_job, is_restoring: _, archives: _ } = &observed.files;
+    let FilesView { image, app_uid, volumes, cron_job, is_restoring, refused, archives: _ } = &observed.files;
     if let Some(CronJobView { owner, .. }) = cron_job.as_ref().filter(|found| !found.is_of(app_uid)) {
         let owner =
             owner.as_ref().map_or("no ClientApp".to_owned(), |(kind, name, _)| format!("another {kind} {name}"));
@@ -107,6 +121,16 @@ pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&F
     if cron_job.is_none() && volumes.as_ref().is_some_and(Vec::is_empty) {
         let message = "no archives are made: the release has no volume with files of the app; enable spec.persistence, or remove spec.persistence.backup";
         return Some(Verdict::no(Reason::NoVolume, message));
+    }
+    if let Some(RefusedArchives { message, .. }) = refused {
+        return Some(Verdict::no(Reason::Refused, format!("no archives are made: {message}")));
+    }
+    if *is_restoring {
+        let message = format!(
+            "no archives are made while the files are restored: after an interruption, run the command again that restores them, or remove the annotation {}",
+            annotation::RESTORING_FILES
+        );
+        return Some(Verdict::unknown(Reason::Restoring, message));
     }
     let FilesSummary { last_success, archive, last_failure, failed_job, failure, .. } =
         summary.cloned().unwrap_or_default();

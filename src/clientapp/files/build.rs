@@ -4,7 +4,7 @@ use k8s_openapi::api::batch::v1::CronJob;
 use kube::Resource as _;
 use serde_json::{Value, json};
 
-use super::{DesiredFiles, Volume};
+use super::{DesiredFiles, Schedule, Volume};
 use crate::{
     clientapp::names,
     crd::label,
@@ -19,20 +19,25 @@ use crate::{
 pub(crate) const VOLUMES: &str = "/volumes";
 /// The name of the container that archives, and the value of [`label::ROLE`] of its Job.
 pub(crate) const ARCHIVE: &str = "archive";
+/// The maximum length of what identifies the volumes of an archive (src/store/catalog.rs).
+const ARCHIVE_OF_MAX: usize = 256;
 /// After this time, in seconds, an archive that hangs counts as failed.
 const DEADLINE: i64 = 6 * 60 * 60;
 
 /// The CronJob, without the marks of its ClientApp. Without a schedule it is suspended, and serves as the template of Jobs on request.
 pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[Volume], image: &str) -> Value {
-    let DesiredFiles { schedule, store, user } = files;
+    let DesiredFiles { schedule: _, store, user } = files;
+    let Schedule { cron, suspended } = schedule(files);
     let mut env = bucket::uploads(store);
     // A newer archive of another volume never replaces an archive of this one.
     let of: Vec<_> = volumes.iter().map(|volume| volume.uid.as_str()).collect();
-    env.extend([variable("VOLUMES", VOLUMES), variable("ARCHIVE_OF", &of.join(".")), variable("REPORT", REPORT)]);
+    let of = Some(of.join(".")).filter(|of| of.len() <= ARCHIVE_OF_MAX).unwrap_or_else(|| names::digest(&of));
+    env.extend([variable("VOLUMES", VOLUMES), variable("ARCHIVE_OF", &of), variable("REPORT", REPORT)]);
     let mut mounts: Vec<_> = volumes
         .iter()
-        .map(|Volume { claim, uid: _ }| {
-            let path = format!("{VOLUMES}/{}", volume_name(&key.name, chart, claim));
+        .zip(volume_names(&key.name, chart, volumes))
+        .map(|(Volume { claim, uid: _ }, name)| {
+            let path = format!("{VOLUMES}/{name}");
             json!({"name": mount_name(volumes, claim), "mountPath": path, "readOnly": true})
         })
         .collect();
@@ -76,8 +81,8 @@ pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[
         "kind": CronJob::kind(&()),
         "metadata": {"name": key.files(), "namespace": key.namespace, "labels": labels},
         "spec": {
-            "schedule": schedule.as_deref().unwrap_or("@yearly"),
-            "suspend": schedule.is_none(),
+            "schedule": cron,
+            "suspend": suspended,
             // A slow archive is not joined by the next.
             "concurrencyPolicy": "Forbid",
             // Without it, the CronJob controller gives up for good after it has missed a hundred runs.
@@ -97,9 +102,23 @@ pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[
     })
 }
 
+/// When the CronJob makes Jobs.
+pub(crate) fn schedule(files: &DesiredFiles) -> Schedule {
+    let cron = files.schedule.clone().unwrap_or_else(|| "@yearly".to_owned());
+    Schedule { cron, suspended: files.schedule.is_none() }
+}
+
 /// Digest of a document, to tell whether it was applied.
 pub(crate) fn digest(document: &Value) -> String {
     names::digest(&[&document.to_string()])
+}
+
+/// What the volumes are called in an archive. Each has a name of its own.
+fn volume_names<'a>(release: &str, chart: &str, volumes: &'a [Volume]) -> Vec<&'a str> {
+    let names: Vec<_> = volumes.iter().map(|volume| volume_name(release, chart, &volume.claim)).collect();
+    let is_unique = |name: &str| names.iter().filter(|other| **other == name).count() == 1;
+    let own = |(name, volume): (&&'a str, &'a Volume)| if is_unique(name) { *name } else { volume.claim.as_str() };
+    names.iter().zip(volumes).map(own).collect()
 }
 
 /// What a volume is called in an archive: the claim's name without the chart's prefix, so that the files of one release fit another.
@@ -132,5 +151,12 @@ mod tests {
         ] {
             assert_eq!(volume_name(release, "nextcloud", claim), name, "{release}: {claim}");
         }
+    }
+
+    #[test]
+    fn no_two_volumes_are_called_alike() {
+        let volumes = ["acme-nextcloud-data", "acme-data", "acme-nextcloud-nextcloud"];
+        let volumes = volumes.map(|claim| Volume { claim: claim.to_owned(), uid: String::new() });
+        assert_eq!(volume_names("acme", "nextcloud", &volumes), ["acme-nextcloud-data", "acme-data", "nextcloud"]);
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod act;
 pub(crate) mod archives;
 pub(crate) mod build;
 
+use jiff::Timestamp;
 use kube::{Resource, ResourceExt as _};
 
 use crate::{
@@ -42,6 +43,8 @@ pub(crate) struct FilesView {
     pub cron_job: Option<CronJobView>,
     /// A user restores files: an archive made meanwhile would have half of them.
     pub is_restoring: bool,
+    /// Why the API server has refused the CronJob.
+    pub refused: Option<RefusedArchives>,
     /// The Jobs that archive.
     pub archives: Vec<ArchiveView>,
 }
@@ -63,14 +66,35 @@ pub(crate) struct CronJobView {
     pub digest: Option<String>,
     /// Kind, name and uid of its owner.
     pub owner: Option<(String, String, String)>,
+    /// What users may edit without the digest; `None`: it is not this operator's.
+    pub schedule: Option<Schedule>,
+}
+
+/// When a CronJob makes Jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    pub cron: String,
+    pub suspended: bool,
+}
+
+/// Why the API server has refused a CronJob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RefusedArchives {
+    /// Digest of the refused document.
+    pub digest: String,
+    pub message: String,
+    /// The next attempt.
+    pub until: Timestamp,
 }
 
 impl CronJobView {
+    /// From its metadata.
     pub(crate) fn of<K: Resource>(cron_job: &K) -> CronJobView {
         CronJobView {
             uid: cron_job.uid().unwrap_or_default(),
             digest: cron_job.annotations().get(SPEC_DIGEST).cloned(),
             owner: owner(cron_job),
+            schedule: None,
         }
     }
 
@@ -83,6 +107,8 @@ impl CronJobView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArchiveView {
     pub job: String,
+    /// uid of the CronJob that it belongs to, if any.
+    pub of: Option<String>,
     pub progress: Progress,
     /// The termination message of its pod, if that succeeded: name, bytes and number of files.
     pub said: Option<String>,

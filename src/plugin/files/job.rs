@@ -6,10 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         batch::v1::{CronJob, Job},
-        core::v1::{
-            Container, EnvVar, EnvVarSource, KeyToPath, ObjectFieldSelector, Pod, PodSpec, SecretVolumeSource, Volume,
-            VolumeMount,
-        },
+        core::v1::{Container, EnvVar, KeyToPath, Pod, PodSpec, SecretVolumeSource, Volume, VolumeMount},
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
@@ -67,6 +64,8 @@ pub(super) fn archive(cron_job: &CronJob, name: &str) -> Job {
 /// What is restored into the volumes of a CronJob.
 #[derive(Clone, Debug)]
 pub(super) struct Extract {
+    /// Identifies the restore: another Job of the same restore continues it.
+    pub(super) id: String,
     /// Name of the archive.
     pub(super) archive: String,
     /// The path that it is in, and the Secret with the key to decrypt it.
@@ -130,14 +129,7 @@ fn extracts(container: &mut Container, what: &Extract, writable: &BTreeSet<Strin
     let variable =
         |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), ..EnvVar::default() };
     env.push(variable("STORE_PREFIX", what.store.path.clone()));
-    // Each Job is a restore of its own.
-    let uid = "metadata.labels['batch.kubernetes.io/controller-uid']".to_owned();
-    let field_ref = Some(ObjectFieldSelector { field_path: uid, ..ObjectFieldSelector::default() });
-    env.push(EnvVar {
-        name: "RESTORE_ID".to_owned(),
-        value_from: Some(EnvVarSource { field_ref, ..EnvVarSource::default() }),
-        ..EnvVar::default()
-    });
+    env.push(variable("RESTORE_ID", what.id.clone()));
     if what.store.identity_secret.is_some() {
         env.push(variable("STORE_IDENTITY_FILE", format!("{IDENTITY}/key")));
         mounts.push(VolumeMount {
@@ -271,7 +263,13 @@ mod tests {
             "endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "path": "old/ns/acme.files",
             "identitySecret": identity.map(|name| json!({"name": name})),
         });
-        Extract { archive: "20260131T033000Z-p9d4f".to_owned(), store: of(store), user: 33, replace }
+        Extract {
+            id: "app-uid-1".to_owned(),
+            archive: "20260131T033000Z-p9d4f".to_owned(),
+            store: of(store),
+            user: 33,
+            replace,
+        }
     }
 
     #[test]
@@ -351,9 +349,7 @@ mod tests {
                 - name: STORE_PREFIX
                   value: old/ns/acme.files
                 - name: RESTORE_ID
-                  valueFrom:
-                    fieldRef:
-                      fieldPath: metadata.labels['batch.kubernetes.io/controller-uid']
+                  value: app-uid-1
                 - name: STORE_IDENTITY_FILE
                   value: /identity/key
                 image: operator:1

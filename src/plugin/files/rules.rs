@@ -17,6 +17,8 @@ use crate::crd::{ClientApp, FilesBackup, FilesSummary, annotation};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Begun {
+    /// Identifies this restore in the volumes.
+    pub(super) id: String,
     /// Name of the archive.
     pub(super) archive: String,
     /// The path in the bucket that it is in.
@@ -154,9 +156,7 @@ pub(super) fn stopped(app: &ClientApp) -> Result<(Stopped, bool), String> {
     if app.spec.suspend {
         return Err(format!("{name} is suspended, so nothing changes: run `kubectl clientapp resume {name}` first"));
     }
-    if app.annotations().contains_key(annotation::RESTORING_FILES) {
-        return Err(format!("a restore of the files of {name} is not complete: finish it first"));
-    }
+    may_archive(app)?;
     match Stopped::read(app).filter(|_| app.spec.replicas == Some(0)) {
         Some(before) => Ok((before, false)),
         None => Ok((Stopped { replicas: app.spec.replicas }, true)),
@@ -181,6 +181,20 @@ pub(super) fn archived<'a>(
         false => Err(format!(
             "CronJob {cron_job} is not the one that the operator has created for {name}: rename or delete it"
         )),
+    }
+}
+
+/// Identifies a restore that begins now.
+pub(super) fn new_id(app: &ClientApp, now: Timestamp) -> String {
+    format!("{}-{}", app.metadata.uid.as_deref().unwrap_or_default(), now.strftime("%Y%m%d%H%M%S"))
+}
+
+/// Whether the files are whole, and not half restored.
+pub(super) fn may_archive(app: &ClientApp) -> Result<(), String> {
+    let name = app.name_any();
+    match app.annotations().contains_key(annotation::RESTORING_FILES) {
+        true => Err(format!("a restore of the files of {name} is not complete: finish it first, then archive them")),
+        false => Ok(()),
     }
 }
 
@@ -316,8 +330,8 @@ mod tests {
     const PATH: &str = "prod/ns/acme.files";
 
     fn begun() -> Begun {
-        let (archive, path) = (ARCHIVE.to_owned(), PATH.to_owned());
-        Begun { archive, path, database: false, replicas: Some(2), next: Step::Stop, by: None }
+        let (id, archive, path) = ("app-uid-1".to_owned(), ARCHIVE.to_owned(), PATH.to_owned());
+        Begun { id, archive, path, database: false, replicas: Some(2), next: Step::Stop, by: None }
     }
 
     /// An app with archives, and perhaps with a restore in progress.
@@ -447,7 +461,7 @@ mod tests {
     #[test]
     fn the_record() {
         let absent = Begun { replicas: None, ..begun() };
-        let record = r#"{"archive":"20260131T033000Z-p9d4f","database":false,"next":"stop","path":"prod/ns/acme.files","replicas":null,"by":null}"#;
+        let record = r#"{"id":"app-uid-1","archive":"20260131T033000Z-p9d4f","database":false,"next":"stop","path":"prod/ns/acme.files","replicas":null,"by":null}"#;
         let record: Begun = serde_json::from_str(record).unwrap();
         assert_eq!(record, absent);
         let first = absent.first();

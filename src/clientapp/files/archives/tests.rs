@@ -1,10 +1,11 @@
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     clientapp::{
-        files::Volume,
-        fixtures::{app, chart, config, settled, want},
+        files::{Schedule, Volume},
+        fixtures::{app, chart, config, now, settled, want},
         observed::AtWork,
     },
     crd::conditions::State,
@@ -37,7 +38,8 @@ fn archive(job: &str, succeeded: Option<bool>, ended: u8, words: Option<&str>) -
     let ended = succeeded.map(|_| time(ended));
     let words = |is: bool| words.filter(|_| succeeded == Some(is)).map(str::to_owned);
     let progress = Progress { succeeded, started: Some(time(0)), ended };
-    ArchiveView { job: job.to_owned(), progress, said: words(true), failed: words(false) }
+    let of = Some("cron-uid".to_owned());
+    ArchiveView { job: job.to_owned(), of, progress, said: words(true), failed: words(false) }
 }
 
 /// A deployed release with a volume, and no CronJob yet.
@@ -55,11 +57,11 @@ fn observed(desired: &Desired) -> Observed {
 
 fn cron_job(owner: Option<(&str, &str)>, digest: Option<String>) -> CronJobView {
     let owner = owner.map(|(kind, uid)| (kind.to_owned(), "acme".to_owned(), uid.to_owned()));
-    CronJobView { uid: "cron-uid".to_owned(), digest, owner }
+    CronJobView { uid: "cron-uid".to_owned(), digest, owner, schedule: None }
 }
 
 fn document(desired: &Desired, observed: &Observed) -> Value {
-    match step(desired, observed) {
+    match step(desired, observed, now()) {
         Some(Step::ApplyArchives { document, .. }) => document,
         other => panic!("{other:?}"),
     }
@@ -93,6 +95,14 @@ fn when_the_cron_job_is_applied_and_deleted() {
     let suspended = want(&crate::clientapp::fixtures::with(spec(json!({})), &json!({"suspend": true})));
     let digest = build::digest(&document(&desired, &observed(&desired)));
     let ours = |digest: &str| Some(cron_job(Some(("ClientApp", "uid")), Some(digest.to_owned())));
+    let edited = |digest: &str| {
+        let schedule = Some(Schedule { cron: "30 3 * * *".to_owned(), suspended: true });
+        Some(CronJobView { schedule, ..ours(digest).unwrap() })
+    };
+    let refused = |digest: &str, minutes: i64| {
+        let until = now() + SignedDuration::from_mins(minutes);
+        Some(RefusedArchives { digest: digest.to_owned(), message: "no".to_owned(), until })
+    };
     type Change<'a> = Box<dyn Fn(&mut Observed) + 'a>;
     for (what, desired, change, expected) in [
         ("nothing exists", &desired, Box::new(|_: &mut Observed| {}) as Change<'_>, Some("create")),
@@ -105,6 +115,10 @@ fn when_the_cron_job_is_applied_and_deleted() {
             Box::new(|o| o.files.cron_job = Some(cron_job(Some(("ClientApp", "another")), None))),
             None,
         ),
+        ("it is suspended by a user", &desired, Box::new(|o| o.files.cron_job = edited(&digest)), Some("apply")),
+        ("it was refused", &desired, Box::new(|o| o.files.refused = refused(&digest, 1)), None),
+        ("it was refused long ago", &desired, Box::new(|o| o.files.refused = refused(&digest, -1)), Some("create")),
+        ("another was refused", &desired, Box::new(|o| o.files.refused = refused("another", 1)), Some("create")),
         ("a volume is not seen yet", &desired, Box::new(|o| o.files.volumes = None), None),
         ("there is no volume", &desired, Box::new(|o| o.files.volumes = Some(vec![])), None),
         ("no image is known", &desired, Box::new(|o| o.files.image = None), None),
@@ -120,11 +134,20 @@ fn when_the_cron_job_is_applied_and_deleted() {
         ("nothing is changed", &suspended, Box::new(|_| {}), None),
         ("none is asked for", &without, Box::new(|_| {}), None),
         ("none is asked for any more", &without, Box::new(|o| o.files.cron_job = ours(&digest)), Some("delete")),
+        (
+            "files are restored",
+            &without,
+            Box::new(|o| {
+                o.files.cron_job = ours(&digest);
+                o.files.is_restoring = true;
+            }),
+            None,
+        ),
         ("a user's is not deleted", &without, Box::new(|o| o.files.cron_job = Some(cron_job(None, None))), None),
     ] {
         let mut observed = observed(desired);
         change(&mut observed);
-        let found = match step(desired, &observed) {
+        let found = match step(desired, &observed, now()) {
             Some(Step::ApplyArchives { uid: None, .. }) => Some("create"),
             Some(Step::ApplyArchives { uid: Some(uid), .. }) if uid == "cron-uid" => Some("apply"),
             Some(Step::DeleteArchives { uid }) if uid == "cron-uid" => Some("delete"),
@@ -172,6 +195,7 @@ fn what_is_recorded_and_reported() {
         ),
     ] {
         let mut observed = observed(&desired);
+        observed.files.cron_job = Some(cron_job(Some(("ClientApp", "uid")), None));
         observed.files.archives = archives;
         let files = summary(&desired, &observed);
         let verdict = verdict(&desired, &observed, files.as_ref()).unwrap();
@@ -187,6 +211,20 @@ fn what_is_recorded_and_reported() {
 }
 
 #[test]
+fn a_users_own_job_with_our_labels_is_no_archive() {
+    let desired = want(&spec(json!({})));
+    let mut observed = observed(&desired);
+    let forged =
+        |of: Option<&str>| ArchiveView { of: of.map(str::to_owned), ..archive("x", Some(true), 5, Some(DONE)) };
+    observed.files.archives = vec![forged(None), forged(Some("another"))];
+    assert_eq!(summary(&desired, &observed), None);
+    observed.files.cron_job = Some(cron_job(Some(("ClientApp", "uid")), None));
+    assert_eq!(summary(&desired, &observed), None);
+    observed.files.archives = vec![archive("x", Some(true), 5, Some("../../x 1 2"))];
+    assert_eq!(summary(&desired, &observed).unwrap().archive, None);
+}
+
+#[test]
 fn why_there_are_no_archives() {
     let desired = want(&spec(json!({})));
     let mut observed = observed(&desired);
@@ -196,6 +234,10 @@ fn why_there_are_no_archives() {
         verdict.reason.into_owned()
     };
     assert_eq!(reason(&observed), Reason::NoArchive);
+    observed.files.is_restoring = true;
+    assert_eq!(reason(&observed), Reason::Restoring);
+    observed.files.refused = Some(RefusedArchives { digest: String::new(), message: "no".to_owned(), until: now() });
+    assert_eq!(reason(&observed), Reason::Refused);
     observed.files.volumes = Some(vec![]);
     assert_eq!(reason(&observed), Reason::NoVolume);
     observed.files.image = None;
