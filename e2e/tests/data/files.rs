@@ -290,6 +290,23 @@ async fn missing_credentials_are_told_and_archives_outlive_the_field() {
     site.archive("second", "Complete").await;
     site.archived().await;
 
+    // The API server refuses what the schema cannot tell; the app is no less ready, and a corrected field is tried at once.
+    let schedule = |cron: &str| json!({"persistence": {"backup": {"schedule": cron}}});
+    tenant.patch("acme", schedule("99 99 * * *")).await.unwrap();
+    tenant.condition_with("acme", (FILES_BACKED_UP, "Refused"), &["no archives are made", CRON_JOB, "schedule"]).await;
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", schedule("7 3 * * *")).await.unwrap();
+    let runs = |found: Option<&CronJob>| {
+        let spec = found?.spec.as_ref()?;
+        (spec.schedule == "7 3 * * *" && spec.suspend == Some(false)).then_some(())
+    };
+    tenant.wait_for(CRON_JOB, "with the corrected schedule", runs).await;
+    tenant.condition("acme", FILES_BACKED_UP, "True", "Archived").await;
+    // A user's edit does not stay.
+    let paused = json!({"spec": {"suspend": true}}).to_string();
+    tenant.kubectl(&["patch", "cronjob", CRON_JOB, "--type=merge", "-p", &paused]).unwrap();
+    tenant.wait_for(CRON_JOB, "suspended no more", runs).await;
+
     let keys = site.keys();
     assert!(!keys.is_empty());
     tenant.patch("acme", json!({"persistence": {"backup": null}})).await.unwrap();
