@@ -15,6 +15,7 @@
 //! | [`catalog`] | the dumps in a bucket | pure, except for reading the bucket |
 //! | [`mod@keep`] | which dumps are kept | pure |
 //! | [`seal`] | encryption | pure |
+//! | [`lock`] | locks on directories | effect |
 //! | [`bucket`], [`mod@send`], [`mod@receive`] | the storage | effects |
 //! | [`mod@push`], [`mod@fetch`], [`mod@list`], [`mod@archive`], [`mod@extract`] | the commands | effects |
 
@@ -27,6 +28,7 @@ pub(crate) mod extract;
 pub(crate) mod fetch;
 pub(crate) mod keep;
 pub(crate) mod list;
+pub(crate) mod lock;
 pub(crate) mod push;
 pub(crate) mod receive;
 pub(crate) mod seal;
