@@ -20,7 +20,7 @@ const ARCHIVE: &str = ".tar.gz";
 /// How many entries are read at the same time.
 const AT_ONCE: usize = 8;
 /// Longest text accepted from an entry, and longest part of an error that is quoted.
-const LONGEST: usize = 256;
+pub(super) const LONGEST: usize = 256;
 
 /// Written once all files of a dump are in the bucket and were read back. Every user with access to the bucket can read it, so it has
 /// no names of databases and no checksums of unencrypted data.

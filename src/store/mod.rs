@@ -81,7 +81,7 @@ async fn run(command: &Command) -> Result<(), Error> {
             stop.run_until_cancelled(fetch::fetch(&bucket, &fetch)).await.unwrap_or(Err(Error::Stopped))
         }
         Command::Archive(args) => {
-            let (bucket, archive) = (Bucket::open(&args.place)?, args.checked());
+            let (bucket, archive) = (Bucket::open(&args.place)?, args.checked()?);
             archive::archive(&bucket, &archive, &stop).await
         }
         Command::Extract(args) => {
