@@ -41,6 +41,8 @@ struct Volume {
     name: String,
     path: PathBuf,
     files: u64,
+    /// Whether any of them is a regular file.
+    has_files: bool,
     bytes: u64,
 }
 
@@ -84,13 +86,14 @@ fn volumes(roots: Vec<PathBuf>) -> Result<Vec<Volume>, Error> {
     let mut volumes = Vec::new();
     for path in roots {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let (mut files, mut bytes) = (0, 0);
+        let (mut files, mut has_files, mut bytes) = (0, false, 0);
         walk(&path, &mut |_, _, _, metadata| {
             files += 1;
+            has_files |= metadata.is_file();
             bytes += metadata.len() + 1024;
             Ok(())
         })?;
-        volumes.push(Volume { name, path, files, bytes });
+        volumes.push(Volume { name, path, files, has_files, bytes });
     }
     Ok(volumes)
 }
@@ -121,6 +124,7 @@ async fn upload(
             bytes: count(|volume| volume.bytes),
             recipient: recipient.map(Recipient::to_string),
             folder: folder.clone(),
+            empty_volume: volumes.iter().any(|volume| !volume.has_files),
             files,
         };
         // Where the file system has no locks, a restore may have begun meanwhile.
