@@ -5,6 +5,8 @@
 //! file that disappears is left out. Links are not followed.
 
 use std::{
+    collections::BTreeMap,
+    ffi::OsString,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
@@ -25,8 +27,8 @@ use super::{
     catalog::{self, Entry},
     dump::{About, Name},
     error::Error,
-    extract::{LOST_AND_FOUND, OURS, report},
-    push,
+    extract::{is_ours, none_begun, report, roots},
+    lock, push,
     seal::Recipient,
     send::{self, Source},
     settings::Archive,
@@ -39,12 +41,15 @@ struct Volume {
     name: String,
     path: PathBuf,
     files: u64,
+    /// Whether any of them is a regular file.
+    has_files: bool,
     bytes: u64,
 }
 
 pub(super) async fn archive(bucket: &Bucket, args: &Archive, stop: &CancellationToken) -> Result<(), Error> {
-    let directory = args.volumes.clone();
-    let volumes = joined(spawn_blocking(move || volumes(&directory))).await?;
+    let roots = roots(&args.volumes)?;
+    let _locks = roots.iter().map(|root| lock::volume(root, lock::Use::Read)).collect::<Result<Vec<_>, _>>()?;
+    let volumes = joined(spawn_blocking(move || volumes(roots))).await?;
     let mut found = catalog::read(bucket).await?;
     let name = name(clock::now(), &args.pod)?;
     let entry = upload(bucket, &name, &volumes, args, stop).await?;
@@ -54,7 +59,7 @@ pub(super) async fn archive(bucket: &Bucket, args: &Archive, stop: &Cancellation
         bucket.place(name.as_str()),
         entry.about.tables
     );
-    report(args.report.as_deref(), &entry)?;
+    report(args.report.as_deref(), &entry.words())?;
     for entry in push::later(&found, &name) {
         println!(
             "{} is named later than now: it belongs to other volumes, or a node's clock was wrong. It replaces no other archive and is kept",
@@ -75,24 +80,22 @@ fn name(now: Timestamp, pod: &str) -> Result<Name, Error> {
     name.ok_or_else(|| Error::Settings(format!("{pod:?} is not the name of a pod")))
 }
 
-fn volumes(directory: &Path) -> Result<Vec<Volume>, Error> {
+/// Counts what is in the volumes, of which none may have a restore that has not ended.
+fn volumes(roots: Vec<PathBuf>) -> Result<Vec<Volume>, Error> {
+    none_begun(roots.iter().map(PathBuf::as_path))?;
     let mut volumes = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(Error::file("read", directory))? {
-        let entry = entry.map_err(Error::file("read", directory))?;
-        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        let (mut files, mut bytes) = (0, 0);
+    for path in roots {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (mut files, mut has_files, mut bytes) = (0, false, 0);
         walk(&path, &mut |_, _, _, metadata| {
             files += 1;
+            has_files |= metadata.is_file();
             bytes += metadata.len() + 1024;
             Ok(())
         })?;
-        volumes.push(Volume { name, path, files, bytes });
+        volumes.push(Volume { name, path, files, has_files, bytes });
     }
-    volumes.sort_by(|one, other| one.name.cmp(&other.name));
-    match volumes.is_empty() {
-        true => Err(Error::Settings(format!("{}: no volume found", directory.display()))),
-        false => Ok(volumes),
-    }
+    Ok(volumes)
 }
 
 async fn upload(
@@ -121,8 +124,11 @@ async fn upload(
             bytes: count(|volume| volume.bytes),
             recipient: recipient.map(Recipient::to_string),
             folder: folder.clone(),
+            empty_volume: volumes.iter().any(|volume| !volume.has_files),
             files,
         };
+        // Where the file system has no locks, a restore may have begun meanwhile.
+        none_begun(volumes.iter().map(|volume| volume.path.as_path()))?;
         send::complete(bucket, &entry).await.map(|()| entry)
     };
     let stored = stored.await;
@@ -143,11 +149,8 @@ fn walk(root: &Path, look: Look<'_>) -> Result<(), Error> {
 }
 
 fn below(directory: &Dir, root: &Path, path: &Path, look: Look<'_>) -> Result<(), Error> {
-    for entry in directory.entries().map_err(Error::file("read", &root.join(path)))? {
-        let entry = entry.map_err(Error::file("read", &root.join(path)))?;
-        let name = entry.file_name();
-        let is_ours = |name: &str| name == LOST_AND_FOUND || name.starts_with(OURS);
-        if path.as_os_str().is_empty() && name.to_str().is_some_and(is_ours) {
+    for (name, entry) in entries(directory).map_err(Error::file("read", &root.join(path)))? {
+        if path.as_os_str().is_empty() && is_ours(&name) {
             continue;
         }
         let path = path.join(name);
@@ -161,6 +164,11 @@ fn below(directory: &Dir, root: &Path, path: &Path, look: Look<'_>) -> Result<()
         }
     }
     Ok(())
+}
+
+/// The names are read first: some file systems list a file again if it is replaced meanwhile.
+fn entries(directory: &Dir) -> io::Result<BTreeMap<OsString, DirEntry>> {
+    directory.entries()?.map(|entry| entry.map(|entry| (entry.file_name(), entry))).collect()
 }
 
 /// The app may delete a file while the archive is written.

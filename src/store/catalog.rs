@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -12,15 +12,18 @@ use super::{
     error::Error,
     keep::Candidate,
 };
+use crate::runtime::clock;
 
 /// The version of the entry format that is written and read.
 pub(crate) const FORMAT: u32 = 1;
 /// Suffix of an archive's name.
 const ARCHIVE: &str = ".tar.gz";
+/// How far a name may be ahead of the time, because of a clock that is a little ahead.
+const AHEAD: SignedDuration = SignedDuration::from_hours(24);
 /// How many entries are read at the same time.
 const AT_ONCE: usize = 8;
 /// Longest text accepted from an entry, and longest part of an error that is quoted.
-const LONGEST: usize = 256;
+pub(super) const LONGEST: usize = 256;
 
 /// Written once all files of a dump are in the bucket and were read back. Every user with access to the bucket can read it, so it has
 /// no names of databases and no checksums of unencrypted data.
@@ -36,6 +39,9 @@ pub(crate) struct Entry {
     pub recipient: Option<String>,
     /// The folder of this upload.
     pub folder: String,
+    /// Whether one of the volumes had no file: it may have been lost, so such an archive replaces only others like it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub empty_volume: bool,
     pub files: Vec<Stored>,
 }
 
@@ -50,7 +56,7 @@ pub(crate) struct Stored {
 impl Entry {
     pub(crate) fn new(dump: &dump::Dump, folder: String, recipient: Option<String>, files: Vec<Stored>) -> Entry {
         let (name, about, bytes) = (dump.name.clone(), dump.about.clone(), dump.bytes());
-        Entry { format: FORMAT, name, about, bytes, recipient, folder, files }
+        Entry { format: FORMAT, name, about, bytes, recipient, folder, empty_volume: false, files }
     }
 
     /// The key of a file.
@@ -73,7 +79,11 @@ impl Entry {
     }
 
     pub(crate) fn candidate(&self) -> Candidate {
-        candidate(&self.name, &self.about)
+        Candidate { has_data: self.has_data(), ..candidate(&self.name, &self.about) }
+    }
+
+    fn has_data(&self) -> bool {
+        self.about.tables > 0 && !self.empty_volume
     }
 
     fn parse(text: &[u8], name: &Name) -> Result<Entry, String> {
@@ -139,12 +149,28 @@ pub(crate) struct Catalog {
     pub damaged: Vec<Damaged>,
     /// Files of incomplete uploads.
     pub loose: Vec<Object>,
+    /// When the bucket was read.
+    pub at: Timestamp,
 }
 
 impl Catalog {
-    /// The newest dump with data or, if none has data, the newest.
+    /// The newest dump with data or, if none has data, the newest. Those named ahead of time count only if there are no others: a
+    /// user with write access to the bucket, or a node whose clock was wrong, has named them.
     pub(crate) fn latest(&self) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.about.tables > 0).or(self.entries.first())
+        let newest = |ahead: bool| {
+            let mut its = self.entries.iter().filter(move |entry| self.is_ahead(entry) == ahead);
+            its.clone().find(|entry| entry.has_data()).or_else(|| its.next())
+        };
+        newest(false).or_else(|| newest(true))
+    }
+
+    /// Those that are never taken for the latest while there are others.
+    pub(crate) fn ahead(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| self.is_ahead(entry))
+    }
+
+    fn is_ahead(&self, entry: &Entry) -> bool {
+        entry.name.time() > self.at + AHEAD
     }
 }
 
@@ -158,7 +184,7 @@ pub(crate) async fn read(bucket: &Bucket) -> Result<Catalog, Error> {
     while let Some((name, entry)) = read.try_next().await? {
         sorting.take(name, entry);
     }
-    Ok(sorting.done())
+    Ok(Catalog { at: clock::now(), ..sorting.done() })
 }
 
 async fn read_one(bucket: &Bucket, name: Name) -> Result<(Name, Result<Entry, String>), Error> {

@@ -58,6 +58,30 @@ pub(crate) enum Error {
         "{} was written during the restore: stop the app, move this away, and restore again, which continues this restore", .0.display()
     )]
     Meanwhile(PathBuf),
+    #[error("{place} contains no files of volume {name}: with --replace, all volumes here are replaced, or none")]
+    NotInArchive { place: String, name: String },
+    #[error("another process archives or restores volume {}: try again once it has ended", .0.display())]
+    InUse(PathBuf),
+    #[error(
+        "{} belongs to a restore that has not ended, so the volume may lack files: finish that restore, then archive", .0.display()
+    )]
+    Restoring(PathBuf),
+    #[error(
+        "{} belongs to restore {id}, which has moved files already: continue that restore, with --id {id} or, if it is not known, move the directories with this id away by hand", path.display()
+    )]
+    Unfinished { path: PathBuf, id: String },
+    #[error(
+        "restore {id} has moved files of archive {begun} already: finish it with that archive before you restore {named}"
+    )]
+    OtherBegun { id: String, begun: Name, named: Name },
+    #[error(
+        "{} cannot be moved: it belongs to another user, and this one may not write to it. Nothing was moved: change its owner or its mode, then restore again", .0.display()
+    )]
+    Immovable(PathBuf),
+    #[error(
+        "what was to be restored to volume {} is gone: another process has changed the volume. Stop that process, then restore again", .0.display()
+    )]
+    Vanished(PathBuf),
     #[error("another process is using {}", .0.display())]
     Busy(PathBuf),
     #[error(

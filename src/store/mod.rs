@@ -15,6 +15,7 @@
 //! | [`catalog`] | the dumps in a bucket | pure, except for reading the bucket |
 //! | [`mod@keep`] | which dumps are kept | pure |
 //! | [`seal`] | encryption | pure |
+//! | [`lock`] | locks on directories | effect |
 //! | [`bucket`], [`mod@send`], [`mod@receive`] | the storage | effects |
 //! | [`mod@push`], [`mod@fetch`], [`mod@list`], [`mod@archive`], [`mod@extract`] | the commands | effects |
 
@@ -27,6 +28,7 @@ pub(crate) mod extract;
 pub(crate) mod fetch;
 pub(crate) mod keep;
 pub(crate) mod list;
+pub(crate) mod lock;
 pub(crate) mod push;
 pub(crate) mod receive;
 pub(crate) mod seal;
@@ -79,7 +81,7 @@ async fn run(command: &Command) -> Result<(), Error> {
             stop.run_until_cancelled(fetch::fetch(&bucket, &fetch)).await.unwrap_or(Err(Error::Stopped))
         }
         Command::Archive(args) => {
-            let (bucket, archive) = (Bucket::open(&args.place)?, args.checked());
+            let (bucket, archive) = (Bucket::open(&args.place)?, args.checked()?);
             archive::archive(&bucket, &archive, &stop).await
         }
         Command::Extract(args) => {

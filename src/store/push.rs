@@ -3,13 +3,11 @@
 use std::{
     fs,
     io::{Read as _, Write},
-    path::Path,
 };
 
 use jiff::SignedDuration;
 use rand::RngExt as _;
 use sha2::{Digest as _, Sha256};
-use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -18,11 +16,12 @@ use super::{
     dump::{self, Dump, Name},
     error::Error,
     keep::{self, Candidate, Keep},
+    lock,
     seal::Recipient,
     send::{self, Source},
     settings::Push,
 };
-use crate::runtime::{clock, key::hex, panic::joined};
+use crate::runtime::{clock, key::hex};
 
 /// Age at which the files of an incomplete upload are removed: every Job ends far earlier.
 const LEFT: SignedDuration = SignedDuration::from_hours(24);
@@ -30,7 +29,8 @@ const LEFT: SignedDuration = SignedDuration::from_hours(24);
 const CHUNK: usize = 64 << 10;
 
 pub(super) async fn push(bucket: &Bucket, push: &Push, stop: &CancellationToken) -> Result<(), Error> {
-    let _lock = stop.run_until_cancelled(lock(&push.dumps)).await.unwrap_or(Err(Error::Stopped))?;
+    // Two processes would upload the same dumps twice.
+    let _lock = stop.run_until_cancelled(lock::wait(&push.dumps)).await.unwrap_or(Err(Error::Stopped))?;
     let (whole, damaged) = dump::all(&push.dumps).map_err(Error::file("read", &push.dumps))?;
     for (name, problem) in damaged {
         println!("dump {name} is damaged ({problem}) and not uploaded");
@@ -70,17 +70,6 @@ pub(super) async fn push(bucket: &Bucket, push: &Push, stop: &CancellationToken)
     let here: Vec<_> = whole.iter().map(|dump| &dump.name).collect();
     let gone = gone(&found, newest.about.system.as_str(), keep, &newest.name, &here);
     tidy(bucket, &found, &gone).await
-}
-
-/// Two processes would upload the same dumps twice. The directory itself is locked, and the lock ends with the process.
-async fn lock(dumps: &Path) -> Result<fs::File, Error> {
-    let path = dumps.to_owned();
-    let locked = spawn_blocking(move || {
-        let directory = fs::File::open(&path).map_err(Error::file("open", &path))?;
-        directory.lock().map_err(Error::file("lock", &path))?;
-        Ok(directory)
-    });
-    joined(locked).await
 }
 
 /// The dumps that the bucket lacks or has damaged, and would keep; the newest in any case. **Pure.**

@@ -20,7 +20,14 @@ pub(crate) async fn entry(bucket: &Bucket, which: &Which, identity: Option<&Iden
     let (found, which) = match which {
         Which::Named(name) => (catalog::one(bucket, name).await?, name.to_string()),
         Which::Latest => {
-            let latest = catalog::read(bucket).await?.latest().map(|entry| entry.name.clone());
+            let catalog = catalog::read(bucket).await?;
+            for entry in catalog.ahead() {
+                println!(
+                    "{} is named more than a day ahead of now: it is the latest only if there is no other",
+                    bucket.place(entry.name.as_str())
+                );
+            }
+            let latest = catalog.latest().map(|entry| entry.name.clone());
             let found = match latest {
                 Some(name) => catalog::one(bucket, &name).await?,
                 None => None,

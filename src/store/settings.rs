@@ -12,6 +12,7 @@ use std::{
 use clap::{Args, Subcommand};
 
 use super::{
+    catalog::LONGEST,
     dump::Name,
     error::Error,
     keep::Keep,
@@ -148,7 +149,8 @@ pub(super) struct ExtractArgs {
     /// Directory with a directory for each volume, empty unless --replace is given.
     #[arg(long, env = "VOLUMES", value_name = "DIR")]
     volumes: PathBuf,
-    /// Identifies this restore: with an id that has restored the archive already, there is nothing to do.
+    /// Identifies this restore: with an id that has restored the archive already, there is nothing to do, and a restore that was
+    /// interrupted is continued only with its own id.
     #[arg(long, env = "RESTORE_ID", value_name = "WORD", default_value = "by-hand")]
     id: String,
     /// Set what is in the volumes aside, into the directory `.clientapp-restore.former.<archive>` of each, once everything is
@@ -221,17 +223,33 @@ impl PushArgs {
 }
 
 impl ArchiveArgs {
-    pub(super) fn checked(&self) -> Archive {
+    pub(super) fn checked(&self) -> Result<Archive, Error> {
         let ArchiveArgs { place: _, volumes, of, pod, recipient, report, keep } = self.clone();
-        Archive { volumes, of, pod, recipient, report, keep: keep.checked() }
+        match (1..=LONGEST).contains(&of.len()) {
+            true => Ok(Archive { volumes, of, pod, recipient, report, keep: keep.checked() }),
+            // An entry with a longer text could not be read.
+            false => {
+                Err(Error::Settings(format!("ARCHIVE_OF (--of) has {} bytes: 1 to {LONGEST} are expected", of.len())))
+            }
+        }
     }
 }
 
 impl ExtractArgs {
     pub(super) fn checked(&self) -> Result<Extract, Error> {
         let ExtractArgs { place: _, which, volumes, id, replace, identity_file, report } = self.clone();
+        if !is_id(&id) {
+            return Err(Error::Settings(
+                "RESTORE_ID (--id): 1 to 64 letters, digits and hyphens are expected".to_owned(),
+            ));
+        }
         Ok(Extract { which, volumes, id, replace, identity: identity(identity_file.as_deref())?, report })
     }
+}
+
+/// Whether a restore can have this id, which becomes part of names of directories.
+pub(super) fn is_id(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
 }
 
 fn identity(file: Option<&Path>) -> Result<Option<Identity>, Error> {
@@ -377,6 +395,33 @@ mod tests {
         assert_eq!("latest".parse(), Ok(Which::Latest));
         assert!("20260101T030000Z-abcde".parse::<Which>().is_ok());
         assert!("../x".parse::<Which>().is_err());
+    }
+
+    #[test]
+    fn ids() {
+        for (text, fits) in [
+            ("by-hand", true),
+            ("5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11", true),
+            (&"a".repeat(64), true),
+            (&"a".repeat(65), false),
+            ("", false),
+            ("a.b", false),
+            ("../a", false),
+        ] {
+            assert_eq!(is_id(text), fits, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_archives_are_of_fits_into_an_entry() {
+        for (length, fits) in [(0, false), (1, true), (256, true), (257, false)] {
+            let of = "u".repeat(length);
+            let args = ["x", "--endpoint=http://s", "--bucket=b", "--prefix=p", "--volumes=/v", "--pod=x-a"];
+            let mut command = ArchiveArgs::augment_args(clap::Command::new("x"));
+            let found = command.try_get_matches_from_mut(args.into_iter().chain([&*format!("--of={of}")])).unwrap();
+            let args = <ArchiveArgs as clap::FromArgMatches>::from_arg_matches(&found).unwrap();
+            assert_eq!(args.checked().is_ok(), fits, "{length}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ fn entry(name: &str, tables: u64) -> Entry {
     let about = About { system: "1".to_owned(), postgres: "17.10".to_owned(), tables };
     let stored = |name: &str| Stored { name: name.to_owned(), size: 4, sha256: "x".to_owned() };
     let (name, files) = (Name::parse(name).unwrap(), vec![stored("5.dump"), stored(dump::SUMS)]);
-    Entry { format: FORMAT, name, about, bytes: 8, recipient: None, folder: "f".to_owned(), files }
+    Entry { format: FORMAT, name, about, bytes: 8, recipient: None, folder: "f".to_owned(), empty_volume: false, files }
 }
 
 fn sort_out(objects: Vec<Object>, read: Vec<(Name, Result<Entry, String>)>) -> Catalog {
@@ -62,6 +62,32 @@ fn the_latest_has_data_if_any_has() {
         assert_eq!(catalog.latest().unwrap().name.as_str(), latest);
     }
     assert!(Catalog::default().latest().is_none());
+}
+
+#[test]
+fn the_latest_is_not_named_ahead_of_time() {
+    let (ahead, tomorrow) = ("99991231T000000Z-x", "20260103T030000Z-c");
+    for (names, now, latest) in [
+        (&[(ahead, 1), (B, 1), (A, 1)][..], "2026-01-02T04:00:00Z", B),
+        (&[(ahead, 1), (tomorrow, 1), (A, 1)], "2026-01-02T04:00:00Z", tomorrow),
+        (&[(ahead, 1), (tomorrow, 1), (A, 1)], "2026-01-02T02:00:00Z", A),
+        (&[(ahead, 1), (B, 0)], "2026-01-02T04:00:00Z", B),
+        (&[(ahead, 0), (tomorrow, 1)], "2026-01-01T00:00:00Z", tomorrow),
+    ] {
+        let entries = names.iter().map(|(name, tables)| entry(name, *tables)).collect();
+        let catalog = Catalog { entries, at: now.parse().unwrap(), ..Catalog::default() };
+        assert_eq!(catalog.latest().unwrap().name.as_str(), latest, "{now}");
+        assert!(catalog.ahead().any(|entry| entry.name.as_str() == ahead), "{now}");
+    }
+}
+
+#[test]
+fn an_empty_volume_is_no_data() {
+    let (whole, lost) = (entry(A, 3), Entry { empty_volume: true, ..entry(B, 3) });
+    assert_eq!((whole.candidate().has_data, lost.candidate().has_data), (true, false));
+    assert!(!serde_json::to_string(&whole).unwrap().contains("empty_volume"), "as before there was this field");
+    let catalog = Catalog { entries: vec![lost, whole], ..Catalog::default() };
+    assert_eq!(catalog.latest().unwrap().name.as_str(), A);
 }
 
 #[test]

@@ -35,7 +35,8 @@ impl Volumes {
             for entry in fs::read_dir(&directory).unwrap() {
                 let path = entry.unwrap().path();
                 let name = path.strip_prefix(&root).unwrap().to_owned();
-                if name.starts_with("lost+found") || name.to_str().unwrap().starts_with(".clientapp-restore") {
+                let ours = |name: &str| name.starts_with(".clientapp-restore.") || name == ".clientapp-restored";
+                if name.starts_with("lost+found") || ours(name.to_str().unwrap()) {
                     continue;
                 }
                 let metadata = fs::symlink_metadata(&path).unwrap();
@@ -188,7 +189,7 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     succeeds(extract(&bench, &empty, "one"));
     let stamp = empty.path("nextcloud/.clientapp-restored");
     fs::remove_file(&stamp).unwrap();
-    let whole = empty.path(&format!("nextcloud/.clientapp-restore.{}.whole", bench.list()[0]));
+    let whole = empty.path(&format!("nextcloud/.clientapp-restore.{}.one.whole", bench.list()[0]));
     fs::create_dir(&whole).unwrap();
     fs::rename(empty.path("nextcloud/config"), whole.join("config")).unwrap();
     succeeds(extract(&bench, &empty, "one"));
@@ -223,10 +224,18 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     // A volume for some of it is missing, or there is no archive at all.
     let sentence = fails(extract(&bench, &Volumes::new(&["nextcloud"]), "two"));
     assert!(sentence.contains("files of volume nextcloud-data, but there is no such volume"), "{sentence}");
-    small(bench.dumps(), "20991231T030000Z-b");
+    let dump = "20991231T030000Z-b";
+    small(bench.dumps(), dump);
     bench.push();
-    let sentence = fails(extract(&bench, &Volumes::new(&["nextcloud"]), "three"));
+    let one = Volumes::new(&["nextcloud"]);
+    let mut named = extract(&bench, &one, "three");
+    named.arg(dump);
+    let sentence = fails(named);
     assert!(sentence.contains("it is a database dump"), "{sentence}");
+    // The latest is none that is named far ahead.
+    let empty = new();
+    assert!(succeeds(extract(&bench, &empty, "three")).contains(&format!("{dump} is named more than a day ahead")));
+    assert_eq!(empty.content("nextcloud"), expected);
 }
 
 /// Where the former files of a volume are, from this restore of the archive.
@@ -305,7 +314,7 @@ fn a_damaged_archive_replaces_nothing() {
     child.kill().unwrap();
     child.wait().unwrap();
     bench.objects.set([]);
-    assert_eq!((used.content("nextcloud"), left(&used, "nextcloud").len()), (before[0].clone(), 2));
+    assert_eq!((used.content("nextcloud"), left(&used, "nextcloud").len()), (before[0].clone(), 3));
     let sentence = fails(extract(&bench, &used, "two"));
     assert!(sentence.contains("is not empty"), "{sentence}");
     assert_eq!((used.content("nextcloud"), left(&used, "nextcloud")), (before[0].clone(), Vec::new()));
@@ -336,7 +345,7 @@ fn a_replacement_that_is_cut_off_is_continued() {
     // A later archive does not mix with the one that is being restored.
     succeeds(archive(&bench, &in_use(), "uid-1", "x-zlater"));
 
-    let own = |kind: &str| used.path(&format!("nextcloud/.clientapp-restore.{name}.{kind}"));
+    let own = |kind: &str| used.path(&format!("nextcloud/.clientapp-restore.{name}.one.{kind}"));
     let put_back = |moved: &[&str]| {
         fs::create_dir(own("whole")).unwrap();
         for entry in moved {
@@ -445,6 +454,102 @@ fn archives_that_newer_ones_stand_for_go() {
     fs::remove_file(volumes.path("nextcloud/a")).unwrap();
     assert_eq!(kept("uid-1", "x-c"), ["b", "c"]);
     assert_eq!(kept("uid-2", "x-d"), ["b", "c", "d"]);
+    // Nor does one with directories only.
+    fs::create_dir(volumes.path("nextcloud/a")).unwrap();
+    assert_eq!(kept("uid-1", "x-e"), ["b", "d", "e"]);
+}
+
+/// An archive without the files of one volume, such as one that was lost, is not enough either.
+#[test]
+fn an_archive_with_an_empty_volume_replaces_no_whole_one() {
+    let bench = Bench::new();
+    let volumes = filled();
+    succeeds(archive(&bench, &volumes, "uid-1", "x-a"));
+    let first = bench.list().remove(0);
+    let lost = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    lost.write("nextcloud/config/config.php", b"<?php", 0o640);
+    fs::create_dir(lost.path("nextcloud-data/a")).unwrap();
+    let mut later = archive(&bench, &lost, "uid-1", "x-zlater");
+    later.env("STORE_KEEP_LAST", "1");
+    assert!(succeeds(later).contains(": 3 files"));
+    assert_eq!(bench.list().len(), 2);
+    let empty = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    assert!(succeeds(extract(&bench, &empty, "one")).contains(&first));
+}
+
+#[test]
+fn all_volumes_are_replaced_or_none() {
+    let bench = Bench::new();
+    let source = Volumes::new(&["nextcloud"]);
+    source.write("nextcloud/a", b"a", 0o600);
+    succeeds(archive(&bench, &source, "uid-1", "x-a"));
+    let used = in_use();
+    let before = used.content("nextcloud");
+    let sentence = fails(replace(&bench, &used, "one"));
+    assert!(sentence.contains("contains no files of volume nextcloud-data"), "{sentence}");
+    assert_eq!((used.content("nextcloud"), left(&used, "nextcloud")), (before, Vec::new()));
+}
+
+/// During a restore, the volume lacks files that are somewhere else, and a second one would not know what the first has moved.
+#[test]
+fn one_process_at_a_time_changes_a_volume() {
+    let bench = Bench::new();
+    let source = filled();
+    source.write("nextcloud/.clientapp-restore-notes", b"the app's own", 0o600);
+    succeeds(archive(&bench, &source, "uid-1", "x-a"));
+    let name = bench.list().remove(0);
+    let used = in_use();
+    let held = Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang);
+    let mut child = held_up(&bench, replace(&bench, &used, "one"), held);
+    for second in [replace(&bench, &used, "two"), archive(&bench, &used, "uid-1", "x-b")] {
+        let sentence = fails(second);
+        assert!(sentence.contains("another process archives or restores volume"), "{sentence}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    bench.objects.set([]);
+    let sentence = fails(archive(&bench, &used, "uid-1", "x-b"));
+    let whole = format!("/nextcloud/.clientapp-restore.{name}.one.whole belongs to a restore that has not ended");
+    assert!(sentence.contains(&whole), "{sentence}");
+
+    // Files have moved: no other restore takes the place of this one, which no longer needs the bucket.
+    let own = |kind: &str| used.path(&format!("nextcloud/.clientapp-restore.{name}.one.{kind}"));
+    succeeds(replace(&bench, &used, "one"));
+    assert_eq!(fs::read(used.path("nextcloud/.clientapp-restore-notes")).unwrap(), b"the app's own");
+    fs::rename(used.path(&former("nextcloud", &name, "")), own("aside")).unwrap();
+    fs::rename(used.path("nextcloud/.clientapp-restored"), own("stamp")).unwrap();
+    fs::create_dir(own("whole")).unwrap();
+    for entry in ["config", "html", "empty", "absolute", "dangling", ".clientapp-restore-notes"] {
+        fs::rename(used.path("nextcloud").join(entry), own("whole").join(entry)).unwrap();
+    }
+    let sentence = fails(replace(&bench, &used, "two"));
+    assert!(sentence.contains("belongs to restore one, which has moved files already"), "{sentence}");
+    succeeds(archive(&bench, &source, "uid-1", "x-zlater"));
+    let [later, _] = &bench.list()[..] else { panic!("{:?}", bench.list()) };
+    let mut other = replace(&bench, &used, "one");
+    other.arg(later);
+    let sentence = fails(other);
+    assert!(sentence.contains(&format!("restore one has moved files of archive {name} already")), "{sentence}");
+    for key in bench.keys().iter().filter(|key| key.starts_with(&name)) {
+        fs::remove_file(bench.objects.file(PREFIX).join(key)).unwrap();
+    }
+    assert!(succeeds(replace(&bench, &used, "one")).contains(&name));
+    let mut expected = source.content("nextcloud");
+    expected.remove(Path::new("pipe"));
+    assert_eq!(used.content("nextcloud"), expected);
+    succeeds(archive(&bench, &used, "uid-1", "x-zlast"));
+}
+
+/// The upload of an archive whose entry nothing could read would be in vain.
+#[test]
+fn an_overlong_identity_is_refused_first() {
+    let bench = Bench::new();
+    let volumes = filled();
+    let sentence = fails(archive(&bench, &volumes, &"u".repeat(257), "x-a"));
+    assert!(sentence.contains("ARCHIVE_OF"), "{sentence}");
+    assert!(bench.keys().is_empty());
+    let sentence = fails(extract(&bench, &volumes, "a.b"));
+    assert!(sentence.contains("RESTORE_ID"), "{sentence}");
 }
 
 /// The container of a sample, with the test's storage and volumes in place of its own.
