@@ -48,7 +48,8 @@ impl Name {
 
     pub fn time(&self) -> Timestamp {
         let time = self.try_time().and_then(|time| time.to_zoned(TimeZone::UTC).ok());
-        time.map(|time| time.timestamp()).unwrap_or_default()
+        // The last days of the year 9999 have no timestamp.
+        time.map_or(Timestamp::MAX, |time| time.timestamp())
     }
 
     pub fn as_str(&self) -> &str {
