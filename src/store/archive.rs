@@ -27,11 +27,12 @@ use super::{
     catalog::{self, Entry},
     dump::{About, Name},
     error::Error,
-    extract::{is_ours, none_begun, report, roots},
+    extract::report,
     lock, push,
     seal::Recipient,
     send::{self, Source},
     settings::Archive,
+    volume::{is_ours, none_begun, roots},
 };
 use crate::runtime::{clock, key::hex, panic::joined};
 

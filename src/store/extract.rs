@@ -1,32 +1,19 @@
 //! `store extract`: restores the files of archives, all of them or none. An **effect**.
 //!
 //! Files are unpacked into a directory of their own until all of them are there and verified, so an interrupted restore starts over.
-//! A volume that has other files is left as it is or, with `--replace`, they are set aside. The directories in a volume say how far a
-//! restore has come. Their names contain the archive and the restore's id, and no other restore uses them:
-//!
-//! | `.partial` | `.whole` | `.aside` | |
-//! |---|---|---|---|
-//! | yes | | none, or empty | files are being unpacked |
-//! | | yes | empty | everything is unpacked, nothing was moved in this volume |
-//! | | yes | filled | the former files are being moved into `.aside` |
-//! | | yes | | files are being moved into place; `.aside` is `.former` by now, or there were no former files |
-//!
-//! From the second row on, `.stamp` has the words that become the volume's stamp, so the bucket is not needed any more.
+//! A volume that has other files is left as it is or, with `--replace`, they are set aside. Directories in a volume say how far a
+//! restore has come ([`volume`](super::volume)).
 
 use std::{
     collections::BTreeSet,
-    ffi::OsStr,
     fs,
-    io::{self, ErrorKind, Read, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    io::{self, ErrorKind, Read},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
 use flate2::read::GzDecoder;
-use nix::{
-    fcntl::OFlag,
-    unistd::{AccessFlags, access, geteuid},
-};
+use nix::unistd::{AccessFlags, access, geteuid};
 
 use super::{
     bucket::Bucket,
@@ -35,119 +22,12 @@ use super::{
     error::Error,
     lock,
     receive::{entry, receive},
-    settings::{Extract, Which, is_id},
+    settings::{Extract, Which},
+    volume::{
+        Restore, Target, flushed, is_directory, is_empty, is_ours, is_void, read, restores, roots, stamp, stamped,
+        tidy, write,
+    },
 };
-
-/// Prefix of the names of our own directories in a volume.
-const OURS: &str = ".clientapp-restore.";
-/// Records which restore has filled a volume, and with which archive.
-const STAMP: &str = ".clientapp-restored";
-/// Made by the file system itself.
-const LOST_AND_FOUND: &str = "lost+found";
-/// Most bytes read from a stamp: the app may have put any file there.
-const LONGEST: u64 = 4096;
-
-/// Last parts of the names of what a restore has in a volume.
-const PARTIAL: &str = "partial";
-const WHOLE: &str = "whole";
-const ASIDE: &str = "aside";
-const PENDING: &str = "stamp";
-
-/// Tells one restore of an archive from any other.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Restore {
-    archive: Name,
-    id: String,
-}
-
-impl Restore {
-    /// The restore and the last part of a name in a volume. `.former` directories belong to none.
-    fn parse(name: &str) -> Option<(Restore, &str)> {
-        let mut parts = name.strip_prefix(OURS)?.split('.');
-        let (archive, id, kind) = (Name::parse(parts.next()?)?, parts.next()?, parts.next()?);
-        let fits = parts.next().is_none() && is_id(id) && [PARTIAL, WHOLE, ASIDE, PENDING].contains(&kind);
-        fits.then(|| (Restore { archive, id: id.to_owned() }, kind))
-    }
-
-    /// The archive's words in a stamp of this restore.
-    fn words<'a>(&self, stamp: &'a str) -> Option<&'a str> {
-        let words = stamp.strip_prefix(&self.id)?.strip_prefix(' ')?.strip_suffix('\n')?;
-        let [name, bytes, files] = words.split(' ').collect::<Vec<_>>()[..] else { return None };
-        let fits = name == self.archive.as_str() && [bytes, files].iter().all(|count| count.parse::<u64>().is_ok());
-        fits.then_some(words)
-    }
-}
-
-/// A volume that files are restored to.
-#[derive(Clone, Debug)]
-struct Target {
-    root: PathBuf,
-    restore: Restore,
-}
-
-impl Target {
-    fn own(&self, kind: &str) -> PathBuf {
-        self.root.join(format!("{OURS}{}.{}.{kind}", self.restore.archive, self.restore.id))
-    }
-
-    /// The directory to unpack into.
-    fn partial(&self) -> PathBuf {
-        self.own(PARTIAL)
-    }
-
-    /// Its name once everything is unpacked and verified.
-    fn whole(&self) -> PathBuf {
-        self.own(WHOLE)
-    }
-
-    /// The directory that the former files are moved into. It is created before there is a [`Target::whole`], so it tells that from
-    /// one of which files may be in place already.
-    fn aside(&self) -> PathBuf {
-        self.own(ASIDE)
-    }
-
-    /// Its name once it has all of them: a free one, since an earlier restore of the same archive may have left one as well.
-    fn former(&self) -> PathBuf {
-        let (mut free, mut number) = (self.root.join(format!("{OURS}former.{}", self.restore.archive)), 1);
-        while free.symlink_metadata().is_ok() {
-            number += 1;
-            free = self.root.join(format!("{OURS}former.{}.{number}", self.restore.archive));
-        }
-        free
-    }
-
-    /// The stamp before it counts.
-    fn pending(&self) -> PathBuf {
-        self.own(PENDING)
-    }
-
-    fn stamp(&self) -> PathBuf {
-        self.root.join(STAMP)
-    }
-
-    fn is_whole(&self) -> bool {
-        is_directory(&self.whole())
-    }
-
-    /// Whether the volume is stamped by this restore.
-    fn is_stamped(&self) -> bool {
-        stamped(&self.root).is_some_and(|stamp| self.restore.words(&stamp).is_some())
-    }
-
-    /// Whether an empty `.whole` is left beside the stamp, only to be removed.
-    fn is_left(&self) -> bool {
-        is_void(&self.whole()) && self.is_stamped()
-    }
-
-    /// Whether files of this volume were moved, and more are to be.
-    fn is_moving(&self) -> bool {
-        let aside = self.aside();
-        match is_directory(&aside) {
-            true => !is_void(&aside),
-            false => self.is_whole() && !self.is_left(),
-        }
-    }
-}
 
 pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error> {
     let roots = roots(&args.volumes)?;
@@ -175,102 +55,9 @@ pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error
     report(args.report.as_deref(), &words)
 }
 
-/// The directories of the volumes, sorted by name.
-pub(super) fn roots(volumes: &Path) -> Result<Vec<PathBuf>, Error> {
-    let failed = |error| Error::file("read", volumes)(error);
-    let mut roots = Vec::new();
-    for volume in fs::read_dir(volumes).map_err(failed)? {
-        let volume = volume.map_err(failed)?;
-        let name = volume.file_name();
-        if name == LOST_AND_FOUND {
-            continue;
-        }
-        if name.to_str().is_none_or(|name| catalog::volume(&catalog::archive(name)).is_none()) {
-            return Err(Error::Settings(format!("{} is not named like a volume", volume.path().display())));
-        }
-        roots.push(volume.path());
-    }
-    roots.sort();
-    match roots.is_empty() {
-        true => Err(Error::Settings(format!("{}: no volume found", volumes.display()))),
-        false => Ok(roots),
-    }
-}
-
-/// Fails if a restore has not ended in one of the volumes, so that its files may be somewhere else.
-pub(super) fn none_begun<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
-    for root in roots {
-        for restore in restores(root)? {
-            let target = Target { root: root.to_owned(), restore };
-            if target.is_whole() && !target.is_left() {
-                return Err(Error::Restoring(target.whole()));
-            }
-            if target.is_moving() {
-                return Err(Error::Restoring(target.aside()));
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Writes the pod's termination message, if there is a file for it.
 pub(super) fn report(to: Option<&Path>, words: &str) -> Result<(), Error> {
     to.map_or(Ok(()), |to| fs::write(to, words).map_err(Error::file("write", to)))
-}
-
-/// Whether the file system or a restore has made this entry of a volume, not the app.
-pub(super) fn is_ours(name: &OsStr) -> bool {
-    name == LOST_AND_FOUND || name == STAMP || name.to_str().is_some_and(|name| name.starts_with(OURS))
-}
-
-fn stamp(id: &str, words: &str) -> String {
-    format!("{id} {words}\n")
-}
-
-/// The restores that have something in a volume.
-fn restores(root: &Path) -> Result<BTreeSet<Restore>, Error> {
-    let failed = |error| Error::file("read", root)(error);
-    let mut restores = BTreeSet::new();
-    for found in fs::read_dir(root).map_err(failed)? {
-        let name = found.map_err(failed)?.file_name();
-        restores.extend(name.to_str().and_then(Restore::parse).map(|(restore, _)| restore));
-    }
-    Ok(restores)
-}
-
-/// Whether the app has no files in a volume.
-fn is_empty(root: &Path) -> Result<bool, Error> {
-    let failed = |error| Error::file("read", root)(error);
-    for found in fs::read_dir(root).map_err(failed)? {
-        if !is_ours(&found.map_err(failed)?.file_name()) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// The stamp of a volume. One in an otherwise empty volume belongs to files that were deleted since.
-fn stamped(root: &Path) -> Option<String> {
-    read(&root.join(STAMP)).filter(|_| is_empty(root).is_ok_and(|empty| !empty))
-}
-
-/// Reads a stamp. The app may have put a link, a pipe or any other file in its place.
-fn read(stamp: &Path) -> Option<String> {
-    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
-    let file = fs::File::options().read(true).custom_flags(flags).open(stamp).ok()?;
-    let mut text = String::new();
-    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-    (is_file && file.take(LONGEST).read_to_string(&mut text).is_ok()).then_some(text)
-}
-
-/// Links are not followed.
-fn is_directory(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
-}
-
-/// Whether there is such a directory, without anything in it.
-fn is_void(directory: &Path) -> bool {
-    fs::read_dir(directory).is_ok_and(|mut found| found.next().is_none())
 }
 
 /// The archive that an earlier pod of this restore has started to move into place: the latest may be another one by now, and two must
@@ -392,77 +179,6 @@ async fn prepare(bucket: &Bucket, args: &Extract, entry: &Entry, file: &Stored, 
     // The data must be on disk before the rename says that they are complete.
     flushed(&target.root)?;
     fs::rename(&partial, target.whole()).map_err(failed)
-}
-
-/// Writes a file anew, without following a link.
-fn write(path: &Path, text: &str) -> Result<(), Error> {
-    let failed = |error| Error::file("write", path)(error);
-    remove(path).map_err(failed)?;
-    let mut file = fs::File::options().write(true).create_new(true).open(path).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)
-}
-
-/// Flushes everything written there to disk.
-fn flushed(root: &Path) -> Result<(), Error> {
-    let failed = |error| Error::file("write", root)(error);
-    let directory = fs::File::open(root).map_err(failed)?;
-    nix::unistd::syncfs(directory).map_err(|error| failed(error.into()))
-}
-
-/// Removes what pods that were interrupted have unpacked, as long as nothing was moved; but keeps what is whole of this restore.
-fn tidy(root: &Path, keep: Option<&Restore>) -> Result<(), Error> {
-    let failed = |error| Error::file("write", root)(error);
-    for restore in restores(root)? {
-        let target = Target { root: root.to_owned(), restore };
-        if target.is_whole() && (target.is_moving() || keep == Some(&target.restore)) {
-            continue;
-        }
-        remove(&target.partial()).map_err(failed)?;
-        if target.is_whole() {
-            // A half removed one must not look whole.
-            fs::rename(target.whole(), target.partial()).map_err(failed)?;
-        }
-        for own in [target.partial(), target.whole(), target.pending()] {
-            remove(&own).map_err(failed)?;
-        }
-        match is_directory(&target.aside()) {
-            true if is_void(&target.aside()) => fs::remove_dir(target.aside()).map_err(failed)?,
-            true => {}
-            false => remove(&target.aside()).map_err(failed)?,
-        }
-    }
-    Ok(())
-}
-
-/// Removes a file, or a directory in which there may be read-only ones.
-fn remove(path: &Path) -> io::Result<()> {
-    if !is_directory(path) {
-        return gone(fs::remove_file(path));
-    }
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            unlock(path)?;
-            fs::remove_dir_all(path)
-        }
-        removed => removed,
-    }
-}
-
-/// Makes all directories of a tree writable.
-fn unlock(directory: &Path) -> io::Result<()> {
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
-    for found in fs::read_dir(directory)? {
-        let found = found?;
-        if found.file_type()?.is_dir() {
-            unlock(&found.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// What does not exist is removed.
-fn gone(removed: io::Result<()>) -> io::Result<()> {
-    removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
 fn unpack(plain: &mut dyn Read, into: &Path, damaged: &dyn Fn(io::Error) -> Error) -> Result<(), Error> {

@@ -16,6 +16,7 @@
 //! | [`mod@keep`] | which dumps are kept | pure |
 //! | [`seal`] | encryption | pure |
 //! | [`lock`] | locks on directories | effect |
+//! | [`volume`] | what restores leave in a volume | effect |
 //! | [`bucket`], [`mod@send`], [`mod@receive`] | the storage | effects |
 //! | [`mod@push`], [`mod@fetch`], [`mod@list`], [`mod@archive`], [`mod@extract`] | the commands | effects |
 
@@ -34,6 +35,7 @@ pub(crate) mod receive;
 pub(crate) mod seal;
 pub(crate) mod send;
 pub(crate) mod settings;
+pub(crate) mod volume;
 
 use std::process::ExitCode;
 

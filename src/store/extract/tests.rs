@@ -2,7 +2,10 @@ use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
 
+use std::ffi::OsStr;
+
 use super::*;
+use crate::store::volume::{LONGEST, LOST_AND_FOUND, STAMP, WHOLE, none_begun};
 
 const A: &str = "20260101T030000Z-a";
 const B: &str = "20260102T030000Z-b";
