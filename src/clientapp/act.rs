@@ -7,12 +7,12 @@ use kube::{
 };
 
 use super::{
-    account, build,
+    account, archive, build,
     context::{App, Ctx, owner_reference},
     database::DesiredObject,
     desired::Desired,
     error::Error,
-    files, live,
+    live,
     observed::Observed,
     plan::{Apply, Plan, Step},
     release, repair, retained, sources,
@@ -64,8 +64,8 @@ pub(crate) async fn act(
             // It is recorded.
             Step::RollBack(_) => {}
             Step::Repair(missing) => repair::repair(ctx, app, desired, observed, missing).await?,
-            Step::ApplyArchives { document, uid } => files::act::apply(ctx, app, document, uid.as_deref()).await?,
-            Step::DeleteArchives { uid } => files::act::delete(ctx, app, uid).await?,
+            Step::ApplyArchives { document, uid } => archive::apply(ctx, app, document, uid.as_deref()).await?,
+            Step::DeleteArchives { uid } => archive::delete(ctx, app, uid).await?,
             Step::Test => release::test(ctx, app, desired, observed, sentence),
             Step::HelmUpgrade { revision, .. } => {
                 release::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?

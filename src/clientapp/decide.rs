@@ -5,14 +5,13 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    approval,
+    approval, archives,
     build::secrets,
     dependencies,
     deployer::{Deployer, RIGHTS_SETTLE},
     desired::{Desired, SecretSource},
     drift,
     error::Refusal,
-    files::archives,
     gate::{Gate, gate},
     helm_runs::HelmRun,
     lock::{self, Lock},

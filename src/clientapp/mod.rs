@@ -5,9 +5,9 @@
 //! | values and credentials from elsewhere | `sources`, with `salt` | effect, reads only |
 //! | desired state | [`mod@desired`], with `values_from`, `credentials`, [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | observed state | [`observe`] → [`observed`] | effect, reads only |
-//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], [`approval`], `remedy`, `drift`, `repairs`, `trial` and [`files::archives`], into [`plan`] | pure |
+//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], [`approval`], `remedy`, `drift`, `repairs`, `trial` and `archives`, into [`plan`] | pure |
 //! | status and events | [`report`], with [`attempt`] | pure, then one write |
-//! | carrying it out | [`act`], with `release`, `repair` and `account` | effect |
+//! | carrying it out | [`act`], with `release`, `repair`, `archive` and `account` | effect |
 //! | state of helm runs | [`helm_runs`] | effect |
 //! | deletion | `teardown` | effect |
 //! | what a deletion does to each piece | [`outcome`] | pure |
@@ -17,6 +17,8 @@
 mod account;
 pub(crate) mod act;
 pub(crate) mod approval;
+mod archive;
+mod archives;
 pub(crate) mod attempt;
 pub mod build;
 pub(crate) mod context;

@@ -5,12 +5,11 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Time};
 
 use super::{
-    approval, attempt,
+    approval, archives, attempt,
     context::{App, Ctx, Invalid},
     deployer::Part,
     desired::Desired,
     error::Error,
-    files::archives,
     helm_runs::HelmRun,
     observed::{Observed, Phase},
     plan::{Because, Hold, Plan, Step},

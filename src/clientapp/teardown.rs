@@ -15,10 +15,11 @@ use kube::runtime::controller::Action;
 
 use self::going::{Going, Progress};
 use super::{
+    archive,
     context::{App, Ctx},
     database, desired,
     error::Error,
-    files, live, namespace, observe,
+    live, namespace, observe,
     observed::ReleaseView,
     outcome::{Deletion, Piece},
     owned,
@@ -98,7 +99,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     if going.goes(Piece::Release)
         && let Some(found) = ctx.watches.cron_job(key).filter(|found| found.is_of(app.uid()))
     {
-        files::act::delete(ctx, app, &found.uid).await?;
+        archive::delete(ctx, app, &found.uid).await?;
     }
     // First, so that retained data can be found whatever happens to the rest.
     if !going.goes(Piece::Volumes) {

@@ -24,8 +24,9 @@ use self::{
     spec::{Names, Source, copied},
 };
 use super::{
-    args, backup,
+    args,
     change::patch,
+    dumps,
     error::{Error, described},
     files,
     password::Administrator,
@@ -131,7 +132,7 @@ async fn source(session: &Session, args: &args::Restore, app: &ClientApp, other:
         (true, PostgresProvider::Percona) => percona::source(session, args).await.map(Source::Cluster),
         (true, PostgresProvider::Standalone) => {
             let wanted = wanted(session, args, app)?;
-            let database = backup::database(session, name).await?;
+            let database = dumps::database(session, name).await?;
             has_dump(app, database.as_ref(), &wanted).map_err(Error::Stalled)?;
             there_are_dumps(session, app, database.as_ref(), &wanted, 0).await?;
             Ok(Source::Dump(wanted))

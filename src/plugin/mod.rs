@@ -15,6 +15,7 @@ mod connection;
 mod copy;
 mod create;
 mod delete;
+mod dumps;
 mod error;
 mod events;
 mod files;

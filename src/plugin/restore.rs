@@ -24,9 +24,10 @@ use serde_json::{Value, json};
 use self::rules::{Begun, Way, consequence, is_from, is_made_for, still_ours, still_stays, way};
 pub(crate) use self::rules::{has_database, listed};
 use super::{
-    args, backup, bucket,
+    args, bucket,
     change::patch,
     delete::{agreed, can_agree},
+    dumps,
     error::Error,
     percona,
     session::{Printer, Session, Stored, patching},
@@ -105,9 +106,9 @@ struct Checked {
 async fn checked(session: &Session, args: &args::Restore, stored: &Stored) -> Result<Checked, Error> {
     let args::Restore { name, no_backup, .. } = args;
     if !stored.app.spec.postgres.enabled || stored.app.spec.postgres.provider != PostgresProvider::Standalone {
-        return Err(backup::without_database(&stored.app));
+        return Err(dumps::without_database(&stored.app));
     }
-    let found = backup::database(session, name).await?;
+    let found = dumps::database(session, name).await?;
     let wanted = wanted(session, args, &stored.app)?;
     let begun = Begun::read(&stored.app);
     let way = way(&stored.app, found.as_ref(), begun.as_ref(), &wanted, *no_backup).map_err(Error::Stalled)?;
@@ -211,7 +212,7 @@ async fn take_away(
     may_hand_over::<Secret>(session, &names::secrets(&database)).await?;
     if !*no_backup {
         printer.note("dumping the current content of the database");
-        let dumped = backup::dump(session, found, timeout).await?;
+        let dumped = dumps::dump(session, found, timeout).await?;
         still_stays(&dumped, wanted).map_err(Error::Stalled)?;
         if let Some(place) = &wanted.store {
             let stored = session.app(name).await?;
@@ -243,7 +244,7 @@ async fn take_away(
 
 /// Changes the spec, unless the Postgresql is gone or was recreated since.
 async fn change(session: &Session, database: &Postgresql, spec: Value) -> Result<(), Error> {
-    let changed = unless_gone(backup::change(session, database, spec).await).map(drop);
+    let changed = unless_gone(dumps::change(session, database, spec).await).map(drop);
     changed.map_err(Error::api(format!("change Postgresql {}/{}", session.namespace, database.name_any())))
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     bucket::{Bucket, Object},
-    dump::{self, About, Damaged, Name},
+    dump::{self, About, Damaged, LONGEST, Name},
     error::Error,
     keep::Candidate,
 };
@@ -22,8 +22,6 @@ const ARCHIVE: &str = ".tar.gz";
 const AHEAD: SignedDuration = SignedDuration::from_hours(24);
 /// How many entries are read at the same time.
 const AT_ONCE: usize = 8;
-/// Longest text accepted from an entry, and longest part of an error that is quoted.
-pub(super) const LONGEST: usize = 256;
 
 /// Written once all files of a dump are in the bucket and were read back. Every user with access to the bucket can read it, so it has
 /// no names of databases and no checksums of unencrypted data.

@@ -12,8 +12,7 @@ use std::{
 use clap::{Args, Subcommand};
 
 use super::{
-    catalog::LONGEST,
-    dump::Name,
+    dump::{LONGEST, Name},
     error::Error,
     keep::Keep,
     seal::{Identity, Recipient},

@@ -1,15 +1,7 @@
-//! Archives of the app's files: the CronJob that `spec.persistence.backup` asks for, and what its Jobs report.
+//! Archives of the app's files, **pure**: what `spec.persistence.backup` asks for, the CronJob ([`build`]), and what is observed of it.
 //!
 //! The app neither waits for its archives nor is it less ready without them: they have a condition of their own.
-//!
-//! | module | | |
-//! |---|---|---|
-//! | [`build`] | the CronJob | pure |
-//! | [`archives`] | what to do, and what to report | pure |
-//! | [`act`] | applies and deletes the CronJob | effect |
 
-pub(crate) mod act;
-pub(crate) mod archives;
 pub(crate) mod build;
 
 use jiff::Timestamp;

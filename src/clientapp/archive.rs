@@ -1,4 +1,4 @@
-//! Applies and deletes the CronJob. An **effect**.
+//! Applies and deletes the CronJob that archives the app's files. An **effect**.
 
 use jiff::SignedDuration;
 use k8s_openapi::{api::batch::v1::CronJob, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -8,12 +8,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{RefusedArchives, build};
+use super::{
+    context::{App, Ctx, owner_reference},
+    error::Error,
+    files::{RefusedArchives, build},
+};
 use crate::{
-    clientapp::{
-        context::{App, Ctx, owner_reference},
-        error::Error,
-    },
     crd::annotation::SPEC_DIGEST,
     destroy::harmless,
     runtime::{clock, error::api_sentence},

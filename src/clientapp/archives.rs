@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{ArchiveView, CronJobView, DesiredFiles, FilesView, RefusedArchives, build};
+use super::{
+    desired::Desired,
+    files::{ArchiveView, CronJobView, DesiredFiles, FilesView, RefusedArchives, build},
+    observed::{Observed, Phase},
+    plan::{LATEST_RETRY, Step},
+};
 use crate::{
-    clientapp::{
-        desired::Desired,
-        observed::{Observed, Phase},
-        plan::{LATEST_RETRY, Step},
-    },
     crd::{FilesSummary, Reason, annotation, conditions::Verdict},
     runtime::{clock::is_awaited, job::Progress},
     store::dump::Name,
