@@ -6,11 +6,12 @@ use std::fs;
 
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
 use clientapp_operator::runtime::account::DEPLOYER;
-use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
+use e2e::lab::{IMAGE, Lab, TIMEOUT, Tenant, hostname};
 use e2e::operator::{Operator, Options};
 use e2e::postgres::Postgres;
 use e2e::wait::until;
 use e2e::{charts, manifests};
+use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -20,6 +21,9 @@ use serde_json::{Value, json};
 /// The only namespaces in which the controllers of Postgresqls and of PostgresWriters work here.
 const DATABASES: &str = "rights-postgresql";
 const ROWS: &str = "rights-postgres-writer";
+
+/// The pod that the operator takes for its own.
+const POD: &str = "operator-itself";
 
 /// Rights whose need no request of this test can show.
 const UNSEEN: &[(&str, &str, &str, &str)] = &[
@@ -71,8 +75,10 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
     let start = || {
         let postgres = Postgres::start().unwrap();
         let mut environment = postgres.environment("postgres", "people");
-        // The operator looks for its pod, and works without its data.
-        environment.push(("CLIENTAPP_POD_NAME".to_owned(), "not-there".to_owned()));
+        // The operator learns its image from its pod.
+        let pod = ["run", POD, "--namespace", manifests::NAMESPACE, "--image", IMAGE, "--restart=Never"];
+        manifests::kubectl(&lab.plane, &lab.tools, &pod).unwrap();
+        environment.push(("CLIENTAPP_POD_NAME".to_owned(), POD.to_owned()));
         lab.start_operator(&Options { environment, ..lab.options() }).unwrap();
         postgres
     };
@@ -193,6 +199,9 @@ async fn use_clientapps(tenant: &Tenant) {
     // have no owner.
     let own = json!({
         "hostname": host("own"), "postgres": {"provider": "standalone"}, "redis": {"enabled": false},
+        "persistence": {"backup": {"store": {
+            "endpoint": "https://s3.example.com", "bucket": "archives", "credentialsSecret": {"name": "s3"},
+        }}},
         // Its volume is deleted with the release. And a chart may have Secrets of its own.
         "values": {
             "persistence": {"keep": false},
@@ -204,6 +213,9 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.create("saved", saved).await.unwrap();
     tenant.ready("own", 1).await;
     tenant.ready("saved", 1).await;
+    tenant.wait_for("own-files", "created", |found: Option<&CronJob>| found.map(|_| ())).await;
+    tenant.patch("own", json!({"persistence": {"backup": null}})).await.unwrap();
+    tenant.wait_for("own-files", "gone", |found: Option<&CronJob>| found.is_none().then_some(())).await;
     tenant.patch("saved", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("saved", 2).await;
     tenant.api::<ClientApp>().delete("saved", &DeleteParams::foreground()).await.unwrap();
