@@ -23,8 +23,11 @@ pub(super) async fn wait(directory: &Path) -> Result<File, Error> {
     let path = directory.to_owned();
     let locked = spawn_blocking(move || {
         let directory = open(&path)?;
-        directory.lock().map_err(Error::file("lock", &path))?;
-        Ok(directory)
+        match directory.lock() {
+            Err(error) if !error.raw_os_error().is_some_and(is_unknown) => Err(Error::file("lock", &path)(error)),
+            // Without locks, two processes at worst upload the same dumps twice.
+            _ => Ok(directory),
+        }
     });
     joined(locked).await
 }
@@ -48,9 +51,10 @@ pub(super) fn volume(root: &Path, what: Use) -> Result<File, Error> {
     }
 }
 
-/// Whether a file system answers with this that it has no locks.
+/// Whether a file system answers with this that it has no such locks: NFS refuses an exclusive lock on a directory with EBADF, since
+/// that is not open for writing (flock(2)).
 fn is_unknown(number: i32) -> bool {
-    [Errno::EOPNOTSUPP, Errno::ENOLCK, Errno::ENOSYS].contains(&Errno::from_raw(number))
+    [Errno::EOPNOTSUPP, Errno::ENOLCK, Errno::ENOSYS, Errno::EBADF].contains(&Errno::from_raw(number))
 }
 
 fn open(directory: &Path) -> Result<File, Error> {
@@ -78,7 +82,9 @@ mod tests {
             drop(held);
             assert!(volume(directory.path(), second).is_ok(), "{second:?}: the lock ends");
         }
-        for (errno, unknown) in [(Errno::ENOLCK, true), (Errno::EOPNOTSUPP, true), (Errno::EIO, false)] {
+        for (errno, unknown) in
+            [(Errno::ENOLCK, true), (Errno::EOPNOTSUPP, true), (Errno::EBADF, true), (Errno::EIO, false)]
+        {
             assert_eq!(is_unknown(errno as i32), unknown, "{errno}");
         }
     }
