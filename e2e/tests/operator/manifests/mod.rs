@@ -46,11 +46,6 @@ async fn the_samples_become_instances() {
     let before = versions(lab, &manifests::samples());
     apply();
     assert_eq!(versions(lab, &manifests::samples()), before);
-    // These need another namespace, and a bucket.
-    manifests::kubectl(&lab.plane, &lab.tools, &["create", "namespace", "tenant-acme"]).unwrap();
-    let files = manifests::samples().join("files");
-    let apply = ["apply", "--validate=strict", "--dry-run=server", "--filename", files.to_str().unwrap()];
-    manifests::kubectl(&lab.plane, &lab.tools, &apply).unwrap();
 
     let apps = Api::<ClientApp>::namespaced(lab.plane.client().await.unwrap(), "clientapp-samples");
     let names: Vec<_> = apps.list(&ListParams::default()).await.unwrap().iter().map(|app| app.name_any()).collect();

@@ -76,7 +76,16 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
         let postgres = Postgres::start().unwrap();
         let mut environment = postgres.environment("postgres", "people");
         // The operator learns its image from its pod.
-        let pod = ["run", POD, "--namespace", manifests::NAMESPACE, "--image", IMAGE, "--restart=Never"];
+        let spec = json!({
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "operator", "image": IMAGE,
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+            }],
+        });
+        let restricted = json!({"spec": spec}).to_string();
+        let place = ["--namespace", manifests::NAMESPACE, "--image", IMAGE, "--restart=Never"];
+        let pod = [&["run", POD][..], &place, &["--overrides", &restricted]].concat();
         manifests::kubectl(&lab.plane, &lab.tools, &pod).unwrap();
         environment.push(("CLIENTAPP_POD_NAME".to_owned(), POD.to_owned()));
         lab.start_operator(&Options { environment, ..lab.options() }).unwrap();
