@@ -551,38 +551,3 @@ fn an_overlong_identity_is_refused_first() {
     let sentence = fails(extract(&bench, &volumes, "a.b"));
     assert!(sentence.contains("RESTORE_ID"), "{sentence}");
 }
-
-/// The container of a sample, with the test's storage and volumes in place of its own.
-fn sample(bench: &Bench, name: &str, container: &str, volumes: &Volumes) -> Command {
-    let file = e2e::manifests::samples().join("files").join(name);
-    let sample: Value = serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap();
-    let container = &sample.pointer(container).unwrap()["containers"][0];
-    let arguments: Vec<_> = container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
-    assert_eq!(arguments[0], "store");
-    let mut command = bench.store(&arguments[1..]);
-    for variable in container["env"].as_array().unwrap() {
-        let name = variable["name"].as_str().unwrap();
-        if let Some(value) = variable["value"].as_str().filter(|_| !["STORE_ENDPOINT", "REPORT"].contains(&name)) {
-            command.env(name, value);
-        } else {
-            assert!(
-                ["STORE_ENDPOINT", "REPORT", "RESTORE_ID", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
-                    .contains(&name),
-                "{name}"
-            );
-        }
-    }
-    command.env("VOLUMES", volumes.0.path()).env("HOSTNAME", "acme-files-29481-x7k2p");
-    command
-}
-
-#[test]
-fn the_samples_archive_and_restore() {
-    let bench = Bench::new();
-    let volumes = Volumes::new(&["nextcloud"]);
-    volumes.write("nextcloud/config/config.php", b"<?php", 0o640);
-    succeeds(sample(&bench, "backup.yaml", "/spec/jobTemplate/spec/template/spec", &volumes));
-    let empty = Volumes::new(&["nextcloud"]);
-    succeeds(sample(&bench, "restore.yaml", "/spec/template/spec", &empty));
-    assert_eq!(empty.content("nextcloud"), volumes.content("nextcloud"));
-}
