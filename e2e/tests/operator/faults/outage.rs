@@ -62,7 +62,7 @@ async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_fo
     assert!(told.iter().all(|(reason, _)| reason != "ReleaseDrifted"), "{told:#?}");
     // Of the first, short outage a watch may have noticed nothing. No resource has more than six watches, and these have one.
     let second = interruptions(&operator);
-    let single = ["secrets", "deployments", "pods", "ingresses", "endpointslices", "rolebindings"];
+    let single = ["secrets", "deployments", "ingresses", "endpointslices", "rolebindings"];
     assert!(
         second.iter().all(|(resource, lines)| {
             let watches = if single.contains(&resource.as_str()) { 1 } else { 6 };
