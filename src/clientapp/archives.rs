@@ -11,7 +11,11 @@ use super::{
 };
 use crate::{
     crd::{FilesSummary, Reason, annotation, conditions::Verdict},
-    runtime::{clock::is_awaited, job::Progress},
+    postgresql::decide::dumps::NO_IMAGE,
+    runtime::{
+        clock::is_awaited,
+        job::{self, Progress},
+    },
     store::dump::Name,
 };
 
@@ -115,8 +119,7 @@ pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&F
         return Some(Verdict::no(Reason::NotOurs, message));
     }
     if image.is_none() {
-        let message = "no archives are made: the operator does not know its own image, which makes them; a cluster admin has to set CLIENTAPP_POD_NAME, as in manifests/deployment.yaml, or CLIENTAPP_IMAGE";
-        return Some(Verdict::no(Reason::OperatorImageUnknown, message));
+        return Some(Verdict::no(Reason::OperatorImageUnknown, format!("no archives are made: {NO_IMAGE}")));
     }
     if cron_job.is_none() && volumes.as_ref().is_some_and(Vec::is_empty) {
         let message = "no archives are made: the release has no volume with files of the app; enable spec.persistence, or remove spec.persistence.backup";
@@ -139,10 +142,8 @@ pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&F
             let before = success.map_or("there is no earlier archive".to_owned(), |success| {
                 format!("the last complete archive is of {}", success.0)
             });
-            let job = failed_job.unwrap_or_default();
-            let why = failure.map(|why| format!(": {why}")).unwrap_or_default();
-            let message = format!("Job {job} has failed at {}{why}: see `kubectl logs job/{job}`; {before}", at.0);
-            Verdict::no(Reason::ArchiveFailed, message)
+            let sentence = job::failure(&failed_job.unwrap_or_default(), &at, failure.as_deref());
+            Verdict::no(Reason::ArchiveFailed, format!("{sentence}; {before}"))
         }
         (Some(success), _) => {
             let archive = archive.map(|archive| format!(", {archive},")).unwrap_or_default();

@@ -149,10 +149,10 @@ pub(crate) async fn archive(
     stays.map(|()| entry.name.to_string()).map_err(Error::Stalled)
 }
 
-/// Reads the archives in the bucket. A dump, which a user may have named the path of, has a version of PostgreSQL.
+/// Reads the archives in the bucket, without the dumps: a user may have named their path.
 async fn archives(session: &Session, store: &DumpStore) -> Result<Catalog, Error> {
     let mut found = read(session, store).await?;
-    found.entries.retain(|entry| entry.about.postgres.is_empty());
+    found.entries.retain(Entry::is_of_files);
     Ok(found)
 }
 
@@ -266,14 +266,13 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     })
 }
 
-/// `backups --files`.
-pub(crate) async fn list_archives(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
-    let stored = session.app(name).await?;
-    let Some(backup) = &stored.app.spec.persistence.backup else {
-        return Err(Error::Missing(format!(
-            "the files of {name} are not archived: spec.persistence.backup is not set"
-        )));
-    };
+/// Lists the archives of an app's files.
+pub(crate) async fn list_archives(
+    session: &Session,
+    printer: &mut Printer,
+    name: &str,
+    backup: &FilesBackup,
+) -> Result<(), Error> {
     let store = of_files(backup, &backup.path(&session.namespace, name), None);
     let found = archives(session, &store).await?;
     for (name, problem) in &found.damaged {

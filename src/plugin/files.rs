@@ -66,6 +66,13 @@ pub(crate) async fn back_up(
     printer.object(&done, &sentence)
 }
 
+/// `backups --files`.
+pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
+    let stored = session.app(name).await?;
+    let backup = settings(&stored.app).map_err(Error::Missing)?;
+    bucket::list_archives(session, printer, name, backup).await
+}
+
 /// Takes the pods of an app away for a backup, and records how many it had. If an earlier backup was interrupted, it already has none.
 pub(crate) async fn stopped(session: &Session, printer: &mut Printer, name: &str) -> Result<Stopped, Error> {
     let stored = session.app(name).await?;

@@ -116,7 +116,7 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
         Command::Check(args) => check::run(session, printer, args).await,
         Command::Adopt(args) => adopt::run(session, printer, args).await,
         Command::Backup(args) => backup::run(session, printer, args).await,
-        Command::Backups(args) if args.files => bucket::list_archives(session, printer, &args.name).await,
+        Command::Backups(args) if args.files => files::list(session, printer, &args.name).await,
         Command::Backups(args) if args.store => bucket::list(session, printer, &args.name).await,
         Command::Backups(args) => backup::list(session, printer, &args.name).await,
         Command::Restore(args) => match &args.to {

@@ -22,6 +22,7 @@ use crate::{
         clock,
         controller::Failure as _,
         events::{Note, publish_by, turn_of_ready},
+        job,
         key::Key,
         status::is_gone,
     },
@@ -93,12 +94,8 @@ fn backed_up(observed: &Observed) -> Verdict {
             let before = success.map_or("there is no earlier dump".to_owned(), |success| {
                 format!("the last complete dump is of {}", success.0)
             });
-            let job = failed_job.unwrap_or_default();
-            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-            Verdict::no(
-                Reason::DumpFailed,
-                format!("Job {job} has failed at {}{why}: see `kubectl logs job/{job}`; {before}", failure.0),
-            )
+            let sentence = job::failure(&failed_job.unwrap_or_default(), &failure, why.as_deref());
+            Verdict::no(Reason::DumpFailed, format!("{sentence}; {before}"))
         }
         (Some(success), _) => Verdict::yes(Reason::Dumped, format!("the last dump was complete at {}", success.0)),
         (None, _) => Verdict::unknown(Reason::NoDump, "there is no dump yet"),

@@ -43,6 +43,12 @@ pub(crate) fn progress(job: &Job) -> Progress {
     }
 }
 
+/// The sentence about a Job that has failed, and perhaps why.
+pub(crate) fn failure(job: &str, at: &Time, why: Option<&str>) -> String {
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    format!("Job {job} has failed at {}{why}: see `kubectl logs job/{job}`", at.0)
+}
+
 /// Exit codes and messages of a pod's terminated containers, init containers first.
 fn endings(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
     let status = pod.status.as_ref();

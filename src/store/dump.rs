@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use crate::runtime::key::hex;
 
 /// Longest text accepted from an entry of a bucket, and longest part of an error that is quoted.
-pub(super) const LONGEST: usize = 256;
+pub(crate) const LONGEST: usize = 256;
 
 /// The file that lists all others.
 pub(crate) const SUMS: &str = "SHA256SUMS";

@@ -9,20 +9,18 @@ use crate::{
     clientapp::names,
     crd::label,
     postgresql::build::{
+        backup::DEADLINE_SECONDS,
         bucket::{self, variable},
         pod::{REPORT, confined},
     },
     runtime::key::Key,
+    store::dump::LONGEST,
 };
 
 /// The directory with a directory for each volume.
 pub(crate) const VOLUMES: &str = "/volumes";
 /// The name of the container that archives, and the value of [`label::ROLE`] of its Job.
 pub(crate) const ARCHIVE: &str = "archive";
-/// The maximum length of what identifies the volumes of an archive (src/store/catalog.rs).
-const ARCHIVE_OF_MAX: usize = 256;
-/// After this time, in seconds, an archive that hangs counts as failed.
-const DEADLINE: i64 = 6 * 60 * 60;
 
 /// The CronJob, without the marks of its ClientApp. Without a schedule it is suspended, and serves as the template of Jobs on request.
 pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[Volume], image: &str) -> Value {
@@ -31,23 +29,17 @@ pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[
     let mut env = bucket::uploads(store);
     // A newer archive of another volume never replaces an archive of this one.
     let of: Vec<_> = volumes.iter().map(|volume| volume.uid.as_str()).collect();
-    let of = Some(of.join(".")).filter(|of| of.len() <= ARCHIVE_OF_MAX).unwrap_or_else(|| names::digest(&of));
+    let of = Some(of.join(".")).filter(|of| of.len() <= LONGEST).unwrap_or_else(|| names::digest(&of));
     env.extend([variable("VOLUMES", VOLUMES), variable("ARCHIVE_OF", &of), variable("REPORT", REPORT)]);
-    let mut mounts: Vec<_> = volumes
-        .iter()
-        .zip(volume_names(&key.name, chart, volumes))
-        .map(|(Volume { claim, uid: _ }, name)| {
-            let path = format!("{VOLUMES}/{name}");
-            json!({"name": mount_name(volumes, claim), "mountPath": path, "readOnly": true})
-        })
-        .collect();
+    let (mut mounts, mut sources) = (Vec::new(), Vec::new());
+    for (index, (volume, name)) in volumes.iter().zip(volume_names(&key.name, chart, volumes)).enumerate() {
+        // In a pod, a volume's name has at most 63 characters and no dot, unlike a claim's.
+        let within = format!("files-{index}");
+        mounts.push(json!({"name": within, "mountPath": format!("{VOLUMES}/{name}"), "readOnly": true}));
+        let claim = json!({"claimName": volume.claim, "readOnly": true});
+        sources.push(json!({"name": within, "persistentVolumeClaim": claim}));
+    }
     mounts.extend(bucket::certificates_mount(&store.bucket));
-    let mut sources: Vec<_> = volumes
-        .iter()
-        .map(|Volume { claim, uid: _ }| {
-            json!({"name": mount_name(volumes, claim), "persistentVolumeClaim": {"claimName": claim, "readOnly": true}})
-        })
-        .collect();
     sources.extend(bucket::certificates(&store.bucket));
     let container = confined(json!({
         "name": ARCHIVE, "image": image, "args": ["store", "archive"], "env": env, "volumeMounts": mounts,
@@ -93,7 +85,7 @@ pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[
                 "metadata": {"labels": labels},
                 "spec": {
                     "backoffLimit": 2,
-                    "activeDeadlineSeconds": DEADLINE,
+                    "activeDeadlineSeconds": DEADLINE_SECONDS,
                     "podFailurePolicy": {"rules": bucket::failure_rules(ARCHIVE)},
                     "template": {"metadata": {"labels": labels}, "spec": pod},
                 },
@@ -127,11 +119,6 @@ fn volume_name<'a>(release: &str, chart: &str, claim: &'a str) -> &'a str {
     let full = if release.contains(chart) { release.to_owned() } else { format!("{release}-{chart}") };
     let without = |prefix: &str| claim.strip_prefix(prefix)?.strip_prefix('-');
     without(&full).or_else(|| without(release)).unwrap_or(claim)
-}
-
-/// The name of a volume within the pod, which can have at most 63 characters and no dot, unlike a claim's.
-fn mount_name(volumes: &[Volume], claim: &str) -> String {
-    format!("files-{}", volumes.iter().position(|volume| volume.claim == claim).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -12,10 +12,12 @@ use k8s_openapi::{
 };
 use kube::{Resource as _, ResourceExt as _};
 
-use crate::crd::{DumpStore, IdentitySecret, label};
+use crate::{
+    clientapp::files::build::ARCHIVE,
+    crd::{DumpStore, IdentitySecret, label},
+};
 
-/// The container that archives, and the one that restores.
-const ARCHIVE: &str = "archive";
+/// The container that restores, in place of the one that archives.
 const EXTRACT: &str = "extract";
 /// The value of [`label::ROLE`] of a Job that restores: the operator counts the others as archives.
 const RESTORE: &str = "restore";

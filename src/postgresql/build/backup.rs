@@ -15,8 +15,8 @@ use crate::postgresql::{
     observed::{Kind, Role},
 };
 
-/// After this time, a dump that hangs counts as failed.
-pub(super) const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
+/// After this time, a dump or archive that hangs counts as failed.
+pub(crate) const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
 /// Annotation of a Job: the deletion for which it takes the last dump.
 pub(crate) const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for-deletion";
 /// Annotation of a Job: the request for which it dumps.

@@ -166,7 +166,7 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
 }
 
 /// Why no bucket can be used, and what a cluster admin has to do.
-pub(super) const NO_IMAGE: &str = "the operator does not know its own image, which it needs to reach the bucket: a cluster admin has to set CLIENTAPP_POD_NAME, as in manifests/deployment.yaml, or CLIENTAPP_IMAGE";
+pub(crate) const NO_IMAGE: &str = "the operator does not know its own image, which it needs to reach the bucket: a cluster admin has to set CLIENTAPP_POD_NAME, as in manifests/deployment.yaml, or CLIENTAPP_IMAGE";
 
 /// Reports that uploads, and drills from the bucket, are not possible; dumps to the volume go on.
 pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
