@@ -1,28 +1,23 @@
 //! What users do while something goes wrong: each scenario has a part before the fault and a part that is disturbed. An
 //! **effect**.
 
-use std::time::Duration;
+mod requests;
 
 use anyhow::Result;
-use clientapp_operator::crd::{ClientApp, annotation};
+use clientapp_operator::crd::{ClientApp, ClientAppStatus};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use self::requests::{
+    APP, CANARY, DEPLOYMENT, GIVEN, TIMEOUT, create, credentials, delete, give, patch, ready, told_of,
+};
 use crate::charts;
 use crate::lab::{Apart, Tenant, has, hostname};
 use crate::proxy::By;
 use crate::scenario::with;
 use crate::wait::within;
-
-/// Longer than any recovery.
-pub const TIMEOUT: Duration = Duration::from_secs(150);
-const APP: &str = "acme";
-const GIVEN: &str = "given";
-const DEPLOYMENT: &str = "acme-nextcloud";
-/// The password in the Secret that the user gives.
-pub const CANARY: &str = "canary-4b1d-in-secrets-only";
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
@@ -160,86 +155,16 @@ impl Scenario {
             }
             Scenario::Rollback => {
                 patch(tenant, json!({"values": {"service": {"type": "Nonsense"}}})).await?;
-                let apps = tenant.api::<ClientApp>();
-                let is_back = async || {
-                    let app = apps.get(APP).await.map_err(|error| error.to_string())?;
-                    let back = app.status.as_ref().is_some_and(|status| has(status, "Ready", "False", "RolledBack"));
-                    if back { Ok(()) } else { Err(told(&app)) }
-                };
-                within(TIMEOUT, "the release is rolled back", is_back).await
+                let is_back = |status: &ClientAppStatus| has(status, "Ready", "False", "RolledBack");
+                told_of(tenant, "the release is rolled back", is_back).await.map(drop)
             }
-            Scenario::Delete => delete(tenant).await,
+            Scenario::Delete => delete::<ClientApp>(tenant, APP, &DeleteParams::default()).await,
             Scenario::Adopt => {
-                delete(tenant).await?;
+                delete::<ClientApp>(tenant, APP, &DeleteParams::default()).await?;
                 let adopt = json!({"postgres": {"provider": "standalone", "adopt": true}});
                 create(tenant, with(self.spec(tenant), adopt)).await?;
                 ready(tenant, charts::DEFAULT).await
             }
         }
     }
-}
-
-/// Creates the Secret that `spec.adminSecret` names.
-async fn give(tenant: &Tenant) -> Result<()> {
-    let given = json!({
-        "metadata": {"name": GIVEN},
-        "stringData": {"nextcloud-username": "admin", "nextcloud-password": CANARY},
-    });
-    let given = serde_json::from_value(given)?;
-    tenant.api::<Secret>().create(&PostParams::default(), &given).await?;
-    Ok(())
-}
-
-/// What the app's pods know of their credentials.
-async fn credentials(tenant: &Tenant) -> Result<Option<String>> {
-    let deployment = tenant.api::<Deployment>().get(DEPLOYMENT).await?;
-    let template = deployment.spec.and_then(|spec| spec.template.metadata);
-    Ok(template.and_then(|template| template.annotations?.remove(annotation::CREDENTIALS)))
-}
-
-/// Asks again after a failure: the API server may be away.
-async fn create(tenant: &Tenant, spec: Value) -> Result<()> {
-    let created = async || match tenant.create(APP, spec.clone()).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        created => created.map(drop),
-    };
-    within(TIMEOUT, "the ClientApp is created", created).await
-}
-
-async fn patch(tenant: &Tenant, spec: Value) -> Result<()> {
-    within(TIMEOUT, "the ClientApp is patched", async || tenant.patch(APP, spec.clone()).await.map(drop)).await
-}
-
-async fn delete(tenant: &Tenant) -> Result<()> {
-    let apps = tenant.api::<ClientApp>();
-    let deleted = async || apps.delete(APP, &DeleteParams::default()).await.map(drop);
-    within(TIMEOUT, "the ClientApp is deleted", deleted).await?;
-    let gone = async || match apps.get_opt(APP).await {
-        Ok(None) => Ok(()),
-        Ok(Some(app)) => Err(told(&app)),
-        Err(error) => Err(error.to_string()),
-    };
-    within(TIMEOUT, "the ClientApp is gone", gone).await
-}
-
-/// Waits until the app is Ready with its current spec, and with this chart.
-async fn ready(tenant: &Tenant, chart: &str) -> Result<()> {
-    let apps = tenant.api::<ClientApp>();
-    let is_ready = async || {
-        let app = apps.get(APP).await.map_err(|error| error.to_string())?;
-        let ready = app.status.as_ref().is_some_and(|status| {
-            let installed = status.release.as_ref().and_then(|release| release.chart_version.as_deref());
-            let current = status.observed_generation == app.metadata.generation && installed == Some(chart);
-            current && has(status, "Ready", "True", "Ready")
-        });
-        if ready { Ok(()) } else { Err(told(&app)) }
-    };
-    within(TIMEOUT, &format!("the ClientApp is Ready with chart {chart}"), is_ready).await
-}
-
-/// The conditions of an app, for people.
-fn told(app: &ClientApp) -> String {
-    let conditions = app.status.iter().flat_map(|status| &status.conditions);
-    let words = conditions.map(|told| format!("{}={} {}: {}", told.type_, told.status, told.reason, told.message));
-    words.collect::<Vec<_>>().join("; ")
 }
