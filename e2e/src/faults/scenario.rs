@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use self::requests::{
-    APP, CANARY, DEPLOYMENT, GIVEN, TIMEOUT, create, credentials, delete, give, patch, ready, told_of,
+    APP, CANARY, DEPLOYMENT, GIVEN, TIMEOUT, create, credentials, delete, give, patch, ready, suspended, told_of,
 };
 use crate::charts;
 use crate::lab::{Apart, Tenant, has, hostname};
@@ -39,10 +39,12 @@ pub enum Scenario {
     Rotate,
     /// A revision fails, and the release goes back to the one before.
     Rollback,
+    /// An app is suspended, edited meanwhile, and resumed.
+    Suspend,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 9] = [
+    pub const ALL: [Scenario; 10] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
@@ -52,6 +54,7 @@ impl Scenario {
         Scenario::Repair,
         Scenario::Rotate,
         Scenario::Rollback,
+        Scenario::Suspend,
     ];
 
     /// As on the command line.
@@ -67,23 +70,20 @@ impl Scenario {
             Scenario::Repair => "repair",
             Scenario::Rotate => "rotate",
             Scenario::Rollback => "rollback",
+            Scenario::Suspend => "suspend",
         }
     }
 
     fn spec(self, tenant: &Tenant) -> Value {
         let own = json!({"hostname": hostname(tenant, APP), "ingressClassName": "nginx"});
         let standalone = json!({"postgres": {"provider": "standalone"}});
+        let given = json!({"postgres": {"enabled": false}, "adminSecret": GIVEN});
         match self {
             Scenario::Install => with(own, standalone),
             Scenario::InstallPercona | Scenario::Delete => own,
             Scenario::Upgrade => with(with(own, standalone), json!({"upgrade": {"backup": true}})),
-            Scenario::Edit | Scenario::Repair | Scenario::Rotate => {
-                with(own, json!({"postgres": {"enabled": false}, "adminSecret": GIVEN}))
-            }
-            Scenario::Rollback => {
-                let upgrade = json!({"onFailure": "Rollback", "retries": 0});
-                with(own, json!({"postgres": {"enabled": false}, "adminSecret": GIVEN, "upgrade": upgrade}))
-            }
+            Scenario::Edit | Scenario::Repair | Scenario::Rotate | Scenario::Suspend => with(own, given),
+            Scenario::Rollback => with(with(own, given), json!({"upgrade": {"onFailure": "Rollback", "retries": 0}})),
             Scenario::Adopt => with(with(own, standalone), json!({"deletionPolicy": "Retain"})),
         }
     }
@@ -94,16 +94,18 @@ impl Scenario {
         match self {
             Scenario::Install | Scenario::InstallPercona => Ok(()),
             Scenario::Edit => give(tenant).await,
-            Scenario::Repair | Scenario::Rotate | Scenario::Rollback => {
-                give(tenant).await?;
-                create(tenant, self.spec(tenant)).await?;
-                ready(tenant, charts::DEFAULT).await
-            }
-            Scenario::Upgrade | Scenario::Delete | Scenario::Adopt => {
-                create(tenant, self.spec(tenant)).await?;
-                ready(tenant, charts::DEFAULT).await
-            }
+            _ => self.install(tenant).await,
         }
+    }
+
+    /// Creates the app, with the Secret that it names, and waits until it is Ready.
+    async fn install(self, tenant: &Tenant) -> Result<()> {
+        let spec = self.spec(tenant);
+        if spec["adminSecret"].is_string() {
+            give(tenant).await?;
+        }
+        create(tenant, spec).await?;
+        ready(tenant, charts::DEFAULT).await
     }
 
     /// The part that is disturbed. It is over when the user has what was asked for.
@@ -164,6 +166,14 @@ impl Scenario {
                 let adopt = json!({"postgres": {"provider": "standalone", "adopt": true}});
                 create(tenant, with(self.spec(tenant), adopt)).await?;
                 ready(tenant, charts::DEFAULT).await
+            }
+            Scenario::Suspend => {
+                for spec in [json!({"suspend": true}), json!({"chartVersion": charts::PATCH})] {
+                    patch(tenant, spec).await?;
+                    suspended(tenant).await?;
+                }
+                patch(tenant, json!({"suspend": false})).await?;
+                ready(tenant, charts::PATCH).await
             }
         }
     }

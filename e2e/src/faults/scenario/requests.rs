@@ -92,6 +92,12 @@ pub async fn ready_from(tenant: &Tenant, chart: &str, revision: i64) -> Result<(
     told_of(tenant, &format!("the ClientApp is Ready with chart {chart}"), is_ready).await.map(drop)
 }
 
+/// Waits until the operator leaves the app alone.
+pub async fn suspended(tenant: &Tenant) -> Result<()> {
+    let is_suspended = |status: &ClientAppStatus| has(status, "Reconciling", "False", "Suspended");
+    told_of(tenant, "the ClientApp is suspended", is_suspended).await.map(drop)
+}
+
 /// Waits until the status is of the current spec, and like this.
 pub async fn told_of(tenant: &Tenant, what: &str, is: impl Fn(&ClientAppStatus) -> bool) -> Result<ClientAppStatus> {
     let look = async || {
