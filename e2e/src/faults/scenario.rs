@@ -41,10 +41,12 @@ pub enum Scenario {
     Rollback,
     /// An app is suspended, edited meanwhile, and resumed.
     Suspend,
+    /// An upgrade waits for approval, and is approved.
+    Approve,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 10] = [
+    pub const ALL: [Scenario; 11] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
@@ -55,6 +57,7 @@ impl Scenario {
         Scenario::Rotate,
         Scenario::Rollback,
         Scenario::Suspend,
+        Scenario::Approve,
     ];
 
     /// As on the command line.
@@ -71,6 +74,7 @@ impl Scenario {
             Scenario::Rotate => "rotate",
             Scenario::Rollback => "rollback",
             Scenario::Suspend => "suspend",
+            Scenario::Approve => "approve",
         }
     }
 
@@ -82,7 +86,9 @@ impl Scenario {
             Scenario::Install => with(own, standalone),
             Scenario::InstallPercona | Scenario::Delete => own,
             Scenario::Upgrade => with(with(own, standalone), json!({"upgrade": {"backup": true}})),
-            Scenario::Edit | Scenario::Repair | Scenario::Rotate | Scenario::Suspend => with(own, given),
+            Scenario::Edit | Scenario::Repair | Scenario::Rotate | Scenario::Suspend | Scenario::Approve => {
+                with(own, given)
+            }
             Scenario::Rollback => with(with(own, given), json!({"upgrade": {"onFailure": "Rollback", "retries": 0}})),
             Scenario::Adopt => with(with(own, standalone), json!({"deletionPolicy": "Retain"})),
         }
@@ -173,6 +179,15 @@ impl Scenario {
                     suspended(tenant).await?;
                 }
                 patch(tenant, json!({"suspend": false})).await?;
+                ready(tenant, charts::PATCH).await
+            }
+            Scenario::Approve => {
+                patch(tenant, json!({"approval": "Manual", "chartVersion": charts::PATCH})).await?;
+                let waits = |status: &ClientAppStatus| {
+                    status.plan.is_some() && has(status, "Ready", "False", "AwaitingApproval")
+                };
+                let plan = told_of(tenant, "a plan waits for approval", waits).await?.plan;
+                patch(tenant, json!({"approved": plan.map(|plan| plan.digest)})).await?;
                 ready(tenant, charts::PATCH).await
             }
         }
