@@ -3,7 +3,7 @@
 
 mod requests;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clientapp_operator::crd::{ClientApp, ClientAppStatus};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
@@ -11,13 +11,17 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use self::requests::{
-    APP, CANARY, DEPLOYMENT, GIVEN, TIMEOUT, create, credentials, delete, give, patch, ready, suspended, told_of,
+    APP, CANARY, DEPLOYMENT, GIVEN, TIMEOUT, create, credentials, delete, give, patch, ready, ready_from, suspended,
+    told_of,
 };
 use crate::charts;
 use crate::lab::{Apart, Tenant, has, hostname};
 use crate::proxy::By;
 use crate::scenario::with;
 use crate::wait::within;
+
+/// The revision of another Helm client.
+const BY_HAND: i64 = 2;
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
@@ -43,10 +47,12 @@ pub enum Scenario {
     Suspend,
     /// An upgrade waits for approval, and is approved.
     Approve,
+    /// Another Helm client has upgraded a release, and the operator puts it right.
+    PutRight,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 11] = [
+    pub const ALL: [Scenario; 12] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
@@ -58,6 +64,7 @@ impl Scenario {
         Scenario::Rollback,
         Scenario::Suspend,
         Scenario::Approve,
+        Scenario::PutRight,
     ];
 
     /// As on the command line.
@@ -75,6 +82,7 @@ impl Scenario {
             Scenario::Rollback => "rollback",
             Scenario::Suspend => "suspend",
             Scenario::Approve => "approve",
+            Scenario::PutRight => "put-right",
         }
     }
 
@@ -86,9 +94,12 @@ impl Scenario {
             Scenario::Install => with(own, standalone),
             Scenario::InstallPercona | Scenario::Delete => own,
             Scenario::Upgrade => with(with(own, standalone), json!({"upgrade": {"backup": true}})),
-            Scenario::Edit | Scenario::Repair | Scenario::Rotate | Scenario::Suspend | Scenario::Approve => {
-                with(own, given)
-            }
+            Scenario::Edit
+            | Scenario::Repair
+            | Scenario::Rotate
+            | Scenario::Suspend
+            | Scenario::Approve
+            | Scenario::PutRight => with(own, given),
             Scenario::Rollback => with(with(own, given), json!({"upgrade": {"onFailure": "Rollback", "retries": 0}})),
             Scenario::Adopt => with(with(own, standalone), json!({"deletionPolicy": "Retain"})),
         }
@@ -100,6 +111,13 @@ impl Scenario {
         match self {
             Scenario::Install | Scenario::InstallPercona => Ok(()),
             Scenario::Edit => give(tenant).await,
+            Scenario::PutRight => {
+                self.install(tenant).await?;
+                // The other client is done before the operator may do anything about it.
+                patch(tenant, json!({"suspend": true})).await?;
+                suspended(tenant).await?;
+                upgrade_by_hand(tenant).await
+            }
             _ => self.install(tenant).await,
         }
     }
@@ -184,12 +202,30 @@ impl Scenario {
             Scenario::Approve => {
                 patch(tenant, json!({"approval": "Manual", "chartVersion": charts::PATCH})).await?;
                 let waits = |status: &ClientAppStatus| {
-                    status.plan.is_some() && has(status, "Ready", "False", "AwaitingApproval")
+                    status.plan.as_ref().is_some_and(|plan| plan.chart_version == charts::PATCH)
                 };
                 let plan = told_of(tenant, "a plan waits for approval", waits).await?.plan;
                 patch(tenant, json!({"approved": plan.map(|plan| plan.digest)})).await?;
                 ready(tenant, charts::PATCH).await
             }
+            Scenario::PutRight => {
+                patch(tenant, json!({"suspend": false})).await?;
+                ready_from(tenant, charts::DEFAULT, BY_HAND + 1).await
+            }
         }
     }
+}
+
+/// Upgrades the release as another Helm client, and waits until the status tells of it.
+async fn upgrade_by_hand(tenant: &Tenant) -> Result<()> {
+    let repository = tenant.lab.repository.url();
+    let upgrade = ["upgrade", APP, charts::NAME, "--repo", &repository, "--version", charts::PATCH];
+    let ran = tenant.helm(&[&upgrade[..], &["--reuse-values", "--set", "podAnnotations.by=hand"]].concat());
+    ensure!(ran.success, "helm upgrade: {}", ran.stderr);
+    let knows = |status: &ClientAppStatus| {
+        let release = status.release.as_ref();
+        let release = release.filter(|release| release.revision == BY_HAND && release.status == "deployed");
+        release.is_some() && has(status, "WorkloadsReady", "True", "Ready")
+    };
+    told_of(tenant, "the status tells of the other client's revision", knows).await.map(drop)
 }
