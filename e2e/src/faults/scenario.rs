@@ -1,6 +1,7 @@
 //! What users do while something goes wrong: each scenario has a part before the fault and a part that is disturbed. An
 //! **effect**.
 
+mod foreground;
 mod requests;
 
 use anyhow::{Result, ensure};
@@ -49,10 +50,16 @@ pub enum Scenario {
     Approve,
     /// Another Helm client has upgraded a release, and the operator puts it right.
     PutRight,
+    /// An app with a Postgresql is deleted, and its data with it.
+    DeleteBackground,
+    /// The same in the foreground.
+    DeleteForeground,
+    /// The same with `--cascade=orphan`, and everything stays.
+    DeleteOrphan,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 12] = [
+    pub const ALL: [Scenario; 15] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
@@ -65,6 +72,9 @@ impl Scenario {
         Scenario::Suspend,
         Scenario::Approve,
         Scenario::PutRight,
+        Scenario::DeleteBackground,
+        Scenario::DeleteForeground,
+        Scenario::DeleteOrphan,
     ];
 
     /// As on the command line.
@@ -83,6 +93,9 @@ impl Scenario {
             Scenario::Suspend => "suspend",
             Scenario::Approve => "approve",
             Scenario::PutRight => "put-right",
+            Scenario::DeleteBackground => "delete-background",
+            Scenario::DeleteForeground => "delete-foreground",
+            Scenario::DeleteOrphan => "delete-orphan",
         }
     }
 
@@ -91,7 +104,9 @@ impl Scenario {
         let standalone = json!({"postgres": {"provider": "standalone"}});
         let given = json!({"postgres": {"enabled": false}, "adminSecret": GIVEN});
         match self {
-            Scenario::Install => with(own, standalone),
+            Scenario::Install | Scenario::DeleteBackground | Scenario::DeleteForeground | Scenario::DeleteOrphan => {
+                with(own, standalone)
+            }
             Scenario::InstallPercona | Scenario::Delete => own,
             Scenario::Upgrade => with(with(own, standalone), json!({"upgrade": {"backup": true}})),
             Scenario::Edit
@@ -117,6 +132,10 @@ impl Scenario {
                 patch(tenant, json!({"suspend": true})).await?;
                 suspended(tenant).await?;
                 upgrade_by_hand(tenant).await
+            }
+            Scenario::DeleteForeground => {
+                self.install(tenant).await?;
+                foreground::prepare(tenant).await
             }
             _ => self.install(tenant).await,
         }
@@ -212,6 +231,9 @@ impl Scenario {
                 patch(tenant, json!({"suspend": false})).await?;
                 ready_from(tenant, charts::DEFAULT, BY_HAND + 1).await
             }
+            Scenario::DeleteBackground => delete::<ClientApp>(tenant, APP, &DeleteParams::background()).await,
+            Scenario::DeleteForeground => foreground::act(tenant).await,
+            Scenario::DeleteOrphan => delete::<ClientApp>(tenant, APP, &DeleteParams::orphan()).await,
         }
     }
 }
