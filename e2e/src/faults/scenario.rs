@@ -21,6 +21,8 @@ use crate::proxy::By;
 use crate::scenario::with;
 use crate::wait::within;
 
+/// The volume with the dumps of a database.
+const DUMPS: &str = "acme-pg-backup";
 /// The revision of another Helm client.
 const BY_HAND: i64 = 2;
 
@@ -56,10 +58,12 @@ pub enum Scenario {
     DeleteForeground,
     /// The same with `--cascade=orphan`, and everything stays.
     DeleteOrphan,
+    /// An app is created with a Postgresql from the last dump of an earlier one.
+    Restore,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 15] = [
+    pub const ALL: [Scenario; 16] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
@@ -75,6 +79,7 @@ impl Scenario {
         Scenario::DeleteBackground,
         Scenario::DeleteForeground,
         Scenario::DeleteOrphan,
+        Scenario::Restore,
     ];
 
     /// As on the command line.
@@ -96,6 +101,7 @@ impl Scenario {
             Scenario::DeleteBackground => "delete-background",
             Scenario::DeleteForeground => "delete-foreground",
             Scenario::DeleteOrphan => "delete-orphan",
+            Scenario::Restore => "restore",
         }
     }
 
@@ -117,6 +123,10 @@ impl Scenario {
             | Scenario::PutRight => with(own, given),
             Scenario::Rollback => with(with(own, given), json!({"upgrade": {"onFailure": "Rollback", "retries": 0}})),
             Scenario::Adopt => with(with(own, standalone), json!({"deletionPolicy": "Retain"})),
+            Scenario::Restore => {
+                let backup = json!({"schedule": "@yearly", "onDelete": true});
+                with(own, json!({"postgres": {"provider": "standalone", "backup": backup}}))
+            }
         }
     }
 
@@ -136,6 +146,10 @@ impl Scenario {
             Scenario::DeleteForeground => {
                 self.install(tenant).await?;
                 foreground::prepare(tenant).await
+            }
+            Scenario::Restore => {
+                self.install(tenant).await?;
+                delete::<ClientApp>(tenant, APP, &DeleteParams::default()).await
             }
             _ => self.install(tenant).await,
         }
@@ -234,6 +248,11 @@ impl Scenario {
             Scenario::DeleteBackground => delete::<ClientApp>(tenant, APP, &DeleteParams::background()).await,
             Scenario::DeleteForeground => foreground::act(tenant).await,
             Scenario::DeleteOrphan => delete::<ClientApp>(tenant, APP, &DeleteParams::orphan()).await,
+            Scenario::Restore => {
+                let restore = json!({"postgres": {"provider": "standalone", "restore": {"claim": DUMPS}}});
+                create(tenant, with(self.spec(tenant), restore)).await?;
+                ready(tenant, charts::DEFAULT).await
+            }
         }
     }
 }
