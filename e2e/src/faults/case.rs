@@ -145,7 +145,9 @@ pub async fn run(
     fault: Option<Fault>,
     expected: Option<&State>,
 ) -> Result<Ran> {
-    let apart = Arc::new(stage.lab.try_apart(namespace).await?);
+    let mut apart = stage.lab.try_apart(namespace).await?;
+    apart.options.environment = scenario.environment(namespace).await?;
+    let apart = Arc::new(apart);
     let mut operators = Operators::start(stage.lab, &apart.options)?;
     scenario.prepare(&apart).await?;
     if let Some(Fault::WatchesCut(after)) = fault {

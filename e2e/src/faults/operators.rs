@@ -36,12 +36,14 @@ impl Operators {
         let (temporary, charts) = (directory.path().join("tmp"), directory.path().join("charts"));
         fs::create_dir(&temporary)?;
         let shim = Shim::around(&lab.tools.helm)?;
+        let mut environment = options.environment.clone();
+        // What it logs is searched for passwords, and more is logged than by default.
+        environment.push(("RUST_LOG".to_owned(), "info,clientapp_operator=debug".to_owned()));
         let options = Options {
             helm: shim.path(),
             temporary: Some(temporary),
             chart_cache: Some(charts),
-            // What it logs is searched for passwords, and more is logged than by default.
-            environment: vec![("RUST_LOG".to_owned(), "info,clientapp_operator=debug".to_owned())],
+            environment,
             ..options.clone()
         };
         let mut operators = Operators { options, running: None, log: String::new(), shim, directory };

@@ -1,6 +1,7 @@
 //! What users do while something goes wrong: each scenario has a part before the fault and a part that is disturbed. An
 //! **effect**.
 
+mod archive;
 mod foreground;
 mod requests;
 
@@ -16,7 +17,7 @@ use self::requests::{
     told_of,
 };
 use crate::charts;
-use crate::lab::{Apart, Tenant, has, hostname};
+use crate::lab::{Apart, IMAGE, Tenant, has, hostname};
 use crate::proxy::By;
 use crate::scenario::with;
 use crate::wait::within;
@@ -60,10 +61,12 @@ pub enum Scenario {
     DeleteOrphan,
     /// An app is created with a Postgresql from the last dump of an earlier one.
     Restore,
+    /// Archives of the files are asked for, at another time, and no more.
+    Archive,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 16] = [
+    pub const ALL: [Scenario; 17] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
@@ -80,6 +83,7 @@ impl Scenario {
         Scenario::DeleteForeground,
         Scenario::DeleteOrphan,
         Scenario::Restore,
+        Scenario::Archive,
     ];
 
     /// As on the command line.
@@ -102,6 +106,7 @@ impl Scenario {
             Scenario::DeleteForeground => "delete-foreground",
             Scenario::DeleteOrphan => "delete-orphan",
             Scenario::Restore => "restore",
+            Scenario::Archive => "archive",
         }
     }
 
@@ -120,13 +125,22 @@ impl Scenario {
             | Scenario::Rotate
             | Scenario::Suspend
             | Scenario::Approve
-            | Scenario::PutRight => with(own, given),
+            | Scenario::PutRight
+            | Scenario::Archive => with(own, given),
             Scenario::Rollback => with(with(own, given), json!({"upgrade": {"onFailure": "Rollback", "retries": 0}})),
             Scenario::Adopt => with(with(own, standalone), json!({"deletionPolicy": "Retain"})),
             Scenario::Restore => {
                 let backup = json!({"schedule": "@yearly", "onDelete": true});
                 with(own, json!({"postgres": {"provider": "standalone", "backup": backup}}))
             }
+        }
+    }
+
+    /// What its operators need in their environment.
+    pub async fn environment(self, _: &str) -> Result<Vec<(String, String)>> {
+        match self {
+            Scenario::Archive => Ok(vec![("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned())]),
+            _ => Ok(Vec::new()),
         }
     }
 
@@ -150,6 +164,10 @@ impl Scenario {
             Scenario::Restore => {
                 self.install(tenant).await?;
                 delete::<ClientApp>(tenant, APP, &DeleteParams::default()).await
+            }
+            Scenario::Archive => {
+                archive::prepare(tenant).await?;
+                self.install(tenant).await
             }
             _ => self.install(tenant).await,
         }
@@ -253,6 +271,7 @@ impl Scenario {
                 create(tenant, with(self.spec(tenant), restore)).await?;
                 ready(tenant, charts::DEFAULT).await
             }
+            Scenario::Archive => archive::act(tenant).await,
         }
     }
 }
