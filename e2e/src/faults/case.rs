@@ -189,6 +189,7 @@ pub async fn run(
         usurped: struck.as_ref().and_then(|struck| struck.usurped),
         has_gaps: fault.is_some_and(Fault::is_for_all),
     };
+    scenario.clean_up(&apart.tenant).await?;
     stage.clean_up([namespace, &apart.options.lease_namespace]).await?;
     Ok(Ran { writes, hit: struck.map(|struck| struck.write), recovery, evidence })
 }

@@ -3,6 +3,7 @@
 
 mod archive;
 mod foreground;
+mod profile;
 mod requests;
 
 use anyhow::{Result, ensure};
@@ -63,10 +64,12 @@ pub enum Scenario {
     Restore,
     /// Archives of the files are asked for, at another time, and no more.
     Archive,
+    /// The Profile of an app is changed, and the app follows.
+    Profile,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 17] = [
+    pub const ALL: [Scenario; 18] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
@@ -84,6 +87,7 @@ impl Scenario {
         Scenario::DeleteOrphan,
         Scenario::Restore,
         Scenario::Archive,
+        Scenario::Profile,
     ];
 
     /// As on the command line.
@@ -107,6 +111,7 @@ impl Scenario {
             Scenario::DeleteOrphan => "delete-orphan",
             Scenario::Restore => "restore",
             Scenario::Archive => "archive",
+            Scenario::Profile => "profile",
         }
     }
 
@@ -129,6 +134,7 @@ impl Scenario {
             | Scenario::Archive => with(own, given),
             Scenario::Rollback => with(with(own, given), json!({"upgrade": {"onFailure": "Rollback", "retries": 0}})),
             Scenario::Adopt => with(with(own, standalone), json!({"deletionPolicy": "Retain"})),
+            Scenario::Profile => with(with(own, given), json!({"profile": profile::name(&tenant.namespace)})),
             Scenario::Restore => {
                 let backup = json!({"schedule": "@yearly", "onDelete": true});
                 with(own, json!({"postgres": {"provider": "standalone", "backup": backup}}))
@@ -167,6 +173,10 @@ impl Scenario {
             }
             Scenario::Archive => {
                 archive::prepare(tenant).await?;
+                self.install(tenant).await
+            }
+            Scenario::Profile => {
+                profile::prepare(tenant).await?;
                 self.install(tenant).await
             }
             _ => self.install(tenant).await,
@@ -272,6 +282,15 @@ impl Scenario {
                 ready(tenant, charts::DEFAULT).await
             }
             Scenario::Archive => archive::act(tenant).await,
+            Scenario::Profile => profile::act(tenant).await,
+        }
+    }
+
+    /// Deletes what the case has outside its namespace, once its operators have stopped.
+    pub async fn clean_up(self, tenant: &Tenant) -> Result<()> {
+        match self {
+            Scenario::Profile => profile::clean_up(tenant).await,
+            _ => Ok(()),
         }
     }
 }
