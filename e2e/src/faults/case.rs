@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use clientapp_operator::crd::{ClientApp, Postgresql};
+use clientapp_operator::crd::{ClientApp, PostgresWriter, Postgresql};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -73,8 +73,8 @@ impl Stage {
         Ok(Stage { lab, client, audit, kinds: kinds.map(|(kind, _)| kind).collect() })
     }
 
-    async fn state(&self, namespace: &str) -> Result<State> {
-        let mut objects = Vec::new();
+    async fn state(&self, scenario: Scenario, namespace: &str) -> Result<State> {
+        let mut objects = scenario.beside(namespace).await?;
         for kind in &self.kinds {
             let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, kind);
             for object in api.list(&ListParams::default()).await? {
@@ -107,6 +107,7 @@ impl Stage {
     async fn clean_up(&self, namespaces: [&str; 2]) -> Result<()> {
         self.release::<ClientApp>(namespaces[0]).await?;
         self.release::<Postgresql>(namespaces[0]).await?;
+        self.release::<PostgresWriter>(namespaces[0]).await?;
         for namespace in namespaces {
             Api::<Namespace>::all(self.client.clone()).delete(namespace, &DeleteParams::default()).await?;
         }
@@ -173,14 +174,14 @@ pub async fn run(
     }
     let writes = apart.proxy.writes();
 
-    let settled = settled(stage, namespace, expected).await?;
+    let settled = settled(stage, (scenario, namespace), expected).await?;
     let since = struck.as_ref().map_or(began, |struck| struck.at);
     let recovery = settled.then(|| since.elapsed());
     // A new leader has looked at everything, and has left it as it was.
-    operators.has_reconciled(stage.state(namespace).await?.reconciled)?;
+    operators.has_reconciled(stage.state(scenario, namespace).await?.reconciled)?;
     let Remains { log, arguments, overlaps, leftovers } = operators.stop()?;
     let evidence = Evidence {
-        state: stage.state(namespace).await?,
+        state: stage.state(scenario, namespace).await?,
         trace: stage.trace(namespace).await?,
         log,
         arguments,
@@ -253,20 +254,20 @@ async fn got_back(leases: &Api<Lease>) -> Result<Timestamp> {
 }
 
 /// Waits for the end state. Whether it is not reached in time is for the oracle to say.
-async fn settled(stage: &Stage, namespace: &str, expected: Option<&State>) -> Result<bool> {
+async fn settled(stage: &Stage, (scenario, namespace): (Scenario, &str), expected: Option<&State>) -> Result<bool> {
     let reached = match expected {
         Some(expected) => {
             within(SETTLED_WITHIN, "the end state is reached", async || {
-                let state = stage.state(namespace).await.map_err(|error| format!("{error:#}"))?;
+                let state = stage.state(scenario, namespace).await.map_err(|error| format!("{error:#}"))?;
                 let differences = differences(expected, &state);
                 if differences.is_empty() { Ok(()) } else { Err(differences.join("\n")) }
             })
             .await
         }
         None => {
-            let mut last = (Instant::now(), stage.state(namespace).await?);
+            let mut last = (Instant::now(), stage.state(scenario, namespace).await?);
             within(SETTLED_WITHIN, "nothing changes any more", async || {
-                let state = stage.state(namespace).await.map_err(|error| format!("{error:#}"))?;
+                let state = stage.state(scenario, namespace).await.map_err(|error| format!("{error:#}"))?;
                 let changed = differences(&last.1, &state);
                 if !changed.is_empty() {
                     last = (Instant::now(), state);

@@ -5,6 +5,7 @@ mod archive;
 mod foreground;
 mod profile;
 mod requests;
+mod writer;
 
 use anyhow::{Result, ensure};
 use clientapp_operator::crd::{ClientApp, ClientAppStatus};
@@ -66,10 +67,12 @@ pub enum Scenario {
     Archive,
     /// The Profile of an app is changed, and the app follows.
     Profile,
+    /// A PostgresWriter is created and changed, and another deleted.
+    Writer,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 18] = [
+    pub const ALL: [Scenario; 19] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
@@ -88,6 +91,7 @@ impl Scenario {
         Scenario::Restore,
         Scenario::Archive,
         Scenario::Profile,
+        Scenario::Writer,
     ];
 
     /// As on the command line.
@@ -112,6 +116,7 @@ impl Scenario {
             Scenario::Restore => "restore",
             Scenario::Archive => "archive",
             Scenario::Profile => "profile",
+            Scenario::Writer => "writer",
         }
     }
 
@@ -123,7 +128,8 @@ impl Scenario {
             Scenario::Install | Scenario::DeleteBackground | Scenario::DeleteForeground | Scenario::DeleteOrphan => {
                 with(own, standalone)
             }
-            Scenario::InstallPercona | Scenario::Delete => own,
+            // The last of them has no app.
+            Scenario::InstallPercona | Scenario::Delete | Scenario::Writer => own,
             Scenario::Upgrade => with(with(own, standalone), json!({"upgrade": {"backup": true}})),
             Scenario::Edit
             | Scenario::Repair
@@ -142,9 +148,10 @@ impl Scenario {
         }
     }
 
-    /// What its operators need in their environment.
-    pub async fn environment(self, _: &str) -> Result<Vec<(String, String)>> {
+    /// What its operators need in their environment; makes what that names.
+    pub async fn environment(self, namespace: &str) -> Result<Vec<(String, String)>> {
         match self {
+            Scenario::Writer => writer::environment(namespace).await,
             Scenario::Archive => Ok(vec![("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned())]),
             _ => Ok(Vec::new()),
         }
@@ -179,6 +186,7 @@ impl Scenario {
                 profile::prepare(tenant).await?;
                 self.install(tenant).await
             }
+            Scenario::Writer => writer::prepare(tenant).await,
             _ => self.install(tenant).await,
         }
     }
@@ -283,6 +291,7 @@ impl Scenario {
             }
             Scenario::Archive => archive::act(tenant).await,
             Scenario::Profile => profile::act(tenant).await,
+            Scenario::Writer => writer::act(tenant).await,
         }
     }
 
@@ -290,7 +299,16 @@ impl Scenario {
     pub async fn clean_up(self, tenant: &Tenant) -> Result<()> {
         match self {
             Scenario::Profile => profile::clean_up(tenant).await,
+            Scenario::Writer => writer::clean_up(&tenant.namespace).await,
             _ => Ok(()),
+        }
+    }
+
+    /// What is compared beside the objects of its namespace, in the form of objects.
+    pub async fn beside(self, namespace: &str) -> Result<Vec<Value>> {
+        match self {
+            Scenario::Writer => writer::rows(namespace).await,
+            _ => Ok(Vec::new()),
         }
     }
 }
