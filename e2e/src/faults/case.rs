@@ -154,7 +154,7 @@ pub async fn run(
     if let Some(Fault::WatchesCut(after)) = fault {
         apart.proxy.set([Rule::new("watch", "*", proxy::Fault::Cut(after))]);
     }
-    let began = Instant::now();
+    let (began, api) = (Instant::now(), operators.api());
     apart.proxy.count_writes(fault.and_then(Fault::trap));
     let disturbed = on_a_thread({
         let (apart, lab) = (apart.clone(), stage.lab);
@@ -163,7 +163,7 @@ pub async fn run(
             (operators, struck)
         }
     });
-    let acted = scenario.act(&apart).await;
+    let acted = scenario.act(&apart, &api).await;
     apart.proxy.lift();
     let (mut operators, struck) = disturbed.await?;
     let struck = struck?;

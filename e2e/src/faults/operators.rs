@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -24,6 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Operators {
     options: Options,
     running: Option<Operator>,
+    api: ApiUrl,
     log: String,
     shim: Shim,
     directory: TempDir,
@@ -46,7 +48,8 @@ impl Operators {
             environment,
             ..options.clone()
         };
-        let mut operators = Operators { options, running: None, log: String::new(), shim, directory };
+        let mut operators =
+            Operators { options, running: None, api: ApiUrl::default(), log: String::new(), shim, directory };
         operators.lead()?;
         Ok(operators)
     }
@@ -70,8 +73,15 @@ impl Operators {
 
     /// Starts another, and waits until it leads.
     pub fn lead(&mut self) -> Result<()> {
-        self.running = Some(Operator::leading(&self.options)?);
+        let mut operator = Operator::leading(&self.options)?;
+        self.api.set(operator.api_url()?);
+        self.running = Some(operator);
         Ok(())
+    }
+
+    /// Where the HTTP API is served, also after the next start.
+    pub fn api(&self) -> ApiUrl {
+        self.api.clone()
     }
 
     /// Waits until the running operator has reconciled so many objects, at least.
@@ -104,6 +114,20 @@ impl Operators {
             overlaps: self.shim.overlaps(),
             leftovers: files.chain(processes).collect(),
         })
+    }
+}
+
+/// The base URL of the newest operator's HTTP API.
+#[derive(Clone, Default)]
+pub struct ApiUrl(Arc<Mutex<String>>);
+
+impl ApiUrl {
+    pub fn get(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, url: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = url;
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod archive;
 mod foreground;
+mod post;
 mod profile;
 mod requests;
 mod writer;
@@ -18,6 +19,7 @@ use self::requests::{
     APP, CANARY, DEPLOYMENT, GIVEN, TIMEOUT, create, credentials, delete, give, patch, ready, ready_from, suspended,
     told_of,
 };
+use super::operators::ApiUrl;
 use crate::charts;
 use crate::lab::{Apart, IMAGE, Tenant, has, hostname};
 use crate::proxy::By;
@@ -69,10 +71,12 @@ pub enum Scenario {
     Profile,
     /// A PostgresWriter is created and changed, and another deleted.
     Writer,
+    /// An instance is created through the HTTP API, and deleted again.
+    Post,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 19] = [
+    pub const ALL: [Scenario; 20] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
@@ -92,6 +96,7 @@ impl Scenario {
         Scenario::Archive,
         Scenario::Profile,
         Scenario::Writer,
+        Scenario::Post,
     ];
 
     /// As on the command line.
@@ -117,6 +122,7 @@ impl Scenario {
             Scenario::Archive => "archive",
             Scenario::Profile => "profile",
             Scenario::Writer => "writer",
+            Scenario::Post => "post",
         }
     }
 
@@ -140,6 +146,7 @@ impl Scenario {
             | Scenario::Archive => with(own, given),
             Scenario::Rollback => with(with(own, given), json!({"upgrade": {"onFailure": "Rollback", "retries": 0}})),
             Scenario::Adopt => with(with(own, standalone), json!({"deletionPolicy": "Retain"})),
+            Scenario::Post => with(own, json!({"postgres": {"enabled": false}})),
             Scenario::Profile => with(with(own, given), json!({"profile": profile::name(&tenant.namespace)})),
             Scenario::Restore => {
                 let backup = json!({"schedule": "@yearly", "onDelete": true});
@@ -187,6 +194,7 @@ impl Scenario {
                 self.install(tenant).await
             }
             Scenario::Writer => writer::prepare(tenant).await,
+            Scenario::Post => post::prepare(tenant).await,
             _ => self.install(tenant).await,
         }
     }
@@ -202,7 +210,7 @@ impl Scenario {
     }
 
     /// The part that is disturbed. It is over when the user has what was asked for.
-    pub async fn act(self, apart: &Apart) -> Result<()> {
+    pub async fn act(self, apart: &Apart, api: &ApiUrl) -> Result<()> {
         let tenant = &apart.tenant;
         match self {
             Scenario::Install | Scenario::InstallPercona => {
@@ -292,6 +300,7 @@ impl Scenario {
             Scenario::Archive => archive::act(tenant).await,
             Scenario::Profile => profile::act(tenant).await,
             Scenario::Writer => writer::act(tenant).await,
+            Scenario::Post => post::act(tenant, api, self.spec(tenant)).await,
         }
     }
 
