@@ -145,9 +145,19 @@ fn tally(case: &Evidence) -> BTreeMap<(String, String), Tally> {
     tallies
 }
 
+/// How often the HTTP API has deleted the ClientApp of a request that had failed half way. The user has asked again, and all was
+/// made once more.
+fn undone(undisturbed: &Evidence, case: &Evidence) -> usize {
+    let deleted = |case: &Evidence| {
+        let apps = case.trace.iter().filter(|entry| entry.resource == "clientapps" && entry.deletes());
+        apps.filter(|entry| entry.by_operator()).map(|entry| &entry.uid).collect::<BTreeSet<_>>().len()
+    };
+    deleted(case).saturating_sub(deleted(undisturbed))
+}
+
 fn tallies(undisturbed: &Evidence, case: &Evidence) -> Vec<String> {
     let (before, after) = (tally(undisturbed), tally(case));
-    let none = Tally::default();
+    let (none, undone) = (Tally::default(), undone(undisturbed, case));
     let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let mut found = Vec::new();
     for key in keys {
@@ -159,7 +169,8 @@ fn tallies(undisturbed: &Evidence, case: &Evidence) -> Vec<String> {
         {
             let (so_often, often) = (after.len(), before.len());
             let unlogged = case.has_gaps && so_often < often;
-            if so_often != often && !unlogged {
+            let again = often < so_often && so_often <= often + undone;
+            if so_often != often && !unlogged && !again {
                 found.push(format!("{resource} {name}{data} was {word} {so_often} times, and not {often} ({by})"));
             }
         }
@@ -194,11 +205,11 @@ fn passwords_of(case: &Evidence) -> BTreeMap<(String, String), BTreeSet<String>>
 }
 
 fn passwords(undisturbed: &Evidence, case: &Evidence) -> Vec<String> {
-    let before = passwords_of(undisturbed);
+    let (before, undone) = (passwords_of(undisturbed), undone(undisturbed, case));
     let more = passwords_of(case).into_iter().filter_map(|(place, passwords)| {
         let (had, has) = (before.get(&place).map_or(0, BTreeSet::len), passwords.len());
         let (name, key) = &place;
-        (has > had.max(1)).then(|| format!("Secret {name} had {has} different values of {key}, and not {had}"))
+        (has > had.max(1) + undone).then(|| format!("Secret {name} had {has} different values of {key}, and not {had}"))
     });
     more.collect()
 }

@@ -196,3 +196,15 @@ fn a_log_with_gaps_may_lack_what_was_made_but_not_have_more() {
     }
     assert_eq!(judge(&case(), &gaps).len(), 2);
 }
+
+#[test]
+fn after_a_request_that_was_undone_an_object_may_be_made_once_more() {
+    let mut undone = case();
+    undone.trace.push(entry("delete", "clientapps", "acme", "b", json!({})));
+    for (uid, password, violations) in [("7", "another password", 0), ("8", "a third password", 3)] {
+        for verb in ["create", "delete"] {
+            undone.trace.push(entry(verb, "secrets", "acme-redis-secret", uid, secret(password)));
+        }
+        assert_eq!(judge(&case(), &undone).len(), violations, "{uid}");
+    }
+}
