@@ -168,7 +168,7 @@ async fn matrix(options: &Options, progress: &Progress) -> Result<Outcome> {
     progress.note(&format!("faults: {} cases, starting at seed {seed}", cases.len()));
     let task = progress.task("faults");
     task.steps(cases.len());
-    // An API server is everybody's: these cases come last, one by one.
+    // All cases share an API server: those that kill it come last, one by one.
     let (alone, beside): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.fault.is_for_all());
     let undisturbed = Arc::new(undisturbed);
     let mut verdicts = Vec::new();

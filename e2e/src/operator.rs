@@ -244,6 +244,12 @@ impl Operator {
         Ok(self.child.wait()?.success())
     }
 
+    /// Stops it with its helms, until it is thawed.
+    #[must_use]
+    pub fn freeze(self) -> Frozen {
+        Frozen { tree: Tree::stop(&self), operator: self }
+    }
+
     /// Kills it and waits.
     pub fn kill(mut self) -> Result<()> {
         self.signal(Signal::SIGKILL);
@@ -254,6 +260,44 @@ impl Operator {
     /// Waits until it ends by itself. Returns whether it succeeded.
     pub fn wait(&mut self) -> Result<bool> {
         Ok(self.child.wait()?.success())
+    }
+}
+
+/// A stopped operator with all its children, like a paused virtual machine.
+#[derive(Debug)]
+pub struct Frozen {
+    // Dropped first: the drop of the operator below would wait for ever while it is stopped.
+    tree: Tree,
+    operator: Operator,
+}
+
+impl Frozen {
+    /// Lets it go on where it was.
+    #[must_use]
+    pub fn thaw(self) -> Operator {
+        let Frozen { tree, operator } = self;
+        drop(tree);
+        operator
+    }
+}
+
+/// Stopped processes, resumed when this is dropped.
+#[derive(Debug)]
+struct Tree(Vec<Pid>);
+
+impl Tree {
+    fn stop(parent: &Operator) -> Tree {
+        parent.signal(Signal::SIGSTOP);
+        let children = parent.children();
+        // They may have ended meanwhile.
+        children.iter().for_each(|pid| _ = kill(*pid, Signal::SIGSTOP));
+        Tree(children.into_iter().chain([Pid::from_raw(parent.pid().cast_signed())]).collect())
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pid| _ = kill(*pid, Signal::SIGCONT));
     }
 }
 

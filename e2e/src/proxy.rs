@@ -201,6 +201,12 @@ impl Proxy {
         writes.wait_for(|writes| writes.sprung().is_some() || !writes.is_set()).await.ok()?.sprung().cloned()
     }
 
+    /// Whether the trap has sprung, and holds its write or has let it go.
+    #[must_use]
+    pub fn has_sprung(&self) -> bool {
+        self.shared.writes.borrow().sprung().is_some()
+    }
+
     /// Removes the trap. A write that it holds goes on.
     pub fn lift(&self) {
         self.shared.writes.send_modify(Writes::lift);
@@ -333,8 +339,7 @@ async fn handle(State((shared, client)): State<(Arc<Shared>, Client)>, request: 
             return refused(status, &format!("request {} is refused", *shared.met.borrow()));
         }
         Some(Fault::RetryAfter(seconds)) => {
-            let answer = refused(StatusCode::SERVICE_UNAVAILABLE, "the proxy was told to");
-            return ([(header::RETRY_AFTER, seconds.to_string())], answer).into_response();
+            return refused_for(StatusCode::SERVICE_UNAVAILABLE, seconds);
         }
         Some(Fault::Late(by)) if !watches => sleep(by).await,
         _ => {}
@@ -342,6 +347,7 @@ async fn handle(State((shared, client)): State<(Arc<Shared>, Client)>, request: 
     let snap = shared.snapped(&asked);
     match snap {
         Some(Snap::Answer(status)) => return refused(status, "the proxy was told to"),
+        Some(Snap::TooMany(seconds)) => return refused_for(StatusCode::TOO_MANY_REQUESTS, seconds),
         Some(Snap::Page) => return (StatusCode::BAD_GATEWAY, Html(PAGE)).into_response(),
         Some(Snap::Before) => shared.held().await,
         _ => {}
@@ -376,7 +382,8 @@ async fn snapped(snap: Snap, answer: Response, shared: &Shared) -> Response {
             shared.writes.send_modify(Writes::spring);
             shared.held().await;
         }
-        Snap::Answer(_) | Snap::Page | Snap::Before => {}
+        Snap::Meanwhile => shared.held().await,
+        Snap::Answer(_) | Snap::TooMany(_) | Snap::Page | Snap::Before => {}
     }
     Response::from_parts(parts, body.into())
 }
@@ -493,6 +500,11 @@ fn held_back(
             event = next => Some((event?, (shared, asked, receiver, false))),
         }
     })
+}
+
+/// A refusal that asks the client to wait for so many seconds.
+fn refused_for(status: StatusCode, seconds: u64) -> Response {
+    ([(header::RETRY_AFTER, seconds.to_string())], refused(status, "the proxy was told to")).into_response()
 }
 
 /// In the API server's format for refusals.

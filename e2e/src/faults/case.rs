@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use axum::http::StatusCode;
 use clientapp_operator::crd::{ClientApp, PostgresWriter, Postgresql};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -23,7 +24,7 @@ use super::state::{State, differences, is_compared, state};
 use super::trace::{Audit, Entry, MARKER};
 use crate::lab::{Apart, Lab, Object};
 use crate::plane::ControlPlane;
-use crate::proxy::{self, Rule, Write};
+use crate::proxy::{self, Proxy, Rule, Write};
 use crate::wait::within;
 
 /// How long after its scenario a case has to reach the end state.
@@ -32,6 +33,10 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 const STILL: Duration = Duration::from_secs(3);
 /// How late a write arrives whose sender is dead.
 const LATE: Duration = Duration::from_secs(1);
+/// How long the API server does not answer: longer than a Lease is valid.
+const STALL: Duration = Duration::from_secs(20);
+/// How long watches expire: time for each of them to be told.
+const EXPIRY: Duration = Duration::from_secs(1);
 /// The name of the one that steals a Lease.
 const THIEF: &str = "thief";
 
@@ -149,10 +154,11 @@ pub async fn run(
     let mut apart = stage.lab.try_apart(namespace).await?;
     apart.options.environment = scenario.environment(namespace).await?;
     let apart = Arc::new(apart);
-    let mut operators = Operators::start(stage.lab, &apart.options)?;
+    let blow = fault.and_then(Fault::blow);
+    let mut operators = Operators::start(stage.lab, &apart.options, matches!(blow, Some(Blow::Jump(_))))?;
     scenario.prepare(&apart).await?;
-    if let Some(Fault::WatchesCut(after)) = fault {
-        apart.proxy.set([Rule::new("watch", "*", proxy::Fault::Cut(after))]);
+    if let Some(Fault::Throughout(standing)) = fault {
+        apart.proxy.set([standing.rule()]);
     }
     let (began, api) = (Instant::now(), operators.api());
     apart.proxy.count_writes(fault.and_then(Fault::trap));
@@ -164,7 +170,10 @@ pub async fn run(
         }
     });
     let acted = scenario.act(&apart, &api).await;
-    apart.proxy.lift();
+    // The request of a frozen leader stays under way.
+    if blow != Some(Blow::Freeze) || !apart.proxy.has_sprung() {
+        apart.proxy.lift();
+    }
     let (mut operators, struck) = disturbed.await?;
     let struck = struck?;
     // That it was not done is told together with what the operator has logged.
@@ -177,6 +186,7 @@ pub async fn run(
     let settled = settled(stage, (scenario, namespace), expected).await?;
     let since = struck.as_ref().map_or(began, |struck| struck.at);
     let recovery = settled.then(|| since.elapsed());
+    let late = thawed(&apart.proxy, &mut operators)?;
     // A new leader has looked at everything, and has left it as it was.
     operators.has_reconciled(stage.state(scenario, namespace).await?.reconciled)?;
     let Remains { log, arguments, overlaps, leftovers } = operators.stop()?;
@@ -185,14 +195,23 @@ pub async fn run(
         trace: stage.trace(namespace).await?,
         log,
         arguments,
-        overlaps,
+        overlaps: [overlaps, late].concat(),
         leftovers,
         usurped: struck.as_ref().and_then(|struck| struck.usurped),
-        has_gaps: fault.is_some_and(Fault::is_for_all),
+        has_gaps: fault.is_some_and(Fault::leaves_gaps),
     };
     scenario.clean_up(&apart.tenant).await?;
     stage.clean_up([namespace, &apart.options.lease_namespace]).await?;
     Ok(Ran { writes, hit: struck.map(|struck| struck.write), recovery, evidence })
+}
+
+/// Thaws the leader that was frozen, if one was: its request arrives, and it goes on where it was. Returns what it has written since.
+fn thawed(proxy: &Proxy, operators: &mut Operators) -> Result<Vec<String>> {
+    // Everything is at rest.
+    let before = proxy.writes().len();
+    proxy.lift();
+    operators.thaw()?;
+    Ok(proxy.writes().drain(before..).map(|write| format!("the frozen leader, thawed, sent {write}")).collect())
 }
 
 /// Waits for the write, and strikes.
@@ -206,10 +225,17 @@ async fn disturb(
     let Some(write) = apart.proxy.sprung().await else { return Ok(None) };
     let at = Instant::now();
     let mut usurped = None;
+    let leases: Api<Lease> = Api::namespaced(apart.tenant.client.clone(), &apart.options.lease_namespace);
     match blow {
         // The write stays held: nothing may reach the API server for a process that is dead.
         Blow::Kill(_) | Blow::KillTree(_) => {
             operators.kill(matches!(blow, Blow::KillTree(_)))?;
+            operators.lead()?;
+        }
+        Blow::Terminate(_) => {
+            let has_stopped = operators.terminate()?;
+            apart.proxy.lift();
+            has_stopped(operators)?;
             operators.lead()?;
         }
         Blow::KillHelm(_) => {
@@ -223,16 +249,64 @@ async fn disturb(
             apart.proxy.lift();
             lab.plane.start_apiserver()?;
         }
+        Blow::Stall => {
+            disturbed_for(&apart.proxy, Rule::new("*", "*", proxy::Fault::Hang), async || {
+                tokio::time::sleep(STALL).await;
+                Ok(())
+            })
+            .await?;
+        }
+        Blow::Expire => {
+            disturbed_for(&apart.proxy, Rule::new("watch", "*", proxy::Fault::Expire), async || {
+                tokio::time::sleep(EXPIRY).await;
+                Ok(())
+            })
+            .await?;
+        }
+        Blow::Jump(minutes) => {
+            operators.set_clock(minutes)?;
+            // The old time is kept for a second.
+            tokio::time::sleep(LATE).await;
+            apart.proxy.lift();
+        }
+        // The write stays held until the leader is thawed.
+        Blow::Freeze => {
+            operators.freeze()?;
+            operators.lead()?;
+        }
         Blow::Usurp => {
             let taken = Timestamp::now();
-            let leases = Api::namespaced(apart.tenant.client.clone(), &apart.options.lease_namespace);
             steal(&leases, taken).await?;
             apart.proxy.lift();
-            usurped = Some((taken, got_back(&leases).await?));
+            usurped = Some((taken, led_again(&leases, taken).await?));
+        }
+        Blow::RefuseLease | Blow::HangLease => {
+            let fault = match blow {
+                Blow::HangLease => proxy::Fault::Hang,
+                _ => proxy::Fault::Answer(StatusCode::SERVICE_UNAVAILABLE),
+            };
+            let taken = Timestamp::now();
+            disturbed_for(&apart.proxy, Rule::new("*", "leases", fault), async || operators.has_lost()).await?;
+            usurped = Some((taken, led_again(&leases, taken).await?));
+        }
+        Blow::DeleteLease => {
+            let taken = Timestamp::now();
+            leases.delete(clientapp_operator::lease::NAME, &DeleteParams::default()).await?;
+            apart.proxy.lift();
+            usurped = Some((taken, led_again(&leases, taken).await?));
         }
         Blow::Snap(_) => {}
     }
     Ok(Some(Struck { at, write, usurped }))
+}
+
+/// Lets the held write go on under a rule, until `over`.
+async fn disturbed_for(proxy: &Proxy, rule: Rule, over: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    proxy.set([rule]);
+    proxy.lift();
+    let is_over = over().await;
+    proxy.set([]);
+    is_over
 }
 
 async fn steal(leases: &Api<Lease>, now: Timestamp) -> Result<()> {
@@ -242,13 +316,14 @@ async fn steal(leases: &Api<Lease>, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Waits until an operator holds the Lease again, and returns since when.
-async fn got_back(leases: &Api<Lease>) -> Result<Timestamp> {
+/// Waits until an operator has taken the Lease after this time, and returns when.
+async fn led_again(leases: &Api<Lease>, after: Timestamp) -> Result<Timestamp> {
     within(SETTLED_WITHIN, "an operator has the Lease again", async || {
         let lease = leases.get(clientapp_operator::lease::NAME).await.map_err(|error| error.to_string())?;
         let spec = lease.spec.unwrap_or_default();
-        let acquired = spec.acquire_time.filter(|_| spec.holder_identity.as_deref() != Some(THIEF));
-        acquired.map(|time| time.0).ok_or_else(|| format!("{:?} holds it", spec.holder_identity))
+        let acquired = spec.acquire_time.as_ref().map(|time| time.0);
+        let of_operator = spec.holder_identity.as_deref().is_some_and(|holder| holder != THIEF);
+        acquired.filter(|time| of_operator && *time > after).ok_or_else(|| format!("it is {spec:?}"))
     })
     .await
 }

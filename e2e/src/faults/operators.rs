@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::lab::Lab;
-use crate::operator::{Operator, Options};
+use crate::operator::{Frozen, Operator, Options};
 use crate::shim::Shim;
 use crate::wait::blocking_within;
 
@@ -20,11 +20,15 @@ const RECONCILES: &str = "clientapp_operator_reconcile_seconds_count";
 /// For the first reconciles of an operator that leads.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What an operator logs when another has taken the lead, or it could not renew its own.
+const LOST: &str = "the lease is lost";
+
 /// One operator after the other, with one helm, one chart cache and one directory for temporary files, as in a container that
 /// restarts.
 pub struct Operators {
     options: Options,
     running: Option<Operator>,
+    frozen: Option<Frozen>,
     api: ApiUrl,
     log: String,
     shim: Shim,
@@ -32,8 +36,8 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// Starts the first, and waits until it leads.
-    pub fn start(lab: &Lab, options: &Options) -> Result<Operators> {
+    /// Starts the first, and waits until it leads. With a `clock` it has one that can be set.
+    pub fn start(lab: &Lab, options: &Options, clock: bool) -> Result<Operators> {
         let directory = tempfile::Builder::new().prefix("clientapp-faults-").tempdir()?;
         let (temporary, charts) = (directory.path().join("tmp"), directory.path().join("charts"));
         fs::create_dir(&temporary)?;
@@ -41,6 +45,9 @@ impl Operators {
         let mut environment = options.environment.clone();
         // What it logs is searched for passwords, and more is logged than by default.
         environment.push(("RUST_LOG".to_owned(), "info,clientapp_operator=debug".to_owned()));
+        if clock {
+            environment.extend(clock::environment(&directory.path().join(CLOCK))?);
+        }
         let options = Options {
             helm: shim.path(),
             temporary: Some(temporary),
@@ -48,8 +55,8 @@ impl Operators {
             environment,
             ..options.clone()
         };
-        let mut operators =
-            Operators { options, running: None, api: ApiUrl::default(), log: String::new(), shim, directory };
+        let (running, frozen, api) = (None, None, ApiUrl::default());
+        let mut operators = Operators { options, running, frozen, api, log: String::new(), shim, directory };
         operators.lead()?;
         Ok(operators)
     }
@@ -69,6 +76,49 @@ impl Operators {
     pub fn kill_helms(&mut self) -> Result<()> {
         end(self.running.as_mut().context("no operator runs")?.children());
         Ok(())
+    }
+
+    /// Asks the operator to stop, and returns what waits until it has.
+    pub fn terminate(&mut self) -> Result<impl FnOnce(&mut Operators) -> Result<()> + use<>> {
+        let mut stopping = self.running.take().context("no operator runs")?;
+        stopping.signal(Signal::SIGTERM);
+        Ok(move |operators: &mut Operators| {
+            let well = stopping.wait()?;
+            operators.log += &stopping.log();
+            ensure!(well, "the operator failed when it was stopped:\n{}", stopping.log());
+            Ok(())
+        })
+    }
+
+    /// Freezes the operator with its helms. The next has its own directories, as in another pod.
+    pub fn freeze(&mut self) -> Result<()> {
+        let (temporary, charts) = (self.directory.path().join("tmp-2"), self.directory.path().join("charts-2"));
+        fs::create_dir(&temporary)?;
+        self.options = Options { temporary: Some(temporary), chart_cache: Some(charts), ..self.options.clone() };
+        self.frozen = Some(self.running.take().context("no operator runs")?.freeze());
+        Ok(())
+    }
+
+    /// Lets the frozen operator go on, if there is one, until it has found out that it no longer leads, and has stopped. Returns
+    /// whether there was one.
+    pub fn thaw(&mut self) -> Result<bool> {
+        let Some(frozen) = self.frozen.take() else { return Ok(false) };
+        let mut thawed = frozen.thaw();
+        thawed.wait_for_log(LOST)?;
+        thawed.signal(Signal::SIGTERM);
+        thawed.wait()?;
+        self.log += &thawed.log();
+        Ok(true)
+    }
+
+    /// Waits until the running operator has lost the lead.
+    pub fn has_lost(&mut self) -> Result<()> {
+        self.running.as_mut().context("no operator runs")?.wait_for_log(LOST)
+    }
+
+    /// Sets the clock of the operators by so many minutes.
+    pub fn set_clock(&self, minutes: i8) -> Result<()> {
+        clock::set(&self.directory.path().join(CLOCK), minutes)
     }
 
     /// Starts another, and waits until it leads.
@@ -103,9 +153,10 @@ impl Operators {
         let well = operator.wait()?;
         let log = std::mem::take(&mut self.log) + &operator.log();
         ensure!(well, "the operator failed when it was stopped:\n{log}");
-        let files = files(&self.directory.path().join("tmp"))?
-            .into_iter()
-            .map(|file| format!("the file {} is left", file.display()));
+        let directories = ["tmp", "tmp-2"].map(|name| self.directory.path().join(name));
+        let files = directories.iter().filter(|directory| directory.exists()).map(|directory| files(directory));
+        let files = files.collect::<Result<Vec<_>>>()?.into_iter().flatten();
+        let files = files.map(|file| format!("the file {} is left", file.display()));
         let processes =
             processes(self.directory.path()).into_iter().map(|process| format!("the process {process} is left"));
         Ok(Remains {
@@ -128,6 +179,45 @@ impl ApiUrl {
 
     fn set(&self, url: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = url;
+    }
+}
+
+/// The name of the file with the time of the operators.
+const CLOCK: &str = "clock";
+
+/// A wall clock that can be set, by the library of Debian's package `faketime`, which is loaded into the operator.
+mod clock {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use anyhow::{Context as _, Result};
+
+    /// In the directory of a multiarch triplet.
+    const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
+
+    /// The environment of an operator whose time is in this file, which is made.
+    pub(super) fn environment(file: &Path) -> Result<Vec<(String, String)>> {
+        set(file, 0)?;
+        let places = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|place| place.path().join(LIBRARY));
+        let library: PathBuf = places
+            .into_iter()
+            .find(|library| library.exists())
+            .context("the clock of an operator can only be set with libfaketime: install Debian's package faketime")?;
+        let environment = [
+            ("LD_PRELOAD", library.display().to_string()),
+            ("FAKETIME_TIMESTAMP_FILE", file.display().to_string()),
+            // In seconds, until it reads the file again.
+            ("FAKETIME_CACHE_DURATION", "1".to_owned()),
+            // As of a machine whose clock is set.
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ];
+        Ok(environment.map(|(name, value)| (name.to_owned(), value)).into())
+    }
+
+    pub(super) fn set(file: &Path, minutes: i8) -> Result<()> {
+        let made = file.with_extension("new");
+        fs::write(&made, format!("{minutes:+}m\n"))?;
+        Ok(fs::rename(&made, file)?)
     }
 }
 

@@ -63,6 +63,8 @@ pub enum Scenario {
     DeleteForeground,
     /// The same with `--cascade=orphan`, and everything stays.
     DeleteOrphan,
+    /// An app with a Postgresql is deleted, its data with it, and the next app of its name is created.
+    Again,
     /// An app is created with a Postgresql from the last dump of an earlier one.
     Restore,
     /// Archives of the files are asked for, at another time, and no more.
@@ -76,7 +78,7 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 20] = [
+    pub const ALL: [Scenario; 21] = [
         Scenario::Install,
         Scenario::InstallPercona,
         Scenario::Upgrade,
@@ -92,6 +94,7 @@ impl Scenario {
         Scenario::DeleteBackground,
         Scenario::DeleteForeground,
         Scenario::DeleteOrphan,
+        Scenario::Again,
         Scenario::Restore,
         Scenario::Archive,
         Scenario::Profile,
@@ -118,6 +121,7 @@ impl Scenario {
             Scenario::DeleteBackground => "delete-background",
             Scenario::DeleteForeground => "delete-foreground",
             Scenario::DeleteOrphan => "delete-orphan",
+            Scenario::Again => "again",
             Scenario::Restore => "restore",
             Scenario::Archive => "archive",
             Scenario::Profile => "profile",
@@ -131,9 +135,11 @@ impl Scenario {
         let standalone = json!({"postgres": {"provider": "standalone"}});
         let given = json!({"postgres": {"enabled": false}, "adminSecret": GIVEN});
         match self {
-            Scenario::Install | Scenario::DeleteBackground | Scenario::DeleteForeground | Scenario::DeleteOrphan => {
-                with(own, standalone)
-            }
+            Scenario::Install
+            | Scenario::DeleteBackground
+            | Scenario::DeleteForeground
+            | Scenario::DeleteOrphan
+            | Scenario::Again => with(own, standalone),
             // The last of them has no app.
             Scenario::InstallPercona | Scenario::Delete | Scenario::Writer => own,
             Scenario::Upgrade => with(with(own, standalone), json!({"upgrade": {"backup": true}})),
@@ -292,6 +298,11 @@ impl Scenario {
             Scenario::DeleteBackground => delete::<ClientApp>(tenant, APP, &DeleteParams::background()).await,
             Scenario::DeleteForeground => foreground::act(tenant).await,
             Scenario::DeleteOrphan => delete::<ClientApp>(tenant, APP, &DeleteParams::orphan()).await,
+            Scenario::Again => {
+                delete::<ClientApp>(tenant, APP, &DeleteParams::default()).await?;
+                create(tenant, self.spec(tenant)).await?;
+                ready(tenant, charts::DEFAULT).await
+            }
             Scenario::Restore => {
                 let restore = json!({"postgres": {"provider": "standalone", "restore": {"claim": DUMPS}}});
                 create(tenant, with(self.spec(tenant), restore)).await?;

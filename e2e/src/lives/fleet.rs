@@ -6,13 +6,11 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::DeleteParams;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::lab::Lab;
 use crate::manifests;
-use crate::operator::{Operator, Options};
+use crate::operator::{Frozen, Operator, Options};
 
 /// The operators of a run: one leads, and sometimes another is dead or frozen.
 pub struct Fleet {
@@ -22,36 +20,6 @@ pub struct Fleet {
     /// The logs of operators that no longer run.
     logs: Mutex<String>,
     _charts: TempDir,
-}
-
-/// A stopped operator with all its children, like a paused virtual machine.
-pub struct Frozen {
-    // Dropped first: the drop of the operator below would wait for ever while it is stopped.
-    tree: Tree,
-    operator: Operator,
-}
-
-/// Stopped processes, resumed when this is dropped.
-struct Tree(Vec<Pid>);
-
-impl Tree {
-    fn stop(parent: &Operator) -> Tree {
-        parent.signal(Signal::SIGSTOP);
-        let children = parent.children();
-        children.iter().for_each(|pid| signal(*pid, Signal::SIGSTOP));
-        Tree(children.into_iter().chain([Pid::from_raw(parent.pid().cast_signed())]).collect())
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|pid| signal(*pid, Signal::SIGCONT));
-    }
-}
-
-/// A process may have ended meanwhile.
-fn signal(pid: Pid, signal: Signal) {
-    let _ = kill(pid, signal);
 }
 
 impl Fleet {
@@ -95,7 +63,7 @@ impl Fleet {
     pub fn freeze(&self) -> Result<Frozen> {
         tokio::task::block_in_place(|| {
             let operator = self.leading().take().context("no operator runs")?;
-            let frozen = Frozen { tree: Tree::stop(&operator), operator };
+            let frozen = operator.freeze();
             self.lead().map(|()| frozen)
         })
     }
@@ -103,8 +71,7 @@ impl Fleet {
     /// Resumes a frozen operator, waits until it notices that it no longer leads and stands by, and stops it: as a
     /// standby it would soon lead again.
     pub fn thaw(&self, frozen: Frozen) -> Result<()> {
-        let Frozen { tree, mut operator } = frozen;
-        drop(tree);
+        let mut operator = frozen.thaw();
         let found_out = tokio::task::block_in_place(|| operator.wait_for_log("the lease is lost"));
         self.keep_log(&operator);
         tokio::task::block_in_place(|| drop(operator));

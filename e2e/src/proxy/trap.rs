@@ -20,6 +20,8 @@ pub enum By {
 pub enum Snap {
     /// The proxy answers with this status; the API server does not get the request.
     Answer(StatusCode),
+    /// The proxy answers 429 with a Retry-After of this many seconds; the API server does not get the request.
+    TooMany(u64),
     /// The proxy answers 502 with a web page; the API server does not get the request.
     Page,
     /// It is forwarded, and the connection is cut in place of the answer.
@@ -28,6 +30,8 @@ pub enum Snap {
     Halve,
     /// It is held before it is forwarded, until the trap is lifted.
     Before,
+    /// It is forwarded, and the trap springs before it is applied; its answer is held until the trap is lifted.
+    Meanwhile,
     /// It is forwarded, and its answer is held until the trap is lifted.
     After,
 }
