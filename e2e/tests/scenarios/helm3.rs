@@ -1,0 +1,51 @@
+//! Helm 3 is the other Helm client: it reads the operator's releases, changes them, and has releases of its own.
+
+use e2e::charts;
+use e2e::lab::{Lab, Tenant};
+use e2e::scenario::{helm3, small, with};
+use serde_json::{Value, json};
+
+use super::release::{helm, history, never_ours, revision, uninstalled, upgraded_and_rolled_back};
+
+/// A namespace whose cluster admin has helm 3.
+async fn tenant(namespace: &str) -> Tenant {
+    let helm3 = helm3().await;
+    let tenant = Lab::shared().await.tenant(namespace).await.with_helm(&helm3);
+    assert!(helm(&tenant, &["version", "--short"]).starts_with("v3."));
+    tenant
+}
+
+#[tokio::test]
+async fn it_reads_what_the_operator_has_installed() {
+    let tenant = tenant("helm3-reads").await;
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"replicas": 2}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+
+    let newest = format!("nextcloud-{}", charts::PATCH);
+    assert_eq!(tenant.listed("acme").unwrap(), ("2".to_owned(), "deployed".to_owned(), newest));
+    let both = [revision(1, "superseded", charts::DEFAULT), revision(2, "deployed", charts::PATCH)];
+    assert_eq!(history(&tenant, "acme"), both);
+    let read = |command: &[&str]| -> Value {
+        serde_json::from_str(&helm(&tenant, &[command, &["acme", "-o", "json"]].concat())).unwrap()
+    };
+    assert_eq!(read(&["get", "values"])["replicaCount"], 2);
+    let status = read(&["status"]);
+    assert_eq!((&status["version"], &status["info"]["status"]), (&json!(2), &json!("deployed")));
+}
+
+#[tokio::test]
+async fn its_upgrade_and_rollback_are_put_right_once_each() {
+    upgraded_and_rolled_back(&tenant("helm3-by-hand").await).await;
+}
+
+#[tokio::test]
+async fn its_uninstall_is_put_right_once() {
+    uninstalled(&tenant("helm3-uninstalls").await).await;
+}
+
+#[tokio::test]
+async fn its_own_release_is_not_taken_over() {
+    never_ours(&tenant("helm3-owns").await).await;
+}
