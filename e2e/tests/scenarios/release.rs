@@ -7,6 +7,7 @@ use e2e::scenario::{small, with};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
@@ -73,7 +74,8 @@ async fn another_helm_clients_upgrade_and_rollback_are_put_right_once_each() {
 
 /// The cluster admin upgrades the release with the helm of the tenant, and rolls it back.
 pub(crate) async fn upgraded_and_rolled_back(tenant: &Tenant) {
-    tenant.create("acme", small(tenant, "acme")).await.unwrap();
+    // With an Ingress: the gateway reads what helm writes of it.
+    tenant.create("acme", with(small(tenant, "acme"), json!({"ingressClassName": "traefik"}))).await.unwrap();
     tenant.ready("acme", 1).await;
 
     let repository = tenant.lab.repository.url();
@@ -95,6 +97,10 @@ pub(crate) async fn upgraded_and_rolled_back(tenant: &Tenant) {
         told.len() == 1 && told[0].contains("revision 2 of release acme was made by another Helm client"),
         "{told:?}"
     );
+
+    let managers = tenant.api::<Ingress>().get("acme-nextcloud").await.unwrap().metadata.managed_fields.unwrap();
+    let operations: Vec<_> = managers.iter().filter_map(|entry| entry.operation.as_deref()).collect();
+    assert_eq!(operations, ["Apply"], "helm manages by server-side apply again what another client has written");
 
     // If it had been corrected more than once, this would not be the next revision.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
