@@ -11,8 +11,8 @@ const MINIMUM: Version = Version::new(4, 0, 0);
 /// The helm in the image, with which the tests run. Its output is in `e2e/fixtures`.
 const TESTED: Version = Version::new(4, 3, 1);
 
-/// What matters to a cluster admin in versions older than these. Flags and messages that the operator uses are the same in all
-/// supported versions.
+/// What matters to a cluster admin in versions older than these. Otherwise nothing that the operator uses differs: its flags, and the
+/// messages in `parse` but one of a limit on charts, exist from the minimum on.
 const OLDER: [(Version, &str); 1] = [
     // `verifyOwnershipBeforeDelete` in action/uninstall.go
     (
