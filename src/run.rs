@@ -20,7 +20,7 @@ use crate::{
     config::{Config, GRACE, RunArgs, helm_settings},
     crd::{ClientApp, Guard, Reason},
     health::{self, Readiness},
-    helm::{ChartCache, Helm, gateway::Gateway},
+    helm::{ChartCache, Helm, cautions, gateway::Gateway},
     identity,
     lead::Lead,
     lease::Lease,
@@ -86,6 +86,9 @@ async fn lead(
         let helm = async || helm.check().await.map_err(|error| (Reason::HelmUnavailable, error.to_string()));
         let version = until(ready, Duration::from_secs(10), helm).await;
         tracing::info!(%version, "helm");
+        for caution in cautions(&version) {
+            tracing::warn!("{caution}");
+        }
         let looked = async || lease.look().await.map_err(|error| (Reason::LeaseUnavailable, error.to_string()));
         until(ready, Duration::from_secs(1), looked).await;
         until(ready, Duration::from_secs(2), async || served(&requests).await).await;

@@ -259,6 +259,16 @@ impl Tenant {
         Ok(Tenant { lab, namespace: namespace.to_owned(), client, helm })
     }
 
+    /// The same namespace, where the cluster admin has this helm program.
+    ///
+    /// # Panics
+    /// Without a directory for its home.
+    #[must_use]
+    pub fn with_helm(self, program: &Path) -> Tenant {
+        let helm = Helm::for_cluster(program, &self.lab.plane.kubeconfig()).expect("a home for helm");
+        Tenant { helm, ..self }
+    }
+
     /// Makes the Percona stand-in misbehave for one cluster of the namespace.
     pub fn percona(&self, cluster: &str, knobs: Knobs) {
         self.lab.percona.as_ref().expect("a lab with Percona").set_for(&self.namespace, cluster, knobs);

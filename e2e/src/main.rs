@@ -28,7 +28,11 @@ enum Command {
     /// Stop it, leaving nothing behind
     Down,
     /// Build the programs of the control plane that are missing, and print their paths
-    Tools,
+    Tools {
+        /// Also helm 3, which some tests use as another Helm client
+        #[arg(long)]
+        helm3: bool,
+    },
     /// Show what the operator does, on its own control plane, and remove everything again
     Demo(demo::Options),
     /// Benchmark the operator against what it replaces, interleaved in one run
@@ -65,8 +69,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Up { nodes } => println!("{}", detached::up(nodes, &progress)?.exports()),
         Command::Down if detached::down()? => eprintln!("the control plane has stopped"),
         Command::Down => eprintln!("no control plane is running"),
-        Command::Tools => {
-            for path in Tools::ensure(&progress)?.paths() {
+        Command::Tools { helm3 } => {
+            let tools = Tools::ensure(&progress)?;
+            let helm3 = helm3.then(|| Tools::helm3(&progress)).transpose()?;
+            for path in tools.paths().into_iter().chain(helm3.as_deref()) {
                 println!("{}", path.display());
             }
         }

@@ -1,5 +1,7 @@
 //! Shared by scenarios: specs, operators of their own, and checks.
 
+use std::path::PathBuf;
+
 use clientapp_operator::crd::ClientApp;
 use clientapp_operator::crd::percona::PerconaPGCluster;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -12,6 +14,8 @@ use serde_json::{Value, json};
 
 use crate::lab::{Apart, Lab, Object, Tenant, hostname, leading};
 use crate::operator::Operator;
+use crate::progress::Progress;
+use crate::tools::Tools;
 use crate::wait::until;
 
 /// A namespace with its own operator, which runs with these arguments and sees no other namespace.
@@ -20,6 +24,12 @@ pub async fn operated(namespace: &str, arguments: &[&str]) -> (Apart, Operator) 
     apart.options.arguments = arguments.iter().map(ToString::to_string).collect();
     let operator = leading(&apart.options).await;
     (apart, operator)
+}
+
+/// The program of the newest helm 3. The first test that asks for it builds it.
+pub async fn helm3() -> PathBuf {
+    let ensure = || Tools::helm3(&Progress::stderr()).expect("helm 3 can be built");
+    tokio::task::spawn_blocking(ensure).await.expect("the search does not panic")
 }
 
 /// A spec without database, Redis and volume, for scenarios about other things.

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::cache;
 use crate::progress::Progress;
-use part::{PARTS, Part, Program};
+use part::{HELM3, PARTS, Part, Program};
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -57,6 +57,17 @@ impl Tools {
             registry: next(),
             versitygw: next(),
         })
+    }
+
+    /// The newest helm 3, an executable `helm`, found or built in the same way. It is not among the fields, because only
+    /// tests of other Helm clients need it.
+    pub fn helm3(progress: &Progress) -> Result<PathBuf> {
+        let cache = cache::directory()?.join("tools");
+        let paths = match find_part(&HELM3, &cache) {
+            Some(paths) => paths,
+            None => build::build(&HELM3, &cache, progress)?,
+        };
+        Ok(paths.into_iter().next().expect("the part has one program"))
     }
 
     pub fn paths(&self) -> [&Path; 9] {

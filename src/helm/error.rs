@@ -33,7 +33,9 @@ pub(crate) enum HelmUnavailable {
     Missing { path: PathBuf },
     #[error("helm cannot be executed: {} is not an executable file for this machine", path.display())]
     NotExecutable { path: PathBuf },
-    #[error("helm {found} is too old: at least {minimum} is needed")]
+    #[error(
+        "helm {found} is too old: at least {minimum} is needed; install it, or name another executable with --helm"
+    )]
     TooOld { found: semver::Version, minimum: semver::Version },
     #[error("{} is not helm: asked for its version, it said {said:?}", path.display())]
     NotHelm { path: PathBuf, said: String },

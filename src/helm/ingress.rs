@@ -53,6 +53,16 @@ pub(crate) fn claimed(ingress: &Value, claim: impl Fn(&str) -> Result<(), String
     hosts(ingress).iter().try_for_each(|host| claim(host))
 }
 
+/// Whether this JSON patch changes only who manages which field. helm sends it before it applies an object that was written without
+/// server-side apply, as by Helm 3 (k8s.io/client-go/util/csaupgrade).
+pub(crate) fn is_of_managers(patch: &Value) -> bool {
+    let is_harmless = |operation: &Value| {
+        operation["op"] == "replace"
+            && matches!(operation["path"].as_str(), Some("/metadata/managedFields" | "/metadata/resourceVersion"))
+    };
+    patch.as_array().is_some_and(|operations| operations.iter().all(is_harmless))
+}
+
 /// Whether both match a common host; a leading `*.` stands for exactly one label.
 pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let under = |wildcard: &str, host: &str| {
@@ -109,6 +119,24 @@ mod tests {
             let found = claimed(aliases).err();
             let same = found.as_deref().zip(refusal).is_some_and(|(found, refusal)| found.starts_with(refusal));
             assert!(same || found.is_none() && refusal.is_none(), "{aliases}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_patch_of_managers() {
+        let managers = json!({"op": "replace", "path": "/metadata/managedFields", "value": []});
+        let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": "7"});
+        let spec = json!({"op": "replace", "path": "/spec/rules/0/host", "value": "taken.example.com"});
+        let moved = json!({"op": "move", "from": "/spec/rules", "path": "/metadata/managedFields"});
+        for (patch, expected) in [
+            (json!([managers, version]), true),
+            (json!([managers, spec]), false),
+            (json!([moved]), false),
+            (json!([["op", "replace"]]), false),
+            (managers, false),
+            (json!("text"), false),
+        ] {
+            assert_eq!(is_of_managers(&patch), expected, "{patch}");
         }
     }
 

@@ -30,6 +30,7 @@ pub(crate) mod sentence;
 pub(crate) mod source;
 pub(crate) mod storage;
 pub(crate) mod values;
+mod version;
 
 pub(crate) use chart::{Chart, ChartError};
 pub(crate) use command::{ChartName, Flags, HelmCommand, ReleaseLabels, Test, Uninstall, Upgrade, Verb};
@@ -38,14 +39,13 @@ pub(crate) use hidden::Hidden;
 pub(crate) use parse::{HelmFailure, classify, left_behind};
 pub(crate) use process::{Cause, Finished, ProcessError};
 pub(crate) use source::{ChartSource, InvalidSource};
+pub(crate) use version::cautions;
 
 use chart::{Pull, Pulled};
 use gateway::{Claim, Gateway, Of, Pass, record::Recorded};
 use private::PrivateDir;
 use process::{Limits, Program};
 
-/// The oldest supported helm: 4.0.0 renamed flags and made server-side apply the default.
-const MINIMUM: semver::Version = semver::Version::new(4, 0, 0);
 /// Timeout of `helm version`, which normally takes a fraction of a second.
 const CHECK_DEADLINE: Duration = Duration::from_secs(30);
 /// Time for helm to record that a test took too long.
@@ -178,7 +178,7 @@ impl Helm {
         let path = || self.0.settings.binary.clone();
         let never = CancellationToken::new();
         match self.run(HelmCommand::version(), None, CHECK_DEADLINE, &never).await {
-            Ok(finished) => usable(&finished.stdout, path()),
+            Ok(finished) => version::usable(&finished.stdout, path()),
             Err(HelmError::Process { source: ProcessError::Missing { path, .. }, .. }) => {
                 Err(HelmUnavailable::Missing { path })
             }
@@ -313,19 +313,6 @@ fn judged(verb: Verb, deadline: Duration, finished: Finished) -> Result<Finished
             let (failure, message) = classify(verb, &finished.stderr);
             Err(HelmError::Failed { verb, failure, message })
         }
-    }
-}
-
-/// Parses the output of `helm version --template '{{.Version}}'`: `v4.3.1`, or `v4.3` from a build without a version stamp.
-fn usable(answer: &str, path: PathBuf) -> Result<semver::Version, HelmUnavailable> {
-    let answer = answer.trim();
-    let text = answer.strip_prefix('v').unwrap_or(answer);
-    let version = text.parse::<semver::Version>().or_else(|_| format!("{text}.0").parse());
-    match version {
-        // A pre-release sorts before its release, so one of the minimum version is too old.
-        Ok(found) if found < MINIMUM => Err(HelmUnavailable::TooOld { found, minimum: MINIMUM }),
-        Ok(found) => Ok(found),
-        Err(_) => Err(HelmUnavailable::NotHelm { path, said: sentence::sentence(answer).chars().take(80).collect() }),
     }
 }
 

@@ -209,7 +209,10 @@ async fn check_says_what_is_wrong() {
     assert_eq!(says("echo v4.3.1").await, Ok(semver::Version::new(4, 3, 1)));
     assert_eq!(says("echo v4.1").await, Ok(semver::Version::new(4, 1, 0)));
     for (script, said) in [
-        ("echo v3.18.4", "helm 3.18.4 is too old: at least 4.0.0 is needed"),
+        (
+            "echo v3.22.0",
+            "helm 3.22.0 is too old: at least 4.0.0 is needed; install it, or name another executable with --helm",
+        ),
         ("echo '<html> password=canary'", r#"is not helm: asked for its version, it said "<html> password=***""#),
         ("exit 0", r#"is not helm: asked for its version, it said """#),
         ("echo 'unknown flag: --template' >&2; exit 1", r#"it said "unknown flag: --template""#),

@@ -116,6 +116,17 @@ pub(super) const PARTS: &[Part] = &[
     },
 ];
 
+/// The other Helm client of tests that ask for it; built apart from [`PARTS`].
+pub(super) const HELM3: Part = Part {
+    name: "helm3",
+    module: "helm.sh/helm/v3",
+    go_mod: include_str!("../../tools/helm3/go.mod"),
+    go_sum: include_str!("../../tools/helm3/go.sum"),
+    stamps: &["helm.sh/helm/v3/internal/version.version=v{version}"],
+    any_patch: false,
+    programs: &[Program { name: "helm", package: "helm.sh/helm/v3/cmd/helm", version: &["version", "--short"] }],
+};
+
 impl Part {
     /// The pinned version.
     pub(super) fn version(&self) -> Version {
@@ -215,7 +226,7 @@ mod tests {
 
     #[test]
     fn every_part_has_a_version_a_go_release_and_its_programs_as_tools() {
-        for part in PARTS {
+        for part in PARTS.iter().chain([&HELM3]) {
             assert_eq!(part.go().0, 1, "{}", part.name);
             assert!(part.key().starts_with(&format!("{}-{}-", part.name, part.version())));
             for program in part.programs {
@@ -236,11 +247,12 @@ mod tests {
 
     #[test]
     fn only_kubernetes_may_differ_in_its_patch_release() {
-        for part in PARTS {
+        for part in PARTS.iter().chain([&HELM3]) {
             let Version(major, minor, patch) = part.version();
             assert!(part.accepts(Version(major, minor, patch)));
             assert_eq!(part.accepts(Version(major, minor, patch + 1)), part.name == "kubernetes");
             assert!(!part.accepts(Version(major, minor + 1, patch)));
+            assert!(!part.accepts(Version(major + 1, minor, patch)));
         }
     }
 }

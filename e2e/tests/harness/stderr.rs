@@ -1,5 +1,5 @@
-//! The pinned helm's errors on stderr match the files in `fixtures/helm-<version>`, with which the operator's
-//! classification of errors is tested.
+//! What the pinned helm says, above all its errors on stderr, matches the files in `fixtures/helm-<version>`, with which
+//! the operator's understanding of helm is tested.
 //!
 //! With `UPDATE_FIXTURES=1` in the environment, outdated files are rewritten.
 
@@ -42,16 +42,26 @@ fn fixtures() -> PathBuf {
 /// Checks that a run has failed with this text.
 fn says(name: &str, ran: &Ran) {
     assert!(!ran.success, "{name}: helm succeeded: {}", ran.stdout);
-    let file = fixtures().join(format!("{name}.txt"));
+    is_known(&format!("{name}.txt"), &ran.stderr);
+}
+
+/// Checks that a run has succeeded, and printed this text.
+fn prints(name: &str, ran: &Ran) {
+    assert!(ran.success, "{name}: {}", ran.stderr);
+    is_known(&format!("{name}.out"), &ran.stdout);
+}
+
+fn is_known(file: &str, text: &str) {
+    let file = fixtures().join(file);
     let known = fs::read_to_string(&file).unwrap_or_default();
-    if steady(&known) == steady(&ran.stderr) {
+    if steady(&known) == steady(text) {
         return;
     }
     if env::var_os("UPDATE_FIXTURES").is_none() {
-        assert_eq!(steady(&ran.stderr), steady(&known), "{} is not what helm says", file.display());
+        assert_eq!(steady(text), steady(&known), "{} is not what helm says", file.display());
     }
     fs::create_dir_all(fixtures()).unwrap();
-    fs::write(&file, apart_from_here(&ran.stderr)).unwrap();
+    fs::write(&file, apart_from_here(text)).unwrap();
 }
 
 /// Replaces the path of helm's temporary home.
@@ -295,6 +305,19 @@ fn releases_in_the_way() {
     says("not-owned", &tenant.helm(&same_objects));
     assert!(tenant.helm(&["uninstall", "shop", "--keep-history"]).success);
     says("no-deployed-releases", &tenant.helm(&["upgrade", "shop", &chart]));
+}
+
+#[test]
+fn objects_that_uninstall_leaves() {
+    let tenant = Tenant::new("left");
+    tenant.install();
+    tenant.kubectl(&["annotate", "--overwrite", "service", "shop-nextcloud", "meta.helm.sh/release-name=other"], "");
+    // All but the API groups of Roles and NetworkPolicies, which helm then cannot look at.
+    tenant.allow(json!([{"apiGroups": ["", "apps", "policy"], "resources": ["*"], "verbs": ["*"]}]));
+    // New rights take effect after some time.
+    let may = ["auth", "can-i", "delete", "services", "--as", "clerk"];
+    while !tenant.start_kubectl(&may, "").wait().unwrap().success() {}
+    prints("uninstall-left-behind", &tenant.helm(&["uninstall", "shop", "--kube-as-user", "clerk"]));
 }
 
 #[test]

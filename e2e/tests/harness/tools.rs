@@ -82,6 +82,20 @@ fn each_module_is_built_once_for_all_who_ask() {
     assert_eq!(fixture.builds(), 6);
 }
 
+/// Only on request, and no helm of another version is taken for it.
+#[test]
+fn helm_3_is_built_for_those_who_ask() {
+    let fixture = Fixture::new();
+    executable(&fixture.0.path().join("bin/helm"), "#!/bin/sh\necho v4.0.0\n", 0o755).unwrap();
+    let output = fixture.tools().arg("--helm3").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let paths = text(&output.stdout);
+    let helms: Vec<_> = paths.lines().filter(|path| path.ends_with("/helm")).collect();
+    let of = |index: usize, key: &str| helms[index].contains(&format!("/cache/tools/{key}-"));
+    assert!(helms.len() == 2 && of(0, "helm") && of(1, "helm3"), "{paths}");
+    assert_eq!(fixture.builds(), 7);
+}
+
 #[test]
 fn a_failed_build_ends_with_the_compilers_last_lines_and_is_not_kept() {
     let fixture = Fixture::new();

@@ -60,10 +60,14 @@ async fn without_a_usable_helm_nothing_is_touched() {
     let app = raw(&tenant).get("acme").await.unwrap();
     assert_eq!((app.metadata.finalizers, app.data.get("status")), (None, None));
 
-    // helm appears, and the waiting operator continues by itself.
-    std::os::unix::fs::symlink(&tenant.lab.tools.helm, &helm).unwrap();
+    // helm appears, in a version that the operator does not know, and the waiting operator continues by itself.
+    let real = tenant.lab.tools.helm.display();
+    let newer = format!("#!/bin/sh\nif [ \"$1\" = version ]; then echo v5.0.0; else exec '{real}' \"$@\"; fi\n");
+    executable(&helm, &newer, 0o755).unwrap();
     let mut operator = last.unwrap();
     wait_for(&mut operator, "200", "ok");
+    let warned = |line: &str| line.contains("WARN") && line.contains("helm 5.0.0 is newer than this operator knows");
+    assert!(operator.log().lines().any(warned), "{}", operator.log());
     tenant.ready("acme", 1).await;
 
     // If it vanishes under a running operator, /readyz and the status say so, and recover when it returns.

@@ -6,6 +6,7 @@ mod credentials;
 mod database;
 mod dependencies;
 mod drift;
+mod helm3;
 mod hostname;
 mod namespace;
 mod percona;

@@ -7,11 +7,12 @@ use e2e::scenario::{small, with};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
 /// Revision, status and chart of every kept revision, oldest first.
-fn history(tenant: &Tenant, release: &str) -> Vec<(i64, String, String)> {
+pub(crate) fn history(tenant: &Tenant, release: &str) -> Vec<(i64, String, String)> {
     let ran = tenant.helm(&["history", release, "-o", "json"]);
     assert!(ran.success, "{}", ran.stderr);
     let revisions: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
@@ -22,10 +23,16 @@ fn history(tenant: &Tenant, release: &str) -> Vec<(i64, String, String)> {
         .collect()
 }
 
-/// Runs helm, which has to succeed.
-fn helm(tenant: &Tenant, arguments: &[&str]) {
+/// An entry of [`history`] for a version of the chart.
+pub(crate) fn revision(number: i64, status: &str, version: &str) -> (i64, String, String) {
+    (number, status.to_owned(), format!("nextcloud-{version}"))
+}
+
+/// Runs helm, which has to succeed, and returns what it printed.
+pub(crate) fn helm(tenant: &Tenant, arguments: &[&str]) -> String {
     let ran = tenant.helm(arguments);
     assert!(ran.success, "helm {arguments:?}: {}", ran.stderr);
+    ran.stdout
 }
 
 /// The messages of the events about a corrected release.
@@ -62,17 +69,21 @@ async fn a_forged_revision_is_told_of_and_makes_no_storm() {
 
 #[tokio::test]
 async fn another_helm_clients_upgrade_and_rollback_are_put_right_once_each() {
-    let tenant = Lab::shared().await.tenant("helm-by-hand").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    upgraded_and_rolled_back(&Lab::shared().await.tenant("helm-by-hand").await).await;
+}
+
+/// The cluster admin upgrades the release with the helm of the tenant, and rolls it back.
+pub(crate) async fn upgraded_and_rolled_back(tenant: &Tenant) {
+    // With an Ingress: the gateway reads what helm writes of it.
+    tenant.create("acme", with(small(tenant, "acme"), json!({"ingressClassName": "traefik"}))).await.unwrap();
     tenant.ready("acme", 1).await;
 
     let repository = tenant.lab.repository.url();
     let by_hand = ["upgrade", "acme", "nextcloud", "--repo", &repository, "--version", charts::PATCH];
-    helm(&tenant, &[&by_hand[..], &["--reuse-values", "--set", "replicaCount=3"]].concat());
+    helm(tenant, &[&by_hand[..], &["--reuse-values", "--set", "replicaCount=3"]].concat());
     tenant.ready("acme", 3).await;
-    let revision = |number, status: &str, chart: &str| (number, status.to_owned(), format!("nextcloud-{chart}"));
     assert_eq!(
-        history(&tenant, "acme"),
+        history(tenant, "acme"),
         [
             revision(1, "superseded", charts::DEFAULT),
             revision(2, "superseded", charts::PATCH),
@@ -81,27 +92,31 @@ async fn another_helm_clients_upgrade_and_rollback_are_put_right_once_each() {
     );
     let app = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
     assert_eq!(app.spec.unwrap().replicas, Some(1));
-    let told = drifted(&tenant, "acme").await;
+    let told = drifted(tenant, "acme").await;
     assert!(
         told.len() == 1 && told[0].contains("revision 2 of release acme was made by another Helm client"),
         "{told:?}"
     );
 
+    let managers = tenant.api::<Ingress>().get("acme-nextcloud").await.unwrap().metadata.managed_fields.unwrap();
+    let operations: Vec<_> = managers.iter().filter_map(|entry| entry.operation.as_deref()).collect();
+    assert_eq!(operations, ["Apply"], "helm manages by server-side apply again what another client has written");
+
     // If it had been corrected more than once, this would not be the next revision.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 4).await;
 
-    helm(&tenant, &["rollback", "acme", "3"]);
+    helm(tenant, &["rollback", "acme", "3"]);
     tenant.ready("acme", 6).await;
-    let last: Vec<_> = history(&tenant, "acme").into_iter().rev().take(2).collect();
+    let last: Vec<_> = history(tenant, "acme").into_iter().rev().take(2).collect();
     assert_eq!(last, [revision(6, "deployed", charts::PATCH), revision(5, "superseded", charts::DEFAULT)]);
-    let told = drifted(&tenant, "acme").await;
+    let told = drifted(tenant, "acme").await;
     assert!(told.len() == 2 && told[1].contains("revision 5"), "{told:?}");
 
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.ready("acme", 7).await;
     // --history-max
-    assert_eq!(history(&tenant, "acme").len(), 3);
+    assert_eq!(history(tenant, "acme").len(), 3);
 }
 
 /// A chart that runs a Job with its installation, but with no upgrade.
@@ -144,20 +159,24 @@ async fn an_installation_whose_hooks_were_not_through_is_no_upgrade() {
 
 #[tokio::test]
 async fn another_helm_clients_uninstall_is_put_right_once() {
-    let tenant = Lab::shared().await.tenant("uninstalled-by-hand").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    uninstalled(&Lab::shared().await.tenant("uninstalled-by-hand").await).await;
+}
+
+/// The cluster admin uninstalls the release with the helm of the tenant.
+pub(crate) async fn uninstalled(tenant: &Tenant) {
+    tenant.create("acme", small(tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
 
-    helm(&tenant, &["uninstall", "acme"]);
+    helm(tenant, &["uninstall", "acme"]);
     tenant.ready("acme", 1).await;
-    let told = drifted(&tenant, "acme").await;
+    let told = drifted(tenant, "acme").await;
     assert!(told.len() == 1 && told[0].contains("was uninstalled by another Helm client"), "{told:?}");
 
-    helm(&tenant, &["uninstall", "acme", "--keep-history"]);
+    helm(tenant, &["uninstall", "acme", "--keep-history"]);
     tenant.ready("acme", 2).await;
-    assert_eq!(drifted(&tenant, "acme").await.len(), 2);
+    assert_eq!(drifted(tenant, "acme").await.len(), 2);
 
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.ready("acme", 3).await;
@@ -165,17 +184,21 @@ async fn another_helm_clients_uninstall_is_put_right_once() {
 
 #[tokio::test]
 async fn a_release_that_was_never_ours_is_not_taken_over() {
-    let tenant = Lab::shared().await.tenant("not-ours").await;
+    never_ours(&Lab::shared().await.tenant("not-ours").await).await;
+}
+
+/// The cluster admin has installed a release with the helm of the tenant.
+pub(crate) async fn never_ours(tenant: &Tenant) {
     let repository = tenant.lab.repository.url();
-    helm(&tenant, &["install", "acme", "nextcloud", "--repo", &repository, "--version", charts::DEFAULT]);
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    helm(tenant, &["install", "acme", "nextcloud", "--repo", &repository, "--version", charts::DEFAULT]);
+    tenant.create("acme", small(tenant, "acme")).await.unwrap();
     let told = tenant.condition("acme", "Ready", "False", "ReleaseNotOurs").await;
     assert!(told.contains("release acme") && told.contains("uninstall it or rename the ClientApp"), "{told}");
 
     // Neither a later reconcile nor a later revision by the other client makes it the operator's.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     let upgrade = ["upgrade", "acme", "nextcloud", "--repo", &repository, "--version", charts::DEFAULT];
-    helm(&tenant, &upgrade);
+    helm(tenant, &upgrade);
     let mut generation = 0;
     for replicas in [2, 3] {
         generation = tenant.patch("acme", json!({"replicas": replicas})).await.unwrap().metadata.generation.unwrap();
@@ -186,22 +209,22 @@ async fn a_release_that_was_never_ours_is_not_taken_over() {
             .await;
     }
     assert!(generation >= 4);
-    let revisions = history(&tenant, "acme");
+    let revisions = history(tenant, "acme");
     assert_eq!(revisions.len(), 2, "{revisions:?}");
     let requests = tenant.requests().await;
     assert!(!requests.iter().any(|request| request.starts_with("helm")), "{requests:?}");
 
     // A deletion leaves it alone as well.
     tenant.delete("acme").await;
-    assert_eq!(history(&tenant, "acme").len(), 2);
+    assert_eq!(history(tenant, "acme").len(), 2);
     assert!(tenant.api::<Deployment>().get_opt("acme-nextcloud").await.unwrap().is_some());
 
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"chartVersion": charts::PATCH}))).await.unwrap();
+    tenant.create("acme", with(small(tenant, "acme"), json!({"chartVersion": charts::PATCH}))).await.unwrap();
     tenant.condition("acme", "Ready", "False", "ReleaseNotOurs").await;
-    helm(&tenant, &["uninstall", "acme"]);
+    helm(tenant, &["uninstall", "acme"]);
     tenant.ready("acme", 1).await;
     assert_eq!(tenant.listed("acme").unwrap().2, format!("nextcloud-{}", charts::PATCH));
-    assert_eq!(drifted(&tenant, "acme").await, [""; 0]);
+    assert_eq!(drifted(tenant, "acme").await, [""; 0]);
 }
 
 /// A label that no node has.

@@ -99,6 +99,7 @@ fn hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
     let refusal = |why: &str| Err(object.refusal(&run.scope, why));
     match serde_json::from_slice::<Value>(body) {
         Ok(ingress) if ingress.is_object() => ingress::claimed(&ingress, &run.claim).or_else(|why| refusal(&why)),
+        Ok(patch) if object.verb == "patch" && ingress::is_of_managers(&patch) => Ok(()),
         _ => refusal("the gateway accepts an Ingress or a patch of one only as a JSON object"),
     }
 }

@@ -523,6 +523,7 @@ async fn an_ingress_takes_no_host_of_another_app() {
         ("PATCH", &named, r#"{"spec": {"tls": [{"hosts": ["taken.example.com"]}]}}"#),
         ("PATCH", &named, r#"[{"op": "add", "path": "/spec/rules/-", "value": {"host": "taken.example.com"}}]"#),
         ("PATCH", &named, "spec: {rules: [{host: taken.example.com}]}"),
+        ("PUT", &named, r#"[{"op": "replace", "path": "/metadata/managedFields", "value": []}]"#),
     ] {
         let (status, answer) = bed.ask(&pass.authorization, method, path, body).await;
         assert_eq!(status, 403, "{method} {body}");
@@ -531,6 +532,8 @@ async fn an_ingress_takes_no_host_of_another_app() {
     assert!(!bed.has_reached());
     let free = r#"{"metadata": {"name": "x"}, "spec": {"rules": [{"host": "free.example.com"}]}}"#;
     assert_eq!(bed.ask(&pass.authorization, "PATCH", &named, free).await.0, 200);
+    let managers = r#"[{"op": "replace", "path": "/metadata/managedFields", "value": []}]"#;
+    assert_eq!(bed.ask(&pass.authorization, "PATCH", &named, managers).await.0, 200);
     assert_eq!(bed.ask(&pass.authorization, "DELETE", &named, "").await.0, 200);
 }
 

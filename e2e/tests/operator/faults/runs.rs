@@ -7,7 +7,7 @@ use e2e::helm::Helm;
 use e2e::lab::{Apart, Lab, has, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{names, operated, small, with};
+use e2e::scenario::{helm3, names, operated, small, with};
 use e2e::shim::executable;
 use e2e::wait::until;
 use k8s_openapi::api::batch::v1::Job;
@@ -233,9 +233,19 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
 
 #[tokio::test]
 async fn another_helm_clients_lock_is_taken_over_when_it_is_as_old_as_the_spec_says() {
-    let (Apart { tenant, proxy: _proxy, .. }, _operator) = operated("foreign-lock", &[]).await;
+    a_killed_helms_lock("foreign-lock", &Lab::unattended().await.tools.helm).await;
+}
+
+#[tokio::test]
+async fn the_same_of_a_lock_of_helm_3() {
+    a_killed_helms_lock("foreign-lock-of-helm3", &helm3().await).await;
+}
+
+/// The cluster admin's helm is killed while it upgrades the release.
+async fn a_killed_helms_lock(namespace: &str, helm: &Path) {
+    let (Apart { tenant, proxy: _proxy, .. }, _operator) = operated(namespace, &[]).await;
     installed(&tenant, "acme").await;
-    let helm = Helm::for_cluster(&tenant.lab.tools.helm, &tenant.lab.plane.kubeconfig()).unwrap();
+    let helm = Helm::for_cluster(helm, &tenant.lab.plane.kubeconfig()).unwrap();
     let repository = tenant.lab.repository.url();
     let version = ["--repo", &repository, "--version", charts::NEVER_READY, "--namespace", &tenant.namespace];
     let upgrade = [&["upgrade", "acme", "nextcloud", "--reuse-values", "--wait", "--timeout", "10m"][..], &version];
