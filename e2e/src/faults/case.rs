@@ -231,7 +231,7 @@ async fn disturb(
     Ok(Some(Struck { at, write, usurped }))
 }
 
-async fn steal(leases: &Api<Lease>, now: Timestamp) -> Result<()> {
+pub(crate) async fn steal(leases: &Api<Lease>, now: Timestamp) -> Result<()> {
     let spec = json!({"holderIdentity": THIEF, "renewTime": format!("{now:.6}"), "acquireTime": format!("{now:.6}")});
     let patch = Patch::Merge(json!({"spec": spec}));
     leases.patch(clientapp_operator::lease::NAME, &PatchParams::default(), &patch).await?;
@@ -239,7 +239,7 @@ async fn steal(leases: &Api<Lease>, now: Timestamp) -> Result<()> {
 }
 
 /// Waits until an operator holds the Lease again, and returns since when.
-async fn got_back(leases: &Api<Lease>) -> Result<Timestamp> {
+pub(crate) async fn got_back(leases: &Api<Lease>) -> Result<Timestamp> {
     within(SETTLED_WITHIN, "an operator has the Lease again", async || {
         let lease = leases.get(clientapp_operator::lease::NAME).await.map_err(|error| error.to_string())?;
         let spec = lease.spec.unwrap_or_default();

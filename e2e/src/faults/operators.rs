@@ -23,10 +23,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// restarts.
 pub struct Operators {
     options: Options,
-    running: Option<Operator>,
-    log: String,
+    pub(crate) running: Option<Operator>,
+    pub(crate) log: String,
     shim: Shim,
-    directory: TempDir,
+    pub(crate) directory: TempDir,
 }
 
 impl Operators {

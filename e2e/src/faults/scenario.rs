@@ -238,7 +238,7 @@ async fn ready(tenant: &Tenant, chart: &str) -> Result<()> {
 }
 
 /// The conditions of an app, for people.
-fn told(app: &ClientApp) -> String {
+pub(crate) fn told(app: &ClientApp) -> String {
     let conditions = app.status.iter().flat_map(|status| &status.conditions);
     let words = conditions.map(|told| format!("{}={} {}: {}", told.type_, told.status, told.reason, told.message));
     words.collect::<Vec<_>>().join("; ")
