@@ -1,6 +1,6 @@
-//! A soak test: many apps with random lives for a long time, while the operator and the API server are killed, the Lease is
-//! stolen, watches are cut and another Helm client works on the releases. Afterwards nothing is left over, and the operator has no
-//! more in use after the same work once more.
+//! A soak test: many apps with random lives for a long time, while the operator and the API server are killed, the
+//! Lease is stolen, watches are cut and another Helm client works on the releases. Afterwards nothing is left over, and
+//! the operator does not grow with the same work again and again.
 //!
 //! | | module | |
 //! |---|---|---|
@@ -198,9 +198,10 @@ async fn soak(options: &Options, seed: u64, progress: &Progress) -> Result<Outco
     let retaining = lives.iter_mut().filter(|life| life.app.exists && life.app.retain).step_by(2);
     try_join_all(retaining.map(|life| life.act(Action::Retain(false)))).await?;
     let going = lives.iter_mut().filter(|life| life.app.exists);
-    let gone = join_all(
-        going.map(async |life| life.act(Action::Delete).await.map_err(|error| life.story(&format!("{error:#}")))),
-    );
+    let gone = join_all(going.map(|life| async move {
+        let gone = life.act(Action::Delete).await;
+        gone.map_err(|error| life.story(&format!("{error:#}")))
+    }));
     violations.extend(gone.await.into_iter().filter_map(Result::err));
     let kept: BTreeSet<_> = lives.iter().filter(|life| life.app.left).map(Life::key).collect();
     let left = rest.left(&kept).await?;
@@ -279,7 +280,8 @@ impl Rest {
         Ok(releases(secrets.items.iter().map(|secret| &secret.metadata)))
     }
 
-    /// Waits until nothing is left but what `Retain` keeps of these apps, and tells what is left in the end, a sentence each.
+    /// Waits until nothing is left but what `Retain` keeps of these apps. Returns what is left all the same, a sentence
+    /// each.
     async fn left(&self, kept: &BTreeSet<Key>) -> Result<Vec<String>> {
         let discovery = Discovery::new(self.client.clone()).run().await?;
         let all = discovery.groups().flat_map(|group| group.recommended_resources());

@@ -80,16 +80,16 @@ pub fn untrue(apps: &Apps, releases: &Releases) -> Vec<String> {
     wrong.collect()
 }
 
-/// The samples at `/metrics` that count these apps.
+/// The samples at `/metrics` that count these apps; always the one of those that are Ready.
 #[must_use]
 pub fn samples(apps: &Apps) -> BTreeMap<String, usize> {
-    let mut samples = BTreeMap::new();
+    let sample =
+        |state: &str, reason: &str| format!("clientapp_operator_apps{{state=\"{state}\",reason=\"{reason}\"}}");
+    let mut samples = BTreeMap::from([(sample("True", "Ready"), 0)]);
     for app in apps.values() {
         let ready = app.status.as_ref().and_then(|status| conditions::find(&status.conditions, "Ready"));
         if let Some(ready) = ready {
-            let (state, reason) = (&ready.status, &ready.reason);
-            let sample = format!("clientapp_operator_apps{{state=\"{state}\",reason=\"{reason}\"}}");
-            *samples.entry(sample).or_default() += 1;
+            *samples.entry(sample(&ready.status, &ready.reason)).or_default() += 1;
         }
     }
     samples
@@ -108,8 +108,9 @@ pub fn is_looked_for(kind: &str) -> bool {
     !TELLING.contains(&kind)
 }
 
-/// The objects that should be gone with their apps, all of which are deleted, in order. What may be there: what every namespace
-/// has; what `Retain` has kept of the apps that are named here, with its databases, which go on running; and what that owns.
+/// The objects that should be gone with their apps, all of which are deleted; a sentence each, in order. What may be
+/// there: what every namespace has; what `Retain` has kept of the apps that are named here, with the databases, which
+/// go on running; and what that owns.
 #[must_use]
 pub fn orphans(objects: &[Found], kept: &BTreeSet<Key>) -> Vec<String> {
     let mut uids = BTreeSet::new();
@@ -216,10 +217,22 @@ mod tests {
         let untrue = untrue(&apps, &releases(&secrets));
         let about: Vec<_> = untrue.iter().map(|sentence| &sentence[..3]).collect();
         assert_eq!(about, ["n/b", "n/c", "n/d"], "{untrue:?}");
+    }
+
+    #[test]
+    fn apps_are_counted_by_status_and_reason() {
+        let states = [("a", ("True", "Ready")), ("b", ("False", "ChartInvalid")), ("c", ("True", "Ready"))];
+        let apps: Apps = states.map(|(name, ready)| (key(name), app(1, 1, ready, 1))).into();
+        let told =
+            |apps: &Apps| samples(apps).iter().map(|(sample, count)| format!("{sample} {count}")).collect::<Vec<_>>();
         assert_eq!(
-            samples(&apps),
-            BTreeMap::from([("clientapp_operator_apps{state=\"True\",reason=\"Ready\"}".to_owned(), 4)])
+            told(&apps),
+            [
+                r#"clientapp_operator_apps{state="False",reason="ChartInvalid"} 1"#,
+                r#"clientapp_operator_apps{state="True",reason="Ready"} 2"#,
+            ]
         );
+        assert_eq!(told(&Apps::new()), [r#"clientapp_operator_apps{state="True",reason="Ready"} 0"#]);
     }
 
     #[test]

@@ -93,8 +93,8 @@ impl Life {
         text
     }
 
-    /// One action after the other, until it is told to stop: the next once the last has come to rest, or after a random number of
-    /// actions of others, at most this many.
+    /// One action after the other, until it is told to stop: the next once the last has come to rest, or after a random
+    /// number of actions of others, at most this many.
     pub async fn live(&mut self, mut stop: watch::Receiver<bool>, others: u64) -> Result<()> {
         let shared = self.shared.clone();
         while !*stop.borrow() {
@@ -174,7 +174,8 @@ impl Life {
     }
 }
 
-/// Deletes a Deployment if there is one, and waits for another, if that comes soon. That it comes at all is seen at the end.
+/// Deletes a Deployment if there is one, and waits for another, if that comes soon. That it comes at all is seen at the
+/// end.
 async fn delete_deployment(tenant: &Tenant, name: &str) {
     let api = tenant.api::<Deployment>();
     let Ok(Some(before)) = api.get_opt(name).await else { return };

@@ -37,6 +37,8 @@ use crate::wait::within;
 
 /// After this time each watch is cut.
 const WATCHES_CUT: Duration = Duration::from_secs(10);
+/// For a request while the API server is hardly back.
+const ANSWERED: Duration = Duration::from_secs(60);
 /// For a release that another Helm client can change.
 const OTHER_HELM: Duration = Duration::from_secs(60);
 /// For what the operator still has in use just after its work, and for a watch that is late.
@@ -105,7 +107,8 @@ impl Trouble {
             }
             Blow::Theft => {
                 let leases: Api<Lease> = Api::namespaced(self.client.clone(), manifests::NAMESPACE);
-                steal(&leases, Timestamp::now()).await?;
+                let stolen = async || steal(&leases, Timestamp::now()).await.map_err(|error| format!("{error:#}"));
+                within(ANSWERED, "the Lease is stolen", stolen).await?;
                 got_back(&leases).await.map(drop)
             }
             Blow::OtherHelm => self.other_helm().await,
@@ -134,9 +137,10 @@ impl Trouble {
                 apps.borrow().iter().filter(|(_, app)| at_rest(app)).map(|(key, _)| key.clone()).collect();
             let Some((namespace, name)) = ready.choose(random) else { return Err("no app is Ready".to_owned()) };
             let tenant = tenants.iter().find(|tenant| tenant.namespace == *namespace).expect("each app has a tenant");
-            let ran = match uninstalls {
-                true => tenant.helm(&["uninstall", name]),
-                false => tenant.helm(&["upgrade", name, &chart, "--reuse-values", "--set", "podAnnotations.by=hand"]),
+            let ran = if uninstalls {
+                tenant.helm(&["uninstall", name])
+            } else {
+                tenant.helm(&["upgrade", name, &chart, "--reuse-values", "--set", "podAnnotations.by=hand"])
             };
             if ran.success { Ok(()) } else { Err(ran.stderr) }
         })
@@ -148,8 +152,8 @@ impl Trouble {
         self.proxy.set([]);
     }
 
-    /// Where the caches of the operator differ from the API server, a sentence each: in what `/metrics` counts, and in what a new
-    /// operator writes that finds everything at rest.
+    /// Where the caches of the operator differ from the API server, a sentence each: in what `/metrics` counts, and in
+    /// what a new operator writes that finds everything at rest.
     pub async fn stale(&mut self) -> Result<Vec<String>> {
         let mut wrong = Vec::from_iter(self.miscounted().await);
         self.restart().await?;
@@ -158,8 +162,7 @@ impl Trouble {
         let objects = databases + self.apps.borrow().len();
         block_in_place(|| self.operators.has_reconciled(objects))?;
         wrong.extend(self.miscounted().await);
-        wrong
-            .extend(self.proxy.writes().iter().map(|write| format!("a new operator, with all at rest, sent: {write}")));
+        wrong.extend(self.proxy.writes().iter().map(|write| format!("a new operator sent, with all at rest: {write}")));
         Ok(wrong)
     }
 
@@ -238,7 +241,8 @@ impl Passwords {
         // Helm's own are large, and no oracle looks into them.
         let params = ListParams::default().fields("type!=helm.sh/release.v1");
         let mut uids = BTreeSet::new();
-        for secret in Api::<Secret>::all(self.client.clone()).list(&params).await? {
+        let secrets = Api::<Secret>::all(self.client.clone());
+        for secret in within(ANSWERED, "the Secrets are listed", async || secrets.list(&params).await).await? {
             let uid = secret.uid().unwrap_or_default();
             let entry = Entry {
                 at: Timestamp::now(),
