@@ -84,7 +84,7 @@ impl App {
     /// What its user does next.
     pub fn next(&self, random: &mut StdRng) -> Action {
         let number = random.random_range(0..1_000_000);
-        let choices = match (self.exists, self.shape) {
+        let choices: Vec<(Action, u32)> = match (self.exists, self.shape) {
             (false, _) => vec![(Action::Create { retain: random.random_bool(0.4) }, 1)],
             // A suspended app is not deleted.
             (true, Shape::Suspended) => vec![(Action::Suspend(false), 3), (Action::Value(number), 1)],
