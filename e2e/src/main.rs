@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use e2e::progress::Progress;
 use e2e::protocol::{Bounds, Outcome, Protocol};
 use e2e::tools::Tools;
-use e2e::{bench, demo, detached, faults, lives};
+use e2e::{bench, demo, detached, faults, lives, soak};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -42,6 +42,8 @@ enum Command {
     Lives(lives::Options),
     /// Run every scenario with every fault at every moment, and check that it ends as without the fault
     Faults(faults::Options),
+    /// Run many apps for a long time while everything is disturbed, and check that nothing leaks and nothing is left
+    Soak(soak::Options),
     /// Check the protocol of leaders, helm runs, fence and locks exhaustively, as a model
     Model,
     /// The process that `up` starts in the background
@@ -94,6 +96,12 @@ fn run(command: Command) -> Result<ExitCode> {
             }
             eprintln!("{} cases failed, starting at seed {}", outcome.failures.len(), outcome.seed);
             return Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Soak(options) => {
+            let outcome = soak::run(&options, &progress)?;
+            println!("{}", outcome.told());
+            eprintln!("{} violations, seed {}", outcome.violations.len(), outcome.seed);
+            return Ok(if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Model => {
             let bounds = Bounds { edits: 1, deletions: 1, recreations: 1, faults: 1, late: 1, others: 1 };

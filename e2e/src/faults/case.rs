@@ -309,7 +309,7 @@ async fn disturbed_for(proxy: &Proxy, rule: Rule, over: impl AsyncFnOnce() -> Re
     is_over
 }
 
-async fn steal(leases: &Api<Lease>, now: Timestamp) -> Result<()> {
+pub(crate) async fn steal(leases: &Api<Lease>, now: Timestamp) -> Result<()> {
     let spec = json!({"holderIdentity": THIEF, "renewTime": format!("{now:.6}"), "acquireTime": format!("{now:.6}")});
     let patch = Patch::Merge(json!({"spec": spec}));
     leases.patch(clientapp_operator::lease::NAME, &PatchParams::default(), &patch).await?;
@@ -317,7 +317,7 @@ async fn steal(leases: &Api<Lease>, now: Timestamp) -> Result<()> {
 }
 
 /// Waits until an operator has taken the Lease after this time, and returns when.
-async fn led_again(leases: &Api<Lease>, after: Timestamp) -> Result<Timestamp> {
+pub(crate) async fn led_again(leases: &Api<Lease>, after: Timestamp) -> Result<Timestamp> {
     within(SETTLED_WITHIN, "an operator has the Lease again", async || {
         let lease = leases.get(clientapp_operator::lease::NAME).await.map_err(|error| error.to_string())?;
         let spec = lease.spec.unwrap_or_default();

@@ -27,12 +27,12 @@ const LOST: &str = "the lease is lost";
 /// restarts.
 pub struct Operators {
     options: Options,
-    running: Option<Operator>,
+    pub(crate) running: Option<Operator>,
     frozen: Option<Frozen>,
     api: ApiUrl,
-    log: String,
+    pub(crate) log: String,
     shim: Shim,
-    directory: TempDir,
+    pub(crate) directory: TempDir,
 }
 
 impl Operators {

@@ -225,7 +225,7 @@ fn usurped(case: &Evidence) -> Vec<String> {
     .collect()
 }
 
-fn secrecy(case: &Evidence) -> Vec<String> {
+pub(crate) fn secrecy(case: &Evidence) -> Vec<String> {
     let canaries: BTreeSet<String> = secrets(case)
         .flat_map(|(_, secret)| secret_values(secret).map(|(_, value)| value).collect::<Vec<_>>())
         .filter(|value| value.len() >= SECRET_LENGTH)

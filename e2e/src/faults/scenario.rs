@@ -5,7 +5,7 @@ mod archive;
 mod foreground;
 mod post;
 mod profile;
-mod requests;
+pub(crate) mod requests;
 mod writer;
 
 use anyhow::{Result, ensure};
