@@ -73,7 +73,7 @@ impl Stage {
         Ok(Stage { lab, client, audit, kinds: kinds.map(|(kind, _)| kind).collect() })
     }
 
-    async fn state(&self, namespace: &str) -> Result<State> {
+    pub(crate) async fn state(&self, namespace: &str) -> Result<State> {
         let mut objects = Vec::new();
         for kind in &self.kinds {
             let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, kind);
@@ -87,7 +87,7 @@ impl Stage {
     }
 
     /// All writes to the namespace that were answered before this call.
-    async fn trace(&self, namespace: &str) -> Result<Vec<Entry>> {
+    pub(crate) async fn trace(&self, namespace: &str) -> Result<Vec<Entry>> {
         let marker = format!("{MARKER}{namespace}");
         let api: Api<ConfigMap> = Api::default_namespaced(self.client.clone());
         // It does not exist; the log is in order, and has this request after all that were answered before.
@@ -104,7 +104,7 @@ impl Stage {
     }
 
     /// Deletes everything of a case that is over, and does not wait for that.
-    async fn clean_up(&self, namespaces: [&str; 2]) -> Result<()> {
+    pub(crate) async fn clean_up(&self, namespaces: [&str; 2]) -> Result<()> {
         self.release::<ClientApp>(namespaces[0]).await?;
         self.release::<Postgresql>(namespaces[0]).await?;
         for namespace in namespaces {
@@ -114,7 +114,7 @@ impl Stage {
     }
 
     /// Removes the finalizers of an operator that has stopped.
-    async fn release<K: Object>(&self, namespace: &str) -> Result<()> {
+    pub(crate) async fn release<K: Object>(&self, namespace: &str) -> Result<()> {
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
         for object in api.list(&ListParams::default()).await? {
             let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));

@@ -51,7 +51,9 @@ const MEANINGS: &[(&str, &[&str])] = &[
     ("incremental", &["0 5 1 1 *"]),
     ("size", &["8Gi", "9Gi", "8192Mi"]),
     ("storageSize", &["1Gi", "2Gi", "1024Mi"]),
-    ("storageClassName", &["kwok-volume", "missing"]),
+    // Kubernetes changes no volume's class, and so helm fails.
+    ("persistence.storageClassName", &[]),
+    ("storageClassName", &["kwok-volume"]),
     ("ingressClassName", &["nginx", "traefik"]),
     ("serviceAccountName", &["clientapp-deployer", "missing"]),
     ("profile", &["class", "missing"]),
@@ -398,7 +400,7 @@ mod tests {
     use rand::SeedableRng as _;
 
     use super::*;
-    use crate::specs::sequence::Kind;
+    use crate::specs::kind::Kind;
 
     fn small() -> Schema {
         Schema(json!({"type": "object", "required": ["hostname"], "properties": {
