@@ -26,6 +26,7 @@ pub mod registry;
 pub mod repository;
 pub mod scenario;
 pub mod shim;
+pub mod specs;
 pub mod tail;
 pub mod tools;
 pub mod wait;

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use e2e::progress::Progress;
 use e2e::protocol::{Bounds, Outcome, Protocol};
 use e2e::tools::Tools;
-use e2e::{bench, demo, detached, faults, lives};
+use e2e::{bench, demo, detached, faults, lives, specs};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -38,6 +38,8 @@ enum Command {
     Lives(lives::Options),
     /// Run every scenario with every fault at every moment, and check that it ends as without the fault
     Faults(faults::Options),
+    /// Change objects of all kinds at random, from their schemas, and check that they end as their last spec alone makes them
+    Specs(specs::Options),
     /// Check the protocol of leaders, helm runs, fence and locks exhaustively, as a model
     Model,
     /// The process that `up` starts in the background
@@ -87,6 +89,12 @@ fn run(command: Command) -> Result<ExitCode> {
                 (false, false) => println!("{}", outcome.told()),
             }
             eprintln!("{} cases failed, starting at seed {}", outcome.failures.len(), outcome.seed);
+            return Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Specs(options) => {
+            let outcome = specs::run(&options, &progress)?;
+            outcome.failures.iter().for_each(|failure| println!("{failure}"));
+            eprintln!("{}", outcome.told());
             return Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Model => {

@@ -21,12 +21,11 @@ pub struct End {
 }
 
 /// Reasons for which an object is not Ready because of its past, where its last spec alone would do.
-const PAST: [(&str, &str); 11] = [
+const PAST: [(&str, &str); 10] = [
     ("DatabaseStalled", "the Postgresql of an app is not Ready, for one of the other reasons here"),
     ("DowngradeRefused", "the data belongs to a newer version of the app"),
     ("ExpansionNotAllowed", "the volume has its size from an earlier spec"),
     ("Growing", "the same, and no volume grows here"),
-    ("InvalidSpec", "a field that cannot change was changed where the schema has no rule for it"),
     ("MajorSkipRefused", "the data belongs to an older version of the app"),
     ("PasswordChanged", "the operator changes no password in a database"),
     ("RepositoryMismatch", "the backups are in another repository"),

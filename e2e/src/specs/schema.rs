@@ -149,6 +149,12 @@ impl Field {
         self.schema["type"] == "string"
     }
 
+    /// A string that it may be.
+    #[must_use]
+    pub fn sample(&self) -> String {
+        strings(&self.schema, &self.name())[0].as_str().unwrap_or_default().to_owned()
+    }
+
     /// Whether a merge patch reaches it alone.
     fn is_alone(&self) -> bool {
         !self.path.iter().any(|step| step == ITEM || step == VALUE)
