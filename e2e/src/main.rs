@@ -38,7 +38,7 @@ enum Command {
     Lives(lives::Options),
     /// Run every scenario with every fault at every moment, and check that it ends as without the fault
     Faults(faults::Options),
-    /// Change objects of all kinds at random, from their schemas, and check that they end as their last spec alone makes them
+    /// Change specs of all kinds at random, and check that objects end as their last spec alone makes them
     Specs(specs::Options),
     /// Check the protocol of leaders, helm runs, fence and locks exhaustively, as a model
     Model,

@@ -1,8 +1,9 @@
-//! Random specs, from the kinds' own schemas, in sequences on a real control plane, and random strings for every string field.
+//! Random specs, from the kinds' own schemas, in sequences on a real control plane, and random strings for every string
+//! field.
 //!
-//! An object is created with little in its spec. Then its spec is changed several times, to what the schema permits and to what it does
-//! not. In the end it has to be as its last spec alone makes it, and to come back when its first spec does. Acto (SOSP '23) found most
-//! defects of operators this way.
+//! An object is created with little in its spec. Then its spec is changed several times, to what the schema permits and
+//! to what it does not. In the end it has to be as its last spec alone makes it, and as it first was when its first spec
+//! comes back. So Acto tests operators (SOSP '23).
 //!
 //! | | module | |
 //! |---|---|---|
@@ -84,10 +85,9 @@ impl Outcome {
     #[must_use]
     pub fn told(&self) -> String {
         let Outcome { seed, accepted, refused, sent, taken, failures } = self;
-        format!(
-            "{} failures, starting at seed {seed}; changes: {accepted} accepted, {refused} refused; strings: {taken} of {sent} accepted",
-            failures.len()
-        )
+        let failures = failures.len();
+        format!("{failures} failures, starting at seed {seed}; {accepted} changes were accepted and {refused} refused")
+            + &format!("; {taken} of {sent} strings were accepted")
     }
 }
 
@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn a_story_repeats_itself() {
         let step = |patch| Step { mutation: Mutation { patch, refused: false }, rests: true };
-        let steps = vec![(step(json!({"replicas": 2})), None), (step(json!({"port": 0})), Some("422 small".to_owned()))];
+        let refused = Some("422 small".to_owned());
+        let steps = vec![(step(json!({"replicas": 2})), None), (step(json!({"port": 0})), refused)];
         let ran = |wrong| Ok(Ran { first: json!({}), steps: steps.clone(), wrong });
         assert_eq!(story(5, &ran(Vec::new())), None);
         let expected = "seed 5, Postgresql:

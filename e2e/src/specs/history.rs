@@ -43,7 +43,8 @@ const NEW: [(&str, &str); 5] = [
     ("Restoring", "the same"),
 ];
 
-/// Beginnings of the kinds and names of what outlives the part of the spec that it was made for. How many there are is not compared.
+/// Beginnings of the kinds and names of what outlives the part of the spec that it was made for. How many there are is
+/// not compared.
 const STAYS: [(&str, &str); 8] = [
     ("ConfigMap acme-pg", "part of the database of an app, which stays"),
     ("Job ", "it has ended"),
@@ -76,8 +77,8 @@ pub fn is_past(ready: &Ready) -> bool {
     ready.status != "True" && has(&PAST, &ready.reason)
 }
 
-/// In what an end state differs from the one that the last spec alone gives. What is left of a spec that cannot be met is the state of
-/// an earlier one, and only the reasons are compared.
+/// In what an end state differs from the one that the last spec alone gives. Where a spec cannot be met, the state is
+/// that of an earlier one, and only the reasons are compared.
 #[must_use]
 pub fn converged(end: &End, alone: &End) -> Vec<String> {
     let is_new = alone.ready.status != "True" && has(&NEW, &alone.ready.reason);
@@ -98,7 +99,8 @@ pub fn converged(end: &End, alone: &End) -> Vec<String> {
     let compared = |state: &State| {
         let mut state = state.clone();
         state.objects.retain(|key, _| !unequal.contains(&key));
-        for app in state.objects.iter_mut().filter(|(key, _)| key.starts_with("ClientApp ")).flat_map(|(_, apps)| apps) {
+        let apps = state.objects.iter_mut().filter(|(key, _)| key.starts_with("ClientApp "));
+        for app in apps.flat_map(|(_, apps)| apps) {
             if let Some(status) = app.get_mut("status").and_then(Value::as_object_mut) {
                 status.retain(|field, _| !has(&REMEMBERED, field));
             }

@@ -59,7 +59,8 @@ impl Kind {
     /// An object to create.
     #[must_use]
     pub fn object(self, name: &str, spec: &Value) -> Value {
-        json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": self.name(), "metadata": {"name": name}, "spec": spec})
+        let version = format!("{GROUP}/{VERSION}");
+        json!({"apiVersion": version, "kind": self.name(), "metadata": {"name": name}, "spec": spec})
     }
 
     /// Valid specs with little in them, which become Ready.
@@ -82,12 +83,11 @@ impl Kind {
 #[must_use]
 pub fn app(profile: Option<&str>) -> Value {
     let off = json!({"enabled": false});
-    let mut spec = json!({"hostname": HOSTNAME, "postgres": off, "redis": off, "persistence": off});
-    if let Some(profile) = profile {
-        // Its persistence is the Profile's to set.
-        spec = json!({"hostname": HOSTNAME, "postgres": off, "redis": off, "profile": profile});
+    match profile {
+        None => json!({"hostname": HOSTNAME, "postgres": off, "redis": off, "persistence": off}),
+        // Which sets the persistence.
+        Some(profile) => json!({"hostname": HOSTNAME, "postgres": off, "redis": off, "profile": profile}),
     }
-    spec
 }
 
 /// What the API server says to a request.

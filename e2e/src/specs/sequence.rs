@@ -1,5 +1,5 @@
-//! One sequence: an object is created with little, changed at random, and compared with what its last spec alone gives; then its
-//! first spec is put back. An **effect**.
+//! One sequence: an object is created with little, changed at random, and compared with what its last spec alone gives;
+//! then its first spec is put back. An **effect**.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -31,8 +31,8 @@ use crate::wait::within;
 const CHANGES: RangeInclusive<usize> = 5..=8;
 /// How long everything may take to come to rest.
 const REST: Duration = Duration::from_secs(150);
-/// How long nothing has to change before that counts as rest, and how long while the object says that work is in progress: some of it
-/// never ends here, such as that of a pod that no node takes.
+/// How long nothing has to change before that counts as rest, and how long while the object says that work is in
+/// progress: some of that never ends here, as with a pod that no node takes.
 const STILL: Duration = Duration::from_secs(3);
 const STILL_AT_WORK: Duration = Duration::from_secs(10);
 /// How long after its end state another may still be reached.
@@ -107,8 +107,8 @@ pub async fn run(stage: &Stage, namespace: &str, kind: Kind, seed: u64, steps: O
             }
         };
         let refused = room.change(&before, &step, &mut ran.wrong).await?;
-        if step.rests && refused.is_none() && let Err(error) = room.rest().await {
-            ran.wrong.push(format!("after {step}: {error:#}"));
+        if step.rests {
+            ran.wrong.extend(room.rest().await.err().map(|error| format!("after {step}: {error:#}")));
         }
         ran.steps.push((step, refused));
     }
@@ -138,7 +138,8 @@ async fn judge<'a>(room: &Room<'a>, end: &End, namespace: &str, wrong: &mut Vec<
     let spec = room.object().await?["spec"].clone();
     let alone = Room::open(room.stage, room.kind, namespace).await?;
     if let Answer::Refused { code, message } = alone.create(&spec).await? {
-        wrong.push(format!("the last spec alone is refused, {code} {message:.600}: {:.2000}", spec.to_string()));
+        let spec = spec.to_string();
+        wrong.push(format!("the last spec alone is refused, {code} {message:.600}: {spec:.2000}"));
         return Ok(alone);
     }
     match alone.rest().await {
@@ -146,7 +147,8 @@ async fn judge<'a>(room: &Room<'a>, end: &End, namespace: &str, wrong: &mut Vec<
         Ok(expected) => {
             let same = within(CONVERGED, "the end state is that of the last spec alone", async || {
                 tokio::time::sleep(LOOK).await;
-                let found = converged(&room.look().await.map_err(|error| format!("{error:#}"))?, &expected);
+                let end = room.look().await.map_err(|error| format!("{error:#}"))?;
+                let found = converged(&end, &expected);
                 if found.is_empty() { Ok(()) } else { Err(found.join("\n    ")) }
             });
             wrong.extend(same.await.err().map(|error| format!("{error:#}")));
@@ -308,7 +310,8 @@ impl<'a> Room<'a> {
         // Watches end by themselves from time to time.
         since.retain(|request| !request.contains(" watch ") && !request.ends_with(" leases"));
         let most = if ready.status == "True" { 0 } else { RETRIES };
-        (since.len() > most).then(|| format!("at rest, in {STILL:?}, the operator sends {} requests: {since:?}", since.len()))
+        let number = since.len();
+        (number > most).then(|| format!("at rest, in {STILL:?}, the operator sends {number} requests: {since:?}"))
     }
 
     /// Stops the operator, deletes everything, and returns what the operator has done wrong.

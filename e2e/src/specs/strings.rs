@@ -1,5 +1,5 @@
-//! Random strings for every string field of every kind at the API server, and random bodies at the operator's HTTP API. An
-//! **effect**.
+//! Random strings for every string field of every kind at the API server, and random bodies at the operator's HTTP API.
+//! An **effect**.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,7 +34,7 @@ const POSTS: usize = 8;
 const CREATED: usize = 8;
 /// How long the operator may take to say something about an object, and to answer a request.
 const ANSWERED: Duration = Duration::from_secs(120);
-/// How long requests are counted, and how many an object may cause meanwhile: most of them are not Ready, and tried again.
+/// How long requests are counted, and how many an object may cause meanwhile: most are not Ready, and tried again.
 const QUIET: Duration = Duration::from_secs(3);
 const RETRIES: usize = 10;
 /// The namespace of the objects that are created.
@@ -134,8 +134,10 @@ async fn at_the_api_server(
                 Ok(answer) => answer.fault(),
                 Err(error) => Some(format!("there is no answer: {error:#}")),
             };
-            let told = |fault: String| format!("{} {} as {:.200}: {fault}", kind.name(), field.name(), format!("{text:?}"));
-            found.failures.extend(fault.map(told));
+            if let Some(fault) = fault {
+                let text = format!("{text:?}");
+                found.failures.push(format!("{} {} as {text:.200}: {fault}", kind.name(), field.name()));
+            }
             if matches!(answer, Ok(Answer::Accepted(_))) {
                 found.accepted += 1;
                 kept = kept.or(Some(spec));
@@ -155,7 +157,8 @@ async fn create(client: &Client, objects: Vec<(Kind, Field, Value)>, found: &mut
     let mut awaited = Vec::new();
     for (number, (kind, field, mut spec)) in objects.into_iter().enumerate() {
         let name = format!("strings-{number}");
-        let told = format!("{} with {}: {:.400}", kind.name(), field.name(), spec.to_string());
+        let told = spec.to_string();
+        let told = format!("{} with {}: {told:.400}", kind.name(), field.name());
         // Two with one hostname would be refused for that.
         let hostname = json!(format!("{name}.example.com"));
         if kind == Kind::ClientApp && field.name() != "hostname" {
@@ -185,7 +188,8 @@ async fn create(client: &Client, objects: Vec<(Kind, Field, Value)>, found: &mut
     Ok(())
 }
 
-/// Sends bodies to the HTTP API, with a string in each field, and none that is JSON. What is refused leaves nothing behind.
+/// Sends bodies to the HTTP API, with a string in each field, and some that are no JSON. What is refused leaves nothing
+/// behind.
 async fn at_the_operator(client: &Client, url: &str, seed: u64, number: usize, found: &mut Strings) -> Result<()> {
     let http = &reqwest::Client::new();
     let instances = &format!("{url}/instances");
@@ -231,7 +235,8 @@ async fn at_the_operator(client: &Client, url: &str, seed: u64, number: usize, f
     Ok(())
 }
 
-/// A request with a string in a field, or bytes that are none. The chart version does not exist: what is accepted costs no helm run.
+/// A request with a string in a field, or bytes that are none. The chart version does not exist: what is accepted costs no
+/// helm run.
 fn body(field: Option<&(&str, &str, &str)>, hostname: &str, random: &mut StdRng) -> Vec<u8> {
     let off = json!({"enabled": false});
     let mut request = json!({
