@@ -2,8 +2,8 @@
 //! field.
 //!
 //! An object is created with little in its spec. Then its spec is changed several times, to what the schema permits and
-//! to what it does not. In the end it has to be as its last spec alone makes it, and as it first was when its first spec
-//! comes back. So Acto tests operators (SOSP '23).
+//! to what it does not. In the end it has to be as its last spec alone makes it, and as at first once its first spec is
+//! back. So Acto tests operators (SOSP '23).
 //!
 //! | | module | |
 //! |---|---|---|

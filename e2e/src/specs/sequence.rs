@@ -157,7 +157,7 @@ async fn judge<'a>(room: &Room<'a>, end: &End, namespace: &str, wrong: &mut Vec<
     Ok(alone)
 }
 
-/// Puts the first spec back. Why that does not lead back to where it led at first; nothing where the API server refuses it.
+/// Puts the first spec back, and says why that does not lead to where it led at first. The API server may refuse it.
 async fn back(room: &Room<'_>, first: &Value, begun: &Ready) -> Result<Option<String>> {
     let put = within(CONVERGED, "the first spec is put back", async || {
         let mut object = room.object().await.map_err(|error| format!("{error:#}"))?;
