@@ -8,7 +8,7 @@ use e2e::specs::{self, Options};
 fn objects_end_as_their_last_spec_alone_makes_them() {
     let given: Options = defaults();
     // The same in each run; `cargo e2e specs` and SPECS_SEED are for other seeds.
-    let options = Options { seed: given.seed.or(Some(8)), count: 8, strings: 4, ..given };
+    let options = Options { seed: given.seed.or(Some(8)), count: 8, parallel: 8, strings: 4, ..given };
     let outcome = specs::run(&options, &Progress::hidden()).unwrap();
     assert!(outcome.failures.is_empty(), "{}:\n{}", outcome.told(), outcome.failures.join("\n"));
     assert!(outcome.accepted > 9 && outcome.refused > 4, "hardly a change was made: {}", outcome.told());

@@ -38,7 +38,7 @@ const STILL_AT_WORK: Duration = Duration::from_secs(10);
 /// How long after its end state another may still be reached.
 const CONVERGED: Duration = Duration::from_secs(60);
 /// A look lists all kinds.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_secs(1);
 /// How many requests an operator may send in [`STILL`] for an object that is not Ready; for one that is, none.
 const RETRIES: usize = 30;
 /// The object, and the app that names it where it is a Profile.
