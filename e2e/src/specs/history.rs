@@ -1,7 +1,5 @@
 //! What an end state owes to its last spec, and what to those before. Pure.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
 use super::kind::Ready;
@@ -43,8 +41,7 @@ const NEW: [(&str, &str); 5] = [
     ("Restoring", "the same"),
 ];
 
-/// Beginnings of the kinds and names of what outlives the part of the spec that it was made for. How many there are is
-/// not compared.
+/// Beginnings of the kinds and names of what outlives the part of the spec that it was made for: there may be more of it.
 const STAYS: [(&str, &str); 8] = [
     ("ConfigMap acme-pg", "part of the database of an app, which stays"),
     ("Job ", "it has ended"),
@@ -91,14 +88,14 @@ pub fn converged(end: &End, alone: &End) -> Vec<String> {
     if end.ready.status != "True" {
         return Vec::new();
     }
-    let stays = |key: &&String| STAYS.iter().any(|(begins, _)| key.starts_with(begins));
-    let keys: BTreeSet<_> = end.state.objects.keys().chain(alone.state.objects.keys()).filter(stays).collect();
     let number = |state: &State, key: &str| state.objects.get(key).map_or(0, Vec::len);
-    let unequal = |key: &&&String| number(&end.state, key) != number(&alone.state, key);
-    let unequal: Vec<_> = keys.iter().filter(unequal).copied().collect();
+    let stays = |key: &str| {
+        let more = number(&end.state, key) > number(&alone.state, key);
+        more && STAYS.iter().any(|(begins, _)| key.starts_with(begins))
+    };
     let compared = |state: &State| {
         let mut state = state.clone();
-        state.objects.retain(|key, _| !unequal.contains(&key));
+        state.objects.retain(|key, _| !stays(key));
         let apps = state.objects.iter_mut().filter(|(key, _)| key.starts_with("ClientApp "));
         for app in apps.flat_map(|(_, apps)| apps) {
             if let Some(status) = app.get_mut("status").and_then(Value::as_object_mut) {
@@ -145,6 +142,7 @@ mod tests {
             ("another field", ready(&[app(json!({"url": "b"}))]), &plain, false),
             ("a Secret stays", ready(&[app(json!({"url": "a"})), ("Secret x", json!({}))]), &plain, true),
             ("a Service stays", ready(&[app(json!({"url": "a"})), ("Service x", json!({}))]), &plain, false),
+            ("a Secret is lost", ready(&[]), &ready(&[("Secret x", json!({}))]), false),
             ("another Secret", ready(&[("Secret x", json!({"a": 1}))]), &ready(&[("Secret x", json!({}))]), false),
             ("not Ready because of its past", end("False", "StorageShrink", &[]), &plain, true),
             ("not Ready", end("False", "SecretMissing", &[]), &plain, false),
