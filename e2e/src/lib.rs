@@ -27,6 +27,7 @@ pub mod repository;
 pub mod scenario;
 pub mod shim;
 pub mod soak;
+pub mod specs;
 pub mod tail;
 pub mod tools;
 pub mod wait;

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use e2e::progress::Progress;
 use e2e::protocol::{Bounds, Outcome, Protocol};
 use e2e::tools::Tools;
-use e2e::{bench, demo, detached, faults, lives, soak};
+use e2e::{bench, demo, detached, faults, lives, soak, specs};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -44,6 +44,8 @@ enum Command {
     Faults(faults::Options),
     /// Run many apps for a long time while everything is disturbed, and check that nothing leaks and nothing is left
     Soak(soak::Options),
+    /// Change specs of all kinds at random, and check that objects end as their last spec alone makes them
+    Specs(specs::Options),
     /// Check the protocol of leaders, helm runs, fence and locks exhaustively, as a model
     Model,
     /// The process that `up` starts in the background
@@ -102,6 +104,12 @@ fn run(command: Command) -> Result<ExitCode> {
             println!("{}", outcome.told());
             eprintln!("{} violations, seed {}", outcome.violations.len(), outcome.seed);
             return Ok(if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Specs(options) => {
+            let outcome = specs::run(&options, &progress)?;
+            outcome.failures.iter().for_each(|failure| println!("{failure}"));
+            eprintln!("{}", outcome.told());
+            return Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Model => {
             let bounds = Bounds { edits: 1, deletions: 1, recreations: 1, faults: 1, late: 1, others: 1 };

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Client, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, block_in_place};
 
@@ -78,8 +78,9 @@ impl Stage {
         Ok(Stage { lab, client, audit, kinds: kinds.map(|(kind, _)| kind).collect() })
     }
 
-    async fn state(&self, scenario: Scenario, namespace: &str) -> Result<State> {
-        let mut objects = scenario.beside(namespace).await?;
+    /// The objects of a namespace, and what is compared beside them.
+    pub(crate) async fn state(&self, namespace: &str, beside: Vec<Value>) -> Result<State> {
+        let mut objects = beside;
         for kind in &self.kinds {
             let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, kind);
             for object in api.list(&ListParams::default()).await? {
@@ -92,7 +93,7 @@ impl Stage {
     }
 
     /// All writes to the namespace that were answered before this call.
-    async fn trace(&self, namespace: &str) -> Result<Vec<Entry>> {
+    pub(crate) async fn trace(&self, namespace: &str) -> Result<Vec<Entry>> {
         let marker = format!("{MARKER}{namespace}");
         let api: Api<ConfigMap> = Api::default_namespaced(self.client.clone());
         // It does not exist; the log is in order, and has this request after all that were answered before.
@@ -109,7 +110,7 @@ impl Stage {
     }
 
     /// Deletes everything of a case that is over, and does not wait for that.
-    async fn clean_up(&self, namespaces: [&str; 2]) -> Result<()> {
+    pub(crate) async fn clean_up(&self, namespaces: [&str; 2]) -> Result<()> {
         self.release::<ClientApp>(namespaces[0]).await?;
         self.release::<Postgresql>(namespaces[0]).await?;
         self.release::<PostgresWriter>(namespaces[0]).await?;
@@ -120,7 +121,7 @@ impl Stage {
     }
 
     /// Removes the finalizers of an operator that has stopped.
-    async fn release<K: Object>(&self, namespace: &str) -> Result<()> {
+    pub(crate) async fn release<K: Object>(&self, namespace: &str) -> Result<()> {
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
         for object in api.list(&ListParams::default()).await? {
             let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -188,10 +189,10 @@ pub async fn run(
     let recovery = settled.then(|| since.elapsed());
     let late = thawed(&apart.proxy, &mut operators)?;
     // A new leader has looked at everything, and has left it as it was.
-    operators.has_reconciled(stage.state(scenario, namespace).await?.reconciled)?;
+    operators.has_reconciled(observed(stage, scenario, namespace).await?.reconciled)?;
     let Remains { log, arguments, overlaps, leftovers } = operators.stop()?;
     let evidence = Evidence {
-        state: stage.state(scenario, namespace).await?,
+        state: observed(stage, scenario, namespace).await?,
         trace: stage.trace(namespace).await?,
         log,
         arguments,
@@ -203,6 +204,11 @@ pub async fn run(
     scenario.clean_up(&apart.tenant).await?;
     stage.clean_up([namespace, &apart.options.lease_namespace]).await?;
     Ok(Ran { writes, hit: struck.map(|struck| struck.write), recovery, evidence })
+}
+
+/// What is compared.
+async fn observed(stage: &Stage, scenario: Scenario, namespace: &str) -> Result<State> {
+    stage.state(namespace, scenario.beside(namespace).await?).await
 }
 
 /// Thaws the leader that was frozen, if one was: its request arrives, and it goes on where it was. Returns what it has written since.
@@ -333,16 +339,16 @@ async fn settled(stage: &Stage, (scenario, namespace): (Scenario, &str), expecte
     let reached = match expected {
         Some(expected) => {
             within(SETTLED_WITHIN, "the end state is reached", async || {
-                let state = stage.state(scenario, namespace).await.map_err(|error| format!("{error:#}"))?;
+                let state = observed(stage, scenario, namespace).await.map_err(|error| format!("{error:#}"))?;
                 let differences = differences(expected, &state);
                 if differences.is_empty() { Ok(()) } else { Err(differences.join("\n")) }
             })
             .await
         }
         None => {
-            let mut last = (Instant::now(), stage.state(scenario, namespace).await?);
+            let mut last = (Instant::now(), observed(stage, scenario, namespace).await?);
             within(SETTLED_WITHIN, "nothing changes any more", async || {
-                let state = stage.state(scenario, namespace).await.map_err(|error| format!("{error:#}"))?;
+                let state = observed(stage, scenario, namespace).await.map_err(|error| format!("{error:#}"))?;
                 let changed = differences(&last.1, &state);
                 if !changed.is_empty() {
                     last = (Instant::now(), state);

@@ -226,12 +226,25 @@ fn usurped(case: &Evidence) -> Vec<String> {
 }
 
 pub(crate) fn secrecy(case: &Evidence) -> Vec<String> {
-    let canaries: BTreeSet<String> = secrets(case)
+    let mut found = leaks(case);
+    if canaries(case).is_empty() {
+        found.push("no Secret with a password was seen, so that nothing was looked for".to_owned());
+    }
+    found
+}
+
+/// The passwords in all Secrets that are long enough to be looked for.
+fn canaries(case: &Evidence) -> BTreeSet<String> {
+    secrets(case)
         .flat_map(|(_, secret)| secret_values(secret).map(|(_, value)| value).collect::<Vec<_>>())
         .filter(|value| value.len() >= SECRET_LENGTH)
-        .collect();
+        .collect()
+}
+
+/// Where a password is besides Secrets.
+pub(crate) fn leaks(case: &Evidence) -> Vec<String> {
     let mut found = Vec::new();
-    for canary in &canaries {
+    for canary in &canaries(case) {
         let encoded = BASE64_STANDARD.encode(canary);
         let is_in = |text: &str| text.contains(canary) || text.contains(&encoded);
         if is_in(&case.log) {
@@ -243,9 +256,6 @@ pub(crate) fn secrecy(case: &Evidence) -> Vec<String> {
         for entry in case.trace.iter().filter(|entry| entry.line.as_deref().is_some_and(is_in)) {
             found.push(format!("a password is in {} {}, written by {}", entry.resource, entry.name, entry.actor));
         }
-    }
-    if canaries.is_empty() {
-        found.push("no Secret with a password was seen, so that nothing was looked for".to_owned());
     }
     found
 }

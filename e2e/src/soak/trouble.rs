@@ -107,9 +107,10 @@ impl Trouble {
             }
             Blow::Theft => {
                 let leases: Api<Lease> = Api::namespaced(self.client.clone(), manifests::NAMESPACE);
-                let stolen = async || steal(&leases, Timestamp::now()).await.map_err(|error| format!("{error:#}"));
+                let taken = Timestamp::now();
+                let stolen = async || steal(&leases, taken).await.map_err(|error| format!("{error:#}"));
                 within(ANSWERED, "the Lease is stolen", stolen).await?;
-                led_again(&leases).await.map(drop)
+                led_again(&leases, taken).await.map(drop)
             }
             Blow::OtherHelm => self.other_helm().await,
         }
