@@ -190,7 +190,8 @@ pub(crate) fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
         HelmError::Deadline { .. } => Refusal::Timeout,
         HelmError::Failed { failure, .. } => Refusal::of_helm(failure),
         HelmError::Killed { .. } => Refusal::UpgradeFailed,
-        HelmError::NothingPulled => Refusal::ChartUnavailable,
+        HelmError::NotListed { .. } => Refusal::ChartInvalid,
+        HelmError::Index { .. } | HelmError::NothingPulled => Refusal::ChartUnavailable,
         HelmError::Process { .. } | HelmError::Prepare { .. } => Refusal::HelmUnavailable,
     };
     Some((refusal, with_causes(error)))
@@ -223,7 +224,8 @@ pub(crate) fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
         ChartError::NotFound { .. }
         | ChartError::TooLarge { .. }
         | ChartError::Invalid { .. }
-        | ChartError::WrongChart { .. } => Refusal::ChartInvalid,
+        | ChartError::WrongChart { .. }
+        | ChartError::NotAsListed { .. } => Refusal::ChartInvalid,
         ChartError::DigestChanged { .. } => Refusal::ChartDigestChanged,
         ChartError::Cache { .. } => Refusal::ChartUnavailable,
     };
