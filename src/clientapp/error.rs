@@ -290,6 +290,34 @@ mod tests {
     }
 
     #[test]
+    fn charts() {
+        let version = || semver::Version::new(5, 5, 2);
+        let pull = |source| ChartError::Pull {
+            chart: "nextcloud".parse().unwrap(),
+            version: version(),
+            source: Box::new(source),
+        };
+        let not_listed = HelmError::NotListed {
+            chart: "nextcloud".parse().unwrap(),
+            version: version(),
+            repository: "https://charts.example.com".to_owned(),
+        };
+        let replaced = ChartError::NotAsListed {
+            chart: "nextcloud".parse().unwrap(),
+            version: version(),
+            listed: "a".to_owned(),
+            found: "b".to_owned(),
+        };
+        for (error, refusal) in [
+            (pull(not_listed), Refusal::ChartInvalid),
+            (pull(HelmError::NothingPulled), Refusal::ChartUnavailable),
+            (replaced, Refusal::ChartInvalid),
+        ] {
+            assert_eq!(of_chart_error(&error).unwrap(), (refusal, error.to_string()));
+        }
+    }
+
+    #[test]
     fn refusals() {
         for (refusal, failures, stalled, delay) in [
             (Refusal::ChartInvalid, 1, true, 60),

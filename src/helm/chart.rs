@@ -61,8 +61,9 @@ pub(crate) enum ChartError {
     #[error("chart version {version} has changed at its source: its sha256 was {recorded} and is now {found}")]
     DigestChanged { version: Version, recorded: String, found: String },
     #[error(
-        "chart {chart} {version} is refused: its archive has sha256 {found}, but the index of the chart repository lists {listed}: nothing is \
-         installed; find out who replaced the archive, and restore it, or publish the change under a new version"
+        "chart {chart} {version} is refused: its archive has sha256 {found}, but the index of the chart repository lists \
+         {listed}: nothing is installed; find out who replaced the archive, and restore it, or publish the change under a \
+         new version"
     )]
     NotAsListed { chart: ChartName, version: Version, listed: String, found: String },
     #[error("cannot use the chart cache at {}", path.display())]

@@ -77,10 +77,7 @@ fn serving(content: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Arc<Fak
 }
 
 /// A repository whose index lists these digests for each archive.
-fn listing(
-    digests: Option<&[&str]>,
-    content: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static,
-) -> Arc<FakeHelm> {
+fn listing(digests: Option<&[&str]>, content: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Arc<FakeHelm> {
     let listed = digests.map(|digests| digests.iter().map(|digest| (*digest).to_owned()).collect::<Vec<_>>());
     FakeHelm::new(move |version| {
         let dir = tempfile::tempdir().unwrap();
@@ -195,12 +192,13 @@ async fn an_archive_must_be_the_one_in_the_index() {
         assert_eq!(cache(&served(accepted), &dir).get(&v).await.unwrap().digest, genuine, "{accepted:?}");
     }
     let dir = tempfile::tempdir().unwrap();
-    let error = cache(&served(&[&other, "short"]), &dir).get(&v).await.unwrap_err();
+    let error = cache(&served(&[other.as_str(), "short"]), &dir).get(&v).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
-            "chart nextcloud 5.5.2 is refused: its archive has sha256 {genuine}, but the index of the chart repository lists {other} or \
-             short: nothing is installed; find out who replaced the archive, and restore it, or publish the change under a new version"
+            "chart nextcloud 5.5.2 is refused: its archive has sha256 {genuine}, but the index of the chart repository \
+             lists {other} or short: nothing is installed; find out who replaced the archive, and restore it, or publish \
+             the change under a new version"
         )
     );
     assert!(!dir.path().join("cache").exists());
@@ -208,7 +206,7 @@ async fn an_archive_must_be_the_one_in_the_index() {
     // What was pulled before is identified by its record.
     let recorded = cache(&good(), &dir).get(&v).await.unwrap();
     fs::remove_file(&recorded.path).unwrap();
-    assert_eq!(cache(&served(&[&other]), &dir).get(&v).await.unwrap(), recorded);
+    assert_eq!(cache(&served(&[other.as_str()]), &dir).get(&v).await.unwrap(), recorded);
 }
 
 #[tokio::test]
