@@ -1,8 +1,8 @@
 //! Charts: pulled once, identified by their digest, verified before each use (effect).
 //!
 //! When a chart version is first requested, it is pulled, compared with the digest that the repository lists, copied into a cache under
-//! its SHA-256, and recorded in an index. From then on the record defines the version: an operator that restarts with the same cache pulls nothing, a file that was tampered with is
-//! fetched again, and a version that has changed at its source is refused.
+//! its SHA-256, and recorded in an index. From then on the record defines the version: an operator that restarts with the same cache
+//! pulls nothing, a file that was tampered with is fetched again, and a version that has changed at its source is refused.
 //!
 //! ```text
 //! <cache>/sha256/<digest>.tgz                           content

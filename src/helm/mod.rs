@@ -254,9 +254,7 @@ impl Helm {
             result => result,
         }
     }
-}
 
-impl Helm {
     /// Fetches a repository's index for a pull into a directory. Returns the digests that it lists for the chart.
     async fn listed(
         &self,
