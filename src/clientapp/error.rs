@@ -190,7 +190,8 @@ pub(crate) fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
         HelmError::Deadline { .. } => Refusal::Timeout,
         HelmError::Failed { failure, .. } => Refusal::of_helm(failure),
         HelmError::Killed { .. } => Refusal::UpgradeFailed,
-        HelmError::NothingPulled => Refusal::ChartUnavailable,
+        HelmError::NotListed { .. } => Refusal::ChartInvalid,
+        HelmError::Index { .. } | HelmError::NothingPulled => Refusal::ChartUnavailable,
         HelmError::Process { .. } | HelmError::Prepare { .. } => Refusal::HelmUnavailable,
     };
     Some((refusal, with_causes(error)))
@@ -223,7 +224,8 @@ pub(crate) fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
         ChartError::NotFound { .. }
         | ChartError::TooLarge { .. }
         | ChartError::Invalid { .. }
-        | ChartError::WrongChart { .. } => Refusal::ChartInvalid,
+        | ChartError::WrongChart { .. }
+        | ChartError::NotAsListed { .. } => Refusal::ChartInvalid,
         ChartError::DigestChanged { .. } => Refusal::ChartDigestChanged,
         ChartError::Cache { .. } => Refusal::ChartUnavailable,
     };
@@ -284,6 +286,34 @@ mod tests {
             assert_eq!((disposition.reason.as_str(), disposition.stalled), (reason, stalled), "{code}");
             assert_eq!(disposition.retry.delay(1), first.map(Duration::from_secs), "{code}");
             assert_eq!(error.to_string(), format!("create Secret a/b: {message}"));
+        }
+    }
+
+    #[test]
+    fn charts() {
+        let version = || semver::Version::new(5, 5, 2);
+        let pull = |source| ChartError::Pull {
+            chart: "nextcloud".parse().unwrap(),
+            version: version(),
+            source: Box::new(source),
+        };
+        let not_listed = HelmError::NotListed {
+            chart: "nextcloud".parse().unwrap(),
+            version: version(),
+            repository: "https://charts.example.com".to_owned(),
+        };
+        let replaced = ChartError::NotAsListed {
+            chart: "nextcloud".parse().unwrap(),
+            version: version(),
+            listed: "a".to_owned(),
+            found: "b".to_owned(),
+        };
+        for (error, refusal) in [
+            (pull(not_listed), Refusal::ChartInvalid),
+            (pull(HelmError::NothingPulled), Refusal::ChartUnavailable),
+            (replaced, Refusal::ChartInvalid),
+        ] {
+            assert_eq!(of_chart_error(&error).unwrap(), (refusal, error.to_string()));
         }
     }
 

@@ -107,8 +107,8 @@ reasons! {
         "Check the app; then `kubectl clientapp retry`.";
     ChartDigestChanged APP kind::RELEASED, Stalled: "The content of an installed chart version has changed in the repository.",
         "Find out who changed it; publish the change as a new version.";
-    ChartInvalid APP kind::RELEASED, Stalled: "The chart version does not exist or does not render, or the API server refuses one of its objects.",
-        "Read helm's error in the message; correct `spec.chartVersion` or `spec.values`.";
+    ChartInvalid APP kind::RELEASED, Stalled: "The chart version does not exist or does not render, its archive is not the one in the repository's index, or the API server refuses one of its objects.",
+        "Read the error in the message; correct `spec.chartVersion`, `spec.values` or the repository.";
     ChartUnavailable APP kind::RELEASED, Trouble: "The chart repository cannot be reached.",
             "Wait; it is retried. Check `--chart-repository` and the network to it.";
     ClientAppsUnavailable PROCESS kind::READY, Readiness: "The operator cannot list ClientApps.", "Read the API server's error; it is retried. `manifests/` has the required rights.";

@@ -10,6 +10,7 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
+use semver::Version;
 use serde::Deserialize;
 use tar::EntryType;
 
@@ -81,6 +82,11 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
         [yaml] => serde_yaml::from_slice(yaml).map_err(|source| InvalidArchive::Yaml { source }),
         _ => Err(InvalidArchive::Metadata { count: found.len(), chart: chart.to_owned() }),
     }
+}
+
+/// Whether a chart's own text is this version. Some charts prefix it with a v, which helm ignores.
+pub(super) fn is_version(text: &str, version: &Version) -> bool {
+    text.trim_start_matches('v').parse().is_ok_and(|found: Version| found == *version)
 }
 
 fn unreadable(source: io::Error) -> InvalidArchive {

@@ -1,8 +1,8 @@
 //! Charts: pulled once, identified by their digest, verified before each use (effect).
 //!
-//! When a chart version is first requested, it is pulled, copied into a cache under its SHA-256, and recorded in an index. From then on
-//! the record defines the version: an operator that restarts with the same cache pulls nothing, a file that was tampered with is
-//! fetched again, and a version that has changed at its source is refused.
+//! When a chart version is first requested, it is pulled, compared with the digest that the repository lists, copied into a cache under
+//! its SHA-256, and recorded in an index. From then on the record defines the version: an operator that restarts with the same cache
+//! pulls nothing, a file that was tampered with is fetched again, and a version that has changed at its source is refused.
 //!
 //! ```text
 //! <cache>/sha256/<digest>.tgz                           content
@@ -60,6 +60,12 @@ pub(crate) enum ChartError {
     WrongChart { chart: ChartName, version: Version, found: String },
     #[error("chart version {version} has changed at its source: its sha256 was {recorded} and is now {found}")]
     DigestChanged { version: Version, recorded: String, found: String },
+    #[error(
+        "chart {chart} {version} is refused: its archive has sha256 {found}, but the index of the chart repository lists \
+         {listed}: nothing is installed; find out who replaced the archive, and restore it, or publish the change under a \
+         new version"
+    )]
+    NotAsListed { chart: ChartName, version: Version, listed: String, found: String },
     #[error("cannot use the chart cache at {}", path.display())]
     Cache { path: PathBuf, source: io::Error },
 }
@@ -68,6 +74,9 @@ pub(crate) enum ChartError {
 #[derive(Debug)]
 pub(crate) struct Pulled {
     pub path: PathBuf,
+    /// Its SHA-256 according to the index of a chart repository, in lower case: more than one if it lists the version repeatedly, and
+    /// none if it lists no digest. `None` for a registry: helm compares each layer with the digest in the manifest (oras' `ReadAll`).
+    pub listed: Option<Vec<String>>,
     pub(super) _dir: TempDir,
 }
 
@@ -143,8 +152,8 @@ impl<P: Pull> ChartCache<P> {
             return Ok(chart);
         }
         let pulled;
-        let file = match self.disk.source.file(&format!("{}-{version}.tgz", self.disk.chart)) {
-            Some(path) => path,
+        let (file, listed) = match self.disk.source.file(&format!("{}-{version}.tgz", self.disk.chart)) {
+            Some(path) => (path, None),
             None => {
                 // Each pull is a process with the whole index of a repository in memory.
                 let _one_of_few = self.pulls.acquire().await;
@@ -153,11 +162,11 @@ impl<P: Pull> ChartCache<P> {
                     let (chart, version) = (chart.clone(), version.clone());
                     ChartError::Pull { chart, version, source: Box::new(source) }
                 })?;
-                pulled.path.clone()
+                (pulled.path.clone(), pulled.listed.clone())
             }
         };
         let wanted = version.clone();
-        self.on_disk(move |disk| disk.admit(&file, &wanted)).await
+        self.on_disk(move |disk| disk.admit(&file, &wanted, listed.as_deref())).await
     }
 
     async fn on_disk<T: Send + 'static>(&self, work: impl FnOnce(&Disk) -> T + Send + 'static) -> T {
@@ -211,7 +220,7 @@ impl Disk {
         self.intact(&digest).map(|content| self.chart(version, digest, &content)).transpose()
     }
 
-    fn admit(&self, file: &Path, version: &Version) -> Result<Chart, ChartError> {
+    fn admit(&self, file: &Path, version: &Version, listed: Option<&[String]>) -> Result<Chart, ChartError> {
         let content = bounded(file).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => ChartError::NotFound { path: file.to_owned() },
             _ => cache_error(file.to_owned(), error),
@@ -219,8 +228,19 @@ impl Disk {
         let too_large = || ChartError::TooLarge { chart: self.chart.clone(), version: version.clone() };
         let content = content.ok_or_else(too_large)?;
         let found = sha256(&content);
-        if let Some(recorded) = self.recorded(version)?.filter(|recorded| *recorded != found) {
-            return Err(ChartError::DigestChanged { version: version.clone(), recorded, found });
+        match (self.recorded(version)?, listed) {
+            (Some(recorded), _) if recorded != found => {
+                return Err(ChartError::DigestChanged { version: version.clone(), recorded, found });
+            }
+            (None, Some([])) => {
+                let chart = &self.chart;
+                tracing::warn!(%chart, %version, "the chart repository lists no digest: the archive is accepted as it is");
+            }
+            (None, Some(listed)) if !listed.contains(&found) => {
+                let (chart, version, listed) = (self.chart.clone(), version.clone(), listed.join(" or "));
+                return Err(ChartError::NotAsListed { chart, version, listed, found });
+            }
+            _ => {}
         }
         let chart = self.chart(version, found, &content)?;
         write(&chart.path, &content)?;
@@ -243,10 +263,8 @@ impl Disk {
         let (chart, version) = (self.chart.clone(), version.clone());
         match archive::inspect(chart.as_str(), content) {
             Err(source) => Err(ChartError::Invalid { chart, version, source }),
-            // Some charts prefix their version with a v, which helm ignores.
             Ok(archive::Metadata { name, version: found, app_version })
-                if name == chart.as_str()
-                    && found.trim_start_matches('v').parse().is_ok_and(|found: Version| found == version) =>
+                if name == chart.as_str() && archive::is_version(&found, &version) =>
             {
                 let path = self.content(&digest);
                 Ok(Chart { name: chart, version, app_version, digest, path })

@@ -19,6 +19,9 @@ pub(crate) const OPERATION_LABEL: &str = "apps.bnerd-operator.local/operation";
 /// revision of our own does this label equal Helm's `version` label.
 pub(crate) const REVISION_LABEL: &str = "apps.bnerd-operator.local/revision";
 
+/// Helm's name of the chart repository during a pull.
+const REPOSITORY: &str = "charts";
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {text:?} is not valid: {rule}")]
 pub(crate) struct InvalidArgument {
@@ -252,7 +255,25 @@ impl HelmCommand {
         Self { hidden: hidden.clone(), ..command }
     }
 
-    /// Pulls a packaged chart into a directory; `None` for a source that does not need helm.
+    /// The first half of a pull from a chart repository: fetches its index into the directory of the pull.
+    pub(crate) fn fetch_index(url: &str, into: &Path) -> Self {
+        let args = vec!["repo".into(), "add".into(), REPOSITORY.into(), url.into()];
+        Self { args, ..Self::new(Verb::Pull) }.repository(into)
+    }
+
+    /// The index that was fetched for a pull.
+    pub(crate) fn index(pull: &Path) -> PathBuf {
+        pull.join(format!("repository/{REPOSITORY}-index.yaml"))
+    }
+
+    /// Names the files of one pull, so that no other changes them. They are in a subdirectory, apart from the chart.
+    fn repository(self, pull: &Path) -> Self {
+        let dir = pull.join("repository");
+        self.option("--repository-config", dir.join("config.yaml")).option("--repository-cache", dir)
+    }
+
+    /// Pulls a packaged chart into a directory, from a repository by the index that was fetched into it; `None` for a source that
+    /// does not need helm.
     pub(crate) fn pull(
         source: &ChartSource,
         chart: &ChartName,
@@ -261,7 +282,7 @@ impl HelmCommand {
     ) -> Option<Self> {
         let command = Self::new(Verb::Pull);
         let command = match source {
-            ChartSource::Repository(url) => command.arg(chart.as_str()).option("--repo", url),
+            ChartSource::Repository(_) => command.arg(format!("{REPOSITORY}/{chart}")).repository(into),
             ChartSource::Registry { url, plain_http } => {
                 let command = command.arg(format!("{url}/{chart}"));
                 if *plain_http { command.arg("--plain-http") } else { command }

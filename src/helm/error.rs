@@ -2,7 +2,9 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use super::{HelmFailure, ProcessError, Verb};
+use semver::Version;
+
+use super::{ChartName, HelmFailure, ProcessError, Verb, index::InvalidIndex};
 
 /// A helm run failed. Helm's storage shows what it did nevertheless.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,11 @@ pub(crate) enum HelmError {
     /// The text is helm's own, redacted, in one paragraph.
     #[error("{message}")]
     Failed { verb: Verb, failure: HelmFailure, message: String },
+    /// In the words of `helm pull --repo`.
+    #[error("chart \"{chart}\" version \"{version}\" not found in {repository} repository")]
+    NotListed { chart: ChartName, version: Version, repository: String },
+    #[error("{source}")]
+    Index { source: InvalidIndex },
     #[error("helm pull succeeded, but its destination does not contain exactly one file")]
     NothingPulled,
 }

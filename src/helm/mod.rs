@@ -1,7 +1,7 @@
 //! Runs the helm 4 command line (effect, except where a module says that it is pure).
 //!
 //! `command` builds the arguments, `process` runs the child, `gateway` connects it to the API server, `chart` pulls and checks charts,
-//! `parse` and `sentence` interpret helm's output.
+//! `index` reads a chart repository's index, `parse` and `sentence` interpret helm's output.
 //!
 //! An exit code of 0 proves nothing: after `helm upgrade` and `uninstall`, the caller checks Helm's storage.
 
@@ -9,11 +9,13 @@ use std::{
     env,
     ffi::OsString,
     os::unix::process::ExitStatusExt as _,
+    panic::resume_unwind,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
+use tokio::task;
 use tokio_util::sync::CancellationToken;
 
 mod archive;
@@ -22,6 +24,7 @@ pub(crate) mod command;
 mod error;
 pub(crate) mod gateway;
 pub(crate) mod hidden;
+mod index;
 pub(crate) mod ingress;
 mod parse;
 mod private;
@@ -251,6 +254,23 @@ impl Helm {
             result => result,
         }
     }
+
+    /// Fetches a repository's index for a pull into a directory. Returns the digests that it lists for the chart.
+    async fn listed(
+        &self,
+        url: &str,
+        (chart, version): (&ChartName, &semver::Version),
+        dir: &Path,
+        cancel: &CancellationToken,
+    ) -> Result<Vec<String>, HelmError> {
+        self.run(HelmCommand::fetch_index(url, dir), None, self.0.settings.deadline, cancel).await?;
+        let (path, chart, version) = (HelmCommand::index(dir), chart.clone(), version.clone());
+        let read = task::spawn_blocking(move || (index::read(&path, &chart, &version), chart, version)).await;
+        // The task is never aborted, so it has panicked.
+        let (listed, chart, version) = read.unwrap_or_else(|panicked| resume_unwind(panicked.into_panic()));
+        let repository = url.to_owned();
+        listed.map_err(|source| HelmError::Index { source })?.ok_or(HelmError::NotListed { chart, version, repository })
+    }
 }
 
 impl Pull for Helm {
@@ -264,11 +284,15 @@ impl Pull for Helm {
         let verb = Verb::Pull;
         let prepare = |source| HelmError::Prepare { verb, source };
         let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.private.path()).map_err(prepare)?;
+        let listed = match source {
+            ChartSource::Repository(url) => Some(self.listed(url, (chart, version), dir.path(), cancel).await?),
+            ChartSource::Registry { .. } | ChartSource::Directory(_) => None,
+        };
         let command = HelmCommand::pull(source, chart, version, dir.path()).ok_or(HelmError::NothingPulled)?;
         // Without access to the API server, which a pull does not need.
         self.run(command, None, self.0.settings.deadline, cancel).await?;
         let path = private::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
-        Ok(Pulled { path, _dir: dir })
+        Ok(Pulled { path, listed, _dir: dir })
     }
 }
 

@@ -69,22 +69,21 @@ const TABLE: &[Row] = &[
     (ResourceLimit, None, "file too large"),
     // A pull only talks to the repository, so network errors are the repository's. A missing index comes before a missing chart,
     // because both are a 404.
-    (RepositoryUnavailable, Some(Pull), "is not a valid chart repository or cannot be reached"), // chartrepo.go
+    (RepositoryUnavailable, Some(Pull), "is not a valid chart repository or cannot be reached"), // repo_add.go
     (ChartNotFound, Some(Pull), "no chart version found"),
     (ChartNotFound, Some(Pull), "no chart name found"),
     (ChartNotFound, Some(Pull), "failed to fetch * : 404 "), // httpgetter.go
     (ChartNotFound, Some(Pull), ": not found"),              // oras: the tag
     (ChartNotFound, Some(Pull), "unable to locate any tags in provided repository"),
     (ChartNotFound, Some(Pull), "could not locate a version matching provided version string"),
-    (ChartNotFound, Some(Pull), "chart \"*\" not found in "), // chartrepo.go ChartNotFoundError
-    (ChartNotFound, Some(Upgrade), "path \"*\" not found"),   // install.go LocateChart
-    (RepositoryUnavailable, Some(Pull), "failed to fetch "),  // httpgetter.go: any status but 200
-    (RepositoryUnavailable, Some(Pull), "error loading "),    // index.go
+    (ChartNotFound, Some(Upgrade), "path \"*\" not found"), // install.go LocateChart
+    (RepositoryUnavailable, Some(Pull), "failed to fetch "), // httpgetter.go: any status but 200
+    (RepositoryUnavailable, Some(Pull), "error loading "),  // index.go
     (RepositoryUnavailable, Some(Pull), "no API version specified"), // index.go
     (RepositoryUnavailable, Some(Pull), "empty index.yaml file"), // index.go
-    (RepositoryUnavailable, Some(Pull), "has no downloadable URLs"), // chartrepo.go
-    (RepositoryUnavailable, Some(Pull), "Get \""),            // net/http: no answer
-    (RepositoryUnavailable, Some(Pull), "Head \""),           // net/http
+    (RepositoryUnavailable, Some(Pull), "has no downloadable URLs"), // chart_downloader.go
+    (RepositoryUnavailable, Some(Pull), "Get \""),          // net/http: no answer
+    (RepositoryUnavailable, Some(Pull), "Head \""),         // net/http
     (RepositoryUnavailable, Some(Pull), "response status code "), // oras
     (RepositoryUnavailable, Some(Pull), "dial tcp"),
     (RepositoryUnavailable, Some(Pull), "connection re"),

@@ -64,6 +64,15 @@ impl Bed {
     }
 }
 
+/// A script of a helm that finds this index in the repository, and then pulls with this script, in which `$into` is the destination.
+fn repository(index: &str, pull: &str) -> String {
+    // The last argument of either command is its directory.
+    format!(
+        r#"echo "$1 $KUBECONFIG" >> "$DIR/runs"; for into; do :; done
+        if [ "$1" = repo ]; then mkdir "$into"; echo '{index}' > "$into/charts-index.yaml"; else :; {pull}; fi"#
+    )
+}
+
 /// A gateway without an API server.
 async fn gateway() -> Gateway {
     let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
@@ -190,16 +199,37 @@ async fn an_absent_release_is_uninstalled() {
 
 #[tokio::test]
 async fn a_pull_returns_the_one_file_and_has_no_access() {
-    // The last argument is the destination.
-    let bed = Bed::new(r#"for into; do :; done; echo chart > "$into/odd-name"; echo "$KUBECONFIG" > "$DIR/access""#);
+    let index = "entries: {nextcloud: [{version: 5.5.2, digest: 0a}]}";
+    let bed = Bed::new(&repository(index, r#"echo chart > "$into/odd-name""#));
     let pulled = bed.pull().await.unwrap();
     assert_eq!(fs::read_to_string(&pulled.path).unwrap(), "chart\n");
-    assert_eq!(bed.read("access"), "\n");
+    assert_eq!(pulled.listed, Some(vec!["0a".to_owned()]));
+    assert_eq!(bed.read("runs"), "repo \npull \n");
     let path = pulled.path.clone();
     drop(pulled);
     assert!(!path.exists());
-    for script in ["exit 0", r#"for into; do :; done; echo a > "$into/a"; echo b > "$into/b""#] {
-        assert!(matches!(Bed::new(script).pull().await, Err(HelmError::NothingPulled)), "{script}");
+    for script in ["exit 0", r#"echo a > "$into/a"; echo b > "$into/b""#] {
+        let bed = Bed::new(&repository(index, script));
+        assert!(matches!(bed.pull().await, Err(HelmError::NothingPulled)), "{script}");
+    }
+}
+
+#[tokio::test]
+async fn without_an_entry_in_the_index_nothing_is_pulled() {
+    let down = r#"looks like "https://charts.example.com" is not a valid chart repository or cannot be reached: EOF"#;
+    for (script, said) in [
+        (format!("echo repo >> \"$DIR/runs\"; echo 'Error: {down}' >&2; exit 1"), down),
+        (
+            repository("entries: {nextcloud: [{version: 5.5.1}]}", "exit 0"),
+            r#"chart "nextcloud" version "5.5.2" not found in https://charts.example.com repository"#,
+        ),
+        (repository("entries: [", "exit 0"), "the repository's index is not YAML: "),
+        ("echo repo >> \"$DIR/runs\"".to_owned(), "the repository's index cannot be read: "),
+    ] {
+        let bed = Bed::new(&script);
+        let error = bed.pull().await.unwrap_err();
+        assert!(error.to_string().starts_with(said), "{error}");
+        assert_eq!(bed.read("runs").lines().map(str::trim).collect::<Vec<_>>(), ["repo"], "{script}");
     }
 }
 

@@ -98,15 +98,23 @@ fn pull(arguments: &[&str]) -> Ran {
     Helm::new(&tools().helm).unwrap().run(&[&["pull"], arguments].concat()).unwrap()
 }
 
+/// Pulls from a repository in two steps, as the operator does.
+fn pull_from(repository: &str, chart: &str, version: &str) -> Ran {
+    let helm = Helm::new(&tools().helm).unwrap();
+    let added = helm.run(&["repo", "add", "charts", repository]).unwrap();
+    if !added.success {
+        return added;
+    }
+    helm.run(&["pull", &format!("charts/{chart}"), "--version", version]).unwrap()
+}
+
 #[test]
 fn pulling_from_a_repository() {
     let repository = Repository::start().unwrap();
     let url = repository.url();
-    let default = ["nextcloud", "--repo", &url, "--version", charts::DEFAULT];
-    says("pull-missing-version", &pull(&["nextcloud", "--repo", &url, "--version", "5.5.9"]));
-    says("pull-missing-chart", &pull(&["nextclood", "--repo", &url, "--version", "5.5.2"]));
-    let nowhere = format!("{url}/nowhere");
-    says("pull-index-404", &pull(&["nextcloud", "--repo", &nowhere, "--version", "5.5.2"]));
+    says("pull-missing-version", &pull_from(&url, "nextcloud", "5.5.9"));
+    says("pull-missing-chart", &pull_from(&url, "nextclood", "5.5.2"));
+    says("pull-index-404", &pull_from(&format!("{url}/nowhere"), "nextcloud", "5.5.2"));
     for (name, fault) in [
         ("pull-refused", Fault::Refused),
         ("pull-503", Fault::Unavailable),
@@ -114,7 +122,7 @@ fn pulling_from_a_repository() {
         ("pull-archive-404", Fault::Missing),
     ] {
         repository.set(fault).unwrap();
-        says(name, &pull(&default));
+        says(name, &pull_from(&url, charts::NAME, charts::DEFAULT));
     }
 }
 
@@ -124,13 +132,13 @@ fn pulling_from_a_repository() {
 fn pulling_from_a_slow_repository() {
     let repository = Repository::start().unwrap();
     repository.set(Fault::Slow).unwrap();
-    says("pull-slow", &pull(&["nextcloud", "--repo", &repository.url(), "--version", charts::DEFAULT]));
+    says("pull-slow", &pull_from(&repository.url(), charts::NAME, charts::DEFAULT));
 }
 
 #[test]
 #[ignore = "depends on what the machine's resolver says to a name that does not exist"]
 fn pulling_from_nowhere() {
-    says("pull-no-such-host", &pull(&["nextcloud", "--repo", "http://nowhere.invalid", "--version", charts::DEFAULT]));
+    says("pull-no-such-host", &pull_from("http://nowhere.invalid", charts::NAME, charts::DEFAULT));
 }
 
 #[test]

@@ -133,12 +133,16 @@ async fn an_upgrade_that_never_gets_ready_leaves_the_old_pods_serving() {
 #[tokio::test]
 async fn a_repository_that_fails_is_told_and_tried_again() {
     let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository("bad-repository").await;
+    let [genuine, tampered] = [Content::Genuine, Content::Tampered]
+        .map(|content| charts::digest(&charts::archive(charts::DEFAULT, content).unwrap()));
+    let differs = format!("its archive has sha256 {tampered}, but the index of the chart repository lists {genuine}");
     for (name, fault, reason, stalled, words) in [
         ("refused", Fault::Refused, "ChartUnavailable", false, "connection refused"),
         ("unavailable", Fault::Unavailable, "ChartUnavailable", false, "503 Service Unavailable"),
         ("html", Fault::Html, "ChartUnavailable", false, "is not a valid chart repository"),
         ("missing", Fault::Missing, "ChartInvalid", true, "404 Not Found"),
         ("html-archives", Fault::HtmlArchives, "ChartInvalid", true, "5.5.2"),
+        ("tampered", Fault::Tampered, "ChartInvalid", true, differs.as_str()),
     ] {
         repository.set(fault).unwrap();
         // Each with a cold cache.
@@ -158,6 +162,7 @@ async fn a_repository_that_fails_is_told_and_tried_again() {
         repository.set(Fault::None).unwrap();
         time_passes(&tenant, name).await;
         tenant.ready(name, 1).await;
+        assert!(tenant.kubectl(&["get", "configmap", &format!("{name}-tampered")]).is_err());
         assert!(operator.stop().unwrap());
     }
 }

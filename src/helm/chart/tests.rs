@@ -73,11 +73,17 @@ fn from(helm: &Arc<FakeHelm>, dir: &TempDir, source: &str) -> ChartCache<Arc<Fak
 }
 
 fn serving(content: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Arc<FakeHelm> {
+    listing(None, content)
+}
+
+/// A repository whose index lists these digests for each archive.
+fn listing(digests: Option<&[&str]>, content: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Arc<FakeHelm> {
+    let listed = digests.map(|digests| digests.iter().map(|digest| (*digest).to_owned()).collect::<Vec<_>>());
     FakeHelm::new(move |version| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(format!("nextcloud-{version}.tgz"));
         fs::write(&path, content(&version.to_string())).unwrap();
-        Ok(Pulled { path, _dir: dir })
+        Ok(Pulled { path, listed: listed.clone(), _dir: dir })
     })
 }
 
@@ -174,6 +180,33 @@ async fn a_version_that_changed_at_its_source_is_refused() {
     let error = cache(&moved, &dir).get(&version("5.5.2")).await.unwrap_err();
     assert!(matches!(&*error, ChartError::DigestChanged { recorded, .. } if *recorded == original.digest));
     assert!(!original.path.exists());
+}
+
+#[tokio::test]
+async fn an_archive_must_be_the_one_in_the_index() {
+    let (genuine, other) = (sha256(&chart("nextcloud", "5.5.2")), "0".repeat(64));
+    let v = version("5.5.2");
+    let served = |digests: &[&str]| listing(Some(digests), |version| chart("nextcloud", version));
+    for accepted in [&[][..], &[genuine.as_str()], &[other.as_str(), genuine.as_str()]] {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(cache(&served(accepted), &dir).get(&v).await.unwrap().digest, genuine, "{accepted:?}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let error = cache(&served(&[other.as_str(), "short"]), &dir).get(&v).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "chart nextcloud 5.5.2 is refused: its archive has sha256 {genuine}, but the index of the chart repository \
+             lists {other} or short: nothing is installed; find out who replaced the archive, and restore it, or publish \
+             the change under a new version"
+        )
+    );
+    assert!(!dir.path().join("cache").exists());
+
+    // What was pulled before is identified by its record.
+    let recorded = cache(&good(), &dir).get(&v).await.unwrap();
+    fs::remove_file(&recorded.path).unwrap();
+    assert_eq!(cache(&served(&[other.as_str()]), &dir).get(&v).await.unwrap(), recorded);
 }
 
 #[tokio::test]

@@ -34,10 +34,11 @@ fn argv() {
         HelmCommand::pull(&source.parse().unwrap(), &chart, &version, Path::new("/private/pull"))
             .map(|pull| pull.to_string())
     };
-    insta::assert_snapshot!(pull("https://nextcloud.github.io/helm/").unwrap(), @"helm pull nextcloud --repo https://nextcloud.github.io/helm --version 5.5.2 --destination /private/pull");
+    insta::assert_snapshot!(pull("https://nextcloud.github.io/helm/").unwrap(), @"helm pull charts/nextcloud --repository-config /private/pull/repository/config.yaml --repository-cache /private/pull/repository --version 5.5.2 --destination /private/pull");
     insta::assert_snapshot!(pull("oci://registry.example.com/charts").unwrap(), @"helm pull oci://registry.example.com/charts/nextcloud --version 5.5.2 --destination /private/pull");
     insta::assert_snapshot!(pull("oci://127.0.0.1:5000/charts").unwrap(), @"helm pull oci://127.0.0.1:5000/charts/nextcloud --plain-http --version 5.5.2 --destination /private/pull");
     assert_eq!(pull("/charts"), None);
+    insta::assert_snapshot!(HelmCommand::fetch_index("https://nextcloud.github.io/helm", Path::new("/private/pull")), @"helm repo add charts https://nextcloud.github.io/helm --repository-config /private/pull/repository/config.yaml --repository-cache /private/pull/repository");
 
     // A timeout has whole seconds, and is never none.
     assert_eq!([Duration::from_millis(1500), Duration::ZERO].map(go_duration), ["1s", "1s"]);

@@ -153,8 +153,8 @@ async fn many_versions_of_a_slow_repository_are_fetched_two_at_a_time() {
         tenant.condition(name, "Ready", "False", "FetchingChart").await;
     }
     // None of them has ended.
-    let pulls = shim.runs().into_iter().filter(|run| run.arguments.starts_with("pull")).count();
-    assert!((1..=2).contains(&pulls), "{:?}", shim.runs());
+    let fetching = shim.runs().into_iter().filter(|run| run.arguments.starts_with("repo add")).count();
+    assert!((1..=2).contains(&fetching), "{:?}", shim.runs());
     repository.set(repository::Fault::None).unwrap();
     for name in &names {
         tenant.condition(name, "Released", "False", "ChartInvalid").await;

@@ -1,0 +1,197 @@
+//! What the index of a chart repository says about an archive (pure, except for [`read`]).
+//!
+//! Helm 4.3.1 does not compare an archive that it pulls with the digest in the index (`DownloadTo` in `downloader/chart_downloader.go`),
+//! although archives are often at another host than the index. So the operator does.
+
+use std::{borrow::Cow, fs, io, path::Path};
+
+use granit_parser::{Event, Parser, ScanError};
+use semver::Version;
+
+use super::{archive, command::ChartName};
+
+/// Size limit of an index, in bytes. Large public repositories have 20 MiB.
+const MAX_INDEX: u64 = 64 << 20;
+/// The key of the items of a sequence.
+const ITEM: &str = "";
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InvalidIndex {
+    #[error("the repository's index cannot be read: {source}")]
+    Unreadable { source: io::Error },
+    #[error("the repository's index is larger than {MAX_INDEX} bytes")]
+    TooLarge,
+    #[error("the repository's index is not YAML: {source}")]
+    NotYaml { source: Box<ScanError> },
+}
+
+/// [`digests`] of an index file. It blocks, for a second if the index is large.
+pub(super) fn read(path: &Path, chart: &ChartName, version: &Version) -> Result<Option<Vec<String>>, InvalidIndex> {
+    let unreadable = |source| InvalidIndex::Unreadable { source };
+    if fs::metadata(path).map_err(unreadable)?.len() > MAX_INDEX {
+        return Err(InvalidIndex::TooLarge);
+    }
+    let index = fs::read_to_string(path).map_err(unreadable)?;
+    digests(&index, chart, version).map_err(|source| InvalidIndex::NotYaml { source })
+}
+
+/// The SHA-256 of a chart version's archive: several if the index lists the version more than once, and an empty list if it does so
+/// without a digest, as old repositories do. `None` if the index does not have the version.
+fn digests(index: &str, chart: &ChartName, version: &Version) -> Result<Option<Vec<String>>, Box<ScanError>> {
+    let mut entries = entries(index, chart.as_str())?;
+    entries.retain(|entry| archive::is_version(&entry.version, version));
+    let listed = entries.iter().map(|entry| plain(&entry.digest)).filter(|digest| !digest.is_empty()).collect();
+    Ok((!entries.is_empty()).then_some(listed))
+}
+
+/// A digest without the name of its algorithm, which helm allows; empty if there is none. What is quoted in a message is bounded.
+fn plain(digest: &str) -> String {
+    let digest = match digest {
+        "null" | "~" => "",
+        _ => digest.strip_prefix("sha256:").unwrap_or(digest),
+    };
+    digest.chars().filter(char::is_ascii_graphic).take(80).map(|char| char.to_ascii_lowercase()).collect()
+}
+
+#[derive(Default)]
+struct Entry {
+    version: String,
+    digest: String,
+}
+
+/// A mapping or sequence that has begun, and the key of the value in it that is being read.
+struct Open<'a> {
+    is_mapping: bool,
+    key: Option<Cow<'a, str>>,
+}
+
+/// The entries of a chart, read event by event: all of a large index as values would take hundreds of MiB.
+fn entries(index: &str, chart: &str) -> Result<Vec<Entry>, Box<ScanError>> {
+    let (mut open, mut entries) = (Vec::<Open<'_>>::new(), Vec::<Entry>::new());
+    for event in Parser::new_from_str(index) {
+        let (event, _) = event.map_err(Box::new)?;
+        let node: Cow<'_, str> = match event {
+            Event::MappingStart(..) => {
+                if is_list_of(chart, &open) {
+                    entries.push(Entry::default());
+                }
+                open.push(Open { is_mapping: true, key: None });
+                continue;
+            }
+            Event::SequenceStart(..) => {
+                open.push(Open { is_mapping: false, key: Some(ITEM.into()) });
+                continue;
+            }
+            Event::MappingEnd | Event::SequenceEnd => {
+                open.pop();
+                Cow::default()
+            }
+            Event::Scalar(text, ..) => text,
+            Event::Alias(_) => Cow::default(),
+            _ => continue,
+        };
+        let Some((last, outer)) = open.split_last_mut() else { continue };
+        if !last.is_mapping {
+            continue;
+        }
+        let Some(key) = last.key.take() else {
+            last.key = Some(node);
+            continue;
+        };
+        if is_list_of(chart, outer)
+            && let Some(entry) = entries.last_mut()
+        {
+            match &*key {
+                "version" => entry.version = node.into_owned(),
+                "digest" => entry.digest = node.into_owned(),
+                _ => {}
+            }
+        }
+    }
+    Ok(entries)
+}
+
+fn is_list_of(chart: &str, open: &[Open<'_>]) -> bool {
+    open.iter().map(|open| open.key.as_deref()).eq([Some("entries"), Some(chart), Some(ITEM)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INDEX: &str = r#"
+apiVersion: v1
+entries:
+  other:
+  - version: 5.5.2
+    digest: "01"
+  nextcloud:
+  - annotations: {version: 5.5.9, digest: "02"}
+    dependencies:
+    - name: redis
+      version: 5.5.9
+      digest: "03"
+    digest: sha256:0A
+    maintainers: &all [{name: a}]
+    version: 5.5.2
+    urls: [https://example.com/nextcloud-5.5.2.tgz]
+  - {version: v5.5.3, digest: "04", maintainers: *all}
+  - version: 5.5.4
+  - version: 5.5.5
+    digest: ~
+  - version: 5.5.6
+    digest:
+  - version: 5.5.7
+    digest: "05"
+  - version: 5.5.7
+    digest: "06"
+  - version: latest
+    digest: "07"
+  - *all
+generated: "2026-01-01T00:00:00Z"
+nextcloud:
+- version: 5.5.8
+  digest: "08"
+"#;
+
+    fn found(index: &str, version: &str) -> Option<Vec<String>> {
+        digests(index, &"nextcloud".parse().unwrap(), &version.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn only_the_entries_of_the_version_count() {
+        let rows: [(&str, Option<&[&str]>); 9] = [
+            ("5.5.2", Some(&["0a"])),
+            ("5.5.3", Some(&["04"])),
+            ("5.5.4", Some(&[])),
+            ("5.5.5", Some(&[])),
+            ("5.5.6", Some(&[])),
+            ("5.5.7", Some(&["05", "06"])),
+            ("5.5.8", None),
+            ("5.5.9", None),
+            ("5.5.2-rc.1", None),
+        ];
+        for (version, expected) in rows {
+            let expected =
+                expected.map(|digests| digests.iter().map(|digest| (*digest).to_owned()).collect::<Vec<_>>());
+            assert_eq!(found(INDEX, version), expected, "{version}");
+        }
+        let json = r#"{"entries": {"nextcloud": [{"digest": "0b", "urls": ["a\/b"], "version": "5.5.2"}]}}"#;
+        assert_eq!(found(json, "5.5.2"), Some(vec!["0b".to_owned()]));
+        for other in ["", "[]", "entries: []", "entries: {nextcloud: ~}", "entries: {other: [{version: 5.5.2}]}"] {
+            assert_eq!(found(other, "5.5.2"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index.yaml");
+        let said = || read(&path, &"nextcloud".parse().unwrap(), &Version::new(5, 5, 2)).unwrap_err().to_string();
+        assert!(said().starts_with("the repository's index cannot be read: "));
+        fs::write(&path, "entries: [").unwrap();
+        assert!(said().starts_with("the repository's index is not YAML: "));
+        fs::File::create(&path).unwrap().set_len(MAX_INDEX + 1).unwrap();
+        assert_eq!(said(), "the repository's index is larger than 67108864 bytes");
+    }
+}
