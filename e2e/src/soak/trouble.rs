@@ -74,7 +74,7 @@ impl Trouble {
         let proxy = Proxy::start(&lab.operator_kubeconfig)?;
         proxy.set([Rule::new("watch", "*", Fault::Cut(WATCHES_CUT))]);
         let options = Options { kubeconfig: proxy.kubeconfig(), ..lab.options() };
-        let operators = block_in_place(|| Operators::start(lab, &options))?;
+        let operators = block_in_place(|| Operators::start(lab, &options, false))?;
         let charts = tempfile::tempdir()?;
         charts::package(charts.path(), charts::DEFAULT, Content::Genuine)?;
         let client = lab.plane.client().await?;
