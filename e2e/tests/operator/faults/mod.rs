@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::{ClientApp, Phase, Postgresql, conditions};
+use clientapp_operator::crd::{ClientApp, Phase, Postgresql, conditions, label};
 use e2e::charts;
-use e2e::lab::{Apart, Lab, Tenant, has, leading};
+use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
 use e2e::repository::{self, Repository};
@@ -180,6 +180,51 @@ async fn a_look_that_fails_while_helm_uninstalls() {
     proxy.set([]);
     tenant.gone("acme").await;
     nothing_is_left(&tenant).await;
+}
+
+/// What cannot be read is not taken for gone: nothing is uninstalled before all that is retained has its mark.
+#[tokio::test]
+async fn a_read_that_fails_while_data_are_retained() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("failed-read", &[]).await;
+    for (name, verb, resource, told) in [
+        ("listed", "list", "persistentvolumeclaims", "list each PersistentVolumeClaim"),
+        ("looked-up", "get", "persistentvolumeclaims", "look for PersistentVolumeClaim"),
+        ("database", "get", "postgresqls", "look for Postgresql"),
+    ] {
+        let spec = json!({
+            "hostname": hostname(&tenant, name), "deletionPolicy": "Retain",
+            "postgres": {"provider": "standalone"}, "redis": {"enabled": false},
+        });
+        tenant.create(name, spec).await.unwrap();
+        tenant.ready(name, 1).await;
+        let claims = [format!("data-{name}-pg-0"), format!("{name}-nextcloud-nextcloud")];
+        let uids = async || {
+            let mut uids = Vec::new();
+            for claim in &claims {
+                uids.push(tenant.uid::<PersistentVolumeClaim>(claim).await.unwrap());
+            }
+            uids.push(tenant.uid::<Postgresql>(&format!("{name}-pg")).await.unwrap());
+            uids.push(tenant.uid::<Secret>(&format!("{name}-admin-secret")).await.unwrap());
+            uids
+        };
+        let before = uids().await;
+        let met = proxy.met();
+        proxy.set([Rule::new(verb, resource, Fault::Answer(StatusCode::INTERNAL_SERVER_ERROR))]);
+        tenant.api::<ClientApp>().delete(name, &DeleteParams::default()).await.unwrap();
+        proxy.met_more_than(met).await;
+        let said = tenant.condition(name, "Ready", "Unknown", "ApiUnavailable").await;
+        assert!(said.contains(told), "{said}");
+        assert_eq!(tenant.listed(name).unwrap().1, "deployed");
+        proxy.set([]);
+        tenant.gone(name).await;
+        assert_eq!(tenant.listed(name), None);
+        assert_eq!(uids().await, before, "{name}");
+        for claim in &claims {
+            let claim = tenant.api::<PersistentVolumeClaim>().get(claim).await.unwrap();
+            assert_eq!(claim.labels().get(label::RETAINED_FROM).map(String::as_str), Some(name));
+            assert_eq!(claim.metadata.deletion_timestamp, None);
+        }
+    }
 }
 
 /// All of it is reported by name nevertheless.
