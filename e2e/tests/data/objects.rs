@@ -8,7 +8,8 @@ use base64::prelude::BASE64_STANDARD;
 use clientapp_operator::crd::percona::{CLUSTER_LABEL, PerconaPGCluster};
 use clientapp_operator::crd::{ClientApp, FINALIZER, Postgresql, annotation, label};
 use e2e::charts;
-use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
+use e2e::lab::{Apart, Lab, Object, Tenant, has, hostname, leading};
+use e2e::proxy::{Fault, Rule};
 use e2e::scenario::{delete, names, nothing_is_left, operated, secret, small, with};
 use e2e::wait::until;
 use flate2::Compression;
@@ -18,7 +19,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use serde_json::{Value, json};
 
 /// Another user's claim, with these marks on it.
@@ -484,11 +485,28 @@ async fn a_revision_of_an_impossible_number_is_none() {
 
 #[tokio::test]
 async fn deletions_with_the_operator_away() {
-    let (Apart { tenant, options, proxy: _proxy }, operator) = operated("away", &[]).await;
+    deleted_with_the_operator_away::<Postgresql>("away", "standalone").await;
+}
+
+#[tokio::test]
+async fn deletions_with_the_operator_away_and_percona() {
+    deleted_with_the_operator_away::<PerconaPGCluster>("away-percona", "percona").await;
+}
+
+/// The claims of an app's database, with their uids.
+async fn claims_of_database(tenant: &Tenant, app: &str) -> BTreeMap<String, Option<String>> {
+    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+    let of_database = claims.into_iter().filter(|claim| claim.name_any().contains(&format!("{app}-pg-")));
+    of_database.map(|claim| (claim.name_any(), claim.uid())).collect()
+}
+
+/// `K` is the kind of this provider's databases.
+async fn deleted_with_the_operator_away<K: Object>(namespace: &str, provider: &str) {
+    let (Apart { tenant, options, proxy: _proxy }, operator) = operated(namespace, &[]).await;
     let spec = |name: &str, policy: &str| {
         json!({
             "hostname": hostname(&tenant, name), "deletionPolicy": policy,
-            "postgres": {"provider": "standalone"}, "redis": {"enabled": !["noredis", "plain"].contains(&name)},
+            "postgres": {"provider": provider}, "redis": {"enabled": !["noredis", "plain"].contains(&name)},
             "persistence": {"enabled": false},
         })
     };
@@ -507,8 +525,8 @@ async fn deletions_with_the_operator_away() {
             uids.insert(
                 name,
                 (
-                    tenant.uid::<Postgresql>(&format!("{name}-pg")).await.unwrap(),
-                    tenant.uid::<PersistentVolumeClaim>(&format!("data-{name}-pg-0")).await.unwrap(),
+                    tenant.uid::<K>(&format!("{name}-pg")).await.unwrap(),
+                    claims_of_database(&tenant, name).await,
                     secret(&tenant, &format!("{name}-admin-secret"), "nextcloud-password").await,
                 ),
             );
@@ -516,6 +534,7 @@ async fn deletions_with_the_operator_away() {
         uids
     };
     let before = databases().await;
+    assert!(before.values().all(|(_, claims, _)| !claims.is_empty()), "each has a volume");
     operator.kill().unwrap();
     for name in ["kept", "gone"] {
         tenant.api::<ClientApp>().delete(name, &DeleteParams::foreground()).await.unwrap();
@@ -558,10 +577,57 @@ async fn deletions_with_the_operator_away() {
     }
     // Even without Redis it is known that nothing was to stay.
     assert_eq!(tenant.listed("plain"), None);
-    assert!(tenant.api::<Postgresql>().get_opt("plain-pg").await.unwrap().is_none());
+    assert!(tenant.uid::<K>("plain-pg").await.is_none());
+    if provider == "percona" {
+        // Percona does not wait until their own controller releases them.
+        until("its volumes are gone", async || claims_of_database(&tenant, "plain").await.is_empty()).await;
+    }
     let claims = names::<PersistentVolumeClaim>(&tenant).await;
     let left: Vec<_> = claims.into_iter().filter(|claim| claim.contains("plain")).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// In a foreground deletion the garbage collector is at work as well, and the next operator finds the first one's half of the work.
+#[tokio::test]
+async fn a_foreground_deletion_whose_operator_is_killed_half_way_retains_everything() {
+    let (Apart { tenant, options, proxy }, mut operator) = operated("half-way", &[]).await;
+    // While the credentials, the database or the volumes get their marks, and while helm uninstalls.
+    for (name, verb, resource) in [
+        ("credentials", "patch", "secrets"),
+        ("database", "patch", "perconapgclusters"),
+        ("volumes", "patch", "persistentvolumeclaims"),
+        ("release", "delete", "services"),
+    ] {
+        let spec = json!({"hostname": hostname(&tenant, name), "deletionPolicy": "Retain"});
+        tenant.create(name, spec.clone()).await.unwrap();
+        tenant.ready(name, 1).await;
+        let kept = async || {
+            (
+                tenant.uid::<PerconaPGCluster>(&format!("{name}-pg")).await.unwrap(),
+                claims_of_database(&tenant, name).await,
+                tenant.uid::<PersistentVolumeClaim>(&format!("{name}-nextcloud-nextcloud")).await.unwrap(),
+                secret(&tenant, &format!("{name}-pg-pguser-clientapp"), "password").await,
+                secret(&tenant, &format!("{name}-admin-secret"), "nextcloud-password").await,
+            )
+        };
+        let before = kept().await;
+        let met = proxy.met();
+        proxy.set([Rule::new(verb, resource, Fault::Hang)]);
+        tenant.api::<ClientApp>().delete(name, &DeleteParams::foreground()).await.unwrap();
+        proxy.met_more_than(met).await;
+        operator.kill().unwrap();
+        // The garbage collector has finished.
+        let collected = |app: Option<&ClientApp>| (app?.finalizers() == [FINALIZER]).then_some(());
+        tenant.wait_for(name, "through with the garbage collector", collected).await;
+        proxy.set([]);
+        operator = leading(&options).await;
+        tenant.gone(name).await;
+        assert_eq!(tenant.listed(name), None);
+        assert_eq!(kept().await, before, "{name}");
+        tenant.create(name, with(spec, json!({"postgres": {"adopt": true}}))).await.unwrap();
+        tenant.ready(name, 1).await;
+        assert_eq!(kept().await, before, "{name}");
+    }
 }
 
 /// Helm deletes objects that a revision no longer has, but volumes among them hold data.
