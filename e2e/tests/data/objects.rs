@@ -258,6 +258,47 @@ async fn a_lost_administrators_password_is_told_and_never_made_up() {
     assert_eq!(secret(&tenant, "acme-admin-secret", "nextcloud-password").await, password);
 }
 
+/// The data of an immutable Secret cannot change, but its labels, annotations and owners can.
+#[tokio::test]
+async fn credentials_that_a_user_makes_immutable_hold_nothing_up() {
+    let tenant = Lab::shared().await.tenant("immutable").await;
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"), "deletionPolicy": "Retain", "postgres": {"provider": "standalone"},
+    });
+    tenant.create("acme", spec.clone()).await.unwrap();
+    tenant.ready("acme", 1).await;
+    const SECRETS: [(&str, &str); 4] = [
+        ("acme-redis-secret", "redis-password"),
+        ("acme-admin-secret", "nextcloud-password"),
+        ("acme-pg-app", "password"),
+        ("acme-pg-credentials", "password"),
+    ];
+    for (name, _) in SECRETS {
+        let patch = Patch::Merge(json!({"immutable": true}));
+        tenant.api::<Secret>().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+    let passwords = async || {
+        let mut passwords = Vec::new();
+        for (name, key) in SECRETS {
+            passwords.push((tenant.uid::<Secret>(name).await, secret(&tenant, name, key).await));
+        }
+        passwords
+    };
+    let before = passwords().await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert!(passwords().await == before, "no password has changed");
+    tenant.delete("acme").await;
+    let adopt = json!({"postgres": {"provider": "standalone", "adopt": true}, "chartVersion": charts::PATCH});
+    tenant.create("acme", with(spec, adopt)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    // The one for Redis goes with the app, and the next has its own.
+    assert!(passwords().await[1..] == before[1..], "no password has changed");
+    tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+}
+
 #[tokio::test]
 async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     let (Apart { tenant, proxy: _proxy, .. }, operator) = operated("collected", &[]).await;
@@ -363,8 +404,8 @@ async fn a_deletion_ends_whatever_helms_storage_says() {
     nothing_is_left(&tenant).await;
 }
 
-/// Writes a newest revision of one app's release that has the objects of another app's, under the operator's stamp, and returns the
-/// name of its Secret.
+/// Writes a newest revision of one app's release that has the objects of another app's, under the operator's stamp,
+/// and returns the name of its Secret.
 async fn forge(tenant: &Tenant, release: &str, of: &str) -> String {
     let mut forged = stored(tenant, release, 1).await;
     let payload = stored(tenant, of, 1).await.data.unwrap().remove("release").unwrap();
@@ -587,7 +628,7 @@ async fn deleted_with_the_operator_away<K: Object>(namespace: &str, provider: &s
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// In a foreground deletion the garbage collector is at work as well, and the next operator finds the first one's half of the work.
+/// In a foreground deletion the garbage collector is at work as well, and the next operator finds half of the work done.
 #[tokio::test]
 async fn a_foreground_deletion_whose_operator_is_killed_half_way_retains_everything() {
     let (Apart { tenant, options, proxy }, mut operator) = operated("half-way", &[]).await;

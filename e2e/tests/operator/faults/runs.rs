@@ -234,7 +234,8 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
     frozen.signal(Signal::SIGCONT);
 }
 
-/// Another Helm client that upgrades `acme` and waits for pods that never run; with its home, and with the revision that is its lock.
+/// Another Helm client that upgrades `acme` and waits for pods that never run; with its home, and the revision that is
+/// its lock.
 async fn upgraded_by_another(tenant: &Tenant) -> (Helm, Child, Secret) {
     let home = Helm::for_cluster(&tenant.lab.tools.helm, &tenant.lab.plane.kubeconfig()).unwrap();
     let repository = tenant.lab.repository.url();
