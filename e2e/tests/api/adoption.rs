@@ -134,8 +134,8 @@ async fn a_request_that_fails_leaves_what_was_retained() {
     assert!(tokio::task::spawn_blocking(|| operator.stop()).await.unwrap().unwrap());
 }
 
-/// A write that was carried out and whose answer is lost is a failure for the request, and yet done: what was retained stays as it
-/// was, or belongs to a whole instance.
+/// A write that was carried out and whose answer is lost is a failure for the request, and yet done: what was retained
+/// stays as it was, or belongs to a whole instance.
 #[tokio::test]
 async fn a_request_whose_writes_lose_their_answers_leaves_what_was_retained() {
     let (lab, _) = Http::shared().await;
