@@ -322,9 +322,9 @@ async fn a_lease_that_is_deleted_ends_the_lead_before_there_is_another() {
 }
 
 /// Two operators with different Leases: neither respects the other's helm, since each takes a pending revision with an
-/// operator's stamp for one that a dead helm has left, and goes on. So two helms may be at work at once, and no overlap is
-/// asserted. Helm's own lock, the name of a revision's Secret, lets only one of them make each revision, and nothing with
-/// data or a password is made twice.
+/// operator's stamp for one that a dead helm has left, and goes on. So two helms may be at work at once, and no
+/// overlap is asserted. Helm's own lock, the name of a revision's Secret, lets only one of them make each revision, and
+/// nothing with data or a password is made twice.
 #[tokio::test]
 async fn two_operators_that_both_lead_make_everything_once() {
     let Apart { tenant, proxy: _proxy, options } = apart("both-lead").await;

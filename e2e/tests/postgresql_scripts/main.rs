@@ -372,7 +372,8 @@ fn a_primary_whose_volume_is_read_only_or_full_says_so_and_goes_on_once_there_is
     let full = "mount -t tmpfs -o mode=777,size=160m tmpfs $HOME/full && cp -a $HOME/data/. $HOME/full \
         && { head -c 160m /dev/zero >$HOME/full/ballast || true; } && chmod 666 $HOME/full/ballast";
     let script = format!(
-        "{serve}; echo \"first $?\"; rm $HOME/full/ballast; {serve}; echo \"then $?\"; rm $HOME/full/ballast; exec {serve}"
+        "{serve}; echo \"first $?\"; rm $HOME/full/ballast; {serve}; echo \"then $?\"; rm $HOME/full/ballast; \
+        exec {serve}"
     );
     let started = node.start(pod("full", &script, full), "full.log").unwrap();
     let server = Server { node: &node, pod: Some(started), volume: "full".to_owned(), port };
