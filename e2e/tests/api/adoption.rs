@@ -7,7 +7,7 @@ use clientapp_operator::api::idempotency::Stamp;
 use clientapp_operator::crd::ClientApp;
 use e2e::lab::{Lab, Tenant};
 use e2e::operator::{Operator, Options};
-use e2e::proxy::{Fault, Proxy, Rule};
+use e2e::proxy::{By, Fault, Proxy, Rule, Snap, Trap};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
@@ -130,6 +130,55 @@ async fn a_request_that_fails_leaves_what_was_retained() {
     let after = data(&tenant).await;
     for (object, found) in &before {
         assert_eq!(after.get(object), Some(found), "{object}");
+    }
+    assert!(tokio::task::spawn_blocking(|| operator.stop()).await.unwrap().unwrap());
+}
+
+/// A write that was carried out and whose answer is lost is a failure for the request, and yet done: what was retained
+/// stays as it was, or belongs to a whole instance.
+#[tokio::test]
+async fn a_request_whose_writes_lose_their_answers_leaves_what_was_retained() {
+    let (lab, _) = Http::shared().await;
+    let tenant = tenant("api-lost").await;
+    let (operator, proxy, http) = through_a_proxy(lab).await;
+    // The namespace exists, so its creation is one more write. Without adoption, the password is another.
+    for (adopts, writes) in [(true, 2), (false, 3)] {
+        for nth in 1..=writes {
+            let name = format!("{}-{nth}", if adopts { "adopts" } else { "plain" });
+            left(&tenant, &name).await;
+            let admin = format!("{name}-admin-secret");
+            if !adopts {
+                // Otherwise nothing is written beside it.
+                tenant.api::<Secret>().delete(&admin, &DeleteParams::default()).await.unwrap();
+            }
+            let of_name = async || {
+                let mut found = data(&tenant).await;
+                found.retain(|object, _| object.contains(&format!("{name}-")));
+                found
+            };
+            let before = of_name().await;
+            assert!(before.len() >= 3, "{before:#?}");
+            let mut body = adopting(&format!("{name}.lost.example"), &tenant, &name);
+            body["postgres"] = json!({"adopt": adopts});
+            proxy.count_writes(Some(Trap { by: By::Operator, nth, snap: Snap::Lose }));
+            let answer = http.post(&body).await;
+            assert_eq!(answer.status, 503, "{answer:?}");
+            assert_eq!(proxy.writes().len(), nth + usize::from(!adopts && nth == 3), "{:?}", proxy.writes());
+            proxy.count_writes(None);
+
+            // The second write is the ClientApp; after a third that fails, the request undoes it.
+            match (adopts, nth) {
+                (true, 2) => drop(tenant.ready(&name, 1).await),
+                (false, 2) => tenant.held(&name, "DataRetained", &["postgres.adopt"]).await,
+                _ => tenant.gone(&name).await,
+            }
+            let is_adopted = adopts && nth == 2;
+            let after = of_name().await;
+            for (object, (uid, retained)) in &before {
+                let retained = retained.clone().filter(|_| !is_adopted);
+                assert_eq!(after.get(object), Some(&(uid.clone(), retained)), "{object} of {name}");
+            }
+        }
     }
     assert!(tokio::task::spawn_blocking(|| operator.stop()).await.unwrap().unwrap());
 }

@@ -126,6 +126,35 @@ async fn without_helms_secret_a_release_is_as_dangerous() {
     tenant.gone("acme").await;
 }
 
+/// Without the record of its only revision, a release looks as if another Helm client had uninstalled it.
+#[tokio::test]
+async fn a_release_whose_secret_is_lost_is_installed_over_its_volume() {
+    let tenant = Lab::shared().await.tenant("record-lost").await;
+    tenant.create("acme", with(small(&tenant, "acme"), unkept())).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let files = "acme-nextcloud-nextcloud";
+    let before = volume(&tenant, files).await;
+    assert!(before.is_some());
+    let record = "sh.helm.release.v1.acme.v1";
+    let lost = tenant.uid::<Secret>(record).await;
+    tenant.kubectl(&["delete", "secret", record]).unwrap();
+    let again = |found: Option<&Secret>| {
+        let found = found.filter(|found| found.uid() != lost)?;
+        (found.labels()["status"] == "deployed").then_some(())
+    };
+    tenant.wait_for(record, "deployed again", again).await;
+    tenant.event("acme", "ReleaseDrifted", "was uninstalled by another Helm client").await;
+    tenant.patch("acme", json!({"replicas": 2, "deletionPolicy": "Retain"})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_eq!(volume(&tenant, files).await, before);
+    delete(&tenant, "acme").await;
+    tenant.held("acme", "RetainUnsafe", &[files]).await;
+    assert_eq!(volume(&tenant, files).await, before);
+    orphan(&tenant, "acme").await;
+    tenant.gone("acme").await;
+    assert_eq!(volume(&tenant, files).await, before);
+}
+
 #[tokio::test]
 async fn a_namespace_stays_with_what_was_said_to_stay() {
     let tenant = Lab::shared().await.tenant("made-for-acme").await;

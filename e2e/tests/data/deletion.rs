@@ -1,13 +1,15 @@
 //! Deletion: what is deleted, what is kept, and that it always finishes.
 
-use clientapp_operator::crd::label;
 use clientapp_operator::crd::percona::PerconaPGCluster;
+use clientapp_operator::crd::{ClientApp, label};
 use e2e::charts;
-use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
-use e2e::scenario::{delete, names, nothing_is_left, secret, small, with};
+use e2e::lab::{Apart, Lab, TIMEOUT, Tenant, hostname};
+use e2e::percona::Knobs;
+use e2e::proxy::{Fault, Rule};
+use e2e::scenario::{delete, names, nothing_is_left, operated, secret, small, with};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
-use kube::api::{DeleteParams, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -50,7 +52,7 @@ async fn is_retained(tenant: &Tenant, app: &str, password: &str) {
     assert!(cluster.metadata.deletion_timestamp.is_none());
     let user = tenant.api::<Secret>().get(&format!("{app}-pg-pguser-clientapp")).await.unwrap();
     assert!(retained(user.labels()) && user.owner_references().is_empty(), "{:?}", user.metadata);
-    let claims = tenant.api::<PersistentVolumeClaim>().list(&kube::api::ListParams::default()).await.unwrap();
+    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
     let files = claims.iter().find(|claim| claim.name_any() == format!("{app}-nextcloud-nextcloud")).unwrap();
     assert!(retained(files.labels()) && files.owner_references().is_empty(), "{:?}", files.metadata);
     assert!(claims.iter().any(|claim| claim.name_any().starts_with(&format!("{app}-pg-"))));
@@ -158,16 +160,18 @@ async fn an_invalid_object_keeps_its_release_and_can_be_deleted() {
 #[tokio::test]
 async fn a_deletion_ends_the_helm_that_runs() {
     let tenant = Lab::shared().await.tenant("delete-midway").await;
-    let slow =
-        with(small(&tenant, "acme"), json!({"chartVersion": charts::HOOK_FAILS, "values": {"hookSeconds": 3600}}));
-    tenant.create("acme", slow).await.unwrap();
-    tenant
-        .wait_for("acme-nextcloud-prepare", "there", |job: Option<&Job>| {
-            (job?.status.as_ref()?.active? > 0).then_some(())
-        })
-        .await;
+    installing(&tenant).await;
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
+}
+
+/// Creates an app whose helm waits for a hook that does not end.
+async fn installing(tenant: &Tenant) {
+    let slow =
+        with(small(tenant, "acme"), json!({"chartVersion": charts::HOOK_FAILS, "values": {"hookSeconds": 3600}}));
+    tenant.create("acme", slow).await.unwrap();
+    let runs = |job: Option<&Job>| (job?.status.as_ref()?.active? > 0).then_some(());
+    tenant.wait_for("acme-nextcloud-prepare", "there", runs).await;
 }
 
 #[tokio::test]
@@ -180,9 +184,58 @@ async fn a_namespace_with_apps_can_be_deleted() {
     tenant.ready("kept", 1).await;
     tenant.condition("stuck", "Ready", "False", "AdminSecretMissing").await;
 
+    goes_with_everything(&tenant, || ()).await;
+}
+
+/// Deletes the tenant's namespace, and waits until it is gone; `meanwhile` happens once its deletion has begun.
+async fn goes_with_everything(tenant: &Tenant, meanwhile: impl FnOnce()) {
     let namespaces = Api::<Namespace>::all(tenant.client.clone());
     let uid = namespaces.get(&tenant.namespace).await.unwrap().metadata.uid.unwrap();
     namespaces.delete(&tenant.namespace, &DeleteParams::default()).await.unwrap();
+    meanwhile();
     let gone = await_condition(namespaces, &tenant.namespace, conditions::is_deleted(&uid));
     tokio::time::timeout(TIMEOUT, gone).await.expect("the namespace goes").unwrap();
+}
+
+#[tokio::test]
+async fn a_namespace_can_be_deleted_while_helm_installs() {
+    let tenant = Lab::shared().await.tenant("whole-installing").await;
+    installing(&tenant).await;
+    goes_with_everything(&tenant, || ()).await;
+}
+
+#[tokio::test]
+async fn a_namespace_can_be_deleted_while_helm_uninstalls() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("whole-uninstalling", &[]).await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let met = proxy.met();
+    proxy.set([Rule::new("delete", "services", Fault::Hang)]);
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    proxy.met_more_than(met).await;
+    goes_with_everything(&tenant, || proxy.set([])).await;
+}
+
+#[tokio::test]
+async fn a_percona_that_does_not_delete_its_cluster_is_waited_for_and_named() {
+    let tenant = Lab::shared().await.tenant("percona-stuck").await;
+    let spec = json!({"hostname": hostname(&tenant, "acme"), "persistence": {"enabled": false}});
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let claims = async || {
+        let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+        let of_database = claims.into_iter().filter(|claim| claim.name_any().starts_with("acme-pg-"));
+        of_database.map(|claim| (claim.name_any(), claim.uid(), claim.metadata.deletion_timestamp)).collect::<Vec<_>>()
+    };
+    let before = claims().await;
+    assert!(!before.is_empty());
+    tenant.percona("acme-pg", Knobs { ignore: true, ..Knobs::default() });
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    tenant.held("acme", "DeletingDatabase", &["waiting for Percona to delete PerconaPGCluster acme-pg"]).await;
+    let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().metadata;
+    assert!(cluster.deletion_timestamp.is_some() && cluster.finalizers.is_some(), "{cluster:?}");
+    assert_eq!(claims().await, before);
+    tenant.percona("acme-pg", Knobs::default());
+    tenant.gone("acme").await;
+    nothing_is_left(&tenant).await;
 }

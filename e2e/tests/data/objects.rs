@@ -3,16 +3,23 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use clientapp_operator::crd::percona::{CLUSTER_LABEL, PerconaPGCluster};
 use clientapp_operator::crd::{ClientApp, FINALIZER, Postgresql, annotation, label};
 use e2e::charts;
-use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
+use e2e::lab::{Apart, Lab, Object, Tenant, has, hostname, leading};
+use e2e::proxy::{Fault, Rule};
 use e2e::scenario::{delete, names, nothing_is_left, operated, secret, small, with};
 use e2e::wait::until;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use serde_json::{Value, json};
 
 /// Another user's claim, with these marks on it.
@@ -251,6 +258,47 @@ async fn a_lost_administrators_password_is_told_and_never_made_up() {
     assert_eq!(secret(&tenant, "acme-admin-secret", "nextcloud-password").await, password);
 }
 
+/// The data of an immutable Secret cannot change, but its labels, annotations and owners can.
+#[tokio::test]
+async fn credentials_that_a_user_makes_immutable_hold_nothing_up() {
+    let tenant = Lab::shared().await.tenant("immutable").await;
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"), "deletionPolicy": "Retain", "postgres": {"provider": "standalone"},
+    });
+    tenant.create("acme", spec.clone()).await.unwrap();
+    tenant.ready("acme", 1).await;
+    const SECRETS: [(&str, &str); 4] = [
+        ("acme-redis-secret", "redis-password"),
+        ("acme-admin-secret", "nextcloud-password"),
+        ("acme-pg-app", "password"),
+        ("acme-pg-credentials", "password"),
+    ];
+    for (name, _) in SECRETS {
+        let patch = Patch::Merge(json!({"immutable": true}));
+        tenant.api::<Secret>().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+    let passwords = async || {
+        let mut passwords = Vec::new();
+        for (name, key) in SECRETS {
+            passwords.push((tenant.uid::<Secret>(name).await, secret(&tenant, name, key).await));
+        }
+        passwords
+    };
+    let before = passwords().await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert!(passwords().await == before, "no password has changed");
+    tenant.delete("acme").await;
+    let adopt = json!({"postgres": {"provider": "standalone", "adopt": true}, "chartVersion": charts::PATCH});
+    tenant.create("acme", with(spec, adopt)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    // The one for Redis goes with the app, and the next has its own.
+    assert!(passwords().await[1..] == before[1..], "no password has changed");
+    tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+}
+
 #[tokio::test]
 async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     let (Apart { tenant, proxy: _proxy, .. }, operator) = operated("collected", &[]).await;
@@ -356,6 +404,63 @@ async fn a_deletion_ends_whatever_helms_storage_says() {
     nothing_is_left(&tenant).await;
 }
 
+/// Writes a newest revision of one app's release that has the objects of another app's, under the operator's stamp,
+/// and returns the name of its Secret.
+async fn forge(tenant: &Tenant, release: &str, of: &str) -> String {
+    let mut forged = stored(tenant, release, 1).await;
+    let payload = stored(tenant, of, 1).await.data.unwrap().remove("release").unwrap();
+    let packed = BASE64_STANDARD.decode(&payload.0).unwrap();
+    let mut revision: Value = serde_json::from_reader(GzDecoder::new(&packed[..])).unwrap();
+    revision["name"] = json!(release);
+    revision["version"] = json!(2);
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    serde_json::to_writer(&mut packed, &revision).unwrap();
+    let payload = BASE64_STANDARD.encode(packed.finish().unwrap());
+
+    let name = format!("sh.helm.release.v1.{release}.v2");
+    let mut labels = forged.labels().clone();
+    for key in ["version", "apps.bnerd-operator.local/revision"] {
+        labels.insert(key.to_owned(), "2".to_owned());
+    }
+    forged.metadata = serde_json::from_value(json!({"name": name, "labels": labels})).unwrap();
+    forged.data = Some(BTreeMap::from([("release".to_owned(), ByteString(payload.into_bytes()))]));
+    tenant.api::<Secret>().create(&PostParams::default(), &forged).await.unwrap();
+    name
+}
+
+/// helm uninstalls what the newest revision lists, and any user who may write Secrets can write one.
+#[tokio::test]
+async fn a_forged_revision_takes_nothing_of_another_app_along() {
+    let tenant = Lab::shared().await.tenant("forged-newest").await;
+    for (app, victim, keep) in [("unkept", "first", false), ("kept", "second", true)] {
+        let volume = json!({"persistence": {"enabled": true}, "values": {"persistence": {"keep": keep}}});
+        tenant.create(victim, with(small(&tenant, victim), volume)).await.unwrap();
+        tenant.create(app, small(&tenant, app)).await.unwrap();
+        tenant.ready(victim, 1).await;
+        tenant.ready(app, 1).await;
+        let claim = format!("{victim}-nextcloud-nextcloud");
+        let files = tenant.api::<PersistentVolumeClaim>().get(&claim).await.unwrap();
+        let serves = tenant.uid::<Deployment>(&format!("{victim}-nextcloud")).await.unwrap();
+        // Suspended, the app puts nothing right before its deletion begins.
+        tenant.patch(app, json!({"suspend": true})).await.unwrap();
+        tenant.condition(app, "Ready", "False", "Suspended").await;
+        let forged = forge(&tenant, app, victim).await;
+        tenant.api::<ClientApp>().delete(app, &DeleteParams::default()).await.unwrap();
+        tenant.patch(app, json!({"suspend": false})).await.unwrap();
+        // helm itself leaves what another release owns, but the operator does not rely on that for a volume.
+        if !keep {
+            tenant.held(app, "RetainUnsafe", &[&format!("PersistentVolumeClaim {claim} is not on record")]).await;
+            is_untouched(&tenant, &files).await;
+            tenant.kubectl(&["delete", "secret", &forged]).unwrap();
+        }
+        tenant.gone(app).await;
+        assert_eq!(tenant.listed(app), None);
+        is_untouched(&tenant, &files).await;
+        assert_eq!(tenant.uid::<Deployment>(&format!("{victim}-nextcloud")).await.unwrap(), serves);
+        tenant.ready(victim, 1).await;
+    }
+}
+
 #[tokio::test]
 async fn a_release_without_its_workloads_is_not_ready() {
     let tenant = Lab::shared().await.tenant("workload-gone").await;
@@ -421,11 +526,28 @@ async fn a_revision_of_an_impossible_number_is_none() {
 
 #[tokio::test]
 async fn deletions_with_the_operator_away() {
-    let (Apart { tenant, options, proxy: _proxy }, operator) = operated("away", &[]).await;
+    deleted_with_the_operator_away::<Postgresql>("away", "standalone").await;
+}
+
+#[tokio::test]
+async fn deletions_with_the_operator_away_and_percona() {
+    deleted_with_the_operator_away::<PerconaPGCluster>("away-percona", "percona").await;
+}
+
+/// The claims of an app's database, with their uids.
+async fn claims_of_database(tenant: &Tenant, app: &str) -> BTreeMap<String, Option<String>> {
+    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+    let of_database = claims.into_iter().filter(|claim| claim.name_any().contains(&format!("{app}-pg-")));
+    of_database.map(|claim| (claim.name_any(), claim.uid())).collect()
+}
+
+/// `K` is the kind of this provider's databases.
+async fn deleted_with_the_operator_away<K: Object>(namespace: &str, provider: &str) {
+    let (Apart { tenant, options, proxy: _proxy }, operator) = operated(namespace, &[]).await;
     let spec = |name: &str, policy: &str| {
         json!({
             "hostname": hostname(&tenant, name), "deletionPolicy": policy,
-            "postgres": {"provider": "standalone"}, "redis": {"enabled": !["noredis", "plain"].contains(&name)},
+            "postgres": {"provider": provider}, "redis": {"enabled": !["noredis", "plain"].contains(&name)},
             "persistence": {"enabled": false},
         })
     };
@@ -444,8 +566,8 @@ async fn deletions_with_the_operator_away() {
             uids.insert(
                 name,
                 (
-                    tenant.uid::<Postgresql>(&format!("{name}-pg")).await.unwrap(),
-                    tenant.uid::<PersistentVolumeClaim>(&format!("data-{name}-pg-0")).await.unwrap(),
+                    tenant.uid::<K>(&format!("{name}-pg")).await.unwrap(),
+                    claims_of_database(&tenant, name).await,
                     secret(&tenant, &format!("{name}-admin-secret"), "nextcloud-password").await,
                 ),
             );
@@ -453,6 +575,7 @@ async fn deletions_with_the_operator_away() {
         uids
     };
     let before = databases().await;
+    assert!(before.values().all(|(_, claims, _)| !claims.is_empty()), "each has a volume");
     operator.kill().unwrap();
     for name in ["kept", "gone"] {
         tenant.api::<ClientApp>().delete(name, &DeleteParams::foreground()).await.unwrap();
@@ -495,10 +618,57 @@ async fn deletions_with_the_operator_away() {
     }
     // Even without Redis it is known that nothing was to stay.
     assert_eq!(tenant.listed("plain"), None);
-    assert!(tenant.api::<Postgresql>().get_opt("plain-pg").await.unwrap().is_none());
+    assert!(tenant.uid::<K>("plain-pg").await.is_none());
+    if provider == "percona" {
+        // Percona does not wait until their own controller releases them.
+        until("its volumes are gone", async || claims_of_database(&tenant, "plain").await.is_empty()).await;
+    }
     let claims = names::<PersistentVolumeClaim>(&tenant).await;
     let left: Vec<_> = claims.into_iter().filter(|claim| claim.contains("plain")).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// In a foreground deletion the garbage collector is at work as well, and the next operator finds half of the work done.
+#[tokio::test]
+async fn a_foreground_deletion_whose_operator_is_killed_half_way_retains_everything() {
+    let (Apart { tenant, options, proxy }, mut operator) = operated("half-way", &[]).await;
+    // While the credentials, the database or the volumes get their marks, and while helm uninstalls.
+    for (name, verb, resource) in [
+        ("credentials", "patch", "secrets"),
+        ("database", "patch", "perconapgclusters"),
+        ("volumes", "patch", "persistentvolumeclaims"),
+        ("release", "delete", "services"),
+    ] {
+        let spec = json!({"hostname": hostname(&tenant, name), "deletionPolicy": "Retain"});
+        tenant.create(name, spec.clone()).await.unwrap();
+        tenant.ready(name, 1).await;
+        let kept = async || {
+            (
+                tenant.uid::<PerconaPGCluster>(&format!("{name}-pg")).await.unwrap(),
+                claims_of_database(&tenant, name).await,
+                tenant.uid::<PersistentVolumeClaim>(&format!("{name}-nextcloud-nextcloud")).await.unwrap(),
+                secret(&tenant, &format!("{name}-pg-pguser-clientapp"), "password").await,
+                secret(&tenant, &format!("{name}-admin-secret"), "nextcloud-password").await,
+            )
+        };
+        let before = kept().await;
+        let met = proxy.met();
+        proxy.set([Rule::new(verb, resource, Fault::Hang)]);
+        tenant.api::<ClientApp>().delete(name, &DeleteParams::foreground()).await.unwrap();
+        proxy.met_more_than(met).await;
+        operator.kill().unwrap();
+        // The garbage collector has finished.
+        let collected = |app: Option<&ClientApp>| (app?.finalizers() == [FINALIZER]).then_some(());
+        tenant.wait_for(name, "through with the garbage collector", collected).await;
+        proxy.set([]);
+        operator = leading(&options).await;
+        tenant.gone(name).await;
+        assert_eq!(tenant.listed(name), None);
+        assert_eq!(kept().await, before, "{name}");
+        tenant.create(name, with(spec, json!({"postgres": {"adopt": true}}))).await.unwrap();
+        tenant.ready(name, 1).await;
+        assert_eq!(kept().await, before, "{name}");
+    }
 }
 
 /// Helm deletes objects that a revision no longer has, but volumes among them hold data.

@@ -10,13 +10,13 @@ use e2e::percona::PerconaStandIn;
 use e2e::proxy::{Fault as Refusal, Proxy, Rule};
 use e2e::registry::Registry;
 use e2e::repository::{Fault, Repository};
-use e2e::scenario::small;
+use e2e::scenario::{nothing_is_left, small};
 use e2e::shim::Shim;
 use e2e::wait::until;
 use http::StatusCode;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nix::sys::signal::Signal;
@@ -319,6 +319,55 @@ async fn a_lease_that_is_deleted_ends_the_lead_before_there_is_another() {
     .await;
     assert!(second.stop().unwrap());
     assert!(first.stop().unwrap());
+}
+
+/// Two operators with different Leases: neither respects the other's helm, since each takes a pending revision with an
+/// operator's stamp for one that a dead helm has left, and goes on. So two helms may be at work at once, and no
+/// overlap is asserted. Helm's own lock, the name of a revision's Secret, lets only one of them make each revision, and
+/// nothing with data or a password is made twice.
+#[tokio::test]
+async fn two_operators_that_both_lead_make_everything_once() {
+    let Apart { tenant, proxy: _proxy, options } = apart("both-lead").await;
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let options = Options { helm: shim.path(), ..options };
+    let lease_namespace = apart("both-lead-too").await.options.lease_namespace;
+    let mut first = leading(&options).await;
+    let mut second = leading(&Options { lease_namespace, ..options }).await;
+    let ends_ready = async |generation: Option<i64>| {
+        until("no helm is at work, and the app is Ready", async || {
+            let status = tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap_or_default();
+            let ready = status.observed_generation == generation && has(&status, "Ready", "True", "Ready");
+            if ready && shim.runs().iter().all(|run| !run.alive()) { Ok(()) } else { Err(format!("{status:#?}")) }
+        })
+        .await;
+        assert_eq!(tenant.listed("acme").unwrap().1, "deployed");
+    };
+    let data = async || {
+        let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+        let claims: Vec<_> = claims.iter().map(|claim| (claim.name_any(), claim.uid())).collect();
+        (claims, passwords(&tenant, "acme").await)
+    };
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    ends_ready(Some(1)).await;
+    let before = data().await;
+    assert!(before.0.len() >= 3, "the app, Redis and the database have a volume each: {:?}", before.0);
+    let edited = tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    ends_ready(edited.metadata.generation).await;
+    assert!(data().await == before, "each volume is the same, and each password");
+    let (newest, _, chart) = tenant.listed("acme").unwrap();
+    assert_eq!(chart, "nextcloud-5.5.3");
+    let requests = tenant.requests().await;
+    // helm creates only revisions, and applies the objects of a chart.
+    let made = requests.iter().filter(|asked| *asked == "helm create secrets/").count();
+    assert_eq!(made.to_string(), newest, "each revision was made once: {requests:#?}");
+    let destroys =
+        ["operator delete secrets/", "operator delete persistentvolumeclaims/", "helm delete persistentvolumeclaims/"];
+    assert_eq!(requests.iter().find(|asked| destroys.contains(&asked.as_str())), None);
+    assert!(leads(&mut first) && leads(&mut second));
+
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+    assert!(first.stop().unwrap() && second.stop().unwrap());
 }
 
 #[tokio::test]

@@ -350,6 +350,64 @@ fn what_was_lost_is_not_made_anew() {
 }
 
 #[test]
+fn a_primary_whose_volume_is_read_only_or_full_says_so_and_goes_on_once_there_is_room() {
+    let node = node();
+    let data = with_database(&node, "data", 0).join("data");
+    let before = files(&data);
+    let port = free_port().unwrap();
+    let serve = "sh $SCRIPTS/primary.sh -c port=$PORT -c unix_socket_directories=$HOME";
+    let pod = |volume: &str, script: &str, prepare: &str| {
+        let mut command = node.prepared(script, prepare);
+        command.env("PGDATA", node.path(volume).join("data")).env("HBA_FILE", node.path("scripts/pg_hba.conf"));
+        command.env("PORT", port.to_string());
+        command
+    };
+    let read_only = "mount --bind $HOME/data $HOME/data && mount -o remount,bind,ro $HOME/data";
+    let (code, words) = fails(pod("data", &format!("exec {serve}"), read_only));
+    assert!(code == Some(1) && words.trim_end().ends_with("Read-only file system"), "{words}");
+    assert_eq!(files(&data), before);
+
+    // It is full before it starts, and once more while it runs.
+    node.volume("full").unwrap();
+    let full = "mount -t tmpfs -o mode=777,size=160m tmpfs $HOME/full && cp -a $HOME/data/. $HOME/full \
+        && { head -c 160m /dev/zero >$HOME/full/ballast || true; } && chmod 666 $HOME/full/ballast";
+    let script = format!(
+        "{serve}; echo \"first $?\"; rm $HOME/full/ballast; {serve}; echo \"then $?\"; rm $HOME/full/ballast; \
+        exec {serve}"
+    );
+    let started = node.start(pod("full", &script, full), "full.log").unwrap();
+    let server = Server { node: &node, pod: Some(started), volume: "full".to_owned(), port };
+    let log = || fs::read_to_string(node.path("full.log")).unwrap();
+    let home = node.path("");
+    let home = home.to_str().unwrap();
+    let ask = |statement: &str| query(&node, home, port, "postgres", "", "orders", statement);
+    let answers = || ask("SELECT 1").is_ok();
+    blocking_until("it has room and answers", answers);
+    let words = log();
+    let (first, _) = words.split_once("\nfirst 1\n").unwrap_or_else(|| panic!("{words}"));
+    assert!(first.ends_with("No space left on device"), "{first}");
+
+    let system = server.system();
+    ask("CREATE TABLE t AS SELECT 1 AS n").unwrap();
+    let fill = format!("COPY (SELECT repeat('x', 1000) FROM generate_series(1, 1000000)) TO '{home}/full/ballast'");
+    let refused = ask(&fill).unwrap_err();
+    assert!(refused.contains("No space left on device"), "{refused}");
+    // It goes on as long as its WAL has room, and then ends instead of acknowledging what it cannot keep.
+    let mut acknowledged = 1;
+    while acknowledged < 30 && ask("INSERT INTO t VALUES (2); SELECT pg_switch_wal()").is_ok() {
+        acknowledged += 1;
+    }
+    blocking_until("it has ended, has room and answers", || log().contains("\nthen 1\n") && answers());
+    let words = log();
+    let (_, then) = words.split_once("\nfirst 1\n").unwrap();
+    assert!(then.contains("No space left on device"), "{then}");
+    assert_eq!(server.system(), system);
+    let kept: u32 = ask("SELECT count(*) FROM t").unwrap().parse().unwrap();
+    assert!(kept >= acknowledged, "{kept} rows of {acknowledged}");
+    server.pod.unwrap().stop().unwrap();
+}
+
+#[test]
 fn the_hook_ends_on_any_server() {
     let node = node();
     with_database(&node, "data", 0);

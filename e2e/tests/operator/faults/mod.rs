@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::{ClientApp, Phase, Postgresql, conditions};
+use clientapp_operator::crd::{ClientApp, FINALIZER, Phase, Postgresql, conditions, label};
 use e2e::charts;
-use e2e::lab::{Apart, Lab, Tenant, has, leading};
+use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
 use e2e::repository::{self, Repository};
@@ -21,11 +21,12 @@ use e2e::shim::Shim;
 use e2e::wait::until;
 use futures::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// An app that is Ready at its first revision.
@@ -180,6 +181,96 @@ async fn a_look_that_fails_while_helm_uninstalls() {
     proxy.set([]);
     tenant.gone("acme").await;
     nothing_is_left(&tenant).await;
+}
+
+/// helm alone is killed, which leaves the release `uninstalling`: that is no other Helm client's lock.
+#[tokio::test]
+async fn a_helm_that_is_killed_while_it_uninstalls() {
+    let Apart { tenant, proxy, options } = Lab::unattended().await.apart("killed-uninstall").await;
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let _operator = leading(&Options { helm: shim.path(), ..options }).await;
+    installed(&tenant, "acme").await;
+    let met = proxy.met();
+    proxy.set([Rule::new("delete", "services", Fault::Hang)]);
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    proxy.met_more_than(met).await;
+    let helm = shim.runs().pop().unwrap();
+    assert!(helm.arguments.starts_with("uninstall") && helm.alive(), "{helm:?}");
+    kill(Pid::from_raw(helm.pid.cast_signed()), Signal::SIGKILL).unwrap();
+    until("helm is dead", async || !helm.alive()).await;
+    let revision = tenant.api::<Secret>().get("sh.helm.release.v1.acme.v1").await.unwrap();
+    assert_eq!(revision.labels()["status"], "uninstalling");
+    proxy.set([]);
+    let told = tenant.condition("acme", "Released", "False", "UpgradeFailed").await;
+    assert_eq!(told, "uninstall release killed-uninstall/acme: helm uninstall was killed by signal 9");
+    tenant.gone("acme").await;
+    nothing_is_left(&tenant).await;
+}
+
+/// helm says only that it failed to delete the release: the operator has to name the object.
+#[tokio::test]
+async fn an_uninstall_that_is_denied_keeps_the_app_and_says_what_is_denied() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("denied-uninstall", &[]).await;
+    installed(&tenant, "acme").await;
+    let service = tenant.uid::<Service>("acme-nextcloud").await.unwrap();
+    proxy.set([Rule::new("delete", "services", Fault::Answer(StatusCode::FORBIDDEN))]);
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    let denied = |app: Option<&ClientApp>| {
+        let app = app?;
+        assert_eq!(app.finalizers(), [FINALIZER]);
+        let ready = conditions::find(&app.status.as_ref()?.conditions, "Ready")?;
+        (ready.status != "True" && ready.message.contains("Service denied-uninstall/acme-nextcloud")).then_some(())
+    };
+    tenant.wait_for("acme", "told of what is denied", denied).await;
+    assert_eq!(tenant.uid::<Service>("acme-nextcloud").await.unwrap(), service);
+    proxy.set([]);
+    tenant.gone("acme").await;
+    nothing_is_left(&tenant).await;
+}
+
+/// What cannot be read is not taken for gone: nothing is uninstalled before all that is retained has its mark.
+#[tokio::test]
+async fn a_read_that_fails_while_data_are_retained() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("failed-read", &[]).await;
+    for (name, verb, resource, told) in [
+        ("listed", "list", "persistentvolumeclaims", "list each PersistentVolumeClaim"),
+        ("looked-up", "get", "persistentvolumeclaims", "look for PersistentVolumeClaim"),
+        ("database", "get", "postgresqls", "look for Postgresql"),
+    ] {
+        let spec = json!({
+            "hostname": hostname(&tenant, name), "deletionPolicy": "Retain",
+            "postgres": {"provider": "standalone"}, "redis": {"enabled": false},
+        });
+        tenant.create(name, spec).await.unwrap();
+        tenant.ready(name, 1).await;
+        let claims = [format!("data-{name}-pg-0"), format!("{name}-nextcloud-nextcloud")];
+        let uids = async || {
+            let mut uids = Vec::new();
+            for claim in &claims {
+                uids.push(tenant.uid::<PersistentVolumeClaim>(claim).await.unwrap());
+            }
+            uids.push(tenant.uid::<Postgresql>(&format!("{name}-pg")).await.unwrap());
+            uids.push(tenant.uid::<Secret>(&format!("{name}-admin-secret")).await.unwrap());
+            uids
+        };
+        let before = uids().await;
+        let met = proxy.met();
+        proxy.set([Rule::new(verb, resource, Fault::Answer(StatusCode::INTERNAL_SERVER_ERROR))]);
+        tenant.api::<ClientApp>().delete(name, &DeleteParams::default()).await.unwrap();
+        proxy.met_more_than(met).await;
+        let said = tenant.condition(name, "Ready", "Unknown", "ApiUnavailable").await;
+        assert!(said.contains(told), "{said}");
+        assert_eq!(tenant.listed(name).unwrap().1, "deployed");
+        proxy.set([]);
+        tenant.gone(name).await;
+        assert_eq!(tenant.listed(name), None);
+        assert_eq!(uids().await, before, "{name}");
+        for claim in &claims {
+            let claim = tenant.api::<PersistentVolumeClaim>().get(claim).await.unwrap();
+            assert_eq!(claim.labels().get(label::RETAINED_FROM).map(String::as_str), Some(name));
+            assert_eq!(claim.metadata.deletion_timestamp, None);
+        }
+    }
 }
 
 /// All of it is reported by name nevertheless.

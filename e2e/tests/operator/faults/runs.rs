@@ -4,19 +4,22 @@ use axum::http::StatusCode;
 use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
 use e2e::charts;
 use e2e::helm::Helm;
-use e2e::lab::{Apart, Lab, has, leading};
+use e2e::lab::{Apart, Lab, Tenant, has, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{helm3, names, operated, small, with};
+use e2e::scenario::{helm3, names, nothing_is_left, operated, small, with};
 use e2e::shim::executable;
 use e2e::wait::until;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use super::installed;
@@ -231,6 +234,21 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
     frozen.signal(Signal::SIGCONT);
 }
 
+/// Another Helm client that upgrades `acme` and waits for pods that never run; with its home, and the revision that is
+/// its lock.
+async fn upgraded_by_another(tenant: &Tenant, helm: &Path) -> (Helm, Child, Secret) {
+    let home = Helm::for_cluster(helm, &tenant.lab.plane.kubeconfig()).unwrap();
+    let repository = tenant.lab.repository.url();
+    let version = ["--repo", &repository, "--version", charts::NEVER_READY, "--namespace", &tenant.namespace];
+    let upgrade = [&["upgrade", "acme", "nextcloud", "--reuse-values", "--wait", "--timeout", "10m"][..], &version];
+    let helm = home.spawn(&upgrade.concat()).unwrap();
+    let pending = |found: Option<&Secret>| {
+        found.filter(|found| found.labels().get("status").is_some_and(|status| status == "pending-upgrade")).cloned()
+    };
+    let lock = tenant.wait_for("sh.helm.release.v1.acme.v2", "pending", pending).await;
+    (home, helm, lock)
+}
+
 #[tokio::test]
 async fn another_helm_clients_lock_is_taken_over_when_it_is_as_old_as_the_spec_says() {
     a_killed_helms_lock("foreign-lock", &Lab::unattended().await.tools.helm).await;
@@ -245,15 +263,7 @@ async fn the_same_of_a_lock_of_helm_3() {
 async fn a_killed_helms_lock(namespace: &str, helm: &Path) {
     let (Apart { tenant, proxy: _proxy, .. }, _operator) = operated(namespace, &[]).await;
     installed(&tenant, "acme").await;
-    let helm = Helm::for_cluster(helm, &tenant.lab.plane.kubeconfig()).unwrap();
-    let repository = tenant.lab.repository.url();
-    let version = ["--repo", &repository, "--version", charts::NEVER_READY, "--namespace", &tenant.namespace];
-    let upgrade = [&["upgrade", "acme", "nextcloud", "--reuse-values", "--wait", "--timeout", "10m"][..], &version];
-    let mut helm = helm.spawn(&upgrade.concat()).unwrap();
-    let pending = |found: Option<&Secret>| {
-        found.filter(|found| found.labels().get("status").is_some_and(|status| status == "pending-upgrade")).cloned()
-    };
-    let mut lock = tenant.wait_for("sh.helm.release.v1.acme.v2", "pending", pending).await;
+    let (_home, mut helm, mut lock) = upgraded_by_another(&tenant, helm).await;
     helm.kill().unwrap();
     helm.wait().unwrap();
     tenant.condition("acme", "Released", "Unknown", "ExternalOperationInProgress").await;
@@ -277,4 +287,36 @@ async fn a_killed_helms_lock(namespace: &str, helm: &Path) {
     }
     tenant.patch("acme", json!({"upgrade": {"foreignLockTimeout": "30m"}})).await.unwrap();
     tenant.ready("acme", 3).await;
+}
+
+#[tokio::test]
+async fn a_deletion_waits_for_another_helm_client_that_is_at_work() {
+    let (Apart { tenant, proxy: _proxy, .. }, _operator) = operated("foreign-work", &[]).await;
+    installed(&tenant, "acme").await;
+    let serves = tenant.uid::<Deployment>("acme-nextcloud").await.unwrap();
+    let (_home, mut helm, _lock) = upgraded_by_another(&tenant, &tenant.lab.tools.helm).await;
+    let before = tenant.requests().await.len();
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    let words = ["revision 2 of release acme is pending-upgrade, by another Helm client", "foreignLockTimeout"];
+    tenant.held("acme", "ExternalOperationInProgress", &words).await;
+    // The hold is the end of a pass, and this begins another.
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    let generation = tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.generation;
+    let again = |status: &ClientAppStatus| {
+        let ready = conditions::find(&status.conditions, "Ready");
+        ready.is_some_and(|ready| {
+            ready.reason == "ExternalOperationInProgress" && ready.observed_generation == generation
+        })
+    };
+    tenant.status("acme", "held again", again).await;
+    assert!(helm.try_wait().unwrap().is_none(), "helm is at work");
+    assert_eq!(tenant.uid::<Deployment>("acme-nextcloud").await.unwrap(), serves);
+    let requests = tenant.requests().await.split_off(before);
+    assert!(!requests.iter().any(|asked| asked.contains(" delete ") || asked.starts_with("helm")), "{requests:?}");
+
+    // It records that it was stopped.
+    kill(Pid::from_raw(helm.id().cast_signed()), Signal::SIGTERM).unwrap();
+    helm.wait().unwrap();
+    tenant.gone("acme").await;
+    nothing_is_left(&tenant).await;
 }
