@@ -1,10 +1,14 @@
 //! What the operator needs from its environment: helm, rights, space.
 
+use std::io::ErrorKind;
+
 use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::manifests;
+use e2e::operator::binary;
 use e2e::shim::executable;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ServiceAccount;
+use nix::unistd::Uid;
 
 use super::*;
 
@@ -217,4 +221,60 @@ async fn a_quota_that_is_used_up_is_named() {
         // Deletion needs nothing else.
         tenant.delete("acme").await;
     }
+}
+
+/// The chart cache and the temporary files have a small file system each, which only the operator's process sees.
+#[tokio::test]
+async fn a_file_system_that_is_full_is_told_and_tried_again() {
+    let (Apart { tenant, proxy: _proxy, options }, _repository) = with_repository("no-space").await;
+    let home = tempfile::tempdir().unwrap();
+    let [cache, temporary] = ["cache", "temporary"].map(|name| home.path().join(name));
+    let mut mount = String::new();
+    for directory in [&cache, &temporary] {
+        std::fs::create_dir(directory).unwrap();
+        mount += &format!("mount -t tmpfs -o size=4m,mode=700 tmpfs {} && ", directory.display());
+    }
+    let namespaces = if Uid::effective().is_root() { "--mount" } else { "--user --map-root-user --mount" };
+    let run = format!("{mount}exec {} \"$@\"", binary().unwrap().display());
+    let binary = home.path().join("operator");
+    executable(&binary, &format!("#!/bin/sh\nexec unshare {namespaces} -- sh -c '{run}' sh \"$@\"\n"), 0o755).unwrap();
+    let (chart_cache, of_its_own) = (Some(cache.clone()), Some(temporary.clone()));
+    let operator = leading(&Options { binary: Some(binary), chart_cache, temporary: of_its_own, ..options }).await;
+
+    let mut spec = small(&tenant, "acme", charts::DEFAULT);
+    spec["suspend"] = json!(true);
+    tenant.create("acme", spec).await.unwrap();
+    tenant.condition("acme", "Ready", "False", "Suspended").await;
+    let steps = [
+        (
+            &cache,
+            json!({"suspend": false}),
+            "ChartUnavailable",
+            ["cannot use the chart cache at ", "No space left on device"],
+        ),
+        (
+            &temporary,
+            json!({"chartVersion": charts::PATCH}),
+            "ChartUnavailable",
+            ["cannot pull chart nextcloud 5.5.3", "no space left on device"],
+        ),
+        (
+            &temporary,
+            json!({"replicas": 2}),
+            "HelmUnavailable",
+            ["cannot prepare helm upgrade", "No space left on device"],
+        ),
+    ];
+    for (revision, (full, change, reason, words)) in (1..).zip(steps) {
+        let ballast = format!("/proc/{}/root{}/ballast", operator.pid(), full.display());
+        let written = std::fs::write(&ballast, vec![0; 5 << 20]);
+        assert_eq!(written.unwrap_err().kind(), ErrorKind::StorageFull);
+        tenant.patch("acme", change).await.unwrap();
+        tenant.condition_with("acme", ("Released", reason), &words).await;
+        std::fs::remove_file(&ballast).unwrap();
+        time_passes(&tenant, "acme").await;
+        tenant.ready("acme", revision).await;
+    }
+    // It is the same process.
+    assert!(operator.stop().unwrap());
 }
