@@ -1,6 +1,7 @@
 //! What the operator needs from its environment: helm, rights, space.
 
 use std::io::ErrorKind;
+use std::process::Command;
 
 use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::manifests;
@@ -275,6 +276,34 @@ async fn a_file_system_that_is_full_is_told_and_tried_again() {
         time_passes(&tenant, "acme").await;
         tenant.ready("acme", revision).await;
     }
+    // It is the same process.
+    assert!(operator.stop().unwrap());
+}
+
+/// How many files an operator may have open. It keeps those that it has.
+fn limit_files(operator: &Operator, most: u32) {
+    let (pid, most) = (operator.pid().to_string(), format!("--nofile={most}:"));
+    assert!(Command::new("prlimit").args(["--pid", &pid, &most]).status().unwrap().success());
+}
+
+#[tokio::test]
+async fn an_operator_that_may_open_no_file_goes_on_when_it_may() {
+    let Apart { tenant, proxy: _proxy, options } = Lab::unattended().await.apart("no-descriptors").await;
+    let operator = leading(&options).await;
+    tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    limit_files(&operator, 0);
+    tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    for name in ["acme", "other"] {
+        let says = |status: &ClientAppStatus| {
+            status.conditions.iter().any(|condition| condition.message.contains("Too many open files"))
+        };
+        tenant.status(name, "told of it", says).await;
+    }
+    limit_files(&operator, 1024);
+    tenant.ready("acme", 2).await;
+    tenant.ready("other", 1).await;
     // It is the same process.
     assert!(operator.stop().unwrap());
 }
