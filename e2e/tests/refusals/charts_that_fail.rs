@@ -139,6 +139,8 @@ async fn a_repository_that_fails_is_told_and_tried_again() {
         ("html", Fault::Html, "ChartUnavailable", false, "is not a valid chart repository"),
         ("missing", Fault::Missing, "ChartInvalid", true, "404 Not Found"),
         ("html-archives", Fault::HtmlArchives, "ChartInvalid", true, "5.5.2"),
+        // The limit of helm's memory ends it.
+        ("endless", Fault::Endless, "ChartInvalid", true, "out of memory"),
     ] {
         repository.set(fault).unwrap();
         // Each with a cold cache.
@@ -164,13 +166,22 @@ async fn a_repository_that_fails_is_told_and_tried_again() {
 
 #[tokio::test]
 async fn a_slow_repository_holds_up_no_other_app() {
-    let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository("slow-repository").await;
+    holds_up_no_other_app("slow-repository", Fault::Slow).await;
+}
+
+#[tokio::test]
+async fn a_repository_that_trickles_holds_up_no_other_app() {
+    holds_up_no_other_app("trickling-repository", Fault::Trickle).await;
+}
+
+async fn holds_up_no_other_app(namespace: &str, fault: Fault) {
+    let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository(namespace).await;
     let arguments = vec!["--max-concurrent".into(), "1".into()];
     let _operator = leading(&Options { arguments, ..options }).await;
     tenant.create("first", small(&tenant, "first", charts::DEFAULT)).await.unwrap();
     tenant.ready("first", 1).await;
 
-    repository.set(Fault::Slow).unwrap();
+    repository.set(fault).unwrap();
     for name in ["slow", "doomed"] {
         tenant.create(name, small(&tenant, name, charts::MAJOR)).await.unwrap();
         let sentence = tenant.condition(name, "Ready", "False", "FetchingChart").await;
@@ -218,4 +229,30 @@ async fn a_version_that_was_published_anew_is_not_installed() {
     repository.set(Fault::None).unwrap();
     time_passes(&tenant, "acme").await;
     tenant.ready("acme", 2).await;
+}
+
+/// helm follows it, as it has to for the releases of GitHub: what it leads to is the version, or is refused.
+#[tokio::test]
+async fn a_chart_behind_a_redirect_is_the_version_or_is_refused() {
+    let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository("redirected").await;
+    let elsewhere = Repository::start().unwrap();
+    repository.set(Fault::Redirect(elsewhere.address())).unwrap();
+    let _operator = leading(&options).await;
+    tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+    let release = tenant.ready("acme", 1).await.release.unwrap();
+    let genuine = charts::digest(&charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
+    assert_eq!((release.chart_digest, elsewhere.requests("/nextcloud-5.5.2.tgz")), (Some(genuine), 1));
+
+    for (name, version, fault, reason) in [
+        ("page", charts::PATCH, Fault::Html, "ChartInvalid"),
+        ("away", charts::MAJOR, Fault::Refused, "ChartUnavailable"),
+        ("round", charts::MAJOR, Fault::Redirect(elsewhere.address()), "ChartUnavailable"),
+    ] {
+        elsewhere.set(fault).unwrap();
+        tenant.create(name, small(&tenant, name, version)).await.unwrap();
+        tenant.condition(name, "Released", "False", reason).await;
+        assert_eq!(tenant.listed(name), None);
+    }
+    let status = nudge(&tenant, "acme", "Retain").await;
+    assert!(has(&status, "Ready", "True", "Ready"), "{status:#?}");
 }
