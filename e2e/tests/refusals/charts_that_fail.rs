@@ -1,5 +1,9 @@
 //! Charts that cannot be installed.
 
+use std::net::TcpListener;
+
+use tempfile::TempDir;
+
 use super::*;
 
 /// A chart version that cannot work, the reason in Released, whether it stalls the app, and helm's own words.
@@ -255,4 +259,51 @@ async fn a_chart_behind_a_redirect_is_the_version_or_is_refused() {
     }
     let status = nudge(&tenant, "acme", "Retain").await;
     assert!(has(&status, "Ready", "True", "Ready"), "{status:#?}");
+}
+
+/// A namespace for an operator whose charts come from a directory, in which [`charts::PATCH`] has this file more.
+async fn with_file(namespace: &str, path: &str, text: &str) -> (Apart, TempDir) {
+    let apart = Lab::unattended().await.apart(namespace).await;
+    let directory = tempfile::tempdir().unwrap();
+    charts::package_all(directory.path()).unwrap();
+    let archive = charts::archive_with(charts::PATCH, Content::Genuine, &[(path, text)]).unwrap();
+    std::fs::write(directory.path().join(charts::file_name(charts::PATCH)), archive).unwrap();
+    let options = Options { chart_repository: directory.path().display().to_string(), ..apart.options };
+    (Apart { options, ..apart }, directory)
+}
+
+/// The publisher of a chart must not be able to send requests from the operator's pod.
+#[tokio::test]
+async fn a_schema_that_is_elsewhere_is_not_fetched() {
+    // For this address Go asks its proxy, as for every address but 127.0.0.1, and it leads to this machine.
+    let elsewhere = TcpListener::bind(("0.0.0.0", 0)).unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let url = format!("http://{}/schema.json", elsewhere.local_addr().unwrap());
+    let schema = json!({"$schema": "http://json-schema.org/draft-07/schema#", "allOf": [{"$ref": url}]});
+    let (Apart { tenant, proxy: _proxy, options }, _directory) =
+        with_file("remote-schema", "values.schema.json", &schema.to_string()).await;
+    let _operator = leading(&options).await;
+    tenant.create("acme", small(&tenant, "acme", charts::PATCH)).await.unwrap();
+    tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
+    tenant.ready("other", 1).await;
+    let sentence = tenant.condition("acme", "Released", "False", "ChartInvalid").await;
+    assert!(sentence.contains("/schema.json"), "{sentence}");
+    assert_eq!(elsewhere.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
+async fn a_template_without_end_is_ended_and_holds_up_no_other_app() {
+    let line = "x".repeat(1000);
+    let template =
+        format!("{{{{ range until 100000 }}}}{{{{ range until 100000 }}}}#{line}\n{{{{ end }}}}{{{{ end }}}}");
+    let (Apart { tenant, proxy: _proxy, options }, _directory) =
+        with_file("endless-template", "templates/endless.yaml", &template).await;
+    let _operator = leading(&options).await;
+    tenant.create("acme", small(&tenant, "acme", charts::PATCH)).await.unwrap();
+    tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
+    tenant.ready("other", 1).await;
+    let sentence = tenant.condition("acme", "Released", "False", "ChartInvalid").await;
+    assert!(sentence.contains("out of memory"), "{sentence}");
+    tenant.condition("acme", "Stalled", "True", "ChartInvalid").await;
+    assert_eq!(tenant.listed("acme"), None);
 }
