@@ -224,6 +224,26 @@ async fn a_quota_that_is_used_up_is_named() {
     }
 }
 
+#[tokio::test]
+async fn a_quota_that_an_upgrade_exceeds_is_named_until_it_is_raised() {
+    let tenant = Lab::shared().await.tenant("quota-raised").await;
+    tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.quota("few", json!({"hard": {"services": "1"}})).await;
+    // Redis has two Services of its own.
+    tenant.patch("acme", json!({"redis": {"enabled": true}})).await.unwrap();
+    tenant
+        .condition_with("acme", ("Released", "UpgradeFailed"), &["services \"acme-redis", "exceeded quota: few"])
+        .await;
+    tenant
+        .kubectl(&["patch", "quota", "few", "--type=merge", "-p", r#"{"spec": {"hard": {"services": "9"}}}"#])
+        .unwrap();
+    tenant.kubectl(&["wait", "quota/few", "--for=jsonpath={.status.hard.services}=9", "--timeout=120s"]).unwrap();
+    time_passes(&tenant, "acme").await;
+    // One revision has failed, and no more.
+    tenant.ready("acme", 3).await;
+}
+
 /// The chart cache and the temporary files have a small file system each, which only the operator's process sees.
 #[tokio::test]
 async fn a_file_system_that_is_full_is_told_and_tried_again() {
