@@ -1,5 +1,7 @@
 //! The operator's token is replaced while it runs, as the kubelet replaces the one of a pod.
 
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use base64::Engine as _;
@@ -82,10 +84,13 @@ async fn rotated(namespace: &str, in_time: bool) {
     let second = token(client, "second").await;
     if in_time {
         replace(&file, &second);
-        let (log, second) = (lab.plane.audit_log().unwrap(), id(&second));
+        let mut log = File::open(lab.plane.audit_log().unwrap()).unwrap();
+        log.seek(SeekFrom::End(0)).unwrap();
+        let id = id(&second);
         until("the Lease is renewed with the second token", async || {
-            let log = std::fs::read_to_string(&log).unwrap();
-            log.lines().any(|line| line.contains("\"leases\"") && line.contains(&second))
+            let mut since = String::new();
+            log.read_to_string(&mut since).unwrap();
+            since.lines().any(|line| line.contains("\"leases\"") && line.contains(&id))
         })
         .await;
         expire(client, "first", &first).await;
