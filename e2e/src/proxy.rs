@@ -40,7 +40,8 @@ pub enum Fault {
     Answer(StatusCode),
     /// The same, with a different message each time.
     AnswerAnew(StatusCode),
-    /// The proxy answers with this status and a Retry-After of this many seconds; the API server does not get the request.
+    /// The proxy answers with this status and a Retry-After of this many seconds; the API server does not get the
+    /// request.
     RetryAfter(StatusCode, u64),
     /// No response, and no events on a watch, while the rule exists. After that the request continues.
     Hang,

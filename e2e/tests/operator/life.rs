@@ -439,7 +439,8 @@ async fn after_sigterm_the_lease_is_released_when_helm_has_ended() {
     let directory = tempfile::tempdir().unwrap();
     let [helm, waits] = ["helm", "waits"].map(|name| directory.path().join(name));
     let script = format!(
-        "#!/bin/sh\ncase \"$1\" in upgrade)\ntrap 'sleep 5; exit 1' TERM\n: >{}\nwhile :; do sleep 1; done\nesac\nexec {} \"$@\"\n",
+        "#!/bin/sh\ncase \"$1\" in upgrade)\ntrap 'sleep 5; exit 1' TERM\n: >{}\n\
+         while :; do sleep 1; done\nesac\nexec {} \"$@\"\n",
         waits.display(),
         tenant.lab.tools.helm.display()
     );

@@ -15,8 +15,8 @@ use kube::{Api, Client};
 
 use super::*;
 
-/// A token of the operator's account that is valid while a Secret of this name exists: the API server issues none that expires in less
-/// than ten minutes.
+/// A token of the operator's account that is valid while a Secret of this name exists: the API server issues none that
+/// expires in less than ten minutes.
 async fn token(client: &Client, secret: &str) -> String {
     let object = serde_json::from_value(json!({"metadata": {"name": secret}})).unwrap();
     let made = secrets(client).create(&PostParams::default(), &object).await.unwrap();
@@ -51,7 +51,8 @@ fn id(token: &str) -> String {
     format!("JTI={}", claims["jti"].as_str().unwrap())
 }
 
-/// Deletes the Secret of a token, and waits until the API server no longer accepts the token: it remembers an answer for ten seconds.
+/// Deletes the Secret of a token, and waits until the API server no longer accepts the token: it remembers an answer for
+/// ten seconds.
 async fn expire(client: &Client, secret: &str, token: &str) {
     secrets(client).delete(secret, &DeleteParams::default()).await.unwrap();
     let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
