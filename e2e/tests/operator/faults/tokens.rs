@@ -51,8 +51,8 @@ fn id(token: &str) -> String {
     format!("JTI={}", claims["jti"].as_str().unwrap())
 }
 
-/// Deletes the Secret of a token, and waits until the API server no longer accepts the token: it remembers an answer for
-/// ten seconds.
+/// Deletes the Secret of a token, and waits until the API server no longer accepts the token: it remembers an answer
+/// for ten seconds.
 async fn expire(client: &Client, secret: &str, token: &str) {
     secrets(client).delete(secret, &DeleteParams::default()).await.unwrap();
     let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
