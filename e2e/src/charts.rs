@@ -64,6 +64,11 @@ pub enum Content {
 
 /// The archive of a version.
 pub fn archive(version: &str, content: Content) -> Result<Vec<u8>> {
+    archive_with(version, content, &[])
+}
+
+/// The same with more files, each as its path in the chart and its text.
+pub fn archive_with(version: &str, content: Content, more: &[(&str, &str)]) -> Result<Vec<u8>> {
     let known = VERSIONS.iter().find(|known| known.chart == version);
     let version = known.with_context(|| format!("there is no version {version} of the test chart"))?;
     let mut files = BTreeMap::new();
@@ -79,6 +84,7 @@ pub fn archive(version: &str, content: Content) -> Result<Vec<u8>> {
         Content::Tampered => drop(files.insert("templates/tampered.yaml".into(), TAMPERED.as_bytes().to_vec())),
         Content::Large => files.extend(subcharts()),
     }
+    files.extend(more.iter().map(|(path, text)| (PathBuf::from(path), text.as_bytes().to_vec())));
     compress(&files)
 }
 

@@ -40,8 +40,9 @@ pub enum Fault {
     Answer(StatusCode),
     /// The same, with a different message each time.
     AnswerAnew(StatusCode),
-    /// The proxy answers 503 with a Retry-After of this many seconds; the API server does not get the request.
-    RetryAfter(u64),
+    /// The proxy answers with this status and a Retry-After of this many seconds; the API server does not get the
+    /// request.
+    RetryAfter(StatusCode, u64),
     /// No response, and no events on a watch, while the rule exists. After that the request continues.
     Hang,
     /// The response is delayed by this time; on a watch, each event is.
@@ -338,8 +339,8 @@ async fn handle(State((shared, client)): State<(Arc<Shared>, Client)>, request: 
         Some(Fault::AnswerAnew(status)) => {
             return refused(status, &format!("request {} is refused", *shared.met.borrow()));
         }
-        Some(Fault::RetryAfter(seconds)) => {
-            return refused_for(StatusCode::SERVICE_UNAVAILABLE, seconds);
+        Some(Fault::RetryAfter(status, seconds)) => {
+            return refused_for(status, seconds);
         }
         Some(Fault::Late(by)) if !watches => sleep(by).await,
         _ => {}

@@ -1,18 +1,23 @@
 //! A chart repository on the loopback interface that serves every version of the test chart, and misbehaves on request.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::Result;
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
+use futures::StreamExt as _;
 use serde_json::json;
 use tokio::net::TcpSocket;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use crate::background::Background;
 use crate::charts::{self, Content, VERSIONS};
@@ -37,6 +42,12 @@ pub enum Fault {
     Tampered,
     /// Archives and index agree, but not on the content that the same versions had before.
     Republished,
+    /// The index comes at full speed and does not end.
+    Endless,
+    /// The index comes byte by byte and does not end.
+    Trickle,
+    /// The index is correct, but every archive is to be found at this address.
+    Redirect(SocketAddr),
 }
 
 /// Serves until it is dropped.
@@ -94,6 +105,11 @@ impl Repository {
             *server = Some(serve(self.address, self.shared.clone())?);
         }
         Ok(())
+    }
+
+    /// For [`Fault::Redirect`] of another repository.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// The number of requests so far for this path (`/index.yaml`, `/nextcloud-5.5.2.tgz`), answered or not.
@@ -182,10 +198,19 @@ async fn answer(State(shared): State<Arc<Shared>>, Path(path): Path<String>) -> 
         Fault::Unavailable => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
         Fault::Html => return Html(PAGE).into_response(),
         Fault::HtmlArchives if !is_index => return Html(PAGE).into_response(),
+        Fault::Endless if is_index => return endless(1 << 20, Duration::ZERO),
+        Fault::Trickle if is_index => return endless(1, Duration::from_millis(100)),
+        Fault::Redirect(to) if !is_index => return Redirect::temporary(&format!("http://{to}/{path}")).into_response(),
         Fault::Missing => (&shared.genuine, None),
         Fault::Tampered => (&shared.genuine, Some(&shared.tampered)),
         Fault::Republished => (&shared.tampered, Some(&shared.tampered)),
-        Fault::None | Fault::Slow | Fault::Refused | Fault::HtmlArchives => (&shared.genuine, Some(&shared.genuine)),
+        Fault::None
+        | Fault::Slow
+        | Fault::Refused
+        | Fault::HtmlArchives
+        | Fault::Endless
+        | Fault::Trickle
+        | Fault::Redirect(_) => (&shared.genuine, Some(&shared.genuine)),
     };
     if is_index {
         return index(listed).into_response();
@@ -194,6 +219,16 @@ async fn answer(State(shared): State<Arc<Shared>>, Path(path): Path<String>) -> 
         Some(archive) => archive.clone().into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }
+}
+
+/// So many spaces at a time, for as long as the client reads.
+fn endless(spaces: usize, pause: Duration) -> Response {
+    let spaces = Bytes::from(vec![b' '; spaces]);
+    let stream = futures::stream::repeat(spaces).then(move |spaces| async move {
+        sleep(pause).await;
+        Ok::<_, Infallible>(spaces)
+    });
+    Body::from_stream(stream).into_response()
 }
 
 /// JSON is YAML, and needs no second serialiser.

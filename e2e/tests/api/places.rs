@@ -1,6 +1,7 @@
 //! Names, hostnames and namespaces that are taken.
 
 use clientapp_operator::crd::ClientApp;
+use e2e::operator::Operator;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -26,6 +27,46 @@ async fn one_hostname_is_given_once() {
     let path = format!("/instances/{}?wait=120", made[0].word("name"));
     assert_eq!(http.delete(&path).await.status, 204);
     http.post(&body).await.made();
+}
+
+/// Each replica may make an instance when both are asked at once; then one has the hostname, and the other one says so.
+#[tokio::test]
+async fn one_hostname_asked_of_two_replicas_at_once() {
+    let (lab, here) = Http::shared().await;
+    let options = lab.options();
+    let start = move || {
+        let mut operator = Operator::start(&options).unwrap();
+        let url = operator.api_url().unwrap();
+        (operator, url)
+    };
+    let (second, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    let there = Http::at(url).await;
+    let client = lab.plane.client().await.unwrap();
+    for round in 0..5 {
+        let hostname = format!("contended-{round}.api.example");
+        let body = small(&hostname);
+        let [first, other] = [0, 1].map(|replica| format!("contended-{round}-{replica}"));
+        let (one, two) = tokio::join!(here.post_with_key(&first, &body), there.post_with_key(&other, &body));
+        let (made, refused): (Vec<_>, Vec<_>) = [one, two].into_iter().partition(|answer| answer.status == 201);
+        for answer in refused {
+            answer.is_problem(409, "HostnameConflict", Some("hostname"), &hostname);
+        }
+        let made: Vec<_> = made.iter().map(|answer| answer.made()).collect();
+        assert_eq!(with_hostname(&client, &hostname).await.len(), made.len());
+        until("one is ready and the other says why it is not", async || {
+            let mut reasons = Vec::new();
+            for (namespace, name) in &made {
+                let app = Api::<ClientApp>::namespaced(client.clone(), namespace).get(name).await.unwrap();
+                let conditions = app.status.unwrap_or_default().conditions;
+                reasons.extend(conditions.into_iter().find(|found| found.type_ == "Ready").map(|ready| ready.reason));
+            }
+            reasons.sort();
+            let expected = if made.len() == 1 { vec!["Ready"] } else { vec!["HostnameConflict", "Ready"] };
+            if reasons == expected { Ok(()) } else { Err(format!("{reasons:?} of {made:?}")) }
+        })
+        .await;
+    }
+    assert!(second.stop().unwrap());
 }
 
 #[tokio::test]

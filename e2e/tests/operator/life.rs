@@ -11,7 +11,7 @@ use e2e::proxy::{Fault as Refusal, Proxy, Rule};
 use e2e::registry::Registry;
 use e2e::repository::{Fault, Repository};
 use e2e::scenario::{nothing_is_left, small};
-use e2e::shim::Shim;
+use e2e::shim::{Shim, executable};
 use e2e::wait::until;
 use http::StatusCode;
 use k8s_openapi::api::batch::v1::Job;
@@ -21,6 +21,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// A namespace with its own operators.
 async fn apart(namespace: &str) -> Apart {
@@ -276,6 +277,31 @@ async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_
     assert_eq!(tenant.writers().await, [first, second, first, second], "each leader writes alone");
 }
 
+/// Answers that are late, but not too late, cost nothing; those that are later than the term end it.
+#[tokio::test]
+async fn a_leader_whose_lease_is_renewed_late() {
+    let Apart { tenant, proxy, options } = apart("renewed-late").await;
+    let unharmed = Proxy::confined(&tenant.lab.operator_kubeconfig, &tenant.namespace).unwrap();
+    let mut first = leading(&options).await;
+    busy(&tenant).await;
+    let mut second = Operator::start(&Options { kubeconfig: unharmed.kubeconfig(), ..options }).unwrap();
+    second.wait_for_log("waiting for the lease").unwrap();
+    let late = |by: u64| proxy.set([Rule::new("*", "leases", Refusal::Late(Duration::from_millis(by)))]);
+    late(1000);
+    // Longer than a term.
+    proxy.met_more_than(proxy.met() + 6).await;
+    assert!(leads(&mut first) && !first.log().contains("the lease is lost"), "{}", first.log());
+    late(6000);
+    taken_over(&tenant, &mut first, &mut second).await;
+    first.wait_for_log("the lease is lost").unwrap();
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    proxy.set([]);
+    assert!(leads(&mut second) && !leads(&mut first));
+    assert!(first.stop().unwrap() && second.stop().unwrap());
+    assert_eq!(tenant.writers().await, [proxy.name(), unharmed.name()], "each leader writes alone");
+}
+
 #[tokio::test]
 async fn a_leader_that_was_frozen_wakes_up_without_the_lead() {
     let Apart { tenant, proxy, options } = apart("woken").await;
@@ -453,6 +479,41 @@ async fn after_sigterm_helm_records_a_failure_and_the_successor_goes_on() {
     tenant.ready("acme", 2).await;
     assert_eq!(passwords(&tenant, "acme").await, before);
     assert!(second.stop().unwrap());
+}
+
+/// A helm that takes five seconds to end after SIGTERM.
+#[tokio::test]
+async fn after_sigterm_the_lease_is_released_when_helm_has_ended() {
+    let Apart { tenant, proxy: _proxy, options } = apart("released-last").await;
+    let directory = tempfile::tempdir().unwrap();
+    let [helm, waits] = ["helm", "waits"].map(|name| directory.path().join(name));
+    let script = format!(
+        "#!/bin/sh\ncase \"$1\" in upgrade)\ntrap 'sleep 5; exit 1' TERM\n: >{}\n\
+         while :; do sleep 1; done\nesac\nexec {} \"$@\"\n",
+        waits.display(),
+        tenant.lab.tools.helm.display()
+    );
+    executable(&helm, &script, 0o755).unwrap();
+    let shim = Shim::around(&helm).unwrap();
+    let options = Options { helm: shim.path(), ..options };
+    let mut first = leading(&options).await;
+    let mut second = Operator::start(&options).unwrap();
+    second.wait_for_log("waiting for the lease").unwrap();
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    until("helm is at work", async || waits.exists()).await;
+    let runs = shim.runs();
+    let helm = runs.iter().find(|run| run.arguments.starts_with("upgrade")).unwrap();
+    first.signal(Signal::SIGTERM);
+    until("the second leads", async || {
+        // In this order: if the second already leads while helm is still alive, both are seen.
+        let second = leads(&mut second);
+        assert!(!(second && helm.alive()), "another leads before helm has ended");
+        second
+    })
+    .await;
+    // It has released the Lease.
+    first.wait_for_log("\"stopped\"").unwrap();
+    assert!(first.stop().unwrap());
 }
 
 #[tokio::test]

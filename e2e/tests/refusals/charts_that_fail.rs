@@ -1,5 +1,9 @@
 //! Charts that cannot be installed.
 
+use std::net::TcpListener;
+
+use tempfile::TempDir;
+
 use super::*;
 
 /// A chart version that cannot work, the reason in Released, whether it stalls the app, and helm's own words.
@@ -143,6 +147,8 @@ async fn a_repository_that_fails_is_told_and_tried_again() {
         ("missing", Fault::Missing, "ChartInvalid", true, "404 Not Found"),
         ("html-archives", Fault::HtmlArchives, "ChartInvalid", true, "5.5.2"),
         ("tampered", Fault::Tampered, "ChartInvalid", true, differs.as_str()),
+        // The limit of helm's memory ends it.
+        ("endless", Fault::Endless, "ChartInvalid", true, "out of memory"),
     ] {
         repository.set(fault).unwrap();
         // Each with a cold cache.
@@ -169,13 +175,22 @@ async fn a_repository_that_fails_is_told_and_tried_again() {
 
 #[tokio::test]
 async fn a_slow_repository_holds_up_no_other_app() {
-    let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository("slow-repository").await;
+    holds_up_no_other_app("slow-repository", Fault::Slow).await;
+}
+
+#[tokio::test]
+async fn a_repository_that_trickles_holds_up_no_other_app() {
+    holds_up_no_other_app("trickling-repository", Fault::Trickle).await;
+}
+
+async fn holds_up_no_other_app(namespace: &str, fault: Fault) {
+    let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository(namespace).await;
     let arguments = vec!["--max-concurrent".into(), "1".into()];
     let _operator = leading(&Options { arguments, ..options }).await;
     tenant.create("first", small(&tenant, "first", charts::DEFAULT)).await.unwrap();
     tenant.ready("first", 1).await;
 
-    repository.set(Fault::Slow).unwrap();
+    repository.set(fault).unwrap();
     for name in ["slow", "doomed"] {
         tenant.create(name, small(&tenant, name, charts::MAJOR)).await.unwrap();
         let sentence = tenant.condition(name, "Ready", "False", "FetchingChart").await;
@@ -223,4 +238,77 @@ async fn a_version_that_was_published_anew_is_not_installed() {
     repository.set(Fault::None).unwrap();
     time_passes(&tenant, "acme").await;
     tenant.ready("acme", 2).await;
+}
+
+/// helm follows it, as it has to for the releases of GitHub: what it leads to is the version, or is refused.
+#[tokio::test]
+async fn a_chart_behind_a_redirect_is_the_version_or_is_refused() {
+    let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository("redirected").await;
+    let elsewhere = Repository::start().unwrap();
+    repository.set(Fault::Redirect(elsewhere.address())).unwrap();
+    let _operator = leading(&options).await;
+    tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+    let release = tenant.ready("acme", 1).await.release.unwrap();
+    let genuine = charts::digest(&charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
+    assert_eq!((release.chart_digest, elsewhere.requests("/nextcloud-5.5.2.tgz")), (Some(genuine), 1));
+
+    for (name, version, fault, reason) in [
+        ("page", charts::PATCH, Fault::Html, "ChartInvalid"),
+        ("away", charts::MAJOR, Fault::Refused, "ChartUnavailable"),
+        ("round", charts::MAJOR, Fault::Redirect(elsewhere.address()), "ChartUnavailable"),
+    ] {
+        elsewhere.set(fault).unwrap();
+        tenant.create(name, small(&tenant, name, version)).await.unwrap();
+        tenant.condition(name, "Released", "False", reason).await;
+        assert_eq!(tenant.listed(name), None);
+    }
+    let status = nudge(&tenant, "acme", "Retain").await;
+    assert!(has(&status, "Ready", "True", "Ready"), "{status:#?}");
+}
+
+/// A namespace for an operator whose charts come from a directory, in which [`charts::PATCH`] has this file more.
+async fn with_file(namespace: &str, path: &str, text: &str) -> (Apart, TempDir) {
+    let apart = Lab::unattended().await.apart(namespace).await;
+    let directory = tempfile::tempdir().unwrap();
+    charts::package_all(directory.path()).unwrap();
+    let archive = charts::archive_with(charts::PATCH, Content::Genuine, &[(path, text)]).unwrap();
+    std::fs::write(directory.path().join(charts::file_name(charts::PATCH)), archive).unwrap();
+    let options = Options { chart_repository: directory.path().display().to_string(), ..apart.options };
+    (Apart { options, ..apart }, directory)
+}
+
+/// The publisher of a chart must not be able to send requests from the operator's pod.
+#[tokio::test]
+async fn a_schema_that_is_elsewhere_is_not_fetched() {
+    // For this address Go asks its proxy, as for every address but 127.0.0.1, and it leads to this machine.
+    let elsewhere = TcpListener::bind(("0.0.0.0", 0)).unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let url = format!("http://{}/schema.json", elsewhere.local_addr().unwrap());
+    let schema = json!({"$schema": "http://json-schema.org/draft-07/schema#", "allOf": [{"$ref": url}]});
+    let (Apart { tenant, proxy: _proxy, options }, _directory) =
+        with_file("remote-schema", "values.schema.json", &schema.to_string()).await;
+    let _operator = leading(&options).await;
+    tenant.create("acme", small(&tenant, "acme", charts::PATCH)).await.unwrap();
+    tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
+    tenant.ready("other", 1).await;
+    let sentence = tenant.condition("acme", "Released", "False", "ChartInvalid").await;
+    assert!(sentence.contains("/schema.json"), "{sentence}");
+    assert_eq!(elsewhere.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
+async fn a_template_without_end_is_ended_and_holds_up_no_other_app() {
+    let line = "x".repeat(1000);
+    let template =
+        format!("{{{{ range until 100000 }}}}{{{{ range until 100000 }}}}#{line}\n{{{{ end }}}}{{{{ end }}}}");
+    let (Apart { tenant, proxy: _proxy, options }, _directory) =
+        with_file("endless-template", "templates/endless.yaml", &template).await;
+    let _operator = leading(&options).await;
+    tenant.create("acme", small(&tenant, "acme", charts::PATCH)).await.unwrap();
+    tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
+    tenant.ready("other", 1).await;
+    let sentence = tenant.condition("acme", "Released", "False", "ChartInvalid").await;
+    assert!(sentence.contains("out of memory"), "{sentence}");
+    tenant.condition("acme", "Stalled", "True", "ChartInvalid").await;
+    assert_eq!(tenant.listed("acme"), None);
 }

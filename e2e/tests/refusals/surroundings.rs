@@ -1,10 +1,15 @@
 //! What the operator needs from its environment: helm, rights, space.
 
+use std::io::ErrorKind;
+use std::process::Command;
+
 use clientapp_operator::runtime::account::DEPLOYER;
 use e2e::manifests;
+use e2e::operator::binary;
 use e2e::shim::executable;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ServiceAccount;
+use nix::unistd::Uid;
 
 use super::*;
 
@@ -221,4 +226,108 @@ async fn a_quota_that_is_used_up_is_named() {
         // Deletion needs nothing else.
         tenant.delete("acme").await;
     }
+}
+
+#[tokio::test]
+async fn a_quota_that_an_upgrade_exceeds_is_named_until_it_is_raised() {
+    let tenant = Lab::shared().await.tenant("quota-raised").await;
+    tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.quota("few", json!({"hard": {"services": "1"}})).await;
+    // Redis has two Services of its own.
+    tenant.patch("acme", json!({"redis": {"enabled": true}})).await.unwrap();
+    tenant
+        .condition_with("acme", ("Released", "UpgradeFailed"), &["services \"acme-redis", "exceeded quota: few"])
+        .await;
+    tenant
+        .kubectl(&["patch", "quota", "few", "--type=merge", "-p", r#"{"spec": {"hard": {"services": "9"}}}"#])
+        .unwrap();
+    tenant.kubectl(&["wait", "quota/few", "--for=jsonpath={.status.hard.services}=9", "--timeout=120s"]).unwrap();
+    time_passes(&tenant, "acme").await;
+    // One revision has failed, and no more.
+    tenant.ready("acme", 3).await;
+}
+
+/// The chart cache and the temporary files have a small file system each, which only the operator's process sees.
+#[tokio::test]
+async fn a_file_system_that_is_full_is_told_and_tried_again() {
+    let (Apart { tenant, proxy: _proxy, options }, _repository) = with_repository("no-space").await;
+    let home = tempfile::tempdir().unwrap();
+    let [cache, temporary] = ["cache", "temporary"].map(|name| home.path().join(name));
+    let mut mount = String::new();
+    for directory in [&cache, &temporary] {
+        std::fs::create_dir(directory).unwrap();
+        mount += &format!("mount -t tmpfs -o size=4m,mode=700 tmpfs {} && ", directory.display());
+    }
+    let namespaces = if Uid::effective().is_root() { "--mount" } else { "--user --map-root-user --mount" };
+    let run = format!("{mount}exec {} \"$@\"", binary().unwrap().display());
+    let binary = home.path().join("operator");
+    executable(&binary, &format!("#!/bin/sh\nexec unshare {namespaces} -- sh -c '{run}' sh \"$@\"\n"), 0o755).unwrap();
+    let (chart_cache, of_its_own) = (Some(cache.clone()), Some(temporary.clone()));
+    let operator = leading(&Options { binary: Some(binary), chart_cache, temporary: of_its_own, ..options }).await;
+
+    let mut spec = small(&tenant, "acme", charts::DEFAULT);
+    spec["suspend"] = json!(true);
+    tenant.create("acme", spec).await.unwrap();
+    tenant.condition("acme", "Ready", "False", "Suspended").await;
+    let steps = [
+        (
+            &cache,
+            json!({"suspend": false}),
+            "ChartUnavailable",
+            ["cannot use the chart cache at ", "No space left on device"],
+        ),
+        (
+            &temporary,
+            json!({"chartVersion": charts::PATCH}),
+            "ChartUnavailable",
+            ["cannot pull chart nextcloud 5.5.3", "no space left on device"],
+        ),
+        (
+            &temporary,
+            json!({"replicas": 2}),
+            "HelmUnavailable",
+            ["cannot prepare helm upgrade", "No space left on device"],
+        ),
+    ];
+    for (revision, (full, change, reason, words)) in (1..).zip(steps) {
+        let ballast = format!("/proc/{}/root{}/ballast", operator.pid(), full.display());
+        let written = std::fs::write(&ballast, vec![0; 5 << 20]);
+        assert_eq!(written.unwrap_err().kind(), ErrorKind::StorageFull);
+        tenant.patch("acme", change).await.unwrap();
+        tenant.condition_with("acme", ("Released", reason), &words).await;
+        std::fs::remove_file(&ballast).unwrap();
+        time_passes(&tenant, "acme").await;
+        tenant.ready("acme", revision).await;
+    }
+    // It is the same process.
+    assert!(operator.stop().unwrap());
+}
+
+/// How many files an operator may have open. It keeps those that it has.
+fn limit_files(operator: &Operator, most: u32) {
+    let (pid, most) = (operator.pid().to_string(), format!("--nofile={most}:"));
+    assert!(Command::new("prlimit").args(["--pid", &pid, &most]).status().unwrap().success());
+}
+
+#[tokio::test]
+async fn an_operator_that_may_open_no_file_goes_on_when_it_may() {
+    let Apart { tenant, proxy: _proxy, options } = Lab::unattended().await.apart("no-descriptors").await;
+    let operator = leading(&options).await;
+    tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    limit_files(&operator, 0);
+    tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    for name in ["acme", "other"] {
+        let says = |status: &ClientAppStatus| {
+            status.conditions.iter().any(|condition| condition.message.contains("Too many open files"))
+        };
+        tenant.status(name, "told of it", says).await;
+    }
+    limit_files(&operator, 1024);
+    tenant.ready("acme", 2).await;
+    tenant.ready("other", 1).await;
+    // It is the same process.
+    assert!(operator.stop().unwrap());
 }

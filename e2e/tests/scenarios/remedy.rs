@@ -4,8 +4,12 @@ use clientapp_operator::crd::{ClientApp, ClientAppStatus, annotation};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use e2e::wait::until;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 /// The API server refuses the Service that the chart renders with it.
@@ -115,4 +119,94 @@ async fn a_revision_that_is_not_ready_in_time_is_rolled_back() {
         (pod.node_selector.is_none() && found?.status.as_ref()?.available_replicas == Some(1)).then_some(())
     };
     tenant.wait_for("acme-nextcloud", "as before", placed).await;
+}
+
+/// The size of the volume in the template of Redis' StatefulSet is such a field.
+#[tokio::test]
+async fn a_field_that_cannot_be_changed_makes_no_new_statefulset() {
+    let tenant = Lab::shared().await.tenant("remedy-immutable").await;
+    let spec = with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}));
+    tenant.create("acme", with(spec, policy("Stop", json!({})))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let uids = async || {
+        let set = tenant.uid::<StatefulSet>("acme-redis-master").await;
+        (set.unwrap(), tenant.uid::<PersistentVolumeClaim>("redis-data-acme-redis-master-0").await.unwrap())
+    };
+    let before = uids().await;
+    let larger = json!({"values": {"redis": {"master": {"persistence": {"size": "9Gi"}}}}});
+    tenant.patch("acme", larger.clone()).await.unwrap();
+    let said = "updates to statefulset spec";
+    tenant.held("acme", "UpgradeFailed", &["revision 2 of release acme has failed", "acme-redis-master", said]).await;
+    tenant.condition("acme", "Stalled", "True", "UpgradeFailed").await;
+    assert_eq!(uids().await, before);
+    tenant.patch("acme", json!({"values": null})).await.unwrap();
+    tenant.ready("acme", 3).await;
+
+    tenant.patch("acme", with(larger, policy("Rollback", json!({})))).await.unwrap();
+    let words = ["revision 4 of release acme has failed", said, "rolled back to what revision 3 was"];
+    tenant.held("acme", "RolledBack", &words).await;
+    assert_eq!(tenant.listed("acme").unwrap(), ("5".into(), "deployed".into(), "nextcloud-5.5.2".into()));
+    assert_eq!(uids().await, before);
+    tenant.patch("acme", json!({"values": null})).await.unwrap();
+    tenant.ready("acme", 5).await;
+    assert_eq!(uids().await, before);
+}
+
+/// An admission policy that lets Deployments of the namespace have one replica. Its name is the namespace's.
+async fn allow_one_replica(tenant: &Tenant) -> Api<ValidatingAdmissionPolicyBinding> {
+    let place = &tenant.namespace;
+    let policy = json!({
+        "metadata": {"name": place},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments"],
+            }]},
+            "validations": [{"expression": "object.spec.replicas < 2", "message": "one replica is enough"}],
+        },
+    });
+    let binding = json!({
+        "metadata": {"name": place},
+        "spec": {
+            "policyName": place, "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place}}},
+        },
+    });
+    let policies = Api::<ValidatingAdmissionPolicy>::all(tenant.client.clone());
+    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(tenant.client.clone());
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    until_two_are_allowed(tenant, false).await;
+    bindings
+}
+
+/// Waits until the API server applies that policy, or no longer applies it.
+async fn until_two_are_allowed(tenant: &Tenant, allowed: bool) {
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let two = Patch::Merge(json!({"spec": {"replicas": 2}}));
+    let deployments = tenant.api::<Deployment>();
+    let is = async || deployments.patch("acme-nextcloud", &dry, &two).await.is_ok() == allowed;
+    until(&format!("two replicas are allowed: {allowed}"), is).await;
+}
+
+#[tokio::test]
+async fn what_an_admission_policy_denies_is_told_in_its_words_and_goes_on_without_it() {
+    let tenant = Lab::shared().await.tenant("remedy-denied").await;
+    tenant.create("acme", with(small(&tenant, "acme"), policy("Stop", json!({})))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let bindings = allow_one_replica(&tenant).await;
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    let (failed, said) = ("revision 2 of release acme has failed", "one replica is enough");
+    tenant.held("acme", "UpgradeFailed", &[failed, said, "spec.upgrade.onFailure is Stop"]).await;
+    tenant.condition("acme", "Stalled", "True", "UpgradeFailed").await;
+
+    tenant.patch("acme", policy("Rollback", json!({}))).await.unwrap();
+    tenant.held("acme", "RolledBack", &[failed, said, "rolled back to what revision 1 was"]).await;
+    assert_eq!(tenant.listed("acme").unwrap(), ("3".into(), "deployed".into(), "nextcloud-5.5.2".into()));
+    let serves = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
+    assert_eq!(serves.status.unwrap().available_replicas, Some(1));
+
+    bindings.delete(&tenant.namespace, &DeleteParams::default()).await.unwrap();
+    until_two_are_allowed(&tenant, true).await;
+    retry(&tenant).await;
+    tenant.ready("acme", 4).await;
 }

@@ -5,6 +5,7 @@ mod relists;
 mod requests;
 mod runs;
 mod statuses;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

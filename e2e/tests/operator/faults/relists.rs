@@ -4,9 +4,9 @@ use clientapp_operator::crd::{ClientApp, ClientAppStatus, Postgresql};
 use e2e::charts;
 use e2e::lab::{Apart, Tenant};
 use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{operated, small};
+use e2e::scenario::{operated, small, with};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
@@ -78,6 +78,34 @@ async fn a_deletion_of_a_database_over_which_a_status_was_written_is_seen() {
     tenant.wait_for("acme", "not up", ready("False")).await;
     relisted(&proxy, "postgresqls").await;
     tenant.wait_for("acme", "gone", |found: Option<&Postgresql>| found.is_none().then_some(())).await;
+}
+
+/// It has the same name and other credentials.
+#[tokio::test]
+async fn a_secret_that_was_made_anew_is_one_revision_and_was_never_lost() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-secret", &[]).await;
+    let secrets = tenant.api::<Secret>();
+    let make = async |password: &str| {
+        let given = json!({
+            "metadata": {"name": "given"},
+            "stringData": {"nextcloud-username": "a", "nextcloud-password": password},
+        });
+        secrets.create(&PostParams::default(), &serde_json::from_value(given).unwrap()).await.unwrap();
+    };
+    make("one").await;
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"adminSecret": "given"}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    blind(&proxy, "secrets");
+    secrets.delete("given", &DeleteParams::default()).await.unwrap();
+    make("two").await;
+    relisted(&proxy, "secrets").await;
+    tenant.ready("acme", 2).await;
+    tenant.event("acme", "CredentialsChanged", "other credentials in Secret given").await;
+    // There was no other revision.
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 3).await;
+    let told = tenant.events("acme").await;
+    assert!(told.iter().all(|(reason, _)| !reason.starts_with("AdminSecret")), "{told:#?}");
 }
 
 /// Objects deleted in between are missing from the list.

@@ -128,13 +128,13 @@ async fn an_api_server_that_does_not_answer_requests_of_a_kind() {
 }
 
 /// A long Retry-After of the API server is not obeyed in full.
-#[tokio::test]
-async fn an_api_server_that_asks_for_ten_minutes_is_asked_again_before() {
-    let (Apart { tenant, proxy, .. }, mut operator) = operated("overloaded", &[]).await;
-    let overloaded = Rule::new("*", "*", Fault::RetryAfter(600));
+async fn is_asked_again_before(namespace: &str, status: StatusCode, seconds: u64) {
+    let (Apart { tenant, proxy, .. }, mut operator) = operated(namespace, &[]).await;
+    let fault = Fault::RetryAfter(status, seconds);
+    let overloaded = Rule::new("*", "*", fault);
     // First while leading, then in the middle of a helm run, and then without the lead.
     let leads = Rule::new("*", "leases", Fault::Late(Duration::ZERO));
-    let helm = Rule::new("patch", "services", Fault::RetryAfter(600));
+    let helm = Rule::new("patch", "services", fault);
     for (name, rules) in [("leading", vec![leads, overloaded.clone()]), ("helm", vec![helm]), ("all", vec![overloaded])]
     {
         proxy.set(rules);
@@ -150,4 +150,24 @@ async fn an_api_server_that_asks_for_ten_minutes_is_asked_again_before() {
         proxy.set([]);
         tenant.ready(name, 1).await;
     }
+}
+
+#[tokio::test]
+async fn an_api_server_that_asks_for_ten_minutes_is_asked_again_before() {
+    is_asked_again_before("overloaded", StatusCode::SERVICE_UNAVAILABLE, 600).await;
+}
+
+#[tokio::test]
+async fn an_api_server_with_too_many_requests_that_asks_for_a_second() {
+    is_asked_again_before("too-many-1", StatusCode::TOO_MANY_REQUESTS, 1).await;
+}
+
+#[tokio::test]
+async fn an_api_server_with_too_many_requests_that_asks_for_a_minute() {
+    is_asked_again_before("too-many-60", StatusCode::TOO_MANY_REQUESTS, 60).await;
+}
+
+#[tokio::test]
+async fn an_api_server_with_too_many_requests_that_asks_for_ten_minutes() {
+    is_asked_again_before("too-many-600", StatusCode::TOO_MANY_REQUESTS, 600).await;
 }

@@ -8,7 +8,7 @@ use e2e::lab::{Apart, Lab, Tenant, has, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
 use e2e::scenario::{helm3, names, nothing_is_left, operated, small, with};
-use e2e::shim::executable;
+use e2e::shim::{Shim, executable};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
@@ -54,6 +54,37 @@ async fn a_spec_that_changes_while_helm_installs_and_the_watch_is_late() {
     tenant.ready("acme", 2).await;
     let told = tenant.events("acme").await;
     assert!(told.iter().all(|(reason, _)| reason != "ReleaseDrifted"), "{told:#?}");
+}
+
+/// However often a spec changes while helm upgrades: helm upgrades once more, to the last one.
+#[tokio::test]
+async fn twenty_edits_while_helm_upgrades_are_two_upgrades_at_most() {
+    let Apart { tenant, proxy, options } = Lab::unattended().await.apart("many-edits").await;
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let _operator = leading(&Options { helm: shim.path(), ..options }).await;
+    installed(&tenant, "acme").await;
+    let upgrades = || shim.runs().iter().filter(|run| run.arguments.starts_with("upgrade")).count();
+    let edit = async |number: u32| {
+        let edited = json!({"values": {"podAnnotations": {"edit": number.to_string()}}});
+        tenant.patch("acme", edited).await.unwrap().metadata.generation
+    };
+    let met = proxy.met();
+    proxy.set([Rule::new("*", "services", Fault::Hang)]);
+    edit(0).await;
+    proxy.met_more_than(met).await;
+    let mut generation = None;
+    for number in 1..=20 {
+        generation = edit(number).await;
+    }
+    let before = upgrades();
+    proxy.set([]);
+    let ready =
+        |status: &ClientAppStatus| status.observed_generation == generation && has(status, "Ready", "True", "Ready");
+    tenant.status("acme", "ready with the last edit", ready).await;
+    assert!((1..=2).contains(&(upgrades() - before)), "{:?}", shim.runs());
+    let deployment = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
+    assert_eq!(deployment.spec.unwrap().template.metadata.unwrap().annotations.unwrap()["edit"], "20");
+    assert_eq!(shim.overlaps(), Vec::<String>::new());
 }
 
 /// An app that waits for its next reconcile holds no slot.
