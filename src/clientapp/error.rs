@@ -112,9 +112,12 @@ pub(crate) enum Refusal {
     Timeout,
     HelmUnavailable,
     UpgradeFailed,
+    /// `helm uninstall` could not delete an object of the release, and does not say which.
+    NotDeleted,
 }
 
 impl Refusal {
+    /// Those of an upgrade.
     const ALL: [Refusal; 7] = [
         Refusal::ChartInvalid,
         Refusal::ChartDigestChanged,
@@ -134,7 +137,7 @@ impl Refusal {
             Refusal::AccessDenied => Reason::AccessDenied,
             Refusal::Timeout => Reason::Timeout,
             Refusal::HelmUnavailable => Reason::HelmUnavailable,
-            Refusal::UpgradeFailed => Reason::UpgradeFailed,
+            Refusal::UpgradeFailed | Refusal::NotDeleted => Reason::UpgradeFailed,
         }
     }
 
@@ -146,13 +149,15 @@ impl Refusal {
             Refusal::ChartInvalid | Refusal::ChartDigestChanged => Retry::Doubling(MINUTE, 30 * MINUTE),
             // Each attempt is a revision.
             Refusal::AccessDenied => Retry::Doubling(MINUTE, 5 * MINUTE),
-            Refusal::ChartUnavailable | Refusal::Timeout | Refusal::HelmUnavailable | Refusal::UpgradeFailed => {
-                Retry::Doubling(30 * SECOND, 10 * MINUTE)
-            }
+            Refusal::ChartUnavailable
+            | Refusal::Timeout
+            | Refusal::HelmUnavailable
+            | Refusal::UpgradeFailed
+            | Refusal::NotDeleted => Retry::Doubling(30 * SECOND, 10 * MINUTE),
         };
         let stalled = match self {
             Refusal::ChartInvalid | Refusal::ChartDigestChanged | Refusal::AccessDenied => true,
-            Refusal::UpgradeFailed => failures >= STALLED_AFTER,
+            Refusal::UpgradeFailed | Refusal::NotDeleted => failures >= STALLED_AFTER,
             Refusal::ChartUnavailable | Refusal::Timeout | Refusal::HelmUnavailable => false,
         };
         Disposition { condition: Some(kind::RELEASED), state: State::False, reason: self.reason(), stalled, retry }
@@ -163,19 +168,20 @@ impl Refusal {
             HelmFailure::ChartInvalid
             | HelmFailure::ChartNotFound
             | HelmFailure::InvalidObject
+            | HelmFailure::Immutable
             | HelmFailure::UnknownKind
             | HelmFailure::ReleaseTooLarge
             | HelmFailure::ResourceLimit => Refusal::ChartInvalid,
             HelmFailure::RepositoryUnavailable => Refusal::ChartUnavailable,
             HelmFailure::Forbidden { .. } => Refusal::AccessDenied,
             HelmFailure::Timeout | HelmFailure::ApiUnavailable => Refusal::Timeout,
+            HelmFailure::NotDeleted => Refusal::NotDeleted,
             HelmFailure::Locked
             | HelmFailure::NotFound
             | HelmFailure::NoDeployedReleases
             | HelmFailure::NamespaceTerminating
             | HelmFailure::Admission
             | HelmFailure::Conflict
-            | HelmFailure::Immutable
             | HelmFailure::HookFailed
             | HelmFailure::Quota
             | HelmFailure::Other => Refusal::UpgradeFailed,

@@ -2,9 +2,11 @@
 //!
 //! Helm drops the first component of each path in the archive, whatever it is, cleans the rest, and lets the last file of a name win. A
 //! crafted archive could show another `Chart.yaml` to a careless reader than to helm. So everything that `helm package` never writes is
-//! refused: entries outside `<chart>/`, unclean paths, links, and a second `Chart.yaml`.
+//! refused: entries outside `<chart>/`, unclean paths, links, and a second `Chart.yaml`. So is a schema of values that refers to another
+//! document, in the chart or in a chart within it: helm would fetch that from the operator's pod, or read it from its disk.
 
 use std::{
+    cell::Cell,
     io::{self, Read},
     path::{Component, Path},
 };
@@ -20,6 +22,12 @@ const MAX_UNPACKED: u64 = 100 << 20;
 const MAX_ENTRIES: usize = 20_000;
 /// Size limit of `Chart.yaml`, in bytes.
 const MAX_METADATA: u64 = 1 << 20;
+/// Size limit of a schema of values, in bytes; the same as helm's for any file.
+const MAX_SCHEMA: u64 = 5 << 20;
+/// Limit of the levels of packaged charts within a chart.
+const MAX_NESTED: usize = 4;
+/// Where the drafts of JSON Schema are, which helm has.
+const DRAFTS: [&str; 2] = ["http://json-schema.org/", "https://json-schema.org/"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -43,6 +51,12 @@ pub(crate) enum InvalidArchive {
     Metadata { count: usize, chart: String },
     #[error("its Chart.yaml cannot be read")]
     Yaml { source: serde_yaml::Error },
+    #[error("its schema {path:?} is not JSON")]
+    Schema { path: String, source: serde_json::Error },
+    #[error(
+        "its schema {path:?} refers to {reference:?}: a schema may refer to its own definitions only, since helm would fetch the other from the operator's pod; put them into the schema"
+    )]
+    Elsewhere { path: String, reference: String },
 }
 
 /// Reads a packaged chart to its end and returns its metadata.
@@ -50,7 +64,7 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
     // Go reads concatenated gzip members as one stream, so this must too.
     let unpacked = MultiGzDecoder::new(packed).take(MAX_UNPACKED);
     let mut archive = tar::Archive::new(unpacked);
-    let mut found = Vec::new();
+    let (mut found, left) = (Vec::new(), Cell::new(MAX_UNPACKED));
     for (count, entry) in archive.entries().map_err(unreadable)?.enumerate() {
         let mut entry = entry.map_err(unreadable)?;
         if count >= MAX_ENTRIES || entry.size() > MAX_UNPACKED {
@@ -71,6 +85,7 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
             entry.by_ref().take(MAX_METADATA).read_to_end(&mut yaml).map_err(unreadable)?;
             found.push(yaml);
         }
+        refers_to_itself(&raw, &mut entry, &left, 0)?;
     }
     // Reads what follows the end of the archive as well, to detect a truncated or oversized file.
     let mut rest = archive.into_inner();
@@ -84,6 +99,78 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
     }
 }
 
+/// Refuses a schema that refers to another document, if this entry is one or a packaged chart with one. `left`: the number of bytes
+/// that all charts within the chart may unpack to.
+fn refers_to_itself(raw: &[u8], entry: &mut dyn Read, left: &Cell<u64>, depth: usize) -> Result<(), InvalidArchive> {
+    let text = String::from_utf8_lossy(raw);
+    let (directory, file) = text.rsplit_once('/').unwrap_or(("", &text));
+    let path = || text.chars().take(200).collect::<String>();
+    if file == "values.schema.json" {
+        let mut text = Vec::new();
+        entry.take(MAX_SCHEMA + 1).read_to_end(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > MAX_SCHEMA {
+            return Err(InvalidArchive::TooLarge);
+        }
+        // helm removes the mark, and takes an empty schema for none.
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+        if text.is_empty() {
+            return Ok(());
+        }
+        let schema = serde_json::from_slice(text);
+        let schema = schema.map_err(|source| InvalidArchive::Schema { path: path(), source })?;
+        return match elsewhere(&schema) {
+            Some(reference) => Err(InvalidArchive::Elsewhere { path: path(), reference: reference.to_owned() }),
+            None => Ok(()),
+        };
+    }
+    if directory.ends_with("/charts") && file.ends_with(".tgz") {
+        if depth >= MAX_NESTED {
+            return Err(InvalidArchive::TooLarge);
+        }
+        let mut archive = tar::Archive::new(Metered { inner: MultiGzDecoder::new(entry), left });
+        for entry in archive.entries().map_err(unreadable)? {
+            let mut entry = entry.map_err(unreadable)?;
+            let raw = entry.path_bytes().into_owned();
+            if entry.header().entry_type() != EntryType::XGlobalHeader && clean(&raw).is_none() {
+                return Err(InvalidArchive::Outside { path: path(), chart: "charts".to_owned() });
+            }
+            refers_to_itself(&raw, &mut entry, left, depth + 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// The first reference of a JSON schema to another document.
+fn elsewhere(schema: &serde_json::Value) -> Option<&str> {
+    match schema {
+        serde_json::Value::Object(members) => members.iter().find_map(|(key, value)| {
+            let leads_away = |reference: &&str| match key.as_str() {
+                "$ref" | "$dynamicRef" | "$recursiveRef" => !reference.starts_with('#'),
+                "$schema" => !DRAFTS.iter().any(|draft| reference.starts_with(draft)),
+                _ => false,
+            };
+            value.as_str().filter(leads_away).or_else(|| elsewhere(value))
+        }),
+        serde_json::Value::Array(members) => members.iter().find_map(elsewhere),
+        _ => None,
+    }
+}
+
+/// A reader that fails when what is `left` for it and others is used up.
+struct Metered<'a, R> {
+    inner: R,
+    left: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Metered<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        let left = self.left.get().checked_sub(count as u64);
+        self.left.set(left.ok_or_else(|| io::Error::other("the charts within it are too large"))?);
+        Ok(count)
+    }
+}
+
 /// Whether a chart's own text is this version. Some charts prefix it with a v, which helm ignores.
 pub(super) fn is_version(text: &str, version: &Version) -> bool {
     text.trim_start_matches('v').parse().is_ok_and(|found: Version| found == *version)
@@ -93,14 +180,17 @@ fn unreadable(source: io::Error) -> InvalidArchive {
     InvalidArchive::Unreadable { source }
 }
 
-/// Whether a path is clean and within the chart's directory. Helm treats a backslash as a separator, so it is refused here.
+/// Whether a path is clean and within the chart's directory.
 fn is_within(chart: &str, raw: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(raw) else { return false };
+    clean(raw).is_some_and(|path| path.components().next() == Some(Component::Normal(chart.as_ref())))
+}
+
+/// A path that helm understands as it is. Helm treats a backslash as a separator, so it is refused here.
+fn clean(raw: &[u8]) -> Option<&Path> {
+    let text = std::str::from_utf8(raw).ok()?;
     let clean = !text.contains(['\\', '\0']) && !text.contains("//") && !text.contains("/./") && !text.ends_with("/.");
-    let mut components = Path::new(text).components();
-    clean
-        && components.next() == Some(Component::Normal(chart.as_ref()))
-        && components.all(|component| matches!(component, Component::Normal(_)))
+    let path = Path::new(text);
+    (clean && path.components().all(|component| matches!(component, Component::Normal(_)))).then_some(path)
 }
 
 #[cfg(test)]
@@ -176,6 +266,69 @@ pub(super) mod tests {
             let archive = builder.into_inner().unwrap().finish().unwrap();
             assert!(matches!(inspect("x", archive.as_slice()), Err(InvalidArchive::Special { .. })), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_schema_refers_to_itself_only() {
+        let inside = |schema: &str| {
+            packed(&[("sub/Chart.yaml", "name: sub\nversion: 1.0.0\n"), ("sub/values.schema.json", schema)])
+        };
+        let within = |path: &str, file: &[u8]| {
+            let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+            append(&mut builder, EntryType::Regular, "x/Chart.yaml", "name: x\nversion: 1.0.0\n");
+            let mut header = tar::Header::new_gnu();
+            header.set_size(file.len() as u64);
+            builder.append_data(&mut header, path, file).unwrap();
+            builder.into_inner().unwrap().finish().unwrap()
+        };
+        let draft = "http://json-schema.org/draft-07/schema#";
+        for (schema, refused) in [
+            (format!(r##"{{"$schema": "{draft}", "properties": {{"a": {{"$ref": "#/definitions/a"}}}}}}"##), false),
+            (r##"{"properties": {"$ref": {"type": "string"}}}"##.to_owned(), false),
+            (String::new(), false),
+            ("\u{feff}{}".to_owned(), false),
+            (r#"{"allOf": [{"$ref": "http://10.0.0.1/x.json"}]}"#.to_owned(), true),
+            (r#"{"$ref": "file:///var/run/secrets/token"}"#.to_owned(), true),
+            (r#"{"$id": "https://elsewhere.example.com/", "$ref": "x.json"}"#.to_owned(), true),
+            (r#"{"$dynamicRef": "//elsewhere.example.com/x.json"}"#.to_owned(), true),
+            (r#"{"$schema": "https://elsewhere.example.com/x.json"}"#.to_owned(), true),
+            ("\u{feff}{\"$ref\": \"x.json\"}".to_owned(), true),
+            ("no json".to_owned(), true),
+            (format!("{}{}", "[".repeat(200), "]".repeat(200)), true),
+        ] {
+            let sub = inside(&schema);
+            let deep = within("sub/charts/x.tgz", &sub);
+            for (path, file) in [
+                ("x/values.schema.json", schema.as_bytes()),
+                ("x/charts/sub/values.schema.json", schema.as_bytes()),
+                ("x/charts/sub-1.0.0.tgz", &sub),
+                ("x/charts/deep-1.0.0.tgz", &deep),
+            ] {
+                let found = inspect("x", within(path, file).as_slice());
+                let is_refused = matches!(found, Err(InvalidArchive::Elsewhere { .. } | InvalidArchive::Schema { .. }));
+                assert!(is_refused == refused && found.is_err() == refused, "{path} {schema}: {found:?}");
+            }
+            assert!(inspect("x", within("x/files/sub-1.0.0.tgz", &sub).as_slice()).is_ok(), "{schema}");
+        }
+        let mut nested = inside("{}");
+        for _ in 0..MAX_NESTED {
+            nested = within("sub/charts/x.tgz", &nested);
+        }
+        assert!(matches!(inspect("x", within("x/charts/sub.tgz", &nested).as_slice()), Err(InvalidArchive::TooLarge)));
+        let unclean = packed(&[("sub/./values.schema.json", "{}")]);
+        assert!(matches!(
+            inspect("x", within("x/charts/sub.tgz", &unclean).as_slice()),
+            Err(InvalidArchive::Outside { .. })
+        ));
+        let zeros = vec![0; 1 << 20];
+        let mut bomb = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+        for number in 0..101 {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(zeros.len() as u64);
+            bomb.append_data(&mut header, format!("sub/{number}"), zeros.as_slice()).unwrap();
+        }
+        let bomb = bomb.into_inner().unwrap().finish().unwrap();
+        assert!(inspect("x", within("x/charts/sub.tgz", &bomb).as_slice()).is_err());
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(crate) enum HelmFailure {
     /// An immutable field would change.
     Immutable,
     HookFailed,
+    /// An object of the release could not be deleted; helm does not say which, or why.
+    NotDeleted,
     UnknownKind,
     InvalidObject,
     ReleaseTooLarge,
@@ -100,6 +102,7 @@ const TABLE: &[Row] = &[
     // Not for tests, which are hooks: there only the cause shows whether one has failed or could not be run.
     (HookFailed, Some(Upgrade), "warning: Hook "), // hooks.go
     (HookFailed, Some(Uninstall), "warning: Hook "),
+    (NotDeleted, Some(Uninstall), "failed to delete release: "), // uninstall.go
     (Admission, None, "admission webhook \""),
     (Admission, None, "failed calling webhook"),
     (Admission, None, "failed to call webhook"),

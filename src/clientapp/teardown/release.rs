@@ -109,6 +109,10 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
         }
         HelmRun::Uninstalled(Err((refusal, message))) => {
             ctx.helm_runs.settle(key);
+            // helm has run the hooks before it, and was deleting these objects: the API server tells which of them it refuses, and why.
+            if refusal == error::Refusal::NotDeleted {
+                objects(ctx, going).await?;
+            }
             return Err(Error::Uninstall { release: key.clone(), refusal, message });
         }
         HelmRun::Uninstalled(Ok(())) => true,
