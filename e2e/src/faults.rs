@@ -129,7 +129,11 @@ struct Planned {
 /// # Errors
 /// If the lab cannot be started, or two undisturbed runs of a scenario differ.
 pub fn run(options: &Options, progress: &Progress) -> Result<Outcome> {
-    tokio::runtime::Runtime::new()?.block_on(matrix(options, progress))
+    let runtime = tokio::runtime::Runtime::new()?;
+    let outcome = runtime.block_on(matrix(options, progress));
+    // After Ctrl-C, cases are still under way.
+    runtime.shutdown_background();
+    outcome
 }
 
 async fn matrix(options: &Options, progress: &Progress) -> Result<Outcome> {
@@ -172,10 +176,20 @@ async fn matrix(options: &Options, progress: &Progress) -> Result<Outcome> {
     let (alone, beside): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.fault.is_for_all());
     let undisturbed = Arc::new(undisturbed);
     let mut verdicts = Vec::new();
-    for (cases, parallel) in [(beside, options.parallel.max(1)), (alone, 1)] {
+    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    'cases: for (cases, parallel) in [(beside, options.parallel.max(1)), (alone, 1)] {
         let judged = stream::iter(cases).map(|case| judged(&stage, &undisturbed, case));
         let mut judged = judged.buffer_unordered(parallel);
-        while let Some(verdict) = judged.next().await {
+        loop {
+            let verdict = tokio::select! {
+                biased;
+                _ = &mut interrupted => {
+                    progress.note("faults: interrupted; what follows is of the cases until now");
+                    break 'cases;
+                }
+                verdict = judged.next() => verdict,
+            };
+            let Some(verdict) = verdict else { break };
             note(progress, &task, &verdict);
             verdicts.push(verdict);
         }

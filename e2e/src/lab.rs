@@ -74,6 +74,16 @@ impl Lab {
         Ok(Lab { tools, plane, operator_kubeconfig, repository, percona, operator: Mutex::new(None) })
     }
 
+    /// Kills the API server, as in a crash, and starts it again, and then all other servers of the plane and Percona's stand-in, whose
+    /// watches may take minutes to recover. `meanwhile` runs while it is away.
+    pub fn outage(&self, meanwhile: impl FnOnce()) -> Result<()> {
+        self.plane.kill_apiserver()?;
+        meanwhile();
+        self.plane.start_apiserver()?;
+        self.plane.restart_controllers()?;
+        self.percona.as_ref().map_or(Ok(()), PerconaStandIn::restart)
+    }
+
     /// Shared by all scenarios of this process, with Percona and the operator.
     pub async fn shared() -> &'static Lab {
         static SHARED: OnceLock<Lab> = OnceLock::new();

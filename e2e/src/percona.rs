@@ -31,7 +31,7 @@ mod restores;
 mod spec;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, stream};
@@ -101,15 +101,23 @@ impl Settings {
 #[derive(Debug)]
 pub struct PerconaStandIn {
     settings: watch::Sender<Settings>,
-    _service: Background,
+    config: Config,
+    service: Mutex<Background>,
 }
 
 impl PerconaStandIn {
     /// Handles all clusters of all namespaces. The definitions may be installed later.
     pub fn start(config: Config) -> Result<Self> {
         let (settings, changes) = watch::channel(Settings::default());
-        let service = Background::spawn("percona", move || run(config, changes))?;
-        Ok(Self { settings, _service: service })
+        let service = Mutex::new(service(&config, changes)?);
+        Ok(Self { settings, config, service })
+    }
+
+    /// Starts it anew, as Kubernetes does with an operator that has lost its Lease during an outage.
+    pub fn restart(&self) -> Result<()> {
+        let anew = service(&self.config, self.settings.subscribe())?;
+        *self.service.lock().unwrap_or_else(PoisonError::into_inner) = anew;
+        Ok(())
     }
 
     /// Creates the definitions of `PerconaPGRestore`, `PerconaPGBackup` and `PerconaPGCluster` if necessary, and waits
@@ -152,6 +160,11 @@ impl PerconaStandIn {
             settings.one.insert((namespace.to_owned(), cluster.to_owned()), knobs);
         });
     }
+}
+
+fn service(config: &Config, settings: watch::Receiver<Settings>) -> Result<Background> {
+    let config = config.clone();
+    Background::spawn("percona", move || run(config, settings))
 }
 
 async fn run(config: Config, settings: watch::Receiver<Settings>) {

@@ -196,6 +196,17 @@ impl ControlPlane {
         block_on(async || self.apiserver_answers(&self.client().await?).await)
     }
 
+    /// Starts the controllers, the scheduler and kwok anew, as the kubelet does with those that have lost their Leases during an
+    /// outage of the API server.
+    pub fn restart_controllers(&self) -> Result<()> {
+        let mut servers = self.servers();
+        for server in servers.iter_mut().filter(|server| !["etcd", "kube-apiserver"].contains(&server.name())) {
+            server.kill()?;
+            server.start_again(&self.directory, self.watchdog.group())?;
+        }
+        Ok(())
+    }
+
     pub fn restart_apiserver(&self) -> Result<()> {
         self.kill_apiserver()?;
         self.start_apiserver()

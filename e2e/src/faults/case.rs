@@ -251,9 +251,7 @@ async fn disturb(
             apart.proxy.lift();
         }
         Blow::Outage(_) => {
-            lab.plane.kill_apiserver()?;
-            apart.proxy.lift();
-            lab.plane.start_apiserver()?;
+            lab.outage(|| apart.proxy.lift())?;
         }
         Blow::Stall => {
             disturbed_for(&apart.proxy, Rule::new("*", "*", proxy::Fault::Hang), async || {

@@ -131,7 +131,9 @@ fn tally(case: &Evidence) -> BTreeMap<(String, String), Tally> {
         if of_helm || DERIVED.contains(&entry.resource.as_str()) || entry.resource.contains('/') {
             continue;
         }
-        let tally = tallies.entry((entry.resource.clone(), named(&entry.name))).or_default();
+        // That of the case.
+        let name = if entry.resource == "namespaces" { String::new() } else { named(&entry.name) };
+        let tally = tallies.entry((entry.resource.clone(), name)).or_default();
         tally.made.insert(entry.uid.clone());
         if !case.state.uids.contains(&entry.uid) {
             tally.deleted.insert(entry.uid.clone());

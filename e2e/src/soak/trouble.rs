@@ -101,10 +101,7 @@ impl Trouble {
     async fn strike(&mut self, blow: Blow) -> Result<()> {
         match blow {
             Blow::Kill => self.restart().await,
-            Blow::Outage => {
-                self.lab.plane.kill_apiserver()?;
-                self.lab.plane.start_apiserver()
-            }
+            Blow::Outage => self.lab.outage(|| {}),
             Blow::Theft => {
                 let leases: Api<Lease> = Api::namespaced(self.client.clone(), manifests::NAMESPACE);
                 let taken = Timestamp::now();
