@@ -33,13 +33,23 @@ const PAST: [(&str, &str); 10] = [
 ];
 
 /// Reasons for which a new object is not Ready, while one with a past has what it needs.
-const NEW: [(&str, &str); 5] = [
+const NEW: [(&str, &str); 8] = [
     ("DatabaseStalled", "the Postgresql of an app is not Ready, for one of the other reasons here"),
     ("DependencyNotReady", "an installed release does not wait for others"),
     ("DumpsMissing", "spec.restore is ignored once there is a database"),
+    ("PasswordInvalid", "a database has its own copy of its password"),
+    ("PasswordSecretKeyMissing", "the same"),
+    ("PasswordSecretMissing", "the same"),
     ("RestoreFailed", "the same"),
     ("Restoring", "the same"),
 ];
+
+/// A reason of an object with a past, and the one for which a new object with the same spec is not Ready.
+const SAME: [(&str, &str, &str); 1] = [(
+    "NotReady",
+    "Provisioning",
+    "a pod cannot run: that of the server, and that of the Job which makes a new database",
+)];
 
 /// Beginnings of the kinds and names of what outlives the part of the spec that it was made for: there may be more of it.
 const STAYS: [(&str, &str); 8] = [
@@ -79,7 +89,9 @@ pub fn is_past(ready: &Ready) -> bool {
 #[must_use]
 pub fn converged(end: &End, alone: &End) -> Vec<String> {
     let is_new = alone.ready.status != "True" && has(&NEW, &alone.ready.reason);
-    if is_past(&end.ready) || is_new {
+    let reasons = (end.ready.reason.as_str(), alone.ready.reason.as_str());
+    let is_same = SAME.iter().any(|(past, new, _)| (*past, *new) == reasons) && end.ready.status != "True";
+    if is_past(&end.ready) || is_new || is_same {
         return Vec::new();
     }
     if !end.ready.is(&alone.ready) {
@@ -120,7 +132,8 @@ mod tests {
 
     #[test]
     fn every_reason_exists() {
-        for (reason, why) in PAST.iter().chain(&NEW) {
+        let same = SAME.iter().flat_map(|(past, new, why)| [(past, why), (new, why)]);
+        for (reason, why) in PAST.iter().chain(&NEW).map(|(reason, why)| (reason, why)).chain(same) {
             assert!(Reason::parse(reason).is_some() && !why.is_empty(), "{reason}");
         }
     }
@@ -147,6 +160,8 @@ mod tests {
             ("not Ready because of its past", end("False", "StorageShrink", &[]), &plain, true),
             ("not Ready", end("False", "SecretMissing", &[]), &plain, false),
             ("as little Ready", end("False", "SecretMissing", &[("Service x", json!({}))]), &missing, true),
+            ("without a pod", end("False", "NotReady", &[]), &end("False", "Provisioning", &[]), true),
+            ("Ready without a pod", ready(&[]), &end("False", "Provisioning", &[]), false),
             ("Ready all the same", ready(&[]), &missing, false),
             ("Ready because of its past", ready(&[]), &end("False", "DumpsMissing", &[]), true),
             ("another row", End { rows: vec!["a".to_owned()], ..plain.clone() }, &plain, false),

@@ -230,8 +230,18 @@ async fn at_the_operator(client: &Client, url: &str, seed: u64, number: usize, f
             }
         }
     }
-    let left = present(client).await?.into_iter().filter(|object| !before.contains(object) && !made.contains(object));
-    found.failures.extend(left.map(|object| format!("a request was refused, and {object} is there all the same")));
+    let left = async || match present(client).await {
+        Ok(now) => {
+            let left: Vec<_> =
+                now.into_iter().filter(|object| !before.contains(object) && !made.contains(object)).collect();
+            if left.is_empty() { Ok(()) } else { Err(format!("a request was refused, and it has left {left:?}")) }
+        }
+        Err(error) => Err(format!("{error:#}")),
+    };
+    // A namespace that was made for it takes its time to go.
+    if let Err(error) = within(ANSWERED, "what was refused has left nothing", left).await {
+        found.failures.push(format!("{error:#}"));
+    }
     Ok(())
 }
 
