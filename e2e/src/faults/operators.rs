@@ -31,7 +31,9 @@ pub struct Operators {
     frozen: Option<Frozen>,
     api: ApiUrl,
     pub(crate) log: String,
-    shim: Shim,
+    helm: PathBuf,
+    /// That of the operator which runs comes last.
+    shims: Vec<Shim>,
     pub(crate) directory: TempDir,
 }
 
@@ -56,7 +58,8 @@ impl Operators {
             ..options.clone()
         };
         let (running, frozen, api) = (None, None, ApiUrl::default());
-        let mut operators = Operators { options, running, frozen, api, log: String::new(), shim, directory };
+        let (log, helm, shims) = (String::new(), lab.tools.helm.clone(), vec![shim]);
+        let mut operators = Operators { options, running, frozen, api, log, helm, shims, directory };
         operators.lead()?;
         Ok(operators)
     }
@@ -90,11 +93,19 @@ impl Operators {
         })
     }
 
-    /// Freezes the operator with its helms. The next has its own directories, as in another pod.
+    /// Freezes the operator with its helms. The next has its own directories, as in another pod, and a shim of its own: a helm that
+    /// is frozen is at work only once it is thawed.
     pub fn freeze(&mut self) -> Result<()> {
         let (temporary, charts) = (self.directory.path().join("tmp-2"), self.directory.path().join("charts-2"));
         fs::create_dir(&temporary)?;
-        self.options = Options { temporary: Some(temporary), chart_cache: Some(charts), ..self.options.clone() };
+        let shim = Shim::around(&self.helm)?;
+        self.options = Options {
+            helm: shim.path(),
+            temporary: Some(temporary),
+            chart_cache: Some(charts),
+            ..self.options.clone()
+        };
+        self.shims.push(shim);
         self.frozen = Some(self.running.take().context("no operator runs")?.freeze());
         Ok(())
     }
@@ -161,8 +172,8 @@ impl Operators {
             processes(self.directory.path()).into_iter().map(|process| format!("the process {process} is left"));
         Ok(Remains {
             log,
-            arguments: self.shim.runs().into_iter().map(|run| run.arguments).collect(),
-            overlaps: self.shim.overlaps(),
+            arguments: self.shims.iter().flat_map(Shim::runs).map(|run| run.arguments).collect(),
+            overlaps: self.shims.iter().flat_map(Shim::overlaps).collect(),
             leftovers: files.chain(processes).collect(),
         })
     }

@@ -308,6 +308,32 @@ fn the_map_is_of_the_folders_that_exist() {
     assert_eq!(missing, [""; 0], "not in the map");
 }
 
+/// A test is named as `binary::function`.
+#[test]
+fn every_test_that_is_named_exists() {
+    let page = page("e2e/README.md");
+    let named = code(&prose(&page));
+    let named: Vec<_> = named.iter().filter_map(|word| word.split_once("::")).collect();
+    let named: Vec<_> = named.into_iter().filter(|(_, function)| function.contains('_')).collect();
+    assert!(named.len() > 40, "{named:?}");
+    let tests = workspace().join("e2e/tests");
+    for (binary, function) in named {
+        let mut files = sources(&tests.join(binary));
+        files.extend(fs::read_to_string(tests.join(format!("{binary}.rs"))));
+        assert!(files.iter().any(|file| file.contains(&format!("fn {function}()"))), "{binary}::{function}");
+    }
+}
+
+/// The content of all files within a directory, if it exists.
+fn sources(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        found.extend(sources(&entry.path()));
+        found.extend(fs::read_to_string(entry.path()));
+    }
+    found
+}
+
 #[test]
 fn links_lead_somewhere() {
     for name in PAGES {
