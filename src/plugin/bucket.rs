@@ -149,10 +149,10 @@ pub(crate) async fn archive(
     stays.map(|()| entry.name.to_string()).map_err(Error::Stalled)
 }
 
-/// Reads the archives in the bucket, without the dumps: a user may have named their path.
+/// Reads the archives in the bucket. A dump, which a user may have named the path of, has a version of PostgreSQL.
 async fn archives(session: &Session, store: &DumpStore) -> Result<Catalog, Error> {
     let mut found = read(session, store).await?;
-    found.entries.retain(Entry::is_of_files);
+    found.entries.retain(|entry| entry.about.postgres.is_empty());
     Ok(found)
 }
 

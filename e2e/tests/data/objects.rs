@@ -443,7 +443,7 @@ async fn a_forged_revision_takes_nothing_of_another_app_along() {
         let serves = tenant.uid::<Deployment>(&format!("{victim}-nextcloud")).await.unwrap();
         // Suspended, the app puts nothing right before its deletion begins.
         tenant.patch(app, json!({"suspend": true})).await.unwrap();
-        tenant.condition(app, "Ready", "False", "Suspended").await;
+        tenant.condition(app, "Reconciling", "False", "Suspended").await;
         let forged = forge(&tenant, app, victim).await;
         tenant.api::<ClientApp>().delete(app, &DeleteParams::default()).await.unwrap();
         tenant.patch(app, json!({"suspend": false})).await.unwrap();

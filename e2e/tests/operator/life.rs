@@ -19,7 +19,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -479,6 +479,46 @@ async fn after_sigterm_helm_records_a_failure_and_the_successor_goes_on() {
     tenant.ready("acme", 2).await;
     assert_eq!(passwords(&tenant, "acme").await, before);
     assert!(second.stop().unwrap());
+}
+
+/// As in a container: the operator is the first process of a PID namespace. Signals do nothing by default there, and with it the
+/// kernel kills all others.
+#[tokio::test]
+async fn the_first_process_of_a_pid_namespace_ends_and_is_killed_like_any_other() {
+    let Apart { tenant, proxy: _proxy, options } = apart("first-process").await;
+    let directory = tempfile::tempdir().unwrap();
+    let binary = directory.path().join("operator");
+    let unshare = "unshare --map-root-user --pid --fork --kill-child";
+    let script = format!("#!/bin/sh\nexec {unshare} -- {} \"$@\"\n", e2e::operator::binary().unwrap().display());
+    executable(&binary, &script, 0o755).unwrap();
+    let options = Options { binary: Some(binary), ..options };
+
+    let mut operator = leading(&options).await;
+    tenant.create("acme", slow(&tenant, "acme")).await.unwrap();
+    let hook = next_hook(&tenant, "acme", "").await;
+    let before = passwords(&tenant, "acme").await;
+    // unshare passes on no signal.
+    let [inner] = operator.children()[..] else { panic!("unshare has one child") };
+    kill(inner, Signal::SIGTERM).unwrap();
+    assert!(operator.wait().unwrap(), "{}", operator.log());
+    assert_eq!(statuses(&tenant, "acme"), ["failed"]);
+
+    let operator = leading(&options).await;
+    let hook = next_hook(&tenant, "acme", &hook).await;
+    let [inner] = operator.children()[..] else { panic!("unshare has one child") };
+    operator.kill().unwrap();
+    until("the namespace's processes are gone", async || kill(inner, None).is_err()).await;
+    assert_eq!(pending(&tenant, "acme").await, ["pending-upgrade"]);
+
+    let mut operator = leading(&options).await;
+    tenant.let_job_run(&hook).await;
+    let hook = next_hook(&tenant, "acme", &hook).await;
+    tenant.let_job_run(&hook).await;
+    tenant.ready("acme", 3).await;
+    assert_eq!(passwords(&tenant, "acme").await, before);
+    let [inner] = operator.children()[..] else { panic!("unshare has one child") };
+    kill(inner, Signal::SIGTERM).unwrap();
+    assert!(operator.wait().unwrap());
 }
 
 /// A helm that takes five seconds to end after SIGTERM.
