@@ -99,7 +99,9 @@ fn client(trusted: Option<&str>) -> reqwest::Client {
     // Unless kube was first, which installs the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let trusted = trusted.map(|pem| Certificate::from_pem(pem.as_bytes()).unwrap());
-    reqwest::Client::builder().tls_certs_only(trusted).timeout(TIMEOUT).build().unwrap()
+    // A connection that was idle may be closed just when it is used again.
+    let client = reqwest::Client::builder().pool_max_idle_per_host(0).timeout(TIMEOUT);
+    client.tls_certs_only(trusted).build().unwrap()
 }
 
 async fn send(request: reqwest::RequestBuilder) -> Answer {
