@@ -26,8 +26,9 @@ const MAX_METADATA: u64 = 1 << 20;
 const MAX_SCHEMA: u64 = 5 << 20;
 /// Limit of the levels of packaged charts within a chart.
 const MAX_NESTED: usize = 4;
-/// Where the drafts of JSON Schema are, which helm has.
-const DRAFTS: [&str; 2] = ["http://json-schema.org/", "https://json-schema.org/"];
+/// The drafts of JSON Schema that helm has, at json-schema.org; it would fetch any other.
+const DRAFTS: [&str; 6] =
+    ["schema", "draft-04/schema", "draft-06/schema", "draft-07/schema", "draft/2019-09/schema", "draft/2020-12/schema"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -45,7 +46,7 @@ pub(crate) enum InvalidArchive {
     TooLarge,
     #[error("its entry {path:?} is not within {chart}/")]
     Outside { path: String, chart: String },
-    #[error("its entry {path:?} is neither a file nor a directory")]
+    #[error("its entry {path:?} is neither a plain file nor a directory")]
     Special { path: String },
     #[error("it has {count} files {chart}/Chart.yaml instead of one")]
     Metadata { count: usize, chart: String },
@@ -54,7 +55,7 @@ pub(crate) enum InvalidArchive {
     #[error("its schema {path:?} is not JSON")]
     Schema { path: String, source: serde_json::Error },
     #[error(
-        "its schema {path:?} refers to {reference:?}: a schema may refer to its own definitions only, since helm would fetch the other from the operator's pod; put them into the schema"
+        "its schema {path:?} refers to {reference:?}: a schema may refer to its own definitions only, since helm would fetch the other from the operator's pod; put them into the schema, and refer to them as #/$defs/…"
     )]
     Elsewhere { path: String, reference: String },
 }
@@ -72,6 +73,9 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
         }
         let raw = entry.path_bytes().into_owned();
         let path = || String::from_utf8_lossy(&raw[..raw.len().min(200)]).into_owned();
+        if !is_plain(&mut entry).map_err(unreadable)? {
+            return Err(InvalidArchive::Special { path: path() });
+        }
         match entry.header().entry_type() {
             EntryType::Regular | EntryType::Directory => {}
             EntryType::XGlobalHeader => continue,
@@ -105,7 +109,7 @@ fn refers_to_itself(raw: &[u8], entry: &mut dyn Read, left: &Cell<u64>, depth: u
     let text = String::from_utf8_lossy(raw);
     let (directory, file) = text.rsplit_once('/').unwrap_or(("", &text));
     let path = || text.chars().take(200).collect::<String>();
-    if file == "values.schema.json" {
+    if file == "values.schema.json" && is_chart(directory) {
         let mut text = Vec::new();
         entry.take(MAX_SCHEMA + 1).read_to_end(&mut text).map_err(unreadable)?;
         if text.len() as u64 > MAX_SCHEMA {
@@ -123,7 +127,9 @@ fn refers_to_itself(raw: &[u8], entry: &mut dyn Read, left: &Cell<u64>, depth: u
             None => Ok(()),
         };
     }
-    if directory.ends_with("/charts") && file.ends_with(".tgz") {
+    // helm ignores files with the other beginnings, such as those of macOS.
+    let is_packaged = file.ends_with(".tgz") && !file.starts_with(['.', '_']);
+    if is_packaged && directory.strip_suffix("/charts").is_some_and(is_chart) {
         if depth >= MAX_NESTED {
             return Err(InvalidArchive::TooLarge);
         }
@@ -131,6 +137,9 @@ fn refers_to_itself(raw: &[u8], entry: &mut dyn Read, left: &Cell<u64>, depth: u
         for entry in archive.entries().map_err(unreadable)? {
             let mut entry = entry.map_err(unreadable)?;
             let raw = entry.path_bytes().into_owned();
+            if !is_plain(&mut entry).map_err(unreadable)? {
+                return Err(InvalidArchive::Special { path: path() });
+            }
             if entry.header().entry_type() != EntryType::XGlobalHeader && clean(&raw).is_none() {
                 return Err(InvalidArchive::Outside { path: path(), chart: "charts".to_owned() });
             }
@@ -140,13 +149,66 @@ fn refers_to_itself(raw: &[u8], entry: &mut dyn Read, left: &Cell<u64>, depth: u
     Ok(())
 }
 
+/// Whether an entry is a file or directory that Go's archive/tar, and so helm, reads just like this module's reader: they differ in
+/// sparse files, in paths that are given twice or in unusual headers, and in what else makes a directory.
+fn is_plain<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
+    let header = entry.header();
+    let (kind, bytes) = (header.entry_type(), header.as_bytes());
+    if kind == EntryType::XGlobalHeader {
+        return Ok(true);
+    }
+    let is_directory = kind == EntryType::Directory;
+    let zero = |range: std::ops::Range<usize>| bytes[range].iter().all(|byte| *byte == 0);
+    let has_usual_header = match (header.as_ustar(), header.as_gnu()) {
+        (Some(_), _) => zero(500..512),
+        (_, Some(_)) => zero(345..500),
+        _ => zero(257..265),
+    };
+    let has_usual_mode = match header.mode()? & 0o170_000 {
+        0 | 0o100_000 => true,
+        0o040_000 => is_directory,
+        _ => false,
+    };
+    let is_as_usual = (is_directory || kind == EntryType::Regular)
+        && (!is_directory || entry.size() == 0)
+        && (is_directory || !entry.path_bytes().ends_with(b"/"))
+        && has_usual_header
+        && has_usual_mode;
+    let mut paths = 0;
+    for extension in entry.pax_extensions()?.into_iter().flatten() {
+        let extension = extension?;
+        if extension.key_bytes().starts_with(b"GNU.sparse") {
+            return Ok(false);
+        }
+        paths += usize::from(extension.key_bytes() == b"path");
+    }
+    Ok(is_as_usual && paths <= 1)
+}
+
+/// Whether this is the directory of the chart, or of an unpacked chart within it, as helm finds them.
+fn is_chart(directory: &str) -> bool {
+    let mut parts = directory.split('/').skip(1);
+    loop {
+        match (parts.next(), parts.next()) {
+            (None, _) => return true,
+            (Some("charts"), Some(name)) if !name.starts_with(['.', '_']) => {}
+            _ => return false,
+        }
+    }
+}
+
 /// The first reference of a JSON schema to another document.
 fn elsewhere(schema: &serde_json::Value) -> Option<&str> {
     match schema {
         serde_json::Value::Object(members) => members.iter().find_map(|(key, value)| {
             let leads_away = |reference: &&str| match key.as_str() {
                 "$ref" | "$dynamicRef" | "$recursiveRef" => !reference.starts_with('#'),
-                "$schema" => !DRAFTS.iter().any(|draft| reference.starts_with(draft)),
+                "$schema" => {
+                    let path = ["http", "https"]
+                        .iter()
+                        .find_map(|scheme| reference.strip_prefix(scheme)?.strip_prefix("://json-schema.org/"));
+                    path.is_none_or(|path| !DRAFTS.contains(&path.trim_end_matches('#')))
+                }
                 _ => false,
             };
             value.as_str().filter(leads_away).or_else(|| elsewhere(value))
@@ -278,6 +340,7 @@ pub(super) mod tests {
             append(&mut builder, EntryType::Regular, "x/Chart.yaml", "name: x\nversion: 1.0.0\n");
             let mut header = tar::Header::new_gnu();
             header.set_size(file.len() as u64);
+            header.set_mode(0o644);
             builder.append_data(&mut header, path, file).unwrap();
             builder.into_inner().unwrap().finish().unwrap()
         };
@@ -292,6 +355,8 @@ pub(super) mod tests {
             (r#"{"$id": "https://elsewhere.example.com/", "$ref": "x.json"}"#.to_owned(), true),
             (r#"{"$dynamicRef": "//elsewhere.example.com/x.json"}"#.to_owned(), true),
             (r#"{"$schema": "https://elsewhere.example.com/x.json"}"#.to_owned(), true),
+            (r#"{"$schema": "https://json-schema.org/draft/2021-12/schema"}"#.to_owned(), true),
+            (r#"{"$schema": "https://json-schema.org/draft/2020-12/schema"}"#.to_owned(), false),
             ("\u{feff}{\"$ref\": \"x.json\"}".to_owned(), true),
             ("no json".to_owned(), true),
             (format!("{}{}", "[".repeat(200), "]".repeat(200)), true),
@@ -308,7 +373,16 @@ pub(super) mod tests {
                 let is_refused = matches!(found, Err(InvalidArchive::Elsewhere { .. } | InvalidArchive::Schema { .. }));
                 assert!(is_refused == refused && found.is_err() == refused, "{path} {schema}: {found:?}");
             }
-            assert!(inspect("x", within("x/files/sub-1.0.0.tgz", &sub).as_slice()).is_ok(), "{schema}");
+            // helm ignores these.
+            for (path, file) in [
+                ("x/files/sub-1.0.0.tgz", sub.as_slice()),
+                ("x/files/charts/sub-1.0.0.tgz", &sub),
+                ("x/charts/._sub-1.0.0.tgz", b"\0"),
+                ("x/charts/_sub-1.0.0.tgz", &sub),
+                ("x/files/values.schema.json", schema.as_bytes()),
+            ] {
+                assert!(inspect("x", within(path, file).as_slice()).is_ok(), "{path} {schema}");
+            }
         }
         let mut nested = inside("{}");
         for _ in 0..MAX_NESTED {
@@ -325,10 +399,70 @@ pub(super) mod tests {
         for number in 0..101 {
             let mut header = tar::Header::new_gnu();
             header.set_size(zeros.len() as u64);
+            header.set_mode(0o644);
             bomb.append_data(&mut header, format!("sub/{number}"), zeros.as_slice()).unwrap();
         }
         let bomb = bomb.into_inner().unwrap().finish().unwrap();
         assert!(inspect("x", within("x/charts/sub.tgz", &bomb).as_slice()).is_err());
+    }
+
+    /// Each of these is one file to this reader, and another to Go's.
+    #[test]
+    fn what_go_reads_differently_is_refused() {
+        let forged = "name: x\nversion: 9.9.9\n";
+        let of = |change: &dyn Fn(&mut tar::Builder<GzEncoder<Vec<u8>>>)| {
+            let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+            append(&mut builder, EntryType::Regular, "x/Chart.yaml", "name: x\nversion: 1.0.0\n");
+            change(&mut builder);
+            let packed = builder.into_inner().unwrap().finish().unwrap();
+            inspect("x", packed.as_slice())
+        };
+        let header = |kind, path: &str, size: u64, change: fn(&mut [u8; 512])| {
+            let mut header = tar::Header::new_ustar();
+            header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_entry_type(kind);
+            header.set_size(size);
+            header.set_mode(0o644);
+            change(header.as_mut_bytes());
+            header.set_cksum();
+            header
+        };
+        let size = forged.len() as u64;
+        let rows: [(&str, EntryType, &str, fn(&mut [u8; 512])); 6] = [
+            ("a slash at the end", EntryType::Regular, "x/a.yaml/", |_| {}),
+            ("a directory with content", EntryType::Directory, "x/a", |_| {}),
+            ("a trailer of star", EntryType::Regular, "x/a.yaml", |bytes| bytes[508..512].copy_from_slice(b"tar\0")),
+            ("another version", EntryType::Regular, "x/a.yaml", |bytes| bytes[263..265].copy_from_slice(b"99")),
+            ("a directory by its mode", EntryType::Regular, "x/a.yaml", |bytes| {
+                bytes[100..108].copy_from_slice(b"0040644\0");
+            }),
+            ("a link with content", EntryType::Link, "x/a.yaml", |_| {}),
+        ];
+        for (what, kind, path, change) in rows {
+            let header = header(kind, path, size, change);
+            let found = of(&|builder| builder.append(&header, forged.as_bytes()).unwrap());
+            assert!(matches!(found, Err(InvalidArchive::Special { .. })), "{what}: {found:?}");
+        }
+        let with = |extensions: &[(&str, &[u8])]| {
+            of(&|builder| {
+                builder.append_pax_extensions(extensions.iter().copied()).unwrap();
+                builder.append(&header(EntryType::Regular, "x/a.yaml", size, |_| {}), forged.as_bytes()).unwrap();
+            })
+        };
+        let twice: [(&str, &[u8]); 2] = [("path", b"x/b.yaml"), ("path", b"x/Chart.yaml")];
+        assert!(matches!(with(&twice), Err(InvalidArchive::Special { .. })));
+        let sparse = with(&[("GNU.sparse.name", b"x/Chart.yaml")]);
+        assert!(matches!(sparse, Err(InvalidArchive::Special { .. })), "{sparse:?}");
+        let usual = with(&[("path", b"x/b.yaml"), ("mtime", b"1.5")]);
+        assert!(usual.is_ok(), "{usual:?}");
+        let long = format!("x/{}.yaml", "a".repeat(200));
+        let long = of(&|builder| {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(size);
+            header.set_mode(0o644);
+            builder.append_data(&mut header, &long, forged.as_bytes()).unwrap();
+        });
+        assert!(long.is_ok(), "{long:?}");
     }
 
     #[test]

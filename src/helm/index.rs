@@ -23,6 +23,10 @@ pub(crate) enum InvalidIndex {
     TooLarge,
     #[error("the repository's index is not YAML: {source}")]
     NotYaml { source: Box<ScanError> },
+    #[error(
+        "the repository's index has a digest of version {version} that helm and the operator may read differently: an alias, a merge key, or a key in other letters"
+    )]
+    Ambiguous { version: Version },
 }
 
 /// [`digests`] of an index file. It blocks, for a second if the index is large.
@@ -32,14 +36,18 @@ pub(super) fn read(path: &Path, chart: &ChartName, version: &Version) -> Result<
         return Err(InvalidIndex::TooLarge);
     }
     let index = fs::read_to_string(path).map_err(unreadable)?;
-    digests(&index, chart, version).map_err(|source| InvalidIndex::NotYaml { source })
+    digests(&index, chart, version)
 }
 
 /// The SHA-256 of a chart version's archive: several if the index lists the version more than once, and an empty list if it does so
 /// without a digest, as old repositories do. `None` if the index does not have the version.
-fn digests(index: &str, chart: &ChartName, version: &Version) -> Result<Option<Vec<String>>, Box<ScanError>> {
-    let mut entries = entries(index, chart.as_str())?;
-    entries.retain(|entry| archive::is_version(&entry.version, version));
+fn digests(index: &str, chart: &ChartName, version: &Version) -> Result<Option<Vec<String>>, InvalidIndex> {
+    let mut entries = entries(index, chart.as_str()).map_err(|source| InvalidIndex::NotYaml { source })?;
+    let is_asked_for = |entry: &Entry| archive::is_version(&entry.version, version);
+    if entries.iter().any(|entry| entry.is_ambiguous && (entry.version.is_empty() || is_asked_for(entry))) {
+        return Err(InvalidIndex::Ambiguous { version: version.clone() });
+    }
+    entries.retain(is_asked_for);
     let listed = entries.iter().map(|entry| plain(&entry.digest)).filter(|digest| !digest.is_empty()).collect();
     Ok((!entries.is_empty()).then_some(listed))
 }
@@ -47,8 +55,8 @@ fn digests(index: &str, chart: &ChartName, version: &Version) -> Result<Option<V
 /// A digest without the name of its algorithm, which helm allows; empty if there is none. What is quoted in a message is bounded.
 fn plain(digest: &str) -> String {
     let digest = match digest {
-        "null" | "~" => "",
-        _ => digest.strip_prefix("sha256:").unwrap_or(digest),
+        "null" | "Null" | "NULL" | "~" => "",
+        _ => digest.rsplit(':').next().unwrap_or_default(),
     };
     digest.chars().filter(char::is_ascii_graphic).take(80).map(|char| char.to_ascii_lowercase()).collect()
 }
@@ -57,6 +65,8 @@ fn plain(digest: &str) -> String {
 struct Entry {
     version: String,
     digest: String,
+    /// Whether version or digest may be another than these for helm.
+    is_ambiguous: bool,
 }
 
 /// A mapping or sequence that has begun, and the key of the value in it that is being read.
@@ -70,6 +80,7 @@ fn entries(index: &str, chart: &str) -> Result<Vec<Entry>, Box<ScanError>> {
     let (mut open, mut entries) = (Vec::<Open<'_>>::new(), Vec::<Entry>::new());
     for event in Parser::new_from_str(index) {
         let (event, _) = event.map_err(Box::new)?;
+        let is_alias = matches!(event, Event::Alias(_));
         let node: Cow<'_, str> = match event {
             Event::MappingStart(..) => {
                 if is_list_of(chart, &open) {
@@ -88,6 +99,8 @@ fn entries(index: &str, chart: &str) -> Result<Vec<Entry>, Box<ScanError>> {
             }
             Event::Scalar(text, ..) => text,
             Event::Alias(_) => Cow::default(),
+            // helm reads the first document.
+            Event::DocumentEnd => break,
             _ => continue,
         };
         let Some((last, outer)) = open.split_last_mut() else { continue };
@@ -101,6 +114,9 @@ fn entries(index: &str, chart: &str) -> Result<Vec<Entry>, Box<ScanError>> {
         if is_list_of(chart, outer)
             && let Some(entry) = entries.last_mut()
         {
+            let is = |name: &str| key.eq_ignore_ascii_case(name);
+            entry.is_ambiguous |=
+                key == "<<" || (is_alias || key != key.to_ascii_lowercase()) && (is("version") || is("digest"));
             match &*key {
                 "version" => entry.version = node.into_owned(),
                 "digest" => entry.digest = node.into_owned(),
@@ -176,6 +192,15 @@ nextcloud:
                 expected.map(|digests| digests.iter().map(|digest| (*digest).to_owned()).collect::<Vec<_>>());
             assert_eq!(found(INDEX, version), expected, "{version}");
         }
+        for odd in ["<<: *d", "digest: *d", "Digest: '01'", "version: *d", "VERSION: 5.5.2"] {
+            let index =
+                format!("d: &d '01'\nentries:\n  nextcloud:\n  - version: 5.5.2\n  - {odd}\n    version: 5.5.2\n");
+            let index = if odd.starts_with("version") { index.replace("    version: 5.5.2\n", "") } else { index };
+            let found = digests(&index, &"nextcloud".parse().unwrap(), &Version::new(5, 5, 2));
+            assert!(matches!(found, Err(InvalidIndex::Ambiguous { .. })), "{odd}: {found:?}");
+        }
+        let second = "entries: {}\n---\nentries: {nextcloud: [{version: 5.5.2}]}\n";
+        assert_eq!(found(second, "5.5.2"), None);
         let json = r#"{"entries": {"nextcloud": [{"digest": "0b", "urls": ["a\/b"], "version": "5.5.2"}]}}"#;
         assert_eq!(found(json, "5.5.2"), Some(vec!["0b".to_owned()]));
         for other in ["", "[]", "entries: []", "entries: {nextcloud: ~}", "entries: {other: [{version: 5.5.2}]}"] {

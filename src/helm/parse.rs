@@ -79,13 +79,15 @@ const TABLE: &[Row] = &[
     (ChartNotFound, Some(Pull), "unable to locate any tags in provided repository"),
     (ChartNotFound, Some(Pull), "could not locate a version matching provided version string"),
     (ChartNotFound, Some(Upgrade), "path \"*\" not found"), // install.go LocateChart
+    (ChartInvalid, Some(Pull), "invalid digest length"),    // chart_downloader.go: the index's digest is no SHA-256
+    (ChartInvalid, Some(Pull), "encoding/hex: "),
     (RepositoryUnavailable, Some(Pull), "failed to fetch "), // httpgetter.go: any status but 200
-    (RepositoryUnavailable, Some(Pull), "error loading "),  // index.go
+    (RepositoryUnavailable, Some(Pull), "error loading "),   // index.go
     (RepositoryUnavailable, Some(Pull), "no API version specified"), // index.go
     (RepositoryUnavailable, Some(Pull), "empty index.yaml file"), // index.go
     (RepositoryUnavailable, Some(Pull), "has no downloadable URLs"), // chart_downloader.go
-    (RepositoryUnavailable, Some(Pull), "Get \""),          // net/http: no answer
-    (RepositoryUnavailable, Some(Pull), "Head \""),         // net/http
+    (RepositoryUnavailable, Some(Pull), "Get \""),           // net/http: no answer
+    (RepositoryUnavailable, Some(Pull), "Head \""),          // net/http
     (RepositoryUnavailable, Some(Pull), "response status code "), // oras
     (RepositoryUnavailable, Some(Pull), "dial tcp"),
     (RepositoryUnavailable, Some(Pull), "connection re"),

@@ -90,15 +90,17 @@ pub(super) async fn uninstall(
     going: &Going<'_>,
     release: Option<&ReleaseView>,
 ) -> Result<Option<Hold>, Error> {
-    let denied =
-        |error: &Error| matches!(error.disposition().reason, Reason::AccessDenied | Reason::NamespaceTerminating);
     match uninstalled(ctx, going, release).await {
-        Err(error) if denied(&error) && namespace::is_going(ctx, &going.app.key.namespace).await? => {
+        Err(error) if is_denied(&error) && namespace::is_going(ctx, &going.app.key.namespace).await? => {
             tracing::info!(release = %going.app.key, "goes with its namespace: {error}");
             Ok(None)
         }
         result => result,
     }
+}
+
+fn is_denied(error: &Error) -> bool {
+    matches!(error.disposition().reason, Reason::AccessDenied | Reason::NamespaceTerminating)
 }
 
 async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
@@ -109,10 +111,14 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
         }
         HelmRun::Uninstalled(Err((refusal, message))) => {
             ctx.helm_runs.settle(key);
-            // helm has run the hooks before it, and was deleting these objects: the API server tells which of them it refuses, and why.
-            if refusal == error::Refusal::NotDeleted {
-                objects(ctx, going).await?;
-            }
+            let (refusal, message) = match refusal {
+                error::Refusal::NotDeleted => match told(ctx, going, message).await? {
+                    Some(told) => told,
+                    // helm cannot uninstall a release of which it does not know every kind, even if nothing is left of it.
+                    None => return Box::pin(cleared(ctx, going, release)).await,
+                },
+                _ => (refusal, message),
+            };
             return Err(Error::Uninstall { release: key.clone(), refusal, message });
         }
         HelmRun::Uninstalled(Ok(())) => true,
@@ -132,7 +138,29 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
             }
         }
     }
-    if let Some(left) = objects(ctx, going).await? {
+    cleared(ctx, going, release).await
+}
+
+/// What helm could not delete, and why: the API server tells that when it is asked to delete what is left. helm itself does not, and
+/// the objects are those that it was to delete. `None`: nothing is left.
+async fn told(ctx: &Ctx, going: &Going<'_>, message: String) -> Result<Option<(error::Refusal, String)>, Error> {
+    Ok(match objects(ctx, going).await {
+        Ok(Left { going: None, alone: None }) => None,
+        Ok(Left { alone: Some(left), .. } | Left { going: Some(left), .. }) => {
+            Some((error::Refusal::NotDeleted, format!("{message}: {left} is left")))
+        }
+        Err(Error::Shutdown) => return Err(Error::Shutdown),
+        Err(refused) => {
+            let refusal = if is_denied(&refused) { error::Refusal::AccessDenied } else { error::Refusal::NotDeleted };
+            Some((refusal, error::with_causes(&refused)))
+        }
+    })
+}
+
+/// Deletes what helm left of the release, and then Helm's own record of it.
+async fn cleared(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
+    let key = going.app.key;
+    if let Some(left) = objects(ctx, going).await?.going {
         let hold = Hold::new(Reason::Uninstalling, format!("waiting for {left} to be gone"));
         return Ok(Some(hold.until(going.poll(clock::now()))));
     }
@@ -253,9 +281,25 @@ pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
     }
 }
 
-/// Checks each object of the release, deletes what helm left, and names the first object that still exists.
-async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> {
-    let Some(inventory) = &going.status.inventory else { return Ok(None) };
+/// What is left of a release.
+#[derive(Default)]
+struct Left {
+    /// The first object that is being deleted.
+    going: Option<String>,
+    /// The first one that only helm may delete: it may hold data.
+    alone: Option<String>,
+}
+
+/// The end of an object of a release.
+enum Fate {
+    Gone,
+    Going,
+    Alone,
+}
+
+/// Checks each object of the release, and deletes what helm left.
+async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Left, Error> {
+    let Some(inventory) = &going.status.inventory else { return Ok(Left::default()) };
     let hook = |api_version: &str, kind: &str, name: &String| ReleaseObject {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
@@ -265,31 +309,34 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Option<String>, Error> 
     let jobs = inventory.hook_jobs.iter().map(|name| hook("batch/v1", "Job", name));
     let hooks: Vec<_> = jobs.chain(inventory.hook_pods.iter().map(|name| hook("v1", "Pod", name))).collect();
     let client = impersonating(&ctx.client, &going.app.key.namespace, &going.account);
-    let mut left = None;
+    let mut left = Left::default();
     // Objects in other namespaces are not this app's to delete, and kept objects are deleted by policy.
     let own = inventory::own(inventory, &going.app.key.namespace).filter(|object| !object.kept);
     for (object, of_hook) in own.map(|object| (object, false)).chain(hooks.iter().map(|hook| (hook, true))) {
-        if !gone(ctx, &client, going, object, of_hook).await? {
-            left.get_or_insert_with(|| format!("{} {}", object.kind, object.name));
-        }
+        let list = match fate(ctx, &client, going, object, of_hook).await? {
+            Fate::Gone => continue,
+            Fate::Going => &mut left.going,
+            Fate::Alone => &mut left.alone,
+        };
+        list.get_or_insert_with(|| format!("{} {}", object.kind, object.name));
     }
     Ok(left)
 }
 
-/// Whether an object is gone, or replaced by another; otherwise it is deleted.
-async fn gone(
+/// Whether an object is gone, or replaced by another; otherwise it is deleted, if that loses nothing.
+async fn fate(
     ctx: &Ctx,
     client: &Client,
     going: &Going<'_>,
     object: &ReleaseObject,
     of_hook: bool,
-) -> Result<bool, Error> {
+) -> Result<Fate, Error> {
     let key = going.app.key;
     let of = TypeMeta { api_version: object.api_version.clone(), kind: object.kind.clone() };
     let what = format!("{} {}/{}", object.kind, key.namespace, object.name);
-    let Some(api) = api(ctx, client, key, &of).await? else { return Ok(true) };
+    let Some(api) = api(ctx, client, key, &of).await? else { return Ok(Fate::Gone) };
     let found = unless_gone(api.get_metadata(&object.name).await).map_err(Error::api(format!("look for {what}")))?;
-    let Some(meta) = found.map(|found| found.metadata) else { return Ok(true) };
+    let Some(meta) = found.map(|found| found.metadata) else { return Ok(Fate::Gone) };
     // Hooks do not have Helm's marks of a release. They are found by the names stored with it, and may never have run: then a user may
     // have an object of that name.
     let of_release = match of_hook {
@@ -297,10 +344,10 @@ async fn gone(
         false => inventory::release_of(&meta).as_ref() == Some(key),
     };
     if !of_release || is_later(going.app.meta(), &meta) {
-        return Ok(true);
+        return Ok(Fate::Gone);
     }
     if meta.deletion_timestamp.is_some() {
-        return Ok(false);
+        return Ok(Fate::Going);
     }
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
@@ -308,18 +355,19 @@ async fn gone(
     let kind = [Kind::Volume, Kind::Secret].into_iter().find(|kind| of.api_version == "v1" && of.kind == kind.as_str());
     match kind {
         // Volumes are handled later, by policy.
-        Some(Kind::Volume) => Ok(true),
+        Some(Kind::Volume) => Ok(Fate::Gone),
         Some(kind) => {
             let destroyer = going.destroyer(ctx);
             match destroyer.mandate::<ClientApp>(key, going.app.uid()).await?.map(|m| m.permit(kind, meta)) {
-                Ok(Ok(permit)) => destroyer.delete(permit).await.map(|()| false).map_err(Error::from),
+                Ok(Ok(permit)) => destroyer.delete(permit).await.map(|()| Fate::Going).map_err(Error::from),
                 // A Secret of the chart without a proof stays.
-                _ => Ok(true),
+                _ => Ok(Fate::Alone),
             }
         }
         None => {
             let deleted = harmless::delete(&api, &of, &meta).await;
-            deleted.map(|deleted| !deleted).map_err(Error::api(format!("delete {what}, which helm left")))
+            let fate = |deleted| if deleted { Fate::Going } else { Fate::Alone };
+            deleted.map(fate).map_err(Error::api(format!("delete {what}, which helm left")))
         }
     }
 }
