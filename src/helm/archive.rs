@@ -157,7 +157,6 @@ fn is_plain<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
     if kind == EntryType::XGlobalHeader {
         return Ok(true);
     }
-    let is_directory = kind == EntryType::Directory;
     let zero = |range: std::ops::Range<usize>| bytes[range].iter().all(|byte| *byte == 0);
     let has_usual_header = match (header.as_ustar(), header.as_gnu()) {
         (Some(_), _) => zero(500..512),
@@ -166,14 +165,14 @@ fn is_plain<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
     };
     let has_usual_mode = match header.mode()? & 0o170_000 {
         0 | 0o100_000 => true,
-        0o040_000 => is_directory,
+        0o040_000 => kind == EntryType::Directory,
         _ => false,
     };
-    let is_as_usual = (is_directory || kind == EntryType::Regular)
-        && (!is_directory || entry.size() == 0)
-        && (is_directory || !entry.path_bytes().ends_with(b"/"))
-        && has_usual_header
-        && has_usual_mode;
+    let is_as_usual = match kind {
+        EntryType::Directory => entry.size() == 0,
+        EntryType::Regular => !entry.path_bytes().ends_with(b"/"),
+        _ => false,
+    };
     let mut paths = 0;
     for extension in entry.pax_extensions()?.into_iter().flatten() {
         let extension = extension?;
@@ -182,7 +181,7 @@ fn is_plain<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
         }
         paths += usize::from(extension.key_bytes() == b"path");
     }
-    Ok(is_as_usual && paths <= 1)
+    Ok(is_as_usual && has_usual_header && has_usual_mode && paths <= 1)
 }
 
 /// Whether this is the directory of the chart, or of an unpacked chart within it, as helm finds them.
@@ -406,18 +405,22 @@ pub(super) mod tests {
         assert!(inspect("x", within("x/charts/sub.tgz", &bomb).as_slice()).is_err());
     }
 
+    type Packer = tar::Builder<GzEncoder<Vec<u8>>>;
+    /// Of the bytes of a header.
+    type Change = fn(&mut [u8; 512]);
+
     /// Each of these is one file to this reader, and another to Go's.
     #[test]
     fn what_go_reads_differently_is_refused() {
         let forged = "name: x\nversion: 9.9.9\n";
-        let of = |change: &dyn Fn(&mut tar::Builder<GzEncoder<Vec<u8>>>)| {
+        let of = |change: &dyn Fn(&mut Packer)| {
             let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
             append(&mut builder, EntryType::Regular, "x/Chart.yaml", "name: x\nversion: 1.0.0\n");
             change(&mut builder);
             let packed = builder.into_inner().unwrap().finish().unwrap();
             inspect("x", packed.as_slice())
         };
-        let header = |kind, path: &str, size: u64, change: fn(&mut [u8; 512])| {
+        let header = |kind, path: &str, size: u64, change: Change| {
             let mut header = tar::Header::new_ustar();
             header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
             header.set_entry_type(kind);
@@ -428,7 +431,7 @@ pub(super) mod tests {
             header
         };
         let size = forged.len() as u64;
-        let rows: [(&str, EntryType, &str, fn(&mut [u8; 512])); 6] = [
+        let rows: [(&str, EntryType, &str, Change); 6] = [
             ("a slash at the end", EntryType::Regular, "x/a.yaml/", |_| {}),
             ("a directory with content", EntryType::Directory, "x/a", |_| {}),
             ("a trailer of star", EntryType::Regular, "x/a.yaml", |bytes| bytes[508..512].copy_from_slice(b"tar\0")),

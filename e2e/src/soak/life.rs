@@ -72,7 +72,7 @@ impl App {
         let provider = [None, Some(PostgresProvider::Standalone), Some(PostgresProvider::Percona)][number % 3];
         App {
             provider,
-            persistent: number / 3 % 2 == 0,
+            persistent: (number / 3).is_multiple_of(2),
             exists: false,
             retain: false,
             left: false,

@@ -255,7 +255,7 @@ fn body(field: Option<&(&str, &str, &str)>, hostname: &str, random: &mut StdRng)
     let Some((parent, name, sample)) = field else {
         let bytes = bytes(random);
         let damaged = damaged(&request.to_string(), random);
-        return if bytes.len() % 2 == 0 { bytes } else { damaged };
+        return if bytes.len().is_multiple_of(2) { bytes } else { damaged };
     };
     if let Some(Value::Object(parent)) = request.pointer_mut(parent) {
         parent.insert((*name).to_owned(), json!(hostile(sample, random)));

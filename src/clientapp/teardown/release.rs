@@ -115,7 +115,7 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
                 error::Refusal::NotDeleted => match told(ctx, going, message).await? {
                     Some(told) => told,
                     // helm cannot uninstall a release of which it does not know every kind, even if nothing is left of it.
-                    None => return Box::pin(cleared(ctx, going, release)).await,
+                    None => return cleared(ctx, going, release).await,
                 },
                 _ => (refusal, message),
             };
