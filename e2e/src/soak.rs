@@ -5,7 +5,7 @@
 //! | | module | |
 //! |---|---|---|
 //! | what a user does next, and what then has to become of the app | [`life`] | pure |
-//! | when what is disturbed | [`schedule`] | pure |
+//! | when what is disturbed | [`mod@schedule`] | pure |
 //! | what has to hold at rest | [`end`] | pure |
 //! | what a process has in use | [`measure`] | effect |
 //! | carries out the lives | [`live`] | effect |
