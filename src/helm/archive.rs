@@ -76,10 +76,8 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
         if !is_plain(&mut entry).map_err(unreadable)? {
             return Err(InvalidArchive::Special { path: path() });
         }
-        match entry.header().entry_type() {
-            EntryType::Regular | EntryType::Directory => {}
-            EntryType::XGlobalHeader => continue,
-            _ => return Err(InvalidArchive::Special { path: path() }),
+        if entry.header().entry_type() == EntryType::XGlobalHeader {
+            continue;
         }
         if !is_within(chart, &raw) {
             return Err(InvalidArchive::Outside { path: path(), chart: chart.to_owned() });

@@ -24,7 +24,7 @@ use tokio::{sync::Semaphore, task};
 use tokio_util::sync::CancellationToken;
 
 use super::{archive, command::ChartName, error::HelmError, source::ChartSource};
-use crate::runtime::{clock, key::hex};
+use crate::runtime::{clock, key::hex, panic::joined};
 
 /// Size limit of a packaged chart, in bytes. The reference chart has 100 KiB.
 const MAX_PACKED: u64 = 20 << 20;
@@ -171,11 +171,7 @@ impl<P: Pull> ChartCache<P> {
 
     async fn on_disk<T: Send + 'static>(&self, work: impl FnOnce(&Disk) -> T + Send + 'static) -> T {
         let disk = Arc::clone(&self.disk);
-        match task::spawn_blocking(move || work(&disk)).await {
-            Ok(done) => done,
-            // The task is never aborted, so it has panicked.
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-        }
+        joined(task::spawn_blocking(move || work(&disk))).await
     }
 }
 

@@ -9,7 +9,6 @@ use std::{
     env,
     ffi::OsString,
     os::unix::process::ExitStatusExt as _,
-    panic::resume_unwind,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -48,6 +47,8 @@ use chart::{Pull, Pulled};
 use gateway::{Claim, Gateway, Of, Pass, record::Recorded};
 use private::PrivateDir;
 use process::{Limits, Program};
+
+use crate::runtime::panic::joined;
 
 /// Timeout of `helm version`, which normally takes a fraction of a second.
 const CHECK_DEADLINE: Duration = Duration::from_secs(30);
@@ -264,12 +265,12 @@ impl Helm {
         cancel: &CancellationToken,
     ) -> Result<Vec<String>, HelmError> {
         self.run(HelmCommand::fetch_index(url, dir), None, self.0.settings.deadline, cancel).await?;
-        let (path, chart, version) = (HelmCommand::index(dir), chart.clone(), version.clone());
-        let read = task::spawn_blocking(move || (index::read(&path, &chart, &version), chart, version)).await;
-        // The task is never aborted, so it has panicked.
-        let (listed, chart, version) = read.unwrap_or_else(|panicked| resume_unwind(panicked.into_panic()));
-        let repository = url.to_owned();
-        listed.map_err(|source| HelmError::Index { source })?.ok_or(HelmError::NotListed { chart, version, repository })
+        let (chart, version) = (chart.clone(), version.clone());
+        let not_listed =
+            HelmError::NotListed { chart: chart.clone(), version: version.clone(), repository: url.to_owned() };
+        let path = HelmCommand::index(dir);
+        let read = joined(task::spawn_blocking(move || index::read(&path, &chart, &version))).await;
+        read.map_err(|source| HelmError::Index { source })?.ok_or(not_listed)
     }
 }
 

@@ -239,9 +239,7 @@ async fn disturb(
             operators.lead()?;
         }
         Blow::Terminate(_) => {
-            let has_stopped = operators.terminate()?;
-            apart.proxy.lift();
-            has_stopped(operators)?;
+            operators.terminate(|| apart.proxy.lift())?;
             operators.lead()?;
         }
         Blow::KillHelm(_) => {
@@ -253,19 +251,16 @@ async fn disturb(
         Blow::Outage(_) => {
             lab.outage(|| apart.proxy.lift())?;
         }
-        Blow::Stall => {
-            disturbed_for(&apart.proxy, Rule::new("*", "*", proxy::Fault::Hang), async || {
-                tokio::time::sleep(STALL).await;
+        Blow::Stall | Blow::Expire => {
+            let (rule, time) = match blow {
+                Blow::Stall => (Rule::new("*", "*", proxy::Fault::Hang), STALL),
+                _ => (Rule::new("watch", "*", proxy::Fault::Expire), EXPIRY),
+            };
+            let over = async || {
+                tokio::time::sleep(time).await;
                 Ok(())
-            })
-            .await?;
-        }
-        Blow::Expire => {
-            disturbed_for(&apart.proxy, Rule::new("watch", "*", proxy::Fault::Expire), async || {
-                tokio::time::sleep(EXPIRY).await;
-                Ok(())
-            })
-            .await?;
+            };
+            disturbed_for(&apart.proxy, rule, over).await?;
         }
         Blow::Jump(minutes) => {
             operators.set_clock(minutes)?;

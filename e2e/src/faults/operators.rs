@@ -81,16 +81,15 @@ impl Operators {
         Ok(())
     }
 
-    /// Asks the operator to stop, and returns what waits until it has.
-    pub fn terminate(&mut self) -> Result<impl FnOnce(&mut Operators) -> Result<()> + use<>> {
+    /// Asks the operator to stop, and waits until it has. `meanwhile` runs once it was asked.
+    pub fn terminate(&mut self, meanwhile: impl FnOnce()) -> Result<()> {
         let mut stopping = self.running.take().context("no operator runs")?;
         stopping.signal(Signal::SIGTERM);
-        Ok(move |operators: &mut Operators| {
-            let well = stopping.wait()?;
-            operators.log += &stopping.log();
-            ensure!(well, "the operator failed when it was stopped:\n{}", stopping.log());
-            Ok(())
-        })
+        meanwhile();
+        let well = stopping.wait()?;
+        self.log += &stopping.log();
+        ensure!(well, "the operator failed when it was stopped:\n{}", self.log);
+        Ok(())
     }
 
     /// Freezes the operator with its helms. The next has its own directories, as in another pod, and a shim of its own: a helm that
@@ -110,16 +109,15 @@ impl Operators {
         Ok(())
     }
 
-    /// Lets the frozen operator go on, if there is one, until it has found out that it no longer leads, and has stopped. Returns
-    /// whether there was one.
-    pub fn thaw(&mut self) -> Result<bool> {
-        let Some(frozen) = self.frozen.take() else { return Ok(false) };
+    /// Lets the frozen operator go on, if there is one, until it has found out that it no longer leads, and has stopped.
+    pub fn thaw(&mut self) -> Result<()> {
+        let Some(frozen) = self.frozen.take() else { return Ok(()) };
         let mut thawed = frozen.thaw();
         thawed.wait_for_log(LOST)?;
         thawed.signal(Signal::SIGTERM);
         thawed.wait()?;
         self.log += &thawed.log();
-        Ok(true)
+        Ok(())
     }
 
     /// Waits until the running operator has lost the lead.
@@ -159,11 +157,7 @@ impl Operators {
 
     /// Stops the operator, and returns what there is to know of it and of its predecessors.
     pub fn stop(mut self) -> Result<Remains> {
-        let mut operator = self.running.take().context("no operator runs")?;
-        operator.signal(Signal::SIGTERM);
-        let well = operator.wait()?;
-        let log = std::mem::take(&mut self.log) + &operator.log();
-        ensure!(well, "the operator failed when it was stopped:\n{log}");
+        self.terminate(|| {})?;
         let directories = ["tmp", "tmp-2"].map(|name| self.directory.path().join(name));
         let files = directories.iter().filter(|directory| directory.exists()).map(|directory| files(directory));
         let files = files.collect::<Result<Vec<_>>>()?.into_iter().flatten();
@@ -171,7 +165,7 @@ impl Operators {
         let processes =
             processes(self.directory.path()).into_iter().map(|process| format!("the process {process} is left"));
         Ok(Remains {
-            log,
+            log: self.log,
             arguments: self.shims.iter().flat_map(Shim::runs).map(|run| run.arguments).collect(),
             overlaps: self.shims.iter().flat_map(Shim::overlaps).collect(),
             leftovers: files.chain(processes).collect(),

@@ -7,7 +7,7 @@ use e2e::lab::{Lab, TIMEOUT, Tenant};
 use e2e::manifests;
 use e2e::scenario::{names, nothing_is_left, small, with};
 use e2e::wait::until;
-use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -15,6 +15,8 @@ use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions as is};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
+
+use super::admit_only;
 
 /// A user whose only right is to write ClientApps in the tenant's namespace.
 async fn user(tenant: &Tenant, name: &str) -> Client {
@@ -234,27 +236,11 @@ async fn a_namespace_is_deleted_with_an_app_in_it() {
 
 /// An admission policy that keeps ServiceAccounts of this name out of the namespace.
 async fn forbid(tenant: &Tenant, name: &str) -> Api<ValidatingAdmissionPolicyBinding> {
-    let place = &tenant.namespace;
-    let policy = json!({
-        "metadata": {"name": place},
-        "spec": {
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["serviceaccounts"],
-            }]},
-            "validations": [{"expression": format!("object.metadata.name != '{name}'"), "message": "no robots in here"}],
-        },
+    let accounts = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["serviceaccounts"],
     });
-    let binding = json!({
-        "metadata": {"name": place},
-        "spec": {
-            "policyName": place, "validationActions": ["Deny"],
-            "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place}}},
-        },
-    });
-    let policies = Api::<ValidatingAdmissionPolicy>::all(tenant.client.clone());
-    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
-    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(tenant.client.clone());
-    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    let others = json!({"expression": format!("object.metadata.name != '{name}'"), "message": "no robots in here"});
+    let bindings = admit_only(tenant, accounts, others).await;
     until_admitted(tenant, name, false).await;
     bindings
 }

@@ -19,13 +19,36 @@ mod trial;
 mod upgrade;
 mod values;
 
-use e2e::lab::{Lab, hostname};
+use e2e::lab::{Lab, Tenant, hostname};
 use e2e::scenario::{names, secret};
 use e2e::wait::until;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::ListParams;
-use serde_json::json;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use serde_json::{Value, json};
+
+/// An admission policy for requests of these resources in the namespace, whose name it has. The caller waits until it is applied.
+async fn admit_only(tenant: &Tenant, resources: Value, validation: Value) -> Api<ValidatingAdmissionPolicyBinding> {
+    let place = &tenant.namespace;
+    let policy = json!({
+        "metadata": {"name": place},
+        "spec": {"matchConstraints": {"resourceRules": [resources]}, "validations": [validation]},
+    });
+    let binding = json!({
+        "metadata": {"name": place},
+        "spec": {
+            "policyName": place, "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place}}},
+        },
+    });
+    let policies = Api::<ValidatingAdmissionPolicy>::all(tenant.client.clone());
+    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(tenant.client.clone());
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    bindings
+}
 
 #[tokio::test]
 async fn from_apply_to_helm_list() {

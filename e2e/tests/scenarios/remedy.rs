@@ -5,12 +5,14 @@ use e2e::charts;
 use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};
 use e2e::wait::until;
-use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
+
+use super::admit_only;
 
 /// The API server refuses the Service that the chart renders with it.
 fn refused() -> Value {
@@ -155,27 +157,11 @@ async fn a_field_that_cannot_be_changed_makes_no_new_statefulset() {
 
 /// An admission policy that lets Deployments of the namespace have one replica. Its name is the namespace's.
 async fn allow_one_replica(tenant: &Tenant) -> Api<ValidatingAdmissionPolicyBinding> {
-    let place = &tenant.namespace;
-    let policy = json!({
-        "metadata": {"name": place},
-        "spec": {
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments"],
-            }]},
-            "validations": [{"expression": "object.spec.replicas < 2", "message": "one replica is enough"}],
-        },
+    let deployments = json!({
+        "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments"],
     });
-    let binding = json!({
-        "metadata": {"name": place},
-        "spec": {
-            "policyName": place, "validationActions": ["Deny"],
-            "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place}}},
-        },
-    });
-    let policies = Api::<ValidatingAdmissionPolicy>::all(tenant.client.clone());
-    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
-    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(tenant.client.clone());
-    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    let few = json!({"expression": "object.spec.replicas < 2", "message": "one replica is enough"});
+    let bindings = admit_only(tenant, deployments, few).await;
     until_two_are_allowed(tenant, false).await;
     bindings
 }

@@ -115,7 +115,7 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
                 error::Refusal::NotDeleted => match told(ctx, going, message).await? {
                     Some(told) => told,
                     // helm cannot uninstall a release of which it does not know every kind, even if nothing is left of it.
-                    None => return cleared(ctx, going, release).await,
+                    None => return record(ctx, going, release).await,
                 },
                 _ => (refusal, message),
             };
@@ -138,7 +138,11 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
             }
         }
     }
-    cleared(ctx, going, release).await
+    if let Some(left) = objects(ctx, going).await?.going {
+        let hold = Hold::new(Reason::Uninstalling, format!("waiting for {left} to be gone"));
+        return Ok(Some(hold.until(going.poll(clock::now()))));
+    }
+    record(ctx, going, release).await
 }
 
 /// What helm could not delete, and why: the API server tells that when it is asked to delete what is left. helm itself does not, and
@@ -157,15 +161,10 @@ async fn told(ctx: &Ctx, going: &Going<'_>, message: String) -> Result<Option<(e
     })
 }
 
-/// Deletes what helm left of the release, and then Helm's own record of it.
-async fn cleared(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
-    let key = going.app.key;
-    if let Some(left) = objects(ctx, going).await?.going {
-        let hold = Hold::new(Reason::Uninstalling, format!("waiting for {left} to be gone"));
-        return Ok(Some(hold.until(going.poll(clock::now()))));
-    }
+/// Deletes Helm's own record of a release of which nothing is left, if there is one.
+async fn record(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
     if release.is_some()
-        && let Some((secret, _)) = live::revisions(ctx, key).await?.first()
+        && let Some((secret, _)) = live::revisions(ctx, going.app.key).await?.first()
     {
         return storage(ctx, going, secret).await;
     }
