@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::lab::{Object, Tenant, has};
 use crate::wait::within;
 
-/// Longer than any recovery.
-pub const TIMEOUT: Duration = Duration::from_secs(150);
+/// Longer than any recovery, and than a deletion with all its requests where each answer is a second late (row 13).
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 pub const APP: &str = "acme";
 pub const GIVEN: &str = "given";
 pub const DEPLOYMENT: &str = "acme-nextcloud";
