@@ -100,6 +100,24 @@ struct Shared {
     met: watch::Sender<usize>,
     record: Mutex<Vec<String>>,
     writes: watch::Sender<Writes>,
+    /// The number of events of watches that have come, and were not let through yet.
+    held: watch::Sender<usize>,
+}
+
+/// An event that is not let through yet.
+struct Held(Arc<Shared>);
+
+impl Held {
+    fn new(shared: &Arc<Shared>) -> Held {
+        shared.held.send_modify(|held| *held += 1);
+        Held(shared.clone())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.held.send_modify(|held| *held -= 1);
+    }
 }
 
 impl Proxy {
@@ -136,6 +154,7 @@ impl Proxy {
             met: watch::Sender::default(),
             record: Mutex::default(),
             writes: watch::Sender::default(),
+            held: watch::Sender::default(),
         });
         let server = Background::spawn("proxy", {
             let shared = shared.clone();
@@ -211,6 +230,13 @@ impl Proxy {
     /// Removes the trap. A write that it holds goes on.
     pub fn lift(&self) {
         self.shared.writes.send_modify(Writes::lift);
+    }
+
+    /// Waits until no event of a watch is held back.
+    pub async fn delivered(&self) {
+        let mut held = self.shared.held.subscribe();
+        // The sender lives in `shared`.
+        let _ = held.wait_for(|held| *held == 0).await;
     }
 
     /// Waits until more than this many requests have met a fault.
@@ -468,11 +494,14 @@ fn held_back(
 ) -> impl futures::Stream<Item = Result<axum::body::Bytes, axum::Error>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     // A task of its own, so that each event's delay counts from its arrival.
-    let reader = async move {
-        let mut events = body.into_data_stream();
-        while let Some(event) = events.next().await {
-            if sender.send((Instant::now(), event)).is_err() {
-                return;
+    let reader = {
+        let shared = shared.clone();
+        async move {
+            let mut events = body.into_data_stream();
+            while let Some(event) = events.next().await {
+                if sender.send((Instant::now(), event, Held::new(&shared))).is_err() {
+                    return;
+                }
             }
         }
     };
@@ -482,7 +511,7 @@ fn held_back(
             return None;
         }
         let next = async {
-            let (came, event) = receiver.recv().await?;
+            let (came, event, _held) = receiver.recv().await?;
             if let Some(Fault::Late(by)) = shared.let_through(&asked).await {
                 sleep_until(came + by).await;
             }

@@ -192,6 +192,17 @@ pub(crate) fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &st
     })
 }
 
+/// The names of the claims that the release and its StatefulSets create, at the number of replicas in the chart.
+pub(crate) fn expected_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = String> {
+    own(inventory, namespace).flat_map(|object| {
+        let of_set = object.claim_templates.iter().flat_map(move |template| {
+            (0..object.replicas.unwrap_or(1)).map(move |ordinal| format!("{template}-{}-{ordinal}", object.name))
+        });
+        let itself = (object.kind == "PersistentVolumeClaim").then(|| object.name.clone());
+        of_set.chain(itself)
+    })
+}
+
 /// Why `helm uninstall` would delete, with this object, a claim that is to be kept; `None`: it would not.
 pub(crate) fn danger(object: &ReleaseObject) -> Option<String> {
     let ReleaseObject { kind, name, .. } = object;

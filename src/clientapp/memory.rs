@@ -1,7 +1,7 @@
 //! What the operator remembers between reconciles. All of it may be lost at any time: it only saves work, and decisions that
 //! depend on it alone keep data.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use kube::api::ApiResource;
 use tokio::sync::Mutex;
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     crd::{ClientAppStatus, Owned},
-    helm::Hidden,
+    helm::{Hidden, gateway::record::Written},
     runtime::{cache::Memo, key::Key, status::Statuses},
 };
 
@@ -48,9 +48,9 @@ pub(crate) struct Memory {
     pub unburdened: Memo<Key, String>,
     /// What was created for an app of this uid, until a cache shows it: the app may be deleted before that.
     made: Memo<Key, (String, Vec<Owned>)>,
-    /// For the newest revision that this process has seen helm create, by the uid of its Secret: the generation of each of its
-    /// workloads by uid, which a late watch may not show yet.
-    pub generations: Memo<Key, (String, Arc<HashMap<String, i64>>)>,
+    /// For the newest revision that this process has seen helm create, by the uid of its Secret: its workloads as helm wrote
+    /// them, which a late watch may not show yet.
+    pub wrote: Memo<Key, (String, Arc<[Written]>)>,
     /// What was recreated for an app recently, and until when a watch may not show what helm created.
     pub repairs: Memo<Key, Repairs>,
     /// Which edits of the objects of an app's release are known.
@@ -84,7 +84,7 @@ impl Memory {
         self.foreground.take(key);
         self.unburdened.take(key);
         self.made.take(key);
-        self.generations.take(key);
+        self.wrote.take(key);
         self.repairs.take(key);
         self.edits.take(key);
         self.pods.take(key);

@@ -38,6 +38,7 @@ use crate::{
         conditions::{find, kind::READY},
     },
     destroy::permit::Kind,
+    helm::gateway::record::Written,
     runtime::{error::api_sentence, key::Key},
     secrets::{RevisionMeta, SecretMeta},
 };
@@ -152,8 +153,8 @@ pub(crate) async fn observe(
     }
 }
 
-/// The release's workloads. After an upgrade, their generations are known from what helm wrote, so that a late watch does not
-/// report the new revision ready because of a workload's former state.
+/// The release's workloads. After helm has run, it is known what it wrote, so that a late watch does not report the new revision
+/// ready because of a workload's former state, or because of the workloads of a former app of this name.
 fn workloads(
     ctx: &Ctx,
     key: &Key,
@@ -161,26 +162,33 @@ fn workloads(
     run: &HelmRun,
 ) -> Vec<Workload> {
     let mut workloads = inventory::with_missing(inventory, key, ctx.watches.workloads(key));
-    let mut known = ctx.memory.generations.get(key);
+    let mut known = ctx.memory.wrote.get(key);
     if let (HelmRun::Upgraded(upgraded), Some(release)) = (run, release)
         && upgraded.succeeded
-        // A new release has no older workloads.
-        && release.revision > 1
         && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
     {
-        let wrote = Arc::new(upgraded.wrote.generations());
-        let asked = (release.secret_uid.clone(), wrote);
-        ctx.memory.generations.put(key.clone(), asked.clone());
-        known = Some(asked);
+        let newest = (release.secret_uid.clone(), Arc::from(upgraded.wrote.workloads()));
+        ctx.memory.wrote.put(key.clone(), newest.clone());
+        known = Some(newest);
     }
+    let Some((_, wrote)) = known else { return workloads };
     for workload in &mut workloads {
-        let newest = known.as_ref().and_then(|(_, generations)| generations.get(&workload.uid));
-        if newest.is_some_and(|newest| workload.generation < *newest) {
+        if wrote.iter().any(|written| is_former(workload, written)) {
             workload.waiting = Some("its newest version is not seen yet".to_owned());
             workload.stuck = false;
         }
     }
     workloads
+}
+
+/// Whether a workload is seen as it was before helm wrote it, or is the former object of its name. **Pure.**
+fn is_former(seen: &Workload, Written { kind, metadata, .. }: &Written) -> bool {
+    if (seen.kind, &seen.name) != (kind.as_str(), &metadata.name) {
+        return false;
+    }
+    // Another client may have made it anew since.
+    let is_older = || seen.created.zip(metadata.creation_timestamp).is_some_and(|(seen, written)| seen < written);
+    if seen.uid == metadata.uid { seen.generation < metadata.generation } else { is_older() }
 }
 
 /// Adds why the pods of workloads are not ready, which the workloads themselves do not say. The API server is asked only about
@@ -658,7 +666,7 @@ mod tests {
 
     use super::*;
     use crate::clientapp::fixtures::{attempt, now, release};
-    use crate::helm::gateway::record::Recorded;
+    use crate::helm::gateway::record::{Meta, Recorded};
 
     #[test]
     fn a_late_watch_is_waited_for() {
@@ -677,6 +685,36 @@ mod tests {
             let seen = seen.map(|(revision, phase)| ReleaseView { revision, phase, ..release("d") });
             assert_eq!(awaits(&upgraded, seen.as_ref(), now()).is_some(), waits, "{what}");
             assert_eq!(is_shown(&upgraded, seen.as_ref()), shown, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_a_late_watch_shows_of_a_workload() {
+        let written = Written {
+            kind: "Deployment".to_owned(),
+            metadata: Meta {
+                name: "acme".to_owned(),
+                uid: "own".to_owned(),
+                generation: 2,
+                creation_timestamp: Some(now()),
+                ..Meta::default()
+            },
+            ..Written::default()
+        };
+        for (what, kind, name, uid, generation, created, former) in [
+            ("as it was written", "Deployment", "acme", "own", 2, Some(0), false),
+            ("later", "Deployment", "acme", "own", 3, Some(0), false),
+            ("before", "Deployment", "acme", "own", 1, Some(0), true),
+            ("that of a former app", "Deployment", "acme", "former", 7, Some(-1), true),
+            ("made anew by another client", "Deployment", "acme", "next", 1, Some(1), false),
+            ("missing", "Deployment", "acme", "", 0, None, false),
+            ("another", "Deployment", "other", "former", 1, Some(-1), false),
+            ("of another kind", "StatefulSet", "acme", "former", 1, Some(-1), false),
+        ] {
+            let created = created.map(|seconds| now() + SignedDuration::from_secs(seconds));
+            let (name, uid) = (name.to_owned(), uid.to_owned());
+            let seen = Workload { kind, name, uid, generation, created, ..Workload::default() };
+            assert_eq!(is_former(&seen, &written), former, "{what}");
         }
     }
 }

@@ -108,6 +108,14 @@ pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     owned
 }
 
+/// Whether a claim of the release is not on record: it does not exist yet, no watch has shown it, or it is not the app's own.
+pub(crate) fn lacks_a_claim(app: &ClientApp) -> bool {
+    let Some(status) = &app.status else { return false };
+    let namespace = app.metadata.namespace.as_deref().unwrap_or_default();
+    let claims = status.inventory.iter().flat_map(|inventory| inventory::expected_claims(inventory, namespace));
+    claims.into_iter().any(|claim| uid(&status.owned, Kind::Volume, &claim).is_none())
+}
+
 /// Records an object, in place of another one of its name.
 pub(crate) fn put(owned: &mut Vec<Owned>, object: Owned) {
     match owned.iter_mut().find(|entry| entry.kind == object.kind && entry.name == object.name) {
@@ -134,7 +142,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::crd::ReleaseObject;
+    use crate::{clientapp::fixtures, crd::ReleaseObject};
 
     fn meta(value: Value) -> ObjectMeta {
         serde_json::from_value(value).unwrap()
@@ -227,5 +235,34 @@ mod tests {
         let named = [(Kind::Secret, secret("9", "another"))];
         let nothing = Seen { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &named };
         assert_eq!(on_record(&record, &nothing), record);
+    }
+
+    #[test]
+    fn an_app_lacks_the_claims_that_are_not_on_record() {
+        let object =
+            |kind: &str, name: &str| ReleaseObject { kind: kind.into(), name: name.into(), ..Default::default() };
+        let set = ReleaseObject {
+            claim_templates: vec!["data".into()],
+            replicas: Some(2),
+            ..object("StatefulSet", "acme-redis")
+        };
+        let objects = vec![object("PersistentVolumeClaim", "acme-files"), object("Service", "acme"), set];
+        for (recorded, lacks) in [
+            (&[][..], true),
+            (&["acme-files", "data-acme-redis-0"], true),
+            (&["data-acme-redis-0", "data-acme-redis-1"], true),
+            (&["acme-files", "data-acme-redis-0", "data-acme-redis-1"], false),
+        ] {
+            let owned = recorded.iter().map(|name| {
+                let meta = ObjectMeta { name: Some((*name).to_owned()), ..ObjectMeta::default() };
+                Kind::Volume.owned(&meta)
+            });
+            let inventory = Some(Inventory { objects: objects.clone(), ..Inventory::default() });
+            let status = ClientAppStatus { inventory, owned: owned.collect(), ..ClientAppStatus::default() };
+            let mut app = fixtures::app(&json!({"chartVersion": "1.2.3"}));
+            assert!(!lacks_a_claim(&app), "it was not installed yet");
+            app.status = Some(status);
+            assert_eq!(lacks_a_claim(&app), lacks, "{recorded:?}");
+        }
     }
 }

@@ -24,7 +24,7 @@ use super::{
     files::{ArchiveView, CronJobView, Schedule, build::ARCHIVE},
     inventory::{MANAGED_BY, release_of},
     observed::Workload,
-    pods,
+    owned, pods,
 };
 use crate::{
     crd::{ClientApp, Guard, Profile, ReleaseObject, ValuesKind, ValuesReference, label},
@@ -285,12 +285,12 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
     });
 }
 
-/// A deletion may wait for a claim to be gone, and archives are of the claims that exist. Other apps record their own claims when
-/// their workloads are ready.
+/// A deletion may wait for a claim to be gone, archives are of the claims that exist, and each claim of a release is put on record.
 fn claims_changed(apps: &Objects<ClientApp>, namespace: &Key) {
-    let is_archived =
-        |app: &Guard<ClientApp>| app.object.as_ref().is_ok_and(|app| app.spec.persistence.backup.is_some());
-    apps.trigger_in(&namespace.name, |app| app.metadata.deletion_timestamp.is_some() || is_archived(app));
+    let concerns = |app: &ClientApp| app.spec.persistence.backup.is_some() || owned::lacks_a_claim(app);
+    apps.trigger_in(&namespace.name, |app| {
+        app.metadata.deletion_timestamp.is_some() || app.object.as_ref().is_ok_and(concerns)
+    });
 }
 
 /// The app that a CronJob, a Job or a pod names in its label.
@@ -431,6 +431,7 @@ fn workload<K: Resource>(
         waiting,
         uid: object.uid().unwrap_or_default(),
         generation: object.meta().generation.unwrap_or_default(),
+        created: object.creation_timestamp().map(|created| created.0),
         replicas,
         selector: selector.and_then(pods::selector),
         stuck: false,

@@ -266,8 +266,51 @@ fn condition<'a>(app: &'a Value, kind: &str) -> Option<&'a Value> {
     app["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 
+/// A Deployment or StatefulSet that helm has made.
+#[derive(Debug)]
+struct Workload {
+    /// The release that it belongs to.
+    app: String,
+    /// Its plural and its name.
+    name: String,
+    made: Timestamp,
+    /// When it first had all its replicas.
+    complete: Option<Timestamp>,
+    gone: Option<Timestamp>,
+}
+
+/// The release's workloads, each by its uid. The times are those of the requests, which are in the order of cause and effect.
+fn workloads(case: &Evidence) -> Vec<Workload> {
+    let mut found: BTreeMap<&str, Workload> = BTreeMap::new();
+    for entry in &case.trace {
+        let plural = entry.resource.split('/').next().unwrap_or_default();
+        let app = entry.object["metadata"]["annotations"]["meta.helm.sh/release-name"].as_str();
+        if entry.uid.is_empty() || !["deployments", "statefulsets"].contains(&plural) {
+            continue;
+        }
+        let workload = match (found.get_mut(entry.uid.as_str()), app) {
+            (Some(workload), _) => workload,
+            (None, Some(app)) => found.entry(&entry.uid).or_insert_with(|| Workload {
+                app: app.to_owned(),
+                name: format!("{plural} {}", entry.name),
+                made: entry.at,
+                complete: None,
+                gone: None,
+            }),
+            (None, None) => continue,
+        };
+        let (wanted, status) = (entry.object["spec"]["replicas"].as_i64().unwrap_or(1), &entry.object["status"]);
+        if entry.deletes() {
+            workload.gone.get_or_insert(entry.at);
+        } else if wanted == 0 || status["availableReplicas"].as_i64().is_some_and(|available| available >= wanted) {
+            workload.complete.get_or_insert(entry.at);
+        }
+    }
+    found.into_values().collect()
+}
+
 fn truth(case: &Evidence) -> Vec<String> {
-    let mut found = Vec::new();
+    let (mut found, workloads) = (Vec::new(), workloads(case));
     // The revisions that Helm has called deployed so far.
     let mut deployed = BTreeSet::new();
     for entry in &case.trace {
@@ -281,6 +324,12 @@ fn truth(case: &Evidence) -> Vec<String> {
             let revision = object["status"]["release"]["revision"].as_i64();
             if revision.is_none_or(|revision| !deployed.contains(&revision)) {
                 found.push(format!("{} was told Ready at revision {revision:?}, which was not deployed", entry.name));
+            }
+            for workload in workloads.iter().filter(|workload| workload.app == entry.name) {
+                let is_its_own = workload.made < entry.at && workload.gone.is_none_or(|gone| entry.at < gone);
+                if is_its_own && workload.complete.is_none_or(|complete| entry.at < complete) {
+                    found.push(format!("{} was told Ready, and {} never was until then", entry.name, workload.name));
+                }
             }
         }
     }

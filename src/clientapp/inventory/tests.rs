@@ -119,6 +119,9 @@ fn whose_a_claim_is_and_what_becomes_of_it() {
         assert_eq!(found.map(|object| object.name.as_str()), made_by, "{claim}");
         assert_eq!(found.is_some_and(|maker| danger(maker).is_some()), dangerous, "{claim}");
     }
+    let expected: Vec<_> = expected_claims(&inventory, "tenants").collect();
+    assert_eq!(expected, ["acme-files", "acme-scratch", "redis-data-acme-redis-master-0", "c-acme-cache-0"]);
+    assert!(expected.iter().all(|claim| maker(&inventory, "tenants", claim).is_some()));
 }
 
 #[test]

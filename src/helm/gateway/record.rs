@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::rules::Object;
@@ -23,6 +24,7 @@ pub(crate) struct Meta {
     pub uid: String,
     pub resource_version: String,
     pub generation: i64,
+    pub creation_timestamp: Option<Timestamp>,
     /// Digest of the fields that helm manages.
     #[serde(rename = "managedFields", deserialize_with = "lean::helms")]
     pub helms: u64,
@@ -47,9 +49,18 @@ impl Recorded {
         managed.collect()
     }
 
-    /// The newest generation of each object, by uid.
-    pub(crate) fn generations(&self) -> HashMap<String, i64> {
-        self.written.iter().map(|written| (written.metadata.uid.clone(), written.metadata.generation)).collect()
+    /// The Deployments and StatefulSets, each as it was written last.
+    pub(crate) fn workloads(&self) -> Vec<Written> {
+        let is_one = |written: &&Written| ["Deployment", "StatefulSet"].contains(&written.kind.as_str());
+        let mut last: Vec<Written> = Vec::new();
+        for written in self.written.iter().rev().filter(is_one) {
+            let is_same =
+                |later: &Written| (&later.kind, &later.metadata.name) == (&written.kind, &written.metadata.name);
+            if !last.iter().any(is_same) {
+                last.push(written.clone());
+            }
+        }
+        last
     }
 }
 

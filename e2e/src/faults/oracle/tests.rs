@@ -147,6 +147,25 @@ fn every_oracle_can_fail() {
             &[(Truth, "acme was told Ready at revision Some(1), which was not deployed")],
         ),
         (
+            "Ready with the pods of the former app",
+            |case| {
+                let deployment = |verb, uid, available: i64| {
+                    let metadata = json!({"annotations": {"meta.helm.sh/release-name": "acme"}});
+                    let object = json!({"metadata": metadata, "status": {"availableReplicas": available}});
+                    let mut entry = entry(verb, "deployments/status", "acme", uid, object);
+                    entry.at = at(match (verb, uid) {
+                        ("delete", _) => -3,
+                        (_, "former") => -5,
+                        _ => -1,
+                    });
+                    entry
+                };
+                let (former, gone) = (deployment("patch", "former", 1), deployment("delete", "former", 1));
+                case.trace.extend([former, gone, deployment("patch", "own", 0)]);
+            },
+            &[(Truth, "acme was told Ready, and deployments acme never was until then")],
+        ),
+        (
             "an old status",
             |case| case.state.apps[0]["metadata"]["generation"] = json!(2),
             &[(Truth, "the status of acme is of generation 1, and the spec of 2")],

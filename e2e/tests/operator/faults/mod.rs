@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::{ClientApp, FINALIZER, Phase, Postgresql, conditions, label};
+use clientapp_operator::crd::{ClientApp, ClientAppStatus, FINALIZER, Phase, Postgresql, conditions, label};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::Options;
@@ -100,6 +100,30 @@ async fn a_watch_that_is_late_with_workloads_makes_no_upgrade_ready() {
     proxy.set([Rule::new("watch", "deployments", Fault::Late(Duration::from_secs(10)))]);
     tenant.patch("acme", json!({"chartVersion": charts::NEVER_READY})).await.unwrap();
     never_ready(&tenant, "acme", 2).await;
+}
+
+/// The watch shows the Deployment of the former app, which is complete.
+#[tokio::test]
+async fn a_watch_that_is_late_with_workloads_makes_no_successor_ready() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("late-successor", &[]).await;
+    installed(&tenant, "acme").await;
+    proxy.set([Rule::new("watch", "deployments", Fault::Late(Duration::from_secs(10)))]);
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    tenant.gone("acme").await;
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"chartVersion": charts::NEVER_READY}))).await.unwrap();
+    never_ready(&tenant, "acme", 1).await;
+}
+
+/// The app was Ready before, and nothing else changes after that.
+#[tokio::test]
+async fn a_volume_that_the_watch_shows_late_is_put_on_record() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("late-volume", &[]).await;
+    proxy.set([Rule::new("watch", "persistentvolumeclaims", Fault::Hang)]);
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"persistence": {"enabled": true}}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    proxy.set([]);
+    let volume = |status: &ClientAppStatus| status.owned.iter().any(|owned| owned.kind == "PersistentVolumeClaim");
+    tenant.status("acme", "its volume on record", volume).await;
 }
 
 /// Existing objects are not reported as deleted by another client.
