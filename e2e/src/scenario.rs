@@ -8,11 +8,13 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams, PropagationPolicy};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, ListParams, PostParams, PropagationPolicy};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::lab::{Apart, Lab, Object, Tenant, hostname, leading};
+use crate::lab::{Apart, Lab, Object, TIMEOUT, Tenant, hostname, leading};
 use crate::operator::Operator;
 use crate::progress::Progress;
 use crate::tools::Tools;
@@ -102,4 +104,36 @@ pub async fn delete(tenant: &Tenant, name: &str, propagation: PropagationPolicy)
     let params = DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() };
     tenant.api::<ClientApp>().delete(name, &params).await.unwrap();
     tenant.gone(name).await;
+}
+
+/// Defines a namespaced kind that this operator does not know, and waits until the API server serves it.
+pub async fn defined(client: &Client, group: &str, kind: &str) -> ApiResource {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+    let definition = json!({
+        "metadata": {
+            "name": definition(&kind),
+            // Required for a group of Kubernetes' own.
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-csi/external-snapshotter/pull/814"},
+        },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"plural": kind.plural, "singular": kind.kind.to_lowercase(), "kind": kind.kind},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
+                "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            }}],
+        },
+    });
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    let definition: CustomResourceDefinition = serde_json::from_value(definition).expect("it is one");
+    let name = definition.name_any();
+    definitions.create(&PostParams::default(), &definition).await.expect("it is a new kind");
+    let established = await_condition(definitions, &name, conditions::is_crd_established());
+    tokio::time::timeout(TIMEOUT, established).await.expect("the kind is served").expect("it can be read");
+    kind
+}
+
+/// The name of a kind's definition.
+#[must_use]
+pub fn definition(kind: &ApiResource) -> String {
+    format!("{}.{}", kind.plural, kind.group)
 }

@@ -1,10 +1,9 @@
 //! The namespace that was created for an instance.
 
 use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
-use e2e::scenario::small;
+use e2e::scenario::{defined, small};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::json;
 
@@ -67,39 +66,14 @@ async fn it_stays_with_what_is_retained() {
     assert!(namespaces.get("made-retained").await.unwrap().metadata.deletion_timestamp.is_none());
 }
 
-/// A kind that this operator does not know.
-async fn snapshots(tenant: &Tenant) -> Api<DynamicObject> {
-    let (group, plural) = ("snapshot.storage.k8s.io", "volumesnapshots");
-    let definition = json!({
-        "metadata": {
-            "name": format!("{plural}.{group}"),
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-csi/external-snapshotter/pull/814"},
-        },
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": {"plural": plural, "singular": "volumesnapshot", "kind": "VolumeSnapshot"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
-        },
-    });
-    let definitions = Api::<CustomResourceDefinition>::all(tenant.client.clone());
-    let definition: CustomResourceDefinition = serde_json::from_value(definition).unwrap();
-    definitions.create(&PostParams::default(), &definition).await.unwrap();
-    let name = format!("{plural}.{group}");
-    let established = await_condition(definitions, &name, conditions::is_crd_established());
-    tokio::time::timeout(TIMEOUT, established).await.expect("the kind is served").unwrap();
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", "VolumeSnapshot"));
-    Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &kind)
-}
-
 #[tokio::test]
 async fn it_stays_with_what_is_of_a_kind_that_is_not_known() {
     let (tenant, namespaces) = made("made-snapshot").await;
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;
-    let snapshot = serde_json::from_value(json!({
-        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": "nightly"},
-    }));
-    snapshots(&tenant).await.create(&PostParams::default(), &snapshot.unwrap()).await.unwrap();
+    let kind = defined(&tenant.client, "snapshot.storage.k8s.io", "VolumeSnapshot").await;
+    let snapshots = Api::<DynamicObject>::namespaced_with(tenant.client.clone(), &tenant.namespace, &kind);
+    snapshots.create(&PostParams::default(), &DynamicObject::new("nightly", &kind)).await.unwrap();
     tenant.delete("acme").await;
     let told =
         "namespace made-snapshot was created for this ClientApp and stays, since VolumeSnapshot nightly is in it";

@@ -17,7 +17,7 @@ use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
 use e2e::repository::{self, Repository};
-use e2e::scenario::{nothing_is_left, operated, secret, small, with};
+use e2e::scenario::{defined, definition, nothing_is_left, operated, secret, small, with};
 use e2e::shim::Shim;
 use e2e::wait::until;
 use futures::StreamExt as _;
@@ -250,6 +250,26 @@ async fn an_uninstall_that_is_denied_keeps_the_app_and_says_what_is_denied() {
     assert_eq!(tenant.uid::<Service>("acme-nextcloud").await.unwrap(), service);
     proxy.set([]);
     tenant.gone("acme").await;
+    nothing_is_left(&tenant).await;
+}
+
+/// helm cannot uninstall a release with an object of a kind that it does not know.
+#[tokio::test]
+async fn a_release_of_which_a_kind_is_gone_is_uninstalled_without_it() {
+    let (Apart { tenant, proxy: _proxy, .. }, _operator) = operated("kind-gone", &[]).await;
+    let kind = defined(&tenant.client, "monitoring.coreos.com", "ServiceMonitor").await;
+    let resource = format!("--resource={}", definition(&kind));
+    tenant.kubectl(&["create", "role", "monitors", "--verb=*", &resource]).unwrap();
+    let deployer = "--serviceaccount=kind-gone:clientapp-deployer";
+    tenant.kubectl(&["create", "rolebinding", "monitors", "--role=monitors", deployer]).unwrap();
+    let spec = with(small(&tenant, "acme"), json!({"chartVersion": charts::UNKNOWN_KIND}));
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.kubectl(&["delete", "customresourcedefinition", &definition(&kind)]).unwrap();
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    tenant.gone("acme").await;
+    assert_eq!(tenant.listed("acme"), None);
+    tenant.kubectl(&["delete", "role,rolebinding", "monitors"]).unwrap();
     nothing_is_left(&tenant).await;
 }
 
