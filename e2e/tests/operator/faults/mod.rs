@@ -21,6 +21,7 @@ use e2e::scenario::{defined, definition, nothing_is_left, operated, secret, smal
 use e2e::shim::Shim;
 use e2e::wait::until;
 use futures::StreamExt as _;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service};
 use kube::ResourceExt as _;
@@ -112,6 +113,48 @@ async fn a_watch_that_is_late_with_workloads_makes_no_successor_ready() {
     tenant.gone("acme").await;
     tenant.create("acme", with(small(&tenant, "acme"), json!({"chartVersion": charts::NEVER_READY}))).await.unwrap();
     never_ready(&tenant, "acme", 1).await;
+}
+
+/// The watch shows the releases of former apps: one of the same values, and one of more revisions.
+#[tokio::test]
+async fn a_watch_that_is_late_with_former_releases_makes_no_successor_ready() {
+    const APPS: [&str; 2] = ["same", "patched"];
+    let (Apart { tenant, proxy, .. }, _operator) = operated("late-releases", &[]).await;
+    let given = json!({
+        "metadata": {"name": "given"},
+        "stringData": {"nextcloud-username": "a", "nextcloud-password": "b"},
+    });
+    tenant.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(given).unwrap()).await.unwrap();
+    let made = async || {
+        for name in APPS {
+            tenant.create(name, with(small(&tenant, name), json!({"adminSecret": "given"}))).await.unwrap();
+        }
+        for name in APPS {
+            tenant.ready(name, 1).await;
+            let listed = tenant.listed(name).unwrap();
+            assert_eq!((listed.0.as_str(), listed.1.as_str()), ("1", "deployed"), "{name}");
+            assert!(tenant.uid::<Deployment>(&format!("{name}-nextcloud")).await.is_some(), "{name}");
+        }
+    };
+    made().await;
+    tenant.patch("patched", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("patched", 2).await;
+    proxy.set([Rule::new("watch", "secrets", Fault::Late(Duration::from_secs(10)))]);
+    for name in APPS {
+        tenant.api::<ClientApp>().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    for name in APPS {
+        tenant.gone(name).await;
+    }
+    made().await;
+    proxy.set([]);
+    proxy.delivered().await;
+    for name in APPS {
+        tenant.patch(name, json!({"values": {"podAnnotations": {"a": "b"}}})).await.unwrap();
+        tenant.ready(name, 2).await;
+        let told = tenant.events(name).await;
+        assert!(told.iter().all(|(reason, _)| reason != "ReleaseDrifted"), "{told:#?}");
+    }
 }
 
 /// The app was Ready before, and nothing else changes after that.
