@@ -48,6 +48,11 @@ impl Backoff {
         failing.until?.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
+    /// Whether an attempt has failed before, without a success since.
+    pub(crate) fn has_failed(&self, key: &Key, attempt: &Attempt) -> bool {
+        self.lock().failing.get(key).is_some_and(|failing| failing.attempt == *attempt)
+    }
+
     /// Records a failure, and returns when to try again; `None`: at the next change. `unit` is uniform in `[0, 1)`.
     pub(crate) fn failed(
         &self,
@@ -135,6 +140,7 @@ mod tests {
             assert_eq!(delay, Some(Duration::from_secs(seconds)), "failure {failure}");
             assert_eq!(backoff.left(&key("a"), &attempt(1), now), delay);
         }
+        assert_eq!([1, 2].map(|generation| backoff.has_failed(&key("a"), &attempt(generation))), [true, false]);
         assert_eq!(backoff.left(&key("a"), &attempt(2), now), None);
         assert_eq!(backoff.left(&key("b"), &attempt(1), now), None);
         assert_eq!(backoff.left(&key("a"), &attempt(1), now + 120 * SECOND), None);

@@ -33,7 +33,11 @@ use super::{
     panic::{Panic, caught, survived},
     watch::{WatchLog, driven, in_pages, stored_objects},
 };
-use crate::{crd::Guard, lead::Lead, metrics::Metrics};
+use crate::{
+    crd::{Guard, Reason},
+    lead::Lead,
+    metrics::Metrics,
+};
 
 /// Concurrent reconciles of one kind. Each of them waits only for answers to its requests.
 const CONCURRENT: u16 = 32;
@@ -296,8 +300,13 @@ impl<K: Kind> Driver<K> {
                 action
             }
             Err(error) => {
-                span.in_scope(|| tracing::warn!(%error, "reconcile failed"));
                 let disposition = error.disposition();
+                // As long as a watch does not show a change, a write meets a conflict. That is no failure unless it goes on.
+                let is_late = disposition.reason == Reason::Conflict && !self.backoff.has_failed(&key, &attempt);
+                span.in_scope(|| match is_late {
+                    true => tracing::debug!(%error, "reconciled again"),
+                    false => tracing::warn!(%error, "reconcile failed"),
+                });
                 self.metrics.reconcile_failed(disposition.reason);
                 let unit = rand::rng().random();
                 let delay = self.backoff.failed(&key, attempt, &disposition, Instant::now(), unit);
