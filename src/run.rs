@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client,
     api::ListParams,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -235,19 +235,19 @@ async fn cluster(args: &RunArgs) -> Result<kube::Config> {
         (Some(path), context) => {
             let shown = path.display();
             let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {shown}"))?;
-            let found = kube::Config::from_custom_kubeconfig(file, &options).await;
+            let found = configured(Ok(file), &options).await;
             found.with_context(|| match context {
                 None => format!("--kubeconfig {shown}"),
                 Some(context) => format!("--context {context} in {shown}"),
             })?
         }
         (None, Some(context)) => {
-            let found = kube::Config::from_kubeconfig(&options).await;
+            let found = configured(Kubeconfig::read(), &options).await;
             found.with_context(|| format!("--context {context} in $KUBECONFIG or ~/.kube/config"))?
         }
         (None, None) => match kube::Config::incluster() {
             Ok(config) => config,
-            Err(in_cluster) => kube::Config::from_kubeconfig(&options)
+            Err(in_cluster) => configured(Kubeconfig::read(), &options)
                 .await
                 .inspect_err(|_| tracing::debug!(%in_cluster, "not in a pod"))
                 .context("no cluster: neither a pod's service account nor a kubeconfig (--kubeconfig, $KUBECONFIG)")?,
@@ -259,6 +259,29 @@ async fn cluster(args: &RunArgs) -> Result<kube::Config> {
         );
     }
     Ok(config)
+}
+
+/// As kube reads a kubeconfig. It also rereads the file of the certificate authority, within a minute, if it knows the file, as in a
+/// pod.
+async fn configured(
+    file: Result<Kubeconfig, KubeconfigError>,
+    options: &KubeConfigOptions,
+) -> Result<kube::Config, KubeconfigError> {
+    let file = file?;
+    let authority = authority(&file, options.context.as_deref());
+    let mut config = kube::Config::from_custom_kubeconfig(file, options).await?;
+    config.root_cert_file = authority;
+    Ok(config)
+}
+
+/// The certificate authority's file that a kubeconfig names for the cluster of this context, or of the current one. `None`: the
+/// kubeconfig contains the authority itself, or has none. **Pure.**
+fn authority(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<PathBuf> {
+    let context = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
+    let file = cluster.certificate_authority.as_ref().filter(|_| cluster.certificate_authority_data.is_none());
+    file.map(PathBuf::from)
 }
 
 #[cfg(test)]
@@ -276,6 +299,36 @@ mod tests {
     struct Arguments {
         #[command(flatten)]
         run: RunArgs,
+    }
+
+    #[test]
+    fn the_authoritys_file_is_the_one_of_the_context() {
+        let context = |name: &str| json!({"name": name, "context": {"cluster": name}});
+        let kubeconfig = json!({
+            "current-context": "relative",
+            "contexts": ["relative", "absolute", "both", "neither", "undefined"].map(context),
+            "clusters": [
+                {"name": "relative", "cluster": {"certificate-authority": "ca.crt"}},
+                {"name": "absolute", "cluster": {"certificate-authority": "/etc/ca.crt"}},
+                {"name": "both", "cluster": {"certificate-authority": "/ca.crt", "certificate-authority-data": "YQ=="}},
+                {"name": "neither", "cluster": {"server": "https://127.0.0.1"}},
+            ],
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        let kubeconfig = Kubeconfig::read_from(path).unwrap();
+        for (context, expected) in [
+            (None, Some(dir.path().join("ca.crt"))),
+            (Some("absolute"), Some(PathBuf::from("/etc/ca.crt"))),
+            (Some("both"), None),
+            (Some("neither"), None),
+            (Some("undefined"), None),
+            (Some("missing"), None),
+        ] {
+            assert_eq!(authority(&kubeconfig, context), expected, "{context:?}");
+        }
+        assert_eq!(authority(&Kubeconfig::default(), None), None);
     }
 
     #[tokio::test]

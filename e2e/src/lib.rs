@@ -10,6 +10,7 @@ pub mod charts;
 pub mod demo;
 pub mod detached;
 pub mod faults;
+pub mod front;
 pub mod helm;
 pub mod lab;
 pub mod lives;

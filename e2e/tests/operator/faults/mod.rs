@@ -3,9 +3,9 @@
 mod outage;
 mod relists;
 mod requests;
+mod rotation;
 mod runs;
 mod statuses;
-mod tokens;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

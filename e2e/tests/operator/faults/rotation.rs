@@ -1,4 +1,5 @@
-//! The operator's token is replaced while it runs, as the kubelet replaces the one of a pod.
+//! The operator's token, or the cluster's certificate authority, is replaced while the operator runs, as the kubelet
+//! replaces both files of a pod.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -6,7 +7,9 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use e2e::front::Front;
 use e2e::manifests;
+use e2e::plane::certs::Authority;
 use k8s_openapi::api::authentication::v1::{
     BoundObjectReference, TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec,
 };
@@ -38,9 +41,9 @@ fn secrets(client: &Client) -> Api<Secret> {
 }
 
 /// In one step, as the kubelet does it.
-fn replace(file: &Path, token: &str) {
+fn replace(file: &Path, content: &str) {
     let made = file.with_extension("new");
-    std::fs::write(&made, token).unwrap();
+    std::fs::write(&made, content).unwrap();
     std::fs::rename(made, file).unwrap();
 }
 
@@ -117,4 +120,32 @@ async fn a_token_that_is_replaced_in_time_costs_nothing() {
 #[tokio::test]
 async fn a_token_that_is_replaced_too_late_costs_the_lead_until_it_is_read() {
     rotated("token-too-late", false).await;
+}
+
+/// The API server has a certificate of the new authority before the operator's file has the authority.
+#[tokio::test]
+async fn a_certificate_authority_that_is_replaced_too_late_costs_the_lead_until_it_is_read() {
+    let Apart { tenant, proxy, options } = Lab::unattended().await.apart("authority-too-late").await;
+    let [first, second] = ["first", "second"].map(|name| Authority::new(name).unwrap());
+    let home = tempfile::tempdir().unwrap();
+    let [file, kubeconfig] = ["ca.crt", "kubeconfig"].map(|name| home.path().join(name));
+    let mut with_file: Value = serde_yaml::from_str(&std::fs::read_to_string(proxy.kubeconfig()).unwrap()).unwrap();
+    let cluster = &mut with_file["clusters"][0]["cluster"];
+    let behind = cluster["server"].as_str().unwrap().strip_prefix("http://").unwrap();
+    let front = Front::start(behind.parse().unwrap(), &first).unwrap();
+    // The path is relative to the kubeconfig.
+    *cluster = json!({"server": front.url(), "certificate-authority": "ca.crt"});
+    std::fs::write(&kubeconfig, with_file.to_string()).unwrap();
+    replace(&file, &first.pem());
+    let mut operator = leading(&Options { kubeconfig, ..options }).await;
+    installed(&tenant, "acme").await;
+
+    front.show(&second).unwrap();
+    operator.wait_for_log("the lease is lost").unwrap();
+    replace(&file, &second.pem());
+    until("it leads", async || operator.counted("clientapp_operator_leader").unwrap() > 0.0).await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    // It is the same process.
+    assert!(operator.stop().unwrap());
 }
