@@ -48,6 +48,12 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         plan.hold(Reason::VersionMismatch, message);
         return plan;
     }
+    // Before everything that may stay: without it, a deletion does not know whether it was an orphaning one, and keeps all.
+    let witness = build::network::witness(desired);
+    let is_witnessed = objects.contains_key(&witness.id);
+    if !is_witnessed {
+        apply(&mut plan, &witness, None);
+    }
     // Before the Secret for clients, which contains the certificate of its authority.
     let certificate = match (desired.tls, certificate) {
         (None, _) => None,
@@ -90,7 +96,9 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     // A server on another volume would serve another database.
     let serves = volume == Volume::Initialized;
     let (mut awaited, mut restarts) = (None, false);
-    for object in wanted.iter().filter(|object| serves || object.id.0 != Kind::StatefulSet) {
+    let is_next =
+        |object: &&Object| (serves || object.id.0 != Kind::StatefulSet) && (is_witnessed || object.id != witness.id);
+    for object in wanted.iter().filter(is_next) {
         let found = objects.get(&object.id);
         match roll::when(desired, observed, &asked, object, &wanted) {
             When::Later(why) => _ = awaited.get_or_insert(why),

@@ -104,9 +104,9 @@ fn what_is_as_it_should_be_is_left_alone() {
 fn the_way_up() {
     let desired = of(json!({}));
     let mut observed = Observed::default();
-    assert_eq!(steps(&decide(&desired, &observed)), ["keep Generated"]);
+    assert_eq!(steps(&decide(&desired, &observed)), ["apply ConfigMap acme-witness", "keep Generated"]);
     observed.credentials.kept = SecretView::Ours { uid: "k".to_owned() };
-    assert_eq!(steps(&decide(&desired, &observed)), ["client", "replication"]);
+    assert_eq!(steps(&decide(&desired, &observed)), ["apply ConfigMap acme-witness", "client", "replication"]);
     observed.credentials.client = ClientSecret::Current;
     observed.replication = SecretView::Ours { uid: "r".to_owned() };
     let plan = decide(&desired, &observed);

@@ -231,6 +231,30 @@ async fn many_versions_of_a_slow_repository_are_fetched_two_at_a_time() {
     assert!(repository.most_at_once() <= 2, "{}", repository.most_at_once());
 }
 
+/// The garbage collector's work could not be told from the user's, and the Secrets would be kept, and be in the next database's way.
+#[tokio::test]
+async fn a_database_that_is_deleted_before_it_is_complete_leaves_nothing() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("early-deletion", &[]).await;
+    let databases = tenant.api::<Postgresql>();
+    let database = json!({"apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "Postgresql",
+        "metadata": {"name": "db"}, "spec": {}});
+    let database = serde_json::from_value(database).unwrap();
+    let gone = |database: Option<&Postgresql>| database.is_none().then_some(());
+    let up = |database: Option<&Postgresql>| (database?.status.as_ref()?.phase == Some(Phase::Up)).then_some(());
+    for (verb, resource) in [("patch", "configmaps"), ("create", "secrets"), ("create", "persistentvolumeclaims")] {
+        let met = proxy.met();
+        proxy.set([Rule::new(verb, resource, Fault::Answer(StatusCode::SERVICE_UNAVAILABLE))]);
+        databases.create(&PostParams::default(), &database).await.unwrap();
+        proxy.met_more_than(met).await;
+        databases.delete("db", &DeleteParams::default()).await.unwrap();
+        proxy.set([]);
+        tenant.wait_for("db", "gone", gone).await;
+        nothing_is_left(&tenant).await;
+    }
+    databases.create(&PostParams::default(), &database).await.unwrap();
+    tenant.wait_for("db", "up", up).await;
+}
+
 /// helm exits with 0 although it could not read an object: the deletion removes what it left behind.
 #[tokio::test]
 async fn a_look_that_fails_while_helm_uninstalls() {
