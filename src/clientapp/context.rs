@@ -82,14 +82,11 @@ impl Ctx {
 
     /// Records a change of an app before the app is reconciled: the change may free a hostname that other apps wait for.
     pub(crate) fn app_changed(&self, event: &Event<Guard<ClientApp>>) {
-        let app = match event {
-            Event::Apply(app) => {
-                self.hostnames.seen(app);
-                app
-            }
-            Event::Delete(app) => app,
+        let (app, waiters) = match event {
+            Event::Apply(app) => (app, self.hostnames.seen(app)),
+            Event::Delete(app) => (app, self.hostnames.waiters()),
             Event::InitDone => {
-                self.watches.apps.store.state().iter().for_each(|app| self.hostnames.seen(app));
+                self.watches.apps.store.state().iter().for_each(|app| drop(self.hostnames.seen(app)));
                 // Fires again after each interruption of the watch.
                 let _ = self.listed.set(());
                 return;
@@ -109,8 +106,8 @@ impl Ctx {
         for dependant in self.memory.waits_for.having(|apps| apps.contains(&key)) {
             self.watches.apps.trigger(&dependant);
         }
-        for waiter in self.hostnames.waiters().iter().filter(|waiter| **waiter != key) {
-            self.watches.apps.trigger(waiter);
+        for waiter in waiters {
+            self.watches.apps.trigger(&waiter);
         }
     }
 

@@ -110,8 +110,9 @@ impl Hostnames {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Updates what an app claims.
-    pub(crate) fn seen(&self, app: &Guard<ClientApp>) {
+    /// Updates what an app claims. Returns the apps that wait for one of its hosts, and the app itself when it begins to wait: a host
+    /// that was freed before its status told so has woken no app.
+    pub(crate) fn seen(&self, app: &Guard<ClientApp>) -> Vec<Key> {
         let status = app.status().unwrap_or_default();
         let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
         let spec = spec.map(|host| {
@@ -124,9 +125,19 @@ impl Hostnames {
         let created = app.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let key = key_of(app);
         let mut index = self.lock();
-        let before = index.apps.get(&key).filter(|before| before.uid == uid);
+        let former = index.apps.get(&key).cloned().unwrap_or_default();
+        let before = Some(&former).filter(|before| before.uid == uid);
         let written = before.map(|before| before.written.clone()).unwrap_or_default();
-        index.put(&key, Some(Claims { uid, created, waits, spec, carried, written }));
+        let begins = waits && !before.is_some_and(|before| before.waits);
+        let claims = Claims { uid, created, waits, spec, carried, written };
+        index.put(&key, Some(claims.clone()));
+        let changed: BTreeSet<_> = former.hosts().into_iter().chain(claims.hosts()).collect();
+        let concerned = |waiter: &&Key| {
+            let wanted = index.apps.get(*waiter).and_then(|claims| claims.spec.as_ref());
+            **waiter != key && wanted.is_some_and(|(host, _)| changed.iter().any(|changed| overlap(changed, host)))
+        };
+        let waiters = index.waiters.iter().filter(concerned).cloned();
+        waiters.chain(begins.then(|| key.clone())).collect()
     }
 
     pub(crate) fn gone(&self, key: &Key) {
@@ -134,8 +145,8 @@ impl Hostnames {
     }
 
     /// The apps that wait for a host that another app holds.
-    pub(crate) fn waiters(&self) -> BTreeSet<Key> {
-        self.lock().waiters.clone()
+    pub(crate) fn waiters(&self) -> Vec<Key> {
+        self.lock().waiters.iter().cloned().collect()
     }
 
     /// The other ClientApp that holds a host: the app that already serves it, otherwise the oldest that claims it.
@@ -202,12 +213,21 @@ mod tests {
                 "type": "Ready", "status": "False", "reason": reason, "message": "", "lastTransitionTime": EARLY,
             }]})
         };
-        for name in ["one", "two"] {
-            hostnames.seen(&app(name, "a.example.com", EARLY, ready("HostnameConflict")));
+        let woken = |name: &str, hostname: &str, reason: &str| {
+            let woken = hostnames.seen(&app(name, hostname, EARLY, ready(reason)));
+            woken.into_iter().map(|key| key.name).collect::<Vec<_>>()
+        };
+        // Once for itself.
+        for expected in [&["one"][..], &[]] {
+            assert_eq!(woken("one", "a.example.com", "HostnameConflict"), expected);
         }
-        hostnames.seen(&app("three", "a.example.com", EARLY, ready("Upgrading")));
+        assert_eq!(woken("two", "a.example.com", "HostnameConflict"), ["one", "two"]);
+        assert_eq!(woken("three", "*.example.com", "Upgrading"), ["one", "two"]);
         assert_eq!(waiters(), ["one", "two"]);
-        hostnames.seen(&app("one", "b.example.com", EARLY, ready("Upgrading")));
+        assert_eq!(woken("other", "a.example.org", "Upgrading"), [""; 0]);
+        // It has given up the host.
+        assert_eq!(woken("three", "a.example.org", "Upgrading"), ["one", "two"]);
+        assert_eq!(woken("one", "b.example.com", "Upgrading"), ["two"]);
         assert_eq!(waiters(), ["two"]);
         hostnames.gone(&Key::new("tenants", "two"));
         assert!(waiters().is_empty());

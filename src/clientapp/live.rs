@@ -40,6 +40,13 @@ pub(super) async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Resu
     Ok(found.map(|found| found.metadata))
 }
 
+/// The volumes in a namespace.
+pub(super) async fn claims(ctx: &Ctx, namespace: &str) -> Result<Vec<ObjectMeta>, Error> {
+    let claims = destroy::api(&ctx.client, namespace, Kind::Volume).list_metadata(&ListParams::default()).await;
+    let claims = claims.map_err(Error::api(format!("list the volumes in {namespace}")))?.items;
+    Ok(claims.into_iter().map(|claim| claim.metadata).collect())
+}
+
 /// A Secret, as a watch would deliver it.
 pub(super) async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);

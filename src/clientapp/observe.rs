@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::{Resource as _, api::ListParams};
 use std::{
+    borrow::Borrow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -153,8 +154,8 @@ pub(crate) async fn observe(
     }
 }
 
-/// The release's workloads. After helm has run, it is known what it wrote, so that a late watch does not report the new revision
-/// ready because of a workload's former state, or because of the workloads of a former app of this name.
+/// The release's workloads. After helm has run, it is known what it wrote, whether or not it succeeded, so that a late watch does not
+/// report the revision ready because of a workload's former state, or because of the workloads of a former app of this name.
 fn workloads(
     ctx: &Ctx,
     key: &Key,
@@ -164,14 +165,15 @@ fn workloads(
     let mut workloads = inventory::with_missing(inventory, key, ctx.watches.workloads(key));
     let mut known = ctx.memory.wrote.get(key);
     if let (HelmRun::Upgraded(upgraded), Some(release)) = (run, release)
-        && upgraded.succeeded
         && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
     {
         let newest = (release.secret_uid.clone(), Arc::from(upgraded.wrote.workloads()));
         ctx.memory.wrote.put(key.clone(), newest.clone());
         known = Some(newest);
     }
-    let Some((_, wrote)) = known else { return workloads };
+    // Of another revision, this says nothing: the history may even have been set back.
+    let of_release = |(secret, _): &(String, _)| release.is_some_and(|release| release.secret_uid == *secret);
+    let Some((_, wrote)) = known.filter(of_release) else { return workloads };
     for workload in &mut workloads {
         if wrote.iter().any(|written| is_former(workload, written)) {
             workload.waiting = Some("its newest version is not seen yet".to_owned());
@@ -183,12 +185,9 @@ fn workloads(
 
 /// Whether a workload is seen as it was before helm wrote it, or is the former object of its name. **Pure.**
 fn is_former(seen: &Workload, Written { kind, metadata, .. }: &Written) -> bool {
-    if (seen.kind, &seen.name) != (kind.as_str(), &metadata.name) {
-        return false;
-    }
-    // Another client may have made it anew since.
-    let is_older = || seen.created.zip(metadata.creation_timestamp).is_some_and(|(seen, written)| seen < written);
-    if seen.uid == metadata.uid { seen.generation < metadata.generation } else { is_older() }
+    let wrote = metadata.resource_version.parse().ok();
+    (seen.kind, &seen.name) == (kind.as_str(), &metadata.name)
+        && seen.version.zip(wrote).is_some_and(|(seen, wrote): (u64, u64)| seen < wrote)
 }
 
 /// Adds why the pods of workloads are not ready, which the workloads themselves do not say. The API server is asked only about
@@ -349,7 +348,7 @@ async fn with_spec(
         }
     };
     let redis = Key::new(&key.namespace, key.redis_secret());
-    let owned = owned(ctx, app, inventory.as_ref());
+    let owned = owned(ctx, app, inventory.as_ref(), &ctx.watches.claims(&app.key.namespace));
     let redis_secret = with_keys(ctx, own_secret(ctx.watches.secrets.get(&redis), app), &redis).await?;
     let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| Target::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
@@ -457,12 +456,18 @@ async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) 
     Ok(None)
 }
 
-/// What holds data or gives access to it and is owned by the app: what is recorded, and what is observed.
-pub(crate) fn owned(ctx: &Ctx, app: &App<'_>, inventory: Option<&Inventory>) -> Vec<Owned> {
+/// What holds data or gives access to it and is owned by the app: what is recorded, and what is observed, with these volumes of the
+/// namespace.
+pub(crate) fn owned(
+    ctx: &Ctx,
+    app: &App<'_>,
+    inventory: Option<&Inventory>,
+    claims: &[impl Borrow<ObjectMeta>],
+) -> Vec<Owned> {
     let seen = Seen {
         app: app.meta(),
         inventory,
-        claims: &ctx.watches.claims(&app.key.namespace),
+        claims: &claims.iter().map(Borrow::borrow).collect::<Vec<_>>(),
         made: ctx.memory.made(app.key, app.uid()),
         named: &named(ctx, app.key),
     };
@@ -690,31 +695,21 @@ mod tests {
 
     #[test]
     fn what_a_late_watch_shows_of_a_workload() {
-        let written = Written {
-            kind: "Deployment".to_owned(),
-            metadata: Meta {
-                name: "acme".to_owned(),
-                uid: "own".to_owned(),
-                generation: 2,
-                creation_timestamp: Some(now()),
-                ..Meta::default()
-            },
-            ..Written::default()
-        };
-        for (what, kind, name, uid, generation, created, former) in [
-            ("as it was written", "Deployment", "acme", "own", 2, Some(0), false),
-            ("later", "Deployment", "acme", "own", 3, Some(0), false),
-            ("before", "Deployment", "acme", "own", 1, Some(0), true),
-            ("that of a former app", "Deployment", "acme", "former", 7, Some(-1), true),
-            ("made anew by another client", "Deployment", "acme", "next", 1, Some(1), false),
-            ("missing", "Deployment", "acme", "", 0, None, false),
-            ("another", "Deployment", "other", "former", 1, Some(-1), false),
-            ("of another kind", "StatefulSet", "acme", "former", 1, Some(-1), false),
+        let metadata = Meta { name: "acme".to_owned(), resource_version: "20".to_owned(), ..Meta::default() };
+        let written = Written { kind: "Deployment".to_owned(), metadata, ..Written::default() };
+        for (what, kind, name, version, former) in [
+            ("as it was written", "Deployment", "acme", Some(20), false),
+            ("later, or made anew by another client", "Deployment", "acme", Some(100), false),
+            ("before, or that of a former app", "Deployment", "acme", Some(9), true),
+            ("missing", "Deployment", "acme", None, false),
+            ("another", "Deployment", "other", Some(9), false),
+            ("of another kind", "StatefulSet", "acme", Some(9), false),
         ] {
-            let created = created.map(|seconds| now() + SignedDuration::from_secs(seconds));
-            let (name, uid) = (name.to_owned(), uid.to_owned());
-            let seen = Workload { kind, name, uid, generation, created, ..Workload::default() };
+            let seen = Workload { kind, name: name.to_owned(), version, ..Workload::default() };
             assert_eq!(is_former(&seen, &written), former, "{what}");
         }
+        let unversioned = Written { metadata: Meta { resource_version: String::new(), ..written.metadata }, ..written };
+        let seen = Workload { kind: "Deployment", name: "acme".to_owned(), version: Some(1), ..Workload::default() };
+        assert!(!is_former(&seen, &unversioned));
     }
 }

@@ -326,8 +326,8 @@ pub(crate) struct Workload {
     pub uid: String,
     /// `metadata.generation`, as the watch has it.
     pub generation: i64,
-    /// `None`: it is missing.
-    pub created: Option<Timestamp>,
+    /// `metadata.resourceVersion`; `None`: it is missing.
+    pub version: Option<u64>,
     /// `spec.replicas`, whichever client set it.
     pub replicas: i32,
     /// The selector of its pods, for a list request.

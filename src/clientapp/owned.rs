@@ -1,8 +1,6 @@
 //! Which objects with data or credentials an app owns, **pure**: recorded by uid while the app lives, since nothing that could be
 //! read at its deletion proves it.
 
-use std::sync::Arc;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{inventory, observed::ReleaseView};
@@ -73,7 +71,7 @@ fn is_of_release(app: &ObjectMeta, target: &ObjectMeta) -> bool {
 pub(crate) struct Seen<'a> {
     pub app: &'a ObjectMeta,
     pub inventory: Option<&'a Inventory>,
-    pub claims: &'a [Arc<ObjectMeta>],
+    pub claims: &'a [&'a ObjectMeta],
     /// What this process created for it.
     pub made: Vec<Owned>,
     /// The Secrets and databases that are looked for by name.
@@ -85,7 +83,7 @@ pub(crate) struct Seen<'a> {
 pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     let Seen { app, inventory, claims, made, named } = seen;
     let namespace = app.namespace.as_deref().unwrap_or_default();
-    let of_release = claims.iter().map(AsRef::as_ref).filter(|claim| {
+    let of_release = claims.iter().copied().filter(|claim| {
         let name = claim.name.as_deref().unwrap_or_default();
         inventory.is_some_and(|inventory| inventory::maker(inventory, namespace, name).is_some())
             && is_of_release(app, claim)
@@ -203,10 +201,12 @@ mod tests {
             // In no manifest, older, retained from another app, being deleted.
             claim(json!({"name": "look-alike", "uid": "4"})),
             claim(json!({"name": "data-acme-redis-1", "uid": "5", "creationTimestamp": "2025-01-01T12:00:01Z"})),
-            claim(json!({"name": "data-acme-redis-2", "uid": "6", "labels": {INSTANCE: "acme", label::RETAINED_FROM: "acme"}, "annotations": null})),
+            claim(
+                json!({"name": "data-acme-redis-2", "uid": "6", "labels": {INSTANCE: "acme", label::RETAINED_FROM: "acme"}, "annotations": null}),
+            ),
             claim(json!({"name": "data-acme-redis-3", "uid": "7", "deletionTimestamp": "2026-01-01T12:00:02Z"})),
-        ]
-        .map(Arc::new);
+        ];
+        let claims = claims.each_ref();
         let secret = |uid: &str, stamp: &str| {
             meta(json!({
                 "name": "acme-admin-secret", "uid": uid, "creationTimestamp": "2026-01-01T12:00:00Z",

@@ -137,7 +137,8 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
 async fn recorded(ctx: &Ctx, app: &App<'_>, release: Option<&ReleaseView>) -> Result<ClientAppStatus, Error> {
     let before = &app.before;
     let inventory = observe::inventory(ctx, app.key, release, before).await?;
-    let owned = observe::owned(ctx, app, inventory.as_ref());
+    // Listed from the API server: after the deletion, no watch that was late would matter any more.
+    let owned = observe::owned(ctx, app, inventory.as_ref(), &live::claims(ctx, &app.key.namespace).await?);
     let orphaned = match before.orphaned {
         Some(true) => true,
         // Checked in each pass: a user may delete the app again, with --cascade=orphan.

@@ -123,13 +123,18 @@ async fn settle(ctx: &Ctx, desired: &Desired, name: &str) -> Result<(), Error> {
 
 /// Creates the claim for a new database, unless a claim was handed over, which must hold a database already.
 async fn create_volume(ctx: &Ctx, desired: &Desired) -> Result<(), Error> {
-    let claim = initialize::claim(desired);
+    create_claim(ctx, desired, &initialize::claim(desired)).await
+}
+
+/// Creates a claim, unless one was handed over, which has its own size and data. An apply would take over a claim that a user has
+/// created since it was looked for.
+async fn create_claim(ctx: &Ctx, desired: &Desired, claim: &Object) -> Result<(), Error> {
     if adopted(ctx, desired, &claim.id.1).await? {
         return Ok(());
     }
     let (key, name) = (&desired.key, &claim.id.1);
     let operation = format!("create PersistentVolumeClaim {}/{name}", key.namespace);
-    let claim = serde_json::from_value(claim.document).map_err(kube::Error::SerdeError);
+    let claim = serde_json::from_value(claim.document.clone()).map_err(kube::Error::SerdeError);
     let claim: DynamicObject = claim.map_err(Error::api(operation.clone()))?;
     // A claim that was created in the meantime is judged in the next pass.
     let created = create_if_absent(&api(ctx, key, Kind::PersistentVolumeClaim), Some(MANAGER), &claim).await;
@@ -187,8 +192,7 @@ pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: b
         }
         match kind {
             Kind::StatefulSet => volumes_are_ours(ctx, desired, name, &object.document["spec"]["replicas"]).await?,
-            // A claim that was handed over has its own size and may hold dumps.
-            Kind::PersistentVolumeClaim if adopted(ctx, desired, name).await? => return Ok(()),
+            Kind::PersistentVolumeClaim => return create_claim(ctx, desired, object).await,
             _ => {}
         }
     }

@@ -18,7 +18,7 @@ pub(crate) fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
 }
 
 /// The resource version of an object: a number, as Kubernetes guarantees since 1.35.
-pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
+pub(crate) fn version(meta: &ObjectMeta) -> Option<u64> {
     meta.resource_version.as_ref()?.parse().ok()
 }
 

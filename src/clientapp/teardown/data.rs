@@ -122,7 +122,7 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<O
         let hold = one(ctx, going, Kind::Volume, meta, kept).await?;
         waits = waits.or(hold);
     }
-    for claim in ctx.watches.claims(&key.namespace) {
+    for claim in live::claims(ctx, &key.namespace).await? {
         let instance = claim.labels.as_ref().and_then(|labels| labels.get(owned::INSTANCE)) == Some(&key.name);
         let alike = instance || inventory::release_of(&claim).as_ref() == Some(key);
         if alike && !going.owns(Kind::Volume, &claim) && claim.deletion_timestamp.is_none() {

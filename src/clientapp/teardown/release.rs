@@ -4,7 +4,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client,
-    api::{DynamicObject, GroupVersionKind, ListParams, TypeMeta},
+    api::{DynamicObject, GroupVersionKind, TypeMeta},
     discovery,
 };
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,7 @@ use crate::{
         plan::{Hold, SAFETY_NET},
     },
     crd::{ClientApp, FINALIZER, Reason, ReleaseObject},
-    destroy::{self, harmless, permit::Kind},
+    destroy::{harmless, permit::Kind},
     helm::{self, Uninstall},
     runtime::{account::DEPLOYER, api::unless_gone, client::impersonating, clock, controller::Failure as _, key::Key},
 };
@@ -59,9 +59,7 @@ pub(super) async fn may_be_uninstalled(
     }
     // Listed from the API server, since a watch may be late. Claims of an earlier app count as well: an uninstall deletes
     // everything in the release.
-    let claims = destroy::api(&ctx.client, &key.namespace, Kind::Volume).list_metadata(&ListParams::default()).await;
-    let claims = claims.map_err(Error::api(format!("list the volumes in {}", key.namespace)))?.items;
-    let claims: Vec<_> = claims.into_iter().map(|claim| claim.metadata).collect();
+    let claims = live::claims(ctx, &key.namespace).await?;
     let stays = |claim: &&ObjectMeta| {
         claim.deletion_timestamp.is_none() && !(going.goes(Piece::Volumes) && going.owns(Kind::Volume, claim))
     };
@@ -156,7 +154,7 @@ async fn told(ctx: &Ctx, going: &Going<'_>, message: String) -> Result<Option<(e
         Err(Error::Shutdown) => return Err(Error::Shutdown),
         Err(refused) => {
             let refusal = if is_denied(&refused) { error::Refusal::AccessDenied } else { error::Refusal::NotDeleted };
-            Some((refusal, error::with_causes(&refused)))
+            Some((refusal, refused.to_string()))
         }
     })
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::rules::Object;
@@ -24,7 +23,6 @@ pub(crate) struct Meta {
     pub uid: String,
     pub resource_version: String,
     pub generation: i64,
-    pub creation_timestamp: Option<Timestamp>,
     /// Digest of the fields that helm manages.
     #[serde(rename = "managedFields", deserialize_with = "lean::helms")]
     pub helms: u64,

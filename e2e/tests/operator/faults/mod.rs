@@ -115,6 +115,29 @@ async fn a_watch_that_is_late_with_workloads_makes_no_successor_ready() {
     never_ready(&tenant, "acme", 1).await;
 }
 
+/// Neither a deletion nor a retention depends on what a watch shows.
+#[tokio::test]
+async fn volumes_that_no_watch_shows_are_deleted_or_retained_all_the_same() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("unseen-volumes", &[]).await;
+    proxy.set([Rule::new("watch", "persistentvolumeclaims", Fault::Hang)]);
+    for (name, policy) in [("deleted", "Delete"), ("retained", "Retain")] {
+        let more = json!({"persistence": {"enabled": true}, "deletionPolicy": policy});
+        tenant.create(name, with(small(&tenant, name), more)).await.unwrap();
+    }
+    for name in ["deleted", "retained"] {
+        tenant.ready(name, 1).await;
+        assert!(tenant.uid::<PersistentVolumeClaim>(&format!("{name}-nextcloud-nextcloud")).await.is_some());
+        tenant.api::<ClientApp>().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    for name in ["deleted", "retained"] {
+        tenant.gone(name).await;
+    }
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>("deleted-nextcloud-nextcloud").await, None);
+    let retained = tenant.api::<PersistentVolumeClaim>().get("retained-nextcloud-nextcloud").await.unwrap();
+    assert_eq!(retained.labels().get(label::RETAINED_FROM).map(String::as_str), Some("retained"));
+    assert!(retained.annotations().contains_key("apps.bnerd-operator.local/installed"));
+}
+
 /// The watch shows the releases of former apps: one of the same values, and one of more revisions.
 #[tokio::test]
 async fn a_watch_that_is_late_with_former_releases_makes_no_successor_ready() {
@@ -345,7 +368,7 @@ async fn a_release_of_which_a_kind_is_gone_is_uninstalled_without_it() {
 async fn a_read_that_fails_while_data_are_retained() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("failed-read", &[]).await;
     for (name, verb, resource, told) in [
-        ("listed", "list", "persistentvolumeclaims", "list each PersistentVolumeClaim"),
+        ("listed", "list", "persistentvolumeclaims", "list the volumes in failed-read"),
         ("looked-up", "get", "persistentvolumeclaims", "look for PersistentVolumeClaim"),
         ("database", "get", "postgresqls", "look for Postgresql"),
     ] {
