@@ -304,9 +304,10 @@ mod tests {
     #[test]
     fn the_authoritys_file_is_the_one_of_the_context() {
         let context = |name: &str| json!({"name": name, "context": {"cluster": name}});
+        let contexts = ["relative", "absolute", "both", "neither", "undefined"].map(context);
         let kubeconfig = json!({
             "current-context": "relative",
-            "contexts": ["relative", "absolute", "both", "neither", "undefined"].map(context),
+            "contexts": contexts,
             "clusters": [
                 {"name": "relative", "cluster": {"certificate-authority": "ca.crt"}},
                 {"name": "absolute", "cluster": {"certificate-authority": "/etc/ca.crt"}},
