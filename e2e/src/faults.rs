@@ -214,6 +214,7 @@ fn planned(options: &Options, moments: &[(Scenario, Vec<Write>)], seed: u64) -> 
         let mut of_row = Vec::new();
         for (scenario, writes) in moments {
             let faults = row.faults(writes).into_iter();
+            let faults = faults.filter(|fault| scenario.may_be_cut_short() || !fault.cuts_short());
             let faults =
                 faults.filter(|fault| options.nth.is_none() || fault.trap().map(|trap| trap.nth) == options.nth);
             of_row.extend(faults.map(|fault| Planned { row: row.number, scenario: *scenario, fault }));

@@ -20,6 +20,7 @@ use super::operators::{Operators, Remains};
 use super::oracle::Evidence;
 use super::row::{Blow, Fault};
 use super::scenario::Scenario;
+use super::scenario::requests::{APP, ask_to_delete};
 use super::state::{State, differences, is_compared, state};
 use super::trace::{Audit, Entry, MARKER};
 use crate::lab::{Apart, Lab, Object};
@@ -206,6 +207,7 @@ pub async fn run(
         leftovers,
         usurped: struck.as_ref().and_then(|struck| struck.usurped),
         has_gaps: fault.is_some_and(Fault::leaves_gaps),
+        is_cut_short: fault.is_some_and(Fault::cuts_short),
     };
     scenario.clean_up(&apart.tenant).await?;
     stage.clean_up([namespace, &apart.options.lease_namespace]).await?;
@@ -272,6 +274,10 @@ async fn disturb(
             operators.set_clock(minutes)?;
             // The old time is kept for a second.
             tokio::time::sleep(LATE).await;
+            apart.proxy.lift();
+        }
+        Blow::Delete(_) => {
+            ask_to_delete::<ClientApp>(&apart.tenant, APP, &DeleteParams::default()).await?;
             apart.proxy.lift();
         }
         // The write stays held until the leader is thawed.

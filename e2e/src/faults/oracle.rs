@@ -42,6 +42,8 @@ pub struct Evidence {
     pub usurped: Option<(Timestamp, Timestamp)>,
     /// Whether the API server was killed, so that its log may lack a write.
     pub has_gaps: bool,
+    /// Whether the scenario has ended before its time, so that less was made.
+    pub is_cut_short: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,7 +172,7 @@ fn tallies(undisturbed: &Evidence, case: &Evidence) -> Vec<String> {
         for (word, before, after) in [("made", &before.made, &after.made), ("deleted", &before.deleted, &after.deleted)]
         {
             let (so_often, often) = (after.len(), before.len());
-            let unlogged = case.has_gaps && so_often < often;
+            let unlogged = (case.has_gaps || case.is_cut_short) && so_often < often;
             let again = often < so_often && so_often <= often + undone;
             if so_often != often && !unlogged && !again {
                 found.push(format!("{resource} {name}{data} was {word} {so_often} times, and not {often} ({by})"));
@@ -229,7 +231,7 @@ fn usurped(case: &Evidence) -> Vec<String> {
 
 pub(crate) fn secrecy(case: &Evidence) -> Vec<String> {
     let mut found = leaks(case);
-    if canaries(case).is_empty() {
+    if canaries(case).is_empty() && !case.is_cut_short {
         found.push("no Secret with a password was seen, so that nothing was looked for".to_owned());
     }
     found

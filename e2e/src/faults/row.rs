@@ -70,6 +70,8 @@ pub enum Blow {
     HangLease,
     /// The Lease is deleted.
     DeleteLease,
+    /// The user deletes the app.
+    Delete(Side),
     /// The proxy does it.
     Snap(Snap),
 }
@@ -126,7 +128,8 @@ impl Fault {
             | Blow::KillTree(side)
             | Blow::Terminate(side)
             | Blow::KillHelm(side)
-            | Blow::Outage(side) => side.snap(),
+            | Blow::Outage(side)
+            | Blow::Delete(side) => side.snap(),
             Blow::Stall
             | Blow::Expire
             | Blow::Jump(_)
@@ -153,6 +156,12 @@ impl Fault {
     #[must_use]
     pub fn is_for_all(self) -> bool {
         matches!(self.blow(), Some(Blow::Outage(_)))
+    }
+
+    /// Whether it ends the scenario before its time.
+    #[must_use]
+    pub fn cuts_short(self) -> bool {
+        matches!(self.blow(), Some(Blow::Delete(_)))
     }
 
     /// Whether the API server's log may lack a write that was applied, or call it cancelled.
@@ -183,6 +192,7 @@ impl fmt::Display for Fault {
             Blow::Usurp => write!(f, "the Lease is stolen before {by} write {nth}"),
             Blow::RefuseLease => write!(f, "requests for the Lease are refused from {by} write {nth} on"),
             Blow::HangLease => write!(f, "requests for the Lease hang from {by} write {nth} on"),
+            Blow::Delete(side) => write!(f, "the app is deleted {side} {by} write {nth}"),
             Blow::DeleteLease => write!(f, "the Lease is deleted before {by} write {nth}"),
             Blow::Snap(Snap::Answer(status)) => write!(f, "{by} write {nth} is answered {}", status.as_u16()),
             Blow::Snap(Snap::TooMany(seconds)) => write!(f, "{by} write {nth} is answered 429, for {seconds} s"),
@@ -202,7 +212,7 @@ pub struct Row {
 }
 
 /// All rows, in order.
-pub const ROWS: [Row; 20] = [
+pub const ROWS: [Row; 21] = [
     Row { number: 1, title: "operator killed at each of its own writes" },
     Row { number: 2, title: "operator and helm killed at each write of helm" },
     Row { number: 3, title: "operator killed at each write of helm, helm orphaned" },
@@ -218,6 +228,7 @@ pub const ROWS: [Row; 20] = [
     Row { number: 22, title: "answer lost of each write" },
     Row { number: 24, title: "Lease stolen at each write of helm" },
     Row { number: 26, title: "clock set by five minutes at each write" },
+    Row { number: 39, title: "app deleted at each write until it is Ready, and at each of its deletion" },
     Row { number: 48, title: "403 to each write" },
     Row { number: 51, title: "leader frozen at each write, thawed after its successor has finished" },
     Row { number: 52, title: "watch of one kind twelve seconds late" },
@@ -268,6 +279,7 @@ impl Row {
             22 => (of(vec![Blow::Snap(Snap::Lose)]), Vec::new()),
             24 => (vec![(Helm, vec![Blow::Usurp])], Vec::new()),
             26 => (of([-5, 5].map(Blow::Jump).to_vec()), Vec::new()),
+            39 => (of(both(Blow::Delete)), Vec::new()),
             48 => (of(answers(&[StatusCode::FORBIDDEN])), Vec::new()),
             51 => (of(vec![Blow::Freeze]), Vec::new()),
             52 => {
@@ -315,6 +327,7 @@ mod tests {
             (22, 3, 2, 0),
             (24, 0, 2, 0),
             (26, 6, 4, 0),
+            (39, 6, 4, 0),
             (48, 3, 2, 0),
             (51, 3, 2, 0),
             (52, 0, 0, 7),
@@ -327,6 +340,7 @@ mod tests {
             let counts = (by(Some(By::Operator)), by(Some(By::Helm)), by(None));
             assert_eq!(counts, (of_operator, of_helm, throughout), "row {number}: {faults:?}");
             assert!(faults.iter().all(|fault| fault.is_for_all() == (number == 12)), "row {number}");
+            assert!(faults.iter().all(|fault| fault.cuts_short() == (number == 39)), "row {number}");
             assert!(faults.iter().all(|fault| fault.leaves_gaps() == [12, 60].contains(&number)), "row {number}");
         }
         // A row without its moments would hold always.

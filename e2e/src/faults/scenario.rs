@@ -16,8 +16,8 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use self::requests::{
-    APP, CANARY, DEPLOYMENT, GIVEN, TIMEOUT, create, credentials, delete, give, patch, ready, ready_from, suspended,
-    told_of,
+    APP, CANARY, DEPLOYMENT, GIVEN, TIMEOUT, create, credentials, delete, give, patch, ready, ready_from,
+    ready_or_deleted, suspended, told_of,
 };
 use super::operators::ApiUrl;
 use crate::charts;
@@ -37,6 +37,8 @@ pub enum Scenario {
     Install,
     /// The same with a PerconaPGCluster.
     InstallPercona,
+    /// The same with a Postgresql; once it is Ready, the app is deleted, and its data with it.
+    Brief,
     /// Another chart version, after a backup of the database.
     Upgrade,
     /// The spec is edited while helm installs it.
@@ -78,9 +80,10 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 21] = [
+    pub const ALL: [Scenario; 22] = [
         Scenario::Install,
         Scenario::InstallPercona,
+        Scenario::Brief,
         Scenario::Upgrade,
         Scenario::Edit,
         Scenario::Delete,
@@ -108,6 +111,7 @@ impl Scenario {
         match self {
             Scenario::Install => "install",
             Scenario::InstallPercona => "install-percona",
+            Scenario::Brief => "brief",
             Scenario::Upgrade => "upgrade",
             Scenario::Edit => "edit",
             Scenario::Delete => "delete",
@@ -136,6 +140,7 @@ impl Scenario {
         let given = json!({"postgres": {"enabled": false}, "adminSecret": GIVEN});
         match self {
             Scenario::Install
+            | Scenario::Brief
             | Scenario::DeleteBackground
             | Scenario::DeleteForeground
             | Scenario::DeleteOrphan
@@ -174,7 +179,7 @@ impl Scenario {
     pub async fn prepare(self, apart: &Apart) -> Result<()> {
         let tenant = &apart.tenant;
         match self {
-            Scenario::Install | Scenario::InstallPercona => Ok(()),
+            Scenario::Install | Scenario::InstallPercona | Scenario::Brief => Ok(()),
             Scenario::Edit => give(tenant).await,
             Scenario::PutRight => {
                 self.install(tenant).await?;
@@ -222,6 +227,11 @@ impl Scenario {
             Scenario::Install | Scenario::InstallPercona => {
                 create(tenant, self.spec(tenant)).await?;
                 ready(tenant, charts::DEFAULT).await
+            }
+            Scenario::Brief => {
+                create(tenant, self.spec(tenant)).await?;
+                ready_or_deleted(tenant).await?;
+                delete::<ClientApp>(tenant, APP, &DeleteParams::default()).await
             }
             Scenario::Upgrade => {
                 patch(tenant, json!({"chartVersion": charts::PATCH})).await?;
@@ -313,6 +323,12 @@ impl Scenario {
             Scenario::Writer => writer::act(tenant).await,
             Scenario::Post => post::act(tenant, api, self.spec(tenant)).await,
         }
+    }
+
+    /// Whether it ends in the same way if the app is deleted before.
+    #[must_use]
+    pub fn may_be_cut_short(self) -> bool {
+        self == Scenario::Brief
     }
 
     /// Deletes what the case has outside its namespace, once its operators have stopped.

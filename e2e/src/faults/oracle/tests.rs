@@ -217,6 +217,17 @@ fn a_log_with_gaps_may_lack_what_was_made_but_not_have_more() {
 }
 
 #[test]
+fn a_case_that_is_cut_short_may_make_less_but_not_more() {
+    let mut short = Evidence { is_cut_short: true, ..case() };
+    short.trace.drain(..2);
+    assert_eq!(judge(&case(), &short), []);
+    for uid in ["7", "8"] {
+        short.trace.push(entry("create", "persistentvolumeclaims", "data", uid, json!({})));
+    }
+    assert_eq!(judge(&case(), &short).len(), 2);
+}
+
+#[test]
 fn after_a_request_that_was_undone_an_object_may_be_made_once_more() {
     let mut undone = case();
     undone.trace.push(entry("delete", "clientapps", "acme", "b", json!({})));

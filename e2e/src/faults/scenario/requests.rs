@@ -92,6 +92,18 @@ pub async fn ready_from(tenant: &Tenant, chart: &str, revision: i64) -> Result<(
     told_of(tenant, &format!("the ClientApp is Ready with chart {chart}"), is_ready).await.map(drop)
 }
 
+/// Waits until the app is Ready, or another request has deleted it.
+pub async fn ready_or_deleted(tenant: &Tenant) -> Result<()> {
+    let look = async || {
+        let Some(app) = tenant.api::<ClientApp>().get_opt(APP).await.map_err(|error| error.to_string())? else {
+            return Ok(());
+        };
+        let is_ready = app.status.as_ref().is_some_and(|status| has(status, "Ready", "True", "Ready"));
+        if is_ready || app.metadata.deletion_timestamp.is_some() { Ok(()) } else { Err(told(&app)) }
+    };
+    within(TIMEOUT, "the ClientApp is Ready, or deleted", look).await
+}
+
 /// Waits until the operator leaves the app alone.
 pub async fn suspended(tenant: &Tenant) -> Result<()> {
     let is_suspended = |status: &ClientAppStatus| has(status, "Reconciling", "False", "Suspended");
