@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     crd::{Guard, Postgresql, label},
-    destroy::harmless,
+    destroy::{harmless, permit},
     runtime::{
         api::{create_if_absent, unless_gone},
         error::api_sentence,
@@ -138,7 +138,10 @@ async fn create_claim(ctx: &Ctx, desired: &Desired, claim: &Object) -> Result<()
     let claim: DynamicObject = claim.map_err(Error::api(operation.clone()))?;
     // A claim that was created in the meantime is judged in the next pass.
     let created = create_if_absent(&api(ctx, key, Kind::PersistentVolumeClaim), Some(MANAGER), &claim).await;
-    created.map(|_| ()).map_err(Error::api(operation))
+    if let Some(created) = created.map_err(Error::api(operation))? {
+        ctx.put_made(key, &desired.uid, permit::Kind::Volume.owned(&created.metadata));
+    }
+    Ok(())
 }
 
 /// The decision may be based on an outdated cache, and this must not happen twice: reads the record from the API server again.

@@ -105,9 +105,16 @@ pub(crate) async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold
         hand_over(ctx, of, all).await?;
         return Ok(None);
     }
-    // On record before anything is deleted: the witness may be gone in the next pass.
-    if of.object().is_ok() && of.before.orphaned != Some(false) {
-        report::say(ctx, of, &PostgresqlStatus { orphaned: Some(false), ..of.before.clone() }).await?;
+    // On record before anything is deleted: the witness may be gone in the next pass, and a claim without a record is kept.
+    let mut owned = of.before.owned.clone();
+    for claim in ctx.made(of.key, of.uid()) {
+        if owned.iter().all(|known| (&known.kind, &known.name) != (&claim.kind, &claim.name)) {
+            owned.push(claim);
+        }
+    }
+    let recorded = PostgresqlStatus { orphaned: Some(false), owned, ..of.before.clone() };
+    if of.object().is_ok() && recorded != of.before {
+        report::say(ctx, of, &recorded).await?;
     }
     let of = &ctx.database(of.key, of.guard);
     let spec = of.object().ok().and_then(|object| ctx.desired(object).ok());
