@@ -89,7 +89,7 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let made = create_if_absent(&api, None, &secret).await;
     if let Some(made) = made.map_err(Error::api(format!("create Secret {}/{name}", key.namespace)))? {
-        ctx.memory.put_made(key, app.uid(), Kind::Secret.owned(&made.metadata));
+        ctx.memory.made.put(key, app.uid(), Kind::Secret.owned(&made.metadata));
         sources::remember(ctx, &Key::new(&key.namespace, name), made).await?;
     }
     Ok(())
@@ -123,7 +123,7 @@ async fn apply_database(
     let applied = api.patch(name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
     let applied = applied.map_err(Error::api(format!("apply {what}")))?;
     if uid.is_none() {
-        ctx.memory.put_made(app.key, app.uid(), provider.kind().owned(&applied.metadata));
+        ctx.memory.made.put(app.key, app.uid(), provider.kind().owned(&applied.metadata));
     }
     Ok(())
 }

@@ -10,13 +10,13 @@ use super::{
     credentials::Contents,
     edited::Edits,
     files::RefusedArchives,
-    owned,
     pods::Look,
     repairs::Repairs,
     values_from::{Asked, Sources},
 };
 use crate::{
-    crd::{ClientAppStatus, Owned},
+    crd::ClientAppStatus,
+    destroy::made::Made,
     helm::{Hidden, gateway::record::Written},
     runtime::{cache::Memo, key::Key, status::Statuses},
 };
@@ -47,7 +47,7 @@ pub(crate) struct Memory {
     /// Apps, by uid, for which no earlier app left a volume.
     pub unburdened: Memo<Key, String>,
     /// What was created for an app of this uid, until a cache shows it: the app may be deleted before that.
-    made: Memo<Key, (String, Vec<Owned>)>,
+    pub made: Made,
     /// For the newest revision that this process has seen helm create, by the uid of its Secret: its workloads as helm wrote
     /// them, which a late watch may not show yet.
     pub wrote: Memo<Key, (String, Arc<[Written]>)>,
@@ -62,18 +62,6 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Remembers an object that was just created for an app.
-    pub(crate) fn put_made(&self, key: &Key, uid: &str, object: Owned) {
-        let mut made = self.made(key, uid);
-        owned::put(&mut made, object);
-        self.made.put(key.clone(), (uid.to_owned(), made));
-    }
-
-    /// What this process created for an app.
-    pub(crate) fn made(&self, key: &Key, uid: &str) -> Vec<Owned> {
-        self.made.get(key).filter(|(of, _)| of == uid).map(|(_, made)| made).unwrap_or_default()
-    }
-
     pub(crate) fn forget(&self, key: &Key) {
         self.waits_for.take(key);
         self.sources.take(key);
@@ -83,7 +71,7 @@ impl Memory {
         self.orphaned.take(key);
         self.foreground.take(key);
         self.unburdened.take(key);
-        self.made.take(key);
+        self.made.forget(key);
         self.wrote.take(key);
         self.repairs.take(key);
         self.edits.take(key);

@@ -468,7 +468,7 @@ pub(crate) fn owned(
         app: app.meta(),
         inventory,
         claims: &claims.iter().map(Borrow::borrow).collect::<Vec<_>>(),
-        made: ctx.memory.made(app.key, app.uid()),
+        made: ctx.memory.made.of(app.key, app.uid()),
         named: &named(ctx, app.key),
     };
     owned::on_record(&app.before.owned, &seen)

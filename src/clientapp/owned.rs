@@ -6,7 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::{inventory, observed::ReleaseView};
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Inventory, Owned, annotation, label},
-    destroy::permit::{Kind, Owner, Wish, is_younger},
+    destroy::{
+        made,
+        permit::{Kind, Owner, Wish, is_younger},
+    },
     runtime::key::Key,
 };
 
@@ -91,16 +94,11 @@ pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     let stamped = named.iter().filter(|(_, meta)| is_stamped(app, meta) && is_younger(app, meta));
     let found = of_release.map(|claim| (Kind::Volume, claim)).chain(stamped.map(|(kind, meta)| (*kind, meta)));
     let mut owned = recorded.to_vec();
-    for object in made {
-        // A replacement is recorded once the operator has dealt with it.
-        if owned.iter().all(|entry| (&entry.kind, &entry.name) != (&object.kind, &object.name)) {
-            owned.push(object.clone());
-        }
-    }
+    made::add(&mut owned, made);
     for (kind, meta) in found {
         let retained = meta.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM);
         if meta.deletion_timestamp.is_none() && !retained {
-            put(&mut owned, kind.owned(meta));
+            made::put(&mut owned, kind.owned(meta));
         }
     }
     owned
@@ -112,14 +110,6 @@ pub(crate) fn lacks_a_claim(app: &ClientApp) -> bool {
     let namespace = app.metadata.namespace.as_deref().unwrap_or_default();
     let claims = status.inventory.iter().flat_map(|inventory| inventory::expected_claims(inventory, namespace));
     claims.into_iter().any(|claim| uid(&status.owned, Kind::Volume, &claim).is_none())
-}
-
-/// Records an object, in place of another one of its name.
-pub(crate) fn put(owned: &mut Vec<Owned>, object: Owned) {
-    match owned.iter_mut().find(|entry| entry.kind == object.kind && entry.name == object.name) {
-        Some(entry) => *entry = object,
-        None => owned.push(object),
-    }
 }
 
 /// The recorded uid of an object.

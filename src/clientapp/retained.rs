@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     crd::{ClientAppStatus, InstalledChart, Owned, annotation, label},
-    destroy::{self, permit::Kind},
+    destroy::{self, made, permit::Kind},
     runtime::{api::unless_gone, key::Key},
 };
 
@@ -114,7 +114,7 @@ pub(crate) fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientA
         // The database's own objects are deleted with it.
         if !of_database {
             let owned = Owned { kind: kind.as_str().to_owned(), name: name.clone(), uid: uid.clone() };
-            owned::put(&mut status.owned, owned);
+            made::put(&mut status.owned, owned);
         }
     }
     status

@@ -72,7 +72,9 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
 
     let revisions = live::revisions(ctx, key).await?;
     let release = observe::release_view(&revisions);
-    let status = recorded(ctx, app, release.as_ref()).await?;
+    // Listed from the API server: after the deletion, no watch that was late would matter any more.
+    let claims = live::claims(ctx, &key.namespace).await?;
+    let status = recorded(ctx, app, release.as_ref(), &claims).await?;
     // An app that does not decode keeps everything anyway, and the API server may reject any status for it.
     if status != app.before && wish.is_some() {
         return Ok(Progress::Record(Box::new(status)));
@@ -85,13 +87,21 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     let deletion = Deletion { policy, orphans: status.orphaned == Some(true) };
     // If the spec cannot be read, the deployer.
     let account = app.object().ok().and_then(|app| desired::account(&app.spec).ok()).unwrap_or_default();
-    let going = Going { app, status: &status, wish, account, deletion, installed: upgrade::installed(&status) };
+    let going = Going {
+        app,
+        status: &status,
+        claims: &claims,
+        wish,
+        account,
+        deletion,
+        installed: upgrade::installed(&status),
+    };
 
     let foreign = release.as_ref().is_some_and(|release| !release.known);
     if foreign {
         tracing::warn!(release = %key, "the release is not this operator's and stays as it is");
     } else if going.goes(Piece::Release)
-        && let Some(hold) = release::may_be_uninstalled(ctx, &going, release.as_ref()).await?
+        && let Some(hold) = release::may_be_uninstalled(&going, release.as_ref())
     {
         return Ok(Progress::Hold(hold));
     }
@@ -134,11 +144,15 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
 }
 
 /// The status with everything that the deletion depends on: the inventory, the owned objects, and how the app is deleted.
-async fn recorded(ctx: &Ctx, app: &App<'_>, release: Option<&ReleaseView>) -> Result<ClientAppStatus, Error> {
+async fn recorded(
+    ctx: &Ctx,
+    app: &App<'_>,
+    release: Option<&ReleaseView>,
+    claims: &[ObjectMeta],
+) -> Result<ClientAppStatus, Error> {
     let before = &app.before;
     let inventory = observe::inventory(ctx, app.key, release, before).await?;
-    // Listed from the API server: after the deletion, no watch that was late would matter any more.
-    let owned = observe::owned(ctx, app, inventory.as_ref(), &live::claims(ctx, &app.key.namespace).await?);
+    let owned = observe::owned(ctx, app, inventory.as_ref(), claims);
     let orphaned = match before.orphaned {
         Some(true) => true,
         // Checked in each pass: a user may delete the app again, with --cascade=orphan.
@@ -167,7 +181,7 @@ async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
         return Ok(Some(false));
     }
     let name = key.redis_secret();
-    let made = ctx.memory.made(key, app.uid());
+    let made = ctx.memory.made.of(key, app.uid());
     let witness = owned::uid(&before.owned, Kind::Secret, &name).or_else(|| owned::uid(&made, Kind::Secret, &name));
     let of_app =
         |found: &ObjectMeta| found.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == meta.uid.as_ref());

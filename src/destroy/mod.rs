@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | whether an object may be destroyed | [`permit`] | pure |
 //! | what is deleted with a database, and how | [`database_kind`] | pure |
+//! | what was created and is not on record yet | [`made`] | memory |
 //! | the deletion | this one | effect |
 //!
 //! What is destroyed cannot be recreated. So each step checks again: the owner is read from the API server, the judgement is
@@ -14,6 +15,7 @@
 
 pub(crate) mod database_kind;
 pub(crate) mod harmless;
+pub(crate) mod made;
 pub(crate) mod permit;
 
 use k8s_openapi::{

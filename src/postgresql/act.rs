@@ -139,7 +139,7 @@ async fn create_claim(ctx: &Ctx, desired: &Desired, claim: &Object) -> Result<()
     // A claim that was created in the meantime is judged in the next pass.
     let created = create_if_absent(&api(ctx, key, Kind::PersistentVolumeClaim), Some(MANAGER), &claim).await;
     if let Some(created) = created.map_err(Error::api(operation))? {
-        ctx.put_made(key, &desired.uid, permit::Kind::Volume.owned(&created.metadata));
+        ctx.made.put(key, &desired.uid, permit::Kind::Volume.owned(&created.metadata));
     }
     Ok(())
 }

@@ -13,7 +13,8 @@ use super::{
     watches::Watches,
 };
 use crate::{
-    crd::{Guard, Owned, Postgresql, PostgresqlStatus},
+    crd::{Guard, Postgresql, PostgresqlStatus},
+    destroy::made::Made,
     lead::Lead,
     runtime::{
         cache::Memo,
@@ -39,8 +40,8 @@ pub(crate) struct Ctx {
     pub credentials: Memo<Key, (Basis, CredentialsView)>,
     /// Postgresqls, by uid, that are deleted with `--cascade=foreground`: the garbage collector removes its finalizer from them.
     pub foreground: Memo<Key, String>,
-    /// The claims that this process has created for a Postgresql of this uid, which may be deleted before they are on record.
-    made: Memo<Key, (String, Vec<Owned>)>,
+    /// The claims that this process has created for a Postgresql, which may be deleted before they are on record.
+    pub made: Made,
     /// Which database may restart because of the operator's version.
     pub turns: Turns,
     /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
@@ -87,19 +88,7 @@ impl Ctx {
         self.statuses.forget(key);
         self.credentials.take(key);
         self.foreground.take(key);
-        self.made.take(key);
-    }
-
-    /// Remembers a claim that was just created for a Postgresql.
-    pub(crate) fn put_made(&self, key: &Key, uid: &str, claim: Owned) {
-        let mut made = self.made(key, uid);
-        made.push(claim);
-        self.made.put(key.clone(), (uid.to_owned(), made));
-    }
-
-    /// The claims that this process has created for a Postgresql.
-    pub(crate) fn made(&self, key: &Key, uid: &str) -> Vec<Owned> {
-        self.made.get(key).filter(|(of, _)| of == uid).map(|(_, made)| made).unwrap_or_default()
+        self.made.forget(key);
     }
 }
 
@@ -131,7 +120,7 @@ pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, s
             statuses: Statuses::default(),
             credentials: Memo::default(),
             foreground: Memo::default(),
-            made: Memo::default(),
+            made: Made::default(),
             turns: Turns::default(),
             image: image.clone(),
         };

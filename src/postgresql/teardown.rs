@@ -31,7 +31,7 @@ use super::{
 use crate::{
     crd::{DeletionPolicy, Owned, Postgresql, PostgresqlStatus, Reason, label},
     destroy::{
-        self, Destroyer,
+        self, Destroyer, made,
         permit::{Kept, Kind as Held, Owner as DataOwner, Wish, is_orphaned, takes_dependents},
     },
     runtime::{api::unless_gone, controller::WRONGLY_GONE, events::publish_by, key::Key},
@@ -107,11 +107,7 @@ pub(crate) async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold
     }
     // On record before anything is deleted: the witness may be gone in the next pass, and a claim without a record is kept.
     let mut owned = of.before.owned.clone();
-    for claim in ctx.made(of.key, of.uid()) {
-        if owned.iter().all(|known| (&known.kind, &known.name) != (&claim.kind, &claim.name)) {
-            owned.push(claim);
-        }
-    }
+    made::add(&mut owned, &ctx.made.of(of.key, of.uid()));
     let recorded = PostgresqlStatus { orphaned: Some(false), owned, ..of.before.clone() };
     if of.object().is_ok() && recorded != of.before {
         report::say(ctx, of, &recorded).await?;

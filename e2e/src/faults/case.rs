@@ -185,14 +185,14 @@ pub async fn run(
     }
     let writes = apart.proxy.writes();
 
-    let settled = settled(stage, (scenario, namespace), expected).await?;
+    let is_settled = settled(stage, (scenario, namespace), expected).await?;
     let since = struck.as_ref().map_or(began, |struck| struck.at);
-    let recovery = settled.then(|| since.elapsed());
+    let recovery = is_settled.then(|| since.elapsed());
     if let Some(Fault::Throughout(_)) = fault {
         // What is late is still under way, and the operator acts on it.
         apart.proxy.set([]);
         apart.proxy.delivered().await;
-        self::settled(stage, (scenario, namespace), None).await?;
+        settled(stage, (scenario, namespace), None).await?;
     }
     let late = thawed(&apart.proxy, &mut operators)?;
     // A new leader has looked at everything, and has left it as it was.

@@ -122,10 +122,10 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<O
         let hold = one(ctx, going, Kind::Volume, meta, kept).await?;
         waits = waits.or(hold);
     }
-    for claim in live::claims(ctx, &key.namespace).await? {
+    for claim in going.claims {
         let instance = claim.labels.as_ref().and_then(|labels| labels.get(owned::INSTANCE)) == Some(&key.name);
-        let alike = instance || inventory::release_of(&claim).as_ref() == Some(key);
-        if alike && !going.owns(Kind::Volume, &claim) && claim.deletion_timestamp.is_none() {
+        let alike = instance || inventory::release_of(claim).as_ref() == Some(key);
+        if alike && !going.owns(Kind::Volume, claim) && claim.deletion_timestamp.is_none() {
             let name = claim.name.clone().unwrap_or_default();
             let because = "stays: it is not on record as made for this ClientApp".to_owned();
             kept.push(Kept { kind: Kind::Volume, name, because });

@@ -36,6 +36,8 @@ pub(super) struct Going<'a> {
     pub(super) app: &'a App<'a>,
     /// The recorded status.
     pub(super) status: &'a ClientAppStatus,
+    /// The volumes in its namespace, as the API server listed them for this pass.
+    pub(super) claims: &'a [ObjectMeta],
     /// The spec's wish; `None`: it does not decode.
     pub(super) wish: Option<Wish>,
     /// The account that helm acts as, and that deletes what helm left.

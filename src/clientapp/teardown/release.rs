@@ -32,11 +32,7 @@ use crate::{
 };
 
 /// Why the release must not be uninstalled now, if so.
-pub(super) async fn may_be_uninstalled(
-    ctx: &Ctx,
-    going: &Going<'_>,
-    release: Option<&ReleaseView>,
-) -> Result<Option<Hold>, Error> {
+pub(super) fn may_be_uninstalled(going: &Going<'_>, release: Option<&ReleaseView>) -> Option<Hold> {
     let key = going.app.key;
     let timeout = going.app.decoded().ok().and_then(|app| foreign_lock_timeout(app).ok()?);
     // An uninstall at the same time as another client's does no harm.
@@ -44,40 +40,38 @@ pub(super) async fn may_be_uninstalled(
         && let Lock::Foreign(until) = lock::lock(release, timeout, clock::now())
     {
         let message = lock::held(release, &key.name);
-        return Ok(Some(Hold::new(Reason::ExternalOperationInProgress, message).until(until)));
+        return Some(Hold::new(Reason::ExternalOperationInProgress, message).until(until));
     }
     let Some(inventory) = &going.status.inventory else {
-        let Some(release) = release else { return Ok(None) };
+        let release = release?;
         let message = format!(
             "the objects of release {} cannot be read from Secret {}, and nothing is uninstalled: restore that Secret, or delete the release's objects by hand and then the Secret",
             key.name, release.secret
         );
-        return Ok(Some(Hold::new(Reason::ReleaseUnreadable, message).until(clock::now() + SAFETY_NET)));
+        return Some(Hold::new(Reason::ReleaseUnreadable, message).until(clock::now() + SAFETY_NET));
     };
     if inventory::own(inventory, &key.namespace).all(|object| inventory::danger(object).is_none()) {
-        return Ok(None);
+        return None;
     }
-    // Listed from the API server, since a watch may be late. Claims of an earlier app count as well: an uninstall deletes
-    // everything in the release.
-    let claims = live::claims(ctx, &key.namespace).await?;
+    // Claims of an earlier app count as well: an uninstall deletes everything in the release.
     let stays = |claim: &&ObjectMeta| {
         claim.deletion_timestamp.is_none() && !(going.goes(Piece::Volumes) && going.owns(Kind::Volume, claim))
     };
     let name = |claim: &ObjectMeta| claim.name.clone().unwrap_or_default();
-    let danger = claims.iter().filter(stays).find_map(|claim| {
+    let (claim, danger) = going.claims.iter().filter(stays).find_map(|claim| {
         let maker = inventory::maker(inventory, &key.namespace, &name(claim))?;
         Some((name(claim), inventory::danger(maker)?))
-    });
-    let message = match danger {
-        None => return Ok(None),
-        Some((_, danger)) if !going.goes(Piece::Volumes) => format!(
+    })?;
+    let message = if !going.goes(Piece::Volumes) {
+        format!(
             "spec.deletionPolicy is Retain, but {danger}: nothing is uninstalled; set spec.deletionPolicy to Delete if the data may go, or delete with --cascade=orphan, which leaves the release and everything in it"
-        ),
-        Some((claim, danger)) => format!(
+        )
+    } else {
+        format!(
             "PersistentVolumeClaim {claim} is not on record as made for this ClientApp, but {danger}: nothing is uninstalled; delete that claim if its data may go, or remove the finalizer {FINALIZER} from the ClientApp, which leaves the release and everything in it"
-        ),
+        )
     };
-    Ok(Some(Hold::new(Reason::RetainUnsafe, message).until(clock::now() + SAFETY_NET)))
+    Some(Hold::new(Reason::RetainUnsafe, message).until(clock::now() + SAFETY_NET))
 }
 
 /// Uninstalls the release, and trusts only Helm's storage and the objects themselves. In a namespace that is being deleted, the

@@ -22,7 +22,6 @@ pub(crate) struct Meta {
     pub name: String,
     pub uid: String,
     pub resource_version: String,
-    pub generation: i64,
     /// Digest of the fields that helm manages.
     #[serde(rename = "managedFields", deserialize_with = "lean::helms")]
     pub helms: u64,

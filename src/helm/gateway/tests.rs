@@ -492,23 +492,23 @@ async fn what_was_written_is_known() {
     assert_eq!(deleted, 200);
     let recorded = pass.run.record().recorded();
     assert!(!recorded.uncertain);
-    let written = recorded.written.iter().map(|Written { metadata, .. }| (metadata.uid.as_str(), metadata.generation));
-    assert_eq!(written.collect::<Vec<_>>(), [("u1", 3), ("u2", 3)]);
+    let written = recorded.written.iter().map(|Written { metadata: of, .. }| (&*of.uid, &*of.resource_version));
+    assert_eq!(written.collect::<Vec<_>>(), [("u1", "7"), ("u2", "7")]);
     assert_eq!(bed.write(&pass, "garbage").await, 200);
     assert!(pass.end().await.uncertain);
 }
 
 #[test]
 fn a_workload_is_as_it_was_written_last() {
-    let written = [("Deployment", "a", 1), ("ConfigMap", "a", 0), ("StatefulSet", "a", 5), ("Deployment", "a", 2)];
-    let written = written.map(|(kind, name, generation)| Written {
+    let written = [("Deployment", "1"), ("ConfigMap", "0"), ("StatefulSet", "5"), ("Deployment", "2")];
+    let written = written.map(|(kind, version)| Written {
         kind: kind.to_owned(),
-        metadata: Meta { name: name.to_owned(), generation, ..Meta::default() },
+        metadata: Meta { name: "a".to_owned(), resource_version: version.to_owned(), ..Meta::default() },
         ..Written::default()
     });
     let workloads = Recorded { written: written.into(), ..Recorded::default() }.workloads();
-    let told: Vec<_> = workloads.iter().map(|of| (of.kind.as_str(), of.metadata.generation)).collect();
-    assert_eq!(told, [("Deployment", 2), ("StatefulSet", 5)]);
+    let told: Vec<_> = workloads.iter().map(|of| (&*of.kind, &*of.metadata.resource_version)).collect();
+    assert_eq!(told, [("Deployment", "2"), ("StatefulSet", "5")]);
 }
 
 #[tokio::test]
