@@ -35,7 +35,11 @@ use axum::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::shared::Parts;
-use self::{instances::Instances, problem::Problem, shared::Shared};
+use self::{
+    instances::Instances,
+    problem::Problem,
+    shared::{Creations, Shared},
+};
 
 /// The routes. Watches end with `stop`; work in progress is tracked in `tasks`.
 pub(crate) fn router(parts: Parts, tasks: &TaskTracker, stop: &CancellationToken) -> Router {
@@ -43,6 +47,7 @@ pub(crate) fn router(parts: Parts, tasks: &TaskTracker, stop: &CancellationToken
         instances: Instances::start(&parts.watch_client, tasks, stop),
         parts,
         reservations: Arc::default(),
+        creations: Creations::default(),
         tasks: tasks.clone(),
         stop: stop.clone(),
     });

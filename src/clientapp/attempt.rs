@@ -6,9 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     desired::Desired,
     error::{self, Refusal},
-    observed::Target,
+    observed::{Observed, Target},
 };
-use crate::crd::{Attempt, ClientAppStatus, InstalledChart};
+use crate::crd::{
+    Attempt, ClientAppStatus, InstalledChart,
+    conditions::{find, kind},
+};
 
 /// An attempt that begins now. Failures are counted as long as the digest stays the same. An attempt that left its lock and no
 /// outcome was cut off, and counts as a failure.
@@ -50,6 +53,19 @@ pub(crate) fn failed(attempt: Attempt, refusal: Refusal, message: String, now: T
     Attempt { failures, retry_at, reason: Some(refusal.reason().into()), message: Some(message), ..attempt }
 }
 
+/// Since when an app waits for helm: since something about it has to change, or since helm last ran for it. All of it is on record
+/// in the cluster, where neither a restart nor another leader loses it.
+pub(crate) fn waits_since(observed: &Observed, now: Timestamp) -> Timestamp {
+    let Observed { recorded, release, .. } = observed;
+    let reconciling = find(&recorded.conditions, kind::RECONCILING).filter(|condition| condition.status == "True");
+    let Some(reconciling) = reconciling else { return now };
+    let last = [
+        release.as_ref().and_then(|release| release.written),
+        recorded.last_attempt.as_ref().and_then(|attempt| attempt.retry_at.as_ref()).map(|at| at.0),
+    ];
+    last.into_iter().flatten().fold(reconciling.last_transition_time.0, Timestamp::max).min(now)
+}
+
 /// The message if this chart differs from the chart that was installed as the same version before.
 pub(crate) fn digest_changed(installed: Option<&InstalledChart>, chart: &Target) -> Option<String> {
     let InstalledChart { name: _, version: before, app_version: _, digest: installed } = installed?;
@@ -59,4 +75,46 @@ pub(crate) fn digest_changed(installed: Option<&InstalledChart>, chart: &Target)
             "chart {chart} {version} has sha256 {digest}, but {installed} was installed as this version before: nothing is installed; publish the change under a new version"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::{
+        clientapp::fixtures::{attempt, now, settled, want},
+        crd::{
+            Reason,
+            conditions::{State, Verdict},
+        },
+    };
+
+    #[test]
+    fn since_when_an_app_waits() {
+        let before = |seconds| now() - SignedDuration::from_secs(seconds);
+        let since = |reconciling: Option<(State, i64)>, written: Option<i64>, retry: Option<i64>| {
+            let mut observed = settled(&want(&serde_json::json!({"hostname": "acme.example"})));
+            let condition = reconciling.map(|(state, at)| {
+                let verdict = Verdict { state, reason: Reason::Upgrading.into(), message: String::new() };
+                verdict.into_condition(kind::RECONCILING, &[], None, before(at))
+            });
+            observed.recorded.conditions = condition.into_iter().collect();
+            observed.recorded.last_attempt =
+                Some(Attempt { retry_at: retry.map(|at| Time(before(at))), ..attempt("d") });
+            observed.release.as_mut().unwrap().written = written.map(before);
+            now().duration_since(waits_since(&observed, now())).as_secs()
+        };
+        for (what, reconciling, written, retry, expected) in [
+            ("it was at rest", Some((State::False, 900)), Some(600), None, 0),
+            ("the first pass", None, None, None, 0),
+            ("a first installation", Some((State::True, 900)), None, None, 900),
+            ("helm has run since", Some((State::True, 900)), Some(600), None, 600),
+            ("it changed since", Some((State::True, 300)), Some(600), None, 300),
+            ("it has failed", Some((State::True, 900)), Some(600), Some(20), 20),
+            ("it is edited before it is due", Some((State::True, 900)), Some(600), Some(-300), 0),
+        ] {
+            assert_eq!(since(reconciling, written, retry), expected, "{what}");
+        }
+    }
 }

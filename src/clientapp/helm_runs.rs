@@ -3,9 +3,12 @@
 //! A reconcile starts a run and never waits for it: like a Pod, a run has a state that the next reconcile observes, and each change
 //! of it triggers that reconcile. A free slot is offered to the app that has waited longest; its next reconcile decides again, and
 //! takes the slot or leaves it to the next app.
+//!
+//! Since when an app waits is on record in the cluster, so an operator that is killed again and again does not begin with the same
+//! apps each time. An app that has run since waits from then, so no user gets ahead by changing an app often.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -20,7 +23,7 @@ use super::error::Refusal;
 use crate::{
     crd::Attempt,
     helm::gateway::record::Recorded,
-    runtime::{account::AccountName, key::Key},
+    runtime::{account::AccountName, clock, key::Key},
 };
 
 /// The state of an app's helm run.
@@ -131,7 +134,10 @@ struct Slots {
     free: usize,
     /// How many the apps of one namespace may have; the others wait, and are overtaken by those of other namespaces.
     per_namespace: usize,
-    queue: VecDeque<Key>,
+    /// The apps that wait, by since when.
+    queue: BTreeSet<(Timestamp, Key)>,
+    /// When an app got its last slot.
+    ran: HashMap<Key, Timestamp>,
     offers: HashSet<Key>,
     taken: Vec<Key>,
 }
@@ -144,19 +150,32 @@ impl Slots {
 
     /// The queue comes first.
     fn may_run(&self, key: &Key) -> bool {
-        let is_first = || !self.queue.iter().any(|queued| self.has_room(&queued.namespace));
+        let is_first = || !self.queue.iter().any(|(_, queued)| self.has_room(&queued.namespace));
         self.offers.contains(key) || self.free > 0 && self.has_room(&key.namespace) && is_first()
     }
 
     /// A slot is given back, or an offer was not taken: the next app in the queue that is offered it.
     fn passed_on(&mut self) -> Option<Key> {
-        let next = self.queue.iter().position(|queued| self.has_room(&queued.namespace));
-        let next = next.and_then(|at| self.queue.remove(at));
-        match &next {
-            Some(next) => _ = self.offers.insert(next.clone()),
-            None => self.free += 1,
+        let next = self.queue.iter().find(|(_, queued)| self.has_room(&queued.namespace)).cloned();
+        let Some(next) = next else {
+            self.free += 1;
+            return None;
+        };
+        self.queue.remove(&next);
+        self.offers.insert(next.1.clone());
+        Some(next.1)
+    }
+
+    fn wait(&mut self, key: &Key, since: Timestamp) {
+        if !self.queue.iter().any(|(_, queued)| queued == key) {
+            let since = self.ran.get(key).map_or(since, |ran| since.max(*ran));
+            self.queue.insert((since, key.clone()));
         }
-        next
+    }
+
+    fn forget(&mut self, key: &Key) {
+        self.queue.retain(|(_, queued)| queued != key);
+        self.ran.remove(key);
     }
 }
 
@@ -231,20 +250,19 @@ impl HelmRuns {
         }
     }
 
-    /// A slot that is free or offered to this app; without one the app joins the queue.
-    pub(crate) fn slot(self: &Arc<Self>, work: Work, key: &Key) -> Option<Slot> {
+    /// A slot that is free or offered to this app; without one the app joins the queue, as one that waits `since` then.
+    pub(crate) fn slot(self: &Arc<Self>, work: Work, key: &Key, since: Timestamp) -> Option<Slot> {
         let mut state = self.lock();
         let slots = state.slots(work);
         if !slots.may_run(key) {
-            if !slots.queue.contains(key) {
-                slots.queue.push_back(key.clone());
-            }
+            slots.wait(key, since);
             return None;
         }
         if !slots.offers.remove(key) {
             slots.free -= 1;
         }
         slots.taken.push(key.clone());
+        slots.ran.insert(key.clone(), clock::now());
         Some(Slot { runs: self.clone(), work, key: key.clone() })
     }
 
@@ -258,6 +276,11 @@ impl HelmRuns {
         let mut state = self.lock();
         let is_offered = Work::ALL.into_iter().any(|work| state.slots(work).offers.contains(key));
         is_offered.then(|| Offer { runs: self.clone(), key: key.clone() })
+    }
+
+    /// Whether a run of the app has begun whose outcome no reconcile has judged yet.
+    pub(crate) fn is_under_way(&self, key: &Key) -> bool {
+        self.lock().runs.get(key).is_some_and(|entry| entry.run != HelmRun::Idle)
     }
 
     /// Starts a run. It replaces an earlier run of the app, which is cancelled. `work` gets the token that cancels it, and
@@ -334,7 +357,7 @@ impl HelmRuns {
             None => _ = state.runs.remove(key),
         }
         for work in Work::ALL {
-            state.slots(work).queue.retain(|queued| queued != key);
+            state.slots(work).forget(key);
         }
         drop(state);
         drop(self.offer(key));
@@ -373,6 +396,10 @@ mod tests {
         (HelmRuns::new(slots, TaskTracker::new(), CancellationToken::new(), changed), tells)
     }
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
     fn told(tells: &mpsc::Receiver<Key>) -> Vec<String> {
         tells.try_iter().map(|key| key.name).collect()
     }
@@ -380,21 +407,23 @@ mod tests {
     #[test]
     fn a_slot_is_offered_in_turn_and_never_lost() {
         let (runs, tells) = runs(1);
-        let first = runs.slot(Work::Change, &key("a")).unwrap();
+        let first = runs.slot(Work::Change, &key("a"), at(0)).unwrap();
         for name in ["b", "c", "b", "d"] {
-            assert!(runs.slot(Work::Change, &key(name)).is_none());
+            assert!(runs.slot(Work::Change, &key(name), at(0)).is_none());
         }
         drop(first);
         assert_eq!(told(&tells), ["b"]);
         // While it is offered, it is neither free nor another app's.
-        assert!(runs.slot(Work::Change, &key("e")).is_none() && runs.slot(Work::Change, &key("c")).is_none());
+        assert!(
+            runs.slot(Work::Change, &key("e"), at(0)).is_none() && runs.slot(Work::Change, &key("c"), at(0)).is_none()
+        );
         assert!(runs.may_run(Work::Change, &key("b")) && !runs.may_run(Work::Change, &key("c")));
-        let second = runs.slot(Work::Change, &key("b")).unwrap();
+        let second = runs.slot(Work::Change, &key("b"), at(0)).unwrap();
         runs.forget(&key("c"));
         drop(second);
         assert_eq!(told(&tells), ["d"]);
         assert!(runs.offer(&key("e")).is_none());
-        let (offer, taken) = (runs.offer(&key("d")), runs.slot(Work::Change, &key("d")));
+        let (offer, taken) = (runs.offer(&key("d")), runs.slot(Work::Change, &key("d"), at(0)));
         drop(offer);
         assert!(taken.is_some() && told(&tells).is_empty(), "a slot that was taken is not offered again");
         drop(taken);
@@ -402,29 +431,56 @@ mod tests {
         drop(runs.offer(&key("e")));
         assert!(told(&tells).is_empty(), "the queue is empty");
         runs.forget(&key("e"));
-        assert!(runs.slot(Work::Change, &key("d")).is_some());
-        assert!(runs.slot(Work::Change, &key("d")).is_some(), "the slot before was dropped");
+        assert!(runs.slot(Work::Change, &key("d"), at(0)).is_some());
+        assert!(runs.slot(Work::Change, &key("d"), at(0)).is_some(), "the slot before was dropped");
+    }
+
+    #[test]
+    fn the_app_that_waits_longest_comes_first_and_one_that_has_run_waits_from_then() {
+        let (runs, tells) = runs(1);
+        let first = runs.slot(Work::Change, &key("a"), at(3)).unwrap();
+        for (name, since) in [("b", 9), ("c", 5), ("b", 1), ("a", 1), ("d", 7)] {
+            assert!(runs.slot(Work::Change, &key(name), at(since)).is_none());
+        }
+        let mut taken = first;
+        for name in ["c", "d", "b", "a"] {
+            drop(taken);
+            assert_eq!(told(&tells), [name]);
+            taken = runs.slot(Work::Change, &key(name), at(0)).unwrap();
+        }
+        // Its successor has not run.
+        runs.forget(&key("b"));
+        for (name, since) in [("a", 0), ("b", 2), ("e", 1)] {
+            assert!(runs.slot(Work::Change, &key(name), at(since)).is_none());
+        }
+        drop(taken);
+        assert_eq!(told(&tells), ["e"]);
+        drop(runs.offer(&key("e")));
+        assert_eq!(told(&tells), ["b"]);
+        drop(runs.offer(&key("b")));
+        assert_eq!(told(&tells), ["a"]);
     }
 
     #[test]
     fn tests_of_one_namespace_take_no_slot_of_another_and_none_of_a_change() {
         let (runs, tells) = runs(2);
         let of = |namespace: &str, name: &str| Key::new(namespace, name);
-        let hang = runs.slot(Work::Test, &of("mine", "a")).unwrap();
+        let hang = runs.slot(Work::Test, &of("mine", "a"), at(0)).unwrap();
         for name in ["b", "c"] {
-            assert!(runs.slot(Work::Test, &of("mine", name)).is_none(), "one test of a namespace at a time");
+            assert!(runs.slot(Work::Test, &of("mine", name), at(0)).is_none(), "one test of a namespace at a time");
         }
         assert!(runs.may_run(Work::Test, &of("other", "a")), "the queue has only apps that may not run");
-        let other = runs.slot(Work::Test, &of("other", "a")).unwrap();
-        assert!(runs.slot(Work::Test, &of("third", "a")).is_none(), "all slots are taken");
-        let changes = [runs.slot(Work::Change, &of("mine", "a")), runs.slot(Work::Change, &of("mine", "b"))];
+        let other = runs.slot(Work::Test, &of("other", "a"), at(0)).unwrap();
+        assert!(runs.slot(Work::Test, &of("third", "a"), at(0)).is_none(), "all slots are taken");
+        let changes =
+            [runs.slot(Work::Change, &of("mine", "a"), at(0)), runs.slot(Work::Change, &of("mine", "b"), at(0))];
         assert!(changes.iter().all(Option::is_some), "changes have slots of their own");
         drop(other);
         assert_eq!(told(&tells), ["a"]);
         assert!(runs.may_run(Work::Test, &of("third", "a")) && !runs.may_run(Work::Test, &of("mine", "b")));
         drop(hang);
         assert_eq!(told(&tells), ["b"]);
-        assert!(runs.slot(Work::Test, &of("third", "a")).is_some(), "and it is given back at once");
+        assert!(runs.slot(Work::Test, &of("third", "a"), at(0)).is_some(), "and it is given back at once");
         drop(runs.offer(&of("mine", "b")));
         assert_eq!(told(&tells), ["c"]);
     }
@@ -458,8 +514,10 @@ mod tests {
         }
         assert_eq!(told(&tells), ["a", "b", "c"]);
         assert_eq!(runs.state(&key("a"), "1"), HelmRun::Uninstalled(Ok(())));
+        assert!(runs.is_under_way(&key("a")), "no reconcile has judged its outcome");
         assert_eq!(runs.state(&key("b"), "1"), failed());
         runs.settle(&key("a"));
+        assert!(!runs.is_under_way(&key("a")));
         assert_eq!(runs.state(&key("a"), "1"), HelmRun::Idle);
     }
 

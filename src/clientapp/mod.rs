@@ -123,6 +123,10 @@ impl Kind for Ctx {
         result
     }
 
+    fn is_under_way(&self, key: &Key) -> bool {
+        self.helm_runs.is_under_way(key)
+    }
+
     fn held_back(&self, key: &Key) {
         drop(self.helm_runs.offer(key));
     }

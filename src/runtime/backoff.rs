@@ -89,11 +89,18 @@ impl Backoff {
 
     /// Forgets an object that succeeded or is gone. Returns the objects that no longer have to wait.
     pub(crate) fn succeeded(&self, key: &Key) -> Vec<Key> {
+        self.lock().failing.remove(key);
+        self.went_on(key)
+    }
+
+    /// An object was reconciled, and what that has begun may still fail: earlier failures count. Returns the objects that no longer
+    /// have to wait.
+    pub(crate) fn went_on(&self, key: &Key) -> Vec<Key> {
         let mut state = self.lock();
-        state.failing.remove(key);
         let over: Vec<_> = state.probes.iter().filter(|(_, probe)| *probe == key).map(|(reason, _)| *reason).collect();
         state.probes.retain(|_, probe| probe != key);
-        let waiting = state.failing.iter_mut().filter(|(_, failing)| over.contains(&failing.reason));
+        let waiting =
+            state.failing.iter_mut().filter(|(other, failing)| *other != key && over.contains(&failing.reason));
         waiting
             .map(|(key, failing)| {
                 failing.until = None;
@@ -147,6 +154,12 @@ mod tests {
         assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
         assert_eq!(backoff.succeeded(&key("a")), []);
         assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
+        // An outage is over, and the next failure is not the first.
+        let outage = disposition(Reason::ApiUnavailable, Retry::Doubling(30 * SECOND, 10 * MINUTE));
+        let delay = |name: &str| backoff.failed(&key(name), attempt(2), &outage, now, 0.5);
+        assert_eq!(["probe", "waits"].map(delay), [Some(PROBE), Some(30 * SECOND)]);
+        assert_eq!(backoff.went_on(&key("probe")), [key("waits")]);
+        assert_eq!(backoff.failed(&key("probe"), attempt(2), &refused, now, 0.5), Some(60 * SECOND));
         // A failure that only a change can fix has no delay.
         let invalid = disposition(Reason::InvalidSpec, Retry::OnChange);
         assert_eq!(backoff.failed(&key("c"), attempt(1), &invalid, now, 0.5), None);

@@ -87,6 +87,11 @@ pub(crate) trait Kind: Send + Sync + 'static {
         false
     }
 
+    /// Whether something that a reconcile has begun goes on without it: that a reconcile found no fault says nothing of it.
+    fn is_under_way(&self, _key: &Key) -> bool {
+        false
+    }
+
     /// Called when a reconcile was requested while the object still has to wait after a failure.
     fn held_back(&self, _key: &Key) {}
 
@@ -296,7 +301,10 @@ impl<K: Kind> Driver<K> {
         let reconciled = caught(self.kind.reconcile(&key, object), K::Error::panicked);
         match reconciled.instrument(span.clone()).await {
             Ok(action) => {
-                self.wake(&self.backoff.succeeded(&key));
+                self.wake(&match self.kind.is_under_way(&key) {
+                    true => self.backoff.went_on(&key),
+                    false => self.backoff.succeeded(&key),
+                });
                 action
             }
             Err(error) => {

@@ -12,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::*;
 use crate::{
-    api::{Parts, auth::Auth, instances::Instances, reservations::Reservations},
+    api::{Parts, auth::Auth, instances::Instances, reservations::Reservations, shared::Creations},
     config::Config,
     runtime::fake,
 };
@@ -89,6 +89,7 @@ impl Scripted {
             },
             instances: Arc::new(instances),
             reservations: Arc::<Reservations>::default(),
+            creations: Creations::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };

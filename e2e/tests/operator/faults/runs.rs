@@ -10,6 +10,7 @@ use e2e::proxy::{Fault, Proxy, Rule};
 use e2e::scenario::{helm3, names, nothing_is_left, operated, small, with};
 use e2e::shim::{Shim, executable};
 use e2e::wait::until;
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -115,6 +116,51 @@ async fn a_slot_is_not_for_an_app_that_has_to_wait() {
     proxy.set([]);
     tenant.ready("first", 1).await;
     tenant.ready("third", 1).await;
+}
+
+/// An operator that is killed again and again must not begin each time with the first apps of its list.
+#[tokio::test]
+async fn a_killed_operator_goes_on_with_the_app_that_has_waited_longest() {
+    let (Apart { tenant, proxy, options }, operator) = operated("turns", &["--max-concurrent", "1"]).await;
+    installed(&tenant, "warm").await;
+    let busy = async || {
+        let met = proxy.met();
+        proxy.set(["create", "patch"].map(|verb| Rule::new(verb, "services", Fault::Hang)));
+        met
+    };
+    let met = busy().await;
+    tenant.create("holder", small(&tenant, "holder")).await.unwrap();
+    proxy.met_more_than(met).await;
+    // The first of the list have waited for the shortest time.
+    let names = ["e", "d", "c", "b", "a"];
+    for name in names {
+        tenant.create(name, small(&tenant, name)).await.unwrap();
+        let attempt = |status: &ClientAppStatus| status.last_attempt.as_ref().map(|attempt| attempt.started_at.0);
+        let status = tenant.status(name, "it waits", |status| attempt(status).is_some()).await;
+        let since = attempt(&status).unwrap().as_second();
+        until("the next second begins", async || (Timestamp::now().as_second() > since).then_some(())).await;
+    }
+    operator.kill().unwrap();
+    let met = busy().await;
+    let _operator = leading(&options).await;
+    proxy.met_more_than(met).await;
+    // When it waits, all others do.
+    tenant.create("last", small(&tenant, "last")).await.unwrap();
+    tenant.condition("last", "Reconciling", "True", "Upgrading").await;
+    proxy.set([]);
+    let mut turns = Vec::new();
+    for name in names.into_iter().chain(["last"]) {
+        tenant.ready(name, 1).await;
+        let revision = tenant.api::<Secret>().get(&format!("sh.helm.release.v1.{name}.v1")).await.unwrap();
+        turns.push((revision.metadata.resource_version.unwrap().parse::<u64>().unwrap(), name));
+    }
+    let waited = turns.iter().map(|(_, name)| *name).collect::<Vec<_>>();
+    turns.sort_unstable();
+    // The slot was free for the app that asked first.
+    let first = turns[0].1;
+    let expected = waited.into_iter().filter(|name| *name != first).collect::<Vec<_>>();
+    let turns = turns.into_iter().map(|(_, name)| name).filter(|name| *name != first).collect::<Vec<_>>();
+    assert_eq!(turns, expected, "after {first}");
 }
 
 /// A helm that first executes these commands if it is to upgrade.
