@@ -102,7 +102,6 @@ pub(crate) async fn create(shared: &Shared, request: &Request) -> Result<Answer,
         };
     }
 
-    let _turn = shared.creations.turn(&shared.stop).await?;
     let asked = profile.and_then(Result::ok).map(|profile| profile.namespace).unwrap_or_default();
     for attempt in 0..ATTEMPTS {
         match make(shared, request, &request.key(attempt), &asked).await {

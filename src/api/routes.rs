@@ -12,6 +12,7 @@ use axum::{
 };
 use kube::{Api, core::Selector};
 use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     auth::User,
@@ -81,8 +82,10 @@ async fn make(
     let asked = received(&user, &headers, &body).inspect_err(|problem| {
         audit(&user, "create", &Key::new("-", "-"), Err(problem));
     })?;
+    // Not in the work that goes on without the client: a request that was given up must not wait on.
+    let place = shared.creations.place(&shared.stop).await;
     let work = shared.clone();
-    let (status, created) = shared.to_the_end(async move { made(&work, &user, &asked).await }).await?;
+    let (status, created) = shared.to_the_end(async move { made(&work, &user, &asked, place).await }).await?;
     let location = [(header::LOCATION, format!("/instances/{}?namespace={}", created.name, created.namespace))];
     let replayed = (status == StatusCode::OK).then_some([(REPLAYED, "true")]);
     Ok((location, replayed, json(status, &created)).into_response())
@@ -94,17 +97,25 @@ fn received(user: &User, headers: &HeaderMap, body: &Bytes) -> Result<create::Re
     Ok(create::Request { instance, stamp })
 }
 
-async fn made(shared: &Shared, user: &User, asked: &create::Request) -> Result<Answer, Problem> {
+/// `place` is held until it ends.
+async fn made(
+    shared: &Shared,
+    user: &User,
+    asked: &create::Request,
+    place: Result<OwnedSemaphorePermit, Problem>,
+) -> Result<Answer, Problem> {
     let NewInstance { name, namespace, .. } = &asked.instance;
-    let place = namespace.as_deref().or(name.as_deref());
-    let result = match shared.parts.auth.allow(user, "create", place, None).await {
-        Ok(()) => create::create(shared, asked).await,
-        Err(problem) => Err(problem),
+    let target = namespace.as_deref().or(name.as_deref());
+    let create = async {
+        let _place = place?;
+        shared.parts.auth.allow(user, "create", target, None).await?;
+        create::create(shared, asked).await
     };
+    let result = create.await;
     let known = |part: Option<&str>| part.unwrap_or("-").to_owned();
     let (of, outcome) = match &result {
         Ok((status, created)) => (Key::new(&created.namespace, &created.name), Ok(*status)),
-        Err(problem) => (Key::new(known(place), known(name.as_deref())), Err(problem)),
+        Err(problem) => (Key::new(known(target), known(name.as_deref())), Err(problem)),
     };
     audit(user, "create", &of, outcome);
     result

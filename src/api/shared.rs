@@ -1,18 +1,23 @@
 //! State shared by all requests of the API.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use kube::Client;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
 use super::{auth::Auth, instances::Instances, problem::Problem, refusal::SOON, reservations::Reservations};
 use crate::config::Config;
 
-/// Instances that are created at the same time; others wait. If hundreds were, the API server would answer none in time.
+/// Instances that are created at the same time; other requests wait. If hundreds were, the API server would answer none in time.
 const CREATIONS: usize = 16;
+/// For how long a request waits for a place. Until then, it has checked nothing and reserved nothing.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Parts {
     pub(crate) client: Client,
@@ -34,23 +39,31 @@ pub(crate) struct Shared {
     pub(super) stop: CancellationToken,
 }
 
-/// The instances that are being created.
-pub(super) struct Creations(Semaphore);
+/// The places of the instances that are being created.
+pub(super) struct Creations {
+    places: Arc<Semaphore>,
+    patience: Duration,
+}
 
 impl Default for Creations {
     fn default() -> Self {
-        Creations(Semaphore::new(CREATIONS))
+        Creations { places: Arc::new(Semaphore::new(CREATIONS)), patience: PATIENCE }
     }
 }
 
 impl Creations {
-    /// Waits until another instance may be created; 503 if the operator stops before.
-    pub(super) async fn turn(&self, stop: &CancellationToken) -> Result<SemaphorePermit<'_>, Problem> {
-        let turn = stop.run_until_cancelled(self.0.acquire()).await;
-        turn.and_then(Result::ok).ok_or_else(|| {
-            let detail = "the operator is stopping, and nothing was created: try again";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Stopping", detail).retry_after(SOON)
-        })
+    /// Waits for a place, which is free again when it is dropped. 503 if that takes too long, or the operator stops before.
+    pub(super) async fn place(&self, stop: &CancellationToken) -> Result<OwnedSemaphorePermit, Problem> {
+        let free = timeout(self.patience, self.places.clone().acquire_owned());
+        let refused = |reason, detail| Problem::new(StatusCode::SERVICE_UNAVAILABLE, reason, detail).retry_after(SOON);
+        match stop.run_until_cancelled(free).await {
+            Some(Ok(Ok(place))) => Ok(place),
+            Some(_) => Err(refused(
+                "Busy",
+                "other instances are being created, and nothing was created for this request: try again",
+            )),
+            None => Err(refused("Stopping", "the operator is stopping, and nothing was created: try again")),
+        }
     }
 }
 
@@ -73,17 +86,20 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_creation_waits_for_its_turn_unless_the_operator_stops() {
-        let (creations, stop) = (Creations::default(), CancellationToken::new());
-        let turn = || creations.turn(&stop);
-        let mut under_way: Vec<_> = (0..CREATIONS).map(|_| turn().now_or_never().unwrap().unwrap()).collect();
-        let mut next = Box::pin(turn());
+    #[tokio::test]
+    async fn a_creation_waits_for_a_place_and_not_for_ever() {
+        let (mut creations, stop) = (Creations::default(), CancellationToken::new());
+        let place = || creations.place(&stop);
+        let mut taken: Vec<_> = (0..CREATIONS).map(|_| place().now_or_never().unwrap().unwrap()).collect();
+        let mut next = Box::pin(place());
         assert!(next.as_mut().now_or_never().is_none());
-        drop(under_way.pop());
-        under_way.push(next.now_or_never().unwrap().unwrap());
+        drop(taken.pop());
+        taken.push(next.await.unwrap());
+        creations.patience = Duration::ZERO;
+        let refused = creations.place(&stop).await.unwrap_err();
+        assert_eq!((refused.status().as_u16(), refused.reason), (503, "Busy"));
         stop.cancel();
-        let refused = turn().now_or_never().unwrap().unwrap_err();
+        let refused = creations.place(&stop).await.unwrap_err();
         assert_eq!((refused.status().as_u16(), refused.reason), (503, "Stopping"));
     }
 }

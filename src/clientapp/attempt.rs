@@ -1,6 +1,6 @@
 //! An attempt to install or upgrade a release, as it is recorded: before helm runs, and with its outcome. **Pure.**
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
@@ -53,17 +53,18 @@ pub(crate) fn failed(attempt: Attempt, refusal: Refusal, message: String, now: T
     Attempt { failures, retry_at, reason: Some(refusal.reason().into()), message: Some(message), ..attempt }
 }
 
-/// Since when an app waits for helm: since something about it has to change, or since helm last ran for it. All of it is on record
-/// in the cluster, where neither a restart nor another leader loses it.
-pub(crate) fn waits_since(observed: &Observed, now: Timestamp) -> Timestamp {
+/// For how long an app has waited for helm: since something about it has to change, or since helm last ran for it. All of it is on
+/// record in the cluster, where neither a restart nor another leader loses it.
+pub(crate) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
     let Observed { recorded, release, .. } = observed;
     let reconciling = find(&recorded.conditions, kind::RECONCILING).filter(|condition| condition.status == "True");
-    let Some(reconciling) = reconciling else { return now };
-    let last = [
-        release.as_ref().and_then(|release| release.written),
-        recorded.last_attempt.as_ref().and_then(|attempt| attempt.retry_at.as_ref()).map(|at| at.0),
-    ];
-    last.into_iter().flatten().fold(reconciling.last_transition_time.0, Timestamp::max).min(now)
+    let Some(reconciling) = reconciling else { return SignedDuration::ZERO };
+    // An attempt that is repeated began when it was due.
+    let repeated = recorded.last_attempt.as_ref().filter(|attempt| attempt.failures > 0);
+    let due = repeated.map(|attempt| attempt.retry_at.as_ref().unwrap_or(&attempt.started_at).0);
+    let last = [release.as_ref().and_then(|release| release.written), due];
+    let since = last.into_iter().flatten().fold(reconciling.last_transition_time.0, Timestamp::max);
+    now.duration_since(since).max(SignedDuration::ZERO)
 }
 
 /// The message if this chart differs from the chart that was installed as the same version before.
@@ -79,8 +80,6 @@ pub(crate) fn digest_changed(installed: Option<&InstalledChart>, chart: &Target)
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
-
     use super::*;
     use crate::{
         clientapp::fixtures::{attempt, now, settled, want},
@@ -91,30 +90,34 @@ mod tests {
     };
 
     #[test]
-    fn since_when_an_app_waits() {
+    fn how_long_an_app_has_waited() {
         let before = |seconds| now() - SignedDuration::from_secs(seconds);
-        let since = |reconciling: Option<(State, i64)>, written: Option<i64>, retry: Option<i64>| {
+        let after = |reconciling: Option<(State, i64)>, written: Option<i64>, last_attempt: Attempt| {
             let mut observed = settled(&want(&serde_json::json!({"hostname": "acme.example"})));
             let condition = reconciling.map(|(state, at)| {
                 let verdict = Verdict { state, reason: Reason::Upgrading.into(), message: String::new() };
                 verdict.into_condition(kind::RECONCILING, &[], None, before(at))
             });
             observed.recorded.conditions = condition.into_iter().collect();
-            observed.recorded.last_attempt =
-                Some(Attempt { retry_at: retry.map(|at| Time(before(at))), ..attempt("d") });
+            observed.recorded.last_attempt = Some(last_attempt);
             observed.release.as_mut().unwrap().written = written.map(before);
-            now().duration_since(waits_since(&observed, now())).as_secs()
+            waited(&observed, now()).as_secs()
         };
-        for (what, reconciling, written, retry, expected) in [
-            ("it was at rest", Some((State::False, 900)), Some(600), None, 0),
-            ("the first pass", None, None, None, 0),
-            ("a first installation", Some((State::True, 900)), None, None, 900),
-            ("helm has run since", Some((State::True, 900)), Some(600), None, 600),
-            ("it changed since", Some((State::True, 300)), Some(600), None, 300),
-            ("it has failed", Some((State::True, 900)), Some(600), Some(20), 20),
-            ("it is edited before it is due", Some((State::True, 900)), Some(600), Some(-300), 0),
+        let first = || Attempt { started_at: Time(before(50)), ..attempt("d") };
+        let again = || Attempt { failures: 2, ..first() };
+        let failed = |at| Attempt { retry_at: Some(Time(before(at))), ..again() };
+        let since = |seconds| Some((State::True, seconds));
+        for (what, reconciling, written, last_attempt, expected) in [
+            ("it was at rest", Some((State::False, 900)), Some(600), first(), 0),
+            ("the first pass", None, None, first(), 0),
+            ("a first installation", since(900), None, first(), 900),
+            ("helm has run since", since(900), Some(600), first(), 600),
+            ("it changed since", since(300), Some(600), first(), 300),
+            ("it has failed", since(900), Some(600), failed(20), 20),
+            ("the attempt after a failure", since(900), None, again(), 50),
+            ("it is edited before it is due", since(900), Some(600), failed(-300), 0),
         ] {
-            assert_eq!(since(reconciling, written, retry), expected, "{what}");
+            assert_eq!(after(reconciling, written, last_attempt), expected, "{what}");
         }
     }
 }

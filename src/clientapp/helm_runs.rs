@@ -4,8 +4,9 @@
 //! of it triggers that reconcile. A free slot is offered to the app that has waited longest; its next reconcile decides again, and
 //! takes the slot or leaves it to the next app.
 //!
-//! Since when an app waits is on record in the cluster, so an operator that is killed again and again does not begin with the same
-//! apps each time. An app that has run since waits from then, so no user gets ahead by changing an app often.
+//! For how long an app has waited is on record in the cluster, so an operator that is killed again and again does not begin with the
+//! same apps each time; only a slot that is free then goes to the app that asks first. An app that has run since waits from then, so no
+//! user gets ahead by changing an app often.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -14,7 +15,7 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use semver::Version;
 use tokio::task::AbortHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -23,7 +24,8 @@ use super::error::Refusal;
 use crate::{
     crd::Attempt,
     helm::gateway::record::Recorded,
-    runtime::{account::AccountName, clock, key::Key},
+    lead::since_boot,
+    runtime::{account::AccountName, key::Key},
 };
 
 /// The state of an app's helm run.
@@ -134,10 +136,11 @@ struct Slots {
     free: usize,
     /// How many the apps of one namespace may have; the others wait, and are overtaken by those of other namespaces.
     per_namespace: usize,
-    /// The apps that wait, by since when.
-    queue: BTreeSet<(Timestamp, Key)>,
-    /// When an app got its last slot.
-    ran: HashMap<Key, Timestamp>,
+    /// The apps that wait, by since when: a time since boot, since the clock may be set. It is negative for an app that has waited
+    /// for longer.
+    queue: BTreeSet<(SignedDuration, Key)>,
+    /// When an app got its last slot, in the same measure.
+    ran: HashMap<Key, SignedDuration>,
     offers: HashSet<Key>,
     taken: Vec<Key>,
 }
@@ -166,7 +169,7 @@ impl Slots {
         Some(next.1)
     }
 
-    fn wait(&mut self, key: &Key, since: Timestamp) {
+    fn wait(&mut self, key: &Key, since: SignedDuration) {
         if !self.queue.iter().any(|(_, queued)| queued == key) {
             let since = self.ran.get(key).map_or(since, |ran| since.max(*ran));
             self.queue.insert((since, key.clone()));
@@ -250,19 +253,20 @@ impl HelmRuns {
         }
     }
 
-    /// A slot that is free or offered to this app; without one the app joins the queue, as one that waits `since` then.
-    pub(crate) fn slot(self: &Arc<Self>, work: Work, key: &Key, since: Timestamp) -> Option<Slot> {
+    /// A slot that is free or offered to this app; without one the app joins the queue, as one that has `waited` so long.
+    pub(crate) fn slot(self: &Arc<Self>, work: Work, key: &Key, waited: SignedDuration) -> Option<Slot> {
+        let now = SignedDuration::try_from(since_boot()).unwrap_or(SignedDuration::MAX);
         let mut state = self.lock();
         let slots = state.slots(work);
         if !slots.may_run(key) {
-            slots.wait(key, since);
+            slots.wait(key, now - waited.max(SignedDuration::ZERO));
             return None;
         }
         if !slots.offers.remove(key) {
             slots.free -= 1;
         }
         slots.taken.push(key.clone());
-        slots.ran.insert(key.clone(), clock::now());
+        slots.ran.insert(key.clone(), now);
         Some(Slot { runs: self.clone(), work, key: key.clone() })
     }
 
@@ -278,9 +282,14 @@ impl HelmRuns {
         is_offered.then(|| Offer { runs: self.clone(), key: key.clone() })
     }
 
-    /// Whether a run of the app has begun whose outcome no reconcile has judged yet.
+    /// Whether the app waits for a slot, or for the outcome of an uninstall. How often an upgrade or a test has failed is in the
+    /// status instead.
     pub(crate) fn is_under_way(&self, key: &Key) -> bool {
-        self.lock().runs.get(key).is_some_and(|entry| entry.run != HelmRun::Idle)
+        let State { runs, changes, .. } = &*self.lock();
+        let run = runs.get(key).map(|entry| &entry.run);
+        matches!(run, Some(HelmRun::Uninstalling | HelmRun::Uninstalled(Err(_))))
+            || changes.offers.contains(key)
+            || changes.queue.iter().any(|(_, queued)| queued == key)
     }
 
     /// Starts a run. It replaces an earlier run of the app, which is cancelled. `work` gets the token that cancels it, and
@@ -396,9 +405,7 @@ mod tests {
         (HelmRuns::new(slots, TaskTracker::new(), CancellationToken::new(), changed), tells)
     }
 
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
+    const NOT_YET: SignedDuration = SignedDuration::ZERO;
 
     fn told(tells: &mpsc::Receiver<Key>) -> Vec<String> {
         tells.try_iter().map(|key| key.name).collect()
@@ -407,23 +414,24 @@ mod tests {
     #[test]
     fn a_slot_is_offered_in_turn_and_never_lost() {
         let (runs, tells) = runs(1);
-        let first = runs.slot(Work::Change, &key("a"), at(0)).unwrap();
+        let first = runs.slot(Work::Change, &key("a"), NOT_YET).unwrap();
         for name in ["b", "c", "b", "d"] {
-            assert!(runs.slot(Work::Change, &key(name), at(0)).is_none());
+            assert!(runs.slot(Work::Change, &key(name), NOT_YET).is_none());
         }
         drop(first);
         assert_eq!(told(&tells), ["b"]);
         // While it is offered, it is neither free nor another app's.
         assert!(
-            runs.slot(Work::Change, &key("e"), at(0)).is_none() && runs.slot(Work::Change, &key("c"), at(0)).is_none()
+            runs.slot(Work::Change, &key("e"), NOT_YET).is_none()
+                && runs.slot(Work::Change, &key("c"), NOT_YET).is_none()
         );
         assert!(runs.may_run(Work::Change, &key("b")) && !runs.may_run(Work::Change, &key("c")));
-        let second = runs.slot(Work::Change, &key("b"), at(0)).unwrap();
+        let second = runs.slot(Work::Change, &key("b"), NOT_YET).unwrap();
         runs.forget(&key("c"));
         drop(second);
         assert_eq!(told(&tells), ["d"]);
         assert!(runs.offer(&key("e")).is_none());
-        let (offer, taken) = (runs.offer(&key("d")), runs.slot(Work::Change, &key("d"), at(0)));
+        let (offer, taken) = (runs.offer(&key("d")), runs.slot(Work::Change, &key("d"), NOT_YET));
         drop(offer);
         assert!(taken.is_some() && told(&tells).is_empty(), "a slot that was taken is not offered again");
         drop(taken);
@@ -431,27 +439,29 @@ mod tests {
         drop(runs.offer(&key("e")));
         assert!(told(&tells).is_empty(), "the queue is empty");
         runs.forget(&key("e"));
-        assert!(runs.slot(Work::Change, &key("d"), at(0)).is_some());
-        assert!(runs.slot(Work::Change, &key("d"), at(0)).is_some(), "the slot before was dropped");
+        assert!(runs.slot(Work::Change, &key("d"), NOT_YET).is_some());
+        assert!(runs.slot(Work::Change, &key("d"), NOT_YET).is_some(), "the slot before was dropped");
     }
 
     #[test]
     fn the_app_that_waits_longest_comes_first_and_one_that_has_run_waits_from_then() {
         let (runs, tells) = runs(1);
-        let first = runs.slot(Work::Change, &key("a"), at(3)).unwrap();
-        for (name, since) in [("b", 9), ("c", 5), ("b", 1), ("a", 1), ("d", 7)] {
-            assert!(runs.slot(Work::Change, &key(name), at(since)).is_none());
+        let hours = SignedDuration::from_hours;
+        let first = runs.slot(Work::Change, &key("a"), hours(3)).unwrap();
+        for (name, waited) in [("b", 1), ("c", 5), ("b", 9), ("a", 9), ("d", 3)] {
+            assert!(runs.slot(Work::Change, &key(name), hours(waited)).is_none());
         }
         let mut taken = first;
+        assert!(["a", "b"].iter().all(|name| runs.is_under_way(&key(name))));
         for name in ["c", "d", "b", "a"] {
             drop(taken);
             assert_eq!(told(&tells), [name]);
-            taken = runs.slot(Work::Change, &key(name), at(0)).unwrap();
+            taken = runs.slot(Work::Change, &key(name), NOT_YET).unwrap();
         }
         // Its successor has not run.
         runs.forget(&key("b"));
-        for (name, since) in [("a", 0), ("b", 2), ("e", 1)] {
-            assert!(runs.slot(Work::Change, &key(name), at(since)).is_none());
+        for (name, waited) in [("a", 9), ("b", 1), ("e", 2)] {
+            assert!(runs.slot(Work::Change, &key(name), hours(waited)).is_none());
         }
         drop(taken);
         assert_eq!(told(&tells), ["e"]);
@@ -459,28 +469,29 @@ mod tests {
         assert_eq!(told(&tells), ["b"]);
         drop(runs.offer(&key("b")));
         assert_eq!(told(&tells), ["a"]);
+        assert!(!runs.is_under_way(&key("b")) && runs.is_under_way(&key("a")), "the slot is offered to the last");
     }
 
     #[test]
     fn tests_of_one_namespace_take_no_slot_of_another_and_none_of_a_change() {
         let (runs, tells) = runs(2);
         let of = |namespace: &str, name: &str| Key::new(namespace, name);
-        let hang = runs.slot(Work::Test, &of("mine", "a"), at(0)).unwrap();
+        let hang = runs.slot(Work::Test, &of("mine", "a"), NOT_YET).unwrap();
         for name in ["b", "c"] {
-            assert!(runs.slot(Work::Test, &of("mine", name), at(0)).is_none(), "one test of a namespace at a time");
+            assert!(runs.slot(Work::Test, &of("mine", name), NOT_YET).is_none(), "one test of a namespace at a time");
         }
         assert!(runs.may_run(Work::Test, &of("other", "a")), "the queue has only apps that may not run");
-        let other = runs.slot(Work::Test, &of("other", "a"), at(0)).unwrap();
-        assert!(runs.slot(Work::Test, &of("third", "a"), at(0)).is_none(), "all slots are taken");
+        let other = runs.slot(Work::Test, &of("other", "a"), NOT_YET).unwrap();
+        assert!(runs.slot(Work::Test, &of("third", "a"), NOT_YET).is_none(), "all slots are taken");
         let changes =
-            [runs.slot(Work::Change, &of("mine", "a"), at(0)), runs.slot(Work::Change, &of("mine", "b"), at(0))];
+            [runs.slot(Work::Change, &of("mine", "a"), NOT_YET), runs.slot(Work::Change, &of("mine", "b"), NOT_YET)];
         assert!(changes.iter().all(Option::is_some), "changes have slots of their own");
         drop(other);
         assert_eq!(told(&tells), ["a"]);
         assert!(runs.may_run(Work::Test, &of("third", "a")) && !runs.may_run(Work::Test, &of("mine", "b")));
         drop(hang);
         assert_eq!(told(&tells), ["b"]);
-        assert!(runs.slot(Work::Test, &of("third", "a"), at(0)).is_some(), "and it is given back at once");
+        assert!(runs.slot(Work::Test, &of("third", "a"), NOT_YET).is_some(), "and it is given back at once");
         drop(runs.offer(&of("mine", "b")));
         assert_eq!(told(&tells), ["c"]);
     }
@@ -514,10 +525,11 @@ mod tests {
         }
         assert_eq!(told(&tells), ["a", "b", "c"]);
         assert_eq!(runs.state(&key("a"), "1"), HelmRun::Uninstalled(Ok(())));
-        assert!(runs.is_under_way(&key("a")), "no reconcile has judged its outcome");
+        assert_eq!(["a", "b", "z"].map(|name| runs.is_under_way(&key(name))), [false, true, false]);
         assert_eq!(runs.state(&key("b"), "1"), failed());
         runs.settle(&key("a"));
-        assert!(!runs.is_under_way(&key("a")));
+        runs.settle(&key("b"));
+        assert!(!runs.is_under_way(&key("b")), "its failure is judged");
         assert_eq!(runs.state(&key("a"), "1"), HelmRun::Idle);
     }
 

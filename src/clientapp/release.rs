@@ -21,10 +21,7 @@ use super::{
     retained, trial, upgrade,
 };
 use crate::{
-    crd::{
-        Attempt, ClientAppStatus, ReadyRevision, RolledBack,
-        conditions::{find, kind},
-    },
+    crd::{Attempt, ClientAppStatus, ReadyRevision, RolledBack},
     destroy::permit::Kind,
     helm::{self, Hidden, ReleaseLabels, Upgrade, gateway::record::Recorded, storage},
     runtime::{clock, key::Key},
@@ -94,8 +91,8 @@ pub(super) async fn upgrade(
     revision: i64,
 ) -> Result<(), Error> {
     let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.target.clone()) else { return Ok(()) };
-    let since = attempt::waits_since(observed, clock::now());
-    let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key, since) else { return Ok(()) };
+    let waited = attempt::waited(observed, clock::now());
+    let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key, waited) else { return Ok(()) };
     keep_volumes(ctx, app.key, observed).await?;
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
@@ -142,9 +139,8 @@ pub(super) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
     let (Some(timeout), Some(release)) = (desired.test, observed.release.clone()) else { return };
     // An app with another name has no release.
     let (Ok(name), Ok(namespace)) = (app.key.name.parse(), app.key.namespace.parse()) else { return };
-    let untested = find(&observed.recorded.conditions, kind::TESTED).filter(|tested| tested.status != "True");
-    let since = untested.map_or_else(clock::now, |tested| tested.last_transition_time.0);
-    let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key, since) else { return };
+    let waited = trial::waited(&observed.recorded, clock::now());
+    let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key, waited) else { return };
     let (account, hidden) = (desired.account.clone(), desired.hidden.clone());
     let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), hidden };
     let (helm, gateway, metrics, claim) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.metrics.clone(), ctx.claim(app));

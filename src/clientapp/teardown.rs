@@ -72,9 +72,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
 
     let revisions = live::revisions(ctx, key).await?;
     let release = observe::release_view(&revisions);
-    // Listed from the API server: after the deletion, no watch that was late would matter any more.
-    let claims = live::claims(ctx, &key.namespace).await?;
-    let status = recorded(ctx, app, release.as_ref(), &claims).await?;
+    let (status, claims) = recorded(ctx, app, release.as_ref()).await?;
     // An app that does not decode keeps everything anyway, and the API server may reject any status for it.
     if status != app.before && wish.is_some() {
         return Ok(Progress::Record(Box::new(status)));
@@ -143,16 +141,19 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
     Ok(Action::await_change())
 }
 
-/// The status with everything that the deletion depends on: the inventory, the owned objects, and how the app is deleted.
+/// The status with everything that the deletion depends on: the inventory, the owned objects, and how the app is deleted. And the
+/// volumes in its namespace.
 async fn recorded(
     ctx: &Ctx,
     app: &App<'_>,
     release: Option<&ReleaseView>,
-    claims: &[ObjectMeta],
-) -> Result<ClientAppStatus, Error> {
+) -> Result<(ClientAppStatus, Vec<ObjectMeta>), Error> {
     let before = &app.before;
     let inventory = observe::inventory(ctx, app.key, release, before).await?;
-    let owned = observe::owned(ctx, app, inventory.as_ref(), claims);
+    // Listed from the API server: after the deletion, no watch that was late would matter any more. As late as possible, since a
+    // controller may create another one.
+    let claims = live::claims(ctx, &app.key.namespace).await?;
+    let owned = observe::owned(ctx, app, inventory.as_ref(), &claims);
     let orphaned = match before.orphaned {
         Some(true) => true,
         // Checked in each pass: a user may delete the app again, with --cascade=orphan.
@@ -163,7 +164,7 @@ async fn recorded(
         }
     };
     let installed = upgrade::installed_now(release, before);
-    Ok(ClientAppStatus { inventory, installed, owned, orphaned: Some(orphaned), ..before.clone() })
+    Ok((ClientAppStatus { inventory, installed, owned, orphaned: Some(orphaned), ..before.clone() }, claims))
 }
 
 /// Whether the app is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector removes its finalizer from the app

@@ -1,6 +1,6 @@
 //! `spec.test`: each revision is tested with `helm test` once its workloads are ready, and Ready waits for that. **Pure.**
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ListParams;
 
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     crd::{
-        Reason, Tested,
-        conditions::{State, Verdict, kind},
+        ClientAppStatus, Reason, Tested,
+        conditions::{State, Verdict, find, kind},
     },
     helm::storage::Tests,
     runtime::{
@@ -70,6 +70,15 @@ pub(super) fn follows(
         false => format!("revision {revision} of release {name} is tested when its turn comes"),
     };
     Some((Some(Step::Test), Hold::new(Reason::Testing, message)))
+}
+
+/// For how long an app has waited for its tests: since there is a revision to be tested, or since its tests last ended.
+pub(super) fn waited(recorded: &ClientAppStatus, now: Timestamp) -> SignedDuration {
+    let untested = find(&recorded.conditions, kind::TESTED).filter(|tested| tested.status != "True");
+    let Some(untested) = untested else { return SignedDuration::ZERO };
+    let ended = recorded.test.as_ref().and_then(|tested| tested.ended_at.as_ref()).map(|ended| ended.0);
+    let since = untested.last_transition_time.0;
+    now.duration_since(ended.map_or(since, |ended| since.max(ended)))
 }
 
 /// The condition; `None`: nothing is tested.

@@ -59,7 +59,12 @@ impl Going<'_> {
     /// When to check again objects that are not watched: after a second at first, and less and less often for objects that do not
     /// go.
     pub(super) fn poll(&self, now: Timestamp) -> Timestamp {
-        now + pause(now.duration_since(self.app.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0)))
+        now + pause(self.since_deletion(now))
+    }
+
+    /// The time since its deletion was requested; negative if the API server's clock is ahead.
+    pub(super) fn since_deletion(&self, now: Timestamp) -> SignedDuration {
+        now.duration_since(self.app.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0))
     }
 
     /// Whether the app is still as this pass observed it: it may have waited a long time.

@@ -210,8 +210,8 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
         namespace: key.namespace.parse().map_err(parsed)?,
         account: going.account.clone(),
     };
-    let since = going.app.meta().deletion_timestamp.as_ref().map_or_else(clock::now, |time| time.0);
-    let Some(slot) = ctx.helm_runs.slot(Work::Change, key, since) else {
+    let waited = going.since_deletion(clock::now());
+    let Some(slot) = ctx.helm_runs.slot(Work::Change, key, waited) else {
         let message = format!(
             "release {} is to be uninstalled and waits for its turn; helm runs for at most {} apps at a time",
             key.name, ctx.config.max_concurrent

@@ -3,7 +3,10 @@ use std::cell::RefCell;
 use serde_json::json;
 
 use super::*;
-use crate::{crd::ClientApp, runtime::error::INTERNAL_ERROR};
+use crate::{
+    crd::ClientApp,
+    runtime::error::{INTERNAL_ERROR, Retry},
+};
 
 /// The calls of a kind, in order.
 #[derive(Default)]
@@ -51,6 +54,9 @@ impl Kind for Told {
         assert_ne!(key_of(object).name, "panics");
         true
     }
+    fn is_under_way(&self, key: &Key) -> bool {
+        key.name == "begins"
+    }
     async fn reconcile(&self, key: &Key, _: &Guard<ClientApp>) -> Result<Action, Panicked> {
         self.note(format!("reconcile {key}"));
         assert_ne!(key.name, "panics");
@@ -86,6 +92,23 @@ async fn a_reconcile_that_panics_holds_up_no_other_and_waits_for_its_time() {
     assert_ne!(driver.reconcile(&object("panics", 2)).await, never);
     let reconciled = ["reconcile a/panics", "reconcile a/other", "reconcile a/panics"];
     assert_eq!(*driver.kind.0.lock().unwrap(), reconciled);
+}
+
+#[tokio::test]
+async fn failures_are_counted_until_what_was_begun_has_succeeded() {
+    let (objects, _feed) = Objects::<ClientApp>::new();
+    let driver = driver(&objects);
+    for (name, counted) in [("begins", true), ("succeeds", false)] {
+        let metadata = json!({"namespace": "a", "name": name, "uid": name, "generation": 2});
+        let object = json!({"metadata": metadata, "spec": {"hostname": "x.example"}});
+        let (key, attempt) = (Key::new("a", name), (Some(name.to_owned()), Some(2)));
+        // It does not have to wait.
+        let failed = Disposition { retry: Retry::OnChange, ..INTERNAL_ERROR };
+        driver.backoff.failed(&key, attempt.clone(), &failed, Instant::now(), 0.5);
+        driver.reconcile(&serde_json::from_value(object).unwrap()).await;
+        assert_eq!(driver.backoff.has_failed(&key, &attempt), counted, "{name}");
+    }
+    assert_eq!(*driver.kind.0.lock().unwrap(), ["reconcile a/begins", "reconcile a/succeeds"]);
 }
 
 #[test]
