@@ -63,15 +63,24 @@ enum Failure {
     Refused(Problem),
 }
 
-/// Creates an instance, or finds the one that an earlier attempt of the request has created.
-/// If it fails, nothing is left in the cluster, or the log says what.
-pub(crate) async fn create(shared: &Shared, request: &Request) -> Result<Answer, Problem> {
-    let Request { instance, stamp } = request;
+/// Refuses a request that can never be met. Returns its Profile.
+pub(crate) async fn check(shared: &Shared, request: &Request) -> Result<Option<StoredProfile>, Problem> {
+    let Request { instance, .. } = request;
     shared.instances.synced()?;
     check_places(shared, instance)?;
     let profile = profile(shared, instance.profile.as_deref()).await?;
     check_spec(shared, instance, &request.key(0), profile.as_ref())?;
+    Ok(profile)
+}
 
+/// Creates an instance, or finds the one that an earlier attempt of the request has created. The request was [`check`]ed.
+/// If it fails, nothing is left in the cluster, or the log says what.
+pub(crate) async fn create(
+    shared: &Shared,
+    request: &Request,
+    profile: Option<StoredProfile>,
+) -> Result<Answer, Problem> {
+    let Request { instance, stamp } = request;
     let in_progress = || {
         let detail = "a request with this Idempotency-Key is in progress; repeat it to get its result";
         Problem::new(StatusCode::CONFLICT, "InProgress", detail).retry_after(1)

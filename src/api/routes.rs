@@ -12,7 +12,6 @@ use axum::{
 };
 use kube::{Api, core::Selector};
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     auth::User,
@@ -70,7 +69,7 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
         (status = 415, description = "The body is not declared as JSON", body = Problem, content_type = "application/problem+json"),
                 (status = 422, description = "A field is invalid; the response names it", body = Problem, content_type = "application/problem+json"),
         (status = 429, description = "Too many requests", body = Problem, content_type = "application/problem+json"),
-                (status = 503, description = "The cluster does not respond, or the operator has just started", body = Problem, content_type = "application/problem+json"),
+                (status = 503, description = "The cluster does not respond, the operator has just started or is stopping, or other instances are being created", body = Problem, content_type = "application/problem+json"),
     )
 )]
 async fn make(
@@ -82,10 +81,8 @@ async fn make(
     let asked = received(&user, &headers, &body).inspect_err(|problem| {
         audit(&user, "create", &Key::new("-", "-"), Err(problem));
     })?;
-    // Not in the work that goes on without the client: a request that was given up must not wait on.
-    let place = shared.creations.place(&shared.stop).await;
     let work = shared.clone();
-    let (status, created) = shared.to_the_end(async move { made(&work, &user, &asked, place).await }).await?;
+    let (status, created) = shared.to_the_end(async move { made(&work, &user, &asked).await }).await?;
     let location = [(header::LOCATION, format!("/instances/{}?namespace={}", created.name, created.namespace))];
     let replayed = (status == StatusCode::OK).then_some([(REPLAYED, "true")]);
     Ok((location, replayed, json(status, &created)).into_response())
@@ -97,21 +94,19 @@ fn received(user: &User, headers: &HeaderMap, body: &Bytes) -> Result<create::Re
     Ok(create::Request { instance, stamp })
 }
 
-/// `place` is held until it ends.
-async fn made(
-    shared: &Shared,
-    user: &User,
-    asked: &create::Request,
-    place: Result<OwnedSemaphorePermit, Problem>,
-) -> Result<Answer, Problem> {
+async fn made(shared: &Shared, user: &User, asked: &create::Request) -> Result<Answer, Problem> {
     let NewInstance { name, namespace, .. } = &asked.instance;
     let target = namespace.as_deref().or(name.as_deref());
-    let create = async {
-        let _place = place?;
-        shared.parts.auth.allow(user, "create", target, None).await?;
-        create::create(shared, asked).await
+    let allowed = async || shared.parts.auth.allow(user, "create", target, None).await;
+    let created = async {
+        allowed().await?;
+        let profile = create::check(shared, asked).await?;
+        let _place = shared.creations.place(&shared.stop).await?;
+        // It may have waited for longer than a right that was revoked may last.
+        allowed().await?;
+        create::create(shared, asked, profile).await
     };
-    let result = create.await;
+    let result = created.await;
     let known = |part: Option<&str>| part.unwrap_or("-").to_owned();
     let (of, outcome) = match &result {
         Ok((status, created)) => (Key::new(&created.namespace, &created.name), Ok(*status)),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::http::StatusCode;
 use kube::Client;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{Semaphore, SemaphorePermit},
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -16,8 +16,8 @@ use crate::config::Config;
 
 /// Instances that are created at the same time; other requests wait. If hundreds were, the API server would answer none in time.
 const CREATIONS: usize = 16;
-/// For how long a request waits for a place. Until then, it has checked nothing and reserved nothing.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// For how long a request waits for a place; less than most proxies wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(45);
 
 pub(crate) struct Parts {
     pub(crate) client: Client,
@@ -41,20 +41,20 @@ pub(crate) struct Shared {
 
 /// The places of the instances that are being created.
 pub(super) struct Creations {
-    places: Arc<Semaphore>,
+    places: Semaphore,
     patience: Duration,
 }
 
 impl Default for Creations {
     fn default() -> Self {
-        Creations { places: Arc::new(Semaphore::new(CREATIONS)), patience: PATIENCE }
+        Creations { places: Semaphore::new(CREATIONS), patience: PATIENCE }
     }
 }
 
 impl Creations {
     /// Waits for a place, which is free again when it is dropped. 503 if that takes too long, or the operator stops before.
-    pub(super) async fn place(&self, stop: &CancellationToken) -> Result<OwnedSemaphorePermit, Problem> {
-        let free = timeout(self.patience, self.places.clone().acquire_owned());
+    pub(super) async fn place(&self, stop: &CancellationToken) -> Result<SemaphorePermit<'_>, Problem> {
+        let free = timeout(self.patience, self.places.acquire());
         let refused = |reason, detail| Problem::new(StatusCode::SERVICE_UNAVAILABLE, reason, detail).retry_after(SOON);
         match stop.run_until_cancelled(free).await {
             Some(Ok(Ok(place))) => Ok(place),
@@ -88,14 +88,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_creation_waits_for_a_place_and_not_for_ever() {
-        let (mut creations, stop) = (Creations::default(), CancellationToken::new());
+        let (creations, stop) = (Creations::default(), CancellationToken::new());
         let place = || creations.place(&stop);
         let mut taken: Vec<_> = (0..CREATIONS).map(|_| place().now_or_never().unwrap().unwrap()).collect();
         let mut next = Box::pin(place());
         assert!(next.as_mut().now_or_never().is_none());
         drop(taken.pop());
         taken.push(next.await.unwrap());
-        creations.patience = Duration::ZERO;
+        let creations = Creations { places: Semaphore::new(0), patience: Duration::ZERO };
         let refused = creations.place(&stop).await.unwrap_err();
         assert_eq!((refused.status().as_u16(), refused.reason), (503, "Busy"));
         stop.cancel();

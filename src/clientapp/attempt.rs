@@ -23,10 +23,12 @@ pub(crate) fn begun(
     now: Timestamp,
 ) -> Attempt {
     let earlier = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
+    // It waits for its turn since then, whatever is prepared meanwhile.
+    let waiting = earlier.filter(|attempt| attempt.failures > 0 && attempt.retry_at.is_none() && !left_its_lock);
     let failures = |attempt: &Attempt| attempt.failures + u32::from(left_its_lock && attempt.retry_at.is_none());
     Attempt {
         digest: desired.digest.clone(),
-        started_at: Time(now),
+        started_at: waiting.map_or(Time(now), |attempt| attempt.started_at.clone()),
         failures: earlier.map_or(0, failures),
         retry_at: None,
         reason: None,
@@ -53,8 +55,8 @@ pub(crate) fn failed(attempt: Attempt, refusal: Refusal, message: String, now: T
     Attempt { failures, retry_at, reason: Some(refusal.reason().into()), message: Some(message), ..attempt }
 }
 
-/// For how long an app has waited for helm: since something about it has to change, or since helm last ran for it. All of it is on
-/// record in the cluster, where neither a restart nor another leader loses it.
+/// For how long an app has waited for helm: since something about it has to change, and be it that it waited for its database
+/// first, or since helm last ran for it. All of it is on record in the cluster, where neither a restart nor another leader loses it.
 pub(crate) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
     let Observed { recorded, release, .. } = observed;
     let reconciling = find(&recorded.conditions, kind::RECONCILING).filter(|condition| condition.status == "True");
@@ -64,7 +66,7 @@ pub(crate) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
     let due = repeated.map(|attempt| attempt.retry_at.as_ref().unwrap_or(&attempt.started_at).0);
     let last = [release.as_ref().and_then(|release| release.written), due];
     let since = last.into_iter().flatten().fold(reconciling.last_transition_time.0, Timestamp::max);
-    now.duration_since(since).max(SignedDuration::ZERO)
+    now.duration_since(since)
 }
 
 /// The message if this chart differs from the chart that was installed as the same version before.
@@ -88,6 +90,23 @@ mod tests {
             conditions::{State, Verdict},
         },
     };
+
+    #[test]
+    fn an_attempt_that_is_repeated_keeps_its_place_until_it_runs() {
+        let desired = want(&serde_json::json!({"hostname": "acme.example"}));
+        let earlier = Attempt { started_at: Time(now() - SignedDuration::from_secs(50)), ..attempt(&desired.digest) };
+        for (what, failures, retry_at, left_its_lock, kept) in [
+            ("it waits", 1, None, false, true),
+            ("it has failed", 1, Some(Time(now())), false, false),
+            ("it was cut off", 1, None, true, false),
+            ("it has succeeded, or is the first", 0, None, false, false),
+        ] {
+            let last_attempt = Some(Attempt { failures, retry_at, ..earlier.clone() });
+            let recorded = ClientAppStatus { last_attempt, ..ClientAppStatus::default() };
+            let begun = begun(&desired, &recorded, None, left_its_lock, now());
+            assert_eq!(begun.started_at == earlier.started_at, kept, "{what}");
+        }
+    }
 
     #[test]
     fn how_long_an_app_has_waited() {
@@ -115,7 +134,7 @@ mod tests {
             ("it changed since", since(300), Some(600), first(), 300),
             ("it has failed", since(900), Some(600), failed(20), 20),
             ("the attempt after a failure", since(900), None, again(), 50),
-            ("it is edited before it is due", since(900), Some(600), failed(-300), 0),
+            ("it is edited before it is due", since(900), Some(600), failed(-300), -300),
         ] {
             assert_eq!(after(reconciling, written, last_attempt), expected, "{what}");
         }

@@ -4,9 +4,9 @@
 //! of it triggers that reconcile. A free slot is offered to the app that has waited longest; its next reconcile decides again, and
 //! takes the slot or leaves it to the next app.
 //!
-//! For how long an app has waited is on record in the cluster, so an operator that is killed again and again does not begin with the
-//! same apps each time; only a slot that is free then goes to the app that asks first. An app that has run since waits from then, so no
-//! user gets ahead by changing an app often.
+//! For how long an app has waited is on record in the cluster: since it has to change, was deleted, or helm last ran for it. So an
+//! operator that is killed again and again does not begin with the same apps each time, except that a slot that is free then goes to
+//! the app that asks first. An app that has run since waits from then, so no user gets ahead by changing an app often.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -282,8 +282,7 @@ impl HelmRuns {
         is_offered.then(|| Offer { runs: self.clone(), key: key.clone() })
     }
 
-    /// Whether the app waits for a slot, or for the outcome of an uninstall. How often an upgrade or a test has failed is in the
-    /// status instead.
+    /// Whether the app waits for a slot, or for the outcome of an uninstall.
     pub(crate) fn is_under_way(&self, key: &Key) -> bool {
         let State { runs, changes, .. } = &*self.lock();
         let run = runs.get(key).map(|entry| &entry.run);

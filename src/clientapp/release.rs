@@ -139,7 +139,7 @@ pub(super) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
     let (Some(timeout), Some(release)) = (desired.test, observed.release.clone()) else { return };
     // An app with another name has no release.
     let (Ok(name), Ok(namespace)) = (app.key.name.parse(), app.key.namespace.parse()) else { return };
-    let waited = trial::waited(&observed.recorded, clock::now());
+    let waited = trial::waited(observed, clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key, waited) else { return };
     let (account, hidden) = (desired.account.clone(), desired.hidden.clone());
     let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), hidden };

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     crd::{
-        ClientAppStatus, Reason, Tested,
-        conditions::{State, Verdict, find, kind},
+        Reason, Tested,
+        conditions::{State, Verdict, kind},
     },
     helm::storage::Tests,
     runtime::{
@@ -72,13 +72,11 @@ pub(super) fn follows(
     Some((Some(Step::Test), Hold::new(Reason::Testing, message)))
 }
 
-/// For how long an app has waited for its tests: since there is a revision to be tested, or since its tests last ended.
-pub(super) fn waited(recorded: &ClientAppStatus, now: Timestamp) -> SignedDuration {
-    let untested = find(&recorded.conditions, kind::TESTED).filter(|tested| tested.status != "True");
-    let Some(untested) = untested else { return SignedDuration::ZERO };
-    let ended = recorded.test.as_ref().and_then(|tested| tested.ended_at.as_ref()).map(|ended| ended.0);
-    let since = untested.last_transition_time.0;
-    now.duration_since(ended.map_or(since, |ended| since.max(ended)))
+/// For how long an app has waited for its tests: since the revision exists, or its tests are due again.
+pub(super) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
+    let due = observed.tested().and_then(|tested| tested.retry_at.as_ref().or(tested.ended_at.as_ref())).map(|at| at.0);
+    let written = observed.release.as_ref().and_then(|release| release.written);
+    now.duration_since(due.max(written).unwrap_or(now))
 }
 
 /// The condition; `None`: nothing is tested.

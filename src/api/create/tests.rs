@@ -94,7 +94,10 @@ impl Scripted {
             stop: CancellationToken::new(),
         };
         let request = Request { instance: serde_json::from_value(instance).unwrap(), stamp };
-        let result = create(&shared, &request).await;
+        let result = match check(&shared, &request).await {
+            Ok(profile) => create(&shared, &request, profile).await,
+            Err(problem) => Err(problem),
+        };
         (result, self.asked.lock().unwrap().clone())
     }
 }
