@@ -199,7 +199,11 @@ fn unpack(plain: &mut dyn Read, into: &Path, damaged: &dyn Fn(io::Error) -> Erro
                 | ErrorKind::NotADirectory
                 | ErrorKind::IsADirectory
         );
-        let cause = innermost(&error);
+        let mut cause = innermost(&error);
+        // In its own words tar quotes the data, which are the user's.
+        if error.kind() == ErrorKind::Other && cause.raw_os_error().is_none() {
+            cause = io::Error::other("it is no valid archive");
+        }
         if of_data { damaged(cause) } else { Error::file("write", into)(cause) }
     })
 }

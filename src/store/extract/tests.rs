@@ -1,8 +1,6 @@
-use std::os::unix::fs::symlink;
+use std::{ffi::OsStr, io::Write as _, os::unix::fs::symlink};
 
 use tempfile::TempDir;
-
-use std::ffi::OsStr;
 
 use super::*;
 use crate::store::volume::{LONGEST, LOST_AND_FOUND, STAMP, WHOLE, none_begun};
@@ -261,4 +259,15 @@ fn a_full_volume_is_no_damaged_archive() {
     let long = packed(&[(&*"n".repeat(300), Ok("1"))]);
     let said = unpacked(&long, &roots[0]).unwrap_err().to_string();
     assert!(said.starts_with("cannot write") && said.contains("os error"), "{said}");
+}
+
+#[test]
+fn what_is_said_of_a_damaged_archive_quotes_nothing_of_it() {
+    let (_volumes, roots) = two();
+    let mut header = tar::Header::new_gnu();
+    header.as_mut_bytes().copy_from_slice("secret\n".repeat(74).get(..512).unwrap().as_bytes());
+    let mut data = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    data.write_all(header.as_bytes()).unwrap();
+    let said = unpacked(&data.finish().unwrap(), &roots[0]).unwrap_err().to_string();
+    assert!(said.contains("(it is no valid archive)") && !said.contains("secret"), "{said}");
 }
