@@ -55,7 +55,7 @@ pub(crate) fn failed(attempt: Attempt, refusal: Refusal, message: String, now: T
     Attempt { failures, retry_at, reason: Some(refusal.reason().into()), message: Some(message), ..attempt }
 }
 
-/// For how long an app has waited for helm: since something about it has to change, and be it that it waited for its database
+/// For how long an app has waited for helm: since something about it has to change, although it may have waited for its database
 /// first, or since helm last ran for it. All of it is on record in the cluster, where neither a restart nor another leader loses it.
 pub(crate) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
     let Observed { recorded, release, .. } = observed;

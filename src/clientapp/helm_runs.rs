@@ -169,8 +169,12 @@ impl Slots {
         Some(next.1)
     }
 
+    fn is_queued(&self, key: &Key) -> bool {
+        self.queue.iter().any(|(_, queued)| queued == key)
+    }
+
     fn wait(&mut self, key: &Key, since: SignedDuration) {
-        if !self.queue.iter().any(|(_, queued)| queued == key) {
+        if !self.is_queued(key) {
             let since = self.ran.get(key).map_or(since, |ran| since.max(*ran));
             self.queue.insert((since, key.clone()));
         }
@@ -288,7 +292,7 @@ impl HelmRuns {
         let run = runs.get(key).map(|entry| &entry.run);
         matches!(run, Some(HelmRun::Uninstalling | HelmRun::Uninstalled(Err(_))))
             || changes.offers.contains(key)
-            || changes.queue.iter().any(|(_, queued)| queued == key)
+            || changes.is_queued(key)
     }
 
     /// Starts a run. It replaces an earlier run of the app, which is cancelled. `work` gets the token that cancels it, and

@@ -123,10 +123,9 @@ impl Kind for Ctx {
         result
     }
 
-    fn is_under_way(&self, key: &Key) -> bool {
+    fn is_under_way(&self, key: &Key, app: &Guard<ClientApp>) -> bool {
         // How often an upgrade or a test has failed is in the status.
-        let app = self.watches.apps.get(key);
-        app.is_some_and(|app| app.metadata.deletion_timestamp.is_some()) && self.helm_runs.is_under_way(key)
+        app.metadata.deletion_timestamp.is_some() && self.helm_runs.is_under_way(key)
     }
 
     fn held_back(&self, key: &Key) {

@@ -88,7 +88,7 @@ pub(crate) trait Kind: Send + Sync + 'static {
     }
 
     /// Whether something that a reconcile has begun goes on without it: that a reconcile found no fault says nothing of it.
-    fn is_under_way(&self, _key: &Key) -> bool {
+    fn is_under_way(&self, _key: &Key, _object: &Guard<Self::Object>) -> bool {
         false
     }
 
@@ -301,9 +301,10 @@ impl<K: Kind> Driver<K> {
         let reconciled = caught(self.kind.reconcile(&key, object), K::Error::panicked);
         match reconciled.instrument(span.clone()).await {
             Ok(action) => {
-                self.wake(&match self.kind.is_under_way(&key) {
-                    true => self.backoff.went_on(&key),
-                    false => self.backoff.succeeded(&key),
+                let is_under_way = self.tell(|kind| kind.is_under_way(&key, object));
+                self.wake(&match is_under_way {
+                    Some(true) => self.backoff.went_on(&key),
+                    _ => self.backoff.succeeded(&key),
                 });
                 action
             }

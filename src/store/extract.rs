@@ -199,23 +199,23 @@ fn unpack(plain: &mut dyn Read, into: &Path, damaged: &dyn Fn(io::Error) -> Erro
                 | ErrorKind::NotADirectory
                 | ErrorKind::IsADirectory
         );
-        let mut cause = innermost(&error);
-        // In its own words tar quotes the data, which are the user's.
-        if error.kind() == ErrorKind::Other && cause.raw_os_error().is_none() {
-            cause = io::Error::other("it is no valid archive");
-        }
+        let cause = innermost(&error);
         if of_data { damaged(cause) } else { Error::file("write", into)(cause) }
     })
 }
 
-/// tar's own words do not tell the reason.
+/// tar's own words do not tell the reason, or they quote the data, which are the user's.
 fn innermost(error: &io::Error) -> io::Error {
     let mut cause: &(dyn std::error::Error + 'static) = error;
     while let Some(source) = cause.source() {
         cause = source;
     }
     let number = cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
-    number.map_or_else(|| io::Error::new(error.kind(), cause.to_string()), io::Error::from_raw_os_error)
+    match (number, error.kind()) {
+        (Some(number), _) => io::Error::from_raw_os_error(number),
+        (None, ErrorKind::Other) => io::Error::other("it is no valid archive"),
+        (None, kind) => io::Error::new(kind, cause.to_string()),
+    }
 }
 
 /// Fails if something cannot be moved, before anything is.

@@ -54,7 +54,7 @@ impl Kind for Told {
         assert_ne!(key_of(object).name, "panics");
         true
     }
-    fn is_under_way(&self, key: &Key) -> bool {
+    fn is_under_way(&self, key: &Key, _: &Guard<ClientApp>) -> bool {
         key.name == "begins"
     }
     async fn reconcile(&self, key: &Key, _: &Guard<ClientApp>) -> Result<Action, Panicked> {
