@@ -6,7 +6,6 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
@@ -14,7 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::wait::blocking_within;
+use crate::wait::{TIMEOUT, blocking_within};
 
 /// The binary, rebuilt if it is out of date, once for all tests of a process.
 pub fn binary() -> Result<&'static Path> {
@@ -164,14 +163,15 @@ impl Operator {
     /// Waits until its log contains this text.
     ///
     /// # Errors
-    /// If the operator ends first, or after a minute, with its log.
+    /// If the operator ends first, or after [`TIMEOUT`], with its log.
     pub fn wait_for_log(&mut self, text: &str) -> Result<()> {
-        let (is_so, most) = (format!("the operator's log has {text}"), Duration::from_secs(60));
-        let logged = blocking_within(most, &is_so, || match (self.log().contains(text), self.child.try_wait()) {
-            (true, _) => Some(Ok(())),
-            (false, Ok(None)) => None,
-            (false, Ok(Some(status))) => Some(Err(anyhow!("the operator ended with {status}"))),
-            (false, Err(error)) => Some(Err(error.into())),
+        let logged = blocking_within(TIMEOUT, &format!("the operator's log has {text}"), || {
+            match (self.log().contains(text), self.child.try_wait()) {
+                (true, _) => Some(Ok(())),
+                (false, Ok(None)) => None,
+                (false, Ok(Some(status))) => Some(Err(anyhow!("the operator ended with {status}"))),
+                (false, Err(error)) => Some(Err(error.into())),
+            }
         });
         logged.flatten().with_context(|| format!("the operator's log:\n{}", self.log()))
     }

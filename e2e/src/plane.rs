@@ -22,6 +22,7 @@ mod ready;
 mod server;
 pub(crate) mod watchdog;
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -273,15 +274,18 @@ fn apiserver<'a>(servers: &'a mut MutexGuard<'_, Vec<Server>>) -> Result<&'a mut
 }
 
 /// A free port of 127.0.0.1, below the range for outgoing connections: while the server is down, a client that keeps
-/// dialling its port from a port in that range would sooner or later connect to itself, and occupy the port.
+/// dialling its port from a port in that range would sooner or later connect to itself, and occupy the port. No port is
+/// returned twice by a process, since a server that has been stopped may be about to start again.
 ///
 /// # Errors
 /// None is found.
 pub fn free_port() -> Result<u16> {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 10_000;
     let random = RandomState::new();
     let candidates = (0..100u8).map(|attempt| FIRST + (random.hash_one(attempt) % u64::from(COUNT)) as u16);
-    let mut free = candidates.filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    let is_new = |port: &u16| GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(*port);
+    let mut free = candidates.filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok() && is_new(port));
     free.next().context("no port of 127.0.0.1 seems to be free")
 }

@@ -1,4 +1,4 @@
-//! A sample of the matrix: an app is created, or deleted and created anew, while the operator is killed, answers are lost and requests
+//! A sample of the matrix: an app is created, deleted, or deleted and created anew, while the operator is killed, answers are lost and requests
 //! are refused.
 
 use e2e::arguments::defaults;
@@ -14,7 +14,7 @@ fn every_oracle_holds_in_a_sample_of_the_matrix() {
     let seed = given.seed.or(Some(7));
     // Without row 12, whose cases can only run one by one, and row 26, which needs a library.
     let rows = ROWS.map(|row| row.number).into_iter().filter(|row| ![12, 26].contains(row)).collect();
-    let scenarios = vec![Scenario::Install, Scenario::Again];
+    let scenarios = vec![Scenario::Install, Scenario::Brief, Scenario::Again];
     let options = Options { seed, rows, scenarios, sample: Some(1), parallel: 4, ..given };
     let outcome = faults::run(&options, &Progress::hidden()).unwrap();
     let hit: usize = outcome.lines.iter().map(|line| line.cases).sum();

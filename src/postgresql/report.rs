@@ -278,13 +278,14 @@ fn restored(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note>
     let RestoreRecord { dump, claim: _, store: _, tables, completed_at: _ } = record;
     let tables = tables.map_or_else(String::new, |tables| format!("; {tables} tables are not empty"));
     let message = format!("the database was made from dump {dump} of {}{tables}", record.place());
-    before.restored.is_none().then(|| Note::normal("Restore", Reason::Restored, message))
+    (before.restored.as_ref() != Some(record)).then(|| Note::normal("Restore", Reason::Restored, message))
 }
 
 /// An event, since no user waits for a drill either.
 fn drill_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     let [then, now] = [before, after].map(|status| status.backup.as_ref().and_then(|backup| backup.drill.as_ref()));
-    let failure = |drill: &Drill| drill.last_failure.clone();
+    // The cause may be known later than the failure.
+    let failure = |drill: &Drill| drill.last_failure.clone().map(|failure| (failure, drill.message.clone()));
     let is_new = now.and_then(failure).is_some() && now.and_then(failure) != then.and_then(failure);
     let message = now?.message.clone().filter(|_| is_new)?;
     Some(Note::warning("Drill", Reason::DrillFailed, format!("the latest dump was not restored: {message}")))

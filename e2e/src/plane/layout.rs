@@ -186,6 +186,8 @@ impl Layout {
             "--use-service-account-credentials".into(),
             // Only EndpointSlices are read, not Endpoints.
             "--controllers=*,-endpoints-controller,-endpointslice-mirroring-controller".into(),
+            // A machine that is busy for a minute is no node that is down: its pods would never be ready again.
+            "--node-monitor-grace-period=600s".into(),
             "--leader-elect=false".into(),
             "--secure-port=0".into(),
             "--kube-api-qps=1000".into(),

@@ -175,6 +175,8 @@ async fn user_with(tenant: &Tenant, more: &Value) -> PathBuf {
     let path = tenant.lab.plane.directory().join(format!("{}.kubeconfig", tenant.namespace));
     let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
     file.write_all(config.to_string().as_bytes()).unwrap();
+    let user = format!("system:serviceaccount:{}:little", tenant.namespace);
+    tenant.until_may(&user, ["get", "clientapps.apps.bnerd-operator.local"], true).await;
     path
 }
 

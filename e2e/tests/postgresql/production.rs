@@ -191,6 +191,15 @@ async fn a_standby_is_on_another_node_if_there_is_one() {
         });
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     }
+    until("both nodes take pods", async || {
+        let ours = nodes.list(&ListParams::default().labels("pool=pg-nodes")).await.unwrap().items;
+        ours.iter().all(|node| {
+            let ready = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            let tainted = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).count();
+            tainted == 1 && ready.filter(|found| found.type_ == "Ready").any(|found| found.status == "True")
+        })
+    })
+    .await;
     let scheduling = json!({
         "nodeSelector": {"pool": "pg-nodes"},
         "tolerations": [{"key": "databases", "operator": "Exists"}],

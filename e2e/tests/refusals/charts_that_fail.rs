@@ -2,13 +2,13 @@
 
 use std::net::TcpListener;
 
+use futures::future::join_all;
 use tempfile::TempDir;
 
 use super::*;
 
 /// A chart version that cannot work, the reason in Released, whether it stalls the app, and helm's own words.
 const BROKEN: [(&str, &str, &str, bool, &str); 6] = [
-    // First, since it is retried soon.
     ("hook", charts::HOOK_FAILS, "UpgradeFailed", false, "-nextcloud-prepare not ready. status: Failed"),
     ("absent", "9.9.9", "ChartInvalid", true, "chart \"nextcloud\" version \"9.9.9\" not found in http://127.0.0.1"),
     ("render", charts::UNRENDERABLE, "ChartInvalid", true, "refuses.yaml:1:4): this version refuses to render"),
@@ -67,9 +67,11 @@ async fn a_first_installation_that_fails_is_told_once_and_put_right_at_once() {
     for (name, version, ..) in BROKEN {
         tenant.create(name, small(&tenant, name, version)).await.unwrap();
     }
-    for (name, version, reason, stalled, words) in BROKEN {
-        failed(&tenant, name, version, reason, stalled, words).await;
-    }
+    // All at once, since the first of them is tried again in less than a minute.
+    let failures = BROKEN
+        .iter()
+        .map(|(name, version, reason, stalled, words)| failed(&tenant, name, version, reason, *stalled, words));
+    join_all(failures).await;
     for (name, ..) in BROKEN {
         tenant.patch(name, json!({"chartVersion": charts::PATCH})).await.unwrap();
     }

@@ -346,6 +346,7 @@ async fn an_account_that_the_spec_names() {
     less.kubectl(&["create", "serviceaccount", "team"]).unwrap();
     less.kubectl(&["create", "role", "team", "--verb=*", "--resource=secrets,configmaps,services"]).unwrap();
     less.kubectl(&["create", "rolebinding", "team", "--role=team", "--serviceaccount=account-less:team"]).unwrap();
+    less.until_may("system:serviceaccount:account-less:team", ["list", "secrets"], true).await;
     refused(&less, &["system:serviceaccount:account-less:team", "cannot get resource \"", "account-less"]).await;
     assert_eq!(names::<Deployment>(&less).await, Vec::<String>::new());
 

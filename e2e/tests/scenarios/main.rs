@@ -76,8 +76,11 @@ async fn from_apply_to_helm_list() {
         assert!(env.contains(part), "{part} is not in {env}");
     }
     assert!(!env.contains("changeme") && !env.contains(&redis), "{env}");
-    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
-    assert!(claims.items.iter().all(|claim| claim.status.as_ref().unwrap().phase.as_deref() == Some("Bound")));
+    until("every claim is bound", async || {
+        let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+        claims.items.iter().all(|claim| claim.status.as_ref().unwrap().phase.as_deref() == Some("Bound"))
+    })
+    .await;
 
     tenant.patch("acme", json!({"chartVersion": "5.5.3"})).await.unwrap();
     tenant.ready("acme", 2).await;

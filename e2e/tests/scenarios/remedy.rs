@@ -7,7 +7,7 @@ use e2e::scenario::{small, with};
 use e2e::wait::until;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -102,11 +102,15 @@ async fn a_revision_that_is_not_ready_in_time_is_rolled_back() {
     let refused = policy("Rollback", json!({"timeout": "soon"}));
     let refused = tenant.create("acme", with(small(&tenant, "acme"), refused)).await.unwrap_err();
     assert!(refused.to_string().contains("must be a duration such as 15m"), "{refused}");
-    let spec = with(small(&tenant, "acme"), policy("Rollback", json!({"timeout": "1m"})));
-    tenant.create("acme", spec).await.unwrap();
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     tenant.ready("acme", 1).await;
-    let nowhere = json!({"nodeSelector": {"clientapp.test/no-such-node": "true"}});
-    tenant.patch("acme", json!({"values": nowhere})).await.unwrap();
+    let nowhere = json!({"values": {"nodeSelector": {"clientapp.test/no-such-node": "true"}}});
+    tenant.patch("acme", with(nowhere, policy("Rollback", json!({"timeout": "1m"})))).await.unwrap();
+    // One by one, since each wait has its own time.
+    for revision in [2, 3] {
+        let secret = format!("sh.helm.release.v1.acme.v{revision}");
+        until(&format!("{secret} is there"), async || tenant.uid::<Secret>(&secret).await.is_some()).await;
+    }
     tenant
         .held(
             "acme",

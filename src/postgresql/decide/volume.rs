@@ -6,7 +6,7 @@
 
 use super::plan::{Plan, Step};
 use crate::{
-    crd::{Phase, Reason, Restore, RestoreRecord, VolumeRecord, label},
+    crd::{Phase, PostgresqlStatus, Reason, Restore, RestoreRecord, VolumeRecord, label},
     postgresql::{
         build::initialize,
         desired::{ACCEPT_VOLUME, Desired},
@@ -86,14 +86,24 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRec
 
 /// The dump from which the Job has created the database, once it is done.
 pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<RestoreRecord> {
-    let Volume::Uninitialized { uid, .. } = judge(desired, observed) else { return observed.recorded.restored.clone() };
-    let name = names::initialize(&desired.key.name, &uid);
-    let job = observed.objects.get(&(Kind::Job, name.clone()))?;
-    let Detail::Job(JobView { succeeded: Some(true), restore: Some(restore), ended, .. }) = &job.detail else {
-        return None;
+    let PostgresqlStatus { restored: recorded, volume, .. } = &observed.recorded;
+    let judged = judge(desired, observed);
+    let (uid, recorded) = match (&judged, recorded, volume) {
+        (Volume::Uninitialized { uid, .. }, ..) => (uid, None),
+        (_, Some(RestoreRecord { tables: None, .. }), Some(volume)) => (&volume.uid, recorded.clone()),
+        _ => return recorded.clone(),
     };
-    // Name and number of tables. They are lost once the pod is gone.
+    let name = names::initialize(&desired.key.name, uid);
+    let Some(Detail::Job(JobView { succeeded: Some(true), restore: Some(restore), ended, .. })) =
+        observed.objects.get(&(Kind::Job, name.clone())).map(|job| &job.detail)
+    else {
+        return recorded;
+    };
+    // Name and number of tables. The pod may show later than the Job, and they are lost once it is gone.
     let said = pods(observed, &name).find(|pod| pod.refused.is_none()).and_then(|pod| pod.said.as_ref());
+    if recorded.is_some() && said.is_none() {
+        return recorded;
+    }
     let mut words = said.map(|said| said.split_whitespace()).into_iter().flatten();
     Some(RestoreRecord {
         dump: words.next().map_or_else(|| restore.from.clone(), str::to_owned),

@@ -110,9 +110,15 @@ fn a_drill_that_fails_is_told_once_and_puts_the_dumps_in_doubt() {
         let backup = BackupSummary { last_success: time(9), drill: Some(drill), ..BackupSummary::default() };
         PostgresqlStatus { backup: Some(backup), ..PostgresqlStatus::default() }
     };
+    let vague = |mut status: PostgresqlStatus| {
+        let drill = status.backup.as_mut().and_then(|backup| backup.drill.as_mut());
+        drill.unwrap().message = Some("the latest dump cannot be restored".to_owned());
+        status
+    };
     for (what, before, after, told, reason) in [
         ("it succeeds", of_drill(None, None), of_drill(Some(1), None), false, "Dumped"),
         ("it fails", of_drill(Some(1), None), of_drill(Some(1), Some(2)), true, "DrillFailed"),
+        ("its cause is known now", vague(of_drill(Some(1), Some(2))), of_drill(Some(1), Some(2)), true, "DrillFailed"),
         ("no other since", of_drill(Some(1), Some(2)), of_drill(Some(1), Some(2)), false, "DrillFailed"),
         ("the next succeeds", of_drill(Some(1), Some(2)), of_drill(Some(3), Some(2)), false, "Dumped"),
     ] {

@@ -64,18 +64,14 @@ async fn a_deletion_of_a_database_over_which_a_status_was_written_is_seen() {
     let databases = tenant.api::<Postgresql>();
     let database = json!({"metadata": {"name": "acme"}, "spec": {}});
     databases.create(&PostParams::default(), &serde_json::from_value(database).unwrap()).await.unwrap();
-    let ready = |status: &'static str| {
-        move |found: Option<&Postgresql>| {
-            let conditions = &found?.status.as_ref()?.conditions;
-            conditions.iter().any(|found| found.type_ == "Ready" && found.status == status).then_some(())
-        }
-    };
-    tenant.wait_for("acme", "up", ready("True")).await;
+    let active = |found: Option<&Postgresql>| found?.status.as_ref()?.active.as_ref().map(|active| active.uid.clone());
+    let before = tenant.wait_for("acme", "up", active).await;
     blind(&proxy, "postgresqls");
     databases.delete("acme", &DeleteParams::default()).await.unwrap();
     // The StatefulSet may be scaled up again before the scale-down has ended its pod.
     tenant.api::<Pod>().delete("acme-0", &DeleteParams::default()).await.unwrap();
-    tenant.wait_for("acme", "not up", ready("False")).await;
+    let another = |found: Option<&Postgresql>| (active(found) != Some(before.clone())).then_some(());
+    tenant.wait_for("acme", "no longer up with that pod", another).await;
     relisted(&proxy, "postgresqls").await;
     tenant.wait_for("acme", "gone", |found: Option<&Postgresql>| found.is_none().then_some(())).await;
 }

@@ -358,9 +358,13 @@ fn what_was_restored_is_put_on_record_with_the_volume() {
         let expected = RestoreRecord { dump: dump.to_owned(), claim, store: None, tables, completed_at: None };
         assert_eq!(super::restored(&desired, &observed), Some(expected.clone()));
         assert_eq!(super::record(&desired, &observed), recorded("a", true));
+        // The pod may show later than the Job, when the volume is on record already.
+        let before = RestoreRecord { dump: "latest".to_owned(), tables: None, ..expected.clone() };
+        observed.recorded.restored = Some(before);
+        observed.recorded.volume = recorded("a", true);
+        assert_eq!(super::restored(&desired, &observed), Some(expected.clone()));
         // It stays, whatever happens to the Job.
         observed.recorded.restored = Some(expected.clone());
-        observed.recorded.volume = recorded("a", true);
         observed.objects.remove(&(Kind::Job, name.clone()));
         assert_eq!(super::restored(&desired, &observed), Some(expected));
     }
