@@ -5,11 +5,12 @@
 //! unlike a password in a server's URL. Over plain HTTP, Go sends no other credential.
 //!
 //! Each request is checked ([`rules`], pure) and forwarded over the operator's own connections, impersonating the app's ServiceAccount;
-//! writes are recorded ([`record`]). A run that was asked to stop may still record its result in Helm's storage. A run that is over may
+//! writes are recorded ([`record`]), and a deletion is of the object that is there now ([`deletion`]). A run that was asked to stop may still record its result in Helm's storage. A run that is over may
 //! do nothing: no request of it arrives, whatever the process or its descendants still do, and what was under way has been answered.
 
 mod answer;
 mod body;
+mod deletion;
 mod discovery;
 mod forward;
 mod known;

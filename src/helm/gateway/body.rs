@@ -1,6 +1,8 @@
-//! Extracts the name of an object to create from the body of the request (pure).
+//! Extracts the name of an object to create from the body of the request, and names the object to delete there (pure).
 
+use axum::body::Bytes;
 use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 #[derive(Deserialize)]
 struct Named {
@@ -12,6 +14,7 @@ struct Named {
 #[serde(default)]
 struct Metadata {
     name: String,
+    uid: String,
 }
 
 /// Prefix of Kubernetes' protobuf (k8s.io/apimachinery/pkg/runtime/serializer/protobuf). A `runtime.Unknown` follows, with the object
@@ -25,6 +28,27 @@ pub(super) fn name(body: &[u8]) -> Option<String> {
     };
     let name = field(unknown, 2).and_then(|object| field(object, 1)).and_then(|metadata| field(metadata, 1))?;
     String::from_utf8(name.to_vec()).ok()
+}
+
+/// uid of an object in JSON.
+pub(super) fn uid(object: &[u8]) -> Option<String> {
+    let Named { metadata } = serde_json::from_slice(object).ok()?;
+    Some(metadata.uid).filter(|uid| !uid.is_empty())
+}
+
+/// The options of a deletion, for the object with this uid alone. helm sends them as JSON, and for its storage as protobuf with nothing
+/// in it. `None`: they are neither.
+pub(super) fn only(options: &[u8], uid: &str) -> Option<Bytes> {
+    let mut options: Map<String, Value> = match options.strip_prefix(PROTOBUF) {
+        Some(unknown) if field(unknown, 2).is_none_or(<[u8]>::is_empty) => Map::new(),
+        Some(_) => return None,
+        None if options.is_empty() => Map::new(),
+        None => serde_json::from_slice(options).ok()?,
+    };
+    options.entry("kind").or_insert(json!("DeleteOptions"));
+    options.entry("apiVersion").or_insert(json!("v1"));
+    options.entry("preconditions").or_insert(json!({})).as_object_mut()?.insert("uid".to_owned(), json!(uid));
+    Some(Value::Object(options).to_string().into())
 }
 
 /// The bytes of a field of a protobuf message. `None` if the field is missing or repeated, or this is not a message.
@@ -76,6 +100,34 @@ mod tests {
         let one =
             |(number, bytes): &(u8, &[u8])| [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], *bytes].concat();
         fields.iter().flat_map(one).collect()
+    }
+
+    #[test]
+    fn a_deletion_is_of_one_object() {
+        let protobuf = |options: &[u8]| [PROTOBUF, &message(&[(1, b"type"), (2, options)])].concat();
+        let with = |more: Value| {
+            let mut all = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "a"}});
+            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Some(all)
+        };
+        for (body, expected) in [
+            (Vec::new(), with(json!({}))),
+            (protobuf(b""), with(json!({}))),
+            (protobuf(&message(&[(4, b"Orphan")])), None),
+            (br#"{"propagationPolicy": "Background"}"#.to_vec(), with(json!({"propagationPolicy": "Background"}))),
+            (
+                br#"{"apiVersion": "apps/v1", "preconditions": {"uid": "b", "resourceVersion": "7"}}"#.to_vec(),
+                with(json!({"apiVersion": "apps/v1", "preconditions": {"uid": "a", "resourceVersion": "7"}})),
+            ),
+            (b"[]".to_vec(), None),
+            (b"propagationPolicy: Background".to_vec(), None),
+            (br#"{"preconditions": "x"}"#.to_vec(), None),
+        ] {
+            let options = only(&body, "a").map(|options| serde_json::from_slice::<Value>(&options).unwrap());
+            assert_eq!(options, expected, "{body:?}");
+        }
+        assert_eq!(uid(br#"{"metadata": {"uid": "a"}}"#).as_deref(), Some("a"));
+        assert_eq!((uid(br#"{"metadata": {}}"#), uid(b"x")), (None, None));
     }
 
     #[test]

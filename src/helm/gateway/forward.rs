@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::{
     answer::{SILENCE, passed_back, refused, sent},
-    body,
+    body, deletion,
     known::Known,
     rules::{self, Asked, Object, Scope},
     run::{NOT_LEADING, Run},
@@ -24,6 +24,7 @@ use crate::{helm::ingress, runtime::client::IMPERSONATE};
 
 /// Size limit of a request's body, in bytes; the API server's own limit.
 const LARGEST: usize = 3 << 20;
+const NOT_UNDERSTOOD: &str = "the gateway does not understand this request";
 /// How many bytes of a response are parsed for the written object. Objects are smaller than 2 MiB.
 const LOOKED_AT: usize = 4 << 20;
 /// How long a watch may pause: the API server sends bookmarks about every minute, if they are requested.
@@ -38,8 +39,8 @@ pub(super) async fn forward(
     mut asked: Asked,
     request: Request,
 ) -> Response {
-    let (parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, LARGEST).await else {
+    let (mut parts, body) = request.into_parts();
+    let Ok(mut body) = to_bytes(body, LARGEST).await else {
         return refused(StatusCode::PAYLOAD_TOO_LARGE, "the body of a request may have at most 3 MiB");
     };
     if let Asked::Object(object) = &mut asked
@@ -50,6 +51,19 @@ pub(super) async fn forward(
             return refused(StatusCode::BAD_REQUEST, problem);
         };
         object.name = name;
+    }
+    if let Asked::Object(object) = &asked
+        && object.verb == "delete"
+        && rules::judge(&asked, &run.scope, run.phase()).is_ok()
+    {
+        let Ok(look) = deletion::look(&parts.uri).and_then(|look| passed_on(look, Bytes::new(), run)) else {
+            return refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD);
+        };
+        body = match deletion::of_this_one(client, look, &body).await {
+            Ok(options) => options,
+            Err(answer) => return answer,
+        };
+        parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     let judged = rules::judge(&asked, &run.scope, run.phase());
     let miscounted = rules::miscounted(&asked, &run.scope);
@@ -65,7 +79,7 @@ pub(super) async fn forward(
         return refused(StatusCode::CONFLICT, &why);
     }
     let Ok(request) = passed_on(parts, body, run) else {
-        return refused(StatusCode::BAD_REQUEST, "the gateway does not understand this request");
+        return refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD);
     };
     // Writes to Helm's storage are not recorded: the storage is read anyway, and helm sends it as protobuf.
     let write = object.clone().filter(|object| object.writes() && !object.is_storage());
@@ -104,6 +118,7 @@ fn hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
     }
 }
 
+/// The request as it is sent on, with the run's identity.
 fn passed_on(
     parts: request::Parts,
     body: Bytes,

@@ -498,6 +498,24 @@ async fn what_was_written_is_known() {
     assert!(pass.end().await.uncertain);
 }
 
+#[tokio::test]
+async fn what_is_deleted_is_looked_for_first() {
+    let mut bed = Bed::new().await;
+    let pass = bed.admit();
+    let delete = async |name: &str| {
+        bed.ask(&pass.authorization, "DELETE", &format!("{IN_TENANT}/configmaps/{name}"), "").await.0
+    };
+    for (name, status) in [("u1", 200), ("refused", 409), ("garbage", 503)] {
+        assert_eq!(delete(name).await, status, "{name}");
+    }
+    for (expected, name) in [("GET", "u1"), ("DELETE", "u1"), ("GET", "refused"), ("GET", "garbage")] {
+        let (method, uri, headers) = bed.reached.recv().await.unwrap();
+        assert!(method == expected && uri.path().ends_with(name), "{method} {uri}");
+        assert!(headers.contains_key(client::IMPERSONATE), "{headers:?}");
+    }
+    assert!(!bed.has_reached());
+}
+
 #[test]
 fn a_workload_is_as_it_was_written_last() {
     let written = [("Deployment", "1"), ("ConfigMap", "0"), ("StatefulSet", "5"), ("Deployment", "2")];
