@@ -1,5 +1,5 @@
-//! A sample of the matrix: an app is created, deleted, or deleted and created anew, while the operator is killed, answers are lost and requests
-//! are refused.
+//! A sample of the matrix: an app is created, deleted, or deleted and created anew, while the operator is killed,
+//! answers are lost and requests are refused.
 
 use e2e::arguments::defaults;
 use e2e::faults::row::ROWS;

@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Container, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service,
 };
 use k8s_openapi::api::storage::v1::StorageClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -71,7 +71,6 @@ fn is_settled(status: &PostgresqlStatus) -> bool {
 
 /// Waits until it is up with the pod of the StatefulSet's current revision.
 async fn settled(tenant: &Tenant, name: &str) {
-    let there = |deleted: &Option<Time>| deleted.is_none();
     // The simulated node deletes pods by name, and at times a pod's successor with it: no pod's uid stays.
     until(&format!("Postgresql {name} is up with the newest pod of its StatefulSet"), async || {
         let replication = tenant.uid::<Secret>(&format!("{name}-replication")).await;
@@ -79,12 +78,12 @@ async fn settled(tenant: &Tenant, name: &str) {
         let pod = tenant.api::<Pod>().get_opt(&format!("{name}-0")).await.unwrap();
         let told = tenant.api::<Postgresql>().get(name).await.unwrap().status;
         let is_up = || {
-            let set = set.as_ref().filter(|set| there(&set.metadata.deletion_timestamp))?;
+            let set = set.as_ref().filter(|set| set.metadata.deletion_timestamp.is_none())?;
             let (template, of_set) = (&set.spec.as_ref()?.template, set.status.as_ref()?);
             let annotations = template.metadata.as_ref()?.annotations.as_ref()?;
             let mounts = annotations.values().any(|value| Some(value) == replication.as_ref());
             let is_seen = of_set.observed_generation == set.metadata.generation;
-            let pod = pod.as_ref().filter(|pod| there(&pod.metadata.deletion_timestamp))?;
+            let pod = pod.as_ref().filter(|pod| pod.metadata.deletion_timestamp.is_none())?;
             let is_owned = pod.owner_references().iter().any(|owner| Some(&owner.uid) == set.metadata.uid.as_ref());
             let is_newest = pod.labels().get("controller-revision-hash") == of_set.update_revision.as_ref();
             let is_active = told.as_ref()?.active.as_ref().map(|active| &active.uid) == pod.metadata.uid.as_ref();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::{
+    body::{Bytes, to_bytes},
     http::{HeaderMap, Request, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
@@ -27,6 +28,27 @@ pub(super) async fn sent(client: &Client, request: Request<Body>) -> Result<axum
         Ok(Err(error)) => Err(unreachable(&api_sentence(&error))),
         Err(_) => Err(unreachable(&format!("no response within {} s", TIMEOUT.as_secs()))),
     }
+}
+
+/// A complete response, with the headers that are passed to helm.
+pub(super) type Told = (StatusCode, HeaderMap, Bytes);
+
+/// Sends a request and reads the response, of at most `most` bytes, or says that there is none.
+pub(super) async fn told(client: &Client, request: Request<Body>, most: usize) -> Result<Told, String> {
+    let (parts, body) = sent(client, request).await?.into_parts();
+    let Ok(Ok(body)) = timeout(SILENCE, to_bytes(axum::body::Body::new(body), most)).await else {
+        let problem = format!("the response is too long, or not complete within {} s", SILENCE.as_secs());
+        return Err(unreachable(&problem));
+    };
+    Ok((parts.status, passed_back(&parts.headers), body))
+}
+
+/// With these headers and no others: helm takes those of a 304 for its own copy, a content type included.
+pub(super) fn response((status, headers, body): Told) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
 }
 
 pub(super) fn unreachable(problem: &str) -> String {

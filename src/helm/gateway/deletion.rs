@@ -4,15 +4,14 @@
 //! has ended the release and installed the next one of that name: the request would delete an object of that one.
 
 use axum::{
-    body::{Body, Bytes, to_bytes},
+    body::Bytes,
     http::{self, HeaderValue, Request, StatusCode, Uri, header, request},
     response::Response,
 };
 use kube::Client;
-use tokio::time::timeout;
 
 use super::{
-    answer::{SILENCE, passed_back, refused, sent, unreachable},
+    answer::{refused, response, told, unreachable},
     body,
 };
 
@@ -37,17 +36,11 @@ pub(super) async fn of_this_one(
     options: &[u8],
 ) -> Result<Bytes, Response> {
     let unavailable = |problem: &str| refused(StatusCode::SERVICE_UNAVAILABLE, problem);
-    let (parts, found) = sent(client, asked).await.map_err(|problem| unavailable(&problem))?.into_parts();
-    let Ok(Ok(found)) = timeout(SILENCE, to_bytes(Body::new(found), LARGEST)).await else {
-        return Err(unavailable(&unreachable("the object to delete could not be read")));
-    };
-    if !parts.status.is_success() {
-        let mut answer = Response::new(Body::from(found));
-        *answer.status_mut() = parts.status;
-        *answer.headers_mut() = passed_back(&parts.headers);
-        return Err(answer);
+    let found = told(client, asked, LARGEST).await.map_err(|problem| unavailable(&problem))?;
+    if !found.0.is_success() {
+        return Err(response(found));
     }
-    let Some(uid) = body::uid(&found) else {
+    let Some(uid) = body::uid(&found.2) else {
         return Err(unavailable(&unreachable("the object to delete was read without a uid")));
     };
     body::only(options, &uid).ok_or_else(|| {

@@ -52,6 +52,7 @@ pub(super) async fn forward(
         };
         object.name = name;
     }
+    // Judged before anything is read, and again below, since helm may be asked to stop meanwhile.
     if let Asked::Object(object) = &asked
         && object.verb == "delete"
         && rules::judge(&asked, &run.scope, run.phase()).is_ok()

@@ -5,16 +5,15 @@
 use std::time::Duration;
 
 use axum::{
-    body::{Body, Bytes, to_bytes},
-    http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header},
+    body::Bytes,
+    http::{HeaderValue, Request, StatusCode, Uri, header},
     response::Response,
 };
 use kube::Client;
 use moka::future::Cache;
-use tokio::time::timeout;
 
 use super::{
-    answer::{SILENCE, passed_back, refused, sent, unreachable},
+    answer::{Told, refused, response, told},
     discovery,
 };
 
@@ -28,8 +27,6 @@ const KEPT: u64 = 16;
 /// By path, accepted format, and the ETag of the copy that helm has on disk. A failure is not kept, nor shared with a request at the
 /// same time: it may concern one account only.
 pub(super) struct Known(Cache<(Uri, [Option<HeaderValue>; 2]), Told>);
-
-type Told = (StatusCode, HeaderMap, Bytes);
 
 impl Known {
     pub(super) fn new() -> Self {
@@ -59,22 +56,10 @@ impl Known {
     }
 }
 
-/// With these headers and no others: helm takes those of a 304 for its own copy, a content type included.
-fn response((status, headers, body): Told) -> Response {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    response
-}
-
 async fn ask(client: &Client, request: Request<kube::client::Body>) -> Result<Told, String> {
-    let (parts, body) = sent(client, request).await?.into_parts();
-    let Ok(Ok(mut body)) = timeout(SILENCE, to_bytes(Body::new(body), LARGEST)).await else {
-        let problem = format!("the response is too long, or not complete within {} s", SILENCE.as_secs());
-        return Err(unreachable(&problem));
-    };
-    if parts.status.is_success() && discovery::is_aggregated(&parts.headers) {
+    let (status, headers, mut body) = told(client, request, LARGEST).await?;
+    if status.is_success() && discovery::is_aggregated(&headers) {
         body = discovery::trimmed(&body).map_or(body, Bytes::from);
     }
-    Ok((parts.status, passed_back(&parts.headers), body))
+    Ok((status, headers, body))
 }
