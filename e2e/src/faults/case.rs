@@ -21,7 +21,7 @@ use super::oracle::Evidence;
 use super::row::{Blow, Fault};
 use super::scenario::Scenario;
 use super::scenario::requests::{APP, ask_to_delete};
-use super::state::{State, differences, is_compared, state};
+use super::state::{Present, State, differences, is_compared, state};
 use super::trace::{Audit, Entry, MARKER};
 use crate::lab::{Apart, Lab, Object};
 use crate::plane::ControlPlane;
@@ -81,16 +81,18 @@ impl Stage {
 
     /// The objects of a namespace, and what is compared beside them.
     pub(crate) async fn state(&self, namespace: &str, beside: Vec<Value>) -> Result<State> {
-        let mut objects = beside;
+        let (mut objects, mut present) = (beside, Vec::new());
         for kind in &self.kinds {
             let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, kind);
             for object in api.list(&ListParams::default()).await? {
+                let [resource, name, uid] = [kind.plural.clone(), object.name_any(), object.uid().unwrap_or_default()];
+                present.push(Present { resource, name, uid });
                 let mut object = serde_json::to_value(object)?;
                 object["kind"] = json!(kind.kind);
                 objects.push(object);
             }
         }
-        Ok(state(namespace, &objects))
+        Ok(State { present, ..state(namespace, &objects) })
     }
 
     /// All writes to the namespace that were answered before this call.

@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::state::{RELEASE, State, differences, named};
+use super::state::{Present, RELEASE, State, differences, named};
 use super::trace::Entry;
 
 /// How many revisions a fault may cost.
@@ -117,8 +117,9 @@ fn end_state(undisturbed: &State, case: &State) -> Vec<String> {
     found
 }
 
-/// The uids of the objects that there were under a name. An object was made if it was ever seen, and deleted if it is not there
-/// any more: a write whose client was killed meanwhile may be missing in the log.
+/// The uids of the objects that there were under a name. An object was made if it was ever seen, in the log or at the end, and
+/// deleted if it is not there any more: a write whose client is killed, or gives up its lead, meanwhile is applied, and the log
+/// calls it cancelled.
 #[derive(Default)]
 struct Tally {
     made: BTreeSet<String>,
@@ -128,9 +129,17 @@ struct Tally {
 
 fn tally(case: &Evidence) -> BTreeMap<(String, String), Tally> {
     let mut tallies: BTreeMap<_, Tally> = BTreeMap::new();
+    let is_counted = |resource: &str, name: &str| {
+        let of_helm = resource == "secrets" && name.starts_with("sh.helm.release.");
+        !of_helm && !DERIVED.contains(&resource) && !resource.contains('/')
+    };
+    for Present { resource, name, uid } in &case.state.present {
+        if is_counted(resource, name) {
+            tallies.entry((resource.clone(), named(name))).or_default().made.insert(uid.clone());
+        }
+    }
     for entry in case.trace.iter().filter(|entry| !entry.uid.is_empty()) {
-        let of_helm = entry.resource == "secrets" && entry.name.starts_with("sh.helm.release.");
-        if of_helm || DERIVED.contains(&entry.resource.as_str()) || entry.resource.contains('/') {
+        if !is_counted(&entry.resource, &entry.name) {
             continue;
         }
         // That of the case.

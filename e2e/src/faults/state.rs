@@ -44,8 +44,19 @@ pub struct State {
     pub apps: Vec<Value>,
     /// The uids of all objects that are compared.
     pub uids: BTreeSet<String>,
+    /// The objects of the namespace as the API server listed them; those beside it are not among them.
+    pub present: Vec<Present>,
     /// How many objects the operator reconciles.
     pub reconciled: usize,
+}
+
+/// An object that is there.
+#[derive(Clone, Debug)]
+pub struct Present {
+    /// Plural of its kind.
+    pub resource: String,
+    pub name: String,
+    pub uid: String,
 }
 
 /// Whether objects of this kind are compared.

@@ -105,6 +105,24 @@ fn every_oracle_can_fail() {
             },
             &[],
         ),
+        (
+            "the leader gives up its lead before its creation is logged, and nothing is written after that",
+            |case| {
+                case.trace.remove(1);
+                let [resource, name, uid] = ["persistentvolumeclaims", "data", "2"].map(str::to_owned);
+                case.state.present.push(Present { resource, name, uid });
+            },
+            &[],
+        ),
+        (
+            "an object is there that the log does not have",
+            |case| {
+                let [resource, name, uid] = ["services", "s", "4"].map(str::to_owned);
+                case.state.uids.insert(uid.clone());
+                case.state.present.push(Present { resource, name, uid });
+            },
+            &[(Objects, "services s was made 1 times, and not 0 ()")],
+        ),
         ("a pod is made again", |case| case.trace.push(entry("create", "pods", "acme-y", "5", json!({}))), &[]),
         (
             "a password changes",
