@@ -99,7 +99,15 @@ pub fn main() -> ExitCode {
 }
 
 fn started(args: &RunArgs) -> Result<()> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(args))
+    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // What tenants ask for may keep all threads busy for seconds. The lead must not end by that.
+    let of_lease =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("lease").enable_all().build()?;
+    let ended = threads.block_on(run(args, of_lease.handle()));
+    // A blocking thread may be at work for longer than the kubelet waits.
+    threads.shutdown_background();
+    of_lease.shutdown_background();
+    ended
 }
 
 fn definitions() -> Result<String> {

@@ -14,7 +14,7 @@
 
 pub(crate) mod rules;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1 as coordination;
@@ -23,7 +23,12 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use tokio::time::{sleep, timeout};
+use tokio::{
+    runtime::Handle,
+    sync::Mutex,
+    time::{sleep, timeout},
+};
+use tokio_util::task::AbortOnDropHandle;
 
 use self::rules::{DURATION, Sight};
 use crate::{
@@ -57,9 +62,17 @@ fn wall_clock() -> Timestamp {
     Timestamp::now()
 }
 
+/// All requests are made by a thread that does nothing else: other work may keep threads busy for longer than a term.
+#[derive(derive_more::Display)]
+#[display("{requests}")]
+pub(crate) struct Lease {
+    requests: Arc<Requests>,
+    thread: Handle,
+}
+
 #[derive(derive_more::Display)]
 #[display("{place}")]
-pub(crate) struct Lease {
+struct Requests {
     api: Api<coordination::Lease>,
     /// `namespace/name`.
     place: String,
@@ -68,7 +81,7 @@ pub(crate) struct Lease {
 
 pub(crate) struct Held {
     pub lead: Lead,
-    lease: coordination::Lease,
+    lease: Arc<Mutex<coordination::Lease>>,
 }
 
 enum Renewal {
@@ -94,18 +107,69 @@ impl Error {
 }
 
 impl Lease {
-    /// The Lease in this namespace. `client` must not retry: hidden failures would use up the term.
-    pub(crate) fn new(client: Client, namespace: &str, identity: String) -> Lease {
+    /// The Lease in this namespace, and the runtime whose only thread makes the requests. `client` is called on it, since a client
+    /// lives where it was made. It must not retry: hidden failures would use up the term.
+    ///
+    /// # Errors
+    /// Those of `client`.
+    pub(crate) fn new(
+        client: impl FnOnce() -> kube::Result<Client>,
+        thread: &Handle,
+        namespace: &str,
+        identity: String,
+    ) -> kube::Result<Lease> {
         let place = format!("{namespace}/{NAME}");
-        Lease { api: Api::namespaced(client, namespace), place, identity }
+        let entered = thread.enter();
+        let api = Api::namespaced(client()?, namespace);
+        drop(entered);
+        Ok(Lease { requests: Arc::new(Requests { api, place, identity }), thread: thread.clone() })
+    }
+
+    /// Runs there until the result is no longer awaited.
+    async fn there<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        match AbortOnDropHandle::new(self.thread.spawn(work)).await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Its runtime has ended, and with it this process.
+                Err(_) => std::future::pending().await,
+            },
+        }
     }
 
     /// Checks that the Lease can be read.
     pub(crate) async fn look(&self) -> Result<(), Error> {
-        self.get(REQUEST_TIMEOUT).await.map(|_| ())
+        let requests = self.requests.clone();
+        self.there(async move { requests.get(REQUEST_TIMEOUT).await.map(|_| ()) }).await
     }
 
     pub(crate) async fn acquire(&self) -> Held {
+        let requests = self.requests.clone();
+        self.there(async move { requests.acquire().await }).await
+    }
+
+    /// Keeps the lock until it is lost, which ends the lead, and returns the reason. Can be dropped at any moment and called again.
+    pub(crate) async fn keep(&self, held: &Held) -> String {
+        let (requests, lead, lease) = (self.requests.clone(), held.lead.clone(), held.lease.clone());
+        let keep = async move {
+            // A former call may still be ending.
+            let lost = requests.renewed(&lead, &mut *lease.lock().await).await;
+            lead.end();
+            lost
+        };
+        self.there(keep).await
+    }
+
+    /// Ends the lead, and releases the lock.
+    pub(crate) async fn release(&self, held: Held) {
+        held.lead.end();
+        let requests = self.requests.clone();
+        self.there(async move { requests.release(&mut *held.lease.lock().await).await }).await;
+    }
+}
+
+impl Requests {
+    async fn acquire(&self) -> Held {
         let mut sight = Sight::default();
         let mut failing = Failing::default();
         loop {
@@ -133,25 +197,19 @@ impl Lease {
             None => self.create(spec).await,
         };
         match taken {
-            Ok(lease) => Ok(Some(Held { lead: Lead::until(sent + TERM), lease })),
+            Ok(lease) => Ok(Some(Held { lead: Lead::until(sent + TERM), lease: Arc::new(Mutex::new(lease)) })),
             Err(error) if error.answered(CONFLICT) || error.answered(NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Keeps the lock until it is lost, which ends the lead, and returns the reason. Can be dropped at any moment and called again.
-    pub(crate) async fn keep(&self, held: &mut Held) -> String {
-        let lost = self.renewed(held).await;
-        held.lead.end();
-        lost
-    }
-
-    async fn renewed(&self, held: &mut Held) -> String {
+    /// Renews it until it is lost, and returns the reason.
+    async fn renewed(&self, lead: &Lead, held: &mut coordination::Lease) -> String {
         let mut failing = Failing::default();
         let mut pause = RENEWAL;
         loop {
-            sleep(pause.min(held.lead.left())).await;
-            let left = held.lead.left();
+            sleep(pause.min(lead.left())).await;
+            let left = lead.left();
             if left.is_zero() {
                 let problem = failing.last.as_deref().unwrap_or("this process was suspended");
                 return format!("it could not be renewed for {} s: {problem}", TERM.as_secs());
@@ -159,7 +217,7 @@ impl Lease {
             let sent = since_boot();
             pause = match self.renew(held, left.min(REQUEST_TIMEOUT)).await {
                 // If the term is already over, the next iteration notices.
-                Ok(Renewal::Confirmed) if held.lead.extend(sent + TERM) => {
+                Ok(Renewal::Confirmed) if lead.extend(sent + TERM) => {
                     failing.over();
                     RENEWAL.saturating_sub(since_boot().saturating_sub(sent))
                 }
@@ -173,11 +231,11 @@ impl Lease {
         }
     }
 
-    async fn renew(&self, held: &mut Held, limit: Duration) -> Result<Renewal, Error> {
-        let spec = rules::taken(held.lease.spec.as_ref(), &self.identity, wall_clock());
-        match self.write(&held.lease, spec, limit).await {
+    async fn renew(&self, held: &mut coordination::Lease, limit: Duration) -> Result<Renewal, Error> {
+        let spec = rules::taken(held.spec.as_ref(), &self.identity, wall_clock());
+        match self.write(held, spec, limit).await {
             Ok(lease) => {
-                held.lease = lease;
+                *held = lease;
                 return Ok(Renewal::Confirmed);
             }
             Err(error) if error.answered(NOT_FOUND) => return Ok(Renewal::Lost(DELETED.to_owned())),
@@ -185,11 +243,11 @@ impl Lease {
             Err(error) => return Err(error),
         }
         Ok(match self.get(limit).await? {
-            Some(lease) if lease.metadata.uid == held.lease.metadata.uid => {
+            Some(lease) if lease.metadata.uid == held.metadata.uid => {
                 match rules::holder(lease.spec.as_ref()) {
                     // Changed by a user in another field, or by our own request whose response was lost.
                     Some(holder) if holder == self.identity => {
-                        held.lease = lease;
+                        *held = lease;
                         Renewal::Again
                     }
                     Some(holder) => Renewal::Lost(format!("{holder} holds it")),
@@ -200,17 +258,15 @@ impl Lease {
         })
     }
 
-    /// Ends the lead, and releases the lock.
-    pub(crate) async fn release(&self, mut held: Held) {
-        held.lead.end();
+    async fn release(&self, held: &mut coordination::Lease) {
         let written = async {
             let free = |lease: &coordination::Lease| rules::released(lease.spec.as_ref(), wall_clock());
-            match self.write(&held.lease, free(&held.lease), REQUEST_TIMEOUT).await {
+            match self.write(held, free(held), REQUEST_TIMEOUT).await {
                 // The last renewal may have been dropped before its response arrived.
                 Err(error) if error.answered(CONFLICT) => match self.get(REQUEST_TIMEOUT).await? {
                     Some(lease) if rules::holder(lease.spec.as_ref()) == Some(&self.identity) => {
-                        held.lease = lease;
-                        self.write(&held.lease, free(&held.lease), REQUEST_TIMEOUT).await.map(|_| ())
+                        *held = lease;
+                        self.write(held, free(held), REQUEST_TIMEOUT).await.map(|_| ())
                     }
                     _ => Ok(()),
                 },
@@ -286,5 +342,37 @@ impl Failing {
         if self.last.take().is_some() {
             tracing::info!("requests for the Lease succeed again");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, pin::pin, sync::mpsc, task::Poll};
+
+    use super::*;
+    use crate::runtime::fake;
+
+    /// The only thread of this test is blocked, as those of the operator may be by what a tenant asks for.
+    #[tokio::test]
+    async fn it_is_kept_while_all_other_threads_are_busy() {
+        let thread =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("lease").enable_all().build();
+        let (thread, (renewed, renewals)) = (thread.unwrap(), mpsc::channel());
+        let client = || {
+            Ok(fake::client(move |_, _, _| {
+                let _ = renewed.send(std::thread::current().name().map(str::to_owned));
+                (200, json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NAME}}))
+            }))
+        };
+        let lease = Lease::new(client, thread.handle(), "operator", "one".to_owned()).unwrap();
+        let record = Arc::new(Mutex::new(coordination::Lease::default()));
+        let held = Held { lead: Lead::until(since_boot() + TERM), lease: record };
+        let mut kept = pin!(lease.keep(&held));
+        poll_fn(|context| Poll::Ready(assert!(kept.as_mut().poll(context).is_pending()))).await;
+        for _ in 0..2 {
+            let by = renewals.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert_eq!(by.as_deref(), Some("lease"));
+        }
+        thread.shutdown_background();
     }
 }

@@ -11,7 +11,7 @@ use kube::{
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
-use tokio::{net::TcpListener, sync::watch, time::timeout};
+use tokio::{net::TcpListener, runtime::Handle, sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -31,7 +31,12 @@ use crate::{
     shutdown,
 };
 
-pub(crate) async fn run(args: &RunArgs) -> Result<()> {
+/// How long the controllers may take to stop. helm gets its own time to record its result within it, and the kubelet waits for longer
+/// (`manifests/deployment.yaml`).
+const STOPPED_WITHIN: Duration = GRACE.saturating_mul(2);
+
+/// Runs until a signal ends it, on this runtime. The Lease is kept by the thread of another one.
+pub(crate) async fn run(args: &RunArgs, of_lease: &Handle) -> Result<()> {
     let config = Arc::new(Config::for_run(args)?);
     let database = postgres_writer::Settings::from_env()?;
     let stop = shutdown::on_signals()?;
@@ -59,7 +64,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<()> {
         }
         None => None,
     };
-    let led = lead(args, (config, database), metrics, kube_config, &ready, &stop).await;
+    let led = lead(args, (config, database), metrics, (kube_config, of_lease), &ready, &stop).await;
     stop.cancel();
     if let Some(api) = api {
         api.await.context("the API ended")?;
@@ -73,7 +78,7 @@ async fn lead(
     args: &RunArgs,
     (config, database): (Arc<Config>, Option<postgres_writer::Settings>),
     metrics: Arc<Metrics>,
-    kube_config: kube::Config,
+    (kube_config, of_lease): (kube::Config, &Handle),
     ready: &watch::Sender<Readiness>,
     stop: &CancellationToken,
 ) -> Result<()> {
@@ -81,7 +86,7 @@ async fn lead(
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
     let requests = client::requests(&kube_config)?;
     let holder = identity::identity();
-    let lease = Lease::new(client::requests(&kube_config)?, &namespace, holder.clone());
+    let lease = Lease::new(|| client::requests(&kube_config), of_lease, &namespace, holder.clone())?;
     let usable = async {
         let helm = async || helm.check().await.map_err(|error| (Reason::HelmUnavailable, error.to_string()));
         let version = until(ready, Duration::from_secs(10), helm).await;
@@ -124,7 +129,7 @@ async fn lead(
     };
     loop {
         tracing::info!(%lease, "waiting for the lease");
-        let Some(mut held) = stop.run_until_cancelled(lease.acquire()).await else {
+        let Some(held) = stop.run_until_cancelled(lease.acquire()).await else {
             return Ok(());
         };
         tracing::info!("leading");
@@ -139,7 +144,7 @@ async fn lead(
             // In this order, because `stop` ends the controllers, too, and that is not a failure.
             biased;
             () = stop.cancelled() => None,
-            lost = lease.keep(&mut held) => Some(lost),
+            lost = lease.keep(&held) => Some(lost),
             ended = &mut running => {
                 ended.context("the controllers ended")?;
                                 bail!("the controllers ended unexpectedly");
@@ -150,11 +155,15 @@ async fn lead(
             Some(lost) => Some(lost),
             // The lease is released only after the last helm has ended, so that two never run at once.
             None => tokio::select! {
-                lost = lease.keep(&mut held) => Some(lost),
-                ended = &mut running => {
-                    ended.context("the controllers ended")?;
-                    None
-                }
+                lost = lease.keep(&held) => Some(lost),
+                ended = timeout(STOPPED_WITHIN, &mut running) => match ended {
+                    Ok(ended) => {
+                        ended.context("the controllers ended")?;
+                        None
+                    }
+                    // Then helm cannot reach the API server either, and the next operator leads once the lease has expired.
+                    Err(_) => bail!("the controllers have not stopped within {} s: leaving them behind, and the lease to expire", STOPPED_WITHIN.as_secs()),
+                },
             },
         };
         let Some(lost) = lost else {

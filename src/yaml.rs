@@ -10,6 +10,9 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
+/// So many brackets, and so many directives for tags, cost nothing that is worth a look.
+const FEW: usize = 200;
+
 /// Why a text cannot be read. Its sentence quotes the text, unlike [`discreet`](Unread::discreet).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unread {
@@ -23,6 +26,8 @@ pub(crate) enum Unread {
         "line {line}: an alias, with which a short text can become a very large value: write out what it stands for"
     )]
     Alias { line: usize },
+    #[error("it has more than {FEW} directives for tags: write the tags out")]
+    Directives,
 }
 
 impl Unread {
@@ -34,7 +39,7 @@ impl Unread {
             Unread::Ambiguous { line, .. } => format!(
                 "line {line}: a word has another meaning to kubectl and helm than to other readers of YAML: write it in quotes for the text, or write the other meaning explicitly"
             ),
-            Unread::Alias { .. } => self.to_string(),
+            Unread::Alias { .. } | Unread::Directives => self.to_string(),
         }
     }
 }
@@ -52,6 +57,7 @@ impl From<serde_yaml::Error> for Unread {
 /// Parses one document. The error says why it is not YAML, or which part of it is ambiguous.
 pub fn read(text: &str) -> Result<Value, String> {
     let read = || {
+        is_cheap(text)?;
         let value = serde_yaml::from_str(text)?;
         unambiguous(text).map(|()| value)
     };
@@ -66,14 +72,37 @@ pub(crate) fn read_without_aliases(text: &str) -> Result<Value, Unread> {
             return Err(Unread::Alias { line: span.start.line() });
         }
     }
+    is_cheap(text)?;
     let value = serde_yaml::from_str(text)?;
     unambiguous(text).map(|()| value)
 }
 
+/// Refuses a text that takes libyaml, which is behind `serde_yaml`, much longer than its length suggests: it compares each directive
+/// for a tag with all others, and each token with all brackets that are open. granit refuses more than 255 of those, in linear time.
+fn is_cheap(text: &str) -> Result<(), Unread> {
+    if text.matches("%TAG").nth(FEW).is_some() {
+        return Err(Unread::Directives);
+    }
+    if text.matches(['[', '{']).nth(FEW).is_some() {
+        Parser::new_from_str(text).try_for_each(|event| event.map(drop)).map_err(|error| not_yaml(&error))?;
+    }
+    Ok(())
+}
+
+/// Calls `take` for each document of a text, aliases and ambiguous scalars included.
+pub(crate) fn each(text: &str, mut take: impl FnMut(Value) -> Result<(), String>) -> Result<(), String> {
+    is_cheap(text).map_err(|unread| unread.to_string())?;
+    serde_yaml::Deserializer::from_str(text)
+        .try_for_each(|document| take(Value::deserialize(document).map_err(|error| format!("not YAML: {error}"))?))
+}
+
 /// Parses any number of documents, with the same errors.
 pub fn documents(text: &str) -> Result<Vec<Value>, String> {
-    let documents: Result<Vec<Value>, _> = serde_yaml::Deserializer::from_str(text).map(Value::deserialize).collect();
-    let documents = documents.map_err(|error| format!("not YAML: {error}"))?;
+    let mut documents = Vec::new();
+    each(text, |document| {
+        documents.push(document);
+        Ok(())
+    })?;
     unambiguous(text).map(|()| documents).map_err(|unread| unread.to_string())
 }
 
@@ -268,6 +297,22 @@ mod tests {
         // A stack that overflowed would end the process.
         assert!(read_without_aliases(&"[".repeat(200_000)).is_err());
         assert!(read_without_aliases(&"{a: ".repeat(50_000)).is_err());
+    }
+
+    /// Each of them would take many minutes.
+    #[test]
+    fn a_text_whose_parsing_takes_long_is_not_parsed() {
+        let tags = |number: usize| (0..number).map(|at| format!("%TAG !t{at}! t\n")).collect::<String>() + "---\na: 1";
+        let deep = |depth: usize| format!("a: {}1{}", "[".repeat(depth), "]".repeat(depth));
+        for text in [tags(100_000), deep(1_500_000), format!("{}{}", deep(9000), "\nb: [1,1]".repeat(300_000))] {
+            for problem in [read(&text).err(), documents(&text).err(), each(&text, |_| Ok(())).err()] {
+                let problem = problem.unwrap();
+                assert!(problem.starts_with("not YAML: ") || problem.contains("directives"), "{problem}");
+            }
+        }
+        for text in [tags(20), deep(100), format!("a: [{}1]", "[1],".repeat(10_000))] {
+            assert!(read(&text).is_ok() && documents(&text).is_ok(), "{text:.100}");
+        }
     }
 
     #[test]

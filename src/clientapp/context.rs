@@ -87,6 +87,7 @@ impl Ctx {
             Event::Delete(app) => (app, self.hostnames.waiters()),
             Event::InitDone => {
                 self.watches.apps.store.state().iter().for_each(|app| drop(self.hostnames.seen(app)));
+                self.hostnames.listed();
                 // Fires again after each interruption of the watch.
                 let _ = self.listed.set(());
                 return;

@@ -2,7 +2,7 @@
 //! An index that follows the watch, so that no reconcile has to go through all apps.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -29,7 +29,15 @@ struct Index {
     wildcards: BTreeSet<String>,
     /// The apps that wait for a host that another app holds.
     waiters: BTreeSet<Key>,
+    /// Whether all apps were listed.
+    is_listed: bool,
+    /// Of the last change since then.
+    number: u64,
 }
+
+/// When an app claimed a host: by the number of the change, so that a user who may write a status, or has an old app, cannot take
+/// what another app claimed before. The apps of the first list come before all changes, and of these, those that serve the host.
+type Since = (u64, bool);
 
 #[derive(Clone, Default)]
 struct Claims {
@@ -37,17 +45,21 @@ struct Claims {
     created: Option<Timestamp>,
     /// Whether its status says that another app has its host.
     waits: bool,
-    /// The host in the spec, and whether the app already serves it.
-    spec: Option<(String, bool)>,
+    /// The host in the spec.
+    spec: Option<String>,
+    /// The host that the app serves, according to its status.
+    served: Option<String>,
     /// The hosts of the release, as recorded.
     carried: BTreeSet<String>,
     /// The hosts that helm is about to write.
     written: BTreeSet<String>,
+    /// Of each of these hosts.
+    since: BTreeMap<String, Since>,
 }
 
 impl Claims {
     fn hosts(&self) -> BTreeSet<&String> {
-        self.spec.iter().map(|(host, _)| host).chain(&self.carried).chain(&self.written).collect()
+        self.spec.iter().chain(&self.carried).chain(&self.written).collect()
     }
 
     /// Whether a host is claimed, by name or under a wildcard.
@@ -56,19 +68,24 @@ impl Claims {
         self.hosts().into_iter().any(covers)
     }
 
-    /// An app that serves the host comes first, then the oldest.
-    fn rank(&self, host: &str) -> (bool, Option<Timestamp>, &str) {
-        let overlaps = |claimed: &String| overlap(claimed, host);
-        let serves = self.carried.iter().chain(&self.written).any(overlaps)
-            || self.spec.as_ref().is_some_and(|(claimed, serves)| *serves && overlaps(claimed));
-        (!serves, self.created, &self.uid)
+    /// The app that claimed the host first comes first, then the oldest. `None`: it does not claim it.
+    fn rank(&self, host: &str) -> (Option<Since>, Option<Timestamp>, &str) {
+        let claimed = self.since.iter().filter(|(claimed, _)| overlap(claimed, host)).map(|(_, since)| *since);
+        (claimed.min(), self.created, &self.uid)
+    }
+
+    fn serves(&self, host: &str) -> bool {
+        let carried = self.carried.iter().chain(&self.written).any(|carried| overlap(carried, host));
+        carried
+            || self.served.as_ref().is_some_and(|served| self.spec.as_ref() == Some(served) && overlap(served, host))
     }
 }
 
 impl Index {
     fn put(&mut self, key: &Key, claims: Option<Claims>) {
         self.waiters.remove(key);
-        if let Some(before) = self.apps.remove(key) {
+        let before = self.apps.remove(key);
+        if let Some(before) = &before {
             for host in before.hosts() {
                 let Some(holders) = self.by_host.get_mut(host) else { continue };
                 holders.remove(key);
@@ -78,7 +95,14 @@ impl Index {
                 }
             }
         }
-        let Some(claims) = claims else { return };
+        let Some(mut claims) = claims else { return };
+        self.number += u64::from(self.is_listed);
+        let before = before.filter(|before| self.is_listed && before.uid == claims.uid);
+        let since = |host: &String| match before.as_ref().and_then(|before| before.since.get(host)) {
+            Some(since) => *since,
+            None => (self.number, self.is_listed || !claims.serves(host)),
+        };
+        claims.since = claims.hosts().into_iter().map(|host| (host.clone(), since(host))).collect();
         if claims.waits {
             self.waiters.insert(key.clone());
         }
@@ -115,10 +139,7 @@ impl Hostnames {
     pub(crate) fn seen(&self, app: &Guard<ClientApp>) -> Vec<Key> {
         let status = app.status().unwrap_or_default();
         let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
-        let spec = spec.map(|host| {
-            let serves = status.url.as_deref().and_then(|url| url.strip_prefix("https://")) == Some(&host);
-            (host, serves)
-        });
+        let served = status.url.as_deref().and_then(|url| url.strip_prefix("https://")).map(str::to_owned);
         let waits = find(&status.conditions, kind::READY).is_some_and(|ready| ready.reason == Reason::HostnameConflict);
         let carried = status.inventory.into_iter().flat_map(|inventory| inventory.hosts).collect();
         let uid = app.metadata.uid.clone().unwrap_or_default();
@@ -129,15 +150,20 @@ impl Hostnames {
         let before = Some(&former).filter(|before| before.uid == uid);
         let written = before.map(|before| before.written.clone()).unwrap_or_default();
         let begins = waits && !before.is_some_and(|before| before.waits);
-        let claims = Claims { uid, created, waits, spec, carried, written };
+        let claims = Claims { uid, created, waits, spec, served, carried, written, since: BTreeMap::new() };
         index.put(&key, Some(claims.clone()));
         let changed: BTreeSet<_> = former.hosts().into_iter().chain(claims.hosts()).collect();
         let concerned = |waiter: &&Key| {
             let wanted = index.apps.get(*waiter).and_then(|claims| claims.spec.as_ref());
-            **waiter != key && wanted.is_some_and(|(host, _)| changed.iter().any(|changed| overlap(changed, host)))
+            **waiter != key && wanted.is_some_and(|host| changed.iter().any(|changed| overlap(changed, host)))
         };
         let waiters = index.waiters.iter().filter(concerned).cloned();
         waiters.chain(begins.then(|| key.clone())).collect()
+    }
+
+    /// All apps that there are were [`seen`](Hostnames::seen).
+    pub(crate) fn listed(&self) {
+        self.lock().is_listed = true;
     }
 
     pub(crate) fn gone(&self, key: &Key) {
@@ -149,10 +175,11 @@ impl Hostnames {
         self.lock().waiters.iter().cloned().collect()
     }
 
-    /// The other ClientApp that holds a host: the app that already serves it, otherwise the oldest that claims it.
+    /// The other ClientApp that holds a host: the first that claimed it.
     pub(crate) fn holder(&self, host: &str, uid: &str, key: &Key) -> Option<Key> {
         let index = self.lock();
-        let own = index.apps.get(key).filter(|claims| claims.uid == uid).map(|claims| claims.rank(host));
+        let own = index.apps.get(key).filter(|claims| claims.uid == uid && claims.has(host));
+        let own = own.map(|claims| claims.rank(host));
         let first = index.others(host, uid).min_by(|(_, a), (_, b)| a.rank(host).cmp(&b.rank(host)));
         let (holder, claims) = first?;
         own.is_none_or(|own| claims.rank(host) < own).then(|| holder.clone())
@@ -258,6 +285,34 @@ mod tests {
             assert_eq!(holder("old", "a.example.com"), None);
         }
         assert!(hostnames.lock().wildcards.is_empty());
+    }
+
+    #[test]
+    fn what_was_claimed_first_is_not_taken_by_age_or_status() {
+        let hostnames = Hostnames::default();
+        let holder =
+            |name: &str, host: &str| hostnames.holder(host, name, &Key::new("tenants", name)).map(|key| key.name);
+        hostnames.seen(&app("old", "old.example.com", EARLY, json!({})));
+        hostnames.listed();
+        hostnames.seen(&app("new", "a.example.com", LATE, json!({})));
+        let forged = [
+            json!({}),
+            json!({"url": "https://a.example.com"}),
+            json!({"inventory": {"secret": "s", "hosts": ["a.example.com", "*.example.com"]}}),
+        ];
+        for status in forged {
+            hostnames.seen(&app("old", "a.example.com", EARLY, status.clone()));
+            assert_eq!(holder("new", "a.example.com"), None, "{status}");
+            assert_eq!(holder("old", "a.example.com"), Some("new".to_owned()), "{status}");
+        }
+        let claim = |name: &str, host: &str| hostnames.claim(host, name, &Key::new("tenants", name)).is_ok();
+        assert!(claim("new", "a.example.com") && !claim("old", "a.example.com"));
+        // What it changes beside the host does not cost it its place, and the same name with another uid has none.
+        hostnames.seen(&app("new", "a.example.com", LATE, json!({"url": "https://a.example.com"})));
+        assert_eq!(holder("new", "a.example.com"), None);
+        hostnames.gone(&Key::new("tenants", "new"));
+        hostnames.seen(&app("new", "a.example.com", LATE, json!({"url": "https://a.example.com"})));
+        assert_eq!(holder("new", "a.example.com"), Some("old".to_owned()));
     }
 
     #[test]

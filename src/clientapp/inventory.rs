@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::observed::Workload;
@@ -23,20 +22,25 @@ pub(crate) const KEEP: &str = "keep";
 
 /// Limit for a document in bytes; the API server accepts no larger request (k8s.io/apiserver, `MaxRequestBodyBytes`).
 const MAX_OBJECT: usize = 3 << 20;
+/// Limit for the objects of a release, and limit in bytes for an inventory, which is kept in the status: a tenant can write a revision
+/// that has any number. No chart comes near.
+const MOST_OBJECTS: usize = 5000;
+const MOST_BYTES: usize = 1 << 20;
 /// How many Jobs or pods of hooks are remembered: names may be different in each revision.
 const MOST_HOOKS: usize = 50;
 
 /// The inventory of a stored revision. `secret` is the uid of the Secret that stores it.
 ///
 /// # Errors
-/// The manifest is not YAML, or an object in it has no kind or name.
+/// The manifest is not YAML, or an object in it has no kind or name, or it is larger than any release.
 pub(crate) fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     let (mut objects, mut hosts) = (Vec::new(), BTreeSet::new());
     each(stored, |document| {
         if ingress::is_ingress(document) {
             hosts.extend(ingress::hosts(document));
         }
-        object(document).map(|object| objects.push(object))
+        objects.push(object(document)?);
+        if objects.len() > MOST_OBJECTS { Err(format!("more than {MOST_OBJECTS} objects")) } else { Ok(()) }
     })?;
     let hooks = |kind: &str| {
         let named = stored.hooks.iter().filter(|hook| hook.kind == kind).map(|hook| hook.name.clone());
@@ -44,14 +48,19 @@ pub(crate) fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     };
     let is_owed = |hook: &&Hook| stored.info.is_installation() && hook.is_left_out();
     let install_hooks = stored.hooks.iter().filter(is_owed).map(|hook| format!("{} {}", hook.kind, hook.name));
-    Ok(Inventory {
+    let inventory = Inventory {
         secret: secret.to_owned(),
         install_hooks: install_hooks.collect(),
         objects,
         hook_jobs: hooks("Job"),
         hook_pods: hooks("Pod"),
         hosts: hosts.into_iter().collect(),
-    })
+    };
+    let bytes = serde_json::to_vec(&inventory).map_err(|error| error.to_string())?.len();
+    if bytes > MOST_BYTES {
+        return Err(format!("the names of its objects, hooks and hosts have {bytes} bytes, more than {MOST_BYTES}"));
+    }
+    Ok(inventory)
 }
 
 /// With the Jobs and pods of hooks that former revisions had: Helm leaves them, and does not name them any more.
@@ -120,20 +129,15 @@ fn each_of(text: &str, take: &mut impl FnMut(&Value) -> Result<(), String>) -> R
     if text.len() > MAX_OBJECT {
         return Err(format!("its manifest has a document of {} bytes, more than any object has", text.len()));
     }
-    for document in serde_yaml::Deserializer::from_str(text) {
-        let document = Value::deserialize(document).map_err(|error| format!("its manifest is not YAML: {error}"))?;
-        match document["kind"].as_str() {
-            _ if document.is_null() => {}
-            // A list counts as its items.
-            Some(kind) if kind.ends_with("List") && document["items"].is_array() => {
-                for item in document["items"].as_array().into_iter().flatten() {
-                    take(item)?;
-                }
-            }
-            _ => take(&document)?,
+    let read = yaml::each(text, |document| match document["kind"].as_str() {
+        _ if document.is_null() => Ok(()),
+        // A list counts as its items.
+        Some(kind) if kind.ends_with("List") && document["items"].is_array() => {
+            document["items"].as_array().into_iter().flatten().try_for_each(&mut *take)
         }
-    }
-    Ok(())
+        _ => take(&document),
+    });
+    read.map_err(|problem| format!("its manifest: {problem}"))
 }
 
 /// The documents of a YAML stream, without the lines that begin with `---`.
@@ -153,7 +157,8 @@ fn object(document: &Value) -> Result<ReleaseObject, String> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let (metadata, spec) = (&document["metadata"], &document["spec"]);
     let named = text(&document["apiVersion"]).zip(text(&document["kind"])).zip(text(&metadata["name"]));
-    let ((api_version, kind), name) = named.ok_or("its manifest has an object without apiVersion, kind or name")?;
+    let ((api_version, kind), name) = named.ok_or("an object without apiVersion, kind or name")?;
+
     let policy = metadata["annotations"][RESOURCE_POLICY].as_str().unwrap_or_default();
     let templates = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
     let of_set = kind == "StatefulSet";

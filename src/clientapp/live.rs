@@ -188,15 +188,16 @@ async fn payload<T: Send + 'static>(
     let payload = data.and_then(|mut data| data.remove("release"));
     let Some(payload) = payload else { return Ok(Err("its Secret has no key release".to_owned())) };
     let unpack = move || read(&metadata.uid.unwrap_or_default(), &storage::read(&payload.0)?);
-    Ok(unpacked(ctx, unpack).await)
+    Ok(unpacked(ctx, &key.namespace, unpack).await)
 }
 
-/// Runs work that unpacks a revision, one at a time: a large revision takes much memory and time.
+/// Runs work that unpacks a revision in this namespace, one at a time: a large revision takes much memory and time.
 pub(super) async fn unpacked<T: Send + 'static>(
     ctx: &Ctx,
+    namespace: &str,
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let _one = ctx.memory.unpacking.lock().await;
+    let _turn = ctx.memory.unpacking.take(namespace).await;
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned()))
 }
 

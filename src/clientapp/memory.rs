@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use kube::api::ApiResource;
-use tokio::sync::Mutex;
 
 use super::{
     credentials::Contents,
@@ -18,7 +17,7 @@ use crate::{
     crd::ClientAppStatus,
     destroy::made::Made,
     helm::{Hidden, gateway::record::Written},
-    runtime::{cache::Memo, key::Key, status::Statuses},
+    runtime::{cache::Memo, key::Key, status::Statuses, turns::Turns},
 };
 
 /// For each app or Secret, for the life of the process.
@@ -35,7 +34,7 @@ pub(crate) struct Memory {
     /// uid of the storage Secret of an unreadable revision.
     pub unreadable: Memo<Key, String>,
     /// Held while a revision is unpacked.
-    pub unpacking: Mutex<()>,
+    pub unpacking: Turns,
     /// The resource of a kind, by `apiVersion kind`; `None`: not namespaced.
     pub kinds: Memo<String, Option<ApiResource>>,
     /// Why the CronJob for archives of an app's files was refused.

@@ -42,7 +42,7 @@ pub(super) async fn unlock(ctx: &Ctx, key: &Key, (secret, uid): (&str, &str), re
     let payload = stored.data.as_mut().and_then(|data| data.get_mut("release"));
     let payload = payload.ok_or_else(|| failed("its Secret has no key release".to_owned()))?;
     let pending = std::mem::take(&mut payload.0);
-    payload.0 = live::unpacked(ctx, move || storage::mark_failed(&pending)).await.map_err(failed)?;
+    payload.0 = live::unpacked(ctx, &key.namespace, move || storage::mark_failed(&pending)).await.map_err(failed)?;
     stored.metadata.labels.get_or_insert_default().insert("status".to_owned(), "failed".to_owned());
     // The object has the resourceVersion that was read: if that helm process is alive after all and wrote meanwhile, this fails.
     api.replace(secret, &PostParams::default(), &stored)

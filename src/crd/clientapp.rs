@@ -43,7 +43,8 @@ use super::{
 #[x_kube(validation = Rule::new("has(oldSelf.persistence.size) || has(oldSelf.profile) || !has(self.persistence.size) || !isQuantity(self.persistence.size) || quantity(self.persistence.size).compareTo(quantity('8Gi')) >= 0").message("size can only grow: without one the volume has 8Gi, and a volume never shrinks").field_path(".persistence.size"))]
 pub struct ClientAppSpec {
     /// DNS name that the app is served under, in lower case, such as `acme.example.com`. It must be unique among the ClientApps of the
-    /// cluster: if several have the same hostname, the one that is already served under it keeps it; if none is, the oldest gets it.
+    /// cluster: the first that has it keeps it. After a restart of the operator, that is the one that is already served under it, else
+    /// the oldest.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$')").message("must be a DNS name in lower case, such as acme.example.com: letters, digits, '-' and '.', no wildcard, no trailing dot"))]
     pub hostname: String,

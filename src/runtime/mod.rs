@@ -11,6 +11,7 @@
 //! | what follows from a panic | [`mod@panic`] | effect |
 //! | what is written about an object | [`subject`], [`status`], [`events`] | effect |
 //! | generated passwords, and the time | [`password`], [`clock`] | effect |
+//! | what runs one at a time | [`turns`] | effect |
 
 pub mod account;
 pub(crate) mod api;
@@ -33,4 +34,5 @@ pub(crate) mod password;
 pub(crate) mod refusal;
 pub mod status;
 pub(crate) mod subject;
+pub(crate) mod turns;
 pub(crate) mod watch;

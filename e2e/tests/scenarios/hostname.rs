@@ -4,7 +4,9 @@ use clientapp_operator::crd::ClientApp;
 use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};
 use e2e::wait::until;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::networking::v1::Ingress;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 /// Waits until a new app would be younger than this one: creation times are whole seconds.
@@ -58,6 +60,31 @@ async fn the_app_that_serves_it_already_is_not_displaced_by_an_older_one() {
 
     tenant.patch("older", small(&tenant, "first")).await.unwrap();
     tenant.ready("older", 1).await;
+}
+
+/// Nor while it is being installed.
+#[tokio::test]
+async fn the_app_that_has_claimed_it_is_not_displaced_by_an_older_one() {
+    let tenant = Lab::shared().await.tenant("claimed").await;
+    tenant.create("older", small(&tenant, "first")).await.unwrap();
+    tenant.ready("older", 1).await;
+    a_second_later(&tenant, "older").await;
+    tenant.create("younger", with(small(&tenant, "second"), json!({"adminSecret": "later"}))).await.unwrap();
+    tenant.condition("younger", "Ready", "False", "AdminSecretMissing").await;
+
+    tenant.patch("older", small(&tenant, "second")).await.unwrap();
+    let told = tenant.condition("older", "Ready", "False", "HostnameConflict").await;
+    assert!(told.contains("belongs to ClientApp claimed/younger"), "{told}");
+    // Nor does a user who may write its status.
+    let served = json!({"status": {"url": format!("https://second.{}.example.com", tenant.namespace)}});
+    tenant.api::<ClientApp>().patch_status("older", &PatchParams::default(), &Patch::Merge(served)).await.unwrap();
+    let given = json!({
+        "metadata": {"name": "later"}, "stringData": {"nextcloud-username": "a", "nextcloud-password": "password"},
+    });
+    let given = serde_json::from_value(given).unwrap();
+    tenant.api::<Secret>().create(&PostParams::default(), &given).await.unwrap();
+    tenant.ready("younger", 1).await;
+    tenant.condition("older", "Ready", "False", "HostnameConflict").await;
 }
 
 #[tokio::test]

@@ -45,6 +45,13 @@ fn what_no_object_can_be_is_not_read() {
     let bomb = format!("---\n---\n- {}", "[],".repeat(1 << 20));
     let error = read("uid", &manifest(&bomb)).unwrap_err();
     assert_eq!(error, "its manifest has a document of 3145731 bytes, more than any object has");
+    // A few kilobytes in Helm's storage, and gigabytes or an hour in this process.
+    let many = "---\n{kind: A, apiVersion: v1, metadata: {name: a}}\n".repeat(MOST_OBJECTS + 1);
+    assert_eq!(read("uid", &manifest(&many)).unwrap_err(), "its manifest: more than 5000 objects");
+    let long = format!("{{kind: Ingress, apiVersion: v1, metadata: {{name: {}}}}}", "a".repeat(MOST_BYTES));
+    assert!(read("uid", &manifest(&long)).unwrap_err().starts_with("the names of its objects"));
+    let deep = format!("a: {}{}", "[".repeat(1_500_000), "]".repeat(1_500_000));
+    assert!(read("uid", &manifest(&deep)).unwrap_err().starts_with("its manifest: not YAML"));
     for (text, expected) in [
         ("", &[""][..]),
         ("a: 1", &["a: 1"]),
