@@ -1,5 +1,6 @@
 //! Faults at the wrong moment of a release or a deletion: a late watch, a failing read, a frozen leader.
 
+mod hostile;
 mod outage;
 mod relists;
 mod requests;
