@@ -347,7 +347,7 @@ impl Failing {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::poll_fn, pin::pin, sync::mpsc, task::Poll};
+    use std::{pin::pin, sync::mpsc};
 
     use super::*;
     use crate::runtime::fake;
@@ -368,7 +368,7 @@ mod tests {
         let record = Arc::new(Mutex::new(coordination::Lease::default()));
         let held = Held { lead: Lead::until(since_boot() + TERM), lease: record };
         let mut kept = pin!(lease.keep(&held));
-        poll_fn(|context| Poll::Ready(assert!(kept.as_mut().poll(context).is_pending()))).await;
+        assert!(futures::poll!(kept.as_mut()).is_pending());
         for _ in 0..2 {
             let by = renewals.recv_timeout(Duration::from_secs(60)).unwrap();
             assert_eq!(by.as_deref(), Some("lease"));
