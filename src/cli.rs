@@ -23,7 +23,7 @@ use crate::{
     config::{ChartArgs, Config, HISTORY_MAX, RunArgs},
     crd::{self, ClientApp, Profile, Reason, ValuesKind, conditions::kind, reason::Class},
     helm::{self, Flags, HelmCommand, ReleaseLabels, Upgrade},
-    plugin,
+    lease, plugin,
     run::run,
     runtime::key::{Key, key_of},
     store, telemetry, yaml,
@@ -100,9 +100,7 @@ pub fn main() -> ExitCode {
 
 fn started(args: &RunArgs) -> Result<()> {
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // What tenants ask for may keep all threads busy for seconds. The lead must not end by that.
-    let of_lease =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("lease").enable_all().build()?;
+    let of_lease = lease::thread()?;
     let ended = threads.block_on(run(args, of_lease.handle()));
     // A blocking thread may be at work for longer than the kubelet waits.
     threads.shutdown_background();

@@ -24,7 +24,7 @@ use kube::{
 };
 use serde_json::json;
 use tokio::{
-    runtime::Handle,
+    runtime::{Builder, Handle, Runtime},
     sync::Mutex,
     time::{sleep, timeout},
 };
@@ -62,7 +62,15 @@ fn wall_clock() -> Timestamp {
     Timestamp::now()
 }
 
-/// All requests are made by a thread that does nothing else: other work may keep threads busy for longer than a term.
+/// The runtime whose only thread makes the requests. What tenants ask for may keep all other threads busy for seconds, and the lead must
+/// not end by that.
+///
+/// # Errors
+/// There can be no further thread.
+pub(crate) fn thread() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(1).thread_name("lease").enable_all().build()
+}
+
 #[derive(derive_more::Display)]
 #[display("{requests}")]
 pub(crate) struct Lease {
@@ -107,8 +115,8 @@ impl Error {
 }
 
 impl Lease {
-    /// The Lease in this namespace, and the runtime whose only thread makes the requests. `client` is called on it, since a client
-    /// lives where it was made. It must not retry: hidden failures would use up the term.
+    /// The Lease in this namespace, with its [`thread`]. `client` is called on that, since a client lives where it was made. It must
+    /// not retry: hidden failures would use up the term.
     ///
     /// # Errors
     /// Those of `client`.
@@ -355,9 +363,7 @@ mod tests {
     /// The only thread of this test is blocked, as those of the operator may be by what a tenant asks for.
     #[tokio::test]
     async fn it_is_kept_while_all_other_threads_are_busy() {
-        let thread =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("lease").enable_all().build();
-        let (thread, (renewed, renewals)) = (thread.unwrap(), mpsc::channel());
+        let (thread, (renewed, renewals)) = (thread().unwrap(), mpsc::channel());
         let client = || {
             Ok(fake::client(move |_, _, _| {
                 let _ = renewed.send(std::thread::current().name().map(str::to_owned));

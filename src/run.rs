@@ -162,7 +162,10 @@ async fn lead(
                         None
                     }
                     // Then helm cannot reach the API server either, and the next operator leads once the lease has expired.
-                    Err(_) => bail!("the controllers have not stopped within {} s: leaving them behind, and the lease to expire", STOPPED_WITHIN.as_secs()),
+                    Err(_) => bail!(
+                        "the controllers have not stopped within {} s: leaving them behind, and the lease to expire",
+                        STOPPED_WITHIN.as_secs()
+                    ),
                 },
             },
         };

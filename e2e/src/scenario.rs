@@ -1,9 +1,16 @@
 //! Shared by scenarios: specs, operators of their own, and checks.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use clientapp_operator::crd::ClientApp;
 use clientapp_operator::crd::percona::PerconaPGCluster;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
@@ -55,6 +62,42 @@ pub fn with(mut spec: Value, more: Value) -> Value {
 pub async fn names<K: Object>(tenant: &Tenant) -> Vec<String> {
     let objects = tenant.api::<K>().list(&ListParams::default()).await.unwrap();
     objects.iter().map(|object| object.name_any()).collect()
+}
+
+/// Creates a Secret for `spec.adminSecret`.
+pub async fn admin_secret(tenant: &Tenant, name: &str, password: &str) {
+    let given = json!({
+        "metadata": {"name": name},
+        "stringData": {"nextcloud-username": "a", "nextcloud-password": password},
+    });
+    tenant.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(given).unwrap()).await.unwrap();
+}
+
+/// Writes a second revision of one app's release, under the operator's stamp, with what Helm stored as the first revision `of` an app,
+/// changed. Returns the name of its Secret.
+pub async fn forge(tenant: &Tenant, release: &str, of: &str, change: impl FnOnce(&mut Value)) -> String {
+    let first =
+        async |release: &str| tenant.api::<Secret>().get(&format!("sh.helm.release.v1.{release}.v1")).await.unwrap();
+    let mut forged = first(release).await;
+    let payload = first(of).await.data.unwrap().remove("release").unwrap();
+    let packed = BASE64_STANDARD.decode(&payload.0).unwrap();
+    let mut revision: Value = serde_json::from_reader(GzDecoder::new(&packed[..])).unwrap();
+    revision["name"] = json!(release);
+    revision["version"] = json!(2);
+    change(&mut revision);
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    serde_json::to_writer(&mut packed, &revision).unwrap();
+    let payload = BASE64_STANDARD.encode(packed.finish().unwrap());
+
+    let name = format!("sh.helm.release.v1.{release}.v2");
+    let mut labels = forged.labels().clone();
+    for key in ["version", "apps.bnerd-operator.local/revision"] {
+        labels.insert(key.to_owned(), "2".to_owned());
+    }
+    forged.metadata = serde_json::from_value(json!({"name": name, "labels": labels})).unwrap();
+    forged.data = Some(BTreeMap::from([("release".to_owned(), ByteString(payload.into_bytes()))]));
+    tenant.api::<Secret>().create(&PostParams::default(), &forged).await.unwrap();
+    name
 }
 
 /// The value of a key in a Secret.

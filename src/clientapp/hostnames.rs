@@ -47,7 +47,7 @@ struct Claims {
     waits: bool,
     /// The host in the spec.
     spec: Option<String>,
-    /// The host that the app serves, according to its status.
+    /// The same, if the app serves it according to its status.
     served: Option<String>,
     /// The hosts of the release, as recorded.
     carried: BTreeSet<String>,
@@ -68,16 +68,14 @@ impl Claims {
         self.hosts().into_iter().any(covers)
     }
 
-    /// The app that claimed the host first comes first, then the oldest. `None`: it does not claim it.
+    /// The app that claimed the host first comes first, then the oldest.
     fn rank(&self, host: &str) -> (Option<Since>, Option<Timestamp>, &str) {
         let claimed = self.since.iter().filter(|(claimed, _)| overlap(claimed, host)).map(|(_, since)| *since);
         (claimed.min(), self.created, &self.uid)
     }
 
     fn serves(&self, host: &str) -> bool {
-        let carried = self.carried.iter().chain(&self.written).any(|carried| overlap(carried, host));
-        carried
-            || self.served.as_ref().is_some_and(|served| self.spec.as_ref() == Some(served) && overlap(served, host))
+        self.served.iter().chain(&self.carried).chain(&self.written).any(|served| overlap(served, host))
     }
 }
 
@@ -127,6 +125,13 @@ impl Index {
         let holders = alike.chain(wildcards).chain(under.into_iter().flatten()).flat_map(|(_, holders)| holders);
         holders.filter_map(|key| self.apps.get_key_value(key)).filter(move |(_, claims)| claims.uid != uid)
     }
+
+    /// The other app that holds a host. An app that does not claim it comes after all that do.
+    fn holder(&self, host: &str, uid: &str, key: &Key) -> Option<Key> {
+        let own = self.apps.get(key).filter(|claims| claims.uid == uid && claims.has(host));
+        let (holder, first) = self.others(host, uid).min_by(|(_, a), (_, b)| a.rank(host).cmp(&b.rank(host)))?;
+        own.is_none_or(|own| first.rank(host) < own.rank(host)).then(|| holder.clone())
+    }
 }
 
 impl Hostnames {
@@ -139,7 +144,9 @@ impl Hostnames {
     pub(crate) fn seen(&self, app: &Guard<ClientApp>) -> Vec<Key> {
         let status = app.status().unwrap_or_default();
         let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
-        let served = status.url.as_deref().and_then(|url| url.strip_prefix("https://")).map(str::to_owned);
+        let served = spec
+            .clone()
+            .filter(|host| status.url.as_deref().and_then(|url| url.strip_prefix("https://")) == Some(host));
         let waits = find(&status.conditions, kind::READY).is_some_and(|ready| ready.reason == Reason::HostnameConflict);
         let carried = status.inventory.into_iter().flat_map(|inventory| inventory.hosts).collect();
         let uid = app.metadata.uid.clone().unwrap_or_default();
@@ -177,12 +184,7 @@ impl Hostnames {
 
     /// The other ClientApp that holds a host: the first that claimed it.
     pub(crate) fn holder(&self, host: &str, uid: &str, key: &Key) -> Option<Key> {
-        let index = self.lock();
-        let own = index.apps.get(key).filter(|claims| claims.uid == uid && claims.has(host));
-        let own = own.map(|claims| claims.rank(host));
-        let first = index.others(host, uid).min_by(|(_, a), (_, b)| a.rank(host).cmp(&b.rank(host)));
-        let (holder, claims) = first?;
-        own.is_none_or(|own| claims.rank(host) < own).then(|| holder.clone())
+        self.lock().holder(host, uid, key)
     }
 
     /// Claims a host that helm is about to write into an Ingress of this app's release. An app that only claims a host does not
@@ -192,11 +194,8 @@ impl Hostnames {
     /// The ClientApp that holds it.
     pub(crate) fn claim(&self, host: &str, uid: &str, key: &Key) -> Result<(), Key> {
         let mut index = self.lock();
-        let own = index.apps.get(key).filter(|claims| claims.uid == uid);
-        let own = own.filter(|claims| claims.has(host));
-        let goes_first = |(_, other): &(&Key, &Claims)| own.is_none_or(|own| other.rank(host) < own.rank(host));
-        if let Some((holder, _)) = index.others(host, uid).find(goes_first) {
-            return Err(holder.clone());
+        if let Some(holder) = index.holder(host, uid, key) {
+            return Err(holder);
         }
         if let Some(mut claims) = index.apps.get(key).filter(|claims| claims.uid == uid).cloned() {
             claims.written.insert(host.to_owned());

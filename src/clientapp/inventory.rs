@@ -158,7 +158,6 @@ fn object(document: &Value) -> Result<ReleaseObject, String> {
     let (metadata, spec) = (&document["metadata"], &document["spec"]);
     let named = text(&document["apiVersion"]).zip(text(&document["kind"])).zip(text(&metadata["name"]));
     let ((api_version, kind), name) = named.ok_or("an object without apiVersion, kind or name")?;
-
     let policy = metadata["annotations"][RESOURCE_POLICY].as_str().unwrap_or_default();
     let templates = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
     let of_set = kind == "StatefulSet";

@@ -3,19 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use clientapp_operator::crd::percona::{CLUSTER_LABEL, PerconaPGCluster};
 use clientapp_operator::crd::{ClientApp, FINALIZER, Postgresql, annotation, label};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, Object, Tenant, has, hostname, leading};
 use e2e::proxy::{Fault, Rule};
-use e2e::scenario::{delete, names, nothing_is_left, operated, secret, small, with};
+use e2e::scenario::{delete, forge, names, nothing_is_left, operated, secret, small, with};
 use e2e::wait::until;
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
@@ -404,30 +398,6 @@ async fn a_deletion_ends_whatever_helms_storage_says() {
     nothing_is_left(&tenant).await;
 }
 
-/// Writes a newest revision of one app's release that has the objects of another app's, under the operator's stamp,
-/// and returns the name of its Secret.
-async fn forge(tenant: &Tenant, release: &str, of: &str) -> String {
-    let mut forged = stored(tenant, release, 1).await;
-    let payload = stored(tenant, of, 1).await.data.unwrap().remove("release").unwrap();
-    let packed = BASE64_STANDARD.decode(&payload.0).unwrap();
-    let mut revision: Value = serde_json::from_reader(GzDecoder::new(&packed[..])).unwrap();
-    revision["name"] = json!(release);
-    revision["version"] = json!(2);
-    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    serde_json::to_writer(&mut packed, &revision).unwrap();
-    let payload = BASE64_STANDARD.encode(packed.finish().unwrap());
-
-    let name = format!("sh.helm.release.v1.{release}.v2");
-    let mut labels = forged.labels().clone();
-    for key in ["version", "apps.bnerd-operator.local/revision"] {
-        labels.insert(key.to_owned(), "2".to_owned());
-    }
-    forged.metadata = serde_json::from_value(json!({"name": name, "labels": labels})).unwrap();
-    forged.data = Some(BTreeMap::from([("release".to_owned(), ByteString(payload.into_bytes()))]));
-    tenant.api::<Secret>().create(&PostParams::default(), &forged).await.unwrap();
-    name
-}
-
 /// helm uninstalls what the newest revision lists, and any user who may write Secrets can write one.
 #[tokio::test]
 async fn a_forged_revision_takes_nothing_of_another_app_along() {
@@ -444,7 +414,7 @@ async fn a_forged_revision_takes_nothing_of_another_app_along() {
         // Suspended, the app puts nothing right before its deletion begins.
         tenant.patch(app, json!({"suspend": true})).await.unwrap();
         tenant.condition(app, "Reconciling", "False", "Suspended").await;
-        let forged = forge(&tenant, app, victim).await;
+        let forged = forge(&tenant, app, victim, |_| {}).await;
         tenant.api::<ClientApp>().delete(app, &DeleteParams::default()).await.unwrap();
         tenant.patch(app, json!({"suspend": false})).await.unwrap();
         // helm itself leaves what another release owns, but the operator does not rely on that for a volume.

@@ -2,11 +2,10 @@
 
 use clientapp_operator::crd::ClientApp;
 use e2e::lab::{Lab, Tenant, has};
-use e2e::scenario::{small, with};
+use e2e::scenario::{admin_secret, small, with};
 use e2e::wait::until;
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::networking::v1::Ingress;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 /// Waits until a new app would be younger than this one: creation times are whole seconds.
@@ -78,11 +77,7 @@ async fn the_app_that_has_claimed_it_is_not_displaced_by_an_older_one() {
     // Nor does a user who may write its status.
     let served = json!({"status": {"url": format!("https://second.{}.example.com", tenant.namespace)}});
     tenant.api::<ClientApp>().patch_status("older", &PatchParams::default(), &Patch::Merge(served)).await.unwrap();
-    let given = json!({
-        "metadata": {"name": "later"}, "stringData": {"nextcloud-username": "a", "nextcloud-password": "password"},
-    });
-    let given = serde_json::from_value(given).unwrap();
-    tenant.api::<Secret>().create(&PostParams::default(), &given).await.unwrap();
+    admin_secret(&tenant, "later", "password").await;
     tenant.ready("younger", 1).await;
     tenant.condition("older", "Ready", "False", "HostnameConflict").await;
 }

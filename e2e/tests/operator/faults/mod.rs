@@ -18,7 +18,7 @@ use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
 use e2e::repository::{self, Repository};
-use e2e::scenario::{defined, definition, nothing_is_left, operated, secret, small, with};
+use e2e::scenario::{admin_secret, defined, definition, nothing_is_left, operated, secret, small, with};
 use e2e::shim::Shim;
 use e2e::wait::until;
 use futures::StreamExt as _;
@@ -144,11 +144,7 @@ async fn volumes_that_no_watch_shows_are_deleted_or_retained_all_the_same() {
 async fn a_watch_that_is_late_with_former_releases_makes_no_successor_ready() {
     const APPS: [&str; 2] = ["same", "patched"];
     let (Apart { tenant, proxy, .. }, _operator) = operated("late-releases", &[]).await;
-    let given = json!({
-        "metadata": {"name": "given"},
-        "stringData": {"nextcloud-username": "a", "nextcloud-password": "b"},
-    });
-    tenant.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(given).unwrap()).await.unwrap();
+    admin_secret(&tenant, "given", "b").await;
     let made = async || {
         for name in APPS {
             tenant.create(name, with(small(&tenant, name), json!({"adminSecret": "given"}))).await.unwrap();

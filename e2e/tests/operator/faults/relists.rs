@@ -4,7 +4,7 @@ use clientapp_operator::crd::{ClientApp, ClientAppStatus, Postgresql};
 use e2e::charts;
 use e2e::lab::{Apart, Tenant};
 use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{operated, small, with};
+use e2e::scenario::{admin_secret, operated, small, with};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -81,20 +81,13 @@ async fn a_deletion_of_a_database_over_which_a_status_was_written_is_seen() {
 async fn a_secret_that_was_made_anew_is_one_revision_and_was_never_lost() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-secret", &[]).await;
     let secrets = tenant.api::<Secret>();
-    let make = async |password: &str| {
-        let given = json!({
-            "metadata": {"name": "given"},
-            "stringData": {"nextcloud-username": "a", "nextcloud-password": password},
-        });
-        secrets.create(&PostParams::default(), &serde_json::from_value(given).unwrap()).await.unwrap();
-    };
-    make("one").await;
+    admin_secret(&tenant, "given", "one").await;
     tenant.create("acme", with(small(&tenant, "acme"), json!({"adminSecret": "given"}))).await.unwrap();
     tenant.ready("acme", 1).await;
     // A pass that reads the Secret itself may not look in between: it would truly find none.
     proxy.set(["watch", "get"].map(|verb| Rule::new(verb, "secrets", Fault::Hang)));
     secrets.delete("given", &DeleteParams::default()).await.unwrap();
-    make("two").await;
+    admin_secret(&tenant, "given", "two").await;
     relisted(&proxy, "secrets").await;
     tenant.ready("acme", 2).await;
     tenant.event("acme", "CredentialsChanged", "other credentials in Secret given").await;

@@ -7,7 +7,7 @@ use e2e::helm::Helm;
 use e2e::lab::{Apart, Lab, Tenant, has, leading};
 use e2e::operator::Options;
 use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{helm3, names, nothing_is_left, operated, small, with};
+use e2e::scenario::{admin_secret, helm3, names, nothing_is_left, operated, small, with};
 use e2e::shim::{Shim, executable};
 use e2e::wait::until;
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -93,12 +93,8 @@ async fn twenty_edits_while_helm_upgrades_are_two_upgrades_at_most() {
 async fn a_slot_is_not_for_an_app_that_has_to_wait() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("waiting", &["--max-concurrent", "1"]).await;
     installed(&tenant, "warm").await;
-    let given = json!({
-        "metadata": {"name": "given"},
-        "stringData": {"nextcloud-username": "a", "nextcloud-password": "b"},
-    });
+    admin_secret(&tenant, "given", "b").await;
     let secrets = tenant.api::<Secret>();
-    secrets.create(&PostParams::default(), &serde_json::from_value(given).unwrap()).await.unwrap();
     let busy = Rule::new("*", "services", Fault::Hang);
     let met = proxy.met();
     proxy.set([busy.clone()]);
