@@ -1,12 +1,13 @@
 //! `cargo e2e`: runs a local control plane. `cargo demo` is its subcommand `demo`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::progress::Progress;
 use e2e::protocol::{Bounds, Outcome, Protocol};
-use e2e::tools::Tools;
+use e2e::tools::{Extra, Tools};
 use e2e::{bench, demo, detached, faults, lives, soak, specs};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
@@ -29,9 +30,9 @@ enum Command {
     Down,
     /// Build the programs of the control plane that are missing, and print their paths
     Tools {
-        /// Also helm 3, which some tests use as another Helm client
+        /// Also those that only some tests start: helm 3, an OCI registry, S3-compatible storage
         #[arg(long)]
-        helm3: bool,
+        all: bool,
     },
     /// Show what the operator does, on its own control plane, and remove everything again
     Demo(demo::Options),
@@ -73,10 +74,11 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Up { nodes } => println!("{}", detached::up(nodes, &progress)?.exports()),
         Command::Down if detached::down()? => eprintln!("the control plane has stopped"),
         Command::Down => eprintln!("no control plane is running"),
-        Command::Tools { helm3 } => {
+        Command::Tools { all } => {
             let tools = Tools::ensure(&progress)?;
-            let helm3 = helm3.then(|| Tools::helm3(&progress)).transpose()?;
-            for path in tools.paths().into_iter().chain(helm3.as_deref()) {
+            let extras = if all { &Extra::ALL[..] } else { &[] };
+            let extras = extras.iter().map(|extra| extra.ensure(&progress)).collect::<Result<Vec<_>>>()?;
+            for path in tools.paths().into_iter().chain(extras.iter().map(PathBuf::as_path)) {
                 println!("{}", path.display());
             }
         }

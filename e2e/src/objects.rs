@@ -22,7 +22,7 @@ use crate::background::Background;
 use crate::plane::free_port;
 use crate::plane::watchdog::Watchdog;
 use crate::progress::Progress;
-use crate::tools::Tools;
+use crate::tools::Extra;
 use crate::wait::{TIMEOUT, blocking_until};
 
 /// The only bucket.
@@ -100,7 +100,7 @@ impl Objects {
 
     fn serve(tls: Option<rcgen::CertifiedKey<rcgen::KeyPair>>) -> Result<Objects> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let tools = Tools::ensure(&Progress::stderr())?;
+        let versitygw = Extra::Versitygw.ensure(&Progress::stderr())?;
         let home = tempfile::tempdir()?;
         let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
         // From here on the watchdog removes it in any case.
@@ -110,7 +110,7 @@ impl Objects {
         }
         let port = free_port()?;
         let log = File::create(home.join("log"))?;
-        let mut server = Command::new(&tools.versitygw);
+        let mut server = Command::new(&versitygw);
         if let Some(tls) = &tls {
             fs::write(home.join("ca"), tls.cert.pem())?;
             fs::write(home.join("key"), tls.signing_key.serialize_pem())?;

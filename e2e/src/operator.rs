@@ -17,10 +17,7 @@ use crate::wait::{TIMEOUT, blocking_within};
 
 /// The binary, rebuilt if it is out of date, once for all tests of a process.
 pub fn binary() -> Result<&'static Path> {
-    static BINARY: LazyLock<Result<PathBuf>> = LazyLock::new(|| {
-        // With a test, so that dependencies are built with the same features as for the tests, and once.
-        build(&["--test", "modules"])
-    });
+    static BINARY: LazyLock<Result<PathBuf>> = LazyLock::new(|| build(&[]));
     BINARY.as_deref().map_err(|error| anyhow!("{error:#}"))
 }
 

@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 use crate::charts;
 use crate::helm::Helm;
+use crate::progress::Progress;
+use crate::tools::Extra;
 
 /// Serves until it is dropped, and no longer than this process lives.
 #[derive(Debug)]
@@ -28,11 +30,12 @@ pub struct Registry {
 
 impl Registry {
     /// Starts an empty registry on a free port.
-    pub fn start(binary: &Path) -> Result<Self> {
+    pub fn start() -> Result<Self> {
+        let binary = Extra::Registry.ensure(&Progress::stderr())?;
         let dir = tempfile::tempdir()?;
         let config = dir.path().join("config.yaml");
         fs::write(&config, configuration(dir.path()).to_string())?;
-        let mut server = Command::new(binary)
+        let mut server = Command::new(&binary)
             .arg("serve")
             .arg(&config)
             .process_group(0)

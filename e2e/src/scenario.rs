@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::lab::{Apart, Lab, Object, TIMEOUT, Tenant, hostname, leading};
 use crate::operator::Operator;
 use crate::progress::Progress;
-use crate::tools::Tools;
+use crate::tools::Extra;
 use crate::wait::until;
 
 /// A namespace with its own operator, which runs with these arguments and sees no other namespace.
@@ -37,7 +37,7 @@ pub async fn operated(namespace: &str, arguments: &[&str]) -> (Apart, Operator) 
 
 /// The program of the newest helm 3. The first test that asks for it builds it.
 pub async fn helm3() -> PathBuf {
-    let ensure = || Tools::helm3(&Progress::stderr()).expect("helm 3 can be built");
+    let ensure = || Extra::Helm3.ensure(&Progress::stderr()).expect("helm 3 can be built");
     tokio::task::spawn_blocking(ensure).await.expect("the search does not panic")
 }
 

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::cache;
 use crate::progress::Progress;
-use part::{HELM3, PARTS, Part, Program};
+use part::{HELM3, PARTS, Part, Program, REGISTRY, VERSITYGW};
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -26,10 +26,37 @@ pub struct Tools {
     pub kube_scheduler: PathBuf,
     pub kubectl: PathBuf,
     pub kwok: PathBuf,
+}
+
+/// A program that only some tests start, and the first of them builds.
+#[derive(Clone, Copy, Debug)]
+pub enum Extra {
+    /// The newest helm 3, an executable `helm`: another Helm client.
+    Helm3,
     /// The OCI registry.
-    pub registry: PathBuf,
+    Registry,
     /// The S3-compatible storage.
-    pub versitygw: PathBuf,
+    Versitygw,
+}
+
+impl Extra {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Helm3, Self::Registry, Self::Versitygw];
+
+    /// Finds or builds the program as [`Tools::ensure`] does, and returns its path. Blocks.
+    pub fn ensure(self, progress: &Progress) -> Result<PathBuf> {
+        let part = match self {
+            Self::Helm3 => &HELM3,
+            Self::Registry => &REGISTRY,
+            Self::Versitygw => &VERSITYGW,
+        };
+        let cache = cache::directory()?.join("tools");
+        let paths = match find_part(part, &cache) {
+            Some(paths) => paths,
+            None => build::build(part, &cache, progress)?,
+        };
+        Ok(paths.into_iter().next().expect("the part has one program"))
+    }
 }
 
 impl Tools {
@@ -54,36 +81,12 @@ impl Tools {
             kube_scheduler: next(),
             kubectl: next(),
             kwok: next(),
-            registry: next(),
-            versitygw: next(),
         })
     }
 
-    /// The newest helm 3, an executable `helm`, found or built in the same way. It is not among the fields, because only
-    /// tests of other Helm clients need it.
-    pub fn helm3(progress: &Progress) -> Result<PathBuf> {
-        let cache = cache::directory()?.join("tools");
-        let paths = match find_part(&HELM3, &cache) {
-            Some(paths) => paths,
-            None => build::build(&HELM3, &cache, progress)?,
-        };
-        Ok(paths.into_iter().next().expect("the part has one program"))
-    }
-
-    pub fn paths(&self) -> [&Path; 9] {
-        let Self {
-            etcd,
-            helm,
-            kube_apiserver,
-            kube_controller_manager,
-            kube_scheduler,
-            kubectl,
-            kwok,
-            registry,
-            versitygw,
-        } = self;
-        [etcd, helm, kube_apiserver, kube_controller_manager, kube_scheduler, kubectl, kwok, registry, versitygw]
-            .map(PathBuf::as_path)
+    pub fn paths(&self) -> [&Path; 7] {
+        let Self { etcd, helm, kube_apiserver, kube_controller_manager, kube_scheduler, kubectl, kwok } = self;
+        [etcd, helm, kube_apiserver, kube_controller_manager, kube_scheduler, kubectl, kwok].map(PathBuf::as_path)
     }
 
     /// The directories of the programs for interactive use, for a user's `PATH`.

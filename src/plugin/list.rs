@@ -18,7 +18,7 @@ use super::{
     text::{FAINT, age, fitted, paint, verdict},
 };
 use crate::crd::{
-    ClientApp, ClientAppSpec,
+    ClientApp, ClientAppSpec, ClientAppStatus,
     conditions::{find, kind},
 };
 
@@ -179,8 +179,17 @@ fn understood(app: &ClientApp) -> [String; 5] {
     let status = app.status.clone().unwrap_or_default();
     let ready = find(&status.conditions, kind::READY).map_or("Unknown", |ready| ready.status.as_str());
     let revision = status.release.as_ref().map_or_else(|| "-".to_owned(), |release| release.revision.to_string());
-    let spec = &app.spec;
-    [verdict_cell(ready), revision, spec.chart_version.clone(), spec.hostname.clone(), sentence(app)]
+    [verdict_cell(ready), revision, version(app, &status), app.spec.hostname.clone(), sentence(app)]
+}
+
+/// Returns the installed chart version, and the one in the spec where it differs.
+fn version(app: &ClientApp, status: &ClientAppStatus) -> String {
+    let pinned = &app.spec.chart_version;
+    match status.release.as_ref().and_then(|release| release.chart_version.as_ref()) {
+        Some(installed) if installed == pinned => pinned.clone(),
+        Some(installed) => format!("{installed} -> {pinned}"),
+        None => format!("-> {pinned}"),
+    }
 }
 
 fn more(app: &ClientApp) -> [String; 3] {

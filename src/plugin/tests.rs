@@ -115,10 +115,10 @@ fn a_list_has_one_line_for_each_app_on_a_terminal() {
             assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
             // The available width is used.
             assert!(text.lines().any(|line| line.chars().count() + 2 > width), "{text}");
-            assert!(text.contains("globex   False   -          5.9.3     globe"), "{text}");
+            assert!(text.contains("globex   False   -          -> 5.9.3   globe"), "{text}");
         }
         // Where even that is too wide, names are not cut.
-        assert!(drawn(20).contains("globex   False   -          5.9.3     glo…       hel…     2d"), "{}", drawn(20));
+        assert!(drawn(20).contains("globex   False   -          -> 5.9.3   glo…       hel…     2d"), "{}", drawn(20));
     }
 }
 

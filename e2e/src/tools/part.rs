@@ -88,35 +88,9 @@ pub(super) const PARTS: &[Part] = &[
         any_patch: false,
         programs: &[Program { name: "kwok", package: "sigs.k8s.io/kwok/cmd/kwok", version: &["--version"] }],
     },
-    Part {
-        name: "registry",
-        module: "github.com/distribution/distribution/v3",
-        go_mod: include_str!("../../tools/registry/go.mod"),
-        go_sum: include_str!("../../tools/registry/go.sum"),
-        stamps: &[],
-        any_patch: false,
-        programs: &[Program {
-            name: "registry",
-            package: "github.com/distribution/distribution/v3/cmd/registry",
-            version: &["--version"],
-        }],
-    },
-    Part {
-        name: "versitygw",
-        module: "github.com/versity/versitygw",
-        go_mod: include_str!("../../tools/versitygw/go.mod"),
-        go_sum: include_str!("../../tools/versitygw/go.sum"),
-        stamps: &["main.Version=v{version}"],
-        any_patch: false,
-        programs: &[Program {
-            name: "versitygw",
-            package: "github.com/versity/versitygw/cmd/versitygw",
-            version: &["--version"],
-        }],
-    },
 ];
 
-/// The other Helm client of tests that ask for it; built apart from [`PARTS`].
+/// The other Helm client of some tests.
 pub(super) const HELM3: Part = Part {
     name: "helm3",
     module: "helm.sh/helm/v3",
@@ -125,6 +99,36 @@ pub(super) const HELM3: Part = Part {
     stamps: &["helm.sh/helm/v3/internal/version.version=v{version}"],
     any_patch: false,
     programs: &[Program { name: "helm", package: "helm.sh/helm/v3/cmd/helm", version: &["version", "--short"] }],
+};
+
+/// The registry of tests that push charts to one.
+pub(super) const REGISTRY: Part = Part {
+    name: "registry",
+    module: "github.com/distribution/distribution/v3",
+    go_mod: include_str!("../../tools/registry/go.mod"),
+    go_sum: include_str!("../../tools/registry/go.sum"),
+    stamps: &[],
+    any_patch: false,
+    programs: &[Program {
+        name: "registry",
+        package: "github.com/distribution/distribution/v3/cmd/registry",
+        version: &["--version"],
+    }],
+};
+
+/// The storage of tests that keep backups in a bucket.
+pub(super) const VERSITYGW: Part = Part {
+    name: "versitygw",
+    module: "github.com/versity/versitygw",
+    go_mod: include_str!("../../tools/versitygw/go.mod"),
+    go_sum: include_str!("../../tools/versitygw/go.sum"),
+    stamps: &["main.Version=v{version}"],
+    any_patch: false,
+    programs: &[Program {
+        name: "versitygw",
+        package: "github.com/versity/versitygw/cmd/versitygw",
+        version: &["--version"],
+    }],
 };
 
 impl Part {
@@ -209,6 +213,8 @@ impl std::fmt::Display for Version {
 mod tests {
     use super::*;
 
+    const EXTRAS: [&Part; 3] = [&HELM3, &REGISTRY, &VERSITYGW];
+
     #[test]
     fn versions_are_found_in_what_programs_print() {
         for (printed, version) in [
@@ -226,7 +232,7 @@ mod tests {
 
     #[test]
     fn every_part_has_a_version_a_go_release_and_its_programs_as_tools() {
-        for part in PARTS.iter().chain([&HELM3]) {
+        for part in PARTS.iter().chain(EXTRAS) {
             assert_eq!(part.go().0, 1, "{}", part.name);
             assert!(part.key().starts_with(&format!("{}-{}-", part.name, part.version())));
             for program in part.programs {
@@ -247,7 +253,7 @@ mod tests {
 
     #[test]
     fn only_kubernetes_may_differ_in_its_patch_release() {
-        for part in PARTS.iter().chain([&HELM3]) {
+        for part in PARTS.iter().chain(EXTRAS) {
             let Version(major, minor, patch) = part.version();
             assert!(part.accepts(Version(major, minor, patch)));
             assert_eq!(part.accepts(Version(major, minor, patch + 1)), part.name == "kubernetes");

@@ -604,7 +604,7 @@ async fn a_slow_repository_answers_when_the_fault_ends() {
 
 #[test]
 fn the_registry_holds_every_version() {
-    let registry = Registry::start(&tools().registry).unwrap();
+    let registry = Registry::start().unwrap();
     registry.push_all(&tools().helm).unwrap();
     let helm = Charts::new();
     let to = helm.path("");

@@ -143,7 +143,7 @@ fn pulling_from_nowhere() {
 
 #[test]
 fn pulling_from_a_registry() {
-    let registry = Registry::start(&tools().registry).unwrap();
+    let registry = Registry::start().unwrap();
     let chart = registry.chart();
     says("oci-missing-chart", &pull(&[&chart, "--plain-http", "--version", "5.5.2"]));
     registry.push_all(&tools().helm).unwrap();

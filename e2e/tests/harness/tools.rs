@@ -71,29 +71,29 @@ fn each_module_is_built_once_for_all_who_ask() {
         assert_eq!(output.stdout, outputs[0].stdout);
     }
     let paths = text(&outputs[0].stdout);
-    assert_eq!(paths.lines().count(), 9);
+    assert_eq!(paths.lines().count(), 7);
     for path in paths.lines().map(PathBuf::from) {
         assert!(path.starts_with(fixture.0.path()) && path.is_file(), "{path:?}");
     }
-    assert_eq!(fixture.builds(), 6, "etcd, helm, kubernetes, kwok, registry and versitygw, each once");
+    assert_eq!(fixture.builds(), 4, "etcd, helm, kubernetes and kwok, each once");
 
     let again = fixture.tools().output().unwrap();
     assert_eq!((again.stdout, text(&again.stderr)), (outputs[0].stdout.clone(), String::new()));
-    assert_eq!(fixture.builds(), 6);
+    assert_eq!(fixture.builds(), 4);
 }
 
-/// Only on request, and no helm of another version is taken for it.
+/// No helm of another version is taken for it.
 #[test]
-fn helm_3_is_built_for_those_who_ask() {
+fn what_only_some_tests_start_is_built_for_those_who_ask() {
     let fixture = Fixture::new();
     executable(&fixture.0.path().join("bin/helm"), "#!/bin/sh\necho v4.0.0\n", 0o755).unwrap();
-    let output = fixture.tools().arg("--helm3").output().unwrap();
+    let output = fixture.tools().arg("--all").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let paths = text(&output.stdout);
     let helms: Vec<_> = paths.lines().filter(|path| path.ends_with("/helm")).collect();
     let of = |index: usize, key: &str| helms[index].contains(&format!("/cache/tools/{key}-"));
     assert!(helms.len() == 2 && of(0, "helm") && of(1, "helm3"), "{paths}");
-    assert_eq!(fixture.builds(), 7);
+    assert_eq!(fixture.builds(), 7, "and registry and versitygw");
 }
 
 #[test]

@@ -618,7 +618,7 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
 #[tokio::test]
 async fn charts_come_from_a_registry_or_a_directory_as_well() {
     let Apart { tenant, proxy: _proxy, options } = apart("chart-sources").await;
-    let registry = Registry::start(&tenant.lab.tools.registry).unwrap();
+    let registry = Registry::start().unwrap();
     registry.push_all(&tenant.lab.tools.helm).unwrap();
     let directory = tempfile::tempdir().unwrap();
     charts::package_all(directory.path()).unwrap();
