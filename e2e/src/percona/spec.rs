@@ -85,6 +85,7 @@ pub(super) struct PgBackRest {
     pub(super) image: String,
     #[serde(default)]
     pub(super) global: BTreeMap<String, String>,
+    #[serde(default)]
     pub(super) repos: Vec<Repo>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) restore: Option<Restore>,
@@ -189,9 +190,10 @@ impl Spec {
 
     /// Images that the real operator requires, under its own names for them.
     pub(super) fn missing_images(&self) -> Vec<&'static str> {
-        let backups = self.backups.pgbackrest.as_ref().filter(|_| self.backups.are_enabled());
+        let none = String::new();
         let images = [
-            ("crunchy-pgbackrest", backups.map(|backups| &backups.image)),
+            // Since 2.9.0, with backups disabled as well.
+            ("crunchy-pgbackrest", Some(self.backups.pgbackrest.as_ref().map_or(&none, |backups| &backups.image))),
             ("crunchy-pgbouncer", self.pgbouncer().map(|pgbouncer| &pgbouncer.image)),
             ("crunchy-postgres", Some(&self.image)),
         ];

@@ -241,7 +241,7 @@ fn spec() -> Value {
             "dataVolumeClaimSpec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
         }],
         "proxy": {"pgBouncer": {"replicas": 1, "image": "percona/percona-pgbouncer:1.25.1-1"}},
-        "backups": {"enabled": false},
+        "backups": {"enabled": false, "pgbackrest": {"image": "percona/percona-pgbackrest:2.58.0-1"}},
     })
 }
 
@@ -372,13 +372,18 @@ async fn an_ignored_cluster_gets_nothing() {
 
 #[tokio::test]
 async fn without_images_there_is_an_event_and_nothing_else() {
-    let tenant = Tenant::new("imageless").await;
-    tenant.create(&[], spec_but("/proxy/pgBouncer/image", json!(""))).await;
-    let event = tenant.some(|event: &Event| event.reason.as_deref() == Some("MissingRequiredImage")).await;
-    assert_eq!(event.message.as_deref(), Some("Missing image(s): [crunchy-pgbouncer]"));
-    let status = tenant.status(|status| status["state"] == "initializing").await;
-    assert_eq!(status["postgres"]["size"], 0);
-    assert!(tenant.secret().await.is_none());
+    for (name, image, missing) in [
+        ("imageless", "/proxy/pgBouncer/image", "crunchy-pgbouncer"),
+        ("unsaveable", "/backups/pgbackrest/image", "crunchy-pgbackrest"),
+    ] {
+        let tenant = Tenant::new(name).await;
+        tenant.create(&[], spec_but(image, json!(""))).await;
+        let event = tenant.some(|event: &Event| event.reason.as_deref() == Some("MissingRequiredImage")).await;
+        assert_eq!(event.message, Some(format!("Missing image(s): [{missing}]")));
+        let status = tenant.status(|status| status["state"] == "initializing").await;
+        assert_eq!(status["postgres"]["size"], 0);
+        assert!(tenant.secret().await.is_none());
+    }
 }
 
 #[tokio::test]
@@ -483,8 +488,8 @@ async fn the_definition_refuses_what_the_real_one_refuses() {
         (spec_but("/users/0/name", json!("Client_App")), "spec.users[0].name"),
         (spec_but("/instances", json!([])), "spec.instances"),
         (spec_but("/instances/0", json!({"name": "a"})), "dataVolumeClaimSpec: Required value"),
-        (spec_but("/backups", json!({"pgbackrest": {}})), "spec.backups.pgbackrest.repos: Required value"),
-        (spec_but("/backups", json!({"pgbackrest": {"repos": []}})), "spec.backups.pgbackrest.repos"),
+        (spec_but("/backups", json!({"pgbackrest": {}})), "At least one repository must be configured"),
+        (spec_but("/backups", json!({"pgbackrest": {"repos": []}})), "At least one repository must be configured"),
         (spec_but("/backups", json!({"pgbackrest": {"repos": [{"name": "repo5"}]}})), "repos[0].name"),
         (
             spec_but("/backups", json!({"pgbackrest": {"repos": [{"name": "repo1", "volume": {}}]}})),
@@ -616,9 +621,10 @@ async fn a_backup_runs_as_a_job_and_leaves_its_trace_in_the_cluster() {
     let cluster = tenant.clusters().get("saved").await.unwrap();
     assert_eq!(cluster.annotations().get("pgv2.percona.com/backup-in-progress"), None);
     assert_eq!(cluster.data["spec"]["backups"]["pgbackrest"]["manual"], manual);
-    // The field does not belong to the applier, so only this part would remain.
-    let refusal = tenant.try_create(&[], spec()).await.unwrap_err().to_string();
-    assert!(refusal.contains("spec.backups.pgbackrest.repos: Required value"), "{refusal}");
+    // The field does not belong to the applier, so this part would remain without a repository.
+    let enabled = spec_but("/backups", json!({"enabled": true, "pgbackrest": {"image": "i"}}));
+    let refusal = tenant.try_create(&[], enabled).await.unwrap_err().to_string();
+    assert!(refusal.contains("At least one repository must be configured"), "{refusal}");
 
     // Deleting a backup deletes its Job.
     tenant.delete_backup(&first).await;

@@ -129,7 +129,7 @@ impl Provider for Percona {
             "instances": [{"name": "instance1", "replicas": postgres.instances, "dataVolumeClaimSpec": claim}],
             "proxy": {"pgBouncer": {"replicas": 1, "image": PGBOUNCER_IMAGE}},
             "users": [user],
-            "backups": backups::block(postgres, targets, &claim),
+            "backups": backups::block(order, targets, &claim),
         });
         if let Some(resources) = &postgres.resources {
             spec["instances"][0]["resources"] = json!(resources);

@@ -22,6 +22,9 @@ const KEPT: i32 = 2;
 /// later point in time is possible only after the next backup: that is better than PostgreSQL without disk space.
 const QUEUE: f64 = 0.25;
 const PGBACKREST_IMAGE: &str = "percona/percona-pgbackrest:2.58.0-1";
+/// The first version whose schema takes pgBackRest's image without a repository. Since 2.9.0 Percona stops without that image
+/// (`MissingRequiredImage`), even with backups disabled (`internal/config/config.go`, `VerifyImageValues`).
+const IMAGE_WITHOUT_REPOSITORY: semver::Version = semver::Version::new(2, 8, 0);
 
 /// Where the backups of a cluster are to go, or why that would differ from their present place.
 pub(super) fn targets(order: &Order, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
@@ -76,8 +79,9 @@ pub(super) fn in_use(targets: &BackupTargets) -> &'static str {
     if targets.volume && targets.repository.is_some() { SECOND } else { FIRST }
 }
 
-/// The block `backups` of a cluster. The schema requires it; with backups disabled, neither pgBackRest nor its image is needed.
-pub(super) fn block(postgres: &Postgres, targets: &BackupTargets, claim: &Value) -> Value {
+/// Returns the block `backups` of a cluster, which the schema requires.
+pub(super) fn block(order: &Order, targets: &BackupTargets, claim: &Value) -> Value {
+    let postgres = &order.postgres;
     let options = postgres.percona.clone().unwrap_or_default();
     let name = in_use(targets);
     let mut repos = Vec::new();
@@ -92,7 +96,11 @@ pub(super) fn block(postgres: &Postgres, targets: &BackupTargets, claim: &Value)
         pgbackrest["global"][format!("{name}-path")] = json!(place.path);
     }
     if repos.is_empty() {
-        return json!({"enabled": false});
+        return match semver::Version::parse(&order.percona_cr_version) {
+            // The schema wants a repository beside the image there.
+            Ok(version) if version < IMAGE_WITHOUT_REPOSITORY => json!({"enabled": false}),
+            _ => json!({"enabled": false, "pgbackrest": pgbackrest}),
+        };
     }
     // WAL goes to every repository, and is removed from a repository only after backups in it.
     if let Some(schedules) = &options.schedules {

@@ -12,6 +12,7 @@ use crate::{
         fixtures::{app, config, want},
         values_from::Sources,
     },
+    config::Config,
     crd::{BackupRecord, annotation, percona::PerconaPGCluster},
 };
 
@@ -83,7 +84,22 @@ fn backups_on_a_volume_from_the_beginning() {
     for percona in [json!({"keep": 2}), json!({"schedules": {"full": "@weekly"}})] {
         assert_eq!(applied(&want(&spec(percona)), None)["spec"]["backups"]["enabled"], true);
     }
-    assert_eq!(applied(&want(&spec(json!({}))), None)["spec"]["backups"], json!({"enabled": false}));
+}
+
+/// Without the image, Percona 2.9.0 and later never start PostgreSQL; before 2.8.0 the schema refuses it without a repository.
+#[test]
+fn disabled_backups_name_their_image_where_the_schema_takes_it() {
+    let with_image = json!({"enabled": false, "pgbackrest": {"image": "percona/percona-pgbackrest:2.58.0-1"}});
+    for (cr_version, backups) in [
+        ("2.7.0", json!({"enabled": false})),
+        ("2.8.0", with_image.clone()),
+        ("2.9.0", with_image.clone()),
+        ("3.0.0", with_image),
+    ] {
+        let config = Config { percona_cr_version: cr_version.to_owned(), ..config() };
+        let desired = desired(&app(&spec(json!({}))), None, (&Sources::default(), &[]), &config).unwrap();
+        assert_eq!(applied(&desired, None)["spec"]["backups"], backups, "{cr_version}");
+    }
 }
 
 /// A volume with backups stays next to the repository, which is then the second. WAL goes to both, so backups have to as well.
