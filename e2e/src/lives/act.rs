@@ -579,11 +579,11 @@ fn version(object: &DynamicObject) -> Time {
 /// The minimal spec with which Percona starts.
 fn cluster(claim: &Value) -> Value {
     json!({
-        "crVersion": "3.0.0",
+        "crVersion": "2.9.0",
         "image": "percona/postgres",
         "postgresVersion": 16,
         "instances": [{"name": "instance1", "replicas": 1, "dataVolumeClaimSpec": claim}],
         "users": [{"name": "clientapp", "databases": ["clientapp"]}],
-        "backups": {"enabled": false},
+        "backups": {"enabled": false, "pgbackrest": {"image": "percona/pgbackrest"}},
     })
 }

@@ -969,7 +969,7 @@ async fn a_cluster_gets_yesterdays_data_back() {
     let type_of = |name: &str| {
         items.iter().find(|item| item["metadata"]["name"] == name).unwrap()["status"]["backupType"].clone()
     };
-    let types = items.iter().filter(|item| item["status"]["backupType"] == "incremental").count();
+    let types = items.iter().filter(|item| item["status"]["backupType"] == "incr").count();
     assert_eq!((type_of(&name), types), (json!("full"), 2), "{list}");
 
     // One at a time; and the result is reported.

@@ -4,7 +4,6 @@ use clientapp_operator::crd::percona::PerconaPGCluster;
 use clientapp_operator::crd::{ClientApp, label};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, TIMEOUT, Tenant, hostname};
-use e2e::percona::Knobs;
 use e2e::proxy::{Fault, Rule};
 use e2e::scenario::{delete, names, nothing_is_left, operated, secret, small, with};
 use k8s_openapi::api::batch::v1::Job;
@@ -229,13 +228,13 @@ async fn a_percona_that_does_not_delete_its_cluster_is_waited_for_and_named() {
     };
     let before = claims().await;
     assert!(!before.is_empty());
-    tenant.percona("acme-pg", Knobs { ignore: true, ..Knobs::default() });
+    tenant.percona_ignores(true).await;
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
     tenant.held("acme", "DeletingDatabase", &["waiting for Percona to delete PerconaPGCluster acme-pg"]).await;
     let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().metadata;
     assert!(cluster.deletion_timestamp.is_some() && cluster.finalizers.is_some(), "{cluster:?}");
     assert_eq!(claims().await, before);
-    tenant.percona("acme-pg", Knobs::default());
+    tenant.percona_ignores(false).await;
     tenant.gone("acme").await;
     nothing_is_left(&tenant).await;
 }

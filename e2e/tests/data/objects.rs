@@ -168,7 +168,7 @@ async fn what_percona_would_take_along_is_looked_at_before() {
 #[tokio::test]
 async fn a_database_that_only_carries_our_label_is_not_ours() {
     let tenant = Lab::shared().await.tenant("our-label").await;
-    tenant.percona("labelled-pg", e2e::percona::Knobs { ignore: true, ..Default::default() });
+    tenant.percona_ignores(true).await;
     let cluster = json!({
         "apiVersion": "pgv2.percona.com/v2", "kind": "PerconaPGCluster",
         "metadata": {"name": "labelled-pg", "labels": {label::APP: "labelled", label::MANAGED_BY: label::OPERATOR}},
