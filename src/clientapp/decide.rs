@@ -45,7 +45,8 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
 }
 
 pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
-    let plan = steps(desired, observed, config, now);
+    let mut plan = steps(desired, observed, config, now);
+    plan.steps.extend(stuck_pods(desired, observed, &plan));
     let HelmRun::Testing(testing) = &observed.run else { return plan };
     // A test changes nothing, so nothing waits for its end.
     let stop = |reason, why| stopping(reason, format!("the tests are being stopped: {why}"));
@@ -84,6 +85,7 @@ fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp
         run_is_shown: _,
         release,
         workloads: _,
+        stuck_pods: _,
         missing: _,
         look_again,
         last_ready_is_stored: _,
@@ -211,6 +213,16 @@ fn repairing(mut plan: Plan, desired: &Desired, observed: &Observed, account_is_
         plan.look_again = plan.look_again.into_iter().chain(until).min();
     }
     plan
+}
+
+/// Deletes pods of former revisions that their StatefulSets wait for in vain, unless helm changes the StatefulSets now.
+fn stuck_pods(desired: &Desired, observed: &Observed, plan: &Plan) -> Vec<Step> {
+    let is_settled = observed.release.as_ref().is_some_and(|release| release.deployed().is_some());
+    if desired.suspend || observed.at_work.is_some() || !is_settled || plan.runs_helm() {
+        return Vec::new();
+    }
+    let idle = observed.stuck_pods.iter().filter(|pod| pod.is_idle);
+    idle.map(|pod| Step::DeleteStuckPod(pod.clone())).collect()
 }
 
 /// When to look at the pods of workloads that are not ready. Pods are not watched.

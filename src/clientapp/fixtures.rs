@@ -133,6 +133,7 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
         last_backup: None,
         backed_up: None,
         created: Some(now() - SignedDuration::from_secs(600)),
+        progressed: None,
     })
 }
 
@@ -151,6 +152,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
             object: database(desired),
             secret: keys(&["user", "password", "host", "dbname"]),
             reachable: true,
+            warnings: None,
         },
         deployer: deployer(now() - SignedDuration::from_secs(3600)),
         retained: Vec::new(),
@@ -164,6 +166,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         run_is_shown: true,
         release: Some(release(&desired.digest)),
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
+        stuck_pods: Vec::new(),
         missing: Vec::new(),
         look_again: None,
         last_ready_is_stored: true,

@@ -28,7 +28,7 @@ use super::{
     },
     owned::{self, Seen},
     plan::SAFETY_NET,
-    pods::{self, NAMED_WORKLOADS},
+    pods::{self, NAMED_WORKLOADS, PodsView},
     repairs::WATCH_LAG,
     retained, sources, trial, upgrade,
 };
@@ -40,7 +40,7 @@ use crate::{
     },
     destroy::permit::Kind,
     helm::gateway::record::Written,
-    runtime::{error::api_sentence, key::Key},
+    runtime::{error::api_sentence, key::Key, pods::why as pods_why, warnings},
     secrets::{RevisionMeta, SecretMeta},
 };
 
@@ -109,6 +109,7 @@ pub(crate) async fn observe(
         let mut observed = Observed { run, at_work, release: cached, workloads, recorded, ..Observed::default() };
         if let Some(desired) = desired.filter(|_| is_long) {
             with_reasons(ctx, desired, &mut observed, now).await;
+            with_refused_hook(ctx, key, &mut observed);
             hide(desired, &mut observed);
         }
         return Ok(observed);
@@ -207,26 +208,51 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
         .get(key)
         .filter(|look| now < look.until)
         .unwrap_or_else(|| pods::Look { until: pods::next_look(since, now), reasons: BTreeMap::new() });
-    for workload in observed.workloads.iter_mut().filter(|workload| workload.waiting.is_some()).take(NAMED_WORKLOADS) {
+    let waiting = observed.workloads.iter_mut().filter(|workload| workload.waiting.is_some());
+    for workload in waiting.take(NAMED_WORKLOADS) {
         let Some(selector) = &workload.selector else { continue };
         // Each generation has its own pods.
         let of = (workload.uid.clone(), workload.generation);
         if !look.reasons.contains_key(&of) {
             let found = live::pods(ctx, key, &desired.account, ListParams::default().labels(selector)).await;
             let found = found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default();
-            look.reasons.insert(of.clone(), pods::why(&found));
+            look.reasons.insert(of.clone(), PodsView::of(workload, &found, &key.namespace));
         }
-        if let (Some(waiting), Some(Some(why))) = (&mut workload.waiting, look.reasons.get(&of)) {
+        let PodsView { why, stuck } = look.reasons.get(&of).cloned().unwrap_or_default();
+        observed.stuck_pods.extend(stuck);
+        // A Deployment has a condition that says so.
+        let refusal = || ctx.watches.refusal(&key.namespace, (workload.kind, &workload.name), Some(since));
+        if let (Some(waiting), Some(why)) = (&mut workload.waiting, why.or_else(refusal)) {
             waiting.push_str(": ");
-            waiting.push_str(why);
+            waiting.push_str(&why);
         }
     }
     ctx.memory.pods.put(key.clone(), look);
 }
 
-/// Kubelet and webhooks may quote values from Secrets in what they say of pods.
+/// Adds why a hook's Job, for which helm waits, has no pod.
+fn with_refused_hook(ctx: &Ctx, key: &Key, observed: &mut Observed) {
+    if let (HelmRun::Upgrading(upgrading), Some(at_work)) = (&observed.run, &mut observed.at_work)
+        && let Some(refusal) = ctx.watches.refused_job(key, upgrading.since)
+    {
+        at_work.sentence.push_str("; ");
+        at_work.sentence.push_str(&refusal);
+    }
+}
+
+/// Kubelet, webhooks and the database's operator may quote values from Secrets.
 fn hide(desired: &Desired, observed: &mut Observed) {
-    for waiting in observed.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut()) {
+    let database = &mut observed.database;
+    let state = database.object.as_mut().and_then(|object| match &mut object.state {
+        DatabaseState::Waiting(words) | DatabaseState::Stalled(words) => Some(words),
+        DatabaseState::Silent | DatabaseState::Restoring(_) | DatabaseState::Ready => None,
+    });
+    for words in database.warnings.iter_mut().chain(state) {
+        *words = desired.hidden.masked(words);
+    }
+    let sentence = observed.at_work.iter_mut().map(|at_work| &mut at_work.sentence);
+    let waiting = observed.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut());
+    for waiting in sentence.chain(waiting) {
         *waiting = desired.hidden.masked(waiting);
     }
 }
@@ -323,7 +349,7 @@ async fn tested(
         // The pod of an earlier test says nothing about this one. Its time has no fractions.
         let is_new = |created: &Time| created.0.as_second() >= began.as_second();
         found.retain(|pod| pod.metadata.creation_timestamp.as_ref().is_some_and(is_new));
-        pods = pods::why(&found).map(|why| desired.hidden.masked(&why));
+        pods = pods_why(&found, None).map(|why| desired.hidden.masked(&why));
     }
     Ok(trial::record(before, trial, tests, pods))
 }
@@ -536,13 +562,19 @@ async fn database(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> R
         return Ok(DatabaseView { secret, ..DatabaseView::default() });
     };
     let service = Key::new(&key.namespace, provider.service(key));
-    let Watched { objects, endpoints, .. } = ctx.watches.of(*provider);
+    let Watched { objects, endpoints, warnings, .. } = ctx.watches.of(*provider);
+    let found = ctx.watches.database(*provider, key);
+    let warnings = warnings.as_ref().zip(found.as_ref()).and_then(|((kind, warnings), found)| {
+        let about = warnings::group(&key.namespace, kind, name);
+        warnings::quoted(warnings, &about, found.progressed)
+    });
     Ok(DatabaseView {
         kind: objects.availability(),
         app_uid: uid.to_owned(),
         on_record: owned::uid(owned, provider.kind(), name).map(str::to_owned),
-        object: ctx.watches.database(*provider, key),
+        object: found,
         secret,
+        warnings,
         reachable: endpoints.as_ref().is_none_or(|slices| slices.group(&service).iter().any(|(_, ready)| *ready)),
     })
 }

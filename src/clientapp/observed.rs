@@ -17,7 +17,11 @@ use crate::{
     crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject, Tested, annotation},
     destroy::permit::Kind,
     helm::Chart,
-    runtime::{feeder::Availability, key::Key},
+    runtime::{
+        feeder::Availability,
+        key::Key,
+        pods::{Rollout, StuckPod},
+    },
 };
 
 /// Everything that decisions depend on, at one moment.
@@ -53,6 +57,8 @@ pub(crate) struct Observed {
     pub release: Option<ReleaseView>,
     /// The release's Deployments and StatefulSets, sorted by kind and name.
     pub workloads: Vec<Workload>,
+    /// The pods of former revisions that their StatefulSets wait for.
+    pub stuck_pods: Vec<StuckPod>,
     /// Missing and edited objects of the release, of the watched kinds, while the release is otherwise as the spec asks.
     pub missing: Vec<Missing>,
     /// When to look again at what is not watched.
@@ -158,6 +164,8 @@ pub(crate) struct DatabaseView {
     pub(crate) secret: SecretView,
     /// Whether the Service that the app uses has a ready address.
     pub(crate) reachable: bool,
+    /// The warnings of the database's operator since it last made progress. Anybody may have written them.
+    pub(crate) warnings: Option<String>,
 }
 
 /// A backup, as requested and as observed.
@@ -334,6 +342,8 @@ pub(crate) struct Workload {
     pub selector: Option<String>,
     /// Its controller reports no progress within the deadline.
     pub stuck: bool,
+    /// How a StatefulSet replaces its pods.
+    pub rollout: Option<Rollout>,
     /// Which of its fields helm manages, as a digest.
     pub helms: u64,
 }

@@ -126,6 +126,8 @@ reasons! {
     DatabaseNotConfigured ROW kind::READY, Stalled: "The operator has no database for PostgresWriters.", "Set `PSQL_HOST` and the other `PSQL_` variables of the operator.";
     DatabaseNotOurs APP kind::POSTGRES_READY, Stalled: "A database of this name belongs to another object.",
         "Rename the ClientApp, remove that database, or hand it over as the message says.";
+    DatabaseNotProgressing APP kind::POSTGRES_READY, Trouble: "The database is not ready, and has made no progress for 5 minutes; the message says what was seen last.",
+        "Follow the message. See the log of the Percona operator, and that the operator is no older than `spec.crVersion` of the PerconaPGCluster.";
     DatabaseStalled APP kind::POSTGRES_READY, Stalled: "The database's own object is stalled; the message is that object's.", "Follow the message.";
     DatabaseUnavailable ROW kind::READY, Trouble: "The database cannot be reached.", "Wait; it is retried, and a deletion waits for it.";
     Deleting BOTH kind::POSTGRES_READY, Progress: "A database of this name, or the object itself, is being deleted.", "Wait.";

@@ -34,6 +34,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         secrets,
         objects,
         pods: _,
+        refusals: _,
         dump_source: _,
         turn_of: _,
     } = observed;
@@ -346,7 +347,10 @@ fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
 fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let pod = names::primary_pod(&desired.key.name);
     match observed.primary(desired) {
-        None => plan.hold(Reason::Provisioning, format!("waiting for pod {pod}")),
+        None => {
+            let refusal = observed.refusal(&names::primary(&desired.key.name));
+            plan.hold(Reason::Provisioning, format!("waiting for pod {pod}{}", refusal.unwrap_or_default()));
+        }
         // Its container has failed and left a message.
         Some(PodView { waiting: Some(why), failed: Some(_), .. }) => {
             plan.hold(Reason::ServerFails, format!("pod {pod}: {why}"));
@@ -358,6 +362,7 @@ fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let ready = standbys.iter().filter(|pod| pod.waiting.is_none()).count();
     if ready < usize::try_from(desired.standbys).unwrap_or_default() {
         let why = standbys.iter().find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
+        let why = why.or_else(|| observed.refusal(&names::standby(&desired.key.name)));
         let message = format!("{ready} of {} standbys are ready{}", desired.standbys, why.unwrap_or_default());
         plan.hold(Reason::StandbysNotReady, message);
     }

@@ -230,7 +230,12 @@ async fn last_dump(
                     ),
                 }));
             }
-            return Ok(Some(hold(Reason::Dumping, format!("waiting for Job {job}, the last dump; {instead}"))));
+            let refusal = ctx.watches.refusal(&key.namespace, &(Kind::Job, job.clone()), None);
+            let refusal = refusal.map(|refusal| format!(": {refusal}")).unwrap_or_default();
+            return Ok(Some(hold(
+                Reason::Dumping,
+                format!("waiting for Job {job}, the last dump{refusal}; {instead}"),
+            )));
         }
         _ => {}
     }

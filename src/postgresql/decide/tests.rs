@@ -218,6 +218,23 @@ fn what_is_different_has_its_consequence() {
     }
 }
 
+#[test]
+fn why_there_are_no_pods() {
+    let desired = of(json!({"replicas": 2}));
+    let quota = |set: &str| ((Kind::StatefulSet, set.to_owned()), "exceeded quota".to_owned());
+    for (set, pods, expected) in [
+        ("acme", 0, "waiting for pod acme-0; exceeded quota"),
+        ("acme-standby", 0, "waiting for pod acme-0"),
+        ("acme-standby", 1, "0 of 1 standbys are ready; exceeded quota"),
+        ("acme", 1, "0 of 1 standbys are ready"),
+    ] {
+        let mut observed = settled(&desired);
+        observed.pods.truncate(pods);
+        observed.refusals = [quota(set)].into();
+        assert_eq!(decide(&desired, &observed).hold.unwrap().message, expected, "{set} {pods}");
+    }
+}
+
 fn theirs() -> Owner {
     Owner::Other("x".to_owned())
 }

@@ -213,6 +213,7 @@ fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str
         Some(_) => {
             let waiting =
                 pods(observed, name).find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
+            let waiting = waiting.or_else(|| observed.refused_job(name).map(|refusal| format!("; {refusal}")));
             plan.hold(underway, format!("waiting for Job {name}, which {doing}{}", waiting.unwrap_or_default()));
         }
     }

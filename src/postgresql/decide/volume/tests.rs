@@ -182,6 +182,18 @@ fn the_job_that_makes_the_database() {
         assert_eq!(steps(&plan), expected, "{what}");
         assert_eq!(reason(&plan), hold, "{what}");
     }
+    // An event says why it has no pod; a pod says more.
+    let mut observed = settled(&desired);
+    observed.recorded.volume = recorded("a", false);
+    observed.pods.clear();
+    observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
+    observed.objects.insert(data(), claim("a", OURS));
+    observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(JobView::default())));
+    observed.refusals.insert((Kind::Job, name.clone()), "exceeded quota".to_owned());
+    let message = |observed: &Observed| decide(&desired, observed).hold.unwrap().message;
+    assert_eq!(message(&observed), format!("waiting for Job {name}, which makes the database; exceeded quota"));
+    observed.pods.push(PodView { job: Some(name.clone()), ..pod("x", "initialize", Some("y")) });
+    assert_eq!(message(&observed), format!("waiting for Job {name}, which makes the database; pod x: y"));
     // Once that is recorded, the Job is no longer needed.
     let mut observed = settled(&desired);
     observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::None));
