@@ -19,8 +19,8 @@ use crate::{
     config::Config,
     crd::{
         Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore, FilesBackup,
-        OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test, Upgrade, ValuesDigest,
-        quantity,
+        MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test,
+        Upgrade, ValuesDigest, quantity,
     },
     helm::{Hidden, values::Values},
     runtime::{
@@ -29,6 +29,8 @@ use crate::{
     },
 };
 
+/// Longest name of a Helm release.
+const MAX_RELEASE_NAME: usize = 53;
 /// Size of the files' volume if neither spec nor Profile sets it.
 const DEFAULT_SIZE: &str = "8Gi";
 
@@ -151,8 +153,10 @@ pub(crate) fn desired(
         Key::new(app.metadata.namespace.clone().unwrap_or_default(), app.metadata.name.clone().unwrap_or_default());
     let spec = &app.spec;
 
-    if key.name.len() > 53 {
-        return Err(invalid("metadata.name", "is used as the Helm release name and can have at most 53 characters"));
+    // Some with longer names were installed before there was this limit.
+    let is_installed = app.status.as_ref().is_some_and(|status| status.installed.is_some());
+    if key.name.len() > if is_installed { MAX_RELEASE_NAME } else { MAX_NAME } {
+        return Err(invalid("metadata.name", NAME_TOO_LONG));
     }
     if !is_label(&key.name) || key.name.starts_with(|first: char| first.is_ascii_digit()) {
         return Err(invalid(
@@ -197,6 +201,7 @@ pub(crate) fn desired(
     let of_app = known(credentials, secrets.into_iter().flatten());
     let awaits = awaits.or_else(|| of_app.as_ref().err().cloned());
     let computed = values::computed(&values::Inputs {
+        name: &key.name,
         hostname,
         admin_secret: admin.name(),
         ingress_class: spec.ingress_class_name.as_deref(),

@@ -16,6 +16,13 @@ use super::{
     Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Store, Tls, ValuesReference,
 };
 
+/// Longest name of a new ClientApp. The published charts make `<name>-redis-replicas` a StatefulSet, whose pods have a label with
+/// `-` and a hash of up to 10 characters after it, of at most 63; and `<name>-nextcloud-cron` a CronJob, of at most 52.
+pub const MAX_NAME: usize = 37;
+/// The end of a sentence about a name longer than that.
+pub const NAME_TOO_LONG: &str =
+    "can have at most 37 characters: the chart's objects append up to 26 to it, and Kubernetes allows 63";
+
 /// The instance that the tenant requests.
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
@@ -29,8 +36,9 @@ use super::{
     status = "ClientAppStatus",
     derive = "PartialEq",
     doc = "A ClientApp is one tenant's complete, isolated instance of a Helm-packaged web app: credentials, Redis, PostgreSQL, storage, ingress, and a Helm release of the ClientApp's own name.",
-    validation = Rule::new("self.metadata.name.size() <= 53").message("the name is used as the Helm release name and can have at most 53 characters"),
-        validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
+    // A name is for life: ClientApps that were created with a longer one can still be changed and deleted.
+    validation = Rule::new(format!("self.metadata.name.size() <= {MAX_NAME} || oldSelf.hasValue()")).message(&*format!("the name {NAME_TOO_LONG}")).optional_old_self(true),
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Revision", type_ = "integer", json_path = ".status.release.revision"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.release.chartVersion"),

@@ -20,7 +20,8 @@ mod values_reference;
 
 pub use clientapp::{
     Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency,
-    Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, OnFailure, Persistence,
+    Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, MAX_NAME, NAME_TOO_LONG,
+    OnFailure, Persistence,
     Planned, Postgres, PostgresProvider, ReadyRevision, Redis, Release, ReleaseObject, RolledBack, Test, Tested,
     Upgrade, ValuesDigest,
 };

@@ -295,7 +295,11 @@ async fn the_api_server_refuses_a_wrong_name_at_once() {
     let tenant = Lab::shared().await.tenant("wrong-names").await;
     let mut said = Vec::new();
     for (name, sentence) in [
-        ("a".repeat(54).as_str(), "can have at most 53 characters"),
+        ("a".repeat(38).as_str(), "the name can have at most 37 characters"),
+        ("a".repeat(40).as_str(), "the name can have at most 37 characters"),
+        ("a".repeat(41).as_str(), "the name can have at most 37 characters"),
+        ("a".repeat(53).as_str(), "the name can have at most 37 characters"),
+        ("a".repeat(54).as_str(), "the name can have at most 37 characters"),
         ("acme.example", LABEL),
         ("7acme", LABEL),
         ("Acme", "lower case alphanumeric characters"),
@@ -305,8 +309,12 @@ async fn the_api_server_refuses_a_wrong_name_at_once() {
         said.push((name.to_owned(), answer, vec![sentence.to_owned()]));
     }
     assert_all(said);
-    // The longest allowed name is accepted.
-    tenant.create(&"a".repeat(53), json!({"hostname": hostname(&tenant, "long"), "suspend": true})).await.unwrap();
+    // The shortest and the longest allowed name are accepted.
+    for length in [1, 37] {
+        let name = "a".repeat(length);
+        let spec = json!({"hostname": hostname(&tenant, &format!("of-{length}")), "suspend": true});
+        tenant.create(&name, spec).await.unwrap();
+    }
 }
 
 #[tokio::test]

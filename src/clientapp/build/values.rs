@@ -19,6 +19,8 @@ pub(crate) const MAX_BYTES: usize = 256 * 1024;
 /// The inputs of the computed keys.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
+    /// Name of the release.
+    pub name: &'a str,
     /// `spec.hostname`.
     pub hostname: &'a str,
     /// Secret with the administrator's credentials.
@@ -104,6 +106,7 @@ impl Image {
 #[must_use]
 pub fn computed(inputs: &Inputs<'_>) -> Value {
     let Inputs {
+        name,
         hostname,
         admin_secret,
         ingress_class,
@@ -139,6 +142,10 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
             // Without this key, the chart passes the literal password `changeme` to the app.
             "existingSecretPasswordKey": super::secrets::REDIS_PASSWORD,
         });
+        // The subchart leaves its own name out in such a release, and the app looks for the Service with it.
+        if name.contains("redis") {
+            values["redis"]["fullnameOverride"] = json!(format!("{name}-redis"));
+        }
     }
     if let Some(database) = database {
         // The chart's internal database is on by default and takes precedence over every other setting: the app would use SQLite.

@@ -94,6 +94,36 @@ fn refusals_name_the_field() {
 }
 
 #[test]
+fn a_new_name_has_room_for_what_the_chart_appends() {
+    let of = |length: usize, status: Value| {
+        let mut app = app(&json!({}));
+        app.metadata.name = Some("a".repeat(length));
+        app.status = Some(serde_json::from_value(status).unwrap());
+        desired(&app, None, (&Sources::default(), &[]), &Config::for_tests()).map(drop)
+    };
+    let installed = json!({"installed": {"name": "nextcloud", "version": "5.5.2", "digest": "sha"}});
+    for (length, as_new, as_installed) in [
+        (1, true, true),
+        (37, true, true),
+        (38, false, true),
+        (40, false, true),
+        (41, false, true),
+        (53, false, true),
+        (54, false, false),
+    ] {
+        for (status, fits) in [(json!({}), as_new), (installed.clone(), as_installed)] {
+            let refused = of(length, status).map_err(|error| error.to_string());
+            let too_long = Err(format!("metadata.name: {NAME_TOO_LONG}"));
+            assert_eq!(refused, if fits { Ok(()) } else { too_long }, "{length}");
+        }
+    }
+    assert!(NAME_TOO_LONG.contains(&format!("at most {MAX_NAME} characters")));
+    // A hash of ten characters, with its dash, after the longest name of a StatefulSet.
+    assert_eq!(MAX_NAME + "-redis-replicas".len() + 11, 63);
+    assert_eq!(MAX_NAME + "-nextcloud-cron".len(), 52);
+}
+
+#[test]
 fn a_hostname_that_is_nearly_right_gets_a_suggestion() {
     let long = ["a", "b", "c", "d"].map(|letter| letter.repeat(63)).join(".");
     for (hostname, suggestion) in [

@@ -24,6 +24,7 @@ fn external() -> Database {
 
 fn full(database: &Database) -> Inputs<'_> {
     Inputs {
+        name: "acme",
         hostname: "acme.example.com",
         admin_secret: "acme-admin-secret",
         ingress_class: Some("traefik"),
@@ -65,6 +66,16 @@ fn the_tree_of_a_database_that_exists_already() {
     let named = Database { host: From::Value("db.example:6432".to_owned()), ..external() };
     let values = external_database(&named);
     assert_eq!((&values["host"], values["existingSecret"].get("hostKey")), (&json!("db.example:6432"), None));
+}
+
+#[test]
+fn an_app_finds_its_redis_whatever_its_name() {
+    let database = made();
+    for (name, fullname) in [("acme", Value::Null), ("my-redis-app", json!("my-redis-app-redis"))] {
+        let of = |redis_secret| computed(&Inputs { name, redis_secret, ..full(&database) })["redis"].clone();
+        assert_eq!(of(Some("secret"))["fullnameOverride"], fullname);
+        assert_eq!(of(None)["fullnameOverride"], Value::Null);
+    }
 }
 
 #[test]
