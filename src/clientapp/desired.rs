@@ -168,10 +168,9 @@ pub(crate) fn desired(
     let chart_version = chart_version(&spec.chart_version)?;
     let image = match spec.image.as_str() {
         "" => None,
-        image => Some(
-            values::Image::parse(image)
-                .ok_or_else(|| invalid("spec.image", "must be repository:tag or repository@sha256:<64 hex digits>"))?,
-        ),
+        image => Some(values::Image::parse(image).ok_or_else(|| {
+            invalid("spec.image", "must be repository:tag or repository@sha256:<64 hex digits>, in lower case")
+        })?),
     };
     let profile = match (&spec.profile, profile) {
         (None, _) => Taken::default(),
@@ -183,9 +182,13 @@ pub(crate) fn desired(
     if with_volume && quantity::parse_positive(size).is_none() {
         return Err(invalid("spec.persistence.size", "must be a quantity above zero such as 8Gi"));
     }
-    values::check_user_values(&spec.values, spec.postgres.enabled)
+    values::check_user_values(&spec.values, spec.postgres.enabled, image.is_some())
         .map_err(|problem| invalid("spec.values", problem))?;
     let UserValues { user, hidden, salt, awaits, digests } = with_sources(spec, sources)?;
+    let asked = values::merge([&config.base_values, &profile.values, &user]);
+    if let Some(image) = &image {
+        values::check_registry(image, &asked).map_err(|problem| invalid("spec.image", problem))?;
+    }
 
     let database = if spec.postgres.enabled { Some(database::desired(&key, app, config, profile.open)?) } else { None };
     let upgrade = upgrade(app)?;
@@ -213,7 +216,7 @@ pub(crate) fn desired(
         credentials: of_app.as_deref().ok(),
         redis_credentials: of_redis.as_deref(),
     });
-    let values = values::merge([&config.base_values, &profile.values, &user, &computed]);
+    let values = values::merge([&asked, &computed]);
     let (version, document) = (chart_version.to_string(), values.to_string());
     let digest = match (&awaits, &salt) {
         (Some(_), _) => digest(&["incomplete", &config.chart, &version, &document]),
@@ -292,7 +295,10 @@ fn with_sources(spec: &ClientAppSpec, sources: &Sources) -> Result<UserValues, I
         Sources::Unfit(problem) => return Err(refused(problem.clone())),
     };
     let none = Map::new();
-    let check = |values: &Value| values::check_user_values(values.as_object().unwrap_or(&none), spec.postgres.enabled);
+    let check = |values: &Value| {
+        let values = values.as_object().unwrap_or(&none);
+        values::check_user_values(values, spec.postgres.enabled, !spec.image.is_empty())
+    };
     for Layer { of, values, is_secret: _ } in layers.iter() {
         check(values).map_err(|problem| refused(format!("{of}: {problem}")))?;
     }

@@ -77,10 +77,11 @@ pub struct ClientAppSpec {
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub profile: Option<String>,
 
-    /// Container image to use instead of the chart's own: `repository:tag` or `repository@sha256:…`. Empty: the chart's own.
+    /// Container image to use instead of the chart's own: `repository:tag`, `repository@sha256:…` or both, in lower case, with or
+    /// without a registry. Empty: the chart's own.
     #[serde(default)]
     #[schemars(length(max = 512))]
-    #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-zA-Z0-9][-a-zA-Z0-9._/]*(:[0-9]+/[-a-zA-Z0-9._/]+)?(:[a-zA-Z0-9_][-a-zA-Z0-9._]*|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>"))]
+    #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(:[0-9]+/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)?(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*(:[a-zA-Z0-9_][-a-zA-Z0-9._]{0,127}(@sha256:[0-9a-f]{64})?|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>, in lower case"))]
     pub image: String,
 
     /// Number of app pods. Absent: as set by the Profile, otherwise by the chart. More than one needs a volume that several
@@ -155,9 +156,9 @@ pub struct ClientAppSpec {
     /// `valuesFrom`, these values, values computed by the operator. A key that the operator computes is refused, and the message
     /// names the field to use instead: `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`,
     /// `ingress.enabled`, `ingress.className`, `redis.enabled`, `redis.auth`, `persistence.enabled`, `persistence.size`,
-    /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, while `postgres.enabled` is true
-    /// `internalDatabase` and `externalDatabase`, and the annotations `podAnnotations.checksum/clientapp-credentials`,
-    /// `redis.master.podAnnotations.checksum/clientapp-credentials` and
+    /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, while `image` is set
+    /// `image.registry`, while `postgres.enabled` is true `internalDatabase` and `externalDatabase`, and the annotations
+    /// `podAnnotations.checksum/clientapp-credentials`, `redis.master.podAnnotations.checksum/clientapp-credentials` and
     /// `redis.replica.podAnnotations.checksum/clientapp-credentials`. Values reach the chart exactly as they are stored here; `null` removes a default
     /// of the chart. helm reads numbers as 64-bit floats, so a number that would change is refused: put it in quotes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]

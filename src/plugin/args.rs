@@ -6,7 +6,9 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
 use super::{
-    connection::Connection, goal::Goal, output::Output,
+    connection::Connection,
+    goal::Goal,
+    output::Output,
     text::{duration, new_name},
 };
 use crate::{config::InstallArgs, crd::DeletionPolicy};

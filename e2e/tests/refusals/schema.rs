@@ -149,6 +149,12 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         "nextcloud@sha256:abc",
         "next cloud:30",
         "nextcloud:30 --privileged",
+        "Nextcloud:30",
+        "registry.example.com/Platform/nextcloud:30",
+        "registry.example.com:/nextcloud:30",
+        "https://registry.example.com/nextcloud:30",
+        "registry.example.com//nextcloud:30",
+        "a..b:30",
     ] {
         rows.push((with("image", json!(wrong)), "spec.image", IMAGE));
     }

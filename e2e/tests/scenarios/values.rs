@@ -101,6 +101,41 @@ async fn values_from_elsewhere_are_installed_and_followed() {
 }
 
 #[tokio::test]
+async fn what_runs_is_the_image_of_the_spec() {
+    let tenant = Lab::shared().await.tenant("values-image").await;
+    let hex = "0123456789abcdef".repeat(4);
+    let digest = format!("localhost:5000/team/nextcloud:30@sha256:{hex}");
+    let plain = "registry.example.com/platform/nextcloud:34.0.1-apache";
+    for (name, version, own) in [
+        ("former", charts::DEFAULT, "nextcloud:29.0.4-apache"),
+        ("current", charts::CURRENT, "docker.io/library/nextcloud:34.0.1-apache"),
+    ] {
+        // Of all layers, the spec has the last word.
+        let spec = json!({"chartVersion": version, "redis": {"enabled": true}, "image": plain});
+        tenant.create(name, with(small(&tenant, name), spec)).await.unwrap();
+        for (revision, image, expected) in [
+            (1, plain, plain),
+            (2, digest.as_str(), digest.as_str()),
+            (
+                3,
+                "nextcloud:x",
+                if version == charts::DEFAULT { "nextcloud:x" } else { "docker.io/library/nextcloud:x" },
+            ),
+            (4, "", own),
+        ] {
+            tenant.patch(name, json!({"image": image})).await.unwrap();
+            tenant.ready(name, revision).await;
+            let deployment = tenant.api::<Deployment>().get(&format!("{name}-nextcloud")).await.unwrap();
+            let pod = deployment.spec.unwrap().template.spec.unwrap();
+            assert_eq!(pod.containers[0].image.as_deref(), Some(expected), "{name}: {image}");
+        }
+    }
+    let elsewhere = json!({"image": plain, "values": {"global": {"image": {"registry": "mirror.example.com"}}}});
+    tenant.patch("current", elsewhere).await.unwrap();
+    tenant.held("current", "InvalidSpec", &["spec.image", "global.image.registry", "mirror.example.com"]).await;
+}
+
+#[tokio::test]
 async fn a_restarted_operator_makes_no_revision() {
     let (apart, operator) = operated("values-restart", &[]).await;
     let tenant = &apart.tenant;

@@ -8,7 +8,10 @@ use serde_json::{Map, Value, json};
 pub use crate::helm::values::document;
 use crate::{
     crd::{ProfileDefaults, ProfileResources, annotation},
-    helm::values::unfit,
+    helm::{
+        sentence::MASK,
+        values::{registry_of, unfit},
+    },
 };
 
 /// How deep `spec.values` may nest; the chart's own values are far below it.
@@ -82,7 +85,8 @@ impl Database {
     }
 }
 
-/// An image as the chart needs it, in two parts that it joins with `:`.
+/// An image as charts need it that join two parts with `:`; [`Chart::values`](crate::helm::Chart::values) makes three of them for
+/// those that have its registry apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Everything before the last `:`.
@@ -92,14 +96,50 @@ pub struct Image {
 }
 
 impl Image {
-    /// Splits `repository:tag` or `repository@sha256:digest`. The chart joins both parts with `:`, so the digest's algorithm
-    /// stays with the repository.
+    /// Splits `repository:tag`, `repository@sha256:digest`, or both together. The chart joins both parts with `:`, so the digest's
+    /// algorithm stays with the repository.
     #[must_use]
     pub fn parse(image: &str) -> Option<Image> {
+        let (named, digest) = image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
+        // A colon before a slash is that of a port.
+        let (name, tag) = match named.rsplit_once(':') {
+            Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
+            _ => (named, None),
+        };
+        let (host, path) = match name.split_once('/') {
+            Some((host, path)) => (host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port))), path),
+            None => ((name, None), "a"),
+        };
+        let fits = [host.0].into_iter().chain(path.split('/')).all(is_component)
+            && host.1.is_none_or(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+            && (tag.is_some() || digest.is_some())
+            && tag.is_none_or(is_tag)
+            && digest.is_none_or(is_digest);
         let (repository, tag) = image.rsplit_once(':')?;
-        let fits = !repository.is_empty() && !tag.is_empty() && !tag.contains('/');
         fits.then(|| Image { repository: repository.to_owned(), tag: tag.to_owned() })
     }
+}
+
+/// Whether this is one component of an image's name, by the grammar of github.com/distribution/reference.
+fn is_component(text: &str) -> bool {
+    let is_alphanumeric = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit();
+    text.starts_with(is_alphanumeric)
+        && text.ends_with(is_alphanumeric)
+        && text
+            .split(is_alphanumeric)
+            .all(|run| matches!(run, "." | "_" | "__") || run.bytes().all(|byte| byte == b'-'))
+}
+
+fn is_tag(text: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    text.len() <= 128
+        && text.bytes().next().is_some_and(is_word)
+        && text.bytes().all(|byte| is_word(byte) || b".-".contains(&byte))
+}
+
+fn is_digest(text: &str) -> bool {
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
 }
 
 /// The keys that the operator computes.
@@ -159,7 +199,8 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
         }
     }
     if let Some(Image { repository, tag }) = image {
-        values["image"] = json!({"repository": repository, "tag": tag});
+        // In place of any in the layers below.
+        values["image"] = json!({"registry": null, "repository": repository, "tag": tag});
     }
     if let Some(replicas) = replicas {
         values["replicaCount"] = json!(replicas);
@@ -231,6 +272,9 @@ const RESERVED: &[(&str, &str)] = &[
 const RESERVED_WITH_DATABASE: &[(&str, &str)] =
     &[("internalDatabase", "spec.postgres"), ("externalDatabase", "spec.postgres")];
 
+/// Reserved only while the spec names an image: otherwise users may have the chart's own from another registry.
+const RESERVED_WITH_IMAGE: &[(&str, &str)] = &[("image.registry", "spec.image")];
+
 /// Keys with which charts name their objects, or use existing ones: with them, a release could reach into another release of its
 /// namespace. Reserved at any depth, since subcharts have them as well.
 const OF_OTHERS: &[&str] = &["fullnameOverride", "namespaceOverride", "existingClaim"];
@@ -240,7 +284,7 @@ const OF_OTHERS: &[&str] = &["fullnameOverride", "namespaceOverride", "existingC
 ///
 /// # Errors
 /// One sentence, which begins with the key.
-pub fn check_user_values(values: &Map<String, Value>, with_database: bool) -> Result<(), String> {
+pub fn check_user_values(values: &Map<String, Value>, with_database: bool, with_image: bool) -> Result<(), String> {
     if depth(values) > MAX_DEPTH {
         return Err(format!("values nest deeper than {MAX_DEPTH} levels"));
     }
@@ -259,7 +303,8 @@ pub fn check_user_values(values: &Map<String, Value>, with_database: bool) -> Re
         ));
     }
     let database = if with_database { RESERVED_WITH_DATABASE } else { &[] };
-    for (path, field) in RESERVED.iter().chain(database) {
+    let image = if with_image { RESERVED_WITH_IMAGE } else { &[] };
+    for (path, field) in RESERVED.iter().chain(database).chain(image) {
         let mut node = values;
         let mut keys = path.split('.').peekable();
         while let Some(key) = keys.next() {
@@ -276,6 +321,20 @@ pub fn check_user_values(values: &Map<String, Value>, with_database: bool) -> Re
         }
     }
     Ok(())
+}
+
+/// Rejects an image whose registry charts would replace.
+///
+/// # Errors
+/// One sentence.
+pub fn check_registry(image: &Image, values: &Value) -> Result<(), String> {
+    let (registry, _) = registry_of(&image.repository);
+    match values.pointer("/global/image/registry").and_then(Value::as_str) {
+        Some(global) if ![registry.as_str(), MASK, ""].contains(&global) => Err(format!(
+            "its registry is {registry}, and global.image.registry of the values would replace it with {global}: leave one of them out"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The first key of [`OF_OTHERS`] that has a value.
@@ -298,7 +357,8 @@ fn of_others(values: &Map<String, Value>) -> Option<String> {
 /// # Errors
 /// One sentence, which begins with the key.
 pub fn check_profile_values(values: &Map<String, Value>, with_database: bool) -> Result<(), String> {
-    check_user_values(values, with_database).map_err(|problem| {
+    // The image of a spec takes precedence over a registry from its Profile.
+    check_user_values(values, with_database, false).map_err(|problem| {
         let instead = [
             ("spec.persistence.enabled", "defaults.persistence.enabled"),
             ("spec.persistence.size", "defaults.persistence.size"),

@@ -94,6 +94,39 @@ fn refusals_name_the_field() {
 }
 
 #[test]
+fn an_image_is_not_moved_to_another_registry() {
+    let of =
+        |image: &str, values: Value| of(&json!({"image": image, "values": values})).map(|desired| desired.values.0);
+    let global = |registry: &str| json!({"global": {"image": {"registry": registry}}});
+    for (image, values, problem) in [
+        (
+            "r.example/a:1",
+            global("mirror.example"),
+            Some("global.image.registry of the values would replace it with mirror.example"),
+        ),
+        ("nextcloud:1", global("mirror.example"), Some("its registry is docker.io")),
+        ("nextcloud:1", json!({"image": {"registry": "mirror.example"}}), Some("set spec.image instead")),
+        ("mirror.example/a:1", global("mirror.example"), None),
+        ("r.example/a:1", global(""), None),
+        ("", global("mirror.example"), None),
+        ("", json!({"image": {"registry": "mirror.example"}}), None),
+    ] {
+        let refused = of(image, values.clone()).map(drop).map_err(|error| error.problem);
+        match problem {
+            Some(problem) => assert!(refused.clone().unwrap_err().contains(problem), "{image} {values} {refused:?}"),
+            None => assert_eq!(refused, Ok(()), "{image} {values}"),
+        }
+    }
+    // A registry for all apps of a Profile is not for an image of one's own.
+    let profile = json!({"helm": {"values": {"image": {"registry": "mirror.example"}}}});
+    let profile = Ok(serde_json::from_value(profile).unwrap());
+    let image = |spec: Value| with_profile(&profile, &spec).unwrap().values.0["image"].clone();
+    assert_eq!(image(json!({})), json!({"registry": "mirror.example"}));
+    let own = json!({"registry": null, "repository": "r.example/a", "tag": "1"});
+    assert_eq!(image(json!({"image": "r.example/a:1"})), own);
+}
+
+#[test]
 fn a_new_name_has_room_for_what_the_chart_appends() {
     let of = |length: usize, status: Value| {
         let mut app = app(&json!({}));

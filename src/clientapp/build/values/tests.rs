@@ -95,7 +95,7 @@ fn every_computed_key_is_reserved() {
                 for key in path.rsplit('.') {
                     user = json!({key: user});
                 }
-                let refusal = check_user_values(user.as_object().unwrap(), true).expect_err(&path);
+                let refusal = check_user_values(user.as_object().unwrap(), true, true).expect_err(&path);
                 let field = if path.contains("checksum/") { "another annotation" } else { "spec." };
                 assert!(refusal.contains(field), "{path}: {refusal}");
             }
@@ -130,6 +130,7 @@ fn user_values() {
         (json!({"redis": "off"}), no_map),
         (json!({"redis": null}), no_map),
         (json!({"externalDatabase": {"host": "x"}}), &computed("externalDatabase", "spec.postgres")),
+        (json!({"image": {"registry": "mirror.example"}}), &computed("image.registry", "spec.image")),
         (
             json!({"big": "x".repeat(300_000)}),
             "values are 300010 bytes of JSON; at most 262144 fit beside the chart in Helm's release Secret",
@@ -152,7 +153,7 @@ fn user_values() {
             &format!("a.{}… has a key of 1023 characters, which helm cannot read", "k".repeat(58)),
         ),
     ] {
-        let result = check_user_values(values.as_object().unwrap(), true);
+        let result = check_user_values(values.as_object().unwrap(), true, true);
         assert_eq!(result.unwrap_err(), refusal, "{:.80}", values.to_string());
     }
     let numbers = json!([1_u64 << 53, i64::MIN, 1e300, 0.1, 9_007_199_254_740_994_u64]);
@@ -161,8 +162,9 @@ fn user_values() {
         (json!({"redis": {"architecture": "replication", "fullnameOverride": "", "existingClaim": null}}), true),
         (json!({"a": numbers, "k".repeat(1022): 1}), true),
         (json!({"externalDatabase": {"host": "x"}}), false),
+        (json!({"image": {"registry": "mirror.example"}}), true),
     ] {
-        assert_eq!(check_user_values(values.as_object().unwrap(), with_database), Ok(()));
+        assert_eq!(check_user_values(values.as_object().unwrap(), with_database, false), Ok(()));
     }
 }
 
@@ -178,15 +180,42 @@ fn layers_merge_like_helms() {
 
 #[test]
 fn images() {
-    for (image, halves) in [
-        ("nextcloud:30", Some(("nextcloud", "30"))),
-        ("r.example:5000/a/b:1", Some(("r.example:5000/a/b", "1"))),
-        ("a/b@sha256:abc", Some(("a/b@sha256", "abc"))),
+    let hex = "0123456789abcdef".repeat(4);
+    let digest = |name: &str| format!("{name}@sha256:{hex}");
+    for (image, repository) in [
+        ("nextcloud:30", Some("nextcloud")),
+        ("nextcloud:30.0.1-Apache_2", Some("nextcloud")),
+        ("library/nextcloud:30", Some("library/nextcloud")),
+        ("r.example:5000/a/b:1", Some("r.example:5000/a/b")),
+        ("registry:5000/b:1", Some("registry:5000/b")),
+        ("localhost/a__b-c--d.e:1", Some("localhost/a__b-c--d.e")),
+        (&digest("a/b"), Some("a/b@sha256")),
+        (&digest("nextcloud"), Some("nextcloud@sha256")),
+        (&digest("localhost:5000/b:1"), Some("localhost:5000/b:1@sha256")),
         ("r.example:5000/a/b", None),
         ("nextcloud", None),
         (":30", None),
+        ("nextcloud:", None),
+        ("Nextcloud:30", None),
+        ("R.example/nextcloud:30", None),
+        ("r.example/Team/nextcloud:30", None),
+        ("r.example//nextcloud:30", None),
+        ("r.example:/nextcloud:30", None),
+        ("/nextcloud:30", None),
+        ("a/b/:30", None),
+        ("a..b:30", None),
+        ("https://r.example/a:1", None),
+        ("a b:1", None),
+        ("nextcloud:-1", None),
+        ("a/b@sha256:abc", None),
+        (&digest("a").to_uppercase(), None),
+        (&format!("a:1@md5:{hex}"), None),
+        (&format!("a:{}", "1".repeat(129)), None),
     ] {
-        let halves = halves.map(|(r, t)| Image { repository: r.to_owned(), tag: t.to_owned() });
-        assert_eq!(Image::parse(image), halves, "{image}");
+        let found = Image::parse(image);
+        assert_eq!(found.as_ref().map(|image| &*image.repository), repository, "{image}");
+        // The chart joins them.
+        let joined = found.map(|Image { repository, tag }| format!("{repository}:{tag}"));
+        assert!(joined.is_none_or(|joined| joined == image), "{image}");
     }
 }
