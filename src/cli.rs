@@ -230,5 +230,6 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, given: &Given, con
     };
     let command =
         HelmCommand::upgrade(&request, Flags { history_max: HISTORY_MAX, hook_timeout: Duration::from_secs(300) });
-    Ok(format!("# {command}\n{values}"))
+    let replaced: String = desired.replaced.iter().map(|sentence| format!("# {sentence}\n")).collect();
+    Ok(format!("# {command}\n{replaced}{values}"))
 }

@@ -62,6 +62,10 @@ pub struct Desired {
     pub chart_version: Version,
     /// The complete values document, all layers merged.
     pub values: Values,
+    /// What the chart reads of the administrator's Secret in addition to name and password.
+    pub more_admin_keys: Vec<&'static str>,
+    /// One sentence on each part of the base values that the app needs and other values replace.
+    pub replaced: Vec<String>,
     /// What comes from Secrets in the values: no message may contain it.
     pub hidden: Hidden,
     /// Digest of chart version, values and flags: equal digests are not installed twice.
@@ -203,6 +207,12 @@ pub(crate) fn desired(
     let secrets = [Some(admin.name()), redis_secret.as_deref(), database.as_ref().map(|of| of.address.secret.as_str())];
     let of_app = known(credentials, secrets.into_iter().flatten());
     let awaits = awaits.or_else(|| of_app.as_ref().err().cloned());
+    let mail = match &admin {
+        SecretSource::Generated(_) if awaits.is_none() => {
+            values::mail(&asked).map_err(|problem| invalid("spec.values", problem))?
+        }
+        _ => None,
+    };
     let computed = values::computed(&values::Inputs {
         name: &key.name,
         hostname,
@@ -213,6 +223,8 @@ pub(crate) fn desired(
         persistence: with_volume.then_some((size, spec.persistence.storage_class_name.as_str())),
         image,
         replicas: spec.replicas,
+        trusted_domains: &values::trusted_domains(&asked, &key, config.chart.as_str(), hostname),
+        mail: mail.as_deref(),
         credentials: of_app.as_deref().ok(),
         redis_credentials: of_redis.as_deref(),
     });
@@ -235,6 +247,8 @@ pub(crate) fn desired(
         upgrade,
         digest,
         chart_version,
+        more_admin_keys: values::more_admin_keys(&values),
+        replaced: values::replaced(&config.base_values, &values),
         values: Values(values),
         hidden,
         credentials: credentials.to_vec(),

@@ -74,6 +74,9 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     if let Some(hold) = upgrade::refusal(&desired, &target, &status) {
         printer.note(&format!("{} the operator would refuse it: {}", paint(UNSURE, "note:"), harmless(&hold.message)));
     }
+    for sentence in &desired.replaced {
+        printer.note(&format!("{} {}", paint(UNSURE, "note:"), harmless(sentence)));
+    }
     let is_of_cluster = args.file.is_none() && args.version.is_none();
     if let Some(told) = told(&desired, &app, &target).filter(|_| is_of_cluster) {
         printer.note(&told);

@@ -3,6 +3,8 @@
 //! Layers, the later wins: base values of the chart < Profile < `spec.valuesFrom` < `spec.values` < computed keys. Only the computed
 //! keys may set a computed key; elsewhere it is rejected with the field to use instead.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 pub use crate::helm::values::document;
@@ -12,6 +14,7 @@ use crate::{
         sentence::MASK,
         values::{registry_of, unfit},
     },
+    runtime::key::Key,
 };
 
 /// How deep `spec.values` may nest; the chart's own values are far below it.
@@ -40,6 +43,10 @@ pub struct Inputs<'a> {
     pub image: Option<Image>,
     /// `spec.replicas`.
     pub replicas: Option<i32>,
+    /// The domains that the app trusts; none: as the chart has it.
+    pub trusted_domains: &'a [Value],
+    /// The settings of mail as variables of the image; `None`: as the chart has them.
+    pub mail: Option<&'a [Value]>,
     /// Digest of all credentials that the app reads; `None`: they are not known.
     pub credentials: Option<&'a str>,
     /// Digest of the Redis password.
@@ -155,6 +162,8 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
         persistence,
         image,
         replicas,
+        trusted_domains,
+        mail,
         credentials,
         redis_credentials,
     } = inputs;
@@ -204,6 +213,13 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
     }
     if let Some(replicas) = replicas {
         values["replicaCount"] = json!(replicas);
+    }
+    if !trusted_domains.is_empty() {
+        values["nextcloud"]["trustedDomains"] = json!(trusted_domains);
+    }
+    if let Some(variables) = mail {
+        values["nextcloud"]["mail"] = json!({"enabled": false});
+        values["nextcloud"]["extraEnv"] = json!(variables);
     }
     // Pods read credentials only when they start: an annotation that changes restarts them.
     let pods = |digest: &str| json!({annotation::CREDENTIALS: digest});
@@ -294,7 +310,7 @@ pub fn check_user_values(values: &Map<String, Value>, with_database: bool, with_
             "values are {bytes} bytes of JSON; at most {MAX_BYTES} fit beside the chart in Helm's release Secret"
         ));
     }
-    if let Some(unfit) = unfit(values) {
+    if let Some(unfit) = unfit(values).or_else(|| unnamed(values)) {
         return Err(unfit);
     }
     if let Some(path) = of_others(values) {
@@ -321,6 +337,84 @@ pub fn check_user_values(values: &Map<String, Value>, with_database: bool, with_
         }
     }
     Ok(())
+}
+
+/// Returns the domains that the app is to trust, if the values name any: without the hostname it would serve nobody, and without its
+/// Service's name no metrics.
+#[must_use]
+pub fn trusted_domains(values: &Value, key: &Key, chart: &str, hostname: &str) -> Vec<Value> {
+    let named = entries(values.pointer("/nextcloud/trustedDomains"));
+    if named.is_empty() {
+        return Vec::new();
+    }
+    let Key { namespace, name } = key;
+    let service = if name.contains(chart) { name.clone() } else { format!("{name}-{chart}") };
+    let mut needed = vec![json!(hostname)];
+    if is_true(&values["metrics"]["enabled"]) {
+        needed.push(json!(format!("{service}.{namespace}.svc.cluster.local")));
+    }
+    let others: Vec<_> = named.iter().filter(|domain| !needed.contains(domain)).cloned().collect();
+    [needed, others].concat()
+}
+
+/// Returns `nextcloud.mail` of the values as the variables of the image that the chart would set, if it names a server: the chart reads
+/// that from the administrator's Secret, and a generated one has no such keys. A variable in `nextcloud.extraEnv` stays, so that users
+/// can take the password from a Secret of theirs.
+///
+/// # Errors
+/// One sentence, if the sender's address is incomplete.
+pub fn mail(values: &Value) -> Result<Option<Vec<Value>>, String> {
+    let mail = &values["nextcloud"]["mail"];
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let smtp = |field: &str| text(&mail["smtp"][field]);
+    let Some(host) = smtp("host").filter(|_| is_true(&mail["enabled"])) else { return Ok(None) };
+    let (Some(from), Some(domain)) = (text(&mail["fromAddress"]), text(&mail["domain"])) else {
+        return Err("nextcloud.mail: set fromAddress and domain, the two halves of the sender's address".to_owned());
+    };
+    let or = |field: &str, default: &str| Some(smtp(field).unwrap_or_else(|| default.to_owned()));
+    let own: BTreeSet<_> = entries(values.pointer(BY_NAME)).iter().filter_map(name_of).collect();
+    let variables = [
+        ("MAIL_FROM_ADDRESS", Some(from)),
+        ("MAIL_DOMAIN", Some(domain)),
+        // The chart's defaults.
+        ("SMTP_SECURE", or("secure", "ssl")),
+        ("SMTP_PORT", or("port", "465")),
+        ("SMTP_AUTHTYPE", or("authtype", "LOGIN")),
+        ("SMTP_HOST", Some(host)),
+        ("SMTP_NAME", smtp("name")),
+        ("SMTP_PASSWORD", smtp("password")),
+    ];
+    let set = variables.into_iter().filter(|(name, _)| !own.contains(name));
+    Ok(Some(set.filter_map(|(name, value)| Some(json!({"name": name, "value": value?}))).collect()))
+}
+
+/// Returns the keys that the chart reads of the administrator's Secret in addition to name and password.
+#[must_use]
+pub fn more_admin_keys(values: &Value) -> Vec<&'static str> {
+    let mut keys = Vec::new();
+    if is_true(&values["nextcloud"]["mail"]["enabled"]) {
+        keys.extend(super::secrets::SMTP);
+    }
+    if is_true(&values["metrics"]["enabled"]) && is_true(&values["metrics"]["token"]) {
+        keys.push(super::secrets::METRICS_TOKEN);
+    }
+    keys
+}
+
+/// Whether a value is true to a template.
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+    }
 }
 
 /// Rejects an image whose registry charts would replace.
@@ -411,14 +505,86 @@ fn depth(values: &Map<String, Value>) -> usize {
     deepest
 }
 
-/// Merges layers as Helm does: maps key by key, anything else replaced by the later layer.
+/// The list that base values and users both have entries in. Its entries are merged by name, in every layer.
+const BY_NAME: &str = "/nextcloud/extraEnv";
+/// The parts of the base values that the app needs, each a list of [`BY_NAME`] or a map.
+const NEEDED: &[&str] = &[BY_NAME, "/nextcloud/hooks"];
+
+/// Merges layers as Helm does: maps key by key, anything else replaced by the later layer, except for [`BY_NAME`].
 #[must_use]
 pub fn merge<'a>(layers: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut merged = Value::Object(Map::new());
     for layer in layers {
+        let entries = layer.pointer(BY_NAME).map(|over| merge_by_name(merged.pointer(BY_NAME), over));
         merge_into(&mut merged, layer);
+        if let Some((list, entries)) = merged.pointer_mut(BY_NAME).zip(entries) {
+            *list = entries;
+        }
     }
     merged
+}
+
+/// The entries of both lists; of those of one name, that of the later list in the place of the other.
+fn merge_by_name(under: Option<&Value>, over: &Value) -> Value {
+    let mut merged = entries(under).to_vec();
+    for entry in entries(Some(over)) {
+        match merged.iter_mut().find(|under| name_of(entry).is_some_and(|name| name_of(under) == Some(name))) {
+            Some(under) => under.clone_from(entry),
+            None => merged.push(entry.clone()),
+        }
+    }
+    Value::Array(merged)
+}
+
+fn entries(list: Option<&Value>) -> &[Value] {
+    list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A name that is masked says nothing.
+fn name_of(entry: &Value) -> Option<&str> {
+    entry["name"].as_str().filter(|name| *name != MASK)
+}
+
+/// Says what the app needs of the base values and does not get, because other layers replace it.
+#[must_use]
+pub fn replaced(base: &Value, merged: &Value) -> Vec<String> {
+    let mut replaced = Vec::new();
+    for path in NEEDED {
+        let key = path.replace('/', ".");
+        let key = &key[1..];
+        let found = merged.pointer(path);
+        match base.pointer(path) {
+            Some(Value::Object(needed)) => {
+                let other = needed.iter().filter(|(key, value)| found.and_then(|found| found.get(key)) != Some(*value));
+                replaced.extend(other.map(|(name, _)| replaces(&format!("{key}.{name}"))));
+            }
+            needed => {
+                let other = entries(needed).iter().filter(|needed| !entries(found).contains(needed));
+                replaced.extend(other.filter_map(name_of).map(|name| replaces(&format!("{name} in {key}"))));
+            }
+        }
+    }
+    replaced
+}
+
+fn replaces(part: &str) -> String {
+    format!("the values replace {part} of the base values, which the app needs")
+}
+
+/// Rejects a list that cannot be merged by name.
+fn unnamed(values: &Map<String, Value>) -> Option<String> {
+    let key = &BY_NAME.replace('/', ".")[1..];
+    let list = match values.get("nextcloud")?.get("extraEnv")? {
+        Value::Null => return None,
+        Value::Array(list) => list,
+        _ => return Some(format!("{key} must be a list: entries of the base values are added to it")),
+    };
+    let mut names = BTreeSet::new();
+    list.iter().find_map(|entry| match entry["name"].as_str() {
+        None => Some(format!("{key} has an entry without a name")),
+        Some(MASK) => None,
+        Some(name) => (!names.insert(name)).then(|| format!("{key} has {name} twice: remove one of them")),
+    })
 }
 
 fn merge_into(under: &mut Value, over: &Value) {

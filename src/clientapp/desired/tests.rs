@@ -127,6 +127,45 @@ fn an_image_is_not_moved_to_another_registry() {
 }
 
 #[test]
+fn mail_needs_nothing_of_a_generated_secret_that_it_lacks() {
+    let mail = json!({"nextcloud": {
+        "mail": {"enabled": true, "fromAddress": "a", "domain": "example.com", "smtp": {"host": "h", "password": "p"}},
+        "extraEnv": [{"name": "MAIL_DOMAIN", "value": "own.example"}],
+    }});
+    let made = want(&json!({"values": mail}));
+    let Values(values) = &made.values;
+    let variables = values["nextcloud"]["extraEnv"].as_array().unwrap();
+    let of = |name: &str| {
+        let found: Vec<_> = variables.iter().filter(|of| of["name"] == name).map(|of| &of["value"]).collect();
+        (found.len(), found.first().map(|value| (*value).clone()))
+    };
+    assert_eq!(values["nextcloud"]["mail"]["enabled"], false);
+    assert_eq!(of("SMTP_HOST"), (1, Some(json!("h"))));
+    assert_eq!(of("SMTP_PASSWORD"), (1, Some(json!("p"))));
+    assert_eq!(of("MAIL_DOMAIN"), (1, Some(json!("own.example"))));
+    assert_eq!(of("PGSSLCERT").0, 1);
+    assert_eq!((made.more_admin_keys, made.replaced), (vec![], vec![]));
+    // The chart's own way, with a Secret of the user's, and without a server in the values.
+    let own = want(&json!({"adminSecret": "mine", "values": mail}));
+    let without = want(&json!({"values": {"nextcloud": {"mail": {"enabled": true}}}}));
+    for made in [own, without] {
+        assert_eq!(made.values.0["nextcloud"]["mail"]["enabled"], true);
+        assert_eq!(made.more_admin_keys, ["smtp-host", "smtp-username", "smtp-password"]);
+    }
+    let incomplete = json!({"values": {"nextcloud": {"mail": {"enabled": true, "smtp": {"host": "h"}}}}});
+    assert_eq!(
+        of_error(&incomplete),
+        "spec.values: nextcloud.mail: set fromAddress and domain, the two halves of the sender's address"
+    );
+    let awaited = Sources::Awaited(Hold::new(Reason::ValuesMissing, "there is none"));
+    assert_eq!(with_values(&incomplete, &awaited).unwrap().awaits.unwrap().reason, Reason::ValuesMissing);
+}
+
+fn of_error(spec: &Value) -> String {
+    of(spec).unwrap_err().to_string()
+}
+
+#[test]
 fn a_new_name_has_room_for_what_the_chart_appends() {
     let of = |length: usize, status: Value| {
         let mut app = app(&json!({}));

@@ -33,6 +33,8 @@ fn full(database: &Database) -> Inputs<'_> {
         persistence: Some(("8Gi", "")),
         image: None,
         replicas: None,
+        trusted_domains: &[],
+        mail: None,
         credentials: Some("all"),
         redis_credentials: Some("redis"),
     }
@@ -132,6 +134,15 @@ fn user_values() {
         (json!({"externalDatabase": {"host": "x"}}), &computed("externalDatabase", "spec.postgres")),
         (json!({"image": {"registry": "mirror.example"}}), &computed("image.registry", "spec.image")),
         (
+            json!({"nextcloud": {"extraEnv": [{"name": "A", "value": "a"}, {"name": "A", "value": "b"}]}}),
+            "nextcloud.extraEnv has A twice: remove one of them",
+        ),
+        (json!({"nextcloud": {"extraEnv": [{"value": "a"}]}}), "nextcloud.extraEnv has an entry without a name"),
+        (
+            json!({"nextcloud": {"extraEnv": {"A": "a"}}}),
+            "nextcloud.extraEnv must be a list: entries of the base values are added to it",
+        ),
+        (
             json!({"big": "x".repeat(300_000)}),
             "values are 300010 bytes of JSON; at most 262144 fit beside the chart in Helm's release Secret",
         ),
@@ -165,6 +176,126 @@ fn user_values() {
         (json!({"image": {"registry": "mirror.example"}}), true),
     ] {
         assert_eq!(check_user_values(values.as_object().unwrap(), with_database, false), Ok(()));
+    }
+}
+
+#[test]
+fn what_the_product_needs_in_a_list_stays_in_it() {
+    let entry = |name: &str, value: &str| json!({"name": name, "value": value});
+    let env = |entries: &[Value]| json!({"nextcloud": {"extraEnv": entries}});
+    let base = env(&[entry("PGSSLCERT", "/tmp/none"), entry("A", "base")]);
+    for (layers, expected) in [
+        (vec![env(&[])], vec![entry("PGSSLCERT", "/tmp/none"), entry("A", "base")]),
+        (vec![json!({"nextcloud": {"extraEnv": null}})], vec![entry("PGSSLCERT", "/tmp/none"), entry("A", "base")]),
+        (
+            vec![env(&[entry("B", "profile"), entry("A", "profile")]), env(&[entry("C", "$(B)"), entry("B", "spec")])],
+            vec![entry("PGSSLCERT", "/tmp/none"), entry("A", "profile"), entry("B", "spec"), entry("C", "$(B)")],
+        ),
+        (
+            vec![env(&[json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}})])],
+            vec![
+                entry("PGSSLCERT", "/tmp/none"),
+                json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}),
+            ],
+        ),
+        // What comes from Secrets, as it is rendered.
+        (
+            vec![env(&[entry("***", "***"), entry("***", "***")])],
+            vec![entry("PGSSLCERT", "/tmp/none"), entry("A", "base"), entry("***", "***"), entry("***", "***")],
+        ),
+    ] {
+        for layer in &layers {
+            assert_eq!(check_user_values(layer.as_object().unwrap(), true, true), Ok(()));
+        }
+        let merged = merge([&base].into_iter().chain(&layers));
+        assert_eq!(merged["nextcloud"]["extraEnv"], json!(expected), "{layers:?}");
+    }
+    // Other lists are Helm's.
+    let volumes = |name: &str| json!({"nextcloud": {"extraVolumes": [{"name": name}]}});
+    assert_eq!(merge([&volumes("a"), &volumes("b")]), volumes("b"));
+}
+
+#[test]
+fn what_other_values_replace_is_named() {
+    let base = json!({"nextcloud": {
+        "extraEnv": [{"name": "PGSSLCERT", "value": "a"}], "hooks": {"before-starting": "x", "pre-upgrade": "y"},
+    }});
+    for (over, expected) in [
+        (json!({}), vec![]),
+        (json!({"nextcloud": {"extraEnv": [{"name": "A", "value": "b"}], "hooks": {"post-upgrade": "z"}}}), vec![]),
+        (
+            json!({"nextcloud": {"extraEnv": [{"name": "PGSSLCERT", "value": "b"}]}}),
+            vec!["PGSSLCERT in nextcloud.extraEnv"],
+        ),
+        (
+            json!({"nextcloud": {"hooks": {"before-starting": "z", "pre-upgrade": null}}}),
+            vec!["nextcloud.hooks.before-starting", "nextcloud.hooks.pre-upgrade"],
+        ),
+        (json!({"nextcloud": {"hooks": null}}), vec!["nextcloud.hooks.before-starting", "nextcloud.hooks.pre-upgrade"]),
+    ] {
+        let expected: Vec<_> = expected.into_iter().map(replaces).collect();
+        assert_eq!(replaced(&base, &merge([&base, &over])), expected, "{over}");
+    }
+    assert_eq!(replaced(&json!({}), &base), Vec::<String>::new());
+}
+
+#[test]
+fn domains_that_are_named_are_trusted_besides_those_that_the_app_needs() {
+    let of = |name: &str, domains: Value, metrics: bool| {
+        let values = json!({"nextcloud": {"trustedDomains": domains}, "metrics": {"enabled": metrics}});
+        json!(trusted_domains(&values, &Key::new("tenants", name), "nextcloud", "acme.example.com"))
+    };
+    assert_eq!(of("acme", json!([]), true), json!([]));
+    assert_eq!(of("acme", Value::Null, false), json!([]));
+    assert_eq!(of("acme", json!(["b.example"]), false), json!(["acme.example.com", "b.example"]));
+    let service = "acme-nextcloud.tenants.svc.cluster.local";
+    assert_eq!(
+        of("acme", json!(["b.example", "acme.example.com", service]), true),
+        json!(["acme.example.com", service, "b.example"])
+    );
+    let service = "my-nextcloud.tenants.svc.cluster.local";
+    assert_eq!(of("my-nextcloud", json!(["b"]), true), json!(["acme.example.com", service, "b"]));
+}
+
+#[test]
+fn mail_of_the_values_is_what_the_image_reads() {
+    let values = |more: Value| {
+        let sender = json!({"nextcloud": {"mail": {"enabled": true, "fromAddress": "cloud", "domain": "example.com"}}});
+        merge([&sender, &json!({"nextcloud": more})])
+    };
+    let server =
+        json!({"host": "smtp.example.com", "port": 587, "secure": "tls", "name": "cloud", "password": "secret"});
+    let of = |more: Value| {
+        let variables = mail(&values(more)).unwrap()?;
+        let pairs =
+            variables.iter().map(|of| format!("{}={}", of["name"].as_str().unwrap(), of["value"].as_str().unwrap()));
+        Some(pairs.collect::<Vec<_>>())
+    };
+    let sender = ["MAIL_FROM_ADDRESS=cloud", "MAIL_DOMAIN=example.com"];
+    let with_password = ["SMTP_SECURE=tls", "SMTP_PORT=587", "SMTP_AUTHTYPE=LOGIN", "SMTP_HOST=smtp.example.com"];
+    let login = ["SMTP_NAME=cloud", "SMTP_PASSWORD=secret"];
+    assert_eq!(of(json!({"mail": {"smtp": server}})).unwrap(), [&sender[..], &with_password, &login].concat());
+    let own = json!([{"name": "SMTP_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "smtp", "key": "password"}}}]);
+    let from_secret = json!({"mail": {"smtp": server}, "extraEnv": own});
+    assert_eq!(of(from_secret).unwrap(), [&sender[..], &with_password, &login[..1]].concat());
+    let plain = ["SMTP_SECURE=ssl", "SMTP_PORT=465", "SMTP_AUTHTYPE=LOGIN", "SMTP_HOST=h"];
+    assert_eq!(of(json!({"mail": {"smtp": {"host": "h"}}})).unwrap(), [&sender[..], &plain].concat());
+    // As the chart reads it.
+    assert_eq!(of(json!({})), None);
+    assert_eq!(of(json!({"mail": {"enabled": false, "smtp": {"host": "h"}}})), None);
+    for missing in ["fromAddress", "domain"] {
+        let refused = mail(&values(json!({"mail": {missing: null, "smtp": {"host": "h"}}}))).unwrap_err();
+        assert!(refused.contains("set fromAddress and domain"), "{refused}");
+    }
+    let mail_keys = ["smtp-host", "smtp-username", "smtp-password"];
+    for (values, keys) in [
+        (json!({}), vec![]),
+        (json!({"nextcloud": {"mail": {"enabled": true}}}), mail_keys.to_vec()),
+        (json!({"nextcloud": {"mail": {"enabled": false}}, "metrics": {"enabled": true}}), vec![]),
+        (json!({"metrics": {"enabled": false, "token": "x"}}), vec![]),
+        (json!({"metrics": {"enabled": true, "token": "x"}}), vec!["nextcloud-token"]),
+    ] {
+        assert_eq!(more_admin_keys(&values), keys, "{values}");
     }
 }
 
