@@ -148,8 +148,7 @@ fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp
     }
     plan.steps.extend(apply.map(Step::ApplyDatabase));
     // The Secrets after the database: it is created while the user adds what is missing.
-    let incomplete =
-        || given_secret(&desired.admin, admin_secret).or_else(|| given_redis_secret(desired, redis_secret));
+    let incomplete = || given_secret(desired, admin_secret).or_else(|| given_redis_secret(desired, redis_secret));
     if let Some(hold) = closed.or_else(incomplete) {
         return repairing(plan.hold(hold), desired, observed, account_is_there, now);
     }
@@ -372,21 +371,30 @@ fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result
     }
 }
 
-/// A Secret that a user created: the one that the spec names, or one under the generated name.
-fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
-    let (name, named) = match source {
-        SecretSource::Given(name) => (name, "named in spec.adminSecret"),
-        SecretSource::Generated(name) => (name, "which this operator did not create"),
+/// The Secret with the administrator's credentials, and what else the chart reads of it: the one that the spec names, one that a user
+/// created under the generated name, or the generated one.
+fn given_secret(Desired { admin, more_admin_keys, .. }: &Desired, view: &SecretView) -> Option<Hold> {
+    let (name, named) = match (admin, view) {
+        (SecretSource::Given(name), _) => (name, "named in spec.adminSecret"),
+        (SecretSource::Generated(name), SecretView::Own { .. }) => (name, "which this operator generated"),
+        (SecretSource::Generated(name), _) => (name, "which this operator did not create"),
     };
-    let (reason, problem) = match (view, source) {
+    let of_administrator: &[&str] = match view {
+        SecretView::Own { .. } => &[],
+        _ => &[secrets::ADMIN_USERNAME, secrets::ADMIN_PASSWORD],
+    };
+    let keys = [of_administrator, more_admin_keys.as_slice()].concat();
+    let (reason, problem) = match (view, admin) {
         (SecretView::Absent, SecretSource::Given(_)) => (Reason::AdminSecretMissing, "does not exist".to_owned()),
-        _ => (Reason::AdminSecretKeyMissing, view.lacks(&[secrets::ADMIN_USERNAME, secrets::ADMIN_PASSWORD])?),
+        _ => (Reason::AdminSecretKeyMissing, view.lacks(&keys)?),
     };
-    let message = format!(
-        "Secret {name}, {named}, {problem}: it needs the keys {} and {}",
-        secrets::ADMIN_USERNAME,
-        secrets::ADMIN_PASSWORD
-    );
+    let or = match admin {
+        SecretSource::Generated(_) if more_admin_keys.contains(&secrets::SMTP[0]) => {
+            ", or set nextcloud.mail.smtp.host, name and password in the values"
+        }
+        _ => "",
+    };
+    let message = format!("Secret {name}, {named}, {problem}: it needs the keys {}{or}", keys.join(" and "));
     Some(Hold::new(reason, message))
 }
 

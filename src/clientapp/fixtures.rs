@@ -1,5 +1,7 @@
 //! Fixtures for the tests of several stages.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -66,7 +68,7 @@ pub(super) fn keys(keys: &[&str]) -> SecretView {
 }
 
 pub(super) fn own(uid: &str) -> SecretView {
-    SecretView::Own { uid: uid.to_owned() }
+    SecretView::Own { uid: uid.to_owned(), keys: BTreeSet::new() }
 }
 
 /// An installed chart, with the app's version.

@@ -12,6 +12,7 @@ use std::{
 
 use super::{
     attempt,
+    build::secrets::SMTP,
     context::{App, Ctx},
     database::{self, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, Watched},
     dependencies,
@@ -366,7 +367,14 @@ async fn with_spec(
     let Observed { release, inventory, recorded, .. } = &observed;
     let admin_secret = match &desired.admin {
         SecretSource::Generated(name) => {
-            with_keys(ctx, admin_secret(ctx, app, name, &observed).await?, &Key::new(&key.namespace, name)).await?
+            let (view, secret) = (admin_secret(ctx, app, name, &observed).await?, Key::new(&key.namespace, name));
+            match (with_keys(ctx, view, &secret).await?, &*desired.more_admin_keys) {
+                (SecretView::Own { uid, .. }, [_, ..]) => match secret_keys(ctx, &secret).await? {
+                    SecretView::Present { keys } => SecretView::Own { uid, keys },
+                    view => view,
+                },
+                (view, _) => view,
+            }
         }
         SecretSource::Given(name) => {
             // The user names this Secret, so its owner does not matter.
@@ -667,13 +675,13 @@ fn own_secret(found: Option<SecretMeta>, app: &App<'_>) -> SecretView {
     let Some(SecretMeta { uid: own, owner, stamp, deleting, .. }) = found else { return SecretView::Absent };
     match (owner, stamp) {
         _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned(), goes: true },
-        (Some((_, _, whose)), _) if whose == app.uid() => SecretView::Own { uid: own },
+        (Some((_, _, whose)), _) if whose == app.uid() => SecretView::Own { uid: own, keys: BTreeSet::new() },
         // An earlier ClientApp's, which the garbage collector has yet to delete.
         (Some((kind, owner, _)), _) => {
             let goes = kind == ClientApp::kind(&()) && owner == app.key.name;
             SecretView::NotOurs { owner: format!("{kind} {owner}"), goes }
         }
-        (None, Some(whose)) if whose == app.uid() => SecretView::Own { uid: own },
+        (None, Some(whose)) if whose == app.uid() => SecretView::Own { uid: own, keys: BTreeSet::new() },
         (None, Some(whose)) => {
             SecretView::NotOurs { owner: format!("an earlier ClientApp, with uid {whose}"), goes: false }
         }
@@ -692,7 +700,11 @@ async fn with_keys(ctx: &Ctx, view: SecretView, secret: &Key) -> Result<SecretVi
 /// A Secret that a user or a database's operator writes: which of its keys have a value.
 async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
     Ok(match sources::contents(ctx, secret).await? {
-        Some((_, contents)) => SecretView::Present { keys: contents.keys().cloned().collect() },
+        Some((_, contents)) => {
+            let has_value =
+                |(key, digest): &(&String, &String)| !digest.is_empty() || SMTP[1..].contains(&key.as_str());
+            SecretView::Present { keys: contents.iter().filter(has_value).map(|(key, _)| key.clone()).collect() }
+        }
         None => SecretView::Absent,
     })
 }

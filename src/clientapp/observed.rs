@@ -133,10 +133,14 @@ pub(crate) enum SecretView {
         goes: bool,
     },
     /// Created by the operator for this very app.
-    Own { uid: String },
+    Own {
+        uid: String,
+        /// As for [`SecretView::Present`], if the app needs more keys than the operator generates; else none.
+        keys: BTreeSet<String>,
+    },
     /// It can be used.
     Present {
-        /// The keys whose value is not empty.
+        /// The keys whose value is not empty, and those of them that need none.
         keys: BTreeSet<String>,
     },
 }
@@ -144,7 +148,7 @@ pub(crate) enum SecretView {
 impl SecretView {
     /// The end of a sentence that begins with the Secret's name, if it lacks some of these keys.
     pub(crate) fn lacks(&self, keys: &[&str]) -> Option<String> {
-        let SecretView::Present { keys: present } = self else { return None };
+        let (SecretView::Present { keys: present } | SecretView::Own { keys: present, .. }) = self else { return None };
         let missing: Vec<_> = keys.iter().copied().filter(|key| !present.contains(*key)).collect();
         (!missing.is_empty()).then(|| format!("has no value under {}", missing.join(" and ")))
     }

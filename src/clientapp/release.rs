@@ -97,7 +97,8 @@ pub(super) async fn upgrade(
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
-    let (request, claim) = (request(ctx, desired, values(ctx, desired).await?, revision), ctx.claim(app));
+    let (values, hidden) = values(ctx, desired).await?;
+    let (request, claim) = (request(ctx, desired, hidden, revision), ctx.claim(app));
     let (charts, metrics) = (ctx.charts.clone(), ctx.metrics.clone());
     let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
     let (client, namespace, account) = (ctx.client.clone(), app.key.namespace.clone(), desired.account.clone());
@@ -112,7 +113,8 @@ pub(super) async fn upgrade(
                     format!("chart {} {} was replaced before helm could install it", chart.name, chart.version);
                 return Err(Some((Refusal::ChartUnavailable, message)));
             }
-            let request = Upgrade { chart: chart.path.clone(), ..request };
+            let values = helm::values::document(&chart.values(values));
+            let request = Upgrade { chart: chart.path.clone(), values, ..request };
             let started = std::time::Instant::now();
             let result;
             (result, wrote) = helm.upgrade(&gateway, &request, claim, &cancel).await;
@@ -242,8 +244,8 @@ async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Hidden), Error> 
     Ok((with_credentials_of(values, &desired.values.0), hidden))
 }
 
-/// The request to helm, without the chart's path.
-fn request(ctx: &Ctx, desired: &Desired, (values, hidden): (Value, Hidden), revision: i64) -> Result<Upgrade, String> {
+/// The request to helm, without the chart's path and the values.
+fn request(ctx: &Ctx, desired: &Desired, hidden: Hidden, revision: i64) -> Result<Upgrade, String> {
     let operation = format!("{:016x}", rand::rng().random::<u64>());
     let parsed = |error: helm::command::InvalidArgument| error.to_string();
     Ok(Upgrade {
@@ -251,7 +253,7 @@ fn request(ctx: &Ctx, desired: &Desired, (values, hidden): (Value, Hidden), revi
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         account: desired.account.clone(),
         chart: PathBuf::new(),
-        values: helm::values::document(&values),
+        values: String::new(),
         hidden,
         labels: ReleaseLabels {
             digest: desired.digest.parse().map_err(parsed)?,

@@ -20,9 +20,9 @@ mod values_reference;
 
 pub use clientapp::{
     Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency,
-    Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, OnFailure, Persistence,
-    Planned, Postgres, PostgresProvider, ReadyRevision, Redis, Release, ReleaseObject, RolledBack, Test, Tested,
-    Upgrade, ValuesDigest,
+    Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, MAX_NAME,
+    NAME_TOO_LONG, OnFailure, Persistence, Planned, Postgres, PostgresProvider, ReadyRevision, Redis, Release,
+    ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
 };
 pub use deletion::{DeletionPolicy, Owned};
 pub(crate) use guard::read;

@@ -58,11 +58,11 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
         return Err(Error::Missing(hold.message.clone()));
     }
     let before = deployed(session, &desired.key).await?;
-    let (target, after) = rendered(session, args, &desired).await?;
+    let (target, values, after) = rendered(session, args, &desired).await?;
     let status = app.status.clone().unwrap_or_default();
     let hidden = match status.secret_values {
         Some(false) => desired.hidden.clone(),
-        _ => hidden(&before, &desired.values.0, &desired.hidden)?,
+        _ => hidden(&before, &values, &desired.hidden)?,
     };
     // What cannot be read may be quoted.
     let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.masked(&problem)))?;
@@ -78,6 +78,9 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     printer.out(&summary(&found, &hooks, from.as_deref(), &target))?;
     if let Some(hold) = upgrade::refusal(&desired, &target, &status) {
         printer.note(&format!("{} the operator would refuse it: {}", paint(UNSURE, "note:"), harmless(&hold.message)));
+    }
+    for sentence in &desired.replaced {
+        printer.note(&format!("{} {}", paint(UNSURE, "note:"), harmless(sentence)));
     }
     let is_of_cluster = args.file.is_none() && args.version.is_none();
     if let Some(told) = told(&desired, &app, &target).filter(|_| is_of_cluster) {
@@ -173,8 +176,8 @@ async fn deployed(session: &Session, key: &Key) -> Result<Stored, Error> {
     storage::read(&payload.0).map_err(|problem| Error::Missing(format!("{what}: revision {newest}: {problem}")))
 }
 
-/// The chart, and what helm makes of it.
-async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Result<(Target, Stored), Error> {
+/// The chart, the values as it reads them, and what helm makes of both.
+async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Result<(Target, Value, Stored), Error> {
     let failed = |what: &str, error: &dyn std::error::Error| Error::Missing(format!("{what}: {}", with_causes(error)));
     let prepare = |error: std::io::Error| Error::Missing(format!("prepare a directory for helm: {error}"));
     let helm =
@@ -187,12 +190,13 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
     let chart = charts.get(&desired.chart_version).await.map_err(|error| Error::Missing(with_causes(&*error)))?;
     let gateway = Gateway::open(session.client.clone(), Lead::assured()).await.map_err(prepare)?;
     let parsed = |error: helm::command::InvalidArgument| Error::Usage(error.to_string());
+    let values = chart.values(desired.values.0.clone());
     let request = Upgrade {
         release: desired.key.name.parse().map_err(parsed)?,
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         account: desired.account.clone(),
         chart: chart.path.clone(),
-        values: helm::values::document(&desired.values.0),
+        values: helm::values::document(&values),
         hidden: desired.hidden.clone(),
         // None of them is in what is rendered.
         labels: ReleaseLabels {
@@ -208,7 +212,7 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
     let json = finished.stdout.find('{').map_or("", |start| &finished.stdout[start..]);
     let after = Stored::deserialize(&mut serde_json::Deserializer::from_str(json))
         .map_err(|error| Error::Missing(format!("helm's output is not a release: {error}")))?;
-    Ok((target, after))
+    Ok((target, values, after))
 }
 
 /// What must not be shown: the values from Secrets, and those that may have been, if the deployed revision may have any: its spec is

@@ -364,6 +364,13 @@ async fn what_is_made_and_what_is_refused() {
     assert_eq!(made["metadata"]["namespace"], "plugin-made");
     kube::Api::<Namespace>::all(tenant.client.clone()).get("plugin-made").await.unwrap();
     plugin(Some(&kubeconfig), &flags).failed(1, "already exists");
+    // Refused before the namespace is made.
+    for length in [38, 40, 41, 53, 54] {
+        let long = "a".repeat(length);
+        let flags = ["create", &long, "--hostname", "long.example.com", "-n", "plugin-long", "--create-namespace"];
+        plugin(Some(&kubeconfig), &flags).failed(2, "can have at most 37 characters");
+    }
+    assert!(kube::Api::<Namespace>::all(tenant.client.clone()).get_opt("plugin-long").await.unwrap().is_none());
     // Found in its namespace.
     typed(&tenant, &["status", "only"]).await.failed(5, "there is one in namespace plugin-made: add -n plugin-made");
 }

@@ -196,6 +196,15 @@ fn secrets() {
     row("given and absent", given(), |w| w.admin_secret = SecretView::Absent, "hold Released/AdminSecretMissing!");
     let half = |w: &mut Observed| w.admin_secret = keys(&["nextcloud-username"]);
     row("given without a password", given(), half, "hold Released/AdminSecretKeyMissing!");
+    let mail = |more: Value| with(more, &json!({"values": {"nextcloud": {"mail": {"enabled": true}}}}));
+    let all = ["nextcloud-username", "nextcloud-password", "smtp-host", "smtp-username", "smtp-password"];
+    for count in 2..=5 {
+        let plan = if count == 5 { "" } else { "hold Released/AdminSecretKeyMissing!" };
+        row("mail with a given Secret", mail(given()), |w| w.admin_secret = keys(&all[..count]), plan);
+        let read = all[..count].iter().map(|key| (*key).to_owned()).collect();
+        let own = SecretView::Own { uid: "admin-uid".to_owned(), keys: read };
+        row("mail with the generated Secret", mail(none()), |w| w.admin_secret = own.clone(), plan);
+    }
     row("given and whole", given(), |w| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]), "");
     let made = "ServiceAccount, RoleBinding, redis, postgres, hold PostgresReady/Provisioning";
     row("given and absent does not hold up the database", given(), |w| *w = nothing(), made);
