@@ -31,6 +31,11 @@ pub const MISSPELT: &str = "5.9.5";
 /// Has an object of a kind that the cluster does not have.
 pub const UNKNOWN_KIND: &str = "5.9.6";
 
+/// Its claim has another name.
+pub const RENAMES_CLAIM: &str = "5.9.20";
+/// Has no `values.yaml`.
+pub const WITHOUT_VALUES: &str = "5.9.21";
+
 /// A version of the chart, and the version of the app in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -39,7 +44,7 @@ pub struct Version {
 }
 
 /// All versions, oldest first.
-pub const VERSIONS: [Version; 9] = [
+pub const VERSIONS: [Version; 11] = [
     Version { chart: DEFAULT, app: "29.0.4" },
     Version { chart: PATCH, app: "29.0.5" },
     Version { chart: UNRENDERABLE, app: "29.0.6" },
@@ -48,6 +53,8 @@ pub const VERSIONS: [Version; 9] = [
     Version { chart: NEVER_READY, app: "29.0.6" },
     Version { chart: MISSPELT, app: "29.0.6" },
     Version { chart: UNKNOWN_KIND, app: "29.0.6" },
+    Version { chart: RENAMES_CLAIM, app: "29.0.6" },
+    Version { chart: WITHOUT_VALUES, app: "29.0.6" },
     Version { chart: MAJOR, app: "30.0.0" },
 ];
 
@@ -76,6 +83,9 @@ pub fn archive_with(version: &str, content: Content, more: &[(&str, &str)]) -> R
     let overlay = root().join("overlays").join(version.chart);
     if overlay.exists() {
         collect(&overlay, Path::new(""), &mut files)?;
+    }
+    if version.chart == WITHOUT_VALUES {
+        files.remove(Path::new("values.yaml"));
     }
     let metadata = files.get_mut(Path::new("Chart.yaml")).context("the chart has no Chart.yaml")?;
     *metadata = stamp(&String::from_utf8(std::mem::take(metadata))?, version).into_bytes();
