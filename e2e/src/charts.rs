@@ -33,6 +33,11 @@ pub const UNKNOWN_KIND: &str = "5.9.6";
 /// Has what published charts have since: `image.registry`, and a Redis that refuses other images unless it may have them.
 pub const CURRENT: &str = "9.2.4";
 
+/// Its claim has another name.
+pub const RENAMES_CLAIM: &str = "5.9.20";
+/// Has no `values.yaml`.
+pub const WITHOUT_VALUES: &str = "5.9.21";
+
 /// A version of the chart, and the version of the app in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -41,7 +46,7 @@ pub struct Version {
 }
 
 /// All versions, oldest first.
-pub const VERSIONS: [Version; 10] = [
+pub const VERSIONS: [Version; 12] = [
     Version { chart: DEFAULT, app: "29.0.4" },
     Version { chart: PATCH, app: "29.0.5" },
     Version { chart: UNRENDERABLE, app: "29.0.6" },
@@ -50,6 +55,8 @@ pub const VERSIONS: [Version; 10] = [
     Version { chart: NEVER_READY, app: "29.0.6" },
     Version { chart: MISSPELT, app: "29.0.6" },
     Version { chart: UNKNOWN_KIND, app: "29.0.6" },
+    Version { chart: RENAMES_CLAIM, app: "29.0.6" },
+    Version { chart: WITHOUT_VALUES, app: "29.0.6" },
     Version { chart: MAJOR, app: "30.0.0" },
     Version { chart: CURRENT, app: "34.0.1" },
 ];
@@ -79,6 +86,9 @@ pub fn archive_with(version: &str, content: Content, more: &[(&str, &str)]) -> R
     let overlay = root().join("overlays").join(version.chart);
     if overlay.exists() {
         collect(&overlay, Path::new(""), &mut files)?;
+    }
+    if version.chart == WITHOUT_VALUES {
+        files.remove(Path::new("values.yaml"));
     }
     let metadata = files.get_mut(Path::new("Chart.yaml")).context("the chart has no Chart.yaml")?;
     *metadata = stamp(&String::from_utf8(std::mem::take(metadata))?, version).into_bytes();

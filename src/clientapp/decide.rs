@@ -22,6 +22,7 @@ use super::{
     remedy::{self, Remedy},
     trial,
     upgrade::{self, Before},
+    volumes,
 };
 use crate::{
     config::Config,
@@ -90,6 +91,7 @@ fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp
         look_again,
         last_ready_is_stored: _,
         repairs: _,
+        claims: _,
         files: _,
         inventory: _,
         owned: _,
@@ -122,6 +124,10 @@ fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp
         }
     }
 
+    // Neither helm nor a repair restarts the pods that still have it, nor makes an empty one.
+    if let Some(hold) = volumes::hold(desired, observed) {
+        return plan.hold(hold);
+    }
     if let Some(hold) = admin_secret_lost(desired, admin_secret, recorded, release.as_ref()) {
         return plan.hold(hold);
     }
@@ -425,7 +431,9 @@ fn release_steps(
     let deployer = desired.account.is_deployer().then_some(&observed.deployer);
     let waits = owed(observed, attempt, &desired.key).or_else(|| {
         same.and_then(|attempt| {
-            backoff(attempt, deployer, now).or_else(|| cut_off(attempt, observed.release.as_ref(), now))
+            refused(attempt)
+                .or_else(|| backoff(attempt, deployer, now))
+                .or_else(|| cut_off(attempt, observed.release.as_ref(), now))
         })
     });
     let mut upgrade = |first: Option<Step>, revision: i64, because: Option<Because>| {
@@ -474,6 +482,13 @@ fn release_steps(
         }
     };
     Plan { hold, ..plan }
+}
+
+/// Why the attempt is not repeated: the revision that helm would make has no place for a volume in use. Only the spec, or a user's
+/// confirmation, changes that, and both change the digest.
+fn refused(attempt: &Attempt) -> Option<Hold> {
+    let reason = attempt.reason.as_deref().and_then(Reason::parse).filter(|reason| *reason == Reason::VolumeDropped)?;
+    Some(Hold::new(reason, attempt.message.clone().unwrap_or_default()))
 }
 
 fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Option<Hold> {

@@ -1,8 +1,9 @@
 //! The stage `desired`, **pure**: validates the spec once and computes the desired state. Later stages never read the raw spec.
 
-use std::ops::RangeInclusive;
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use semver::Version;
 use serde_json::{Map, Value};
 
@@ -20,7 +21,7 @@ use crate::{
     crd::{
         Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore, FilesBackup,
         MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test,
-        Upgrade, ValuesDigest, quantity,
+        Upgrade, ValuesDigest, annotation, quantity,
     },
     helm::{Hidden, values::Values},
     runtime::{
@@ -81,6 +82,8 @@ pub struct Desired {
     pub suspend: bool,
     /// `spec.deletionPolicy`.
     pub deletion_policy: DeletionPolicy,
+    /// uids of the volumes without which a user has confirmed that the app goes on.
+    pub(crate) without_volumes: BTreeSet<String>,
     /// What to do when an object of the release is missing.
     pub drift: Drift,
     /// What `spec.valuesFrom` amounts to.
@@ -228,13 +231,21 @@ pub(crate) fn desired(
         credentials: of_app.as_deref().ok(),
         redis_credentials: of_redis.as_deref(),
     });
-    let values = values::merge([&asked, &computed]);
+    let values = values::without_autoscaler(values::merge([&asked, &computed]));
     let (version, document) = (chart_version.to_string(), values.to_string());
-    let digest = match (&awaits, &salt) {
-        (Some(_), _) => digest(&["incomplete", &config.chart, &version, &document]),
-        (None, Some(Salt(salt))) => digest(&[salt, &config.chart, &version, &document]),
-        (None, None) => digest(&[&config.chart, &version, &document]),
-    };
+    let mut parts = vec![config.chart.as_str(), version.as_str(), document.as_str()];
+    match (&awaits, &salt) {
+        (Some(_), _) => parts.insert(0, "incomplete"),
+        (None, Some(Salt(salt))) => parts.insert(0, salt),
+        (None, None) => {}
+    }
+    let without_volumes = without_volumes(&app.metadata);
+    // What a user has confirmed since the last attempt is a reason for another one.
+    if !without_volumes.is_empty() {
+        parts.push("without volumes");
+        parts.extend(without_volumes.iter().map(String::as_str));
+    }
+    let digest = digest(&parts);
 
     Ok(Desired {
         url: format!("https://{hostname}"),
@@ -257,6 +268,7 @@ pub(crate) fn desired(
         awaits,
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,
+        without_volumes,
         drift: spec.drift,
         approval: spec.approval,
         approved: spec.approved.clone(),
@@ -266,6 +278,13 @@ pub(crate) fn desired(
         files: spec.persistence.backup.as_ref().map(|backup| files(&key, backup)).transpose()?,
         key,
     })
+}
+
+/// The uids of the volumes without which the app goes on, as a user has confirmed.
+pub(super) fn without_volumes(app: &ObjectMeta) -> BTreeSet<String> {
+    let uids = app.annotations.as_ref().and_then(|annotations| annotations.get(annotation::WITHOUT_VOLUME));
+    let uids = uids.into_iter().flat_map(|uids| uids.split(',')).map(str::trim).filter(|uid| !uid.is_empty());
+    uids.map(str::to_owned).collect()
 }
 
 /// The digest of the credentials in these Secrets.

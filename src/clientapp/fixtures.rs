@@ -173,6 +173,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         look_again: None,
         last_ready_is_stored: true,
         repairs: Repairs::default(),
+        claims: Vec::new(),
         files: FilesView::default(),
         inventory: Some(Inventory::default()),
         owned: Vec::new(),

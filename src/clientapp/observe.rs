@@ -382,7 +382,8 @@ async fn with_spec(
         }
     };
     let redis = Key::new(&key.namespace, key.redis_secret());
-    let owned = owned(ctx, app, inventory.as_ref(), &ctx.watches.claims(&app.key.namespace));
+    let claims = ctx.watches.claims(&key.namespace);
+    let owned = owned(ctx, app, inventory.as_ref(), &claims);
     let redis_secret = with_keys(ctx, own_secret(ctx.watches.secrets.get(&redis), app), &redis).await?;
     let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| Target::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
@@ -400,7 +401,8 @@ async fn with_spec(
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),
         target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
-        files: files(ctx, app, desired, inventory.as_ref()).await?,
+        files: files(ctx, app, desired, (inventory.as_ref(), &claims)).await?,
+        claims,
         owned,
         retry: app.annotation(annotation::RETRY).cloned(),
         ..observed
@@ -408,13 +410,17 @@ async fn with_spec(
 }
 
 /// What archives the app's files. The API server is asked only for a CronJob that is to be created: another of its name has no label.
-async fn files(ctx: &Ctx, app: &App<'_>, desired: &Desired, inventory: Option<&Inventory>) -> Result<FilesView, Error> {
+async fn files(
+    ctx: &Ctx,
+    app: &App<'_>,
+    desired: &Desired,
+    (inventory, exist): (Option<&Inventory>, &[Arc<ObjectMeta>]),
+) -> Result<FilesView, Error> {
     let key = app.key;
     let mut cron_job = ctx.watches.cron_job(key);
     if desired.files.is_some() && cron_job.is_none() && inventory.is_some() {
         cron_job = live::cron_job(ctx, app).await?;
     }
-    let exist = ctx.watches.claims(&key.namespace);
     let volume = |claim: &str| {
         let found = exist.iter().find(|found| found.name.as_deref() == Some(claim))?;
         let uid = found.uid.clone().filter(|_| found.deletion_timestamp.is_none())?;

@@ -1,8 +1,9 @@
 //! The observed state: plain data, which the pure stages read.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use semver::Version;
 use serde_json::Value;
 
@@ -67,6 +68,8 @@ pub(crate) struct Observed {
     pub last_ready_is_stored: bool,
     /// What was recreated recently.
     pub repairs: Repairs,
+    /// The PersistentVolumeClaims of the app's namespace.
+    pub claims: Vec<Arc<ObjectMeta>>,
     /// What archives the app's files.
     pub files: FilesView,
     /// The objects of the release; `None`: there is no release, or it cannot be read.

@@ -18,12 +18,16 @@ use super::{
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     inventory, live,
     observed::{Observed, Phase, Target},
-    retained, trial, upgrade,
+    retained, trial, upgrade, volumes,
 };
 use crate::{
     crd::{Attempt, ClientAppStatus, ReadyRevision, RolledBack},
     destroy::permit::Kind,
-    helm::{self, Hidden, ReleaseLabels, Upgrade, gateway::record::Recorded, storage},
+    helm::{
+        self, Hidden, ReleaseLabels, Upgrade,
+        gateway::{Review, record::Recorded},
+        storage,
+    },
     runtime::{clock, key::Key},
 };
 
@@ -98,7 +102,10 @@ pub(super) async fn upgrade(
         return Err(Error::Shutdown);
     }
     let (values, hidden) = values(ctx, desired).await?;
-    let (request, claim) = (request(ctx, desired, hidden, revision), ctx.claim(app));
+    let request = request(ctx, desired, hidden, revision);
+    let review =
+        volumes::review(desired, observed.inventory.as_ref(), &observed.owned).map(|review| Box::new(review) as Review);
+    let checks = (ctx.claim(app), review);
     let (charts, metrics) = (ctx.charts.clone(), ctx.metrics.clone());
     let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
     let (client, namespace, account) = (ctx.client.clone(), app.key.namespace.clone(), desired.account.clone());
@@ -117,8 +124,11 @@ pub(super) async fn upgrade(
             let request = Upgrade { chart: chart.path.clone(), values, ..request };
             let started = std::time::Instant::now();
             let result;
-            (result, wrote) = helm.upgrade(&gateway, &request, claim, &cancel).await;
+            (result, wrote) = helm.upgrade(&gateway, &request, checks, &cancel).await;
             metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
+            if let Some(why) = &wrote.refused {
+                return Err(Some((Refusal::VolumeDropped, request.hidden.masked(why))));
+            }
             match result.map_err(|error| error::of_helm_error(&error)) {
                 Ok(_) => Ok(()),
                 Err(None) => Err(None),
@@ -185,7 +195,7 @@ type Ended = Result<(), Option<(Refusal, String)>>;
 fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded) -> HelmRun {
     let (at, succeeded) = (clock::now(), result.is_ok());
     let attempt = match result {
-        Ok(()) => Attempt { failures: 0, ..attempt },
+        Ok(()) => Attempt { failures: 0, message: volumes::kept(&wrote.kept), ..attempt },
         // For example, for a deletion: the next reconcile starts the teardown.
         Err(None) => attempt,
         Err(Some((refusal, message))) => {

@@ -60,7 +60,7 @@ pub(crate) struct Watches {
     config_maps: Arc<Cache<Box<str>>>,
     /// Other objects of releases, by kind, filed under their release: which of their fields helm manages, as a digest.
     parts: [(&'static str, Arc<Cache<u64>>); 5],
-    /// The metadata of every PersistentVolumeClaim, filed under its namespace.
+    /// The metadata of every PersistentVolumeClaim.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
     /// Why the pods of StatefulSets and Jobs are refused. Only their messages use it, which are computed again soon enough.
     refusals: Arc<Cache<Warning>>,
@@ -109,7 +109,7 @@ impl Watches {
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
             secrets: secrets.told(&apps, secret_changed),
-            claims: feeder.all("persistentvolumeclaims", all.clone(), claim, claims_changed),
+            claims: feeder.all("persistentvolumeclaims", all.clone(), claim, claim_changed),
             config_maps: feeder.all("configmaps", all, config_map, config_map_changed),
             deployments: feeder.lean("deployments", helms.clone(), managed(deployment), Objects::trigger),
             stateful_sets: feeder.lean("statefulsets", helms.clone(), managed(stateful_set), Objects::trigger),
@@ -248,7 +248,7 @@ impl Watches {
     }
 
     pub(crate) fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
-        self.claims.group(&Key::new("", namespace)).into_iter().map(|(_, claim)| claim).collect()
+        self.claims.in_namespace(namespace)
     }
 
     /// The CronJob that archives the files of an app, or another that has its name and label.
@@ -310,10 +310,11 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
     });
 }
 
-/// A deletion may wait for a claim to be gone, archives are of the claims that exist, and each claim of a release is put on record.
-fn claims_changed(apps: &Objects<ClientApp>, namespace: &Key) {
-    let concerns = |app: &ClientApp| app.spec.persistence.backup.is_some() || owned::lacks_a_claim(app);
-    apps.trigger_in(&namespace.name, |app| {
+/// A deletion may wait for a claim to be gone, archives are of the claims that exist, and each claim of a release is put on record, and
+/// must not be lost.
+fn claim_changed(apps: &Objects<ClientApp>, claim: &Key) {
+    let concerns = |app: &ClientApp| app.spec.persistence.backup.is_some() || owned::has_claim(app, &claim.name);
+    apps.trigger_in(&claim.namespace, |app| {
         app.metadata.deletion_timestamp.is_some() || app.object.as_ref().is_ok_and(concerns)
     });
 }
@@ -367,7 +368,7 @@ fn binding(binding: RoleBinding) -> Entry<deployer::Found> {
 fn claim(claim: PartialObjectMeta<PersistentVolumeClaim>) -> Entry<Arc<ObjectMeta>> {
     let key = key_of(&claim);
     let meta = ObjectMeta { managed_fields: None, ..claim.metadata };
-    Entry { group: Some(Key::new("", &key.namespace)), value: Some(Arc::new(meta)), key }
+    Entry { key, group: None, value: Some(Arc::new(meta)) }
 }
 
 fn deployment(deployment: Deployment) -> Entry<Workload> {

@@ -870,7 +870,7 @@ pub struct Attempt {
     pub reason: Option<String>,
     /// The chart that helm installs in this run.
     pub chart: Option<InstalledChart>,
-    /// Message of the last failure.
+    /// Message of the last failure; or, if it succeeded, what helm left as it was although the spec asks for something else.
     pub message: Option<String>,
 }
 

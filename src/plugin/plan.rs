@@ -27,6 +27,7 @@ use crate::{
         observed::Target,
         sources, upgrade,
         values_from::{Salt, Sources, combined},
+        volumes,
     },
     config::{Config, settings_of_plans},
     crd::{Approval, ClientApp, Profile},
@@ -81,6 +82,14 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     }
     for sentence in &desired.replaced {
         printer.note(&format!("{} {}", paint(UNSURE, "note:"), harmless(sentence)));
+    }
+    let dropped = volumes::review(&desired, status.inventory.as_ref(), &status.owned).map(|review| review(&after));
+    if let Some(Err(refusal)) = dropped {
+        printer.note(&format!(
+            "{} the operator would refuse it: {}",
+            paint(UNSURE, "note:"),
+            harmless(&hidden.masked(&refusal))
+        ));
     }
     let is_of_cluster = args.file.is_none() && args.version.is_none();
     if let Some(told) = told(&desired, &app, &target).filter(|_| is_of_cluster) {

@@ -18,7 +18,7 @@ use super::{
         self, Mounted, Object,
         servers::{GENERATION_ANNOTATION, TURN_ANNOTATION, in_turn},
     },
-    desired::{Desired, PasswordSource},
+    desired::{Desired, PasswordSource, Size},
     names,
     observed::{Asked, ClientSecret, Detail, Given, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
 };
@@ -302,7 +302,6 @@ fn edited(object: &Object, detail: &Detail) -> bool {
 const BYTE: f64 = 1.0;
 
 fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
-    let backup = names::backup(&desired.key.name);
     for ((_, name), view) in observed.objects.iter().filter(|((_, name), _)| names::is_claim(&desired.key.name, name)) {
         if let Owner::Other(owner) = &view.owner {
             let message = format!(
@@ -317,12 +316,7 @@ fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             continue;
         }
         let Detail::Claim { requested: Some(requested), capacity, made_for: _ } = &view.detail else { continue };
-        let (field, size) = match &desired.backup {
-            Some(wanted) if *name == backup => ("spec.backup.size", &wanted.size),
-            // The spec no longer asks for dumps.
-            None if *name == backup => continue,
-            _ => ("spec.storageSize", &desired.storage),
-        };
+        let Some((_, size)) = size(desired, name) else { continue };
         let bound = capacity.is_some();
         if size.bytes - requested >= BYTE && !bound {
             plan.hold(
@@ -331,17 +325,35 @@ fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             );
         } else if size.bytes - requested >= BYTE {
             plan.steps.push(Step::Grow { claim: name.clone(), to: size.text.clone() });
-        } else if requested - size.bytes >= BYTE {
-            let message = format!(
-                "PersistentVolumeClaim {name} is larger than {field} {}, and a volume never shrinks: set it back",
-                size.text
-            );
-            plan.hold(Reason::StorageShrink, message);
         } else if capacity.as_deref().and_then(quantity::parse_positive).is_some_and(|has| requested - has >= BYTE) {
             let has = capacity.as_deref().unwrap_or_default();
-            plan.hold(Reason::Growing, format!("PersistentVolumeClaim {name} has {has} and grows to {}", size.text));
+            let message = format!("PersistentVolumeClaim {name} has {has} and grows to {}", quantity::text(*requested));
+            plan.hold(Reason::Growing, message);
         }
     }
+}
+
+/// The size that the spec asks for a claim of this name, and the field; `None`: it asks for no dumps any more.
+fn size<'a>(desired: &'a Desired, claim: &str) -> Option<(&'static str, &'a Size)> {
+    match &desired.backup {
+        wanted if claim == names::backup(&desired.key.name) => Some(("spec.backup.size", &wanted.as_ref()?.size)),
+        _ => Some(("spec.storageSize", &desired.storage)),
+    }
+}
+
+/// The note about a volume that is larger than the spec asks, as one that was enlarged by hand: no volume shrinks, so it stays.
+pub(crate) fn larger(desired: &Desired, observed: &Observed) -> Option<String> {
+    observed.objects.iter().filter(|(_, view)| view.owner == Owner::Ours).find_map(|((_, name), view)| {
+        let Detail::Claim { requested: Some(requested), .. } = &view.detail else { return None };
+        let (field, size) = size(desired, name)?;
+        (requested - size.bytes >= BYTE).then(|| {
+            format!(
+                "PersistentVolumeClaim {name} has {} and keeps its size, larger than {field} {}: raise the field",
+                quantity::text(*requested),
+                size.text
+            )
+        })
+    })
 }
 
 fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {

@@ -173,6 +173,14 @@ impl<V: Clone> Cache<V> {
         self.lock().live.objects.iter().map(|(key, object)| (key.clone(), object.1.clone())).collect()
     }
 
+    /// The objects in a namespace, ordered by name.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<V> {
+        let contents = self.lock();
+        let members = contents.live.objects.range(Key::new(namespace, "")..);
+        let members = members.take_while(|(key, _)| key.namespace == namespace);
+        members.map(|(_, object)| object.1.clone()).collect()
+    }
+
     /// The objects of a group, ordered by name.
     pub(crate) fn group(&self, group: &Key) -> Vec<(Key, V)> {
         let contents = self.lock();

@@ -651,8 +651,17 @@ async fn no_edit_takes_a_volume_along() {
     let files = "acme-nextcloud-nextcloud";
     let before = tenant.uid::<PersistentVolumeClaim>(files).await.unwrap();
     tenant.patch("acme", json!({"values": {"nameOverride": "files"}})).await.unwrap();
+    tenant.held("acme", "VolumeDropped", &[files]).await;
+    let confirm = |uid: &str| {
+        let mark = format!("{}={uid}", annotation::WITHOUT_VOLUME);
+        tenant.kubectl(&["annotate", "clientapp", "acme", "--overwrite", &mark]).unwrap();
+    };
+    confirm(&before);
     tenant.ready("acme", 2).await;
+    let renamed = tenant.uid::<PersistentVolumeClaim>("acme-files-nextcloud").await.unwrap();
     tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
+    tenant.held("acme", "VolumeDropped", &["acme-files-nextcloud"]).await;
+    confirm(&renamed);
     tenant.ready("acme", 3).await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-files-nextcloud", files]);
     assert_eq!(tenant.uid::<PersistentVolumeClaim>(files).await.unwrap(), before);

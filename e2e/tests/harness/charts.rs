@@ -175,6 +175,7 @@ fn every_version_is_what_it_is_named_for() {
         let complaint = match version.chart {
             charts::UNRENDERABLE => Some("this version refuses to render"),
             charts::UNSATISFIABLE => Some("missing property 'licenseKey'"),
+            charts::WITHOUT_VALUES => Some("nil pointer evaluating"),
             _ => None,
         };
         assert_eq!(ran.success, complaint.is_none(), "{}: {}", version.chart, ran.stderr);
@@ -190,6 +191,9 @@ fn every_version_is_what_it_is_named_for() {
             assert_eq!(pod.get("nodeSelectr").is_some(), version.chart == charts::MISSPELT);
             let monitors = objects.iter().filter(|object| object["kind"] == "ServiceMonitor").count();
             assert_eq!(monitors, usize::from(version.chart == charts::UNKNOWN_KIND));
+            let claim = objects.iter().find(|object| object["kind"] == "PersistentVolumeClaim").unwrap();
+            let is_renamed = claim["metadata"]["name"] == "shop-nextcloud-files";
+            assert_eq!(is_renamed, version.chart == charts::RENAMES_CLAIM);
             let hooks = objects.iter().filter(|object| object["kind"] == "Job").count();
             assert_eq!(hooks, usize::from(version.chart == charts::HOOK_FAILS));
         }

@@ -234,6 +234,16 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
     values
 }
 
+/// Sets the chart's own autoscaler aside for an app without pods: with it, the chart has no number of replicas.
+pub(crate) fn without_autoscaler(mut values: Value) -> Value {
+    if values["replicaCount"] == 0
+        && let Some(enabled) = values.pointer_mut("/hpa/enabled")
+    {
+        *enabled = json!(false);
+    }
+    values
+}
+
 /// Values of an earlier revision, with the annotations for the present credentials: pods that use others have to restart.
 pub(crate) fn with_credentials_of(mut earlier: Value, present: &Value) -> Value {
     for of in ["", "/redis/master", "/redis/replica"] {

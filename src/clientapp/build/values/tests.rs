@@ -350,3 +350,16 @@ fn images() {
         assert!(joined.is_none_or(|joined| joined == image), "{image}");
     }
 }
+
+#[test]
+fn zero_replicas_set_the_charts_autoscaler_aside() {
+    for (values, expected) in [
+        (json!({"replicaCount": 0, "hpa": {"enabled": true, "maxPods": 3}}), json!(false)),
+        (json!({"replicaCount": 0, "hpa": {"maxPods": 3}}), Value::Null),
+        (json!({"replicaCount": 0}), Value::Null),
+        (json!({"replicaCount": 1, "hpa": {"enabled": true}}), json!(true)),
+        (json!({"hpa": {"enabled": true}}), json!(true)),
+    ] {
+        assert_eq!(without_autoscaler(values.clone())["hpa"]["enabled"], expected, "{values}");
+    }
+}
