@@ -269,7 +269,7 @@ impl Life {
             // Without the confirmation, helm does not run.
             Edit::NoPersistence => {
                 let volumes = self.api(Kind::Volume).list_metadata(&ListParams::default()).await?;
-                let uids: Vec<_> = volumes.iter().filter_map(ResourceExt::uid).collect();
+                let uids: Vec<_> = volumes.iter().filter_map(|volume| volume.uid()).collect();
                 let annotations = json!({annotation::WITHOUT_VOLUME: uids.join(",")});
                 json!({"metadata": {"annotations": annotations}, "spec": edit.patch()}).to_string()
             }
