@@ -406,7 +406,7 @@ fn given_secret(Desired { admin, more_admin_keys, .. }: &Desired, view: &SecretV
 
 /// A Secret that a user created in place of the generated one for Redis.
 fn given_redis_secret(desired: &Desired, view: &SecretView) -> Option<Hold> {
-    let name = desired.redis_secret.as_ref()?;
+    let name = desired.redis_secret.as_ref().filter(|_| !matches!(view, SecretView::Own { .. }))?;
     let problem = view.lacks(&[secrets::REDIS_PASSWORD])?;
     let message = format!(
         "Secret {name}, which this operator did not create, {problem}: complete it, or delete it to have one generated"

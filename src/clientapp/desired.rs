@@ -206,16 +206,17 @@ pub(crate) fn desired(
         None => SecretSource::Generated(key.admin_secret()),
     };
 
-    let of_redis = redis_secret.as_deref().and_then(|secret| known(credentials, [secret]).ok());
-    let secrets = [Some(admin.name()), redis_secret.as_deref(), database.as_ref().map(|of| of.address.secret.as_str())];
-    let of_app = known(credentials, secrets.into_iter().flatten());
-    let awaits = awaits.or_else(|| of_app.as_ref().err().cloned());
     let mail = match &admin {
+        // Values that are awaited may complete it.
         SecretSource::Generated(_) if awaits.is_none() => {
             values::mail(&asked).map_err(|problem| invalid("spec.values", problem))?
         }
         _ => None,
     };
+    let of_redis = redis_secret.as_deref().and_then(|secret| known(credentials, [secret]).ok());
+    let secrets = [Some(admin.name()), redis_secret.as_deref(), database.as_ref().map(|of| of.address.secret.as_str())];
+    let of_app = known(credentials, secrets.into_iter().flatten());
+    let awaits = awaits.or_else(|| of_app.as_ref().err().cloned());
     let computed = values::computed(&values::Inputs {
         name: &key.name,
         hostname,

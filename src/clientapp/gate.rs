@@ -187,8 +187,7 @@ fn secret_problem(secret: &SecretView, keys: &[&str]) -> Option<(Reason, String)
         SecretView::NotOurs { owner, .. } => {
             Some((Reason::SecretNotOurs, format!("belongs to {owner}: it is not used")))
         }
-        SecretView::Own { .. } | SecretView::Present { .. } => {
-            secret.lacks(keys).map(|problem| (Reason::SecretKeyMissing, problem))
-        }
+        SecretView::Own { .. } => None,
+        SecretView::Present { .. } => secret.lacks(keys).map(|problem| (Reason::SecretKeyMissing, problem)),
     }
 }

@@ -188,7 +188,8 @@ fn the_job_that_makes_the_database() {
     observed.pods.clear();
     observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
     observed.objects.insert(data(), claim("a", OURS));
-    observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(JobView::default())));
+    let digest = Some(initialize::job(&desired, "a", true).digest);
+    observed.objects.insert((Kind::Job, name.clone()), view(digest, Detail::Job(JobView::default())));
     observed.refusals.insert((Kind::Job, name.clone()), "exceeded quota".to_owned());
     let message = |observed: &Observed| decide(&desired, observed).hold.unwrap().message;
     assert_eq!(message(&observed), format!("waiting for Job {name}, which makes the database; exceeded quota"));
