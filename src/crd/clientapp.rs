@@ -150,8 +150,9 @@ pub struct ClientAppSpec {
     /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, while `postgres.enabled` is true
     /// `internalDatabase` and `externalDatabase`, and the annotations `podAnnotations.checksum/clientapp-credentials`,
     /// `redis.master.podAnnotations.checksum/clientapp-credentials` and
-    /// `redis.replica.podAnnotations.checksum/clientapp-credentials`. Values reach the chart exactly as they are stored here; `null` removes a default
-    /// of the chart. helm reads numbers as 64-bit floats, so a number that would change is refused: put it in quotes.
+    /// `redis.replica.podAnnotations.checksum/clientapp-credentials`. Values reach the chart exactly as they are stored here; `null` removes a
+    /// default of the chart, and is lost if `kubectl apply` without `--server-side` adds it to a ClientApp that exists. helm reads numbers
+    /// as 64-bit floats, so a number that would change is refused: put it in quotes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::any_object")]
     pub values: Map<String, Value>,

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, api::ListParams};
 use semver::Version;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use self::diff::{Change, What, changes, hooks};
@@ -68,6 +68,11 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.masked(&problem)))?;
     let hooks = hooks(&after, desired.test.is_some(), &hidden);
 
+    if let Some(stored) = stored.as_ref().filter(|_| args.file.is_some())
+        && let Some(note) = lost(&lost_nulls("spec.values", &app.spec.values, &stored.spec.values))
+    {
+        printer.note(&format!("{} {}", paint(UNSURE, "note:"), harmless(&note)));
+    }
     printer.out(&shown(&found))?;
     let from = upgrade::installed(&status).map(|chart| chart.version);
     printer.out(&summary(&found, &hooks, from.as_deref(), &target))?;
@@ -99,6 +104,29 @@ fn asked(session: &Session, args: &args::Plan, stored: Option<&ClientApp>) -> Re
         app.spec.chart_version = version.to_string();
     }
     Ok(app)
+}
+
+/// Returns the paths that a file sets to null and the stored ClientApp does not have: in the patch that `kubectl apply` sends by
+/// default, null means absent. **Pure.**
+fn lost_nulls(at: &str, file: &Map<String, Value>, stored: &Map<String, Value>) -> Vec<String> {
+    let none = Map::new();
+    let lost = |(key, value): (&String, &Value)| {
+        let (path, stored) = (format!("{at}.{key}"), stored.get(key));
+        match value {
+            Value::Null if stored.is_none() => vec![path],
+            Value::Object(file) => lost_nulls(&path, file, stored.and_then(Value::as_object).unwrap_or(&none)),
+            _ => Vec::new(),
+        }
+    };
+    file.iter().flat_map(lost).collect()
+}
+
+fn lost(paths: &[String]) -> Option<String> {
+    let first = paths.first()?;
+    let more = paths.len().checked_sub(2).map(|more| format!(" and {} more", more + 1)).unwrap_or_default();
+    Some(format!(
+        "`kubectl apply` loses null in {first}{more}: use `kubectl apply --server-side --force-conflicts`, or set it in an object of spec.valuesFrom"
+    ))
 }
 
 /// Whether a file has the ClientApp that is asked for, or why it does not; without a namespace, it fits any. **Pure.**
@@ -289,6 +317,24 @@ mod tests {
             let app: ClientApp = serde_json::from_value(app).unwrap();
             assert_eq!(fits(&app, "acme", "tenants").err().as_deref(), problem);
         }
+    }
+
+    #[test]
+    fn a_null_that_kubectl_apply_would_lose_is_named() {
+        let map = |value: Value| value.as_object().unwrap().clone();
+        let file = map(json!({"a": {"b": null, "c": 1}, "d": {"e": {"f": null}}, "g": [null], "h": null}));
+        let rows: [(Value, &[&str]); 3] = [
+            (json!({"a": {"b": 2}, "d": {"e": {"f": null}}, "h": null}), &[]),
+            (json!({"a": {"c": 1}, "d": {}, "h": 1}), &["v.a.b", "v.d.e.f"]),
+            (json!({}), &["v.a.b", "v.d.e.f", "v.h"]),
+        ];
+        for (stored, expected) in rows {
+            assert_eq!(lost_nulls("v", &file, &map(stored)), expected);
+        }
+        assert_eq!(lost(&[]), None);
+        let told = |paths: &[&str]| lost(&paths.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+        assert!(told(&["v.a"]).starts_with("`kubectl apply` loses null in v.a: use"), "{}", told(&["v.a"]));
+        assert!(told(&["v.a", "v.b", "v.c"]).contains("null in v.a and 2 more: use"));
     }
 
     #[test]

@@ -128,6 +128,8 @@ pub(crate) struct JobView {
     pub deletion: Option<String>,
     /// The dump from which it creates the database: `spec.restore` when the Job was created.
     pub restore: Option<Box<Restore>>,
+    /// Generation of the Postgresql for which it creates the database; `None`: another Job, or an earlier version of the operator.
+    pub generation: Option<String>,
     /// It restores a dump only to prove that it can be restored.
     pub is_drill: bool,
     /// Whether it succeeded; `None` while it runs.

@@ -248,6 +248,7 @@ fn job(job: &Job) -> Detail {
         request: job.annotations().get(REQUEST_ANNOTATION).cloned(),
         deletion: job.annotations().get(DELETION_ANNOTATION).cloned(),
         restore: job.annotations().get(RESTORE_ANNOTATION).and_then(|restore| serde_json::from_str(restore).ok()),
+        generation: job.annotations().get(GENERATION_ANNOTATION).cloned(),
         is_drill: job.labels().get(label::ROLE).and_then(|role| Role::parse(role)) == Some(Role::Drill),
         succeeded,
         started,

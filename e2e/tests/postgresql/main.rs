@@ -160,6 +160,15 @@ async fn told(tenant: &Tenant, name: &str, password: &str) {
 }
 
 #[tokio::test]
+async fn a_database_that_cannot_be_made_is_made_once_its_spec_is_corrected() {
+    let tenant = Lab::shared().await.tenant("pg-corrected").await;
+    create(&tenant, "db", json!({"resources": {"requests": {"cpu": "100k"}}})).await.unwrap();
+    says(&tenant, "db", "too large for each node", |ready| ready.message.contains("Insufficient cpu")).await;
+    patch(&tenant, "db", json!({"resources": requests()})).await.unwrap();
+    up(&tenant, "db").await;
+}
+
+#[tokio::test]
 async fn it_comes_up_comes_back_and_leaves_nothing() {
     let tenant = Lab::shared().await.tenant("pg-life").await;
     create(&tenant, "db", json!({})).await.unwrap();

@@ -100,6 +100,61 @@ async fn values_from_elsewhere_are_installed_and_followed() {
     assert_eq!(tenant.listed("acme").unwrap().0, "4");
 }
 
+/// The strategy of an app's Deployment: null in the values removes the chart's default, Recreate.
+async fn strategy(tenant: &Tenant, app: &str) -> Option<String> {
+    let deployment = tenant.api::<Deployment>().get_opt(&format!("{app}-nextcloud")).await.unwrap()?;
+    deployment.spec?.strategy?.type_
+}
+
+/// In the merge patch that `kubectl apply` sends for an object that exists, null means absent.
+#[tokio::test]
+async fn a_null_of_a_file_reaches_the_release_by_the_documented_ways() {
+    let tenant = Lab::shared().await.tenant("values-null").await;
+    let unset = json!({"nextcloud": {"strategy": {"type": null}}});
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let applied = |name: &str, more: &Value, flags: &[&str]| {
+        let object = json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": name},
+            "spec": with(small(&tenant, name), more.clone()),
+        });
+        std::fs::write(file.path(), object.to_string()).unwrap();
+        tenant.kubectl(&[&["apply", "-f", path], flags].concat()).unwrap();
+    };
+    let stored = async |name: &str| tenant.api::<ClientApp>().get(name).await.unwrap().spec.values;
+    let strategic = async |name: &str, expected: &str| {
+        until(&format!("{name} has the strategy {expected}"), async || {
+            strategy(&tenant, name).await.as_deref() == Some(expected)
+        })
+        .await;
+    };
+
+    applied("acme", &json!({}), &[]);
+    tenant.ready("acme", 1).await;
+    strategic("acme", "Recreate").await;
+    applied("acme", &json!({"values": unset}), &[]);
+    assert_ne!(json!(stored("acme").await), unset, "kubectl loses it");
+    applied("acme", &json!({"values": unset}), &["--server-side", "--force-conflicts"]);
+    assert_eq!(json!(stored("acme").await), unset);
+    strategic("acme", "RollingUpdate").await;
+    // The same file, applied for the first time.
+    applied("first", &json!({"values": unset}), &[]);
+    strategic("first", "RollingUpdate").await;
+
+    put(&tenant, "ConfigMap", "settings", "values.yaml", "nextcloud: {strategy: {type: Recreate}}");
+    let from_map = json!({"valuesFrom": [from("ConfigMap", "settings", json!({}))]});
+    applied("from", &from_map, &[]);
+    tenant.ready("from", 1).await;
+    strategic("from", "Recreate").await;
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
+        "data": {"values.yaml": "nextcloud: {strategy: {type: null}}"},
+    });
+    std::fs::write(file.path(), map.to_string()).unwrap();
+    tenant.kubectl(&["apply", "-f", path]).unwrap();
+    strategic("from", "RollingUpdate").await;
+}
+
 #[tokio::test]
 async fn a_restarted_operator_makes_no_revision() {
     let (apart, operator) = operated("values-restart", &[]).await;

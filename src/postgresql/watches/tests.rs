@@ -171,7 +171,9 @@ fn how_and_when_a_job_ended() {
         let conditions: Vec<_> = types.iter().map(condition).collect();
         let job = json!({
             "metadata": {
-                "annotations": {REQUEST_ANNOTATION: "one", RESTORE_ANNOTATION: r#"{"claim":"c"}"#},
+                "annotations": {
+                    REQUEST_ANNOTATION: "one", RESTORE_ANNOTATION: r#"{"claim":"c"}"#, GENERATION_ANNOTATION: "3",
+                },
                 "labels": {label::ROLE: "drill"},
             },
             "status": {"startTime": began, "conditions": conditions},
@@ -180,6 +182,7 @@ fn how_and_when_a_job_ended() {
             request: Some("one".to_owned()),
             deletion: None,
             restore: Some(Box::new(Restore::of_claim("latest", "c"))),
+            generation: Some("3".to_owned()),
             is_drill: true,
             succeeded,
             started: time(began),
