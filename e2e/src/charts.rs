@@ -30,6 +30,8 @@ pub const NEVER_READY: &str = "5.9.4";
 pub const MISSPELT: &str = "5.9.5";
 /// Has an object of a kind that the cluster does not have.
 pub const UNKNOWN_KIND: &str = "5.9.6";
+/// Has what published charts have since: `image.registry`, and a Redis that refuses other images unless it may have them.
+pub const CURRENT: &str = "9.2.4";
 
 /// A version of the chart, and the version of the app in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub struct Version {
 }
 
 /// All versions, oldest first.
-pub const VERSIONS: [Version; 9] = [
+pub const VERSIONS: [Version; 10] = [
     Version { chart: DEFAULT, app: "29.0.4" },
     Version { chart: PATCH, app: "29.0.5" },
     Version { chart: UNRENDERABLE, app: "29.0.6" },
@@ -49,6 +51,7 @@ pub const VERSIONS: [Version; 9] = [
     Version { chart: MISSPELT, app: "29.0.6" },
     Version { chart: UNKNOWN_KIND, app: "29.0.6" },
     Version { chart: MAJOR, app: "30.0.0" },
+    Version { chart: CURRENT, app: "34.0.1" },
 ];
 
 /// The content of an archive under a version's name.
@@ -79,6 +82,11 @@ pub fn archive_with(version: &str, content: Content, more: &[(&str, &str)]) -> R
     }
     let metadata = files.get_mut(Path::new("Chart.yaml")).context("the chart has no Chart.yaml")?;
     *metadata = stamp(&String::from_utf8(std::mem::take(metadata))?, version).into_bytes();
+    if version.chart == CURRENT {
+        let values = files.get_mut(Path::new("values.yaml")).context("the chart has no values.yaml")?;
+        let text = String::from_utf8(std::mem::take(values))?;
+        *values = text.replacen("  repository: nextcloud", "  registry: docker.io\n  repository: library/nextcloud", 1).into_bytes();
+    }
     match content {
         Content::Genuine => {}
         Content::Tampered => drop(files.insert("templates/tampered.yaml".into(), TAMPERED.as_bytes().to_vec())),

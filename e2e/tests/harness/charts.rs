@@ -184,7 +184,8 @@ fn every_version_is_what_it_is_named_for() {
             let deployment = object(&objects, "Deployment", "shop-nextcloud");
             assert_eq!(deployment["metadata"]["labels"]["helm.sh/chart"], format!("nextcloud-{}", version.chart));
             let pod = deployment.pointer("/spec/template/spec").unwrap();
-            assert_eq!(pod["containers"][0]["image"], format!("nextcloud:{}-apache", version.app));
+            let repository = if version.chart == charts::CURRENT { "docker.io/library/nextcloud" } else { "nextcloud" };
+            assert_eq!(pod["containers"][0]["image"], format!("{repository}:{}-apache", version.app));
             assert_eq!(pod.get("nodeSelector").is_some(), version.chart == charts::NEVER_READY);
             assert_eq!(pod.get("nodeSelectr").is_some(), version.chart == charts::MISSPELT);
             let monitors = objects.iter().filter(|object| object["kind"] == "ServiceMonitor").count();
@@ -196,9 +197,23 @@ fn every_version_is_what_it_is_named_for() {
 }
 
 #[test]
+fn a_current_version_refuses_another_image_of_redis_unless_it_may_have_it() {
+    let helm = Charts::new();
+    let legacy = computed_but("/redis/image", json!({"repository": "bitnamilegacy/redis"}));
+    let ran = helm.template(charts::CURRENT, "shop", &legacy);
+    assert!(ran.stderr.contains("substituted for unrecognized ones"), "{}", ran.stderr);
+    let mut allowed = legacy.clone();
+    allowed["global"] = json!({"security": {"allowInsecureImages": true}});
+    for (version, values) in [(charts::CURRENT, &allowed), (charts::DEFAULT, &allowed), (charts::DEFAULT, &legacy)] {
+        let ran = helm.template(version, "shop", values);
+        assert!(ran.success, "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn good_versions_lint_strictly() {
     let helm = Charts::new();
-    for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR] {
+    for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR, charts::CURRENT] {
         let ran = helm.run(&["lint", "--strict", &helm.package(version)]);
         assert!(ran.success, "{}{}", ran.stdout, ran.stderr);
     }
@@ -527,7 +542,7 @@ fn good_versions_become_ready_one_after_the_other() {
     let plane = ControlPlane::builder().start(tools()).unwrap();
     let helm = Helm::for_cluster(&tools().helm, &plane.kubeconfig()).unwrap();
     std::fs::write(helm.home().join("values.json"), computed().to_string()).unwrap();
-    for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR] {
+    for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR, charts::CURRENT] {
         charts::package(helm.home(), version, Content::Genuine).unwrap();
         let chart = charts::file_name(version);
         let ran = helm.run(&["upgrade", "--install", "shop", &chart, "--values", "values.json", "--wait"]).unwrap();

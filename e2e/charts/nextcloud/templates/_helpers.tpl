@@ -20,14 +20,6 @@
 {{- .Values.rbac.serviceaccount.name | default (include "nextcloud.fullname" .) -}}
 {{- end -}}
 
-{{- define "nextcloud.image" -}}
-{{- if .Values.image.tag -}}
-{{- printf "%s:%s" .Values.image.repository .Values.image.tag -}}
-{{- else -}}
-{{- printf "%s:%s-%s" .Values.image.repository .Chart.AppVersion .Values.image.flavor -}}
-{{- end -}}
-{{- end -}}
-
 {{- define "nextcloud.selector" -}}
 app.kubernetes.io/name: {{ include "nextcloud.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
