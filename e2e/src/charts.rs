@@ -85,7 +85,9 @@ pub fn archive_with(version: &str, content: Content, more: &[(&str, &str)]) -> R
     if version.chart == CURRENT {
         let values = files.get_mut(Path::new("values.yaml")).context("the chart has no values.yaml")?;
         let text = String::from_utf8(std::mem::take(values))?;
-        *values = text.replacen("  repository: nextcloud", "  registry: docker.io\n  repository: library/nextcloud", 1).into_bytes();
+        *values = text
+            .replacen("  repository: nextcloud", "  registry: docker.io\n  repository: library/nextcloud", 1)
+            .into_bytes();
     }
     match content {
         Content::Genuine => {}
