@@ -420,7 +420,7 @@ async fn kubectl_shows_fields_columns_and_misspelt_fields() {
     let table = tenant.kubectl(&["get", "ca"]).unwrap();
     assert!(table.lines().all(|line| line.trim_end().len() <= 80), "{table}");
     let wide = tenant.kubectl(&["get", "ca", "-o", "wide"]).unwrap();
-    let header = ["NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "REASON", "AGE"];
+    let header = ["NAME", "READY", "REVISION", "VERSION", "PINNED", "HOSTNAME", "REASON", "AGE"];
     let cells = ["acme", "False", "5.5.2", &host, "Suspended"];
     for (table, header, cells) in [
         (table, header.to_vec(), cells.to_vec()),
