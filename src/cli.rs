@@ -98,8 +98,11 @@ pub fn main() -> ExitCode {
     }
 }
 
+const STACK_BYTES: usize = 16 << 20;
+
 fn started(args: &RunArgs) -> Result<()> {
-    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // Unoptimized, a reconciliation of an app needs more than tokio's 2 MiB; what is not touched costs no memory.
+    let threads = tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK_BYTES).enable_all().build()?;
     let of_lease = lease::thread()?;
     let ended = threads.block_on(run(args, of_lease.handle()));
     // A blocking thread may be at work for longer than the kubelet waits.

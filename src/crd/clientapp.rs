@@ -42,10 +42,10 @@ pub const NAME_TOO_LONG: &str =
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Revision", type_ = "integer", json_path = ".status.release.revision"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.release.chartVersion"),
-    printcolumn(name = "Pinned", type_ = "string", json_path = ".spec.chartVersion"),
     printcolumn(name = "Hostname", type_ = "string", json_path = ".spec.hostname"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Pinned", type_ = "string", json_path = ".spec.chartVersion", priority = 1),
     printcolumn(name = "Status", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]

@@ -435,10 +435,14 @@ async fn kubectl_shows_fields_columns_and_misspelt_fields() {
     assert!(table.lines().all(|line| line.trim_end().len() <= 80), "{table}");
     let wide = tenant.kubectl(&["get", "ca", "-o", "wide"]).unwrap();
     let header = ["NAME", "READY", "REVISION", "VERSION", "HOSTNAME", "REASON", "AGE"];
-    let cells = ["acme", "False", "5.5.2", &host, "Suspended"];
+    let cells = ["acme", "False", &host, "Suspended"];
     for (table, header, cells) in [
         (table, header.to_vec(), cells.to_vec()),
-        (wide, [&header[..], &["STATUS"]].concat(), [&cells[..], &["spec.suspend is true"]].concat()),
+        (
+            wide,
+            [&header[..], &["PINNED", "STATUS"]].concat(),
+            [&cells[..], &["5.5.2", "spec.suspend is true"]].concat(),
+        ),
     ] {
         let mut lines = table.lines();
         assert_eq!(lines.next().unwrap().split_whitespace().collect::<Vec<_>>(), header);
