@@ -138,9 +138,11 @@ async fn a_null_of_a_file_reaches_the_release_by_the_documented_ways() {
     assert_ne!(json!(stored("acme").await), unset, "kubectl loses it");
     applied("acme", &json!({"values": unset}), &["--server-side", "--force-conflicts"]);
     assert_eq!(json!(stored("acme").await), unset);
+    tenant.ready("acme", 2).await;
     strategic("acme", "RollingUpdate").await;
     // The same file, applied for the first time.
     applied("first", &json!({"values": unset}), &[]);
+    tenant.ready("first", 1).await;
     strategic("first", "RollingUpdate").await;
 
     put(&tenant, "ConfigMap", "settings", "values.yaml", "nextcloud: {strategy: {type: Recreate}}");
@@ -154,6 +156,7 @@ async fn a_null_of_a_file_reaches_the_release_by_the_documented_ways() {
     });
     std::fs::write(file.path(), map.to_string()).unwrap();
     tenant.kubectl(&["apply", "-f", path]).unwrap();
+    tenant.ready("from", 2).await;
     strategic("from", "RollingUpdate").await;
 }
 
