@@ -1,5 +1,5 @@
-//! Packages the test chart: one source, `charts/nextcloud`, and for each broken version the few files in
-//! `charts/overlays/<version>` that break it.
+//! Packages the test chart: one source, `charts/nextcloud`, and for each version that is broken or special the few files in
+//! `charts/overlays/<version>` that make it so. Their `values.yaml` is merged into the chart's.
 //!
 //! An archive has the same bytes every time, so that digests can be compared across runs and machines.
 
@@ -8,10 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use clientapp_operator::clientapp::build::values;
 use flate2::{Compression, GzBuilder};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 pub const NAME: &str = "nextcloud";
+const VALUES: &str = "values.yaml";
 /// The version that an app gets when it names none.
 pub const DEFAULT: &str = "5.5.2";
 /// The next patch version, with the same major version of the app.
@@ -30,6 +33,14 @@ pub const NEVER_READY: &str = "5.9.4";
 pub const MISSPELT: &str = "5.9.5";
 /// Has an object of a kind that the cluster does not have.
 pub const UNKNOWN_KIND: &str = "5.9.6";
+/// Puts `image.registry`, or else `docker.io`, in front of `image.repository`.
+pub const REGISTRY_APART: &str = "5.9.7";
+/// Has another name for the claim with the app's files.
+pub const CLAIM_RENAMED: &str = "5.9.8";
+/// Its Redis refuses images that it does not know.
+pub const IMAGES_VERIFIED: &str = "5.9.9";
+/// Can have an HTTPRoute, and Jobs for the app's periodic work.
+pub const ROUTES_AND_JOBS: &str = "5.9.10";
 
 /// A version of the chart, and the version of the app in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +50,7 @@ pub struct Version {
 }
 
 /// All versions, oldest first.
-pub const VERSIONS: [Version; 9] = [
+pub const VERSIONS: [Version; 13] = [
     Version { chart: DEFAULT, app: "29.0.4" },
     Version { chart: PATCH, app: "29.0.5" },
     Version { chart: UNRENDERABLE, app: "29.0.6" },
@@ -48,6 +59,10 @@ pub const VERSIONS: [Version; 9] = [
     Version { chart: NEVER_READY, app: "29.0.6" },
     Version { chart: MISSPELT, app: "29.0.6" },
     Version { chart: UNKNOWN_KIND, app: "29.0.6" },
+    Version { chart: REGISTRY_APART, app: "29.0.6" },
+    Version { chart: CLAIM_RENAMED, app: "29.0.6" },
+    Version { chart: IMAGES_VERIFIED, app: "29.0.6" },
+    Version { chart: ROUTES_AND_JOBS, app: "29.0.6" },
     Version { chart: MAJOR, app: "30.0.0" },
 ];
 
@@ -75,7 +90,13 @@ pub fn archive_with(version: &str, content: Content, more: &[(&str, &str)]) -> R
     collect(&root().join(NAME), Path::new(""), &mut files)?;
     let overlay = root().join("overlays").join(version.chart);
     if overlay.exists() {
+        let of_chart = files.get(Path::new(VALUES)).cloned().context("the chart has no values.yaml")?;
         collect(&overlay, Path::new(""), &mut files)?;
+        if overlay.join(VALUES).exists() {
+            let over = &files[Path::new(VALUES)];
+            let layers: [Value; 2] = [serde_yaml::from_slice(&of_chart)?, serde_yaml::from_slice(over)?];
+            files.insert(VALUES.into(), serde_yaml::to_string(&values::merge(&layers))?.into_bytes());
+        }
     }
     let metadata = files.get_mut(Path::new("Chart.yaml")).context("the chart has no Chart.yaml")?;
     *metadata = stamp(&String::from_utf8(std::mem::take(metadata))?, version).into_bytes();

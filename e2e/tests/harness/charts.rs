@@ -184,7 +184,11 @@ fn every_version_is_what_it_is_named_for() {
             let deployment = object(&objects, "Deployment", "shop-nextcloud");
             assert_eq!(deployment["metadata"]["labels"]["helm.sh/chart"], format!("nextcloud-{}", version.chart));
             let pod = deployment.pointer("/spec/template/spec").unwrap();
-            assert_eq!(pod["containers"][0]["image"], format!("nextcloud:{}-apache", version.app));
+            let registry = if version.chart == charts::REGISTRY_APART { "docker.io/library/" } else { "" };
+            assert_eq!(pod["containers"][0]["image"], format!("{registry}nextcloud:{}-apache", version.app));
+            let claim =
+                if version.chart == charts::CLAIM_RENAMED { "shop-nextcloud-data" } else { "shop-nextcloud-nextcloud" };
+            assert_eq!(object(&objects, "PersistentVolumeClaim", claim)["kind"], "PersistentVolumeClaim");
             assert_eq!(pod.get("nodeSelector").is_some(), version.chart == charts::NEVER_READY);
             assert_eq!(pod.get("nodeSelectr").is_some(), version.chart == charts::MISSPELT);
             let monitors = objects.iter().filter(|object| object["kind"] == "ServiceMonitor").count();

@@ -16,16 +16,14 @@
 {{- printf "%s-redis" .Release.Name | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- define "nextcloud.serviceAccount" -}}
-{{- .Values.rbac.serviceaccount.name | default (include "nextcloud.fullname" .) -}}
+{{/* Redis' own: a subchart in the reference chart, which names its objects after the release alone where that contains "redis". */}}
+{{- define "redis.fullname" -}}
+{{- $contained := ternary .Release.Name (printf "%s-redis" .Release.Name) (contains "redis" .Release.Name) -}}
+{{- .Values.redis.fullnameOverride | default $contained | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- define "nextcloud.image" -}}
-{{- if .Values.image.tag -}}
-{{- printf "%s:%s" .Values.image.repository .Values.image.tag -}}
-{{- else -}}
-{{- printf "%s:%s-%s" .Values.image.repository .Chart.AppVersion .Values.image.flavor -}}
-{{- end -}}
+{{- define "nextcloud.serviceAccount" -}}
+{{- .Values.rbac.serviceaccount.name | default (include "nextcloud.fullname" .) -}}
 {{- end -}}
 
 {{- define "nextcloud.selector" -}}
@@ -111,6 +109,25 @@ valueFrom:
 {{- end }}
 - name: NEXTCLOUD_DATA_DIR
   value: {{ .Values.nextcloud.datadir | quote }}
+{{- if .Values.nextcloud.mail.enabled }}
+{{- $mail := .Values.nextcloud.mail }}
+- name: MAIL_FROM_ADDRESS
+  value: {{ $mail.fromAddress | quote }}
+- name: MAIL_DOMAIN
+  value: {{ $mail.domain | quote }}
+- name: SMTP_SECURE
+  value: {{ $mail.smtp.secure | quote }}
+- name: SMTP_PORT
+  value: {{ $mail.smtp.port | quote }}
+- name: SMTP_AUTHTYPE
+  value: {{ $mail.smtp.authtype | quote }}
+{{- /* As in the reference chart, whatever the values say: from the administrator's Secret. */}}
+{{- $keys := .Values.nextcloud.existingSecret }}
+{{- range $variable, $key := dict "HOST" $keys.smtpHostKey "NAME" $keys.smtpUsernameKey "PASSWORD" $keys.smtpPasswordKey }}
+- name: SMTP_{{ $variable }}
+  {{- include "nextcloud.fromSecret" (dict "secret" (include "nextcloud.adminSecret" $) "key" $key) | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- if .Values.redis.enabled }}
 - name: REDIS_HOST
   value: {{ include "nextcloud.redis.fullname" . }}-master
