@@ -33,14 +33,14 @@ pub const NEVER_READY: &str = "5.9.4";
 pub const MISSPELT: &str = "5.9.5";
 /// Has an object of a kind that the cluster does not have.
 pub const UNKNOWN_KIND: &str = "5.9.6";
-/// Puts `image.registry`, or else `docker.io`, in front of `image.repository`.
-pub const REGISTRY_APART: &str = "5.9.7";
-/// Has another name for the claim with the app's files.
-pub const CLAIM_RENAMED: &str = "5.9.8";
-/// Its Redis refuses images that it does not know.
-pub const IMAGES_VERIFIED: &str = "5.9.9";
-/// Can have an HTTPRoute, and Jobs for the app's periodic work.
-pub const ROUTES_AND_JOBS: &str = "5.9.10";
+/// Has what published charts have since: `image.registry`, routes, Jobs for the app's periodic work, and a Redis that refuses other
+/// images unless it may have them.
+pub const CURRENT: &str = "9.2.4";
+
+/// Its claim has another name.
+pub const RENAMES_CLAIM: &str = "5.9.20";
+/// Has no `values.yaml`.
+pub const WITHOUT_VALUES: &str = "5.9.21";
 
 /// A version of the chart, and the version of the app in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Version {
 }
 
 /// All versions, oldest first.
-pub const VERSIONS: [Version; 13] = [
+pub const VERSIONS: [Version; 12] = [
     Version { chart: DEFAULT, app: "29.0.4" },
     Version { chart: PATCH, app: "29.0.5" },
     Version { chart: UNRENDERABLE, app: "29.0.6" },
@@ -59,11 +59,10 @@ pub const VERSIONS: [Version; 13] = [
     Version { chart: NEVER_READY, app: "29.0.6" },
     Version { chart: MISSPELT, app: "29.0.6" },
     Version { chart: UNKNOWN_KIND, app: "29.0.6" },
-    Version { chart: REGISTRY_APART, app: "29.0.6" },
-    Version { chart: CLAIM_RENAMED, app: "29.0.6" },
-    Version { chart: IMAGES_VERIFIED, app: "29.0.6" },
-    Version { chart: ROUTES_AND_JOBS, app: "29.0.6" },
+    Version { chart: RENAMES_CLAIM, app: "29.0.6" },
+    Version { chart: WITHOUT_VALUES, app: "29.0.6" },
     Version { chart: MAJOR, app: "30.0.0" },
+    Version { chart: CURRENT, app: "34.0.1" },
 ];
 
 /// The content of an archive under a version's name.
@@ -97,6 +96,9 @@ pub fn archive_with(version: &str, content: Content, more: &[(&str, &str)]) -> R
             let layers: [Value; 2] = [serde_yaml::from_slice(&of_chart)?, serde_yaml::from_slice(over)?];
             files.insert(VALUES.into(), serde_yaml::to_string(&values::merge(&layers))?.into_bytes());
         }
+    }
+    if version.chart == WITHOUT_VALUES {
+        files.remove(Path::new(VALUES));
     }
     let metadata = files.get_mut(Path::new("Chart.yaml")).context("the chart has no Chart.yaml")?;
     *metadata = stamp(&String::from_utf8(std::mem::take(metadata))?, version).into_bytes();

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::cache;
 use crate::progress::Progress;
-use part::{HELM3, PARTS, Part, Program, REGISTRY, VERSITYGW};
+use part::{DEFINITIONS, HELM3, PARTS, PERCONA, Part, Program, REGISTRY, VERSITYGW};
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -33,6 +33,8 @@ pub struct Tools {
 pub enum Extra {
     /// The newest helm 3, an executable `helm`: another Helm client.
     Helm3,
+    /// The Percona operator.
+    Percona,
     /// The OCI registry.
     Registry,
     /// The S3-compatible storage.
@@ -41,12 +43,13 @@ pub enum Extra {
 
 impl Extra {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Helm3, Self::Registry, Self::Versitygw];
+    pub const ALL: [Self; 4] = [Self::Helm3, Self::Percona, Self::Registry, Self::Versitygw];
 
     /// Finds or builds the program as [`Tools::ensure`] does, and returns its path. Blocks.
     pub fn ensure(self, progress: &Progress) -> Result<PathBuf> {
         let part = match self {
             Self::Helm3 => &HELM3,
+            Self::Percona => &PERCONA,
             Self::Registry => &REGISTRY,
             Self::Versitygw => &VERSITYGW,
         };
@@ -56,6 +59,11 @@ impl Extra {
             None => build::build(part, &cache, progress)?,
         };
         Ok(paths.into_iter().next().expect("the part has one program"))
+    }
+
+    /// The definitions of the Percona operator's kinds, as a JSON list. Blocks.
+    pub fn percona_definitions(progress: &Progress) -> Result<PathBuf> {
+        Ok(Self::Percona.ensure(progress)?.with_file_name(DEFINITIONS))
     }
 }
 

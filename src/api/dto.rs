@@ -25,8 +25,8 @@ pub(crate) struct NewInstance {
     /// IngressClass to serve the hostname with. Absent: no Ingress is created.
     #[schema(example = "traefik")]
     pub(crate) ingress_class_name: Option<String>,
-    /// Name of the instance, a DNS label of at most 53 characters. Absent: a name is generated.
-    #[schema(max_length = 53)]
+    /// Name of the instance, a DNS label of at most 37 characters. Absent: a name is generated.
+    #[schema(max_length = 37)]
     pub(crate) name: Option<String>,
     /// Namespace of the instance, created if it does not exist. Absent: a namespace with the name of the instance.
     #[schema(max_length = 63)]

@@ -107,7 +107,10 @@ async fn climb(archives: &[&Archive], progress: &Progress) -> Result<Vec<Step>> 
 async fn ready(tenant: &Tenant, revision: i64, version: &str) -> Result<()> {
     let apps = tenant.api::<ClientApp>();
     let installed = |status: &ClientAppStatus| {
-        status.release.as_ref().is_some_and(|release| release.revision == revision && release.chart_version == version)
+        status
+            .release
+            .as_ref()
+            .is_some_and(|release| release.revision == revision && release.chart_version.as_deref() == Some(version))
     };
     within(TIMEOUT, &format!("{APP} is Ready with chart {version} at revision {revision}"), async || {
         let app = apps.get(APP).await.map_err(|error| error.to_string())?;

@@ -291,9 +291,7 @@ fn strings(schema: &Value, place: &str) -> Vec<Value> {
     }
     let mut found: Vec<_> = row(MEANINGS, place).unwrap_or_default().iter().map(|word| json!(word)).collect();
     if place == "chartVersion" {
-        // A version with another claim than all others would have no way back.
-        let versions = charts::VERSIONS.iter().filter(|version| version.chart != charts::CLAIM_RENAMED);
-        found.extend(versions.map(|version| json!(version.chart)));
+        found.extend(charts::VERSIONS.iter().map(|version| json!(version.chart)));
     }
     found.extend(Some(schema["default"].clone()).filter(Value::is_string));
     if found.is_empty() {

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 pub(super) struct Part {
     pub(super) name: &'static str,
     /// The upstream module, whose version is the part's.
-    module: &'static str,
+    pub(super) module: &'static str,
     pub(super) go_mod: &'static str,
     pub(super) go_sum: &'static str,
     /// Variables that the linker sets, with `{version}`, `{major}` and `{minor}` replaced. A server without a version
@@ -19,12 +19,36 @@ pub(super) struct Part {
     /// Whether any patch release is good enough.
     any_patch: bool,
     pub(super) programs: &'static [Program],
+    /// What its sources need beyond `go build`.
+    pub(super) sources: Sources,
+}
+
+/// `None` and empty lists: nothing.
+pub(super) struct Sources {
+    /// Whether they need a C compiler.
+    pub(super) cgo: bool,
+    /// Changes where no flag and no variable does.
+    pub(super) patches: &'static [Patch],
+    /// The module's file of CustomResourceDefinitions, which the cache entry has as [`DEFINITIONS`].
+    pub(super) definitions: Option<&'static str>,
+}
+
+/// The definitions as a JSON list, without descriptions: they are nine tenths of the file.
+pub(super) const DEFINITIONS: &str = "definitions.json";
+
+const PURE_GO: Sources = Sources { cgo: false, patches: &[], definitions: None };
+
+/// Replaces a text wherever it occurs in a source file of the module.
+pub(super) struct Patch {
+    pub(super) file: &'static str,
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
 }
 
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) package: &'static str,
-    /// The arguments that make it print its version.
+    /// The arguments that make it print its version; none if it cannot.
     version: &'static [&'static str],
 }
 
@@ -38,6 +62,7 @@ pub(super) const PARTS: &[Part] = &[
         stamps: &[],
         any_patch: false,
         programs: &[Program { name: "etcd", package: "go.etcd.io/etcd/server/v3", version: &["--version"] }],
+        sources: PURE_GO,
     },
     Part {
         name: "helm",
@@ -47,6 +72,7 @@ pub(super) const PARTS: &[Part] = &[
         stamps: &["helm.sh/helm/v4/internal/version.version=v{version}"],
         any_patch: false,
         programs: &[Program { name: "helm", package: "helm.sh/helm/v4/cmd/helm", version: &["version", "--short"] }],
+        sources: PURE_GO,
     },
     Part {
         name: "kubernetes",
@@ -78,6 +104,7 @@ pub(super) const PARTS: &[Part] = &[
             },
             Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", version: &["version", "--client"] },
         ],
+        sources: PURE_GO,
     },
     Part {
         name: "kwok",
@@ -87,6 +114,7 @@ pub(super) const PARTS: &[Part] = &[
         stamps: &["sigs.k8s.io/kwok/pkg/consts.Version=v{version}"],
         any_patch: false,
         programs: &[Program { name: "kwok", package: "sigs.k8s.io/kwok/cmd/kwok", version: &["--version"] }],
+        sources: PURE_GO,
     },
 ];
 
@@ -99,6 +127,7 @@ pub(super) const HELM3: Part = Part {
     stamps: &["helm.sh/helm/v3/internal/version.version=v{version}"],
     any_patch: false,
     programs: &[Program { name: "helm", package: "helm.sh/helm/v3/cmd/helm", version: &["version", "--short"] }],
+    sources: PURE_GO,
 };
 
 /// The registry of tests that push charts to one.
@@ -114,6 +143,7 @@ pub(super) const REGISTRY: Part = Part {
         package: "github.com/distribution/distribution/v3/cmd/registry",
         version: &["--version"],
     }],
+    sources: PURE_GO,
 };
 
 /// The storage of tests that keep backups in a bucket.
@@ -129,6 +159,50 @@ pub(super) const VERSITYGW: Part = Part {
         package: "github.com/versity/versitygw/cmd/versitygw",
         version: &["--version"],
     }],
+    sources: PURE_GO,
+};
+
+/// The Percona operator, of planes with Percona.
+pub(super) const PERCONA: Part = Part {
+    name: "percona",
+    module: "github.com/percona/percona-postgresql-operator/v2",
+    go_mod: include_str!("../../tools/percona/go.mod"),
+    go_sum: include_str!("../../tools/percona/go.sum"),
+    // No metrics, which would listen on a fixed port of all interfaces.
+    stamps: &["sigs.k8s.io/controller-runtime/pkg/metrics/server.DefaultBindAddress=0"],
+    any_patch: false,
+    programs: &[Program {
+        name: "postgres-operator",
+        package: "github.com/percona/percona-postgresql-operator/v2/cmd/postgres-operator",
+        version: &[],
+    }],
+    sources: Sources {
+        // It parses SQL with PostgreSQL's own parser.
+        cgo: true,
+        patches: &[
+            // Nor probes: several planes run side by side.
+            Patch { file: "cmd/postgres-operator/main.go", from: r#"":8081""#, to: r#""0""# },
+            // It polls for the end of backups and restores, and no test waits for that longer than for its cause.
+            Patch {
+                file: "percona/controller/pgbackup/controller.go",
+                from: "time.Second * 10",
+                to: "time.Second / 5",
+            },
+            Patch { file: "percona/controller/pgbackup/controller.go", from: "time.Second * 5", to: "time.Second / 5" },
+            Patch { file: "percona/controller/pgbackup/controller.go", from: "2*time.Minute", to: "2*time.Second" },
+            Patch {
+                file: "percona/controller/pgrestore/controller.go",
+                from: "time.Second * 5",
+                to: "time.Second / 5",
+            },
+            Patch {
+                file: "percona/controller/pgcluster/controller.go",
+                from: "5 * time.Second",
+                to: "time.Second / 5",
+            },
+        ],
+        definitions: Some("deploy/crd.yaml"),
+    },
 };
 
 impl Part {
@@ -162,12 +236,21 @@ impl Part {
             hash.update(program.package);
             hash.update([0]);
         }
+        for Patch { file, from, to } in self.sources.patches {
+            for text in [file, from, to] {
+                hash.update(text);
+                hash.update([0]);
+            }
+        }
         let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         format!("{}-{}-{digest}", self.name, self.version())
     }
 
     /// Whether the program at `path` exists and reports an acceptable version.
     pub(super) fn fits(&self, program: &Program, path: &Path) -> bool {
+        if program.version.is_empty() {
+            return false;
+        }
         let output = Command::new(path).args(program.version).stdin(Stdio::null()).stderr(Stdio::null()).output();
         let found = output
             .ok()
@@ -213,7 +296,7 @@ impl std::fmt::Display for Version {
 mod tests {
     use super::*;
 
-    const EXTRAS: [&Part; 3] = [&HELM3, &REGISTRY, &VERSITYGW];
+    const EXTRAS: [&Part; 4] = [&HELM3, &PERCONA, &REGISTRY, &VERSITYGW];
 
     #[test]
     fn versions_are_found_in_what_programs_print() {

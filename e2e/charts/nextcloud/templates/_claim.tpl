@@ -1,4 +1,4 @@
-{{/* The name of the claim for the app's files. A file of its own, so that a version can rename it. */}}
+{{/* The name of the claim; another in the version that renames it. */}}
 {{- define "nextcloud.claim" -}}
-{{- include "nextcloud.fullname" . }}-nextcloud
+{{- printf "%s-nextcloud" (include "nextcloud.fullname" .) -}}
 {{- end -}}

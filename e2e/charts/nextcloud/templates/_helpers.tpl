@@ -109,23 +109,22 @@ valueFrom:
 {{- end }}
 - name: NEXTCLOUD_DATA_DIR
   value: {{ .Values.nextcloud.datadir | quote }}
-{{- if .Values.nextcloud.mail.enabled }}
-{{- $mail := .Values.nextcloud.mail }}
+{{- with .Values.nextcloud.mail }}
+{{- if .enabled }}
 - name: MAIL_FROM_ADDRESS
-  value: {{ $mail.fromAddress | quote }}
+  value: {{ .fromAddress | quote }}
 - name: MAIL_DOMAIN
-  value: {{ $mail.domain | quote }}
+  value: {{ .domain | quote }}
 - name: SMTP_SECURE
-  value: {{ $mail.smtp.secure | quote }}
+  value: {{ .smtp.secure | quote }}
 - name: SMTP_PORT
-  value: {{ $mail.smtp.port | quote }}
+  value: {{ .smtp.port | quote }}
 - name: SMTP_AUTHTYPE
-  value: {{ $mail.smtp.authtype | quote }}
-{{- /* As in the reference chart, whatever the values say: from the administrator's Secret. */}}
-{{- $keys := .Values.nextcloud.existingSecret }}
-{{- range $variable, $key := dict "HOST" $keys.smtpHostKey "NAME" $keys.smtpUsernameKey "PASSWORD" $keys.smtpPasswordKey }}
-- name: SMTP_{{ $variable }}
-  {{- include "nextcloud.fromSecret" (dict "secret" (include "nextcloud.adminSecret" $) "key" $key) | nindent 2 }}
+  value: {{ .smtp.authtype | quote }}
+{{- range $variable, $key := dict "SMTP_HOST" "smtpHostKey" "SMTP_NAME" "smtpUsernameKey" "SMTP_PASSWORD" "smtpPasswordKey" }}
+- name: {{ $variable }}
+  {{- include "nextcloud.fromSecret" (dict "secret" (include "nextcloud.adminSecret" $) "key" (get $.Values.nextcloud.existingSecret $key)) | nindent 2 }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if .Values.redis.enabled }}

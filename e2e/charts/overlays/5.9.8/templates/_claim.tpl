@@ -1,4 +1,0 @@
-{{/* Another name than the version before: its volume would be empty. */}}
-{{- define "nextcloud.claim" -}}
-{{- include "nextcloud.fullname" . }}-data
-{{- end -}}
