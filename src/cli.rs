@@ -143,10 +143,22 @@ fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
         _ => std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?,
     };
     let config = Config::new(args)?;
+    render_documents(&text, namespace, &config).with_context(|| file.display().to_string())
+}
+
+/// Returns what `render` prints for the ClientApps in this text: helm's command line as a comment, then the values as helm gets them.
+///
+/// # Errors
+/// The first document or ClientApp that is not valid.
+pub fn render_text(text: &str, namespace: &str, args: &ChartArgs) -> Result<String> {
+    render_documents(text, namespace, &Config::new(args)?)
+}
+
+fn render_documents(text: &str, namespace: &str, config: &Config) -> Result<String> {
     let (mut apps, mut profiles) = (Vec::new(), BTreeMap::<String, StoredProfile>::new());
     let mut given = Given::new();
-    let in_file = |problem: String| anyhow!("{}: {problem}", file.display());
-    let documents = yaml::documents(&text).map_err(in_file)?;
+    let in_file = |problem: String| anyhow!(problem);
+    let documents = yaml::documents(text).map_err(in_file)?;
     for value in documents.into_iter().filter(|document| !document.is_null()) {
         if value["kind"] == *Profile::kind(&()) {
             let profile: Profile = crd::read(&value).map_err(in_file)?;
@@ -169,16 +181,16 @@ fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
         apps.push(app);
     }
     if apps.is_empty() {
-        bail!("{}: there is no ClientApp in it", file.display());
+        bail!("there is no ClientApp in it");
     }
     let mut documents = String::new();
     for app in apps {
         let profile = app.spec.profile.as_ref();
         let rendered = match profile.filter(|name| !profiles.contains_key(*name)) {
             Some(name) => Err(anyhow!("spec.profile: put the Profile {name} into the same file")),
-            None => rendered(&app, profile.and_then(|name| profiles.get(name)), &given, &config),
+            None => rendered(&app, profile.and_then(|name| profiles.get(name)), &given, config),
         };
-        let rendered = rendered.with_context(|| format!("{}: ClientApp {}", file.display(), key_of(&app)))?;
+        let rendered = rendered.with_context(|| format!("ClientApp {}", key_of(&app)))?;
         documents += &format!("---\n{}\n", rendered.trim_end());
     }
     Ok(documents)

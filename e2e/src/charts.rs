@@ -1,5 +1,5 @@
-//! Packages the test chart: one source, `charts/nextcloud`, and for each broken version the few files in
-//! `charts/overlays/<version>` that break it.
+//! Packages the test chart: one source, `charts/nextcloud`, and for each version that is broken or special the few files in
+//! `charts/overlays/<version>` that make it so. Their `values.yaml` is merged into the chart's.
 //!
 //! An archive has the same bytes every time, so that digests can be compared across runs and machines.
 
@@ -8,10 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use clientapp_operator::clientapp::build::values;
 use flate2::{Compression, GzBuilder};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 pub const NAME: &str = "nextcloud";
+const VALUES: &str = "values.yaml";
 /// The version that an app gets when it names none.
 pub const DEFAULT: &str = "5.5.2";
 /// The next patch version, with the same major version of the app.
@@ -30,7 +33,8 @@ pub const NEVER_READY: &str = "5.9.4";
 pub const MISSPELT: &str = "5.9.5";
 /// Has an object of a kind that the cluster does not have.
 pub const UNKNOWN_KIND: &str = "5.9.6";
-/// Has what published charts have since: `image.registry`, and a Redis that refuses other images unless it may have them.
+/// Has what published charts have since: `image.registry`, routes, Jobs for the app's periodic work, and a Redis that refuses other
+/// images unless it may have them.
 pub const CURRENT: &str = "9.2.4";
 
 /// Its claim has another name.
@@ -85,20 +89,19 @@ pub fn archive_with(version: &str, content: Content, more: &[(&str, &str)]) -> R
     collect(&root().join(NAME), Path::new(""), &mut files)?;
     let overlay = root().join("overlays").join(version.chart);
     if overlay.exists() {
+        let of_chart = files.get(Path::new(VALUES)).cloned().context("the chart has no values.yaml")?;
         collect(&overlay, Path::new(""), &mut files)?;
+        if overlay.join(VALUES).exists() {
+            let over = &files[Path::new(VALUES)];
+            let layers: [Value; 2] = [serde_yaml::from_slice(&of_chart)?, serde_yaml::from_slice(over)?];
+            files.insert(VALUES.into(), serde_yaml::to_string(&values::merge(&layers))?.into_bytes());
+        }
     }
     if version.chart == WITHOUT_VALUES {
-        files.remove(Path::new("values.yaml"));
+        files.remove(Path::new(VALUES));
     }
     let metadata = files.get_mut(Path::new("Chart.yaml")).context("the chart has no Chart.yaml")?;
     *metadata = stamp(&String::from_utf8(std::mem::take(metadata))?, version).into_bytes();
-    if version.chart == CURRENT {
-        let values = files.get_mut(Path::new("values.yaml")).context("the chart has no values.yaml")?;
-        let text = String::from_utf8(std::mem::take(values))?;
-        *values = text
-            .replacen("  repository: nextcloud", "  registry: docker.io\n  repository: library/nextcloud", 1)
-            .into_bytes();
-    }
     match content {
         Content::Genuine => {}
         Content::Tampered => drop(files.insert("templates/tampered.yaml".into(), TAMPERED.as_bytes().to_vec())),

@@ -7,6 +7,7 @@ pub mod bench;
 pub mod browser;
 pub mod cache;
 pub mod charts;
+pub mod conformance;
 pub mod demo;
 pub mod detached;
 pub mod faults;

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use e2e::progress::Progress;
 use e2e::protocol::{Bounds, Outcome, Protocol};
 use e2e::tools::{Extra, Tools};
-use e2e::{bench, demo, detached, faults, lives, soak, specs};
+use e2e::{bench, conformance, demo, detached, faults, lives, soak, specs};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -47,6 +47,8 @@ enum Command {
     Soak(soak::Options),
     /// Change specs of all kinds at random, and check that objects end as their last spec alone makes them
     Specs(specs::Options),
+    /// Render every version of the published chart with the operator's values, check what comes out, and upgrade through all majors
+    Charts(conformance::Options),
     /// Check the protocol of leaders, helm runs, fence and locks exhaustively, as a model
     Model,
     /// The process that `up` starts in the background
@@ -112,6 +114,17 @@ fn run(command: Command) -> Result<ExitCode> {
             outcome.failures.iter().for_each(|failure| println!("{failure}"));
             eprintln!("{}", outcome.told());
             return Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Charts(options) => {
+            let Some(outcome) = conformance::run(&options, &progress)? else {
+                println!(
+                    "skipped: no charts; name a directory of archives, cargo e2e charts DIR, or a chart repository, --repository URL"
+                );
+                return Ok(ExitCode::SUCCESS);
+            };
+            print!("{}", outcome.told(options.all_rows));
+            eprintln!("{} violations in {} versions", outcome.count(), outcome.table.rows.len());
+            return Ok(if outcome.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Model => {
             let bounds = Bounds { edits: 1, deletions: 1, recreations: 1, faults: 1, late: 1, others: 1 };

@@ -1,6 +1,7 @@
 //! The basis of the scenarios: the control plane, its tools, the charts, helm's messages, and the Percona operator.
 
 mod charts;
+mod conformance;
 mod percona;
 mod plane;
 mod stderr;

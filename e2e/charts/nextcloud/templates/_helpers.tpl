@@ -16,6 +16,12 @@
 {{- printf "%s-redis" .Release.Name | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* Redis' own: a subchart in the reference chart, which names its objects after the release alone where that contains "redis". */}}
+{{- define "redis.fullname" -}}
+{{- $contained := ternary .Release.Name (printf "%s-redis" .Release.Name) (contains "redis" .Release.Name) -}}
+{{- .Values.redis.fullnameOverride | default $contained | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
 {{- define "nextcloud.serviceAccount" -}}
 {{- .Values.rbac.serviceaccount.name | default (include "nextcloud.fullname" .) -}}
 {{- end -}}

@@ -1,0 +1,61 @@
+//! The checks of `cargo e2e charts` over the test chart: they find no fault with its good versions, and what is wrong with the others.
+
+use std::path::Path;
+
+use e2e::charts::{self, Content};
+use e2e::conformance::archives::Source;
+use e2e::conformance::table::{Cell, Table};
+use e2e::conformance::{self, check};
+use e2e::progress::Progress;
+use e2e::tools::Tools;
+
+/// The table of these versions and parts; without parts, of all.
+fn table(versions: &[&str], parts: &[&str]) -> Table {
+    let progress = Progress::hidden();
+    let tools = Tools::ensure(&Progress::stderr()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for version in versions {
+        charts::package(directory.path(), version, Content::Genuine).unwrap();
+    }
+    let source = Source::Directory(directory.path().to_owned());
+    let archives = source.archives(&[], &tools.helm, Path::new("unused"), &progress).unwrap();
+    let parts = parts.iter().map(|part| (*part).to_owned()).collect();
+    check(&archives, &tools.helm, &conformance::Options { parts, ..conformance::defaults() }, &progress).unwrap()
+}
+
+#[test]
+fn good_versions_have_every_part() {
+    let versions = [charts::DEFAULT, charts::PATCH, charts::MAJOR, charts::CURRENT];
+    let table = table(&versions, &[]);
+    assert_eq!(table.rows.len(), versions.len());
+    assert!(table.violations().is_empty(), "{}", table.told(true));
+    let has = |version: &str, part: &str| {
+        let column = table.parts.iter().position(|name| name == part).unwrap();
+        table.rows.iter().find(|(name, _)| name == version).unwrap().1[column] == Cell::Fine
+    };
+    for part in ["cron job", "httpRoute"] {
+        assert!(has(charts::CURRENT, part) && !has(charts::DEFAULT, part), "{part}");
+    }
+}
+
+#[test]
+fn a_renamed_claim_is_told() {
+    assert_eq!(
+        table(&[charts::PATCH, charts::RENAMES_CLAIM], &["plain"]).violations(),
+        [
+            "plain: claims: the claim acme-nextcloud-nextcloud of the version before is gone",
+            "plain: claims: the claim acme-nextcloud-files is new, beside those of the version before",
+        ]
+    );
+}
+
+#[test]
+fn a_version_that_does_not_render_is_told() {
+    let told = table(&[charts::UNRENDERABLE], &["plain", "httpRoute"]);
+    let [violation] = &told.violations()[..] else { panic!("{}", told.told(true)) };
+    assert!(
+        violation.starts_with("plain: helm: ") && violation.contains("this version refuses to render"),
+        "{violation}"
+    );
+    assert_eq!(told.rows[0].1[1], Cell::Absent);
+}
