@@ -1,4 +1,5 @@
-//! Which ClientApp claims which host: by its spec, by the Ingresses of its release, or by Ingresses that helm is about to write.
+//! Which ClientApp claims which host: by its spec, by the Ingresses and routes of its release, or by those that helm is about to
+//! write.
 //! An index that follows the watch, so that no reconcile has to go through all apps.
 
 use std::{
@@ -13,7 +14,7 @@ use crate::{
         ClientApp, Guard, Reason,
         conditions::{find, kind},
     },
-    helm::ingress::overlap,
+    helm::hosts::overlap,
     runtime::key::{Key, key_of},
 };
 
@@ -187,7 +188,7 @@ impl Hostnames {
         self.lock().holder(host, uid, key)
     }
 
-    /// Claims a host that helm is about to write into an Ingress of this app's release. An app that only claims a host does not
+    /// Claims a host that helm is about to write into an Ingress or route of this app's release. An app that only claims a host does not
     /// take it from the app that holds it, by its spec or its release.
     ///
     /// # Errors

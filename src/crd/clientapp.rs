@@ -754,7 +754,7 @@ pub struct Inventory {
     /// Only for an installation: the chart's hooks that Helm does not run with upgrades, and that are incomplete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub install_hooks: Vec<String>,
-    /// The hosts of its Ingresses, which no other ClientApp may have.
+    /// The hosts of its Ingresses, and of its routes and listeners of Gateway API, which no other ClientApp may have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
 }
