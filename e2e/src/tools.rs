@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::cache;
 use crate::progress::Progress;
-use part::{HELM3, PARTS, Part, Program, REGISTRY, VERSITYGW};
+use part::{CERT_MANAGER, HELM3, PARTS, Part, Program, REGISTRY, VERSITYGW};
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -31,6 +31,8 @@ pub struct Tools {
 /// A program that only some tests start, and the first of them builds.
 #[derive(Clone, Copy, Debug)]
 pub enum Extra {
+    /// cert-manager's controllers, with their definitions in the folder `crds` beside the program.
+    CertManager,
     /// The newest helm 3, an executable `helm`: another Helm client.
     Helm3,
     /// The OCI registry.
@@ -41,11 +43,12 @@ pub enum Extra {
 
 impl Extra {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Helm3, Self::Registry, Self::Versitygw];
+    pub const ALL: [Self; 4] = [Self::CertManager, Self::Helm3, Self::Registry, Self::Versitygw];
 
     /// Finds or builds the program as [`Tools::ensure`] does, and returns its path. Blocks.
     pub fn ensure(self, progress: &Progress) -> Result<PathBuf> {
         let part = match self {
+            Self::CertManager => &CERT_MANAGER,
             Self::Helm3 => &HELM3,
             Self::Registry => &REGISTRY,
             Self::Versitygw => &VERSITYGW,

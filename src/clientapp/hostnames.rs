@@ -145,9 +145,8 @@ impl Hostnames {
     pub(crate) fn seen(&self, app: &Guard<ClientApp>) -> Vec<Key> {
         let status = app.status().unwrap_or_default();
         let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
-        let served = spec
-            .clone()
-            .filter(|host| status.url.as_deref().and_then(|url| url.strip_prefix("https://")) == Some(host));
+        let url = status.url.as_deref().and_then(|url| url.split_once("://"));
+        let served = spec.clone().filter(|host| url.is_some_and(|(_, served)| served == host));
         let waits = find(&status.conditions, kind::READY).is_some_and(|ready| ready.reason == Reason::HostnameConflict);
         let carried = status.inventory.into_iter().flat_map(|inventory| inventory.hosts).collect();
         let uid = app.metadata.uid.clone().unwrap_or_default();

@@ -31,7 +31,9 @@ pub(super) fn build(part: &Part, cache: &Path, progress: &Progress) -> Result<Ve
         fs::create_dir_all(staging.join("bin"))?;
         fs::write(staging.join("go.mod"), part.go_mod)?;
         fs::write(staging.join("go.sum"), part.go_sum)?;
+        part.main.map_or(Ok(()), |main| fs::write(staging.join("main.go"), main))?;
         compile(part, &staging, &task).with_context(|| format!("{title} failed"))?;
+        part.folder.map_or(Ok(()), |folder| copy(part, folder, &staging))?;
         // A rename, so that the entry exists completely or not at all.
         fs::rename(staging.join("bin"), &finished)?;
         let _ = fs::remove_dir_all(&staging);
@@ -103,6 +105,24 @@ fn compile(part: &Part, staging: &Path, task: &Task<'_>) -> Result<()> {
     let status = child.wait()?;
     if !status.success() {
         bail!("go build: {status}\n{}", Vec::from(last_lines).join("\n"));
+    }
+    Ok(())
+}
+
+/// Copies the files in a folder of the upstream module beside the programs, into a folder of the same name.
+fn copy(part: &Part, folder: &str, staging: &Path) -> Result<()> {
+    let Output { status, stdout, stderr } =
+        go(part, staging, "list").args(["-m", "-f", "{{.Dir}}", part.module]).stdin(Stdio::null()).output()?;
+    if !status.success() {
+        bail!("go list -m: {status}\n{}", last_line(&stderr));
+    }
+    let from = Path::new(String::from_utf8_lossy(&stdout).trim()).join(folder);
+    let into = staging.join("bin").join(from.file_name().unwrap_or_default());
+    fs::create_dir(&into)?;
+    for file in fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))? {
+        let file = file?;
+        // Modules are read-only.
+        fs::write(into.join(file.file_name()), fs::read(file.path())?)?;
     }
     Ok(())
 }

@@ -10,9 +10,13 @@ use sha2::{Digest as _, Sha256};
 pub(super) struct Part {
     pub(super) name: &'static str,
     /// The upstream module, whose version is the part's.
-    module: &'static str,
+    pub(super) module: &'static str,
     pub(super) go_mod: &'static str,
     pub(super) go_sum: &'static str,
+    /// A `main.go` of our own, for a project whose command is no module that a proxy has.
+    pub(super) main: Option<&'static str>,
+    /// A folder of the upstream module that is kept beside the programs.
+    pub(super) folder: Option<&'static str>,
     /// Variables that the linker sets, with `{version}`, `{major}` and `{minor}` replaced. A server without a version
     /// calls itself v0.0.0, and charts with a `kubeVersion` refuse it.
     stamps: &'static [&'static str],
@@ -35,6 +39,8 @@ pub(super) const PARTS: &[Part] = &[
         module: "go.etcd.io/etcd/server/v3",
         go_mod: include_str!("../../tools/etcd/go.mod"),
         go_sum: include_str!("../../tools/etcd/go.sum"),
+        main: None,
+        folder: None,
         stamps: &[],
         any_patch: false,
         programs: &[Program { name: "etcd", package: "go.etcd.io/etcd/server/v3", version: &["--version"] }],
@@ -44,6 +50,8 @@ pub(super) const PARTS: &[Part] = &[
         module: "helm.sh/helm/v4",
         go_mod: include_str!("../../tools/helm/go.mod"),
         go_sum: include_str!("../../tools/helm/go.sum"),
+        main: None,
+        folder: None,
         stamps: &["helm.sh/helm/v4/internal/version.version=v{version}"],
         any_patch: false,
         programs: &[Program { name: "helm", package: "helm.sh/helm/v4/cmd/helm", version: &["version", "--short"] }],
@@ -53,6 +61,8 @@ pub(super) const PARTS: &[Part] = &[
         module: "k8s.io/kubernetes",
         go_mod: include_str!("../../tools/kubernetes/go.mod"),
         go_sum: include_str!("../../tools/kubernetes/go.sum"),
+        main: None,
+        folder: None,
         stamps: &[
             "k8s.io/component-base/version.gitVersion=v{version}",
             "k8s.io/component-base/version.gitMajor={major}",
@@ -84,6 +94,8 @@ pub(super) const PARTS: &[Part] = &[
         module: "sigs.k8s.io/kwok",
         go_mod: include_str!("../../tools/kwok/go.mod"),
         go_sum: include_str!("../../tools/kwok/go.sum"),
+        main: None,
+        folder: None,
         stamps: &["sigs.k8s.io/kwok/pkg/consts.Version=v{version}"],
         any_patch: false,
         programs: &[Program { name: "kwok", package: "sigs.k8s.io/kwok/cmd/kwok", version: &["--version"] }],
@@ -96,6 +108,8 @@ pub(super) const HELM3: Part = Part {
     module: "helm.sh/helm/v3",
     go_mod: include_str!("../../tools/helm3/go.mod"),
     go_sum: include_str!("../../tools/helm3/go.sum"),
+    main: None,
+    folder: None,
     stamps: &["helm.sh/helm/v3/internal/version.version=v{version}"],
     any_patch: false,
     programs: &[Program { name: "helm", package: "helm.sh/helm/v3/cmd/helm", version: &["version", "--short"] }],
@@ -107,6 +121,8 @@ pub(super) const REGISTRY: Part = Part {
     module: "github.com/distribution/distribution/v3",
     go_mod: include_str!("../../tools/registry/go.mod"),
     go_sum: include_str!("../../tools/registry/go.sum"),
+    main: None,
+    folder: None,
     stamps: &[],
     any_patch: false,
     programs: &[Program {
@@ -122,6 +138,8 @@ pub(super) const VERSITYGW: Part = Part {
     module: "github.com/versity/versitygw",
     go_mod: include_str!("../../tools/versitygw/go.mod"),
     go_sum: include_str!("../../tools/versitygw/go.sum"),
+    main: None,
+    folder: None,
     stamps: &["main.Version=v{version}"],
     any_patch: false,
     programs: &[Program {
@@ -129,6 +147,19 @@ pub(super) const VERSITYGW: Part = Part {
         package: "github.com/versity/versitygw/cmd/versitygw",
         version: &["--version"],
     }],
+};
+
+/// cert-manager's controllers, of the tests of TLS.
+pub(super) const CERT_MANAGER: Part = Part {
+    name: "cert-manager",
+    module: "github.com/cert-manager/cert-manager",
+    go_mod: include_str!("../../tools/cert-manager/go.mod"),
+    go_sum: include_str!("../../tools/cert-manager/go.sum"),
+    main: Some(include_str!("../../tools/cert-manager/main.go")),
+    folder: Some("deploy/crds"),
+    stamps: &[],
+    any_patch: false,
+    programs: &[Program { name: "cert-manager", package: ".", version: &["--version"] }],
 };
 
 impl Part {
@@ -154,7 +185,8 @@ impl Part {
     /// The cache entry's name, which identifies the programs.
     pub(super) fn key(&self) -> String {
         let mut hash = Sha256::new();
-        for text in [OS, ARCH, &self.ldflags(), self.go_mod, self.go_sum] {
+        let texts = [OS, ARCH, &self.ldflags(), self.go_mod, self.go_sum].into_iter();
+        for text in texts.chain(self.main).chain(self.folder) {
             hash.update(text);
             hash.update([0]);
         }
@@ -213,7 +245,7 @@ impl std::fmt::Display for Version {
 mod tests {
     use super::*;
 
-    const EXTRAS: [&Part; 3] = [&HELM3, &REGISTRY, &VERSITYGW];
+    const EXTRAS: [&Part; 4] = [&CERT_MANAGER, &HELM3, &REGISTRY, &VERSITYGW];
 
     #[test]
     fn versions_are_found_in_what_programs_print() {
@@ -237,7 +269,7 @@ mod tests {
             assert!(part.key().starts_with(&format!("{}-{}-", part.name, part.version())));
             for program in part.programs {
                 let listed = part.go_mod.lines().any(|line| line.trim().trim_start_matches("tool ") == program.package);
-                assert!(listed, "{} is not a tool in its go.mod", program.package);
+                assert!(listed || part.main.is_some(), "{} is not a tool in its go.mod", program.package);
             }
         }
     }

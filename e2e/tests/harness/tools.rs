@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const GO: &str = r#"#!/bin/sh
 case $1 in
 version) echo "$FAKE_VERSION"; exit "${FAKE_STATUS:-0}" ;;
-list) echo fake/package ;;
+list) case " $* " in *" -m "*) echo "$FAKE_MODULE" ;; *) echo fake/package ;; esac ;;
 build)
     echo fake/package >&2
     echo "$PWD $CGO_ENABLED" >>"$FAKE_LOG"
@@ -24,7 +24,7 @@ build)
         case $1 in
         -o) output=$2; shift ;;
         -ldflags) shift ;;
-        */*) case $output in */) : >"$output${1##*/}" ;; *) : >"$output" ;; esac ;;
+        . | */*) case $output in */) : >"$output${1##*/}" ;; *) : >"$output" ;; esac ;;
         esac
         shift
     done
@@ -40,6 +40,8 @@ impl Fixture {
         fs::create_dir(directory.path().join("bin")).unwrap();
         let go = directory.path().join("bin/go");
         executable(&go, GO, 0o755).unwrap();
+        // The folder that is kept of cert-manager's module.
+        fs::create_dir_all(directory.path().join("module/deploy/crds")).unwrap();
         Self(directory)
     }
 
@@ -49,6 +51,7 @@ impl Fixture {
         command.arg("tools").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env_clear().env("PATH", self.0.path().join("bin"));
         command.env("CLIENTAPP_E2E_CACHE", self.0.path().join("cache")).env("FAKE_LOG", self.log());
+        command.env("FAKE_MODULE", self.0.path().join("module"));
         command
     }
 
@@ -93,7 +96,7 @@ fn what_only_some_tests_start_is_built_for_those_who_ask() {
     let helms: Vec<_> = paths.lines().filter(|path| path.ends_with("/helm")).collect();
     let of = |index: usize, key: &str| helms[index].contains(&format!("/cache/tools/{key}-"));
     assert!(helms.len() == 2 && of(0, "helm") && of(1, "helm3"), "{paths}");
-    assert_eq!(fixture.builds(), 7, "and registry and versitygw");
+    assert_eq!(fixture.builds(), 8, "and registry, versitygw and cert-manager");
 }
 
 #[test]
