@@ -193,8 +193,9 @@ where
     Ok((key_of(&object), object.into()))
 }
 
-/// The argv as a comment, and the values exactly as helm gets them, except those from Secrets, which are masked; text that a user has
-/// written into `spec.values` is shown as it is in the object.
+/// The argv as a comment, and the values exactly as helm gets them, except those from Secrets, which are masked, and the registry of
+/// `spec.image`, which charts with `image.registry` get there; text that a user has written into `spec.values` is shown as it is in the
+/// object.
 fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, given: &Given, config: &Config) -> Result<String> {
     let key = key_of(app);
     let references = &app.spec.values_from;
@@ -229,5 +230,6 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, given: &Given, con
     };
     let command =
         HelmCommand::upgrade(&request, Flags { history_max: HISTORY_MAX, hook_timeout: Duration::from_secs(300) });
-    Ok(format!("# {command}\n{values}"))
+    let replaced: String = desired.replaced.iter().map(|sentence| format!("# {sentence}\n")).collect();
+    Ok(format!("# {command}\n{replaced}{values}"))
 }

@@ -282,4 +282,15 @@ mod tests {
             assert!(KNOWN_VALUES.iter().any(|(known, built_in)| *known == chart && *built_in == text), "{path:?}");
         }
     }
+
+    #[test]
+    fn an_app_is_ready_as_soon_as_it_serves_and_has_time_for_migrations() {
+        let values = Config::for_tests().base_values;
+        for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
+            assert_eq!(values[probe]["initialDelaySeconds"], 0, "{probe}");
+        }
+        let startup = |field: &str| values["startupProbe"][field].as_u64().unwrap();
+        assert!(startup("periodSeconds") <= 2 && startup("periodSeconds") * startup("failureThreshold") >= 600);
+        assert!(values["readinessProbe"]["periodSeconds"].as_u64().unwrap() <= 5);
+    }
 }

@@ -5,9 +5,11 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
+use futures::future::try_join_all;
+use kube::Api;
 
-use crate::lab::Lab;
-use crate::manifests;
+use crate::percona::define;
+use crate::plane::ControlPlane;
 use crate::plane::watchdog::Watchdog;
 use crate::progress::Progress;
 use crate::tools::Extra;
@@ -20,12 +22,11 @@ pub struct CertManager {
 
 impl CertManager {
     /// Installs the definitions, and starts the controllers as cluster admin. Builds them if they are not in the cache.
-    pub fn start(lab: &Lab) -> Result<CertManager> {
+    pub async fn start(plane: &ControlPlane) -> Result<CertManager> {
         let program = Extra::CertManager.ensure(&Progress::stderr())?;
-        let kubectl = |arguments: &[&str]| manifests::kubectl(&lab.plane, &lab.tools, arguments);
-        let definitions = program.with_file_name("crds").display().to_string();
-        kubectl(&["apply", "--server-side", "--filename", &definitions])?;
-        kubectl(&["wait", "--for", "condition=established", "--timeout", "1m", "--filename", &definitions])?;
+        let api = Api::all(plane.client().await?);
+        let definitions = Extra::CertManager.definitions(&Progress::stderr())?;
+        try_join_all(definitions.iter().map(|definition| define(&api, definition))).await?;
 
         let home = tempfile::tempdir()?;
         let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
@@ -33,7 +34,7 @@ impl CertManager {
         let home = home.keep();
         let log = File::create(home.join("log"))?;
         let server = Command::new(&program)
-            .arg(lab.plane.kubeconfig())
+            .arg(plane.kubeconfig())
             .process_group(watchdog.group())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -30,6 +30,13 @@ pub const NEVER_READY: &str = "5.9.4";
 pub const MISSPELT: &str = "5.9.5";
 /// Has an object of a kind that the cluster does not have.
 pub const UNKNOWN_KIND: &str = "5.9.6";
+/// Has what published charts have since: `image.registry`, and a Redis that refuses other images unless it may have them.
+pub const CURRENT: &str = "9.2.4";
+
+/// Its claim has another name.
+pub const RENAMES_CLAIM: &str = "5.9.20";
+/// Has no `values.yaml`.
+pub const WITHOUT_VALUES: &str = "5.9.21";
 
 /// A version of the chart, and the version of the app in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +46,7 @@ pub struct Version {
 }
 
 /// All versions, oldest first.
-pub const VERSIONS: [Version; 9] = [
+pub const VERSIONS: [Version; 12] = [
     Version { chart: DEFAULT, app: "29.0.4" },
     Version { chart: PATCH, app: "29.0.5" },
     Version { chart: UNRENDERABLE, app: "29.0.6" },
@@ -48,7 +55,10 @@ pub const VERSIONS: [Version; 9] = [
     Version { chart: NEVER_READY, app: "29.0.6" },
     Version { chart: MISSPELT, app: "29.0.6" },
     Version { chart: UNKNOWN_KIND, app: "29.0.6" },
+    Version { chart: RENAMES_CLAIM, app: "29.0.6" },
+    Version { chart: WITHOUT_VALUES, app: "29.0.6" },
     Version { chart: MAJOR, app: "30.0.0" },
+    Version { chart: CURRENT, app: "34.0.1" },
 ];
 
 /// The content of an archive under a version's name.
@@ -77,8 +87,18 @@ pub fn archive_with(version: &str, content: Content, more: &[(&str, &str)]) -> R
     if overlay.exists() {
         collect(&overlay, Path::new(""), &mut files)?;
     }
+    if version.chart == WITHOUT_VALUES {
+        files.remove(Path::new("values.yaml"));
+    }
     let metadata = files.get_mut(Path::new("Chart.yaml")).context("the chart has no Chart.yaml")?;
     *metadata = stamp(&String::from_utf8(std::mem::take(metadata))?, version).into_bytes();
+    if version.chart == CURRENT {
+        let values = files.get_mut(Path::new("values.yaml")).context("the chart has no values.yaml")?;
+        let text = String::from_utf8(std::mem::take(values))?;
+        *values = text
+            .replacen("  repository: nextcloud", "  registry: docker.io\n  repository: library/nextcloud", 1)
+            .into_bytes();
+    }
     match content {
         Content::Genuine => {}
         Content::Tampered => drop(files.insert("templates/tampered.yaml".into(), TAMPERED.as_bytes().to_vec())),

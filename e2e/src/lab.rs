@@ -1,5 +1,5 @@
 //! One control plane with everything that a tenant needs, shared by the scenarios of a test binary: the operator under
-//! its own ClusterRole, the Percona stand-in, a chart repository.
+//! its own ClusterRole, the Percona operator, a chart repository.
 
 use std::fmt::Debug;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::helm::{Helm, Ran};
 use crate::manifests;
 use crate::operator::{Operator, Options};
-use crate::percona::{Knobs, PerconaStandIn};
+use crate::percona::{Knobs, Percona};
 use crate::plane::{self, ControlPlane};
 use crate::progress::Progress;
 use crate::proxy::{self, Proxy};
@@ -45,7 +45,7 @@ pub struct Lab {
     /// The chart repository.
     pub repository: Repository,
     /// Creates databases; `None` while Percona is not installed.
-    pub percona: Option<PerconaStandIn>,
+    pub percona: Option<Percona>,
     operator: Mutex<Option<Operator>>,
 }
 
@@ -61,27 +61,22 @@ impl Lab {
         let mut operator_kubeconfig = PathBuf::new();
         let prepare = |plane: &ControlPlane| {
             operator_kubeconfig = block_on(async || manifests::install(plane, &tools).await)?;
-            if with_percona {
-                block_on(async || PerconaStandIn::install_crd(&plane.client().await?).await)
-            } else {
-                Ok(())
-            }
+            if with_percona { block_on(async || Percona::define(&plane.client().await?).await) } else { Ok(()) }
         };
         let plane = plane.audit_log(true).start_with(&tools, prepare)?;
-        let percona =
-            with_percona.then(|| block_on(async || PerconaStandIn::start(plane.config().await?))).transpose()?;
+        let percona = with_percona.then(|| block_on(async || Percona::start(&plane).await)).transpose()?;
         let repository = Repository::start()?;
         Ok(Lab { tools, plane, operator_kubeconfig, repository, percona, operator: Mutex::new(None) })
     }
 
-    /// Kills the API server, as in a crash, and starts it again, and then all other servers of the plane and Percona's stand-in, whose
-    /// watches may take minutes to recover. `meanwhile` runs while it is away.
+    /// Kills the API server, as in a crash, and starts it again, and then all other servers of the plane, whose watches may take
+    /// minutes to recover. `meanwhile` runs while it is away.
     pub fn outage(&self, meanwhile: impl FnOnce()) -> Result<()> {
         self.plane.kill_apiserver()?;
         meanwhile();
         self.plane.start_apiserver()?;
         self.plane.restart_controllers()?;
-        self.percona.as_ref().map_or(Ok(()), PerconaStandIn::restart)
+        self.percona.as_ref().map_or(Ok(()), Percona::restart)
     }
 
     /// Shared by all scenarios of this process, with Percona and the operator.
@@ -279,9 +274,15 @@ impl Tenant {
         Tenant { helm, ..self }
     }
 
-    /// Makes the Percona stand-in misbehave for one cluster of the namespace.
+    /// Makes the pods of one of Percona's clusters in the namespace misbehave.
     pub fn percona(&self, cluster: &str, knobs: Knobs) {
         self.lab.percona.as_ref().expect("a lab with Percona").set_for(&self.namespace, cluster, knobs);
+    }
+
+    /// Lets Percona ignore the namespace, or no longer ignore it.
+    pub async fn percona_ignores(&self, ignores: bool) {
+        let percona = self.lab.percona.as_ref().expect("a lab with Percona");
+        percona.ignore(&self.namespace, ignores).await.expect("Percona can be made to ignore a namespace");
     }
 
     #[must_use]

@@ -41,7 +41,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use self::act::{Done, ECHO, Life};
-use self::audit::{Audit, LIFE, PERCONA};
+use self::audit::{Audit, LIFE};
 use self::fleet::Fleet;
 use self::history::Time;
 use self::judge::{Violation, judge};
@@ -51,7 +51,7 @@ use self::script::{Script, script};
 use self::step::Move;
 use crate::charts::{self, Content};
 use crate::lab::Lab;
-use crate::percona::PerconaStandIn;
+use crate::percona::Percona;
 use crate::progress::Progress;
 
 /// How long after its last step a life has for everything that takes time: a deletion in progress, a message not
@@ -102,9 +102,9 @@ impl Stage {
         // For the lifetime of this process: the lab's watchdog ends it.
         let lab: &'static Lab = Box::leak(Box::new(lab));
         let client = lab.plane.client().await?;
-        PerconaStandIn::install_crd(&client).await?;
+        Percona::define(&client).await?;
         install_snapshots(&client).await?;
-        let percona = PerconaStandIn::start(named(lab.plane.config().await?, PERCONA))?;
+        let percona = Percona::start(&lab.plane).await?;
         Box::leak(Box::new(percona));
         let echo = serde_json::from_value(json!({"metadata": {"name": ECHO}}))?;
         Api::<Namespace>::all(client).create(&PostParams::default(), &echo).await?;

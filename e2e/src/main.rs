@@ -30,7 +30,7 @@ enum Command {
     Down,
     /// Build the programs of the control plane that are missing, and print their paths
     Tools {
-        /// Also those that only some tests start: helm 3, an OCI registry, S3-compatible storage
+        /// Also those that only some tests start: the Percona operator, helm 3, an OCI registry, S3-compatible storage
         #[arg(long)]
         all: bool,
     },

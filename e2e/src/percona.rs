@@ -1,207 +1,200 @@
-//! A stand-in for the Percona operator. It changes a `PerconaPGCluster` as a client would see the real operator do it, in
-//! the same order, runs no PostgreSQL, and misbehaves on request.
+//! The real Percona operator, beside a control plane whose pods do not run.
 //!
-//! The behaviour that it reproduces, and that clients easily get wrong:
-//! - The users' Secrets come first and prove nothing: PostgreSQL does not run yet.
-//! - They have no owner and outlive the cluster, like the volumes, unless the finalizer `percona.com/delete-pvc` is set.
-//!   A cluster of the same name then finds the old password and the old volumes.
-//! - Without images the operator creates nothing and reports this in an event only.
-//! - PgBouncer is created only if its block is present, and zero of zero replicas count as ready.
-//! - Enabling or disabling backups on a running cluster restarts PostgreSQL. Enabling them leads to an initial backup with
-//!   its own `PerconaPGBackup`, and the cluster is `ReadyForBackup` only after it: a backup requested earlier fails, and
-//!   stays failed.
-//! - Disabling backups without the annotation that permits it stops all work on the cluster; with it, the volume is
-//!   deleted with all backups on it.
-//! - A `PerconaPGBackup` belongs to the cluster by name only: it has no owner, and outlives the cluster unless the cluster
-//!   has the finalizer `percona.com/delete-backups`. With that finalizer, a cluster without a running pod is never deleted.
-//! - A `PerconaPGBackup` writes `spec.backups.pgbackrest.manual` into the cluster, which stays there: a client that then
-//!   stops applying `pgbackrest` leaves it without the `repos` that the schema requires.
-//! - A failed backup Job gives no reason.
-//! - A schedule creates `PerconaPGBackup`s, but no CronJob. Here it is due once.
-//! - A `PerconaPGRestore` sets `spec.backups.pgbackrest.restore.enabled` in the cluster while it is in progress, and the
-//!   cluster is not ready meanwhile. A second one waits and reports nothing.
-//! - `dataSource` applies while there is no database, and the operator does not remove it afterwards.
+//! Everything that the operator does is real. Not real is what its pods do, which [`pods`] writes in their place and nothing else:
+//! Patroni's leader, the end of pgBackRest's Jobs and the list of their backups, and, by the scripts in `kwok/exec`, the answers to the
+//! commands that the operator sends into containers.
 
-mod backups;
-mod instances;
-mod objects;
-mod reconcile;
-mod repo;
-mod restores;
-mod spec;
+mod pods;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
-use futures::{StreamExt as _, stream};
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
+use clientapp_operator::crd::percona::{CRD_NAME, PerconaPGCluster};
+use futures::future::try_join_all;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::reflector::ObjectRef;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
-use kube::runtime::{Controller, WatchStreamExt as _, watcher};
 use kube::{Client, Config, ResourceExt as _};
+use serde_json::json;
 use tokio::sync::watch;
 
 use crate::background::Background;
-use backups::Backup;
-use reconcile::Ctx;
-use restores::Restore;
-use spec::Cluster;
+use crate::plane::ControlPlane;
+use crate::plane::layout::PERCONA_POD;
+pub use crate::plane::layout::PERCONA_USER as USER;
+use crate::progress::Progress;
+use crate::tools::Extra;
+use crate::wait::{TIMEOUT, within};
 
-/// Restores and backups before clusters: a client that finds the definition of clusters can rely on the others.
-const CRDS: [&str; 3] = [
-    include_str!("../percona/restore-crd.yaml"),
-    include_str!("../percona/backup-crd.yaml"),
-    include_str!("../percona/crd.yaml"),
-];
+const MANAGER: &str = "percona-pods";
+/// On a namespace: the operator may write nothing there.
+const IGNORED: &str = "clientapp.test/percona";
 
-/// How the stand-in misbehaves. The default is not at all.
+/// How a cluster's pods misbehave. The default is not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Knobs {
-    /// Does nothing at all, as if the operator did not watch the namespace: no status, no Secret, no finalizer removed.
-    pub ignore: bool,
-    /// Stays at `initializing` until [`PerconaStandIn::set_for`] changes this: the Secrets and Services exist and
-    /// nothing runs.
+    /// No pod starts until [`Percona::set_for`] changes this.
     pub hold: bool,
-    /// Omits this key from the users' Secrets.
-    pub omit_key: Option<String>,
-    /// PgBouncer's pods are never scheduled.
+    /// PgBouncer's pods do not start, and one that runs is deleted.
     pub pgbouncer_unready: bool,
-    /// Leaves a `PerconaPGBackup` at `Running` until [`PerconaStandIn::set_for`] changes this, except the initial
-    /// backup.
+    /// Jobs for a `PerconaPGBackup` run until [`Percona::set_for`] changes this, except the initial backup.
     pub hold_backups: bool,
-    /// The Job of a `PerconaPGBackup` fails: `Failed` without a reason, as with the real operator. Spares the initial
-    /// backup.
+    /// Jobs for a `PerconaPGBackup` fail, except the initial backup.
     pub fail_backups: bool,
-    /// Leaves a `PerconaPGRestore` at `Running` until [`PerconaStandIn::set_for`] changes this.
+    /// Jobs for a `PerconaPGRestore` run until [`Percona::set_for`] changes this.
     pub hold_restores: bool,
-    /// A `PerconaPGRestore` fails, without a reason.
+    /// Jobs for a `PerconaPGRestore` fail.
     pub fail_restores: bool,
 }
 
-/// The default knobs, and those of single clusters.
-#[derive(Clone, Debug, Default)]
-struct Settings {
-    all: Knobs,
-    /// By namespace and name.
-    one: BTreeMap<(String, String), Knobs>,
-}
+/// By namespace and name of a cluster.
+type Settings = BTreeMap<(String, String), Knobs>;
 
-impl Settings {
-    fn of(&self, namespace: &str, cluster: &str) -> &Knobs {
-        self.one.get(&(namespace.to_owned(), cluster.to_owned())).unwrap_or(&self.all)
-    }
-}
-
-/// Runs on its own thread until it is dropped.
+/// The operator, which is a server of its plane and ends with it, and what its pods do, until this is dropped.
 #[derive(Debug)]
-pub struct PerconaStandIn {
+pub struct Percona {
     settings: watch::Sender<Settings>,
     config: Config,
-    service: Mutex<Background>,
+    backups: PathBuf,
+    pods: Mutex<Background>,
 }
 
-impl PerconaStandIn {
-    /// Handles all clusters of all namespaces. The definitions may be installed later.
-    pub fn start(config: Config) -> Result<Self> {
-        let (settings, changes) = watch::channel(Settings::default());
-        let service = Mutex::new(service(&config, changes)?);
-        Ok(Self { settings, config, service })
-    }
-
-    /// Starts it anew, as Kubernetes does with an operator that has lost its Lease during an outage.
-    pub fn restart(&self) -> Result<()> {
-        let anew = service(&self.config, self.settings.subscribe())?;
-        *self.service.lock().unwrap_or_else(PoisonError::into_inner) = anew;
+impl Percona {
+    /// Creates the definitions of all kinds, and waits until clusters can be created: a client that finds the definition of clusters
+    /// can rely on the others.
+    pub async fn define(client: &Client) -> Result<()> {
+        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let (clusters, others) = definitions()?.into_iter().partition::<Vec<_>, _>(of_clusters);
+        try_join_all(others.iter().map(|definition| define(&api, definition))).await?;
+        try_join_all(clusters.iter().map(|definition| define(&api, definition))).await?;
         Ok(())
     }
 
-    /// Creates the definitions of `PerconaPGRestore`, `PerconaPGBackup` and `PerconaPGCluster` if necessary, and waits
-    /// until clusters can be created.
-    pub async fn install_crd(client: &Client) -> Result<()> {
-        for crd in CRDS {
-            let crd: CustomResourceDefinition = serde_yaml::from_str(crd)?;
-            let name = crd.name_any();
-            let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-            let params = PatchParams::apply(reconcile::MANAGER).force();
-            api.patch(&name, &params, &Patch::Apply(crd)).await.context("cannot apply a definition")?;
-            await_condition(api, &name, conditions::is_crd_established()).await?;
-        }
-        Ok(())
-    }
-
-    /// Deletes the definitions and with them all clusters, backups and restores, and waits until they are gone. If any
-    /// has a finalizer, this needs a stand-in that does not ignore it.
-    pub async fn remove_crd(client: &Client) -> Result<()> {
-        for crd in CRDS.into_iter().rev() {
-            let crd: CustomResourceDefinition = serde_yaml::from_str(crd)?;
-            let name = crd.name_any();
-            let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-            if let Some(uid) = api.get_opt(&name).await?.and_then(|crd| crd.uid()) {
+    /// Deletes the definitions and with them all clusters, backups and restores, and waits until they are gone.
+    pub async fn undefine(client: &Client) -> Result<()> {
+        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let (clusters, others) = definitions()?.into_iter().partition::<Vec<_>, _>(of_clusters);
+        for definition in clusters.into_iter().chain(others) {
+            let name = definition.name_any();
+            if let Some(uid) = api.get_opt(&name).await?.and_then(|definition| definition.uid()) {
                 api.delete(&name, &DeleteParams::default()).await?;
-                await_condition(api, &name, conditions::is_deleted(&uid)).await?;
+                await_condition(api.clone(), &name, conditions::is_deleted(&uid)).await?;
             }
         }
         Ok(())
     }
 
-    /// Sets the knobs of all clusters without knobs of their own.
-    pub fn set(&self, knobs: Knobs) {
-        self.settings.send_modify(|settings| settings.all = knobs);
+    /// Starts the operator for all namespaces, on a plane with its definitions.
+    pub async fn start(plane: &ControlPlane) -> Result<Self> {
+        let config = plane.config().await?;
+        furnish(&Client::try_from(config.clone())?).await?;
+        plane.run_percona(&Extra::Percona.ensure(&Progress::stderr())?)?;
+        let (settings, _) = watch::channel(Settings::new());
+        let backups = plane.directory().join("backups.json");
+        let pods = Mutex::new(pods::start(&config, settings.subscribe(), &backups)?);
+        Ok(Self { settings, config, backups, pods })
     }
 
-    /// Sets the knobs of one cluster, overriding [`Self::set`].
+    /// Starts the pods' part anew after an outage of the API server; its watches may take minutes to recover.
+    pub fn restart(&self) -> Result<()> {
+        let anew = pods::start(&self.config, self.settings.subscribe(), &self.backups)?;
+        *self.pods.lock().unwrap_or_else(PoisonError::into_inner) = anew;
+        Ok(())
+    }
+
+    /// Sets the knobs of one cluster.
     pub fn set_for(&self, namespace: &str, cluster: &str, knobs: Knobs) {
         self.settings.send_modify(|settings| {
-            settings.one.insert((namespace.to_owned(), cluster.to_owned()), knobs);
+            settings.insert((namespace.to_owned(), cluster.to_owned()), knobs);
         });
+    }
+
+    /// Lets the operator write nothing in a namespace, as if it did not watch it: no status, no Secret, no finalizer removed.
+    pub async fn ignore(&self, namespace: &str, ignores: bool) -> Result<()> {
+        let client = Client::try_from(self.config.clone())?;
+        let value = ignores.then_some("ignores");
+        let label = Patch::Merge(json!({"metadata": {"labels": {IGNORED: value}}}));
+        Api::<Namespace>::all(client.clone()).patch(namespace, &PatchParams::default(), &label).await?;
+        // The admission plugin reads it from a watch.
+        let mut percona = self.config.clone();
+        percona.auth_info.impersonate = Some(USER.to_owned());
+        percona.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
+        let itself = Api::<ConfigMap>::namespaced(Client::try_from(percona)?, namespace);
+        let probe: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "percona-probe"}}))?;
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let what = format!("Percona ignores {namespace}: {ignores}");
+        within(TIMEOUT, &what, async || itself.create(&dry, &probe).await.is_err() == ignores).await?;
+        if !ignores {
+            // It retries what was refused later and later, and at once after an event.
+            let clusters = Api::<PerconaPGCluster>::namespaced(client, namespace);
+            let touch = json!({"metadata": {"annotations": {IGNORED: jiff::Timestamp::now().to_string()}}});
+            for cluster in clusters.list(&ListParams::default()).await? {
+                clusters.patch(&cluster.name_any(), &PatchParams::default(), &Patch::Merge(&touch)).await?;
+            }
+        }
+        Ok(())
     }
 }
 
-fn service(config: &Config, settings: watch::Receiver<Settings>) -> Result<Background> {
-    let config = config.clone();
-    Background::spawn("percona", move || run(config, settings))
+/// Creates or changes a definition, and waits until it is established.
+pub(crate) async fn define(api: &Api<CustomResourceDefinition>, definition: &CustomResourceDefinition) -> Result<()> {
+    let name = definition.name_any();
+    let params = PatchParams::apply(MANAGER).force();
+    api.patch(&name, &params, &Patch::Apply(definition)).await.with_context(|| format!("cannot define {name}"))?;
+    await_condition(api.clone(), &name, conditions::is_crd_established()).await?;
+    Ok(())
 }
 
-async fn run(config: Config, settings: watch::Receiver<Settings>) {
-    // Created here, since a client belongs to the runtime on which it was created.
-    let client = Client::try_from(config).expect("the configuration makes a client");
-    let reporter = Reporter { controller: "postgrescluster-controller".to_owned(), instance: None };
-    let recorder = Recorder::new(client.clone(), reporter);
-    let changes = |settings: &watch::Receiver<Settings>| {
-        stream::unfold(settings.clone(), |mut settings| async move {
-            settings.changed().await.ok().map(|()| ((), settings))
-        })
-    };
-    let labelled = watcher::Config::default().labels(objects::CLUSTER);
-    let clusters: Api<Cluster> = Api::all_with(client.clone(), &spec::resource());
-    let backups: Api<Backup> = Api::all_with(client.clone(), &backups::resource());
-    let restores: Api<Restore> = Api::all_with(client.clone(), &restores::resource());
-    let jobs: Api<Job> = Api::all(client.clone());
-    let each_cluster = watcher(clusters.clone(), watcher::Config::default()).default_backoff().touched_objects();
-    let any_cluster = watcher(clusters.clone(), watcher::Config::default()).default_backoff().touched_objects();
-    let cluster_of = |job: Job| {
-        let cluster = job.labels().get(objects::CLUSTER).cloned().unwrap_or_default();
-        Some(ObjectRef::new_with(&cluster, spec::resource()).within(&job.namespace().unwrap_or_default()))
-    };
-    let for_clusters = Controller::new_with(clusters, watcher::Config::default(), spec::resource())
-        .owns(Api::<StatefulSet>::all(client.clone()), labelled.clone())
-        .owns(Api::<Deployment>::all(client.clone()), labelled.clone())
-        .watches(jobs.clone(), labelled, cluster_of)
-        .reconcile_all_on(changes(&settings));
-    let for_backups = Controller::new_with(backups, watcher::Config::default(), backups::resource())
-        .owns(jobs, watcher::Config::default().labels(repo::BACKUP))
-        .reconcile_all_on(stream::select(changes(&settings), any_cluster.map(|_| ())));
-    let for_restores = Controller::new_with(restores, watcher::Config::default(), restores::resource())
-        .reconcile_all_on(stream::select(changes(&settings), each_cluster.map(|_| ())));
-    let ctx = Arc::new(Ctx::new(client, recorder, settings));
-    // The controllers retry failed reconciles and reopen broken watches.
-    let for_clusters = for_clusters.run(reconcile::reconcile, reconcile::retry, ctx.clone()).for_each(|_| async {});
-    let for_backups = for_backups.run(backups::reconcile, reconcile::retry, ctx.clone()).for_each(|_| async {});
-    let for_restores = for_restores.run(restores::reconcile, reconcile::retry, ctx).for_each(|_| async {});
-    futures::join!(for_clusters, for_backups, for_restores);
+fn of_clusters(definition: &CustomResourceDefinition) -> bool {
+    definition.name_any() == CRD_NAME
+}
+
+/// The definitions of all kinds.
+pub fn definitions() -> Result<Vec<CustomResourceDefinition>> {
+    Extra::Percona.definitions(&Progress::stderr())
+}
+
+/// Creates the pod in which the operator finds its own image, and the policy of [`Percona::ignore`].
+async fn furnish(client: &Client) -> Result<()> {
+    let [namespace, name] = PERCONA_POD;
+    let params = PatchParams::apply(MANAGER).force();
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    Api::<Namespace>::all(client.clone()).patch(namespace, &params, &Patch::Apply(object)).await?;
+    let image = "percona/percona-postgresql-operator:2.9.0";
+    let object = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "operator", "image": image}]},
+    });
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+    within(TIMEOUT, "Percona's pod", async || pods.patch(name, &params, &Patch::Apply(&object)).await).await?;
+
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "percona"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"], "scope": "Namespaced",
+            }]},
+            "matchConditions": [{
+                "name": "percona", "expression": format!("request.userInfo.username == '{USER}'"),
+            }],
+            "validations": [{"expression": "false", "message": "Percona ignores this namespace"}],
+        },
+    });
+    Api::<ValidatingAdmissionPolicy>::all(client.clone()).patch("percona", &params, &Patch::Apply(policy)).await?;
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "percona"},
+        "spec": {
+            "policyName": "percona", "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {IGNORED: "ignores"}}},
+        },
+    });
+    Api::<ValidatingAdmissionPolicyBinding>::all(client.clone())
+        .patch("percona", &params, &Patch::Apply(binding))
+        .await?;
+    Ok(())
 }

@@ -17,7 +17,7 @@
 
 pub mod certs;
 mod kubeconfig;
-mod layout;
+pub(crate) mod layout;
 mod ready;
 mod server;
 pub(crate) mod watchdog;
@@ -112,7 +112,7 @@ impl Builder {
         // From here on the watchdog removes it in any case.
         let directory = directory.keep();
         let plane = ControlPlane {
-            layout: Layout::new(&directory, free_port()?),
+            layout: Layout::new(&directory, free_port()?, free_port()?),
             audit_log: self.audit_log,
             servers: Mutex::default(),
             watchdog,
@@ -195,6 +195,11 @@ impl ControlPlane {
     pub fn start_apiserver(&self) -> Result<()> {
         apiserver(&mut self.servers())?.start_again(&self.directory, self.watchdog.group())?;
         block_on(async || self.apiserver_answers(&self.client().await?).await)
+    }
+
+    /// Starts the Percona operator, which is one of the controllers then.
+    pub(crate) fn run_percona(&self, program: &Path) -> Result<()> {
+        self.run([self.layout.percona(program)])
     }
 
     /// Starts the controllers, the scheduler and kwok anew, as the kubelet does with those that have lost their Leases during an

@@ -44,7 +44,7 @@ fn it_shows_a_clientapp_from_apply_to_its_end_and_leaves_nothing() {
     ] {
         assert!(said.lines().any(|line| has(line, words)), "no line has {words:?}:\n{said}");
     }
-    assert!(said.contains("a stand-in for the Percona operator"), "{said}");
+    assert!(said.contains("the Percona operator, whose pods run no PostgreSQL"), "{said}");
     assert!(!said.contains('\u{1b}'), "colours without a terminal:\n{said}");
     demo.assert_nothing_left();
 }

@@ -27,8 +27,8 @@ pub(crate) struct NewInstance {
     pub(crate) ingress_class_name: Option<String>,
     /// Where the certificate of the hostname comes from. Absent: as set by the Profile, otherwise none.
     pub(crate) tls: Option<AppTls>,
-    /// Name of the instance, a DNS label of at most 53 characters. Absent: a name is generated.
-    #[schema(max_length = 53)]
+    /// Name of the instance, a DNS label of at most 37 characters. Absent: a name is generated.
+    #[schema(max_length = 37)]
     pub(crate) name: Option<String>,
     /// Namespace of the instance, created if it does not exist. Absent: a namespace with the name of the instance.
     #[schema(max_length = 63)]

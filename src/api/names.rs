@@ -32,10 +32,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::runtime::key;
+    use crate::{crd::MAX_NAME, runtime::key};
 
     fn is_label(name: &str) -> bool {
-        name.len() <= 53 && key::is_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase())
+        name.len() <= MAX_NAME && key::is_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase())
     }
 
     #[test]

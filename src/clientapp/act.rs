@@ -1,9 +1,12 @@
 //! The stage `act`, the **effect** that changes things: carries out a plan's steps in order and stops at the first error.
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{Pod, Secret},
+};
 use kube::{
-    Api,
-    api::{DynamicObject, Patch, PatchParams},
+    Api, ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams, TypeMeta},
 };
 
 use super::{
@@ -19,8 +22,14 @@ use super::{
 };
 use crate::{
     crd::{BackupRecord, ClientAppStatus},
-    destroy::{self, permit::Kind},
-    runtime::{api::create_if_absent, key::Key},
+    destroy::{self, harmless, permit::Kind},
+    runtime::{
+        api::create_if_absent,
+        client::impersonating,
+        key::Key,
+        pods::{self, StuckPod},
+        watch::owner,
+    },
 };
 
 const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
@@ -64,6 +73,7 @@ pub(crate) async fn act(
             // It is recorded.
             Step::RollBack(_) => {}
             Step::Repair(missing) => repair::repair(ctx, app, desired, observed, missing).await?,
+            Step::DeleteStuckPod(pod) => delete_stuck_pod(ctx, app, desired, pod).await?,
             Step::ApplyArchives { document, uid } => archive::apply(ctx, app, document, uid.as_deref()).await?,
             Step::DeleteArchives { uid } => archive::delete(ctx, app, uid).await?,
             Step::Test => release::test(ctx, app, desired, observed, sentence),
@@ -124,6 +134,34 @@ async fn apply_database(
     let applied = applied.map_err(Error::api(format!("apply {what}")))?;
     if uid.is_none() {
         ctx.memory.made.put(app.key, app.uid(), provider.kind().owned(&applied.metadata));
+    }
+    Ok(())
+}
+
+/// Deletes a pod, unless it or its StatefulSet has changed since it was judged. Later passes see what becomes of it.
+async fn delete_stuck_pod(ctx: &Ctx, app: &App<'_>, desired: &Desired, judged: &StuckPod) -> Result<(), Error> {
+    let Key { namespace, .. } = app.key;
+    ctx.memory.pods.take(app.key);
+    let client = impersonating(&ctx.client, namespace, &desired.account);
+    let what = format!("pod {namespace}/{}, of a former revision", judged.name);
+    // The watch that shows the present revision may be late.
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let sets: Api<StatefulSet> = Api::namespaced(client, namespace);
+    let Some(pod) = pods.get_opt(&judged.name).await.map_err(Error::api(format!("get {what}")))? else { return Ok(()) };
+    let Some(owner) = owner(&pod).map(|(_, name, _)| name) else { return Ok(()) };
+    let set = sets.get_opt(&owner).await.map_err(Error::api(format!("get StatefulSet {namespace}/{owner}")))?;
+    let Some(rollout) = set.as_ref().filter(|set| set.uid().as_ref() == Some(&judged.set)).and_then(pods::rollout)
+    else {
+        return Ok(());
+    };
+    let meta = pod.metadata.clone();
+    if pods::stuck(&[pod], &judged.set, &rollout).as_ref() != Some(judged) {
+        return Ok(());
+    }
+    let of = TypeMeta { api_version: "v1".to_owned(), kind: "Pod".to_owned() };
+    let deleted = harmless::delete_unchanged(&pods, &of, &meta).await.map_err(Error::api(format!("delete {what}")))?;
+    if deleted {
+        tracing::info!(app = %app.key, pod = judged.name, "deleted: it does not run, and its StatefulSet waits for it");
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 
 use super::{
-    build::secrets::{ADMIN_PASSWORD, ADMIN_USERNAME, REDIS_PASSWORD},
+    build::secrets::{ADMIN_PASSWORD, ADMIN_USERNAME, METRICS_TOKEN, REDIS_PASSWORD, SMTP},
     database, names,
     values_from::Salt,
 };
@@ -19,16 +19,16 @@ use crate::{
     runtime::key::{Key, digest, key_of},
 };
 
-/// The keys of a Secret that have a value, each with a digest of it.
+/// The keys of a Secret, each with a digest of its value; that of none is empty.
 pub(crate) type Contents = Arc<BTreeMap<String, String>>;
 
 /// The name of the Secret is part of each digest: otherwise a user could find out what is in a Secret that they may not read, by
 /// comparing its digest with those of their own.
 pub(super) fn digests(Salt(salt): &Salt, secret: &Key, found: Secret) -> Contents {
     let name = secret.to_string();
-    let values = found.data.into_iter().flatten().filter(|(_, ByteString(value))| !value.is_empty());
-    let digests = values.map(|(key, ByteString(value))| {
-        let digest = digest(&[salt.as_bytes(), name.as_bytes(), key.as_bytes(), &value]);
+    let digests = found.data.into_iter().flatten().map(|(key, ByteString(value))| {
+        let of_value = || digest(&[salt.as_bytes(), name.as_bytes(), key.as_bytes(), &value]);
+        let digest = if value.is_empty() { String::new() } else { of_value() };
         (key, digest)
     });
     Arc::new(digests.collect())
@@ -44,7 +44,13 @@ pub(super) fn of_keys(contents: &Contents, keys: &[String]) -> String {
 pub(super) fn used(app: &ClientApp, config: &Config) -> Vec<(String, Vec<String>)> {
     let (key, spec) = (key_of(app), &app.spec);
     let admin = spec.admin_secret.clone().unwrap_or_else(|| key.admin_secret());
-    let mut used = vec![(admin, vec![ADMIN_USERNAME.to_owned(), ADMIN_PASSWORD.to_owned()])];
+    let mut keys = vec![ADMIN_USERNAME, ADMIN_PASSWORD];
+    let settings = spec.values.get("nextcloud").and_then(|settings| settings.get("mail"));
+    if spec.admin_secret.is_some() || settings.is_some() {
+        keys.extend(SMTP);
+        keys.push(METRICS_TOKEN);
+    }
+    let mut used = vec![(admin, keys.into_iter().map(str::to_owned).collect())];
     if spec.redis.enabled {
         used.push((key.redis_secret(), vec![REDIS_PASSWORD.to_owned()]));
     }
@@ -116,7 +122,13 @@ mod tests {
             used(json!({})),
             [admin, "acme-redis-secret: redis-password", "acme-pg-pguser-clientapp: user password"]
         );
-        assert_eq!(used(external), ["mine: nextcloud-username nextcloud-password", "db: user pw dbname"]);
+        let more = "smtp-host smtp-username smtp-password nextcloud-token";
+        assert_eq!(
+            used(external),
+            [format!("mine: nextcloud-username nextcloud-password {more}").as_str(), "db: user pw dbname"]
+        );
+        let mail = json!({"postgres": {"enabled": false}, "values": {"nextcloud": {"mail": {"enabled": true}}}});
+        assert_eq!(used(mail), [format!("{admin} {more}").as_str(), "acme-redis-secret: redis-password"]);
         assert_eq!(used(json!({"postgres": {"enabled": false}, "redis": {"enabled": false}})), [admin]);
     }
 }

@@ -22,6 +22,7 @@ use super::{
     remedy::{self, Remedy},
     trial,
     upgrade::{self, Before},
+    volumes,
 };
 use crate::{
     config::Config,
@@ -46,7 +47,8 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
 }
 
 pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
-    let plan = steps(desired, observed, config, now);
+    let mut plan = steps(desired, observed, config, now);
+    plan.steps.extend(stuck_pods(desired, observed, &plan));
     let HelmRun::Testing(testing) = &observed.run else { return plan };
     // A test changes nothing, so nothing waits for its end.
     let stop = |reason, why| stopping(reason, format!("the tests are being stopped: {why}"));
@@ -85,10 +87,12 @@ fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp
         run_is_shown: _,
         release,
         workloads: _,
+        stuck_pods: _,
         missing: _,
         look_again,
         last_ready_is_stored: _,
         repairs: _,
+        claims: _,
         files: _,
         inventory: _,
         owned: _,
@@ -122,6 +126,10 @@ fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp
         }
     }
 
+    // Neither helm nor a repair restarts the pods that still have it, nor makes an empty one.
+    if let Some(hold) = volumes::hold(desired, observed) {
+        return plan.hold(hold);
+    }
     if let Some(hold) = admin_secret_lost(desired, admin_secret, recorded, release.as_ref()) {
         return plan.hold(hold);
     }
@@ -148,8 +156,7 @@ fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp
     }
     plan.steps.extend(apply.map(Step::ApplyDatabase));
     // The Secrets after the database: it is created while the user adds what is missing.
-    let incomplete =
-        || given_secret(&desired.admin, admin_secret).or_else(|| given_redis_secret(desired, redis_secret));
+    let incomplete = || given_secret(desired, admin_secret).or_else(|| given_redis_secret(desired, redis_secret));
     if let Some(hold) = closed.or_else(incomplete) {
         return repairing(plan.hold(hold), desired, observed, account_is_there, now);
     }
@@ -213,6 +220,16 @@ fn repairing(mut plan: Plan, desired: &Desired, observed: &Observed, account_is_
         plan.look_again = plan.look_again.into_iter().chain(until).min();
     }
     plan
+}
+
+/// Deletes pods of former revisions that their StatefulSets wait for in vain, unless helm changes the StatefulSets now.
+fn stuck_pods(desired: &Desired, observed: &Observed, plan: &Plan) -> Vec<Step> {
+    let is_settled = observed.release.as_ref().is_some_and(|release| release.deployed().is_some());
+    if desired.suspend || observed.at_work.is_some() || !is_settled || plan.runs_helm() {
+        return Vec::new();
+    }
+    let idle = observed.stuck_pods.iter().filter(|pod| pod.is_idle);
+    idle.map(|pod| Step::DeleteStuckPod(pod.clone())).collect()
 }
 
 /// When to look at the pods of workloads that are not ready. Pods are not watched.
@@ -362,21 +379,30 @@ fn secret_step(source: &SecretSource, view: &SecretView, create: Step) -> Result
     }
 }
 
-/// A Secret that a user created: the one that the spec names, or one under the generated name.
-fn given_secret(source: &SecretSource, view: &SecretView) -> Option<Hold> {
-    let (name, named) = match source {
-        SecretSource::Given(name) => (name, "named in spec.adminSecret"),
-        SecretSource::Generated(name) => (name, "which this operator did not create"),
+/// The Secret with the administrator's credentials, and what else the chart reads of it: the one that the spec names, one that a user
+/// created under the generated name, or the generated one.
+fn given_secret(Desired { admin, more_admin_keys, .. }: &Desired, view: &SecretView) -> Option<Hold> {
+    let (name, named) = match (admin, view) {
+        (SecretSource::Given(name), _) => (name, "named in spec.adminSecret"),
+        (SecretSource::Generated(name), SecretView::Own { .. }) => (name, "which this operator generated"),
+        (SecretSource::Generated(name), _) => (name, "which this operator did not create"),
     };
-    let (reason, problem) = match (view, source) {
+    let of_administrator: &[&str] = match view {
+        SecretView::Own { .. } => &[],
+        _ => &[secrets::ADMIN_USERNAME, secrets::ADMIN_PASSWORD],
+    };
+    let keys = [of_administrator, more_admin_keys.as_slice()].concat();
+    let (reason, problem) = match (view, admin) {
         (SecretView::Absent, SecretSource::Given(_)) => (Reason::AdminSecretMissing, "does not exist".to_owned()),
-        _ => (Reason::AdminSecretKeyMissing, view.lacks(&[secrets::ADMIN_USERNAME, secrets::ADMIN_PASSWORD])?),
+        _ => (Reason::AdminSecretKeyMissing, view.lacks(&keys)?),
     };
-    let message = format!(
-        "Secret {name}, {named}, {problem}: it needs the keys {} and {}",
-        secrets::ADMIN_USERNAME,
-        secrets::ADMIN_PASSWORD
-    );
+    let or = match admin {
+        SecretSource::Generated(_) if more_admin_keys.contains(&secrets::SMTP[0]) => {
+            ", or set nextcloud.mail.smtp.host, name and password in the values"
+        }
+        _ => "",
+    };
+    let message = format!("Secret {name}, {named}, {problem}: it needs the keys {}{or}", keys.join(" and "));
     Some(Hold::new(reason, message))
 }
 
@@ -407,7 +433,9 @@ fn release_steps(
     let deployer = desired.account.is_deployer().then_some(&observed.deployer);
     let waits = owed(observed, attempt, &desired.key).or_else(|| {
         same.and_then(|attempt| {
-            backoff(attempt, deployer, now).or_else(|| cut_off(attempt, observed.release.as_ref(), now))
+            refused(attempt)
+                .or_else(|| backoff(attempt, deployer, now))
+                .or_else(|| cut_off(attempt, observed.release.as_ref(), now))
         })
     });
     let mut upgrade = |first: Option<Step>, revision: i64, because: Option<Because>| {
@@ -456,6 +484,13 @@ fn release_steps(
         }
     };
     Plan { hold, ..plan }
+}
+
+/// Why the attempt is not repeated: the revision that helm would make has no place for a volume in use. Only the spec, or a user's
+/// confirmation, changes that, and both change the digest.
+fn refused(attempt: &Attempt) -> Option<Hold> {
+    let reason = attempt.reason.as_deref().and_then(Reason::parse).filter(|reason| *reason == Reason::VolumeDropped)?;
+    Some(Hold::new(reason, attempt.message.clone().unwrap_or_default()))
 }
 
 fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Option<Hold> {

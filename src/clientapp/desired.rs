@@ -1,8 +1,9 @@
 //! The stage `desired`, **pure**: validates the spec once and computes the desired state. Later stages never read the raw spec.
 
-use std::ops::RangeInclusive;
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use semver::Version;
 use serde_json::{Map, Value};
 
@@ -19,8 +20,8 @@ use crate::{
     config::Config,
     crd::{
         AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore,
-        FilesBackup, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test, Upgrade,
-        ValuesDigest, quantity,
+        FilesBackup, MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack,
+        Test, Upgrade, ValuesDigest, annotation, quantity,
     },
     helm::{Hidden, values::Values},
     runtime::{
@@ -29,6 +30,8 @@ use crate::{
     },
 };
 
+/// Longest name of a Helm release.
+const MAX_RELEASE_NAME: usize = 53;
 /// Size of the files' volume if neither spec nor Profile sets it.
 const DEFAULT_SIZE: &str = "8Gi";
 
@@ -60,6 +63,10 @@ pub struct Desired {
     pub chart_version: Version,
     /// The complete values document, all layers merged.
     pub values: Values,
+    /// What the chart reads of the administrator's Secret in addition to name and password.
+    pub more_admin_keys: Vec<&'static str>,
+    /// One sentence on each part of the base values that the app needs and other values replace.
+    pub replaced: Vec<String>,
     /// What comes from Secrets in the values: no message may contain it.
     pub hidden: Hidden,
     /// Digest of chart version, values and flags: equal digests are not installed twice.
@@ -75,6 +82,8 @@ pub struct Desired {
     pub suspend: bool,
     /// `spec.deletionPolicy`.
     pub deletion_policy: DeletionPolicy,
+    /// uids of the volumes without which a user has confirmed that the app goes on.
+    pub(crate) without_volumes: BTreeSet<String>,
     /// What to do when an object of the release is missing.
     pub drift: Drift,
     /// What `spec.valuesFrom` amounts to.
@@ -151,8 +160,10 @@ pub(crate) fn desired(
         Key::new(app.metadata.namespace.clone().unwrap_or_default(), app.metadata.name.clone().unwrap_or_default());
     let spec = &app.spec;
 
-    if key.name.len() > 53 {
-        return Err(invalid("metadata.name", "is used as the Helm release name and can have at most 53 characters"));
+    // Some with longer names were installed before there was this limit.
+    let is_installed = app.status.as_ref().is_some_and(|status| status.installed.is_some());
+    if key.name.len() > if is_installed { MAX_RELEASE_NAME } else { MAX_NAME } {
+        return Err(invalid("metadata.name", NAME_TOO_LONG));
     }
     if !is_label(&key.name) || key.name.starts_with(|first: char| first.is_ascii_digit()) {
         return Err(invalid(
@@ -164,13 +175,12 @@ pub(crate) fn desired(
     let chart_version = chart_version(&spec.chart_version)?;
     let image = match spec.image.as_str() {
         "" => None,
-        image => Some(
-            values::Image::parse(image)
-                .ok_or_else(|| invalid("spec.image", "must be repository:tag or repository@sha256:<64 hex digits>"))?,
-        ),
+        image => Some(values::Image::parse(image).ok_or_else(|| {
+            invalid("spec.image", "must be repository:tag or repository@sha256:<64 hex digits>, in lower case")
+        })?),
     };
     let tls = tls(&key, spec, profile)?;
-    let reserved = Reserved { with_database: spec.postgres.enabled, tls: tls.as_ref() };
+    let reserved = Reserved { with_database: spec.postgres.enabled, with_image: image.is_some(), tls: tls.as_ref() };
     let profile = match (&spec.profile, profile) {
         (None, _) => Taken::default(),
         (Some(name), None) => return Err(profile_missing(name)),
@@ -183,6 +193,11 @@ pub(crate) fn desired(
     }
     values::check_user_values(&spec.values, reserved).map_err(|problem| invalid("spec.values", problem))?;
     let UserValues { user, hidden, salt, awaits, digests } = with_sources(spec, sources, reserved)?;
+    let of_tls = values::of_tls(tls.as_ref());
+    let asked = values::merge([&config.base_values, &of_tls, &profile.values, &user]);
+    if let Some(image) = &image {
+        values::check_registry(image, &asked).map_err(|problem| invalid("spec.image", problem))?;
+    }
 
     let database = if spec.postgres.enabled { Some(database::desired(&key, app, config, profile.open)?) } else { None };
     let upgrade = upgrade(app)?;
@@ -197,7 +212,14 @@ pub(crate) fn desired(
     let secrets = [Some(admin.name()), redis_secret.as_deref(), database.as_ref().map(|of| of.address.secret.as_str())];
     let of_app = known(credentials, secrets.into_iter().flatten());
     let awaits = awaits.or_else(|| of_app.as_ref().err().cloned());
+    let mail = match &admin {
+        SecretSource::Generated(_) if awaits.is_none() => {
+            values::mail(&asked).map_err(|problem| invalid("spec.values", problem))?
+        }
+        _ => None,
+    };
     let computed = values::computed(&values::Inputs {
+        name: &key.name,
         hostname,
         admin_secret: admin.name(),
         ingress_class: spec.ingress_class_name.as_deref(),
@@ -207,16 +229,26 @@ pub(crate) fn desired(
         persistence: with_volume.then_some((size, spec.persistence.storage_class_name.as_str())),
         image,
         replicas: spec.replicas,
+        trusted_domains: &values::trusted_domains(&asked, &key, config.chart.as_str(), hostname),
+        mail: mail.as_deref(),
         credentials: of_app.as_deref().ok(),
         redis_credentials: of_redis.as_deref(),
     });
-    let values = values::merge([&config.base_values, &values::of_tls(tls.as_ref()), &profile.values, &user, &computed]);
+    let values = values::without_autoscaler(values::merge([&asked, &computed]));
     let (version, document) = (chart_version.to_string(), values.to_string());
-    let digest = match (&awaits, &salt) {
-        (Some(_), _) => digest(&["incomplete", &config.chart, &version, &document]),
-        (None, Some(Salt(salt))) => digest(&[salt, &config.chart, &version, &document]),
-        (None, None) => digest(&[&config.chart, &version, &document]),
-    };
+    let mut parts = vec![config.chart.as_str(), version.as_str(), document.as_str()];
+    match (&awaits, &salt) {
+        (Some(_), _) => parts.insert(0, "incomplete"),
+        (None, Some(Salt(salt))) => parts.insert(0, salt),
+        (None, None) => {}
+    }
+    let without_volumes = without_volumes(&app.metadata);
+    // What a user has confirmed since the last attempt is a reason for another one.
+    if !without_volumes.is_empty() {
+        parts.push("without volumes");
+        parts.extend(without_volumes.iter().map(String::as_str));
+    }
+    let digest = digest(&parts);
 
     Ok(Desired {
         hostname: hostname.to_owned(),
@@ -229,6 +261,8 @@ pub(crate) fn desired(
         upgrade,
         digest,
         chart_version,
+        more_admin_keys: values::more_admin_keys(&values),
+        replaced: values::replaced(&config.base_values, &values),
         values: Values(values),
         hidden,
         credentials: credentials.to_vec(),
@@ -237,6 +271,7 @@ pub(crate) fn desired(
         awaits,
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,
+        without_volumes,
         drift: spec.drift,
         approval: spec.approval,
         approved: spec.approved.clone(),
@@ -246,6 +281,13 @@ pub(crate) fn desired(
         files: spec.persistence.backup.as_ref().map(|backup| files(&key, backup)).transpose()?,
         key,
     })
+}
+
+/// The uids of the volumes without which the app goes on, as a user has confirmed.
+pub(super) fn without_volumes(app: &ObjectMeta) -> BTreeSet<String> {
+    let uids = app.annotations.as_ref().and_then(|annotations| annotations.get(annotation::WITHOUT_VOLUME));
+    let uids = uids.into_iter().flat_map(|uids| uids.split(',')).map(str::trim).filter(|uid| !uid.is_empty());
+    uids.map(str::to_owned).collect()
 }
 
 /// The digest of the credentials in these Secrets.

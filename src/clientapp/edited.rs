@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     crd::{DriftIgnore, Inventory, ReleaseObject},
-    runtime::{key::Key, lean::HELM},
+    runtime::{
+        key::Key,
+        lean::{HELM, is_scaled},
+    },
 };
 
 /// The pause between two looks at a release that another client edits again and again.
@@ -137,7 +140,7 @@ fn unescaped(name: &str) -> String {
 
 /// The replicas, if a controller sets them: without them in the document, helm does not manage them.
 pub(super) fn scaled(live: &DynamicObject) -> Option<Left> {
-    is_scaled(live).then(|| Left { path: "/spec/replicas".to_owned(), value: None })
+    is_scaled(&live.metadata).then(|| Left { path: "/spec/replicas".to_owned(), value: None })
 }
 
 /// The ignored fields of an object that another client has changed, as it has them. `applied`: the object as it would be if the
@@ -177,17 +180,6 @@ fn resolved<'a>(object: &'a Value, document: &Value, path: &str) -> Option<&'a V
 pub(super) fn edit(live: &DynamicObject, applied: &DynamicObject, left: Vec<Left>) -> Option<Edit> {
     let fields = differences(live, applied);
     (!fields.is_empty()).then(|| Edit { fields, by: editor(live), left })
-}
-
-/// Whether a controller sets the replicas, as a HorizontalPodAutoscaler does: through the subresource, with the field manager of
-/// the controller manager or one of its own, unlike `kubectl scale`.
-fn is_scaled(object: &DynamicObject) -> bool {
-    object.metadata.managed_fields.iter().flatten().any(|managed| {
-        let is_kubectls = managed.manager.as_deref().is_some_and(|manager| manager.starts_with("kubectl"));
-        let fields = managed.fields_v1.as_ref().map(|fields| &fields.0);
-        let replicas = fields.is_some_and(|fields| fields.pointer("/f:spec/f:replicas").is_some());
-        managed.subresource.as_deref() == Some("scale") && replicas && !is_kubectls
-    })
 }
 
 /// The field manager that changed the object last, besides helm and those that report its status.
@@ -341,7 +333,7 @@ mod tests {
             (by("kubectl-edit", None, replicas(), "1"), false),
         ] {
             let object = object(json!({"metadata": {"managedFields": [helm(), status(), entry]}}));
-            assert_eq!(is_scaled(&object), scaled, "{entry}");
+            assert_eq!(is_scaled(&object.metadata), scaled, "{entry}");
             assert_eq!(editor(&object).as_deref(), entry["manager"].as_str());
         }
         let release = Key::new("tenants", "acme");

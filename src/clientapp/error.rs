@@ -107,6 +107,8 @@ pub(crate) enum Refusal {
     /// The chart archive differs from the one that was installed as this version before.
     ChartDigestChanged,
     ChartUnavailable,
+    /// The revision has no place for a volume with the app's data, and was not made.
+    VolumeDropped,
     /// The API server refused helm a verb on a resource.
     AccessDenied,
     Timeout,
@@ -118,10 +120,11 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// Those of an upgrade.
-    const ALL: [Refusal; 7] = [
+    const ALL: [Refusal; 8] = [
         Refusal::ChartInvalid,
         Refusal::ChartDigestChanged,
         Refusal::ChartUnavailable,
+        Refusal::VolumeDropped,
         Refusal::AccessDenied,
         Refusal::Timeout,
         Refusal::HelmUnavailable,
@@ -134,6 +137,7 @@ impl Refusal {
             Refusal::ChartInvalid => Reason::ChartInvalid,
             Refusal::ChartDigestChanged => Reason::ChartDigestChanged,
             Refusal::ChartUnavailable => Reason::ChartUnavailable,
+            Refusal::VolumeDropped => Reason::VolumeDropped,
             Refusal::AccessDenied => Reason::AccessDenied,
             Refusal::Timeout => Reason::Timeout,
             Refusal::HelmUnavailable => Reason::HelmUnavailable,
@@ -147,6 +151,7 @@ impl Refusal {
             // What is repaired elsewhere (a chart is published, a kind or a right is added) is noticed after at most as long as it
             // was missing, and an app that stays broken costs little.
             Refusal::ChartInvalid | Refusal::ChartDigestChanged => Retry::Doubling(MINUTE, 30 * MINUTE),
+            Refusal::VolumeDropped => Retry::OnChange,
             // Each attempt is a revision.
             Refusal::AccessDenied => Retry::Doubling(MINUTE, 5 * MINUTE),
             Refusal::ChartUnavailable
@@ -156,7 +161,9 @@ impl Refusal {
             | Refusal::NotDeleted => Retry::Doubling(30 * SECOND, 10 * MINUTE),
         };
         let stalled = match self {
-            Refusal::ChartInvalid | Refusal::ChartDigestChanged | Refusal::AccessDenied => true,
+            Refusal::ChartInvalid | Refusal::ChartDigestChanged | Refusal::VolumeDropped | Refusal::AccessDenied => {
+                true
+            }
             Refusal::UpgradeFailed | Refusal::NotDeleted => failures >= STALLED_AFTER,
             Refusal::ChartUnavailable | Refusal::Timeout | Refusal::HelmUnavailable => false,
         };

@@ -1,5 +1,7 @@
 //! Fixtures for the tests of several stages.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -66,7 +68,7 @@ pub(super) fn keys(keys: &[&str]) -> SecretView {
 }
 
 pub(super) fn own(uid: &str) -> SecretView {
-    SecretView::Own { uid: uid.to_owned() }
+    SecretView::Own { uid: uid.to_owned(), keys: BTreeSet::new() }
 }
 
 /// An installed chart, with the app's version.
@@ -133,6 +135,7 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
         last_backup: None,
         backed_up: None,
         created: Some(now() - SignedDuration::from_secs(600)),
+        progressed: None,
     })
 }
 
@@ -151,6 +154,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
             object: database(desired),
             secret: keys(&["user", "password", "host", "dbname"]),
             reachable: true,
+            warnings: None,
         },
         deployer: deployer(now() - SignedDuration::from_secs(3600)),
         retained: Vec::new(),
@@ -164,10 +168,12 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         run_is_shown: true,
         release: Some(release(&desired.digest)),
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
+        stuck_pods: Vec::new(),
         missing: Vec::new(),
         look_again: None,
         last_ready_is_stored: true,
         repairs: Repairs::default(),
+        claims: Vec::new(),
         files: FilesView::default(),
         inventory: Some(Inventory::default()),
         owned: Vec::new(),

@@ -10,7 +10,7 @@ use super::{
     database::{DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
     desired::Desired,
     observed::{DatabaseView, Observed, SecretView},
-    plan::{Apply, Hold, SAFETY_NET, SILENT_AFTER},
+    plan::{Apply, Hold, NO_PROGRESS_AFTER, SAFETY_NET, SILENT_AFTER},
 };
 use crate::{
     crd::{Reason, conditions, label},
@@ -34,7 +34,7 @@ fn stalled(reason: Reason, message: String) -> Gate {
 
 pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Gate {
     let Some(DesiredDatabase { address, object }) = &desired.database else { return Gate::default() };
-    let DatabaseView { kind, app_uid, on_record, object: found, secret, reachable } = &observed.database;
+    let DatabaseView { kind, app_uid, on_record, object: found, secret, reachable, warnings } = &observed.database;
     let Some(object) = object else {
         let name = &address.secret;
         return match secret_problem(secret, &address.keys()) {
@@ -109,11 +109,31 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
             None => return Gate { apply, hold: None },
         },
     };
+    let (reason, mut message) = match no_progress_since(found, observed, now) {
+        Some(since) if reason == Reason::Provisioning && found.state != DatabaseState::Silent => {
+            let log = provider.facts().log;
+            (Reason::DatabaseNotProgressing, format!("{message}; it has made no progress since {since}: see {log}"))
+        }
+        _ => (reason, message),
+    };
+    if let Some(warnings) = warnings {
+        message.push_str(&format!("; its operator warns: {warnings}"));
+    }
     let until = match silent_at {
         Some(at) if found.state == DatabaseState::Silent && at > now => at,
         _ => now + SAFETY_NET,
     };
     Gate { apply, hold: Some(Hold { stalled: false, ..closed(reason, message).until(until) }) }
+}
+
+/// Since when a database that is not ready makes no progress, if that is long ago.
+fn no_progress_since(found: &DatabaseObject, observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+    let condition = conditions::find(&observed.recorded.conditions, conditions::kind::POSTGRES_READY);
+    // Before it failed, it had nothing to do.
+    let failed =
+        condition.filter(|condition| condition.status == "False").map(|condition| condition.last_transition_time.0);
+    let since = failed.into_iter().chain([found.progressed?]).max()?;
+    (now.duration_since(since) >= NO_PROGRESS_AFTER).then_some(since)
 }
 
 /// Why the object is not even applied: it is not this app's, or the spec asks for something impossible.

@@ -63,6 +63,7 @@ mod teardown;
 mod trial;
 pub(crate) mod upgrade;
 pub(crate) mod values_from;
+pub(crate) mod volumes;
 pub(crate) mod watches;
 
 use kube::runtime::{controller::Action, watcher::Event};

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     attempt,
-    build::values::Tls,
+    build::{secrets::SMTP, values::Tls},
     context::{App, Ctx},
     database::{self, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, Watched},
     dependencies,
@@ -29,7 +29,7 @@ use super::{
     },
     owned::{self, Seen},
     plan::SAFETY_NET,
-    pods::{self, NAMED_WORKLOADS},
+    pods::{self, NAMED_WORKLOADS, PodsView},
     repairs::WATCH_LAG,
     retained, sources, trial, upgrade,
 };
@@ -41,7 +41,7 @@ use crate::{
     },
     destroy::permit::Kind,
     helm::gateway::record::Written,
-    runtime::{error::api_sentence, key::Key},
+    runtime::{error::api_sentence, key::Key, pods::why as pods_why, warnings},
     secrets::{RevisionMeta, SecretMeta},
 };
 
@@ -110,6 +110,7 @@ pub(crate) async fn observe(
         let mut observed = Observed { run, at_work, release: cached, workloads, recorded, ..Observed::default() };
         if let Some(desired) = desired.filter(|_| is_long) {
             with_reasons(ctx, desired, &mut observed, now).await;
+            with_refused_hook(ctx, key, &mut observed);
             hide(desired, &mut observed);
         }
         return Ok(observed);
@@ -208,26 +209,51 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
         .get(key)
         .filter(|look| now < look.until)
         .unwrap_or_else(|| pods::Look { until: pods::next_look(since, now), reasons: BTreeMap::new() });
-    for workload in observed.workloads.iter_mut().filter(|workload| workload.waiting.is_some()).take(NAMED_WORKLOADS) {
+    let waiting = observed.workloads.iter_mut().filter(|workload| workload.waiting.is_some());
+    for workload in waiting.take(NAMED_WORKLOADS) {
         let Some(selector) = &workload.selector else { continue };
         // Each generation has its own pods.
         let of = (workload.uid.clone(), workload.generation);
         if !look.reasons.contains_key(&of) {
             let found = live::pods(ctx, key, &desired.account, ListParams::default().labels(selector)).await;
             let found = found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default();
-            look.reasons.insert(of.clone(), pods::why(&found));
+            look.reasons.insert(of.clone(), PodsView::of(workload, &found, &key.namespace));
         }
-        if let (Some(waiting), Some(Some(why))) = (&mut workload.waiting, look.reasons.get(&of)) {
+        let PodsView { why, stuck } = look.reasons.get(&of).cloned().unwrap_or_default();
+        observed.stuck_pods.extend(stuck);
+        // A Deployment has a condition that says so.
+        let refusal = || ctx.watches.refusal(&key.namespace, (workload.kind, &workload.name), Some(since));
+        if let (Some(waiting), Some(why)) = (&mut workload.waiting, why.or_else(refusal)) {
             waiting.push_str(": ");
-            waiting.push_str(why);
+            waiting.push_str(&why);
         }
     }
     ctx.memory.pods.put(key.clone(), look);
 }
 
-/// Kubelet and webhooks may quote values from Secrets in what they say of pods.
+/// Adds why a hook's Job, for which helm waits, has no pod.
+fn with_refused_hook(ctx: &Ctx, key: &Key, observed: &mut Observed) {
+    if let (HelmRun::Upgrading(upgrading), Some(at_work)) = (&observed.run, &mut observed.at_work)
+        && let Some(refusal) = ctx.watches.refused_job(key, upgrading.since)
+    {
+        at_work.sentence.push_str("; ");
+        at_work.sentence.push_str(&refusal);
+    }
+}
+
+/// Kubelet, webhooks and the database's operator may quote values from Secrets.
 fn hide(desired: &Desired, observed: &mut Observed) {
-    for waiting in observed.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut()) {
+    let database = &mut observed.database;
+    let state = database.object.as_mut().and_then(|object| match &mut object.state {
+        DatabaseState::Waiting(words) | DatabaseState::Stalled(words) => Some(words),
+        DatabaseState::Silent | DatabaseState::Restoring(_) | DatabaseState::Ready => None,
+    });
+    for words in database.warnings.iter_mut().chain(state) {
+        *words = desired.hidden.masked(words);
+    }
+    let sentence = observed.at_work.iter_mut().map(|at_work| &mut at_work.sentence);
+    let waiting = observed.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut());
+    for waiting in sentence.chain(waiting) {
         *waiting = desired.hidden.masked(waiting);
     }
 }
@@ -324,7 +350,7 @@ async fn tested(
         // The pod of an earlier test says nothing about this one. Its time has no fractions.
         let is_new = |created: &Time| created.0.as_second() >= began.as_second();
         found.retain(|pod| pod.metadata.creation_timestamp.as_ref().is_some_and(is_new));
-        pods = pods::why(&found).map(|why| desired.hidden.masked(&why));
+        pods = pods_why(&found, None).map(|why| desired.hidden.masked(&why));
     }
     Ok(trial::record(before, trial, tests, pods))
 }
@@ -341,7 +367,14 @@ async fn with_spec(
     let Observed { release, inventory, recorded, .. } = &observed;
     let admin_secret = match &desired.admin {
         SecretSource::Generated(name) => {
-            with_keys(ctx, admin_secret(ctx, app, name, &observed).await?, &Key::new(&key.namespace, name)).await?
+            let (view, secret) = (admin_secret(ctx, app, name, &observed).await?, Key::new(&key.namespace, name));
+            match (with_keys(ctx, view, &secret).await?, &*desired.more_admin_keys) {
+                (SecretView::Own { uid, .. }, [_, ..]) => match secret_keys(ctx, &secret).await? {
+                    SecretView::Present { keys } => SecretView::Own { uid, keys },
+                    view => view,
+                },
+                (view, _) => view,
+            }
         }
         SecretSource::Given(name) => {
             // The user names this Secret, so its owner does not matter.
@@ -349,7 +382,8 @@ async fn with_spec(
         }
     };
     let redis = Key::new(&key.namespace, key.redis_secret());
-    let owned = owned(ctx, app, inventory.as_ref(), &ctx.watches.claims(&app.key.namespace));
+    let claims = ctx.watches.claims(&key.namespace);
+    let owned = owned(ctx, app, inventory.as_ref(), &claims);
     let redis_secret = with_keys(ctx, own_secret(ctx.watches.secrets.get(&redis), app), &redis).await?;
     let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| Target::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
@@ -367,11 +401,12 @@ async fn with_spec(
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),
         target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
-        files: files(ctx, app, desired, inventory.as_ref()).await?,
+        files: files(ctx, app, desired, (inventory.as_ref(), &claims)).await?,
         certificate: match &desired.tls {
             Some(Tls::Secret { name, .. }) => sources::certificate(ctx, &Key::new(&key.namespace, name)).await?,
             Some(Tls::Elsewhere) | None => None,
         },
+        claims,
         owned,
         retry: app.annotation(annotation::RETRY).cloned(),
         ..observed
@@ -379,13 +414,17 @@ async fn with_spec(
 }
 
 /// What archives the app's files. The API server is asked only for a CronJob that is to be created: another of its name has no label.
-async fn files(ctx: &Ctx, app: &App<'_>, desired: &Desired, inventory: Option<&Inventory>) -> Result<FilesView, Error> {
+async fn files(
+    ctx: &Ctx,
+    app: &App<'_>,
+    desired: &Desired,
+    (inventory, exist): (Option<&Inventory>, &[Arc<ObjectMeta>]),
+) -> Result<FilesView, Error> {
     let key = app.key;
     let mut cron_job = ctx.watches.cron_job(key);
     if desired.files.is_some() && cron_job.is_none() && inventory.is_some() {
         cron_job = live::cron_job(ctx, app).await?;
     }
-    let exist = ctx.watches.claims(&key.namespace);
     let volume = |claim: &str| {
         let found = exist.iter().find(|found| found.name.as_deref() == Some(claim))?;
         let uid = found.uid.clone().filter(|_| found.deletion_timestamp.is_none())?;
@@ -541,13 +580,19 @@ async fn database(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> R
         return Ok(DatabaseView { secret, ..DatabaseView::default() });
     };
     let service = Key::new(&key.namespace, provider.service(key));
-    let Watched { objects, endpoints, .. } = ctx.watches.of(*provider);
+    let Watched { objects, endpoints, warnings, .. } = ctx.watches.of(*provider);
+    let found = ctx.watches.database(*provider, key);
+    let warnings = warnings.as_ref().zip(found.as_ref()).and_then(|((kind, warnings), found)| {
+        let about = warnings::group(&key.namespace, kind, name);
+        warnings::quoted(warnings, &about, found.progressed)
+    });
     Ok(DatabaseView {
         kind: objects.availability(),
         app_uid: uid.to_owned(),
         on_record: owned::uid(owned, provider.kind(), name).map(str::to_owned),
-        object: ctx.watches.database(*provider, key),
+        object: found,
         secret,
+        warnings,
         reachable: endpoints.as_ref().is_none_or(|slices| slices.group(&service).iter().any(|(_, ready)| *ready)),
     })
 }
@@ -640,13 +685,13 @@ fn own_secret(found: Option<SecretMeta>, app: &App<'_>) -> SecretView {
     let Some(SecretMeta { uid: own, owner, stamp, deleting, .. }) = found else { return SecretView::Absent };
     match (owner, stamp) {
         _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned(), goes: true },
-        (Some((_, _, whose)), _) if whose == app.uid() => SecretView::Own { uid: own },
+        (Some((_, _, whose)), _) if whose == app.uid() => SecretView::Own { uid: own, keys: BTreeSet::new() },
         // An earlier ClientApp's, which the garbage collector has yet to delete.
         (Some((kind, owner, _)), _) => {
             let goes = kind == ClientApp::kind(&()) && owner == app.key.name;
             SecretView::NotOurs { owner: format!("{kind} {owner}"), goes }
         }
-        (None, Some(whose)) if whose == app.uid() => SecretView::Own { uid: own },
+        (None, Some(whose)) if whose == app.uid() => SecretView::Own { uid: own, keys: BTreeSet::new() },
         (None, Some(whose)) => {
             SecretView::NotOurs { owner: format!("an earlier ClientApp, with uid {whose}"), goes: false }
         }
@@ -665,7 +710,11 @@ async fn with_keys(ctx: &Ctx, view: SecretView, secret: &Key) -> Result<SecretVi
 /// A Secret that a user or a database's operator writes: which of its keys have a value.
 async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
     Ok(match sources::contents(ctx, secret).await? {
-        Some((_, contents)) => SecretView::Present { keys: contents.keys().cloned().collect() },
+        Some((_, contents)) => {
+            let has_value =
+                |(key, digest): &(&String, &String)| !digest.is_empty() || SMTP[1..].contains(&key.as_str());
+            SecretView::Present { keys: contents.iter().filter(has_value).map(|(key, _)| key.clone()).collect() }
+        }
         None => SecretView::Absent,
     })
 }

@@ -1,8 +1,9 @@
 //! The observed state: plain data, which the pure stages read.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use semver::Version;
 use serde_json::Value;
 
@@ -18,7 +19,11 @@ use crate::{
     crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject, Tested, annotation},
     destroy::permit::Kind,
     helm::Chart,
-    runtime::{feeder::Availability, key::Key},
+    runtime::{
+        feeder::Availability,
+        key::Key,
+        pods::{Rollout, StuckPod},
+    },
 };
 
 /// Everything that decisions depend on, at one moment.
@@ -54,6 +59,8 @@ pub(crate) struct Observed {
     pub release: Option<ReleaseView>,
     /// The release's Deployments and StatefulSets, sorted by kind and name.
     pub workloads: Vec<Workload>,
+    /// The pods of former revisions that their StatefulSets wait for.
+    pub stuck_pods: Vec<StuckPod>,
     /// Missing and edited objects of the release, of the watched kinds, while the release is otherwise as the spec asks.
     pub missing: Vec<Missing>,
     /// When to look again at what is not watched.
@@ -62,6 +69,8 @@ pub(crate) struct Observed {
     pub last_ready_is_stored: bool,
     /// What was recreated recently.
     pub repairs: Repairs,
+    /// The PersistentVolumeClaims of the app's namespace.
+    pub claims: Vec<Arc<ObjectMeta>>,
     /// What archives the app's files.
     pub files: FilesView,
     /// The objects of the release; `None`: there is no release, or it cannot be read.
@@ -130,10 +139,14 @@ pub(crate) enum SecretView {
         goes: bool,
     },
     /// Created by the operator for this very app.
-    Own { uid: String },
+    Own {
+        uid: String,
+        /// As for [`SecretView::Present`], if the app needs more keys than the operator generates; else none.
+        keys: BTreeSet<String>,
+    },
     /// It can be used.
     Present {
-        /// The keys whose value is not empty.
+        /// The keys whose value is not empty, and those of them that need none.
         keys: BTreeSet<String>,
     },
 }
@@ -141,7 +154,7 @@ pub(crate) enum SecretView {
 impl SecretView {
     /// The end of a sentence that begins with the Secret's name, if it lacks some of these keys.
     pub(crate) fn lacks(&self, keys: &[&str]) -> Option<String> {
-        let SecretView::Present { keys: present } = self else { return None };
+        let (SecretView::Present { keys: present } | SecretView::Own { keys: present, .. }) = self else { return None };
         let missing: Vec<_> = keys.iter().copied().filter(|key| !present.contains(*key)).collect();
         (!missing.is_empty()).then(|| format!("has no value under {}", missing.join(" and ")))
     }
@@ -161,6 +174,8 @@ pub(crate) struct DatabaseView {
     pub(crate) secret: SecretView,
     /// Whether the Service that the app uses has a ready address.
     pub(crate) reachable: bool,
+    /// The warnings of the database's operator since it last made progress. Anybody may have written them.
+    pub(crate) warnings: Option<String>,
 }
 
 /// A backup, as requested and as observed.
@@ -337,6 +352,8 @@ pub(crate) struct Workload {
     pub selector: Option<String>,
     /// Its controller reports no progress within the deadline.
     pub stuck: bool,
+    /// How a StatefulSet replaces its pods.
+    pub rollout: Option<Rollout>,
     /// Which of its fields helm manages, as a digest.
     pub helms: u64,
 }

@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{inventory, observed::ReleaseView};
+use super::{desired::without_volumes, inventory, observed::ReleaseView, volumes};
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Inventory, Owned, annotation, label},
     destroy::{
@@ -82,7 +82,7 @@ pub(crate) struct Seen<'a> {
 }
 
 /// The new record: the old entries, and observed objects that the app owns. An entry is replaced only when another object has its
-/// name, since a late cache may not show an object that exists.
+/// name, since a late cache may not show an object that exists; that of a volume with the app's data only if a user has confirmed it.
 pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     let Seen { app, inventory, claims, made, named } = seen;
     let namespace = app.namespace.as_deref().unwrap_or_default();
@@ -93,23 +93,26 @@ pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     });
     let stamped = named.iter().filter(|(_, meta)| is_stamped(app, meta) && is_younger(app, meta));
     let found = of_release.map(|claim| (Kind::Volume, claim)).chain(stamped.map(|(kind, meta)| (*kind, meta)));
-    let mut owned = recorded.to_vec();
+    let confirmed = without_volumes(app);
+    let mut owned = volumes::without_gone(recorded.to_vec(), *inventory, namespace, claims);
     made::add(&mut owned, made);
     for (kind, meta) in found {
         let retained = meta.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM);
-        if meta.deletion_timestamp.is_none() && !retained {
+        let is_another = kind == Kind::Volume && volumes::is_another(meta, recorded, &confirmed);
+        if meta.deletion_timestamp.is_none() && !retained && !is_another {
             made::put(&mut owned, kind.owned(meta));
         }
     }
     owned
 }
 
-/// Whether a claim of the release is not on record: it does not exist yet, no watch has shown it, or it is not the app's own.
-pub(crate) fn lacks_a_claim(app: &ClientApp) -> bool {
+/// Whether a claim of this name is of the app's release, or on record.
+pub(crate) fn has_claim(app: &ClientApp, claim: &str) -> bool {
     let Some(status) = &app.status else { return false };
     let namespace = app.metadata.namespace.as_deref().unwrap_or_default();
-    let claims = status.inventory.iter().flat_map(|inventory| inventory::expected_claims(inventory, namespace));
-    claims.into_iter().any(|claim| uid(&status.owned, Kind::Volume, &claim).is_none())
+    let inventory = status.inventory.as_ref();
+    inventory.is_some_and(|inventory| inventory::maker(inventory, namespace, claim).is_some())
+        || uid(&status.owned, Kind::Volume, claim).is_some()
 }
 
 /// The recorded uid of an object.
@@ -228,31 +231,23 @@ mod tests {
     }
 
     #[test]
-    fn an_app_lacks_the_claims_that_are_not_on_record() {
+    fn the_claims_of_an_app() {
         let object =
             |kind: &str, name: &str| ReleaseObject { kind: kind.into(), name: name.into(), ..Default::default() };
-        let set = ReleaseObject {
-            claim_templates: vec!["data".into()],
-            replicas: Some(2),
-            ..object("StatefulSet", "acme-redis")
-        };
+        let set = ReleaseObject { claim_templates: vec!["data".into()], ..object("StatefulSet", "acme-redis") };
         let objects = vec![object("PersistentVolumeClaim", "acme-files"), object("Service", "acme"), set];
-        for (recorded, lacks) in [
-            (&[][..], true),
-            (&["acme-files", "data-acme-redis-0"], true),
-            (&["data-acme-redis-0", "data-acme-redis-1"], true),
-            (&["acme-files", "data-acme-redis-0", "data-acme-redis-1"], false),
-        ] {
-            let owned = recorded.iter().map(|name| {
-                let meta = ObjectMeta { name: Some((*name).to_owned()), ..ObjectMeta::default() };
-                Kind::Volume.owned(&meta)
-            });
-            let inventory = Some(Inventory { objects: objects.clone(), ..Inventory::default() });
-            let status = ClientAppStatus { inventory, owned: owned.collect(), ..ClientAppStatus::default() };
-            let mut app = fixtures::app(&json!({"chartVersion": "1.2.3"}));
-            assert!(!lacks_a_claim(&app), "it was not installed yet");
-            app.status = Some(status);
-            assert_eq!(lacks_a_claim(&app), lacks, "{recorded:?}");
+        let left = ObjectMeta { name: Some("left".to_owned()), ..ObjectMeta::default() };
+        let mut app = fixtures::app(&json!({"chartVersion": "1.2.3"}));
+        assert!(!has_claim(&app, "acme-files"), "it was not installed yet");
+        app.status = Some(ClientAppStatus {
+            inventory: Some(Inventory { objects, ..Inventory::default() }),
+            owned: vec![Kind::Volume.owned(&left)],
+            ..ClientAppStatus::default()
+        });
+        for (claim, expected) in
+            [("acme-files", true), ("data-acme-redis-7", true), ("left", true), ("acme", false), ("other", false)]
+        {
+            assert_eq!(has_claim(&app, claim), expected, "{claim}");
         }
     }
 }

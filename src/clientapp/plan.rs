@@ -11,10 +11,15 @@ use super::{
     deployer,
     observed::{Missing, Retained},
 };
-use crate::crd::{BackupRecord, Reason, RolledBack};
+use crate::{
+    crd::{BackupRecord, Reason, RolledBack},
+    runtime::pods::StuckPod,
+};
 
 /// How long a database object may have no status before the operator reports that.
 pub(crate) const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
+/// How long a database may make no progress before the operator reports that.
+pub(crate) const NO_PROGRESS_AFTER: SignedDuration = SignedDuration::from_secs(300);
 /// A watch ends a hold; this is the safety net in case it does not.
 pub(crate) const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
 /// Longer than the longest wait between two attempts.
@@ -61,6 +66,8 @@ pub(crate) enum Step {
     CancelHelm,
     /// Recreate missing objects of the release.
     Repair(Vec<Missing>),
+    /// Delete a pod that keeps its StatefulSet from replacing it.
+    DeleteStuckPod(StuckPod),
     /// Go back to a revision that was ready; the next pass begins with it.
     RollBack(RolledBack),
     /// Apply the CronJob that archives the app's files.

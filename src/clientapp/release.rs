@@ -18,12 +18,16 @@ use super::{
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     inventory, live,
     observed::{Observed, Phase, Target},
-    retained, trial, upgrade,
+    retained, trial, upgrade, volumes,
 };
 use crate::{
     crd::{Attempt, ClientAppStatus, ReadyRevision, RolledBack},
     destroy::permit::Kind,
-    helm::{self, Hidden, ReleaseLabels, Upgrade, gateway::record::Recorded, storage},
+    helm::{
+        self, Hidden, ReleaseLabels, Upgrade,
+        gateway::{Review, record::Recorded},
+        storage,
+    },
     runtime::{clock, key::Key},
 };
 
@@ -97,7 +101,11 @@ pub(super) async fn upgrade(
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }
-    let (request, claim) = (request(ctx, desired, values(ctx, desired).await?, revision), ctx.claim(app));
+    let (values, hidden) = values(ctx, desired).await?;
+    let request = request(ctx, desired, hidden, revision);
+    let review =
+        volumes::review(desired, observed.inventory.as_ref(), &observed.owned).map(|review| Box::new(review) as Review);
+    let checks = (ctx.claim(app), review);
     let (charts, metrics) = (ctx.charts.clone(), ctx.metrics.clone());
     let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
     let (client, namespace, account) = (ctx.client.clone(), app.key.namespace.clone(), desired.account.clone());
@@ -112,11 +120,15 @@ pub(super) async fn upgrade(
                     format!("chart {} {} was replaced before helm could install it", chart.name, chart.version);
                 return Err(Some((Refusal::ChartUnavailable, message)));
             }
-            let request = Upgrade { chart: chart.path.clone(), ..request };
+            let values = helm::values::document(&chart.values(values));
+            let request = Upgrade { chart: chart.path.clone(), values, ..request };
             let started = std::time::Instant::now();
             let result;
-            (result, wrote) = helm.upgrade(&gateway, &request, claim, &cancel).await;
+            (result, wrote) = helm.upgrade(&gateway, &request, checks, &cancel).await;
             metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
+            if let Some(why) = &wrote.refused {
+                return Err(Some((Refusal::VolumeDropped, request.hidden.masked(why))));
+            }
             match result.map_err(|error| error::of_helm_error(&error)) {
                 Ok(_) => Ok(()),
                 Err(None) => Err(None),
@@ -183,7 +195,7 @@ type Ended = Result<(), Option<(Refusal, String)>>;
 fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded) -> HelmRun {
     let (at, succeeded) = (clock::now(), result.is_ok());
     let attempt = match result {
-        Ok(()) => Attempt { failures: 0, ..attempt },
+        Ok(()) => Attempt { failures: 0, message: volumes::kept(&wrote.kept), ..attempt },
         // For example, for a deletion: the next reconcile starts the teardown.
         Err(None) => attempt,
         Err(Some((refusal, message))) => {
@@ -242,8 +254,8 @@ async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Hidden), Error> 
     Ok((with_credentials_of(values, &desired.values.0), hidden))
 }
 
-/// The request to helm, without the chart's path.
-fn request(ctx: &Ctx, desired: &Desired, (values, hidden): (Value, Hidden), revision: i64) -> Result<Upgrade, String> {
+/// The request to helm, without the chart's path and the values.
+fn request(ctx: &Ctx, desired: &Desired, hidden: Hidden, revision: i64) -> Result<Upgrade, String> {
     let operation = format!("{:016x}", rand::rng().random::<u64>());
     let parsed = |error: helm::command::InvalidArgument| error.to_string();
     Ok(Upgrade {
@@ -251,7 +263,7 @@ fn request(ctx: &Ctx, desired: &Desired, (values, hidden): (Value, Hidden), revi
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         account: desired.account.clone(),
         chart: PathBuf::new(),
-        values: helm::values::document(&values),
+        values: String::new(),
         hidden,
         labels: ReleaseLabels {
             digest: desired.digest.parse().map_err(parsed)?,

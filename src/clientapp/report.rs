@@ -289,9 +289,15 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan, now: Timestamp) ->
         Some(database) => about(kind::POSTGRES_READY).unwrap_or_else(|| match hold {
             // These holds end the plan before the database is checked.
             Some(Hold { condition: kind::RECONCILING, .. }) => kept(observed, kind::POSTGRES_READY),
-            Some(Hold { reason: Reason::HostnameConflict | Reason::SecretNotOurs | Reason::DataRetained, .. }) => {
-                kept(observed, kind::POSTGRES_READY)
-            }
+            Some(Hold {
+                reason:
+                    Reason::HostnameConflict
+                    | Reason::SecretNotOurs
+                    | Reason::DataRetained
+                    | Reason::VolumeGoing
+                    | Reason::VolumeLost,
+                ..
+            }) => kept(observed, kind::POSTGRES_READY),
             _ => Verdict::yes(
                 Reason::Ready,
                 match &database.object {
@@ -366,7 +372,11 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan, now: Timestamp) ->
 fn release_verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Verdict {
     let chart = format!("chart version {}", desired.chart_version);
     if let Some(release) = observed.release.as_ref().filter(|release| release.is_deployed_as(&desired.digest)) {
-        return Verdict::yes(Reason::Deployed, format!("revision {} with {chart} is deployed", release.revision));
+        let attempt = observed.recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
+        // What helm left as it was, although the spec asks for something else.
+        let note = attempt.filter(|attempt| attempt.failures == 0).and_then(|attempt| attempt.message.as_ref());
+        let note = note.map(|note| format!("; {note}")).unwrap_or_default();
+        return Verdict::yes(Reason::Deployed, format!("revision {} with {chart} is deployed{note}", release.revision));
     }
     let waits = hold.map_or_else(|| "helm has to run".to_owned(), |hold| hold.message.clone());
     let reason = hold.map_or(Reason::Pending, |hold| {

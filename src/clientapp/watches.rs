@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     batch::v1::{CronJob, Job},
@@ -24,7 +25,7 @@ use super::{
     files::{ArchiveView, CronJobView, Schedule, build::ARCHIVE},
     inventory::{MANAGED_BY, release_of},
     observed::Workload,
-    owned, pods,
+    owned,
 };
 use crate::{
     crd::{ClientApp, Guard, Profile, ReleaseObject, ValuesKind, ValuesReference, label},
@@ -37,7 +38,9 @@ use crate::{
         job::{self, JOB_NAME, Progress},
         key::{Key, key_of},
         lean::Lean,
+        pods,
         subject::version,
+        warnings::{self, Warning},
         watch::owner,
     },
     secrets::{RevisionMeta, SecretMeta, Secrets},
@@ -57,8 +60,10 @@ pub(crate) struct Watches {
     config_maps: Arc<Cache<Box<str>>>,
     /// Other objects of releases, by kind, filed under their release: which of their fields helm manages, as a digest.
     parts: [(&'static str, Arc<Cache<u64>>); 5],
-    /// The metadata of every PersistentVolumeClaim, filed under its namespace.
+    /// The metadata of every PersistentVolumeClaim.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
+    /// Why the pods of StatefulSets and Jobs are refused. Only their messages use it, which are computed again soon enough.
+    refusals: Arc<Cache<Warning>>,
     /// What archives the files of apps, filed under the app.
     archives: Archives,
     /// The deployers' ServiceAccounts; no others.
@@ -104,7 +109,7 @@ impl Watches {
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
             secrets: secrets.told(&apps, secret_changed),
-            claims: feeder.all("persistentvolumeclaims", all.clone(), claim, claims_changed),
+            claims: feeder.all("persistentvolumeclaims", all.clone(), claim, claim_changed),
             config_maps: feeder.all("configmaps", all, config_map, config_map_changed),
             deployments: feeder.lean("deployments", helms.clone(), managed(deployment), Objects::trigger),
             stateful_sets: feeder.lean("statefulsets", helms.clone(), managed(stateful_set), Objects::trigger),
@@ -126,6 +131,7 @@ impl Watches {
                 jobs: feeder.all("jobs", archives.clone(), archive, Objects::trigger),
                 pods: feeder.all("pods", archives, words, Objects::trigger),
             },
+            refusals: feeder.warnings(warnings::of_refused_pods(), |_, _| {}),
             accounts: feeder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
             bindings: feeder.all("rolebindings", deployers, binding, deployer_changed),
             databases: database::all().map(|provider| (provider.kind(), provider.watch(&feeder))).collect(),
@@ -144,6 +150,8 @@ impl Watches {
             config_maps,
             parts: _,
             claims,
+            // Warnings are only quoted, so nothing waits for them.
+            refusals: _,
             archives: Archives { cron_jobs, jobs, pods },
             accounts,
             bindings,
@@ -162,7 +170,7 @@ impl Watches {
         pods.synced().await;
         accounts.synced().await;
         bindings.synced().await;
-        for Watched { objects, backups, endpoints } in databases.values() {
+        for Watched { objects, backups, endpoints, warnings: _ } in databases.values() {
             if let Some(endpoints) = endpoints {
                 endpoints.synced().await;
             }
@@ -191,6 +199,21 @@ impl Watches {
     pub(crate) fn workloads(&self, release: &Key) -> Vec<Workload> {
         let deployments = self.deployments.group(release).into_iter();
         deployments.chain(self.stateful_sets.group(release)).map(|(_, workload)| workload).collect()
+    }
+
+    /// Returns why the pods of a workload or Job were last refused, unless that was before `since`.
+    pub(crate) fn refusal(
+        &self,
+        namespace: &str,
+        (kind, name): (&str, &str),
+        since: Option<Timestamp>,
+    ) -> Option<String> {
+        warnings::refusal(&self.refusals, &warnings::group(namespace, kind, name), since)
+    }
+
+    /// Returns which Job, such as a hook, that seems to be the release's was refused its pods since then, and why.
+    pub(crate) fn refused_job(&self, release: &Key, since: Timestamp) -> Option<String> {
+        warnings::refused_job(&self.refusals, release, since)
     }
 
     /// Whether an object of a watched kind exists with Helm's marks for this release; a Secret is found by name alone. A kind
@@ -225,7 +248,7 @@ impl Watches {
     }
 
     pub(crate) fn claims(&self, namespace: &str) -> Vec<Arc<ObjectMeta>> {
-        self.claims.group(&Key::new("", namespace)).into_iter().map(|(_, claim)| claim).collect()
+        self.claims.in_namespace(namespace)
     }
 
     /// The CronJob that archives the files of an app, or another that has its name and label.
@@ -239,7 +262,8 @@ impl Watches {
         let of = |(Key { name: job, .. }, (of, progress)): (Key, (Option<String>, Progress))| {
             let words = || pods.iter().map(|(_, pod)| pod).filter(|pod| pod.job.as_ref() == Some(&job));
             let said = words().find_map(|pod| pod.said.clone());
-            let failed = words().find_map(|pod| pod.failed.clone());
+            let refusal = || self.refusal(&app.namespace, ("Job", &job), None);
+            let failed = words().find_map(|pod| pod.failed.clone()).or_else(refusal);
             ArchiveView { job, of, progress, said, failed }
         };
         self.archives.jobs.group(app).into_iter().map(of).collect()
@@ -289,10 +313,11 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
     });
 }
 
-/// A deletion may wait for a claim to be gone, archives are of the claims that exist, and each claim of a release is put on record.
-fn claims_changed(apps: &Objects<ClientApp>, namespace: &Key) {
-    let concerns = |app: &ClientApp| app.spec.persistence.backup.is_some() || owned::lacks_a_claim(app);
-    apps.trigger_in(&namespace.name, |app| {
+/// A deletion may wait for a claim to be gone, archives are of the claims that exist, and each claim of a release is put on record, and
+/// must not be lost.
+fn claim_changed(apps: &Objects<ClientApp>, claim: &Key) {
+    let concerns = |app: &ClientApp| app.spec.persistence.backup.is_some() || owned::has_claim(app, &claim.name);
+    apps.trigger_in(&claim.namespace, |app| {
         app.metadata.deletion_timestamp.is_some() || app.object.as_ref().is_ok_and(concerns)
     });
 }
@@ -346,7 +371,7 @@ fn binding(binding: RoleBinding) -> Entry<deployer::Found> {
 fn claim(claim: PartialObjectMeta<PersistentVolumeClaim>) -> Entry<Arc<ObjectMeta>> {
     let key = key_of(&claim);
     let meta = ObjectMeta { managed_fields: None, ..claim.metadata };
-    Entry { group: Some(Key::new("", &key.namespace)), value: Some(Arc::new(meta)), key }
+    Entry { key, group: None, value: Some(Arc::new(meta)) }
 }
 
 fn deployment(deployment: Deployment) -> Entry<Workload> {
@@ -372,7 +397,7 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
         (old > 0).then(|| format!("{old} old replicas serve until new ones are available"))
     })
     .map(|waiting| match (refused.and_then(|refused| refused.message.as_ref()), stuck) {
-        (Some(why), _) => format!("{waiting}: {why}"),
+        (Some(why), _) => format!("{waiting}: {}", pods::tidy(why)),
         (None, Some(_)) => format!("{waiting}, and no progress within its deadline"),
         (None, None) => waiting,
     });
@@ -399,7 +424,11 @@ fn stateful_set(set: StatefulSet) -> Entry<Workload> {
         updated,
         status.available_replicas.unwrap_or(0),
     );
-    workload("StatefulSet", &set, set.spec.as_ref().map(|spec| &spec.selector), (wanted, waiting))
+    let mut entry = workload("StatefulSet", &set, set.spec.as_ref().map(|spec| &spec.selector), (wanted, waiting));
+    if let Some(workload) = &mut entry.value {
+        workload.rollout = pods::rollout(&set);
+    }
+    entry
 }
 
 /// Why a rollout is not complete, in the terms of `kubectl rollout status`.
@@ -439,6 +468,7 @@ fn workload<K: Resource>(
         replicas,
         selector: selector.and_then(pods::selector),
         stuck: false,
+        rollout: None,
         helms: 0,
     };
     Entry { key: key_of(object), value: group.is_some().then(workload), group }

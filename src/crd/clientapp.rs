@@ -16,6 +16,13 @@ use super::{
     AppTls, Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Store, Tls, ValuesReference,
 };
 
+/// Longest name of a new ClientApp. The published charts make `<name>-redis-replicas` a StatefulSet, whose pods have a label with
+/// `-` and a hash of up to 10 characters after it, of at most 63; and `<name>-nextcloud-cron` a CronJob, of at most 52.
+pub const MAX_NAME: usize = 37;
+/// The end of a sentence about a name longer than that.
+pub const NAME_TOO_LONG: &str =
+    "can have at most 37 characters: the chart's objects append up to 26 to it, and Kubernetes allows 63";
+
 /// The instance that the tenant requests.
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
@@ -29,8 +36,9 @@ use super::{
     status = "ClientAppStatus",
     derive = "PartialEq",
     doc = "A ClientApp is one tenant's complete, isolated instance of a Helm-packaged web app: credentials, Redis, PostgreSQL, storage, ingress, and a Helm release of the ClientApp's own name.",
-    validation = Rule::new("self.metadata.name.size() <= 53").message("the name is used as the Helm release name and can have at most 53 characters"),
-        validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
+    // A name is for life: ClientApps that were created with a longer one can still be changed and deleted.
+    validation = Rule::new(format!("self.metadata.name.size() <= {MAX_NAME} || oldSelf.hasValue()")).message(&*format!("the name {NAME_TOO_LONG}")).optional_old_self(true),
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Revision", type_ = "integer", json_path = ".status.release.revision"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.release.chartVersion"),
@@ -74,10 +82,11 @@ pub struct ClientAppSpec {
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub profile: Option<String>,
 
-    /// Container image to use instead of the chart's own: `repository:tag` or `repository@sha256:…`. Empty: the chart's own.
+    /// Container image to use instead of the chart's own: `repository:tag`, `repository@sha256:…` or both, in lower case, with or
+    /// without a registry. Empty: the chart's own.
     #[serde(default)]
     #[schemars(length(max = 512))]
-    #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-zA-Z0-9][-a-zA-Z0-9._/]*(:[0-9]+/[-a-zA-Z0-9._/]+)?(:[a-zA-Z0-9_][-a-zA-Z0-9._]*|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>"))]
+    #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(:[0-9]+/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)?(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*(:[a-zA-Z0-9_][-a-zA-Z0-9._]{0,127}(@sha256:[0-9a-f]{64})?|@sha256:[0-9a-f]{64})$')").message("must be repository:tag or repository@sha256:<64 hex digits>, in lower case"))]
     pub image: String,
 
     /// Number of app pods. Absent: as set by the Profile, otherwise by the chart. More than one needs a volume that several
@@ -152,12 +161,13 @@ pub struct ClientAppSpec {
     /// `valuesFrom`, these values, values computed by the operator. A key that the operator computes is refused, and the message
     /// names the field to use instead: `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`,
     /// `ingress.enabled`, `ingress.className`, `redis.enabled`, `redis.auth`, `persistence.enabled`, `persistence.size`,
-    /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, while `postgres.enabled` is true
-    /// `internalDatabase` and `externalDatabase`, with a Secret in `tls` `ingress.tls`, with an issuer its annotations, and the
-    /// annotations `podAnnotations.checksum/clientapp-credentials`,
+    /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, while `image` is set
+    /// `image.registry`, while `postgres.enabled` is true `internalDatabase` and `externalDatabase`, with a Secret in `tls`
+    /// `ingress.tls`, with an issuer its annotations, and the annotations `podAnnotations.checksum/clientapp-credentials`,
     /// `redis.master.podAnnotations.checksum/clientapp-credentials` and
-    /// `redis.replica.podAnnotations.checksum/clientapp-credentials`. Values reach the chart exactly as they are stored here; `null` removes a default
-    /// of the chart. helm reads numbers as 64-bit floats, so a number that would change is refused: put it in quotes.
+    /// `redis.replica.podAnnotations.checksum/clientapp-credentials`. Values reach the chart exactly as they are stored here; `null` removes a
+    /// default of the chart, and is lost if `kubectl apply` without `--server-side` adds it to a ClientApp that exists. helm reads numbers
+    /// as 64-bit floats, so a number that would change is refused: put it in quotes.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::any_object")]
     pub values: Map<String, Value>,
@@ -871,7 +881,7 @@ pub struct Attempt {
     pub reason: Option<String>,
     /// The chart that helm installs in this run.
     pub chart: Option<InstalledChart>,
-    /// Message of the last failure.
+    /// Message of the last failure; or, if it succeeded, what helm left as it was although the spec asks for something else.
     pub message: Option<String>,
 }
 

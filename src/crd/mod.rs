@@ -22,9 +22,9 @@ mod values_reference;
 pub use app_tls::{AppTls, CertificateIssuer, IssuerKind};
 pub use clientapp::{
     Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency,
-    Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, OnFailure, Persistence,
-    Planned, Postgres, PostgresProvider, ReadyRevision, Redis, Release, ReleaseObject, RolledBack, Test, Tested,
-    Upgrade, ValuesDigest,
+    Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, MAX_NAME,
+    NAME_TOO_LONG, OnFailure, Persistence, Planned, Postgres, PostgresProvider, ReadyRevision, Redis, Release,
+    ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
 };
 pub use deletion::{DeletionPolicy, Owned};
 pub(crate) use guard::read;
@@ -110,6 +110,9 @@ pub mod annotation {
 
     /// On a `ClientApp` while `kubectl clientapp backup --stop` backs it up: the former `spec.replicas`.
     pub const BACKING_UP: &str = "apps.bnerd-operator.local/backing-up";
+
+    /// On a `ClientApp`: the uids of volumes with its data, separated by commas, without which it goes on, as a user confirms.
+    pub const WITHOUT_VOLUME: &str = "apps.bnerd-operator.local/without-volume";
 
     /// Requests another attempt now, instead of waiting after a failed one. It names the failed attempt rather than a time, so it
     /// requests exactly one more, even if the clock of the user or the operator is wrong.

@@ -130,9 +130,10 @@ impl InstanceSet {
 pub struct PerconaPGClusterStatus {
     /// `initializing`, `ready`, `paused` or `stopping`; there is no error state.
     pub state: Option<String>,
+    pub postgres: Option<Instances>,
     /// PgBouncer's instances; 0 of 0 counts as ready in `state`.
     pub pgbouncer: Option<Instances>,
-    /// Includes [`READY_FOR_BACKUP`].
+    /// Those of its PostgresCluster, and [`READY_FOR_BACKUP`].
     pub conditions: Vec<Condition>,
 }
 
@@ -146,11 +147,30 @@ pub struct Condition {
     pub status: String,
     #[serde(default)]
     pub reason: String,
+    #[serde(default)]
+    pub message: String,
+    #[serde(default)]
+    pub last_transition_time: Option<Time>,
 }
+
+/// Conditions that are false for other causes than that the cluster is not ready (`internal/controller/postgrescluster/pgbackrest.go`).
+pub const NOT_FOR_READINESS: [&str; 5] = [
+    READY_FOR_BACKUP,
+    "PGBackRestReplicaCreate",
+    "PGBackRestReplicaRepoReady",
+    "PGBackRestManualBackupSuccessful",
+    "StandbyLagging",
+];
+/// Condition of a cluster that was made from a backup.
+pub const DATA_INITIALIZED: &str = "PostgresDataInitialized";
+/// The kind that the operator makes for each cluster, with its name, and to which its events refer. Its group is
+/// `postgres-operator.crunchydata.com` up to 2.9.0, and `upstream.pgv2.percona.com` from 3.0.0 on.
+pub const POSTGRES_CLUSTER: &str = "PostgresCluster";
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Instances {
+    pub size: i64,
     pub ready: i64,
 }
 

@@ -5,6 +5,16 @@ pub fn parse_positive(text: &str) -> Option<f64> {
     parse(text).filter(|value| *value > 0.0)
 }
 
+/// A number of bytes as a quantity: in the largest binary unit of which it is a multiple.
+pub fn text(bytes: f64) -> String {
+    let units = ["Pi", "Ti", "Gi", "Mi", "Ki"];
+    let scaled = units.iter().zip((1..=5).rev()).find_map(|(unit, power)| {
+        let scaled = bytes / 1024f64.powi(power);
+        (scaled >= 1.0 && scaled.fract() == 0.0).then(|| format!("{scaled}{unit}"))
+    });
+    scaled.unwrap_or_else(|| format!("{bytes:.0}"))
+}
+
 /// The quantity, or `None` if it is invalid (`8Gb`, an empty string) or below zero.
 ///
 /// The grammar is that of `k8s.io/apimachinery/pkg/api/resource.Quantity`: a decimal number with an optional
@@ -40,7 +50,7 @@ pub fn parse(text: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse, parse_positive};
+    use super::{parse, parse_positive, text};
 
     #[test]
     fn sizes() {
@@ -61,6 +71,11 @@ mod tests {
             ("inf", None),
         ] {
             assert_eq!(parse_positive(text), bytes, "{text}");
+        }
+        for (bytes, expected) in
+            [(8_589_934_592.0, "8Gi"), (1_610_612_736.0, "1536Mi"), (1024.0, "1Ki"), (1000.0, "1000"), (0.5, "0")]
+        {
+            assert_eq!(text(bytes), expected);
         }
         assert_eq!((parse("0"), parse("0.1"), parse("-1")), (Some(0.0), Some(0.1), None));
     }

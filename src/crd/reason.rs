@@ -134,6 +134,8 @@ reasons! {
     DatabaseNotConfigured ROW kind::READY, Stalled: "The operator has no database for PostgresWriters.", "Set `PSQL_HOST` and the other `PSQL_` variables of the operator.";
     DatabaseNotOurs APP kind::POSTGRES_READY, Stalled: "A database of this name belongs to another object.",
         "Rename the ClientApp, remove that database, or hand it over as the message says.";
+    DatabaseNotProgressing APP kind::POSTGRES_READY, Trouble: "The database is not ready, and has made no progress for 5 minutes; the message says what was seen last.",
+        "Follow the message. See the log of the Percona operator, and that the operator is no older than `spec.crVersion` of the PerconaPGCluster.";
     DatabaseStalled APP kind::POSTGRES_READY, Stalled: "The database's own object is stalled; the message is that object's.", "Follow the message.";
     DatabaseUnavailable ROW kind::READY, Trouble: "The database cannot be reached.", "Wait; it is retried, and a deletion waits for it.";
     Deleting BOTH kind::POSTGRES_READY, Progress: "A database of this name, or the object itself, is being deleted.", "Wait.";
@@ -241,7 +243,7 @@ reasons! {
     Shutdown APP kind::READY, Metric: "The operator is stopping.", "Nothing.";
     StandbysNotReady DB kind::READY, Progress: "The primary serves, and a standby is not ready yet.", "Wait; if it takes long, `kubectl describe` its pod.";
     Stopping DB kind::READY, Progress: "The Postgresql is being deleted, and waits until its servers have ended.", "Wait.";
-    StorageShrink BOTH kind::POSTGRES_READY, Stalled: "`storageSize` is below the volume's size, and a volume never shrinks.", "Set the field back.";
+    StorageShrink APP kind::POSTGRES_READY, Stalled: "`storageSize` is below the volume's size, and a volume never shrinks.", "Set the field back.";
     Suspended APP kind::RECONCILING, Progress: "`spec.suspend` is true: nothing is changed or deleted.", "Set it to false.";
     TableMissing ROW kind::READY, Stalled: "The table does not exist.", "Create it; the message says how.";
     TableNotAllowed ROW kind::READY, Stalled: "Objects in this namespace may not use this table.", "Use one of the tables in the message, or add this one to `PSQL_TABLES` of the operator.";
@@ -260,8 +262,11 @@ reasons! {
     ValuesMissing APP kind::RELEASED, Stalled: "An object or key that `spec.valuesFrom` refers to does not exist.", "Create it; the operator notices at once.";
     VersionMismatch BOTH kind::POSTGRES_READY, Stalled: "The major version of the database, or of its volume, is not the requested one.",
         "Set the field back, or follow the steps in the message.";
-    VolumeGoing DB kind::READY, Stalled: "The volume is being deleted: it is gone as soon as no pod uses it.", "Copy the data elsewhere before its pod ends.";
-    VolumeLost DB kind::READY, Stalled: "The volume with the database is gone, was replaced by another, or is empty.", "Restore a dump into a new Postgresql, or accept the volume that came back.";
+    VolumeDropped APP kind::RELEASED, Stalled: "What the spec or the chart version asks for has no place for a volume with the app's data, for example because it has another name there. helm has changed nothing.",
+        "Correct `spec.values`, `spec.persistence` or `spec.chartVersion`; or confirm, with the command in the message, that the app goes on without that volume.";
+    VolumeGoing BOTH kind::READY, Stalled: "The volume is being deleted: it is gone as soon as no pod uses it.", "Copy the data elsewhere before its pod ends.";
+    VolumeLost BOTH kind::READY, Stalled: "The volume with the database, or with the app's data, is gone, was replaced by another, or is empty.",
+        "Restore it; or accept, as the message says, what is there now. A database: restore a dump into a new Postgresql. An app's files: `kubectl clientapp restore --only-files` into the empty volume that helm makes once you have confirmed.";
     Waiting APP kind::RELEASED, Progress: "The release waits for something that another condition describes.", "Check the other conditions.";
 }
 

@@ -39,10 +39,33 @@ pub(crate) async fn delete<K>(api: &Api<K>, of: &TypeMeta, meta: &ObjectMeta) ->
 where
     K: Clone + DeserializeOwned + Debug,
 {
+    delete_as(api, of, meta, None).await
+}
+
+/// The same, if the object is still in the version that this is the metadata of. If it is not, nothing is deleted.
+pub(crate) async fn delete_unchanged<K>(api: &Api<K>, of: &TypeMeta, meta: &ObjectMeta) -> kube::Result<bool>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    match delete_as(api, of, meta, meta.resource_version.clone()).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        deleted => deleted,
+    }
+}
+
+async fn delete_as<K>(
+    api: &Api<K>,
+    of: &TypeMeta,
+    meta: &ObjectMeta,
+    resource_version: Option<String>,
+) -> kube::Result<bool>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
     if !is_harmless(of) {
         return Ok(false);
     }
-    let this = Preconditions { uid: meta.uid.clone(), resource_version: None };
+    let this = Preconditions { uid: meta.uid.clone(), resource_version };
     let params = DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
     #[expect(clippy::disallowed_methods, reason = "nothing is lost by it")]
     let deleted = api.delete(meta.name.as_deref().unwrap_or_default(), &params).await;

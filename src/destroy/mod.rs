@@ -61,9 +61,26 @@ pub(crate) struct Destroyer<'a> {
 impl Destroyer<'_> {
     /// Reads an object from the API server, and judges whether its data are deleted with it.
     pub(crate) async fn mandate<K: Owner>(&self, key: &Key, uid: &str) -> Result<Result<Mandate<K>, Withheld>, Error> {
+        Ok(permit::mandate(self.owner::<K>(key).await?.as_ref(), uid))
+    }
+
+    /// Deletes a Secret that the garbage collector would delete some time after its owner: until then, a new object of the owner's
+    /// name would have to wait. Without a proof, it is left to the garbage collector.
+    pub(crate) async fn delete_dependent<K: Owner>(
+        &self,
+        key: &Key,
+        uid: &str,
+        secret: ObjectMeta,
+    ) -> Result<(), Error> {
+        match permit::dependent(self.owner::<K>(key).await?.as_ref(), uid, secret) {
+            Ok(Some(permit)) => self.delete(permit).await,
+            Ok(None) | Err(_) => Ok(()),
+        }
+    }
+
+    async fn owner<K: Owner>(&self, key: &Key) -> Result<Option<Guard<K>>, Error> {
         let api: Api<Guard<K>> = Api::namespaced(self.client.clone(), &key.namespace);
-        let found = api.get_opt(&key.name).await.map_err(Error::api(format!("get {} {key}", K::kind(&()))))?;
-        Ok(permit::mandate(found.as_ref(), uid))
+        api.get_opt(&key.name).await.map_err(Error::api(format!("get {} {key}", K::kind(&()))))
     }
 
     /// Deletes an object, and with a database all that belongs to it. Does nothing if the object is gone; a database that is

@@ -97,7 +97,7 @@ pub(crate) struct Mandate<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// Permission to destroy one object. Only [`Mandate::permit`] makes one.
+/// Permission to destroy one object. Only [`Mandate::permit`] and [`dependent`] make one.
 #[derive(Debug)]
 pub(crate) struct Permit {
     pub(super) kind: Kind,
@@ -115,8 +115,8 @@ pub(crate) struct Kept {
     pub because: String,
 }
 
-/// Whether the data of the object with this uid are deleted with it. `found` is what the API server has now.
-pub(crate) fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<K>, Withheld> {
+/// Returns an object that is being deleted with what belongs to it. `found` is what the API server has now.
+fn deleted<'a, K: Owner>(found: Option<&'a Guard<K>>, uid: &str) -> Result<(&'a ObjectMeta, &'a K), Withheld> {
     let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)).ok_or(Withheld::Gone)?;
     if found.metadata.deletion_timestamp.is_none() {
         return Err(Withheld::Alive);
@@ -130,9 +130,32 @@ pub(crate) fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<M
     }
     match object.wish() {
         Wish::Suspended => Err(Withheld::Suspended),
-        Wish::Retain => Err(Withheld::Retained),
-        Wish::Delete => Ok(Mandate { meta: found.metadata.clone(), owned: object.owned().to_vec(), kind: PhantomData }),
+        Wish::Delete | Wish::Retain => Ok((&found.metadata, object)),
     }
+}
+
+/// Whether the data of the object with this uid are deleted with it.
+pub(crate) fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<K>, Withheld> {
+    let (meta, object) = deleted(found, uid)?;
+    if object.wish() != Wish::Delete {
+        return Err(Withheld::Retained);
+    }
+    Ok(Mandate { meta: meta.clone(), owned: object.owned().to_vec(), kind: PhantomData })
+}
+
+/// Returns permission to destroy a Secret under either policy: the deleted object has it on record and is its only owner, so that
+/// the garbage collector would delete it next.
+pub(crate) fn dependent<K: Owner>(
+    found: Option<&Guard<K>>,
+    uid: &str,
+    secret: ObjectMeta,
+) -> Result<Option<Permit>, Withheld> {
+    let (meta, object) = deleted(found, uid)?;
+    let owners = secret.owner_references.as_deref().unwrap_or_default();
+    let is_its = !owners.is_empty() && owners.iter().all(|owner| owner.uid == uid);
+    let namespace = meta.namespace.clone().unwrap_or_default();
+    let permit = is_its && object.owned().contains(&Kind::Secret.owned(&secret));
+    Ok(permit.then_some(Permit { kind: Kind::Secret, namespace, target: secret }))
 }
 
 /// Whether an object is deleted with `--cascade=orphan` and the garbage collector has not processed it yet.

@@ -7,13 +7,14 @@
 
 use std::{
     cell::Cell,
+    collections::BTreeMap,
     io::{self, Read},
     path::{Component, Path},
 };
 
 use flate2::read::MultiGzDecoder;
 use semver::Version;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use tar::EntryType;
 
 /// Size limit of an unpacked chart, in bytes; the same as helm's.
@@ -36,6 +37,9 @@ pub(super) struct Metadata {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) app_version: Option<String>,
+    /// Whether the chart's own values have `image.registry`, and so its templates put it before `image.repository`.
+    #[serde(skip)]
+    pub(super) has_image_registry: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +69,7 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
     // Go reads concatenated gzip members as one stream, so this must too.
     let unpacked = MultiGzDecoder::new(packed).take(MAX_UNPACKED);
     let mut archive = tar::Archive::new(unpacked);
-    let (mut found, left) = (Vec::new(), Cell::new(MAX_UNPACKED));
+    let (mut found, mut values, left) = (Vec::new(), Vec::new(), Cell::new(MAX_UNPACKED));
     for (count, entry) in archive.entries().map_err(unreadable)?.enumerate() {
         let mut entry = entry.map_err(unreadable)?;
         if count >= MAX_ENTRIES || entry.size() > MAX_UNPACKED {
@@ -87,6 +91,10 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
             entry.by_ref().take(MAX_METADATA).read_to_end(&mut yaml).map_err(unreadable)?;
             found.push(yaml);
         }
+        if raw == format!("{chart}/values.yaml").as_bytes() {
+            values.clear();
+            entry.by_ref().take(MAX_METADATA).read_to_end(&mut values).map_err(unreadable)?;
+        }
         refers_to_itself(&raw, &mut entry, &left, 0)?;
     }
     // Reads what follows the end of the archive as well, to detect a truncated or oversized file.
@@ -96,9 +104,22 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
         return Err(InvalidArchive::TooLarge);
     }
     match found.as_slice() {
-        [yaml] => serde_yaml::from_slice(yaml).map_err(|source| InvalidArchive::Yaml { source }),
+        [yaml] => {
+            let metadata = serde_yaml::from_slice(yaml).map_err(|source| InvalidArchive::Yaml { source })?;
+            Ok(Metadata { has_image_registry: has_image_registry(&values), ..metadata })
+        }
         _ => Err(InvalidArchive::Metadata { count: found.len(), chart: chart.to_owned() }),
     }
+}
+
+/// Returns false for values that have no such key, or cannot be read: helm says more about these.
+fn has_image_registry(values: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Values {
+        #[serde(default)]
+        image: BTreeMap<String, IgnoredAny>,
+    }
+    serde_yaml::from_slice(values).is_ok_and(|Values { image }| image.contains_key("registry"))
 }
 
 /// Refuses a schema that refers to another document, if this entry is one or a packaged chart with one. `left`: the number of bytes
@@ -290,6 +311,26 @@ pub(super) mod tests {
         let files =
             [("x/Chart.yaml", "name: x\nversion: 1.0.0\n"), ("x/charts/y/Chart.yaml", "name: y\nversion: 2.0.0\n")];
         assert_eq!(inspect("x", packed(&files).as_slice()).unwrap().version, "1.0.0");
+    }
+
+    #[test]
+    fn how_a_chart_names_its_image_is_read_from_its_values() {
+        for (values, expected) in [
+            ("image: {registry: docker.io, repository: a}", true),
+            ("a: 1\nimage:\n  # None.\n  registry:\n  repository: a", true),
+            ("image: {repository: a}", false),
+            ("image: a:1", false),
+            ("nginx: {image: {registry: docker.io}}", false),
+            ("", false),
+            ("image: [", false),
+        ] {
+            let files = [("x/Chart.yaml", "name: x\nversion: 1.0.0\n"), ("x/values.yaml", values)];
+            assert_eq!(inspect("x", packed(&files).as_slice()).unwrap().has_image_registry, expected, "{values}");
+        }
+        assert!(!inspect("x", chart("x", "1.0.0").as_slice()).unwrap().has_image_registry, "without values");
+        let of_subchart =
+            [("x/Chart.yaml", "name: x\nversion: 1.0.0\n"), ("x/charts/y/values.yaml", "image: {registry: docker.io}")];
+        assert!(!inspect("x", packed(&of_subchart).as_slice()).unwrap().has_image_registry);
     }
 
     #[test]

@@ -18,12 +18,13 @@ use std::{
 
 use moka::future::Cache;
 use semver::Version;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::{NamedTempFile, TempDir};
 use tokio::{sync::Semaphore, task};
 use tokio_util::sync::CancellationToken;
 
-use super::{archive, command::ChartName, error::HelmError, source::ChartSource};
+use super::{archive, command::ChartName, error::HelmError, source::ChartSource, values::registry_of};
 use crate::runtime::{clock, key::hex, panic::joined};
 
 /// Size limit of a packaged chart, in bytes. The reference chart has 100 KiB.
@@ -43,6 +44,22 @@ pub(crate) struct Chart {
     /// The SHA-256 of the packaged chart, 64 hexadecimal digits.
     pub digest: String,
     pub path: PathBuf,
+    /// Whether its templates put `image.registry` before `image.repository`.
+    pub has_image_registry: bool,
+}
+
+impl Chart {
+    /// Returns values in the form that this chart reads: with `image.registry` apart from `image.repository`, or in it.
+    pub(crate) fn values(&self, mut values: Value) -> Value {
+        if self.has_image_registry
+            && let Some(image) = values.get_mut("image").and_then(Value::as_object_mut)
+            && image.get("registry").is_none_or(Value::is_null)
+            && let Some((registry, repository)) = image.get("repository").and_then(Value::as_str).map(registry_of)
+        {
+            image.extend([("registry".to_owned(), registry.into()), ("repository".to_owned(), repository.into())]);
+        }
+        values
+    }
 }
 
 /// Why a chart version is not available.
@@ -259,11 +276,11 @@ impl Disk {
         let (chart, version) = (self.chart.clone(), version.clone());
         match archive::inspect(chart.as_str(), content) {
             Err(source) => Err(ChartError::Invalid { chart, version, source }),
-            Ok(archive::Metadata { name, version: found, app_version })
+            Ok(archive::Metadata { name, version: found, app_version, has_image_registry })
                 if name == chart.as_str() && archive::is_version(&found, &version) =>
             {
                 let path = self.content(&digest);
-                Ok(Chart { name: chart, version, app_version, digest, path })
+                Ok(Chart { name: chart, version, app_version, digest, path, has_image_registry })
             }
             Ok(archive::Metadata { name, version: found, .. }) => {
                 let found = format!("{name} {found}").chars().take(200).collect();

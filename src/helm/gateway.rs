@@ -5,7 +5,8 @@
 //! unlike a password in a server's URL. Over plain HTTP, Go sends no other credential.
 //!
 //! Each request is checked ([`rules`], pure) and forwarded over the operator's own connections, impersonating the app's ServiceAccount;
-//! writes are recorded ([`record`]), and a deletion is of the object that is there now ([`deletion`]). A run that was asked to stop may still record its result in Helm's storage. A run that is over may
+//! writes are recorded ([`record`]) and leave alone what is right in the cluster only ([`preserved`]), and a deletion is of the object
+//! that is there now ([`deletion`]). A run that was asked to stop may still record its result in Helm's storage. A run that is over may
 //! do nothing: no request of it arrives, whatever the process or its descendants still do, and what was under way has been answered.
 
 mod answer;
@@ -14,6 +15,7 @@ mod deletion;
 mod discovery;
 mod forward;
 mod known;
+mod preserved;
 pub(crate) mod record;
 mod rules;
 mod run;
@@ -46,7 +48,7 @@ use tokio_util::{
     task::{AbortOnDropHandle, TaskTracker},
 };
 
-pub(crate) use self::run::Claim;
+pub(crate) use self::run::{Claim, Review};
 use self::{
     known::Known,
     record::Recorded,
@@ -163,7 +165,7 @@ impl Gateway {
     }
 
     /// Admits a run, with a kubeconfig for it in this directory.
-    pub(super) fn admit(&self, dir: &Path, of: Of<'_>, claim: Claim) -> io::Result<Pass> {
+    pub(super) fn admit(&self, dir: &Path, of: Of<'_>, (claim, review): (Claim, Option<Review>)) -> io::Result<Pass> {
         let Of { release, namespace, account, revision } = of;
         let scope = Scope {
             release: release.to_string(),
@@ -189,6 +191,7 @@ impl Gateway {
             scope,
             lead: self.shared.lead.clone(),
             claim,
+            review,
             stopping: CancellationToken::new(),
             over: CancellationToken::new(),
             record: Mutex::default(),

@@ -44,7 +44,7 @@ pub(crate) use source::{ChartSource, InvalidSource};
 pub(crate) use version::cautions;
 
 use chart::{Pull, Pulled};
-use gateway::{Claim, Gateway, Of, Pass, record::Recorded};
+use gateway::{Claim, Gateway, Of, Pass, Review, record::Recorded};
 use private::PrivateDir;
 use process::{Limits, Program};
 
@@ -164,12 +164,12 @@ impl Helm {
         &self,
         gateway: &Gateway,
         of: Of<'_>,
-        claim: Claim,
+        checks: (Claim, Option<Review>),
         (command, deadline): (HelmCommand, Duration),
         cancel: &CancellationToken,
     ) -> (Result<Finished, HelmError>, Recorded) {
         let verb = command.verb();
-        let pass = match gateway.admit(self.0.private.path(), of, claim) {
+        let pass = match gateway.admit(self.0.private.path(), of, checks) {
             Ok(pass) => pass,
             Err(source) => return (Err(HelmError::Prepare { verb, source }), Recorded::default()),
         };
@@ -195,19 +195,19 @@ impl Helm {
         }
     }
 
-    /// Installs or upgrades a release. Its Ingresses and routes may have the hosts that `claim` grants. The second part of the result is what
-    /// helm has written, even if the run failed.
+    /// Installs or upgrades a release. Its Ingresses and routes may have the hosts that the claim grants, and the review has to let the
+    /// revision pass. The second part of the result is what helm has written, even if the run failed.
     pub(crate) async fn upgrade(
         &self,
         gateway: &Gateway,
         request: &Upgrade,
-        claim: Claim,
+        checks: (Claim, Option<Review>),
         cancel: &CancellationToken,
     ) -> (Result<Finished, HelmError>, Recorded) {
         let command = (HelmCommand::upgrade(request, self.0.settings.flags), self.0.settings.deadline);
         let Upgrade { release, namespace, account, labels, .. } = request;
         let of = Of { release, namespace, account: Some(account), revision: Some(labels.revision) };
-        self.run_through(gateway, of, claim, command, cancel).await
+        self.run_through(gateway, of, checks, command, cancel).await
     }
 
     /// What [`Helm::upgrade`] would make of a release, as helm prints it. The gateway lets it read with the rights of its own client,
@@ -220,7 +220,7 @@ impl Helm {
     ) -> Result<Finished, HelmError> {
         let command = (HelmCommand::plan(request, self.0.settings.flags), self.0.settings.deadline);
         let of = Of { release: &request.release, namespace: &request.namespace, account: None, revision: None };
-        self.run_through(gateway, of, Box::new(|_| Ok(())), command, cancel).await.0
+        self.run_through(gateway, of, (Box::new(|_| Ok(())), None), command, cancel).await.0
     }
 
     /// Runs the tests of a release, for as long as they may take and a minute.
@@ -234,7 +234,7 @@ impl Helm {
         let command = (HelmCommand::test(request), request.timeout + BEYOND_TESTS);
         let Test { release, namespace, account, .. } = request;
         let of = Of { release, namespace, account: Some(account), revision: None };
-        self.run_through(gateway, of, claim, command, cancel).await.0
+        self.run_through(gateway, of, (claim, None), command, cancel).await.0
     }
 
     /// Uninstalls a release; one that does not exist counts as uninstalled.
@@ -250,7 +250,7 @@ impl Helm {
         let command = (HelmCommand::uninstall(request, self.0.settings.flags), self.0.settings.deadline);
         let Uninstall { release, namespace, account } = request;
         let of = Of { release, namespace, account: Some(account), revision: None };
-        match self.run_through(gateway, of, claim, command, cancel).await.0 {
+        match self.run_through(gateway, of, (claim, None), command, cancel).await.0 {
             Err(HelmError::Failed { failure: HelmFailure::NotFound, .. }) => Ok(Finished::default()),
             result => result,
         }

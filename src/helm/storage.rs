@@ -159,7 +159,7 @@ fn unpack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, String> {
     serde_json::from_slice(&json).map_err(|error| not("JSON", &error))
 }
 
-fn pack(release: &Value) -> Result<Vec<u8>, String> {
+pub(super) fn pack(release: &Value) -> Result<Vec<u8>, String> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     serde_json::to_writer(&mut packed, release).map_err(|error| error.to_string())?;
     let packed = packed.finish().map_err(|error| error.to_string())?;

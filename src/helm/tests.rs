@@ -48,7 +48,7 @@ impl Bed {
     }
 
     async fn upgrade(&self) -> Result<Finished, HelmError> {
-        self.helm.upgrade(&gateway().await, &upgrade(), Box::new(|_| Ok(())), &CancellationToken::new()).await.0
+        self.helm.upgrade(&gateway().await, &upgrade(), (Box::new(|_| Ok(())), None), &CancellationToken::new()).await.0
     }
 
     async fn uninstall(&self) -> Result<Finished, HelmError> {
@@ -181,7 +181,8 @@ async fn after_cancellation_nothing_starts() {
     let bed = Bed::new(r#"echo ran > "$DIR/ran""#);
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let error = bed.helm.upgrade(&gateway().await, &upgrade(), Box::new(|_| Ok(())), &cancel).await.0.unwrap_err();
+    let error =
+        bed.helm.upgrade(&gateway().await, &upgrade(), (Box::new(|_| Ok(())), None), &cancel).await.0.unwrap_err();
     assert!(matches!(error, HelmError::NotStarted { .. }), "{error:?}");
     assert_eq!(bed.read("ran"), "");
 }

@@ -34,6 +34,16 @@ pub fn document(values: &Value) -> String {
     document
 }
 
+/// Returns the registry of an image, with Docker's defaults as container runtimes apply them, and its repository there.
+#[must_use]
+pub(crate) fn registry_of(image: &str) -> (String, String) {
+    match image.split_once('/') {
+        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (host.to_owned(), path.to_owned()),
+        Some(_) => ("docker.io".to_owned(), image.to_owned()),
+        None => ("docker.io".to_owned(), format!("library/{image}")),
+    }
+}
+
 /// The first value that would not reach the chart unchanged, in one sentence.
 #[must_use]
 pub(crate) fn unfit(values: &Map<String, Value>) -> Option<String> {
@@ -72,6 +82,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn registries_of_images() {
+        for (image, registry, repository) in [
+            ("nextcloud", "docker.io", "library/nextcloud"),
+            ("nextcloud:30@sha256", "docker.io", "library/nextcloud:30@sha256"),
+            ("team/nextcloud", "docker.io", "team/nextcloud"),
+            ("docker.io/library/nextcloud", "docker.io", "library/nextcloud"),
+            ("registry.example.com/platform/nextcloud", "registry.example.com", "platform/nextcloud"),
+            ("registry:5000/nextcloud@sha256", "registry:5000", "nextcloud@sha256"),
+            ("localhost/nextcloud", "localhost", "nextcloud"),
+        ] {
+            assert_eq!(registry_of(image), (registry.to_owned(), repository.to_owned()), "{image}");
+        }
+    }
 
     #[test]
     fn the_document_for_helm_has_one_meaning() {

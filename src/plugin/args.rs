@@ -5,7 +5,12 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
-use super::{connection::Connection, goal::Goal, output::Output, text::duration};
+use super::{
+    connection::Connection,
+    goal::Goal,
+    output::Output,
+    text::{duration, new_name},
+};
 use crate::{config::InstallArgs, crd::DeletionPolicy};
 
 /// Help heading of the options that every command has.
@@ -238,6 +243,7 @@ pub(crate) struct Waiting {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Create {
     /// Name of the ClientApp, and of its Helm release.
+    #[arg(value_parser = new_name)]
     pub(crate) name: String,
     /// DNS name that the app is served under, unique in the cluster.
     #[arg(long, value_name = "NAME")]
@@ -445,7 +451,7 @@ pub(crate) struct Restore {
     #[arg(long, value_name = "TIME", conflicts_with = "from")]
     pub(crate) time: Option<Timestamp>,
     /// Create another ClientApp of this name from the backup, and leave this one as it is.
-    #[arg(long, value_name = "OTHER", requires = "hostname", conflicts_with = "no_backup")]
+    #[arg(long, value_name = "OTHER", value_parser = new_name, requires = "hostname", conflicts_with = "no_backup")]
     pub(crate) to: Option<String>,
     /// DNS name that the other ClientApp is served under, unique in the cluster.
     #[arg(long, value_name = "NAME", requires = "to")]

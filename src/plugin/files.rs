@@ -409,6 +409,8 @@ pub(crate) async fn fill(
     let there = |found: Option<&CronJob>| found.is_some_and(|found| is_of(found, &app));
     let found = awaited(&session.api::<CronJob>(), &name, "there", there, timeout).await?;
     let (_, cron_job) = archived(&app, &name, found).map_err(Error::Stalled)?;
+    // Whatever gives it pods although it has no replicas.
+    unmounted(session, printer, &job::claims(&cron_job), timeout).await?;
     let name = job::name(&cron_job, Session::now());
     let what = Extract { id: app.metadata.uid.clone().unwrap_or_default(), ..what.clone() };
     create(session, &job::extract(&cron_job, &name, &what), false).await?;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, api::ListParams};
 use semver::Version;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use self::diff::{Change, What, changes, hooks};
@@ -27,6 +27,7 @@ use crate::{
         observed::Target,
         sources, upgrade,
         values_from::{Salt, Sources, combined},
+        volumes,
     },
     config::{Config, settings_of_plans},
     crd::{Approval, ClientApp, Profile},
@@ -58,21 +59,37 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
         return Err(Error::Missing(hold.message.clone()));
     }
     let before = deployed(session, &desired.key).await?;
-    let (target, after) = rendered(session, args, &desired).await?;
+    let (target, values, after) = rendered(session, args, &desired).await?;
     let status = app.status.clone().unwrap_or_default();
     let hidden = match status.secret_values {
         Some(false) => desired.hidden.clone(),
-        _ => hidden(&before, &desired.values.0, &desired.hidden)?,
+        _ => hidden(&before, &values, &desired.hidden)?,
     };
     // What cannot be read may be quoted.
     let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.masked(&problem)))?;
     let hooks = hooks(&after, desired.test.is_some(), &hidden);
 
+    if let Some(stored) = stored.as_ref().filter(|_| args.file.is_some())
+        && let Some(note) = lost(&lost_nulls("spec.values", &app.spec.values, &stored.spec.values))
+    {
+        printer.note(&format!("{} {}", paint(UNSURE, "note:"), harmless(&note)));
+    }
     printer.out(&shown(&found))?;
     let from = upgrade::installed(&status).map(|chart| chart.version);
     printer.out(&summary(&found, &hooks, from.as_deref(), &target))?;
     if let Some(hold) = upgrade::refusal(&desired, &target, &status) {
         printer.note(&format!("{} the operator would refuse it: {}", paint(UNSURE, "note:"), harmless(&hold.message)));
+    }
+    for sentence in &desired.replaced {
+        printer.note(&format!("{} {}", paint(UNSURE, "note:"), harmless(sentence)));
+    }
+    let dropped = volumes::review(&desired, status.inventory.as_ref(), &status.owned).map(|review| review(&after));
+    if let Some(Err(refusal)) = dropped {
+        printer.note(&format!(
+            "{} the operator would refuse it: {}",
+            paint(UNSURE, "note:"),
+            harmless(&hidden.masked(&refusal))
+        ));
     }
     let is_of_cluster = args.file.is_none() && args.version.is_none();
     if let Some(told) = told(&desired, &app, &target).filter(|_| is_of_cluster) {
@@ -99,6 +116,29 @@ fn asked(session: &Session, args: &args::Plan, stored: Option<&ClientApp>) -> Re
         app.spec.chart_version = version.to_string();
     }
     Ok(app)
+}
+
+/// Returns the paths that a file sets to null and the stored ClientApp does not have: in the patch that `kubectl apply` sends by
+/// default, null means absent. **Pure.**
+fn lost_nulls(at: &str, file: &Map<String, Value>, stored: &Map<String, Value>) -> Vec<String> {
+    let none = Map::new();
+    let lost = |(key, value): (&String, &Value)| {
+        let (path, stored) = (format!("{at}.{key}"), stored.get(key));
+        match value {
+            Value::Null if stored.is_none() => vec![path],
+            Value::Object(file) => lost_nulls(&path, file, stored.and_then(Value::as_object).unwrap_or(&none)),
+            _ => Vec::new(),
+        }
+    };
+    file.iter().flat_map(lost).collect()
+}
+
+fn lost(paths: &[String]) -> Option<String> {
+    let first = paths.first()?;
+    let more = paths.len().checked_sub(2).map(|more| format!(" and {} more", more + 1)).unwrap_or_default();
+    Some(format!(
+        "`kubectl apply` loses null in {first}{more}: use `kubectl apply --server-side --force-conflicts`, or set it in an object of spec.valuesFrom"
+    ))
 }
 
 /// Whether a file has the ClientApp that is asked for, or why it does not; without a namespace, it fits any. **Pure.**
@@ -145,8 +185,8 @@ async fn deployed(session: &Session, key: &Key) -> Result<Stored, Error> {
     storage::read(&payload.0).map_err(|problem| Error::Missing(format!("{what}: revision {newest}: {problem}")))
 }
 
-/// The chart, and what helm makes of it.
-async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Result<(Target, Stored), Error> {
+/// The chart, the values as it reads them, and what helm makes of both.
+async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Result<(Target, Value, Stored), Error> {
     let failed = |what: &str, error: &dyn std::error::Error| Error::Missing(format!("{what}: {}", with_causes(error)));
     let prepare = |error: std::io::Error| Error::Missing(format!("prepare a directory for helm: {error}"));
     let helm =
@@ -159,12 +199,13 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
     let chart = charts.get(&desired.chart_version).await.map_err(|error| Error::Missing(with_causes(&*error)))?;
     let gateway = Gateway::open(session.client.clone(), Lead::assured()).await.map_err(prepare)?;
     let parsed = |error: helm::command::InvalidArgument| Error::Usage(error.to_string());
+    let values = chart.values(desired.values.0.clone());
     let request = Upgrade {
         release: desired.key.name.parse().map_err(parsed)?,
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         account: desired.account.clone(),
         chart: chart.path.clone(),
-        values: helm::values::document(&desired.values.0),
+        values: helm::values::document(&values),
         hidden: desired.hidden.clone(),
         // None of them is in what is rendered.
         labels: ReleaseLabels {
@@ -180,7 +221,7 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
     let json = finished.stdout.find('{').map_or("", |start| &finished.stdout[start..]);
     let after = Stored::deserialize(&mut serde_json::Deserializer::from_str(json))
         .map_err(|error| Error::Missing(format!("helm's output is not a release: {error}")))?;
-    Ok((target, after))
+    Ok((target, values, after))
 }
 
 /// What must not be shown: the values from Secrets, and those that may have been, if the deployed revision may have any: its spec is
@@ -289,6 +330,24 @@ mod tests {
             let app: ClientApp = serde_json::from_value(app).unwrap();
             assert_eq!(fits(&app, "acme", "tenants").err().as_deref(), problem);
         }
+    }
+
+    #[test]
+    fn a_null_that_kubectl_apply_would_lose_is_named() {
+        let map = |value: Value| value.as_object().unwrap().clone();
+        let file = map(json!({"a": {"b": null, "c": 1}, "d": {"e": {"f": null}}, "g": [null], "h": null}));
+        let rows: [(Value, &[&str]); 3] = [
+            (json!({"a": {"b": 2}, "d": {"e": {"f": null}}, "h": null}), &[]),
+            (json!({"a": {"c": 1}, "d": {}, "h": 1}), &["v.a.b", "v.d.e.f"]),
+            (json!({}), &["v.a.b", "v.d.e.f", "v.h"]),
+        ];
+        for (stored, expected) in rows {
+            assert_eq!(lost_nulls("v", &file, &map(stored)), expected);
+        }
+        assert_eq!(lost(&[]), None);
+        let told = |paths: &[&str]| lost(&paths.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+        assert!(told(&["v.a"]).starts_with("`kubectl apply` loses null in v.a: use"), "{}", told(&["v.a"]));
+        assert!(told(&["v.a", "v.b", "v.c"]).contains("null in v.a and 2 more: use"));
     }
 
     #[test]

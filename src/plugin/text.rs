@@ -10,7 +10,10 @@ use serde_json::Value;
 use tabwriter::TabWriter;
 use termtree::{GlyphPalette, Tree};
 
-use crate::helm::sentence::is_invisible;
+use crate::{
+    crd::{MAX_NAME, NAME_TOO_LONG},
+    helm::sentence::is_invisible,
+};
 
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
@@ -86,6 +89,11 @@ pub(crate) fn span_of(duration: Duration) -> String {
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
     parsed.ok_or_else(|| "expected a duration such as 90s, 10m or 1h30m".to_owned())
+}
+
+/// The name of a ClientApp to create, of a length that its Helm release can have. The API server judges the rest.
+pub(crate) fn new_name(text: &str) -> Result<String, String> {
+    if text.len() > MAX_NAME { Err(NAME_TOO_LONG.to_owned()) } else { Ok(text.to_owned()) }
 }
 
 /// How long ago something was; `<unknown>` without a time.
@@ -187,6 +195,15 @@ mod tests {
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         for wrong in ["", "10", "-5s", "soon"] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_of_new_apps() {
+        for (length, fits) in [(1, true), (37, true), (38, false), (40, false), (41, false), (53, false), (54, false)] {
+            let refused = new_name(&"a".repeat(length)).err();
+            assert_eq!(refused.is_none(), fits, "{length}");
+            assert!(refused.is_none_or(|problem| problem.contains("at most 37 characters")));
         }
     }
 

@@ -18,7 +18,7 @@ use super::{
         self, Mounted, Object,
         servers::{GENERATION_ANNOTATION, TURN_ANNOTATION, in_turn},
     },
-    desired::{Desired, PasswordSource},
+    desired::{Desired, PasswordSource, Size},
     names,
     observed::{Asked, ClientSecret, Detail, Given, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
 };
@@ -34,6 +34,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         secrets,
         objects,
         pods: _,
+        refusals: _,
         dump_source: _,
         turn_of: _,
     } = observed;
@@ -301,7 +302,6 @@ fn edited(object: &Object, detail: &Detail) -> bool {
 const BYTE: f64 = 1.0;
 
 fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
-    let backup = names::backup(&desired.key.name);
     for ((_, name), view) in observed.objects.iter().filter(|((_, name), _)| names::is_claim(&desired.key.name, name)) {
         if let Owner::Other(owner) = &view.owner {
             let message = format!(
@@ -316,12 +316,7 @@ fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             continue;
         }
         let Detail::Claim { requested: Some(requested), capacity, made_for: _ } = &view.detail else { continue };
-        let (field, size) = match &desired.backup {
-            Some(wanted) if *name == backup => ("spec.backup.size", &wanted.size),
-            // The spec no longer asks for dumps.
-            None if *name == backup => continue,
-            _ => ("spec.storageSize", &desired.storage),
-        };
+        let Some((_, size)) = size(desired, name) else { continue };
         let bound = capacity.is_some();
         if size.bytes - requested >= BYTE && !bound {
             plan.hold(
@@ -330,23 +325,44 @@ fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             );
         } else if size.bytes - requested >= BYTE {
             plan.steps.push(Step::Grow { claim: name.clone(), to: size.text.clone() });
-        } else if requested - size.bytes >= BYTE {
-            let message = format!(
-                "PersistentVolumeClaim {name} is larger than {field} {}, and a volume never shrinks: set it back",
-                size.text
-            );
-            plan.hold(Reason::StorageShrink, message);
         } else if capacity.as_deref().and_then(quantity::parse_positive).is_some_and(|has| requested - has >= BYTE) {
             let has = capacity.as_deref().unwrap_or_default();
-            plan.hold(Reason::Growing, format!("PersistentVolumeClaim {name} has {has} and grows to {}", size.text));
+            let message = format!("PersistentVolumeClaim {name} has {has} and grows to {}", quantity::text(*requested));
+            plan.hold(Reason::Growing, message);
         }
     }
+}
+
+/// The size that the spec asks for a claim of this name, and the field; `None`: it asks for no dumps any more.
+fn size<'a>(desired: &'a Desired, claim: &str) -> Option<(&'static str, &'a Size)> {
+    match &desired.backup {
+        wanted if claim == names::backup(&desired.key.name) => Some(("spec.backup.size", &wanted.as_ref()?.size)),
+        _ => Some(("spec.storageSize", &desired.storage)),
+    }
+}
+
+/// The note about a volume that is larger than the spec asks, as one that was enlarged by hand: no volume shrinks, so it stays.
+pub(crate) fn larger(desired: &Desired, observed: &Observed) -> Option<String> {
+    observed.objects.iter().filter(|(_, view)| view.owner == Owner::Ours).find_map(|((_, name), view)| {
+        let Detail::Claim { requested: Some(requested), .. } = &view.detail else { return None };
+        let (field, size) = size(desired, name)?;
+        (requested - size.bytes >= BYTE).then(|| {
+            format!(
+                "PersistentVolumeClaim {name} has {} and keeps its size, larger than {field} {}: raise the field",
+                quantity::text(*requested),
+                size.text
+            )
+        })
+    })
 }
 
 fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let pod = names::primary_pod(&desired.key.name);
     match observed.primary(desired) {
-        None => plan.hold(Reason::Provisioning, format!("waiting for pod {pod}")),
+        None => {
+            let refusal = observed.refusal(&names::primary(&desired.key.name));
+            plan.hold(Reason::Provisioning, format!("waiting for pod {pod}{}", refusal.unwrap_or_default()));
+        }
         // Its container has failed and left a message.
         Some(PodView { waiting: Some(why), failed: Some(_), .. }) => {
             plan.hold(Reason::ServerFails, format!("pod {pod}: {why}"));
@@ -358,6 +374,7 @@ fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let ready = standbys.iter().filter(|pod| pod.waiting.is_none()).count();
     if ready < usize::try_from(desired.standbys).unwrap_or_default() {
         let why = standbys.iter().find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
+        let why = why.or_else(|| observed.refusal(&names::standby(&desired.key.name)));
         let message = format!("{ready} of {} standbys are ready{}", desired.standbys, why.unwrap_or_default());
         plan.hold(Reason::StandbysNotReady, message);
     }

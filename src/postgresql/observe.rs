@@ -1,7 +1,7 @@
 //! Stage 1, an **effect** that only reads: from the caches, and from the API server only what no cache may hold. That is the
 //! passwords, read once for each version of their Secrets, compared here and dropped at once.
 
-use std::fmt::Debug;
+use std::{collections::BTreeMap, fmt::Debug};
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::{Api, Resource, api::ObjectMeta, core::NamespaceResourceScope};
@@ -13,15 +13,23 @@ use super::{
     desired::{Desired, PasswordSource, usable},
     error::Error,
     names,
-    observed::{Basis, ClientSecret, CredentialsView, DumpSource, Given, Observed, OwnSecret, SecretMeta, SecretView},
+    observed::{
+        Basis, ClientSecret, CredentialsView, DumpSource, Given, Id, Kind, ObjectView, Observed, OwnSecret, Owner,
+        SecretMeta, SecretView,
+    },
 };
 use crate::{
-    crd::{PasswordSecret, Reason, Restore, label},
+    crd::{
+        PasswordSecret, Reason, Restore,
+        conditions::{find, kind::READY},
+        label,
+    },
     runtime::key::Key,
 };
 
 pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, of: &Database<'_>) -> Result<Observed, Error> {
     let (key, recorded) = (&desired.key, of.before.clone());
+    let objects = ctx.watches.objects(key, &desired.uid);
     Ok(Observed {
         turn_of: None,
         credentials: credentials(ctx, desired).await?,
@@ -31,7 +39,8 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, of: &Database<'_>) -> 
             .into_iter()
             .filter_map(|name| Some((name.clone(), own(desired, secret(ctx, desired, &name)?)?)))
             .collect(),
-        objects: ctx.watches.objects(key, &desired.uid),
+        refusals: refusals(ctx, of, &objects),
+        objects,
         pods: ctx.watches.pods(key),
         dump_source: match &desired.restore {
             Some(restore) if recorded.volume.as_ref().is_none_or(|volume| !volume.initialized) => {
@@ -41,6 +50,21 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, of: &Database<'_>) -> 
         },
         recorded,
     })
+}
+
+/// Why pods are refused. What was refused before a StatefulSet's pods were ready says nothing.
+fn refusals(ctx: &Ctx, of: &Database<'_>, objects: &BTreeMap<Id, ObjectView>) -> BTreeMap<Id, String> {
+    let created = of.meta().creation_timestamp.as_ref().map(|time| time.0);
+    let ready = find(&of.before.conditions, READY);
+    let since = |kind: Kind| match (kind, ready) {
+        (Kind::Job, _) | (Kind::StatefulSet, None) => Some(created),
+        (Kind::StatefulSet, Some(ready)) if ready.status == "False" => {
+            Some(created.max(Some(ready.last_transition_time.0)))
+        }
+        _ => None,
+    };
+    let ours = objects.iter().filter(|(_, view)| view.owner == Owner::Ours);
+    ours.filter_map(|(id, _)| Some((id.clone(), ctx.watches.refusal(&of.key.namespace, id, since(id.0)?)?))).collect()
 }
 
 /// A label says which Postgresql may be restored from a volume or Secret: a user who may create Postgresqls in a namespace may not

@@ -128,6 +128,8 @@ pub(crate) struct JobView {
     pub deletion: Option<String>,
     /// The dump from which it creates the database: `spec.restore` when the Job was created.
     pub restore: Option<Box<Restore>>,
+    /// Generation of the Postgresql for which it creates the database; `None`: another Job, or an earlier version of the operator.
+    pub generation: Option<String>,
     /// It restores a dump only to prove that it can be restored.
     pub is_drill: bool,
     /// Whether it succeeded; `None` while it runs.
@@ -272,6 +274,8 @@ pub(crate) struct Observed {
     /// All objects with this `Postgresql`'s name as label.
     pub objects: BTreeMap<Id, ObjectView>,
     pub pods: Vec<PodView>,
+    /// Why pods of its StatefulSets and Jobs are refused.
+    pub refusals: BTreeMap<Id, String>,
     /// Whose turn it is to restart because another version of the operator asks for that; read only if this Postgresql needs it.
     pub turn_of: Option<Key>,
     /// Read only before a database is restored.
@@ -282,6 +286,18 @@ impl Observed {
     pub(crate) fn primary(&self, desired: &Desired) -> Option<&PodView> {
         let name = names::primary_pod(&desired.key.name);
         self.pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == name)
+    }
+
+    /// Returns why the pods of a StatefulSet are refused, as the end of a sentence.
+    pub(crate) fn refusal(&self, set: &str) -> Option<String> {
+        Some(format!("; {}", self.refusals.get(&(Kind::StatefulSet, set.to_owned()))?))
+    }
+
+    /// Returns why the pods of a Job that has none are refused.
+    pub(crate) fn refused_job(&self, job: &str) -> Option<&str> {
+        let refusal = self.refusals.get(&(Kind::Job, job.to_owned()))?;
+        let has_pod = self.pods.iter().any(|pod| pod.job.as_deref() == Some(job));
+        (!has_pod).then_some(refusal.as_str())
     }
 
     pub(crate) fn primary_serves(&self, desired: &Desired) -> bool {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::{
     context::{Ctx, Database},
-    decide::{Hold, Plan, dumps, volume},
+    decide::{Hold, Plan, dumps, larger, volume},
     desired::{Desired, PasswordSource},
     error::Error,
     names,
@@ -120,7 +120,8 @@ pub(crate) fn build_status(
         _ => None,
     });
     let host = format!("{}.{}.svc:{}", names::primary(name), desired.key.namespace, desired.port);
-    let serving = Verdict::yes(Reason::Ready, format!("PostgreSQL {} serves at {host}", desired.version));
+    let note = larger(desired, observed).map(|note| format!("; {note}")).unwrap_or_default();
+    let serving = Verdict::yes(Reason::Ready, format!("PostgreSQL {} serves at {host}{note}", desired.version));
     let (ready, reconciling, stalled) = match &plan.hold {
         Some(Hold { reason, message }) if reason.stalled() => {
             (Verdict::no(*reason, message), Verdict::no(*reason, message), Verdict::yes(*reason, message))

@@ -29,12 +29,12 @@ use super::{
     watches::whose,
 };
 use crate::{
-    crd::{DeletionPolicy, Owned, Postgresql, PostgresqlStatus, Reason, label},
+    crd::{ClientApp, DeletionPolicy, FINALIZER, Owned, Postgresql, PostgresqlStatus, Reason, annotation, label},
     destroy::{
         self, Destroyer, made,
         permit::{Kept, Kind as Held, Owner as DataOwner, Wish, is_orphaned, takes_dependents},
     },
-    runtime::{api::unless_gone, controller::WRONGLY_GONE, events::publish_by, key::Key},
+    runtime::{api::unless_gone, controller::WRONGLY_GONE, events::publish_by, key::Key, subject::carries},
 };
 
 /// An object that outlives the Postgresql, and the sentence about it.
@@ -56,11 +56,29 @@ pub(crate) fn outcome(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orph
     let understood = object.map_err(str::to_owned).and_then(|object| desired(object).map(|_| object));
     match understood {
         Err(problem) => Outcome::Retain(format!("its spec cannot be understood ({problem})")),
-        Ok(object) if object.spec.deletion_policy == DeletionPolicy::Retain => {
-            Outcome::Retain("spec.deletionPolicy is Retain".to_owned())
-        }
+        Ok(object) if object.spec.deletion_policy == DeletionPolicy::Retain => retained_by_policy(),
         Ok(_) => Outcome::Delete,
     }
+}
+
+fn retained_by_policy() -> Outcome {
+    Outcome::Retain("spec.deletionPolicy is Retain".to_owned())
+}
+
+/// Returns the ClientApp whose database this is, while that is being deleted too and has not come to its database yet: its teardown
+/// either sets `spec.deletionPolicy` to Delete, by the app's own proof, or takes these marks away. The marks prove nothing, and
+/// nothing is deleted because of them.
+async fn deleted_with(ctx: &Ctx, of: &Database<'_>) -> Result<Option<String>, Error> {
+    let Database { key, .. } = of;
+    let (labels, annotations) = (of.meta().labels.as_ref(), of.meta().annotations.as_ref());
+    let Some(app) = labels.and_then(|labels| labels.get(label::APP)) else { return Ok(None) };
+    let uid = annotations.and_then(|annotations| annotations.get(annotation::OWNER_UID));
+    let api: Api<ClientApp> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let found = api.get_metadata_opt(app).await;
+    let found = found.map_err(Error::api(format!("look for ClientApp {}/{app}", key.namespace)))?;
+    let decides =
+        |app: &ObjectMeta| app.deletion_timestamp.is_some() && app.uid.as_ref() == uid && carries(app, FINALIZER);
+    Ok(found.filter(|found| decides(&found.metadata)).map(|found| found.name_any()))
 }
 
 impl DataOwner for Postgresql {
@@ -104,6 +122,15 @@ pub(crate) async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold
         let all = all_stay(ctx, of, &why).await?;
         hand_over(ctx, of, all).await?;
         return Ok(None);
+    }
+    if outcome == retained_by_policy()
+        && let Some(app) = deleted_with(ctx, of).await?
+    {
+        let message = format!(
+            "waiting for ClientApp {app}, which is being deleted as well and decides whether the data stay: see `kubectl get clientapp {app} -n {}`",
+            of.key.namespace
+        );
+        return Ok(Some(hold(Reason::Deleting, message)));
     }
     // On record before anything is deleted: the witness may be gone in the next pass, and a claim without a record is kept.
     let mut owned = of.before.owned.clone();
@@ -203,7 +230,12 @@ async fn last_dump(
                     ),
                 }));
             }
-            return Ok(Some(hold(Reason::Dumping, format!("waiting for Job {job}, the last dump; {instead}"))));
+            let refusal = ctx.watches.refusal(&key.namespace, &(Kind::Job, job.clone()), None);
+            let refusal = refusal.map(|refusal| format!(": {refusal}")).unwrap_or_default();
+            return Ok(Some(hold(
+                Reason::Dumping,
+                format!("waiting for Job {job}, the last dump{refusal}; {instead}"),
+            )));
         }
         _ => {}
     }

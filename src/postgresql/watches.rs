@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::{CronJob, Job},
@@ -34,6 +35,8 @@ use crate::{
         feeder::Feeder,
         job::{JOB_NAME, Progress, ended_by, failed, progress, said},
         key::{Key, key_of},
+        pods::problem,
+        warnings::{self, Warning},
         watch::owner,
     },
     secrets::{self, Secrets},
@@ -51,6 +54,8 @@ pub(crate) struct Watches {
     pub postgresqls: Objects<Postgresql>,
     pub secrets: Arc<Cache<secrets::SecretMeta>>,
     pods: Arc<Cache<PodView>>,
+    /// Why pods are refused.
+    refusals: Arc<Cache<Warning>>,
     made: [Arc<Cache<Made>>; 8],
 }
 
@@ -68,6 +73,7 @@ impl Watches {
         Arc::new(Watches {
             secrets: secrets.told(&postgresqls, secret_changed),
             pods: feeder.all("pods", ours(), pod, Objects::trigger),
+            refusals: feeder.warnings(warnings::of_refused_pods(), refused_pods),
             made: [
                 feeder.all(
                     "configmaps",
@@ -121,7 +127,8 @@ impl Watches {
 
     /// Returns once every cache holds a complete list. An earlier decision would be based on incomplete state.
     pub(crate) async fn synced(&self) {
-        let Watches { postgresqls, secrets, pods, made } = self;
+        // Warnings are only quoted, so nothing waits for them.
+        let Watches { postgresqls, secrets, pods, refusals: _, made } = self;
         // The writer lives as long as the controller, which waits here.
         let _ = postgresqls.store.wait_until_ready().await;
         secrets.synced().await;
@@ -156,6 +163,17 @@ impl Watches {
     pub(crate) fn pods(&self, key: &Key) -> Vec<PodView> {
         self.pods.group(key).into_iter().map(|(_, pod)| pod).collect()
     }
+
+    /// Returns why pods of this object were last refused, unless that was before `since`.
+    pub(crate) fn refusal(&self, namespace: &str, (kind, name): &Id, since: Option<Timestamp>) -> Option<String> {
+        warnings::refusal(&self.refusals, &warnings::group(namespace, &kind.to_string(), name), since)
+    }
+}
+
+/// Triggers the Postgresqls whose StatefulSet or Job may have this name. `warned` has the kind in its name.
+fn refused_pods(postgresqls: &Objects<Postgresql>, warned: &Key) {
+    let Some((_, name)) = warned.name.split_once('/') else { return };
+    postgresqls.trigger_in(&warned.namespace, |postgresql| name.starts_with(&postgresql.name_any()));
 }
 
 /// Triggers the Postgresqls that make this Secret, or that name it in `spec.passwordSecret`.
@@ -248,6 +266,7 @@ fn job(job: &Job) -> Detail {
         request: job.annotations().get(REQUEST_ANNOTATION).cloned(),
         deletion: job.annotations().get(DELETION_ANNOTATION).cloned(),
         restore: job.annotations().get(RESTORE_ANNOTATION).and_then(|restore| serde_json::from_str(restore).ok()),
+        generation: job.annotations().get(GENERATION_ANNOTATION).cloned(),
         is_drill: job.labels().get(label::ROLE).and_then(|role| Role::parse(role)) == Some(Role::Drill),
         succeeded,
         started,
@@ -271,14 +290,17 @@ fn pod(pod: Pod) -> Entry<PodView> {
     Entry { key: key_of(&pod), group: group(&pod), value: Some(view) }
 }
 
-/// Why a pod is not ready, as `kubectl describe` would say it.
+fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Why a pod is not ready: in its scripts' words, or else in those of [`problem`].
 fn waiting(pod: &Pod) -> Option<String> {
     if pod.metadata.deletion_timestamp.is_some() {
         return Some("it is being deleted".to_owned());
     }
-    let status = pod.status.clone().unwrap_or_default();
-    let condition = |type_: &str| status.conditions.iter().flatten().find(move |condition| condition.type_ == type_);
-    if condition("Ready").is_some_and(|ready| ready.status == "True") {
+    if is_ready(pod) {
         return None;
     }
     if let Some(why) = terminated(pod).and_then(|(_, message)| message).filter(|_| refused(pod).is_some()) {
@@ -287,24 +309,12 @@ fn waiting(pod: &Pod) -> Option<String> {
     if let Some(why) = ended(pod) {
         return Some(why);
     }
-    let containers = [&status.init_container_statuses, &status.container_statuses];
-    let container = containers.into_iter().flatten().flatten().find_map(|container| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.clone().unwrap_or_default();
-        Some(waiting.message.as_ref().map_or(reason.clone(), |message| format!("{reason}: {message}")))
-    });
-    let unscheduled = condition("PodScheduled").filter(|scheduled| scheduled.status == "False");
-    Some(
-        container
-            .or_else(|| unscheduled.and_then(|scheduled| scheduled.message.clone()))
-            .unwrap_or_else(|| "it is not ready yet".to_owned()),
-    )
+    Some(problem(pod).map_or_else(|| "it is not ready yet".to_owned(), |problem| problem.unnamed()))
 }
 
 /// What the pod's script refused when it last ran; `None` for a pod that is ready.
 fn refused(pod: &Pod) -> Option<Refused> {
-    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    if conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+    if is_ready(pod) {
         return None;
     }
     let fetched = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());

@@ -30,6 +30,8 @@ pub(crate) struct Cache<V> {
 }
 
 struct Contents<V> {
+    /// How many objects of a namespace are kept, if users can write any number of them for nothing.
+    most: usize,
     live: Index<V>,
     /// A relist in progress: it replaces `live` when it is complete, so that no reader sees half a list.
     staged: Option<Index<V>>,
@@ -49,13 +51,23 @@ impl<V> Default for Index<V> {
 }
 
 impl<V: Clone> Index<V> {
-    fn insert(&mut self, Entry { key, group, value }: Entry<V>) {
+    fn insert(&mut self, Entry { key, group, value }: Entry<V>, most: usize) {
         self.remove(&key);
         let Some(value) = value else { return };
+        if most < usize::MAX && self.count(&key.namespace, most) >= most {
+            return;
+        }
         if let Some(group) = &group {
             self.grouped.insert((group.clone(), key.clone()));
         }
         self.objects.insert(key, Box::new((group, value)));
+    }
+
+    /// Counts the objects of a namespace, up to this number.
+    fn count(&self, namespace: &str, most: usize) -> usize {
+        let of_namespace =
+            self.objects.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace == namespace);
+        of_namespace.take(most).count()
     }
 
     /// The change that adding or removing this entry makes.
@@ -73,8 +85,15 @@ impl<V: Clone> Index<V> {
 
 impl<V> Default for Cache<V> {
     fn default() -> Self {
+        Cache::with_most(usize::MAX)
+    }
+}
+
+impl<V> Cache<V> {
+    /// A cache that keeps this many objects of a namespace, and ignores the others.
+    pub(crate) fn with_most(most: usize) -> Self {
         Cache {
-            contents: Mutex::new(Contents { live: Index::default(), staged: None }),
+            contents: Mutex::new(Contents { most, live: Index::default(), staged: None }),
             version: watch::Sender::new(0),
         }
     }
@@ -94,13 +113,14 @@ impl<V: Clone> Cache<V> {
     pub(crate) fn apply<K>(&self, event: watcher::Event<K>, entry: impl Fn(K) -> Entry<V>) -> Change {
         let change = {
             let mut contents = self.lock();
+            let most = contents.most;
             match event {
                 watcher::Event::Init => {
                     contents.staged = Some(Index::default());
                     Change::Nothing
                 }
                 watcher::Event::InitApply(object) => {
-                    contents.staged.get_or_insert_default().insert(entry(object));
+                    contents.staged.get_or_insert_default().insert(entry(object), most);
                     Change::Nothing
                 }
                 watcher::Event::InitDone => {
@@ -110,7 +130,7 @@ impl<V: Clone> Cache<V> {
                 watcher::Event::Apply(object) => {
                     let entry = entry(object);
                     let change = contents.live.change(&entry);
-                    contents.live.insert(entry);
+                    contents.live.insert(entry, most);
                     change
                 }
                 watcher::Event::Delete(object) => {
@@ -129,7 +149,9 @@ impl<V: Clone> Cache<V> {
 
     /// Forgets everything, for example when the kind is removed from the cluster.
     pub(crate) fn clear(&self) {
-        *self.lock() = Contents { live: Index::default(), staged: None };
+        let mut contents = self.lock();
+        *contents = Contents { most: contents.most, live: Index::default(), staged: None };
+        drop(contents);
         self.version.send_modify(|version| *version += 1);
     }
 
@@ -151,12 +173,33 @@ impl<V: Clone> Cache<V> {
         self.lock().live.objects.iter().map(|(key, object)| (key.clone(), object.1.clone())).collect()
     }
 
+    /// The objects in a namespace, ordered by name.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<V> {
+        let contents = self.lock();
+        let members = contents.live.objects.range(Key::new(namespace, "")..);
+        let members = members.take_while(|(key, _)| key.namespace == namespace);
+        members.map(|(_, object)| object.1.clone()).collect()
+    }
+
     /// The objects of a group, ordered by name.
     pub(crate) fn group(&self, group: &Key) -> Vec<(Key, V)> {
         let contents = self.lock();
         let first = (group.clone(), Key::new("", ""));
         let members = contents.live.grouped.range(first..).take_while(|(of, _)| of == group);
         members.filter_map(|(_, key)| Some((key.clone(), contents.live.objects.get(key)?.1.clone()))).collect()
+    }
+
+    /// The objects of all groups of a namespace whose names begin like this, each with its group's name.
+    pub(crate) fn groups(&self, beginning: &Key) -> Vec<(String, V)> {
+        let contents = self.lock();
+        let first = (beginning.clone(), Key::new("", ""));
+        let begins = |(group, _): &&(Key, Key)| {
+            group.namespace == beginning.namespace && group.name.starts_with(&beginning.name)
+        };
+        let members = contents.live.grouped.range(first..).take_while(begins);
+        members
+            .filter_map(|(group, key)| Some((group.name.clone(), contents.live.objects.get(key)?.1.clone())))
+            .collect()
     }
 
     /// Signals every change, without saying which.

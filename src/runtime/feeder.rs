@@ -14,6 +14,7 @@ use super::{
     definition::Definition,
     key::Key,
     lean::Lean,
+    warnings::{self, Warning},
     watch::{forbidden, in_pages, keep},
 };
 
@@ -59,7 +60,25 @@ impl<K: Object> Feeder<'_, K> {
         entry: impl Fn(Lean<S>) -> Entry<V> + Send + 'static,
         changed: Changed<K>,
     ) -> Arc<Cache<V>> {
-        let cache = Arc::new(Cache::default());
+        self.fill(Cache::default(), resource, config, entry, changed)
+    }
+
+    /// Watches warnings of other controllers. Users can write such events, too, so only some of a namespace are kept.
+    pub(crate) fn warnings(&self, config: watcher::Config, changed: Changed<K>) -> Arc<Cache<Warning>> {
+        let entry = |Lean { object, helms: _ }| warnings::entry(object);
+        self.fill(Cache::with_most(warnings::MOST), "events", config, entry, changed)
+    }
+
+    /// Fills a cache from a watch.
+    fn fill<S: Seen, V: Clone + Send + 'static>(
+        &self,
+        cache: Cache<V>,
+        resource: &'static str,
+        config: watcher::Config,
+        entry: impl Fn(Lean<S>) -> Entry<V> + Send + 'static,
+        changed: Changed<K>,
+    ) -> Arc<Cache<V>> {
+        let cache = Arc::new(cache);
         let (fed, objects) = (cache.clone(), self.objects.clone());
         let stream = watcher(Api::<Lean<S>>::all(self.client.clone()), in_pages(config));
         self.spawn(async move { keep(resource, stream, &fed, entry, |change| told(&objects, &change, changed)).await });

@@ -63,16 +63,67 @@ pub(crate) fn said(pod: &Pod) -> Option<String> {
     endings(pod).all(|(code, _)| code == 0).then(|| words.trim().to_owned())
 }
 
-/// The last line of the container that has failed.
+/// Returns the last error of the container that has failed. PostgreSQL's programs add to it in the lines below.
 pub(crate) fn failed(pod: &Pod) -> Option<String> {
     let (_, words) = endings(pod).find(|(code, _)| *code != 0)?;
-    let line = words.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let lines = || words.lines().rev().filter(|line| !line.trim().is_empty());
+    let line = lines().find(|line| !is_addition(line)).or_else(|| lines().next())?.trim();
     let line = line.strip_prefix("error: ").unwrap_or(line).trim_end_matches('.');
     Some(line.chars().filter(|c| !c.is_control()).take(WORDS).collect())
+}
+
+fn is_addition(line: &str) -> bool {
+    const ADDITIONS: [&str; 8] = [
+        "LINE ",
+        "DETAIL:",
+        "HINT:",
+        "CONTEXT:",
+        "QUERY:",
+        "pg_dump: detail:",
+        "pg_dump: hint:",
+        "pg_restore: detail:",
+    ];
+    line.starts_with(char::is_whitespace) || ADDITIONS.iter().any(|addition| line.starts_with(addition))
 }
 
 /// The latest termination of a container.
 pub(crate) fn ended_by(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     let states = [container.state.as_ref(), container.last_state.as_ref()];
     states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn why_a_container_has_failed() {
+        let refused = "psql: error: connection to server at \"db\" (10.1.2.3), port 5432 failed: Connection refused";
+        for (words, expected) in [
+            ("one\nerror: two.\n\n".to_owned(), Some("two")),
+            (
+                format!("{refused}\n\tIs the server running on that host and accepting TCP/IP connections?\n"),
+                Some(refused),
+            ),
+            (
+                "psql:<stdin>:1: ERROR:  syntax error at or near \"x\"\nLINE 1: x\n        ^\n".to_owned(),
+                Some("psql:<stdin>:1: ERROR:  syntax error at or near \"x\""),
+            ),
+            (
+                "pg_dump: error: query failed: ERROR:  permission denied\npg_dump: detail: Query was: LOCK\n"
+                    .to_owned(),
+                Some("pg_dump: error: query failed: ERROR:  permission denied"),
+            ),
+            ("  indented\n".to_owned(), Some("indented")),
+            (String::new(), None),
+        ] {
+            let state = json!({"terminated": {"exitCode": 1, "message": words}});
+            let pod = json!({"metadata": {}, "status": {"containerStatuses": [{
+                "name": "x", "image": "x", "imageID": "x", "ready": false, "restartCount": 0, "state": state,
+            }]}});
+            assert_eq!(failed(&serde_json::from_value(pod).unwrap()).as_deref(), expected, "{words}");
+        }
+    }
 }

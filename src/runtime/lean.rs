@@ -64,6 +64,17 @@ fn digest(managed: &RawValue) -> u64 {
     hasher.finish()
 }
 
+/// Whether a controller sets the replicas, as a HorizontalPodAutoscaler does: through the subresource, with the field manager of
+/// the controller manager or one of its own, unlike `kubectl scale`.
+pub(crate) fn is_scaled(meta: &ObjectMeta) -> bool {
+    meta.managed_fields.iter().flatten().any(|managed| {
+        let is_kubectls = managed.manager.as_deref().is_some_and(|manager| manager.starts_with("kubectl"));
+        let fields = managed.fields_v1.as_ref().map(|fields| &fields.0);
+        let replicas = fields.is_some_and(|fields| fields.pointer("/f:spec/f:replicas").is_some());
+        managed.subresource.as_deref() == Some("scale") && replicas && !is_kubectls
+    })
+}
+
 impl<K: Resource> Resource for Lean<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | names of objects and accounts | [`key`], [`account`] | pure |
 //! | what is watched | [`feeder`], [`lean`], [`watch`], [`cache`], [`definition`] | effect, reads only |
+//! | why pods do not run | [`pods`], [`job`], [`warnings`] | pure |
 //! | how requests are made | [`client`], [`api`] | effect |
 //! | watch → store → reconcile → backoff | [`controller`] | effect |
 //! | what an answer of the API server means | [`refusal`] | pure |
@@ -31,8 +32,10 @@ pub mod key;
 pub(crate) mod lean;
 pub(crate) mod panic;
 pub(crate) mod password;
+pub(crate) mod pods;
 pub(crate) mod refusal;
 pub mod status;
 pub(crate) mod subject;
 pub(crate) mod turns;
+pub(crate) mod warnings;
 pub(crate) mod watch;

@@ -11,11 +11,11 @@ use super::operator::{Operator, Surroundings};
 use super::screen::{Commands, say, step};
 use super::{Place, Stage, apart};
 use crate::manifests;
-use crate::percona::PerconaStandIn;
+use crate::percona::Percona;
 use crate::plane::ControlPlane;
 use crate::progress::Progress;
 use crate::repository::Repository;
-use crate::tools::Tools;
+use crate::tools::{Extra, Tools};
 
 /// In the order in which they are stopped.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(super) struct Own {
     operator: Option<Operator>,
     home: Option<Home>,
     repository: Option<Repository>,
-    percona: Option<PerconaStandIn>,
+    percona: Option<Percona>,
     plane: Option<ControlPlane>,
     /// The plane while it starts on a thread, which an interruption does not stop.
     starting: Option<JoinHandle<Result<ControlPlane>>>,
@@ -36,6 +36,7 @@ impl Place for Own {
         );
         // It shows its own progress while it builds.
         let tools = apart(|| Tools::ensure(&Progress::stderr())).await?;
+        apart(|| Extra::Percona.ensure(&Progress::stderr())).await?;
         let binary = step("Building the operator", apart(crate::operator::binary)).await?;
 
         let ours = tools.clone();
@@ -46,10 +47,10 @@ impl Place for Own {
         let plane = &*self.plane.insert(plane);
 
         let percona = async {
-            PerconaStandIn::install_crd(&plane.client().await?).await?;
-            PerconaStandIn::start(plane.config().await?)
+            Percona::define(&plane.client().await?).await?;
+            Percona::start(plane).await
         };
-        self.percona = Some(step("Starting a stand-in for the Percona operator: no PostgreSQL runs", percona).await?);
+        self.percona = Some(step("Starting the Percona operator, whose pods run no PostgreSQL", percona).await?);
         let repository = async { Repository::start() };
         let repository = step("Starting a chart repository: a small chart modelled on Nextcloud's", repository).await?;
         let repository = &*self.repository.insert(repository);

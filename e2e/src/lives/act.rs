@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use clientapp_operator::crd::label::{APP, INSTANCE, MANAGED_BY, OPERATOR, POSTGRESQL, POSTGRESQL_UID, RETAINED_FROM};
 use clientapp_operator::crd::percona::CLUSTER_LABEL;
-use clientapp_operator::crd::{GROUP, PostgresProvider};
+use clientapp_operator::crd::{GROUP, PostgresProvider, annotation};
 use http::{Method, Request, header};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -265,6 +265,13 @@ impl Life {
             Edit::Undecodable => {
                 let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
                 format!(r#"{{"spec":{{"values":{{"deep":{deep}}}}}}}"#)
+            }
+            // Without the confirmation, helm does not run.
+            Edit::NoPersistence => {
+                let volumes = self.api(Kind::Volume).list_metadata(&ListParams::default()).await?;
+                let uids: Vec<_> = volumes.iter().filter_map(|volume| volume.uid()).collect();
+                let annotations = json!({annotation::WITHOUT_VOLUME: uids.join(",")});
+                json!({"metadata": {"annotations": annotations}, "spec": edit.patch()}).to_string()
             }
             _ => json!({"spec": edit.patch()}).to_string(),
         };
@@ -579,11 +586,11 @@ fn version(object: &DynamicObject) -> Time {
 /// The minimal spec with which Percona starts.
 fn cluster(claim: &Value) -> Value {
     json!({
-        "crVersion": "3.0.0",
+        "crVersion": "2.9.0",
         "image": "percona/postgres",
         "postgresVersion": 16,
         "instances": [{"name": "instance1", "replicas": 1, "dataVolumeClaimSpec": claim}],
         "users": [{"name": "clientapp", "databases": ["clientapp"]}],
-        "backups": {"enabled": false},
+        "backups": {"enabled": false, "pgbackrest": {"image": "percona/pgbackrest"}},
     })
 }

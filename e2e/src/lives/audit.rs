@@ -9,12 +9,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::manifests;
+use crate::percona;
 use crate::tail::Tail;
 
 /// The user agent of a life's requests.
 pub const LIFE: &str = "life";
-/// The user agent of the Percona stand-in.
-pub const PERCONA: &str = "percona-stand-in";
 
 /// The prefix of the names of markers.
 pub const MARKER: &str = "life-marker-";
@@ -46,7 +45,7 @@ impl Actor {
             (true, true) => Actor::OperatorHelm,
             (false, true) => Actor::OtherHelm,
             (false, false) if agent == LIFE => Actor::Life,
-            (false, false) if agent == PERCONA => Actor::Percona,
+            (false, false) if user == percona::USER => Actor::Percona,
             (false, false) => Actor::Other(user),
         }
     }

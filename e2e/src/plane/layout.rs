@@ -11,19 +11,34 @@ use super::Builder;
 use super::certs::{Authority, token_keys};
 use super::kubeconfig::kubeconfig;
 use super::server::Recipe;
+use crate::shim::executable;
 use crate::tools::Tools;
 
+/// The user that the Percona operator is to the API server.
+pub const PERCONA_USER: &str = "percona";
+/// Namespace and name of the pod that the Percona operator takes for its own.
+pub(crate) const PERCONA_POD: [&str; 2] = ["percona", "percona-operator"];
+
 /// Make nodes ready, run pods, and provision volumes, which the controller manager binds; from kwok's
-/// `kustomize/stage`.
+/// `kustomize/stage`. And which commands pods answer.
 const STAGES: &[(&str, &str)] = &[
     ("node-initialize", include_str!("../../kwok/node-initialize.yaml")),
     ("node-heartbeat-with-lease", include_str!("../../kwok/node-heartbeat-with-lease.yaml")),
     ("pod-ready", include_str!("../../kwok/pod-ready.yaml")),
     ("pod-complete", include_str!("../../kwok/pod-complete.yaml")),
     ("pod-ends", include_str!("../../kwok/pod-ends.yaml")),
+    ("exec", include_str!("../../kwok/exec.yaml")),
     ("pod-delete", include_str!("../../kwok/pod-delete.yaml")),
     ("pv-delete", include_str!("../../kwok/pv-delete.yaml")),
     ("pvc-provision", include_str!("../../kwok/pvc-provision.yaml")),
+];
+
+/// Answers commands that are sent into the containers of Percona's pods, in which nothing runs. kwok finds programs only here.
+const COMMANDS: &[(&str, &str)] = &[
+    ("bash", include_str!("../../kwok/exec/bash")),
+    ("patronictl", include_str!("../../kwok/exec/patronictl")),
+    ("pgbackrest", include_str!("../../kwok/exec/pgbackrest")),
+    ("psql", include_str!("../../kwok/exec/bash")),
 ];
 
 /// Every request once, when it has been answered, without bodies.
@@ -58,12 +73,13 @@ const AUDIT_POLICY_WITH_BODIES: &str = r#"{
 pub(super) struct Layout {
     directory: PathBuf,
     port: u16,
+    kubelet_port: u16,
 }
 
 impl Layout {
-    /// The files of a plane whose API server has this port.
-    pub(super) fn new(directory: &Path, port: u16) -> Self {
-        Self { directory: directory.to_owned(), port }
+    /// The files of a plane whose API server and whose nodes have these ports.
+    pub(super) fn new(directory: &Path, port: u16, kubelet_port: u16) -> Self {
+        Self { directory: directory.to_owned(), port, kubelet_port }
     }
 
     /// Writes keys, certificates and configuration files.
@@ -81,6 +97,7 @@ impl Layout {
             ("controller-manager.kubeconfig", "system:kube-controller-manager", None),
             ("scheduler.kubeconfig", "system:kube-scheduler", None),
             ("kwok.kubeconfig", "kwok", Some("system:masters")),
+            ("percona.kubeconfig", PERCONA_USER, Some("system:masters")),
         ] {
             let user = authority.client(user, group)?;
             self.file(file, &kubeconfig(&self.server_url(), &authority.pem(), &user)?)?;
@@ -88,6 +105,10 @@ impl Layout {
         self.file("audit-policy.json", if audit_bodies { AUDIT_POLICY_WITH_BODIES } else { AUDIT_POLICY })?;
         for (name, stage) in STAGES {
             self.file(&format!("{name}.yaml"), stage)?;
+        }
+        fs::create_dir(self.directory.join("exec"))?;
+        for (name, script) in COMMANDS {
+            executable(&self.directory.join("exec").join(name), script, 0o755)?;
         }
         Ok(())
     }
@@ -107,26 +128,33 @@ impl Layout {
     /// The servers that the others are clients of.
     pub(super) fn api(&self, options: &Builder, tools: &Tools) -> [Recipe; 2] {
         [
-            Recipe { name: "etcd", program: tools.etcd.clone(), arguments: self.etcd(options) },
-            Recipe {
-                name: "kube-apiserver",
-                program: tools.kube_apiserver.clone(),
-                arguments: self.kube_apiserver(options),
-            },
+            recipe("etcd", &tools.etcd, self.etcd(options)),
+            recipe("kube-apiserver", &tools.kube_apiserver, self.kube_apiserver(options)),
         ]
     }
 
     /// The clients of the API server.
     pub(super) fn controllers(&self, tools: &Tools) -> [Recipe; 3] {
         [
-            Recipe {
-                name: "kube-controller-manager",
-                program: tools.kube_controller_manager.clone(),
-                arguments: self.kube_controller_manager(),
-            },
-            Recipe { name: "kube-scheduler", program: tools.kube_scheduler.clone(), arguments: self.kube_scheduler() },
-            Recipe { name: "kwok", program: tools.kwok.clone(), arguments: self.kwok() },
+            recipe("kube-controller-manager", &tools.kube_controller_manager, self.kube_controller_manager()),
+            recipe("kube-scheduler", &tools.kube_scheduler, self.kube_scheduler()),
+            Recipe { environment: vec![("PATH", self.path("exec"))], ..recipe("kwok", &tools.kwok, self.kwok()) },
         ]
+    }
+
+    /// The Percona operator, for all namespaces. It makes no connection but to the API server.
+    pub(super) fn percona(&self, program: &Path) -> Recipe {
+        let environment = vec![
+            ("KUBECONFIG", self.path("percona.kubeconfig")),
+            ("WATCH_NAMESPACE", String::new()),
+            // Where it looks for the pod with its own image.
+            ("OPERATOR_NAMESPACE", PERCONA_POD[0].to_owned()),
+            ("HOSTNAME", PERCONA_POD[1].to_owned()),
+            ("DISABLE_TELEMETRY", "true".to_owned()),
+            ("PGO_CONTROLLER_LEADER_ELECTION_ENABLED", "false".to_owned()),
+            ("PGO_WORKERS", "4".to_owned()),
+        ];
+        Recipe { environment, ..recipe("percona", program, Vec::new()) }
     }
 
     /// etcd listens on Unix sockets in the private directory: no port can collide, and no other user can read the
@@ -212,6 +240,12 @@ impl Layout {
             "--node-lease-duration-seconds=40".into(),
             // Outside the services' range, and large enough for any number of pods.
             "--cidr=10.128.0.0/9".into(),
+            // The kubelet of all nodes, for commands in containers.
+            format!("--server-address=127.0.0.1:{}", self.kubelet_port),
+            "--node-ip=127.0.0.1".into(),
+            format!("--node-port={}", self.kubelet_port),
+            format!("--tls-cert-file={}", self.path("apiserver.crt")),
+            format!("--tls-private-key-file={}", self.path("apiserver.key")),
         ];
         for (name, _) in STAGES {
             arguments.push(format!("--config={}", self.path(&format!("{name}.yaml"))));
@@ -230,4 +264,8 @@ impl Layout {
         file.and_then(|mut file| file.write_all(content.as_bytes()))
             .with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+fn recipe(name: &'static str, program: &Path, arguments: Vec<String>) -> Recipe {
+    Recipe { name, program: program.to_owned(), arguments, environment: Vec::new() }
 }

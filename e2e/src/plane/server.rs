@@ -16,6 +16,7 @@ pub(super) struct Recipe {
     pub(super) name: &'static str,
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
+    pub(super) environment: Vec<(&'static str, String)>,
 }
 
 #[derive(Debug)]
@@ -34,6 +35,7 @@ impl Server {
             .args(&recipe.arguments)
             // The servers are small and busy: garbage collection would take a sixth of their time.
             .env("GOGC", "400")
+            .envs(recipe.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(directory)
             .process_group(group)
             .stdin(Stdio::null())

@@ -19,7 +19,7 @@ pub struct End {
 }
 
 /// Reasons for which an object is not Ready because of its past, where its last spec alone would do.
-const PAST: [(&str, &str); 10] = [
+const PAST: [(&str, &str); 11] = [
     ("DatabaseStalled", "the Postgresql of an app is not Ready, for one of the other reasons here"),
     ("DowngradeRefused", "the data belongs to a newer version of the app"),
     ("ExpansionNotAllowed", "the volume has its size from an earlier spec"),
@@ -30,6 +30,7 @@ const PAST: [(&str, &str); 10] = [
     ("RolledBack", "the release is that of an earlier spec"),
     ("StorageShrink", "a volume never shrinks"),
     ("VersionMismatch", "the files of the database are those of another major version"),
+    ("VolumeDropped", "no volume with data is left behind unasked"),
 ];
 
 /// Reasons for which a new object is not Ready, while one with a past has what it needs.

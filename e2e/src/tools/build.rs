@@ -1,14 +1,17 @@
 //! Builds a part from its pinned Go module into the cache.
 
 use std::collections::{HashSet, VecDeque};
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
-use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::io::{self, BufRead as _, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail};
+use serde::Deserialize as _;
+use serde_json::Value;
 
-use super::part::Part;
+use super::part::{DEFINITIONS, Part, Patch};
 use crate::progress::{Progress, Task};
 
 /// The number of compiler output lines in an error.
@@ -31,9 +34,10 @@ pub(super) fn build(part: &Part, cache: &Path, progress: &Progress) -> Result<Ve
         fs::create_dir_all(staging.join("bin"))?;
         fs::write(staging.join("go.mod"), part.go_mod)?;
         fs::write(staging.join("go.sum"), part.go_sum)?;
-        part.main.map_or(Ok(()), |main| fs::write(staging.join("main.go"), main))?;
+        if let Some(main) = part.sources.main {
+            fs::write(staging.join("main.go"), main)?;
+        }
         compile(part, &staging, &task).with_context(|| format!("{title} failed"))?;
-        part.folder.map_or(Ok(()), |folder| copy(part, folder, &staging))?;
         // A rename, so that the entry exists completely or not at all.
         fs::rename(staging.join("bin"), &finished)?;
         let _ = fs::remove_dir_all(&staging);
@@ -73,18 +77,23 @@ fn lock(path: &Path, task: &Task<'_>) -> Result<File> {
 /// Runs the compiler in `staging`; the programs end up in its `bin`.
 fn compile(part: &Part, staging: &Path, task: &Task<'_>) -> Result<()> {
     task.message("fetching modules");
+    if let Some(path) = part.sources.definitions {
+        definitions(part, staging, path)?;
+    }
+    if !part.sources.patches.is_empty() {
+        patch(part, staging)?;
+    }
     let mut stale: HashSet<String> = stale_packages(part, staging)?.into_iter().collect();
     task.steps(stale.len());
 
     // Go names a program after its package, which may differ from the program's usual name.
-    let output = match part.programs {
+    let target = match part.programs {
         [program] => format!("bin/{}", program.name),
         _ => "bin/".to_owned(),
     };
-    let mut child = go(part, staging, "build")
-        .args(["-v", "-o", &output])
+    let mut child = build_or_list(part, staging, "build")
+        .args(["-v", "-o", &target])
         .args(part.programs.iter().map(|program| program.package))
-        .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
@@ -109,42 +118,79 @@ fn compile(part: &Part, staging: &Path, task: &Task<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Copies the files in a folder of the upstream module beside the programs, into a folder of the same name.
-fn copy(part: &Part, folder: &str, staging: &Path) -> Result<()> {
-    let Output { status, stdout, stderr } =
-        go(part, staging, "list").args(["-m", "-f", "{{.Dir}}", part.module]).stdin(Stdio::null()).output()?;
-    if !status.success() {
-        bail!("go list -m: {status}\n{}", last_line(&stderr));
+/// Copies all sources into `vendor`, which go build prefers, and changes them there. Go has compared them with `go.sum` before.
+fn patch(part: &Part, staging: &Path) -> Result<()> {
+    output(go(part, staging, &["mod", "vendor"]))?;
+    for Patch { file, from, to } in part.sources.patches {
+        let path = staging.join("vendor").join(part.module).join(file);
+        let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        if !source.contains(from) {
+            bail!("{file} does not have {from}");
+        }
+        fs::write(&path, source.replace(from, to))?;
     }
-    let from = Path::new(String::from_utf8_lossy(&stdout).trim()).join(folder);
-    let into = staging.join("bin").join(from.file_name().unwrap_or_default());
-    fs::create_dir(&into)?;
-    for file in fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))? {
-        let file = file?;
-        // Modules are read-only.
-        fs::write(into.join(file.file_name()), fs::read(file.path())?)?;
+    Ok(())
+}
+
+/// Takes the definitions out of the module, whatever else it has.
+fn definitions(part: &Part, staging: &Path, path: &str) -> Result<()> {
+    fn without_descriptions(schema: &mut Value) {
+        match schema {
+            Value::Object(map) => {
+                map.retain(|key, value| !(key == "description" && value.is_string()));
+                map.values_mut().for_each(without_descriptions);
+            }
+            Value::Array(list) => list.iter_mut().for_each(without_descriptions),
+            _ => {}
+        }
     }
+    let folder = output(go(part, staging, &["list", "-m", "-f", "{{.Dir}}", part.module]))?;
+    let path = Path::new(folder.trim()).join(path);
+    let mut files = if path.is_dir() {
+        fs::read_dir(&path)?.map(|file| Ok(file?.path())).collect::<io::Result<_>>()?
+    } else {
+        vec![path]
+    };
+    files.sort();
+    let mut definitions: Vec<Value> = Vec::new();
+    for file in files {
+        let cannot_read = || format!("cannot read {}", file.display());
+        let text = fs::read_to_string(&file).with_context(cannot_read)?;
+        for document in serde_yaml::Deserializer::from_str(&text) {
+            definitions.push(Value::deserialize(document).with_context(cannot_read)?);
+        }
+    }
+    definitions.iter_mut().for_each(without_descriptions);
+    fs::write(staging.join("bin").join(DEFINITIONS), serde_json::to_vec(&definitions)?)?;
     Ok(())
 }
 
 /// The packages missing from Go's build cache: those that `go build -v` will print.
 fn stale_packages(part: &Part, staging: &Path) -> Result<Vec<String>> {
-    let Output { status, stdout, stderr } = go(part, staging, "list")
-        .args(["-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"])
-        .args(part.programs.iter().map(|program| program.package))
-        .stdin(Stdio::null())
-        .output()?;
-    if !status.success() {
-        bail!("go list: {status}\n{}", last_line(&stderr));
-    }
-    Ok(String::from_utf8_lossy(&stdout).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
+    let mut list = build_or_list(part, staging, "list");
+    list.args(["-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"]);
+    list.args(part.programs.iter().map(|program| program.package));
+    Ok(output(list)?.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
-fn go(part: &Part, staging: &Path, verb: &str) -> Command {
+fn build_or_list(part: &Part, staging: &Path, verb: &str) -> Command {
+    go(part, staging, &[verb, "-trimpath", "-buildvcs=false", "-ldflags", &part.ldflags()])
+}
+
+fn go(part: &Part, staging: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("go");
-    command.current_dir(staging).env("CGO_ENABLED", "0").env("GOWORK", "off");
-    command.args([verb, "-trimpath", "-buildvcs=false", "-ldflags", &part.ldflags()]);
+    command.current_dir(staging).env("CGO_ENABLED", if part.sources.cgo { "1" } else { "0" }).env("GOWORK", "off");
+    command.args(arguments).stdin(Stdio::null());
     command
+}
+
+fn output(mut command: Command) -> Result<String> {
+    let Output { status, stdout, stderr } = command.output()?;
+    if !status.success() {
+        let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+        bail!("go {}: {status}\n{}", arguments.join(" "), last_line(&stderr));
+    }
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
 fn last_line(output: &[u8]) -> String {

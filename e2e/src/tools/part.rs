@@ -13,22 +13,44 @@ pub(super) struct Part {
     pub(super) module: &'static str,
     pub(super) go_mod: &'static str,
     pub(super) go_sum: &'static str,
-    /// A `main.go` of our own, for a project whose command is no module that a proxy has.
-    pub(super) main: Option<&'static str>,
-    /// A folder of the upstream module that is kept beside the programs.
-    pub(super) folder: Option<&'static str>,
     /// Variables that the linker sets, with `{version}`, `{major}` and `{minor}` replaced. A server without a version
     /// calls itself v0.0.0, and charts with a `kubeVersion` refuse it.
     stamps: &'static [&'static str],
     /// Whether any patch release is good enough.
     any_patch: bool,
     pub(super) programs: &'static [Program],
+    /// What its sources need beyond `go build`.
+    pub(super) sources: Sources,
+}
+
+/// `None` and empty lists: nothing.
+pub(super) struct Sources {
+    /// Whether they need a C compiler.
+    pub(super) cgo: bool,
+    /// A `main.go` of our own, for a project whose command is no module that a proxy has.
+    pub(super) main: Option<&'static str>,
+    /// Changes where no flag and no variable does.
+    pub(super) patches: &'static [Patch],
+    /// The module's file or folder of CustomResourceDefinitions, which the cache entry has as [`DEFINITIONS`].
+    pub(super) definitions: Option<&'static str>,
+}
+
+/// The definitions as a JSON list, without descriptions: they are nine tenths of the file.
+pub(super) const DEFINITIONS: &str = "definitions.json";
+
+const PURE_GO: Sources = Sources { cgo: false, main: None, patches: &[], definitions: None };
+
+/// Replaces a text wherever it occurs in a source file of the module.
+pub(super) struct Patch {
+    pub(super) file: &'static str,
+    pub(super) from: &'static str,
+    pub(super) to: &'static str,
 }
 
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) package: &'static str,
-    /// The arguments that make it print its version.
+    /// The arguments that make it print its version; none if it cannot.
     version: &'static [&'static str],
 }
 
@@ -39,30 +61,26 @@ pub(super) const PARTS: &[Part] = &[
         module: "go.etcd.io/etcd/server/v3",
         go_mod: include_str!("../../tools/etcd/go.mod"),
         go_sum: include_str!("../../tools/etcd/go.sum"),
-        main: None,
-        folder: None,
         stamps: &[],
         any_patch: false,
         programs: &[Program { name: "etcd", package: "go.etcd.io/etcd/server/v3", version: &["--version"] }],
+        sources: PURE_GO,
     },
     Part {
         name: "helm",
         module: "helm.sh/helm/v4",
         go_mod: include_str!("../../tools/helm/go.mod"),
         go_sum: include_str!("../../tools/helm/go.sum"),
-        main: None,
-        folder: None,
         stamps: &["helm.sh/helm/v4/internal/version.version=v{version}"],
         any_patch: false,
         programs: &[Program { name: "helm", package: "helm.sh/helm/v4/cmd/helm", version: &["version", "--short"] }],
+        sources: PURE_GO,
     },
     Part {
         name: "kubernetes",
         module: "k8s.io/kubernetes",
         go_mod: include_str!("../../tools/kubernetes/go.mod"),
         go_sum: include_str!("../../tools/kubernetes/go.sum"),
-        main: None,
-        folder: None,
         stamps: &[
             "k8s.io/component-base/version.gitVersion=v{version}",
             "k8s.io/component-base/version.gitMajor={major}",
@@ -88,17 +106,17 @@ pub(super) const PARTS: &[Part] = &[
             },
             Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", version: &["version", "--client"] },
         ],
+        sources: PURE_GO,
     },
     Part {
         name: "kwok",
         module: "sigs.k8s.io/kwok",
         go_mod: include_str!("../../tools/kwok/go.mod"),
         go_sum: include_str!("../../tools/kwok/go.sum"),
-        main: None,
-        folder: None,
         stamps: &["sigs.k8s.io/kwok/pkg/consts.Version=v{version}"],
         any_patch: false,
         programs: &[Program { name: "kwok", package: "sigs.k8s.io/kwok/cmd/kwok", version: &["--version"] }],
+        sources: PURE_GO,
     },
 ];
 
@@ -108,11 +126,10 @@ pub(super) const HELM3: Part = Part {
     module: "helm.sh/helm/v3",
     go_mod: include_str!("../../tools/helm3/go.mod"),
     go_sum: include_str!("../../tools/helm3/go.sum"),
-    main: None,
-    folder: None,
     stamps: &["helm.sh/helm/v3/internal/version.version=v{version}"],
     any_patch: false,
     programs: &[Program { name: "helm", package: "helm.sh/helm/v3/cmd/helm", version: &["version", "--short"] }],
+    sources: PURE_GO,
 };
 
 /// The registry of tests that push charts to one.
@@ -121,8 +138,6 @@ pub(super) const REGISTRY: Part = Part {
     module: "github.com/distribution/distribution/v3",
     go_mod: include_str!("../../tools/registry/go.mod"),
     go_sum: include_str!("../../tools/registry/go.sum"),
-    main: None,
-    folder: None,
     stamps: &[],
     any_patch: false,
     programs: &[Program {
@@ -130,6 +145,7 @@ pub(super) const REGISTRY: Part = Part {
         package: "github.com/distribution/distribution/v3/cmd/registry",
         version: &["--version"],
     }],
+    sources: PURE_GO,
 };
 
 /// The storage of tests that keep backups in a bucket.
@@ -138,8 +154,6 @@ pub(super) const VERSITYGW: Part = Part {
     module: "github.com/versity/versitygw",
     go_mod: include_str!("../../tools/versitygw/go.mod"),
     go_sum: include_str!("../../tools/versitygw/go.sum"),
-    main: None,
-    folder: None,
     stamps: &["main.Version=v{version}"],
     any_patch: false,
     programs: &[Program {
@@ -147,6 +161,51 @@ pub(super) const VERSITYGW: Part = Part {
         package: "github.com/versity/versitygw/cmd/versitygw",
         version: &["--version"],
     }],
+    sources: PURE_GO,
+};
+
+/// The Percona operator, of planes with Percona.
+pub(super) const PERCONA: Part = Part {
+    name: "percona",
+    module: "github.com/percona/percona-postgresql-operator/v2",
+    go_mod: include_str!("../../tools/percona/go.mod"),
+    go_sum: include_str!("../../tools/percona/go.sum"),
+    // No metrics, which would listen on a fixed port of all interfaces.
+    stamps: &["sigs.k8s.io/controller-runtime/pkg/metrics/server.DefaultBindAddress=0"],
+    any_patch: false,
+    programs: &[Program {
+        name: "postgres-operator",
+        package: "github.com/percona/percona-postgresql-operator/v2/cmd/postgres-operator",
+        version: &[],
+    }],
+    sources: Sources {
+        // It parses SQL with PostgreSQL's own parser.
+        cgo: true,
+        main: None,
+        patches: &[
+            // Nor probes: several planes run side by side.
+            Patch { file: "cmd/postgres-operator/main.go", from: r#"":8081""#, to: r#""0""# },
+            // It polls for the end of backups and restores, and no test waits for that longer than for its cause.
+            Patch {
+                file: "percona/controller/pgbackup/controller.go",
+                from: "time.Second * 10",
+                to: "time.Second / 5",
+            },
+            Patch { file: "percona/controller/pgbackup/controller.go", from: "time.Second * 5", to: "time.Second / 5" },
+            Patch { file: "percona/controller/pgbackup/controller.go", from: "2*time.Minute", to: "2*time.Second" },
+            Patch {
+                file: "percona/controller/pgrestore/controller.go",
+                from: "time.Second * 5",
+                to: "time.Second / 5",
+            },
+            Patch {
+                file: "percona/controller/pgcluster/controller.go",
+                from: "5 * time.Second",
+                to: "time.Second / 5",
+            },
+        ],
+        definitions: Some("deploy/crd.yaml"),
+    },
 };
 
 /// cert-manager's controllers, of the tests of TLS.
@@ -155,11 +214,14 @@ pub(super) const CERT_MANAGER: Part = Part {
     module: "github.com/cert-manager/cert-manager",
     go_mod: include_str!("../../tools/cert-manager/go.mod"),
     go_sum: include_str!("../../tools/cert-manager/go.sum"),
-    main: Some(include_str!("../../tools/cert-manager/main.go")),
-    folder: Some("deploy/crds"),
     stamps: &[],
     any_patch: false,
-    programs: &[Program { name: "cert-manager", package: ".", version: &["--version"] }],
+    programs: &[Program { name: "cert-manager", package: ".", version: &[] }],
+    sources: Sources {
+        main: Some(include_str!("../../tools/cert-manager/main.go")),
+        definitions: Some("deploy/crds"),
+        ..PURE_GO
+    },
 };
 
 impl Part {
@@ -185,8 +247,8 @@ impl Part {
     /// The cache entry's name, which identifies the programs.
     pub(super) fn key(&self) -> String {
         let mut hash = Sha256::new();
-        let texts = [OS, ARCH, &self.ldflags(), self.go_mod, self.go_sum].into_iter();
-        for text in texts.chain(self.main).chain(self.folder) {
+        let texts = [OS, ARCH, &self.ldflags(), self.go_mod, self.go_sum];
+        for text in texts.into_iter().chain(self.sources.main) {
             hash.update(text);
             hash.update([0]);
         }
@@ -194,12 +256,21 @@ impl Part {
             hash.update(program.package);
             hash.update([0]);
         }
+        for Patch { file, from, to } in self.sources.patches {
+            for text in [file, from, to] {
+                hash.update(text);
+                hash.update([0]);
+            }
+        }
         let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         format!("{}-{}-{digest}", self.name, self.version())
     }
 
     /// Whether the program at `path` exists and reports an acceptable version.
     pub(super) fn fits(&self, program: &Program, path: &Path) -> bool {
+        if program.version.is_empty() {
+            return false;
+        }
         let output = Command::new(path).args(program.version).stdin(Stdio::null()).stderr(Stdio::null()).output();
         let found = output
             .ok()
@@ -245,7 +316,7 @@ impl std::fmt::Display for Version {
 mod tests {
     use super::*;
 
-    const EXTRAS: [&Part; 4] = [&CERT_MANAGER, &HELM3, &REGISTRY, &VERSITYGW];
+    const EXTRAS: [&Part; 5] = [&CERT_MANAGER, &HELM3, &PERCONA, &REGISTRY, &VERSITYGW];
 
     #[test]
     fn versions_are_found_in_what_programs_print() {
@@ -269,7 +340,7 @@ mod tests {
             assert!(part.key().starts_with(&format!("{}-{}-", part.name, part.version())));
             for program in part.programs {
                 let listed = part.go_mod.lines().any(|line| line.trim().trim_start_matches("tool ") == program.package);
-                assert!(listed || part.main.is_some(), "{} is not a tool in its go.mod", program.package);
+                assert!(listed || part.sources.main.is_some(), "{} is not a tool in its go.mod", program.package);
             }
         }
     }

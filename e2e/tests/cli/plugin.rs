@@ -364,6 +364,13 @@ async fn what_is_made_and_what_is_refused() {
     assert_eq!(made["metadata"]["namespace"], "plugin-made");
     kube::Api::<Namespace>::all(tenant.client.clone()).get("plugin-made").await.unwrap();
     plugin(Some(&kubeconfig), &flags).failed(1, "already exists");
+    // Refused before the namespace is made.
+    for length in [38, 40, 41, 53, 54] {
+        let long = "a".repeat(length);
+        let flags = ["create", &long, "--hostname", "long.example.com", "-n", "plugin-long", "--create-namespace"];
+        plugin(Some(&kubeconfig), &flags).failed(2, "can have at most 37 characters");
+    }
+    assert!(kube::Api::<Namespace>::all(tenant.client.clone()).get_opt("plugin-long").await.unwrap().is_none());
     // Found in its namespace.
     typed(&tenant, &["status", "only"]).await.failed(5, "there is one in namespace plugin-made: add -n plugin-made");
 }
@@ -969,7 +976,7 @@ async fn a_cluster_gets_yesterdays_data_back() {
     let type_of = |name: &str| {
         items.iter().find(|item| item["metadata"]["name"] == name).unwrap()["status"]["backupType"].clone()
     };
-    let types = items.iter().filter(|item| item["status"]["backupType"] == "incremental").count();
+    let types = items.iter().filter(|item| item["status"]["backupType"] == "incr").count();
     assert_eq!((type_of(&name), types), (json!("full"), 2), "{list}");
 
     // One at a time; and the result is reported.

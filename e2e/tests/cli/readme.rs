@@ -224,12 +224,11 @@ fn rendered(spec: &Value) -> Result<Value, String> {
 #[test]
 fn the_short_names_are_not_perconas() {
     let mut taken = BTreeMap::new();
-    for file in ["e2e/percona/crd.yaml", "e2e/percona/backup-crd.yaml"] {
-        let definition: Value = serde_yaml::from_str(&page(file)).unwrap();
-        for name in definition["spec"]["names"]["shortNames"].as_array().unwrap() {
-            taken.insert(name.as_str().unwrap().to_owned(), file);
-        }
+    for definition in e2e::percona::definitions().unwrap() {
+        let names = definition.spec.names;
+        taken.extend(names.short_names.into_iter().flatten().map(|name| (name, names.kind.clone())));
     }
+    assert!(taken.contains_key("pg-backup"), "{taken:?}");
     for definition in crd::all() {
         for name in definition.spec.names.short_names.into_iter().flatten() {
             assert_eq!(taken.get(&name), None, "{name}");

@@ -4,9 +4,8 @@ use clientapp_operator::crd::percona::PerconaPGCluster;
 use clientapp_operator::crd::{ClientApp, label};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, TIMEOUT, Tenant, hostname};
-use e2e::percona::Knobs;
 use e2e::proxy::{Fault, Rule};
-use e2e::scenario::{delete, names, nothing_is_left, operated, secret, small, with};
+use e2e::scenario::{admin_secret, delete, names, nothing_is_left, operated, secret, small, with};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
@@ -29,6 +28,70 @@ async fn everything_goes_and_the_database_with_its_volumes() {
     let deletion =
         clusters.iter().position(|request| request.as_str() == "operator delete perconapgclusters/").unwrap();
     assert_eq!(clusters[deletion - 1], "operator patch perconapgclusters/", "{clusters:?}");
+}
+
+/// The command of the guide, for one namespace.
+fn removal() -> Vec<&'static str> {
+    const GUIDE: &str = include_str!("../../../manifests/README.md");
+    let command = GUIDE.lines().find(|line| line.starts_with("$ kubectl delete clientapps,")).unwrap();
+    assert!(command.ends_with(" --all --all-namespaces"), "{command}");
+    command.split_whitespace().skip(2).filter(|word| *word != "--all-namespaces").collect()
+}
+
+#[tokio::test]
+async fn what_the_guide_removes_goes_by_the_policy_of_each_app() {
+    let lab = Lab::shared().await;
+    let (tenant, retaining) = (lab.tenant("removed").await, lab.tenant("removed-retaining").await);
+    let standalone = |tenant: &Tenant, name: &str| json!({"hostname": hostname(tenant, name), "postgres": {"provider": "standalone", "version": "17"}});
+    for name in ["acme", "other"] {
+        tenant.create(name, standalone(&tenant, name)).await.unwrap();
+    }
+    let kept = with(standalone(&retaining, "kept"), json!({"deletionPolicy": "Retain"}));
+    retaining.create("kept", kept).await.unwrap();
+    for (tenant, name) in [(&tenant, "acme"), (&tenant, "other"), (&retaining, "kept")] {
+        tenant.ready(name, 1).await;
+    }
+    for tenant in [&tenant, &retaining] {
+        tenant.kubectl(&removal()).unwrap();
+    }
+    nothing_is_left(&tenant).await;
+    let claim = retaining.api::<PersistentVolumeClaim>().get("data-kept-pg-0").await.unwrap();
+    let password = retaining.api::<Secret>().get("kept-pg-credentials").await.unwrap().metadata;
+    for meta in [claim.metadata, password] {
+        assert!(meta.deletion_timestamp.is_none(), "{meta:?}");
+        assert_eq!(meta.labels.unwrap()[label::RETAINED_FROM], "kept");
+    }
+}
+
+/// A user who deletes a database by mistake keeps its data, also if the app goes later; then the app says so.
+#[tokio::test]
+async fn what_a_deleted_database_has_left_is_named_by_its_app() {
+    let tenant = Lab::shared().await.tenant("removed-first").await;
+    let spec = json!({"hostname": hostname(&tenant, "acme"), "postgres": {"provider": "standalone", "version": "17"}});
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.kubectl(&["delete", "postgresql", "acme-pg"]).unwrap();
+    tenant.delete("acme").await;
+    tenant.event("acme", "DataKept", "PersistentVolumeClaim data-acme-pg-0 stays: the database was deleted").await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["data-acme-pg-0"]);
+}
+
+#[tokio::test]
+async fn a_successor_does_not_wait_for_the_garbage_collector() {
+    let tenant = Lab::shared().await.tenant("again-at-once").await;
+    admin_secret(&tenant, "given", "password").await;
+    let mut deletions = 0;
+    for policy in ["Delete", "Retain"] {
+        let spec = json!({"adminSecret": "given", "redis": {"enabled": true}, "deletionPolicy": policy});
+        tenant.create("acme", with(small(&tenant, "acme"), spec)).await.unwrap();
+        tenant.ready("acme", 1).await;
+        tenant.delete("acme").await;
+        assert_eq!(tenant.uid::<Secret>("acme-redis-secret").await, None, "{policy}");
+        deletions += 1;
+        let requests = tenant.requests().await;
+        let deleted = requests.iter().filter(|request| request.as_str() == "operator delete secrets/").count();
+        assert_eq!(deleted, deletions, "{policy}: {requests:?}");
+    }
 }
 
 #[tokio::test]
@@ -229,13 +292,13 @@ async fn a_percona_that_does_not_delete_its_cluster_is_waited_for_and_named() {
     };
     let before = claims().await;
     assert!(!before.is_empty());
-    tenant.percona("acme-pg", Knobs { ignore: true, ..Knobs::default() });
+    tenant.percona_ignores(true).await;
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
     tenant.held("acme", "DeletingDatabase", &["waiting for Percona to delete PerconaPGCluster acme-pg"]).await;
     let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().metadata;
     assert!(cluster.deletion_timestamp.is_some() && cluster.finalizers.is_some(), "{cluster:?}");
     assert_eq!(claims().await, before);
-    tenant.percona("acme-pg", Knobs::default());
+    tenant.percona_ignores(false).await;
     tenant.gone("acme").await;
     nothing_is_left(&tenant).await;
 }

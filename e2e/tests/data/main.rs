@@ -2,6 +2,7 @@
 //! moment.
 
 mod changes;
+mod claims;
 mod deletion;
 mod files;
 mod objects;

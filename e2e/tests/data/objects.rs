@@ -168,7 +168,7 @@ async fn what_percona_would_take_along_is_looked_at_before() {
 #[tokio::test]
 async fn a_database_that_only_carries_our_label_is_not_ours() {
     let tenant = Lab::shared().await.tenant("our-label").await;
-    tenant.percona("labelled-pg", e2e::percona::Knobs { ignore: true, ..Default::default() });
+    tenant.percona_ignores(true).await;
     let cluster = json!({
         "apiVersion": "pgv2.percona.com/v2", "kind": "PerconaPGCluster",
         "metadata": {"name": "labelled-pg", "labels": {label::APP: "labelled", label::MANAGED_BY: label::OPERATOR}},
@@ -651,8 +651,17 @@ async fn no_edit_takes_a_volume_along() {
     let files = "acme-nextcloud-nextcloud";
     let before = tenant.uid::<PersistentVolumeClaim>(files).await.unwrap();
     tenant.patch("acme", json!({"values": {"nameOverride": "files"}})).await.unwrap();
+    tenant.held("acme", "VolumeDropped", &[files]).await;
+    let confirm = |uid: &str| {
+        let mark = format!("{}={uid}", annotation::WITHOUT_VOLUME);
+        tenant.kubectl(&["annotate", "clientapp", "acme", "--overwrite", &mark]).unwrap();
+    };
+    confirm(&before);
     tenant.ready("acme", 2).await;
+    let renamed = tenant.uid::<PersistentVolumeClaim>("acme-files-nextcloud").await.unwrap();
     tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
+    tenant.held("acme", "VolumeDropped", &["acme-files-nextcloud"]).await;
+    confirm(&renamed);
     tenant.ready("acme", 3).await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-files-nextcloud", files]);
     assert_eq!(tenant.uid::<PersistentVolumeClaim>(files).await.unwrap(), before);

@@ -175,6 +175,7 @@ fn every_version_is_what_it_is_named_for() {
         let complaint = match version.chart {
             charts::UNRENDERABLE => Some("this version refuses to render"),
             charts::UNSATISFIABLE => Some("missing property 'licenseKey'"),
+            charts::WITHOUT_VALUES => Some("nil pointer evaluating"),
             _ => None,
         };
         assert_eq!(ran.success, complaint.is_none(), "{}: {}", version.chart, ran.stderr);
@@ -184,11 +185,15 @@ fn every_version_is_what_it_is_named_for() {
             let deployment = object(&objects, "Deployment", "shop-nextcloud");
             assert_eq!(deployment["metadata"]["labels"]["helm.sh/chart"], format!("nextcloud-{}", version.chart));
             let pod = deployment.pointer("/spec/template/spec").unwrap();
-            assert_eq!(pod["containers"][0]["image"], format!("nextcloud:{}-apache", version.app));
+            let repository = if version.chart == charts::CURRENT { "docker.io/library/nextcloud" } else { "nextcloud" };
+            assert_eq!(pod["containers"][0]["image"], format!("{repository}:{}-apache", version.app));
             assert_eq!(pod.get("nodeSelector").is_some(), version.chart == charts::NEVER_READY);
             assert_eq!(pod.get("nodeSelectr").is_some(), version.chart == charts::MISSPELT);
             let monitors = objects.iter().filter(|object| object["kind"] == "ServiceMonitor").count();
             assert_eq!(monitors, usize::from(version.chart == charts::UNKNOWN_KIND));
+            let claim = objects.iter().find(|object| object["kind"] == "PersistentVolumeClaim").unwrap();
+            let is_renamed = claim["metadata"]["name"] == "shop-nextcloud-files";
+            assert_eq!(is_renamed, version.chart == charts::RENAMES_CLAIM);
             let hooks = objects.iter().filter(|object| object["kind"] == "Job").count();
             assert_eq!(hooks, usize::from(version.chart == charts::HOOK_FAILS));
         }
@@ -196,9 +201,23 @@ fn every_version_is_what_it_is_named_for() {
 }
 
 #[test]
+fn a_current_version_refuses_another_image_of_redis_unless_it_may_have_it() {
+    let helm = Charts::new();
+    let legacy = computed_but("/redis/image", json!({"repository": "bitnamilegacy/redis"}));
+    let ran = helm.template(charts::CURRENT, "shop", &legacy);
+    assert!(ran.stderr.contains("substituted for unrecognized ones"), "{}", ran.stderr);
+    let mut allowed = legacy.clone();
+    allowed["global"] = json!({"security": {"allowInsecureImages": true}});
+    for (version, values) in [(charts::CURRENT, &allowed), (charts::DEFAULT, &allowed), (charts::DEFAULT, &legacy)] {
+        let ran = helm.template(version, "shop", values);
+        assert!(ran.success, "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn good_versions_lint_strictly() {
     let helm = Charts::new();
-    for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR] {
+    for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR, charts::CURRENT] {
         let ran = helm.run(&["lint", "--strict", &helm.package(version)]);
         assert!(ran.success, "{}{}", ran.stdout, ran.stderr);
     }
@@ -527,7 +546,7 @@ fn good_versions_become_ready_one_after_the_other() {
     let plane = ControlPlane::builder().start(tools()).unwrap();
     let helm = Helm::for_cluster(&tools().helm, &plane.kubeconfig()).unwrap();
     std::fs::write(helm.home().join("values.json"), computed().to_string()).unwrap();
-    for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR] {
+    for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR, charts::CURRENT] {
         charts::package(helm.home(), version, Content::Genuine).unwrap();
         let chart = charts::file_name(version);
         let ran = helm.run(&["upgrade", "--install", "shop", &chart, "--values", "values.json", "--wait"]).unwrap();

@@ -1,4 +1,4 @@
-//! The basis of the scenarios: the control plane, its tools, the charts, helm's messages, and the Percona stand-in.
+//! The basis of the scenarios: the control plane, its tools, the charts, helm's messages, and the Percona operator.
 
 mod charts;
 mod percona;

@@ -7,11 +7,12 @@ use std::process::{Command, Output, Stdio};
 use e2e::shim::executable;
 use tempfile::TempDir;
 
-/// Uses only shell built-ins, since the `PATH` contains nothing but this script.
+/// Uses only shell built-ins where it can, since the `PATH` contains nothing but this script.
 const GO: &str = r#"#!/bin/sh
 case $1 in
 version) echo "$FAKE_VERSION"; exit "${FAKE_STATUS:-0}" ;;
-list) case " $* " in *" -m "*) echo "$FAKE_MODULE" ;; *) echo fake/package ;; esac ;;
+list) case $2 in -m) echo "$FAKE_MODULE" ;; *) echo fake/package ;; esac ;;
+mod) PATH=/usr/bin:/bin cp -r "$FAKE_MODULE/vendor" . ;;
 build)
     echo fake/package >&2
     echo "$PWD $CGO_ENABLED" >>"$FAKE_LOG"
@@ -40,8 +41,24 @@ impl Fixture {
         fs::create_dir(directory.path().join("bin")).unwrap();
         let go = directory.path().join("bin/go");
         executable(&go, GO, 0o755).unwrap();
-        // The folder that is kept of cert-manager's module.
-        fs::create_dir_all(directory.path().join("module/deploy/crds")).unwrap();
+        // What is read and changed of the Percona operator, and what is read of cert-manager.
+        let module = directory.path().join("module");
+        let sources = module.join("vendor/github.com/percona/percona-postgresql-operator/v2");
+        for (file, source) in [
+            (module.join("deploy/crd.yaml"), "kind: A\ndescription: a\n---\nkind: B\n"),
+            (module.join("deploy/crds/d.yaml"), "kind: D\n"),
+            (module.join("deploy/crds/c.yaml"), "kind: C\n"),
+            (sources.join("cmd/postgres-operator/main.go"), "\":8081\""),
+            (
+                sources.join("percona/controller/pgbackup/controller.go"),
+                "time.Second * 10, time.Second * 5, 2*time.Minute",
+            ),
+            (sources.join("percona/controller/pgrestore/controller.go"), "time.Second * 5"),
+            (sources.join("percona/controller/pgcluster/controller.go"), "5 * time.Second"),
+        ] {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, source).unwrap();
+        }
         Self(directory)
     }
 
@@ -60,7 +77,7 @@ impl Fixture {
     }
 
     fn builds(&self) -> usize {
-        fs::read_to_string(self.log()).unwrap_or_default().lines().filter(|line| line.ends_with(" 0")).count()
+        fs::read_to_string(self.log()).unwrap_or_default().lines().count()
     }
 }
 
@@ -96,7 +113,14 @@ fn what_only_some_tests_start_is_built_for_those_who_ask() {
     let helms: Vec<_> = paths.lines().filter(|path| path.ends_with("/helm")).collect();
     let of = |index: usize, key: &str| helms[index].contains(&format!("/cache/tools/{key}-"));
     assert!(helms.len() == 2 && of(0, "helm") && of(1, "helm3"), "{paths}");
-    assert_eq!(fixture.builds(), 8, "and registry, versitygw and cert-manager");
+    assert_eq!(fixture.builds(), 9, "and cert-manager, percona, registry and versitygw");
+    for (program, expected) in
+        [("/postgres-operator", r#"[{"kind":"A"},{"kind":"B"}]"#), ("/cert-manager", r#"[{"kind":"C"},{"kind":"D"}]"#)]
+    {
+        let path = paths.lines().find(|path| path.ends_with(program)).unwrap();
+        let definitions = fs::read_to_string(PathBuf::from(path).with_file_name("definitions.json")).unwrap();
+        assert_eq!(definitions, expected);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use clientapp_operator::crd::{ClientApp, Profile};
 use e2e::charts::{self, Content};
 use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::{Operator, Options};
-use e2e::percona::PerconaStandIn;
+use e2e::percona::Percona;
 use e2e::proxy::{Fault as Refusal, Proxy, Rule};
 use e2e::registry::Registry;
 use e2e::repository::{Fault, Repository};
@@ -667,12 +667,12 @@ async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
     assert!(requests.iter().all(|request| !request.contains("sh.helm.release.v1.acme")));
     assert!(tenant.listed("acme").is_none());
 
-    PerconaStandIn::install_crd(&tenant.client).await.unwrap();
-    let percona = PerconaStandIn::start(lab.plane.config().await.unwrap()).unwrap();
+    Percona::define(&tenant.client).await.unwrap();
+    let percona = Percona::start(&lab.plane).await.unwrap();
     tenant.ready("acme", 1).await;
 
     // And removed again: the status reports it, and nothing happens to the running app.
-    PerconaStandIn::remove_crd(&tenant.client).await.unwrap();
+    Percona::undefine(&tenant.client).await.unwrap();
     tenant.condition("acme", "PostgresReady", "False", "DependencyMissing").await;
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
     drop(percona);

@@ -160,6 +160,15 @@ async fn told(tenant: &Tenant, name: &str, password: &str) {
 }
 
 #[tokio::test]
+async fn a_database_that_cannot_be_made_is_made_once_its_spec_is_corrected() {
+    let tenant = Lab::shared().await.tenant("pg-corrected").await;
+    create(&tenant, "db", json!({"resources": {"requests": {"cpu": "100k"}}})).await.unwrap();
+    says(&tenant, "db", "too large for each node", |ready| ready.message.contains("Insufficient cpu")).await;
+    patch(&tenant, "db", json!({"resources": requests()})).await.unwrap();
+    up(&tenant, "db").await;
+}
+
+#[tokio::test]
 async fn it_comes_up_comes_back_and_leaves_nothing() {
     let tenant = Lab::shared().await.tenant("pg-life").await;
     create(&tenant, "db", json!({})).await.unwrap();
@@ -511,8 +520,13 @@ async fn a_volume_grows_where_it_can() {
     // A volume that a user enlarged beyond that stays so, and the status says so.
     let larger = json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}});
     claims.patch("data-db-0", &PatchParams::default(), &Patch::Merge(&larger)).await.unwrap();
-    let message = held(&tenant, "db", "StorageShrink").await;
-    assert!(message.contains("data-db-0"), "{message}");
+    let told = |status: &PostgresqlStatus| {
+        let ready = conditions::find(&status.conditions, "Ready");
+        has(status, "Stalled", "False", "NotStalled")
+            && has(status, "Ready", "True", "Ready")
+            && ready.is_some_and(|ready| ready.message.contains("data-db-0 has 3Gi and keeps its size"))
+    };
+    self::status(&tenant, "db", "told of it", told).await;
     patch(&tenant, "db", json!({"storageSize": "3Gi"})).await.unwrap();
 
     let rigid: StorageClass =

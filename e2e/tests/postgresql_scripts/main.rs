@@ -11,6 +11,7 @@ use e2e::plane::free_port;
 use e2e::postgres::{Node, Pod};
 use e2e::wait::blocking_until;
 
+mod network;
 mod restore;
 mod settings;
 mod tls;

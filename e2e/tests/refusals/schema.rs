@@ -163,6 +163,12 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         "nextcloud@sha256:abc",
         "next cloud:30",
         "nextcloud:30 --privileged",
+        "Nextcloud:30",
+        "registry.example.com/Platform/nextcloud:30",
+        "registry.example.com:/nextcloud:30",
+        "https://registry.example.com/nextcloud:30",
+        "registry.example.com//nextcloud:30",
+        "a..b:30",
     ] {
         rows.push((with("image", json!(wrong)), "spec.image", IMAGE));
     }
@@ -309,7 +315,11 @@ async fn the_api_server_refuses_a_wrong_name_at_once() {
     let tenant = Lab::shared().await.tenant("wrong-names").await;
     let mut said = Vec::new();
     for (name, sentence) in [
-        ("a".repeat(54).as_str(), "can have at most 53 characters"),
+        ("a".repeat(38).as_str(), "the name can have at most 37 characters"),
+        ("a".repeat(40).as_str(), "the name can have at most 37 characters"),
+        ("a".repeat(41).as_str(), "the name can have at most 37 characters"),
+        ("a".repeat(53).as_str(), "the name can have at most 37 characters"),
+        ("a".repeat(54).as_str(), "the name can have at most 37 characters"),
         ("acme.example", LABEL),
         ("7acme", LABEL),
         ("Acme", "lower case alphanumeric characters"),
@@ -319,8 +329,12 @@ async fn the_api_server_refuses_a_wrong_name_at_once() {
         said.push((name.to_owned(), answer, vec![sentence.to_owned()]));
     }
     assert_all(said);
-    // The longest allowed name is accepted.
-    tenant.create(&"a".repeat(53), json!({"hostname": hostname(&tenant, "long"), "suspend": true})).await.unwrap();
+    // The shortest and the longest allowed name are accepted.
+    for length in [1, 37] {
+        let name = "a".repeat(length);
+        let spec = json!({"hostname": hostname(&tenant, &format!("of-{length}")), "suspend": true});
+        tenant.create(&name, spec).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -74,6 +74,51 @@ async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
 }
 
 #[tokio::test]
+async fn an_app_with_a_longer_name_than_new_ones_may_have_lives_on() {
+    let (lab, _turn) = rough().await;
+    let tenant = lab.tenant("long-ago").await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(tenant.client.clone());
+    let strict = serde_json::to_value(ClientApp::crd()).unwrap();
+    let mut former = strict.clone();
+    let rules = former["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"].as_array_mut();
+    let before = rules.as_ref().map_or(0, |rules| rules.len());
+    let rules = rules.unwrap();
+    rules.retain(|rule| !rule["rule"].as_str().unwrap().contains("metadata.name.size()"));
+    assert_eq!(rules.len(), before - 1);
+    let define = async |definition: &Value| {
+        let patch = Patch::Merge(json!({"spec": {"versions": definition["spec"]["versions"]}}));
+        definitions.patch(&ClientApp::crd().metadata.name.unwrap(), &PatchParams::default(), &patch).await.unwrap();
+    };
+    let (installed, new) = (&"a".repeat(53), &"b".repeat(41));
+    define(&former).await;
+    for name in [installed, new] {
+        let spec = small(&tenant, name, charts::DEFAULT);
+        until("the former schema applies", async || tenant.create(name, spec.clone()).await.ok()).await;
+        let refused = invalid(&tenant, name).await;
+        assert!(refused.contains("at most 37 characters"), "{refused}");
+    }
+    // As if an operator of that time had installed it.
+    let digest = charts::digest(&charts::archive(charts::DEFAULT, charts::Content::Genuine).unwrap());
+    let chart = json!({"name": charts::NAME, "version": charts::DEFAULT, "digest": digest});
+    let status = Patch::Merge(json!({"status": {"installed": chart}}));
+    raw(&tenant).patch_status(installed, &PatchParams::default(), &status).await.unwrap();
+    define(&strict).await;
+    until("the present schema applies", async || {
+        let refused = refusal(tenant.create(&"c".repeat(41), json!({"hostname": "c.example.com"})).await);
+        refused.contains("at most 37 characters").then_some(())
+    })
+    .await;
+    restart(lab).await;
+    tenant.ready(installed, 1).await;
+    tenant.patch(installed, json!({"values": {"nextcloud": {"update": 1}}})).await.unwrap();
+    tenant.ready(installed, 2).await;
+    for name in [installed, new] {
+        delete(&tenant, name).await;
+    }
+    assert_eq!(tenant.listed(installed), None);
+}
+
+#[tokio::test]
 async fn a_status_is_not_written_to_an_object_of_the_same_name_that_came_after() {
     let tenant = Lab::shared().await.tenant("successor").await;
     tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();

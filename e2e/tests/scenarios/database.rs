@@ -55,10 +55,19 @@ async fn helm_waits_until_the_database_is_through_with_initializing() {
 #[tokio::test]
 async fn a_missing_key_of_the_databases_secret_is_named() {
     let tenant = Lab::shared().await.tenant("no-key").await;
-    let omit = Knobs { omit_key: Some("password".into()), ..Knobs::default() };
-    let told = misbehaving(&tenant, "db-keyless", omit, "SecretKeyMissing").await;
+    let hold = Knobs { hold: true, ..Knobs::default() };
+    misbehaving(&tenant, "db-keyless", hold, "Provisioning").await;
+    let name = "db-keyless-pg-pguser-clientapp";
+    tenant.wait_for(name, "there", |secret: Option<&Secret>| secret.map(drop)).await;
+    // Percona would put it back.
+    tenant.percona_ignores(true).await;
+    tenant
+        .kubectl(&["patch", "secret", name, "--type=json", r#"--patch=[{"op": "remove", "path": "/data/password"}]"#])
+        .unwrap();
+    let told = tenant.condition("db-keyless", "PostgresReady", "False", "SecretKeyMissing").await;
     assert_eq!(told, "Secret db-keyless-pg-pguser-clientapp has no value under password");
     no_helm_yet(&tenant).await;
+    tenant.percona_ignores(false).await;
     tenant.percona("db-keyless-pg", Knobs::default());
     tenant.ready("db-keyless", 1).await;
 }
@@ -82,11 +91,11 @@ async fn a_pgbouncer_that_is_not_ready_is_waited_for() {
 #[tokio::test]
 async fn a_percona_that_says_nothing_is_told_of() {
     let tenant = Lab::shared().await.tenant("silent").await;
-    let ignore = Knobs { ignore: true, ..Knobs::default() };
-    let told = misbehaving(&tenant, "db-silent", ignore, "NotReporting").await;
+    tenant.percona_ignores(true).await;
+    let told = misbehaving(&tenant, "db-silent", Knobs::default(), "NotReporting").await;
     assert!(told.contains("watches namespace silent") && told.contains("watchAllNamespaces"), "{told}");
     no_helm_yet(&tenant).await;
-    tenant.percona("db-silent-pg", Knobs::default());
+    tenant.percona_ignores(false).await;
     tenant.ready("db-silent", 1).await;
 }
 
@@ -132,7 +141,7 @@ async fn a_database_grows_without_helm_and_its_passwords_stay() {
 #[tokio::test]
 async fn a_database_of_another_owner_is_never_touched() {
     let tenant = Lab::shared().await.tenant("their-database").await;
-    tenant.percona("theirs-pg", Knobs { ignore: true, ..Knobs::default() });
+    tenant.percona_ignores(true).await;
     let resource = ApiResource::erase::<PerconaPGCluster>(&());
     let clusters: Api<DynamicObject> = Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &resource);
     let volume = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "7Gi"}}});

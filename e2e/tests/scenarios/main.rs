@@ -10,6 +10,7 @@ mod helm3;
 mod hostname;
 mod namespace;
 mod percona;
+mod pods;
 mod profile;
 mod provider;
 mod release;

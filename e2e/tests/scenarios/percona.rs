@@ -4,11 +4,11 @@ use clientapp_operator::crd::percona::{PerconaPGBackup, PerconaPGCluster, Percon
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
 use e2e::percona::Knobs;
-use e2e::scenario::{names, nothing_is_left};
+use e2e::scenario::{names, nothing_is_left, secret};
 use e2e::wait::until;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 fn s3() -> Value {
@@ -25,11 +25,50 @@ fn storage(size: &'static str) -> impl Fn(&PerconaPGCluster) -> bool {
     move |cluster| cluster.spec.instances[0].storage() == Some(size)
 }
 
+/// From `kubectl apply` to the end, as a user who names nothing sees it.
+#[tokio::test]
+async fn a_default_app_gets_a_database_that_it_keeps_adopts_and_gives_back() {
+    let tenant = Lab::shared().await.tenant("default-app").await;
+    let spec = json!({"hostname": hostname(&tenant, "acme"), "deletionPolicy": "Retain"});
+    tenant.create("acme", spec.clone()).await.unwrap();
+    let status = tenant.ready("acme", 1).await;
+    assert_eq!(status.postgres_cluster_name.as_deref(), Some("acme-pg"));
+    let made =
+        cluster(&tenant, "acme-pg", "ready", |found| found.status.as_ref().unwrap().state.as_deref() == Some("ready"));
+    let uid = made.await.uid();
+
+    // Percona takes a password that a user writes, and helm hands it to the app.
+    let name = "acme-pg-pguser-clientapp";
+    let before = tenant.api::<Secret>().get(name).await.unwrap().data.unwrap();
+    let rotated = json!({"stringData": {"password": "rotated", "verifier": ""}});
+    tenant.api::<Secret>().patch(name, &PatchParams::default(), &Patch::Merge(rotated)).await.unwrap();
+    let verified = |secret: Option<&Secret>| {
+        let data = secret?.data.clone()?;
+        (data["password"].0 == b"rotated" && data["verifier"].0.starts_with(b"SCRAM-SHA-256$")).then_some(data)
+    };
+    let after = tenant.wait_for(name, "rotated", verified).await;
+    assert_ne!((&after["verifier"], &after["pgbouncer-uri"]), (&before["verifier"], &before["pgbouncer-uri"]));
+    tenant.ready("acme", 2).await;
+
+    tenant.delete("acme").await;
+    let kept = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
+    assert_eq!((kept.uid(), kept.metadata.deletion_timestamp), (uid.clone(), None));
+    let mut adopting = spec;
+    adopting["postgres"] = json!({"adopt": true});
+    adopting["deletionPolicy"] = json!("Delete");
+    tenant.create("acme", adopting).await.unwrap();
+    tenant.ready("acme", 1).await;
+    assert_eq!(tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().uid(), uid);
+    assert_eq!(secret(&tenant, name, "password").await, "rotated");
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
+}
+
 #[tokio::test]
 async fn backups_in_a_repository_outlive_their_app() {
     let tenant = Lab::shared().await.tenant("elsewhere").await;
     let percona = json!({
-        "repository": {"s3": s3(), "secretName": "acme-s3"}, "schedules": {"full": "0 3 * * 0"}, "keep": 4,
+        "repository": {"s3": s3(), "secretName": "acme-s3"}, "schedules": {"full": "* * * * *"}, "keep": 4,
     });
     let spec = json!({
         "hostname": hostname(&tenant, "acme"), "postgres": {"percona": percona}, "upgrade": {"backup": true},
@@ -43,7 +82,7 @@ async fn backups_in_a_repository_outlive_their_app() {
     assert!(path.starts_with("/elsewhere/acme-pg/") && path.len() == "/elsewhere/acme-pg/".len() + 8, "{path}");
     assert_eq!(pgbackrest["global"]["repo1-retention-full"], "4");
     assert_eq!(pgbackrest["configuration"], json!([{"secret": {"name": "acme-s3"}}]));
-    let repo = json!({"name": "repo1", "s3": s3(), "schedules": {"full": "0 3 * * 0"}});
+    let repo = json!({"name": "repo1", "s3": s3(), "schedules": {"full": "* * * * *"}});
     assert_eq!(pgbackrest["repos"], json!([repo]));
 
     // On a schedule, and before an upgrade; not on a volume.

@@ -102,9 +102,12 @@ async fn a_revision_that_is_not_ready_in_time_is_rolled_back() {
     let refused = policy("Rollback", json!({"timeout": "soon"}));
     let refused = tenant.create("acme", with(small(&tenant, "acme"), refused)).await.unwrap_err();
     assert!(refused.to_string().contains("must be a duration such as 15m"), "{refused}");
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
     tenant.ready("acme", 1).await;
-    let nowhere = json!({"values": {"nodeSelector": {"clientapp.test/no-such-node": "true"}}});
+    let nowhere = json!({"values": {
+        "nodeSelector": {"clientapp.test/no-such-node": "true"},
+        "redis": {"master": {"resources": {"requests": {"cpu": "10000"}}}},
+    }});
     tenant.patch("acme", with(nowhere, policy("Rollback", json!({"timeout": "1m"})))).await.unwrap();
     // One by one, since each wait has its own time.
     for revision in [2, 3] {
@@ -125,6 +128,11 @@ async fn a_revision_that_is_not_ready_in_time_is_rolled_back() {
         (pod.node_selector.is_none() && found?.status.as_ref()?.available_replicas == Some(1)).then_some(())
     };
     tenant.wait_for("acme-nextcloud", "as before", placed).await;
+    // A StatefulSet does not replace a pod of the failed revision by itself.
+    let serves = |found: Option<&StatefulSet>| {
+        (found?.status.as_ref()?.available_replicas == Some(1) && found?.metadata.generation > Some(2)).then_some(())
+    };
+    tenant.wait_for("acme-redis-master", "as before", serves).await;
 }
 
 /// The size of the volume in the template of Redis' StatefulSet is such a field.

@@ -1,7 +1,6 @@
 //! TLS of the hostname: certificates of cert-manager's real controllers, and those of users.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
 use e2e::cert_manager::CertManager;
 use e2e::lab::{Lab, Tenant, has, hostname};
@@ -13,13 +12,13 @@ use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{DeleteParams, PostParams};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 /// The shared lab with cert-manager.
 async fn lab() -> &'static Lab {
-    static CERT_MANAGER: OnceLock<CertManager> = OnceLock::new();
+    static CERT_MANAGER: OnceCell<CertManager> = OnceCell::const_new();
     let lab = Lab::shared().await;
-    let start = || CERT_MANAGER.get_or_init(|| CertManager::start(lab).expect("cert-manager starts"));
-    tokio::task::spawn_blocking(start).await.expect("cert-manager starts");
+    CERT_MANAGER.get_or_try_init(|| CertManager::start(&lab.plane)).await.expect("cert-manager starts");
     lab
 }
 

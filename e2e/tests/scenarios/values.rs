@@ -1,8 +1,10 @@
 //! Values from Secrets and ConfigMaps: they arrive, are followed, awaited and checked, and what comes from a Secret is not told.
 
+use std::collections::BTreeMap;
+
 use clientapp_operator::crd::ClientApp;
 use e2e::charts;
-use e2e::lab::{Lab, Tenant, leading};
+use e2e::lab::{Lab, Tenant, hostname, leading};
 use e2e::scenario::{operated, small, with};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -98,6 +100,192 @@ async fn values_from_elsewhere_are_installed_and_followed() {
     looked_at(&tenant, "Delete").await;
     assert_eq!((read(&tenant, "secrets").await, read(&tenant, "configmaps").await), before);
     assert_eq!(tenant.listed("acme").unwrap().0, "4");
+}
+
+/// The strategy of an app's Deployment: null in the values removes the chart's default, Recreate.
+async fn strategy(tenant: &Tenant, app: &str) -> Option<String> {
+    let deployment = tenant.api::<Deployment>().get_opt(&format!("{app}-nextcloud")).await.unwrap()?;
+    deployment.spec?.strategy?.type_
+}
+
+/// In the merge patch that `kubectl apply` sends for an object that exists, null means absent.
+#[tokio::test]
+async fn a_null_of_a_file_reaches_the_release_by_the_documented_ways() {
+    let tenant = Lab::shared().await.tenant("values-null").await;
+    let unset = json!({"nextcloud": {"strategy": {"type": null}}});
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let applied = |name: &str, more: &Value, flags: &[&str]| {
+        let object = json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": name},
+            "spec": with(small(&tenant, name), more.clone()),
+        });
+        std::fs::write(file.path(), object.to_string()).unwrap();
+        tenant.kubectl(&[&["apply", "-f", path], flags].concat()).unwrap();
+    };
+    let stored = async |name: &str| tenant.api::<ClientApp>().get(name).await.unwrap().spec.values;
+    let strategic = async |name: &str, expected: &str| {
+        until(&format!("{name} has the strategy {expected}"), async || {
+            strategy(&tenant, name).await.as_deref() == Some(expected)
+        })
+        .await;
+    };
+
+    applied("acme", &json!({}), &[]);
+    tenant.ready("acme", 1).await;
+    strategic("acme", "Recreate").await;
+    applied("acme", &json!({"values": unset}), &[]);
+    assert_ne!(json!(stored("acme").await), unset, "kubectl loses it");
+    applied("acme", &json!({"values": unset}), &["--server-side", "--force-conflicts"]);
+    assert_eq!(json!(stored("acme").await), unset);
+    strategic("acme", "RollingUpdate").await;
+    // The same file, applied for the first time.
+    applied("first", &json!({"values": unset}), &[]);
+    strategic("first", "RollingUpdate").await;
+
+    put(&tenant, "ConfigMap", "settings", "values.yaml", "nextcloud: {strategy: {type: Recreate}}");
+    let from_map = json!({"valuesFrom": [from("ConfigMap", "settings", json!({}))]});
+    applied("from", &from_map, &[]);
+    tenant.ready("from", 1).await;
+    strategic("from", "Recreate").await;
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
+        "data": {"values.yaml": "nextcloud: {strategy: {type: null}}"},
+    });
+    std::fs::write(file.path(), map.to_string()).unwrap();
+    tenant.kubectl(&["apply", "-f", path]).unwrap();
+    strategic("from", "RollingUpdate").await;
+}
+
+/// The spec in the block of crds/README.md that contains this text.
+fn documented(part: &str) -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../crds/README.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let mut blocks = page.split("```yaml\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let block = blocks.find(|block| block.contains(part)).unwrap_or_else(|| panic!("no block has {part}"));
+    serde_yaml::from_str::<Value>(block).unwrap()["spec"].clone()
+}
+
+/// The variables of the app's pods, as `value` or `secret/key`. Each is there once, and what it names exists.
+async fn variables(tenant: &Tenant, name: &str) -> BTreeMap<String, String> {
+    let deployment = tenant.api::<Deployment>().get(&format!("{name}-nextcloud")).await.unwrap();
+    let pod = deployment.spec.unwrap().template.spec.unwrap();
+    let mut found = BTreeMap::new();
+    for variable in pod.containers[0].env.clone().unwrap() {
+        let reference = variable.value_from.and_then(|from| from.secret_key_ref);
+        if let Some(reference) = &reference {
+            let secret = tenant.api::<Secret>().get(&reference.name).await.unwrap();
+            assert!(secret.data.unwrap().contains_key(&reference.key), "{} has no {}", reference.name, reference.key);
+        }
+        let value = reference.map_or(variable.value, |of| Some(format!("{}/{}", of.name, of.key)));
+        assert_eq!(found.insert(variable.name.clone(), value.unwrap_or_default()), None, "{} twice", variable.name);
+    }
+    found
+}
+
+#[tokio::test]
+async fn the_documented_examples_have_an_effect() {
+    let tenant = Lab::shared().await.tenant("values-documented").await;
+    put(&tenant, "Secret", "smtp", "password", "canary");
+    tenant.create("acme", with(small(&tenant, "acme"), documented("fromAddress: cloud"))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let found = variables(&tenant, "acme").await;
+    for (name, value) in [
+        ("MAIL_FROM_ADDRESS", "cloud"),
+        ("MAIL_DOMAIN", "example.com"),
+        ("SMTP_HOST", "smtp.example.com"),
+        ("SMTP_PORT", "465"),
+        ("SMTP_SECURE", "ssl"),
+        ("SMTP_NAME", "cloud@example.com"),
+        ("SMTP_PASSWORD", "smtp/password"),
+        ("PGSSLCERT", "/tmp/postgresql.crt"),
+    ] {
+        assert_eq!(found.get(name).map(String::as_str), Some(value), "{name} in {found:?}");
+    }
+
+    let mail =
+        json!({"enabled": true, "fromAddress": "cloud", "domain": "example.com", "smtp": {"host": "h", "name": "n"}});
+    put(&tenant, "ConfigMap", "settings", "values.yaml", &json!({"nextcloud": {"mail": mail}}).to_string());
+    tenant.create("beta", with(small(&tenant, "beta"), documented("targetPath"))).await.unwrap();
+    tenant.ready("beta", 1).await;
+    let found = variables(&tenant, "beta").await;
+    assert_eq!((found["SMTP_HOST"].as_str(), found["SMTP_PASSWORD"].as_str()), ("h", "canary"));
+}
+
+#[tokio::test]
+async fn mail_waits_for_the_keys_that_the_chart_reads() {
+    let tenant = Lab::shared().await.tenant("values-mail").await;
+    let mail = json!({"values": {"nextcloud": {"mail": {"enabled": true, "fromAddress": "a", "domain": "b.example"}}}});
+    let literals = ["--from-literal=nextcloud-username=a", "--from-literal=nextcloud-password=b"];
+    tenant.kubectl(&[&["create", "secret", "generic", "mine"], &literals[..]].concat()).unwrap();
+    for (name, secret, more) in
+        [("acme", "mine", json!({"adminSecret": "mine"})), ("beta", "beta-admin-secret", json!({}))]
+    {
+        tenant.create(name, with(with(small(&tenant, name), mail.clone()), more)).await.unwrap();
+        tenant.held(name, "AdminSecretKeyMissing", &[secret, "smtp-host and smtp-username and smtp-password"]).await;
+        // A server without authentication.
+        for (key, text) in [("smtp-host", "smtp.example.com"), ("smtp-username", ""), ("smtp-password", "")] {
+            change(&tenant, "Secret", secret, key, text);
+        }
+        tenant.ready(name, 1).await;
+        assert_eq!(variables(&tenant, name).await["SMTP_PASSWORD"], format!("{secret}/smtp-password"));
+        // Pods read it only when they start.
+        change(&tenant, "Secret", secret, "smtp-host", "other.example.com");
+        tenant.ready(name, 2).await;
+    }
+}
+
+#[tokio::test]
+async fn one_more_variable_takes_none_of_the_base_values_away() {
+    let tenant = Lab::shared().await.tenant("values-lists").await;
+    let entry = |name: &str, value: &str| json!({"name": name, "value": value});
+    let values =
+        |env: Value| json!({"values": {"nextcloud": {"extraEnv": env, "trustedDomains": ["other.example.com"]}}});
+    tenant.create("acme", with(small(&tenant, "acme"), values(json!([entry("TZ", "UTC")])))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let found = variables(&tenant, "acme").await;
+    assert_eq!((found["TZ"].as_str(), found["PGSSLCERT"].as_str()), ("UTC", "/tmp/postgresql.crt"));
+    assert_eq!(found["NEXTCLOUD_TRUSTED_DOMAINS"], format!("{} other.example.com", hostname(&tenant, "acme")));
+    tenant.patch("acme", values(json!([entry("PGSSLCERT", "/mine")]))).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_eq!(variables(&tenant, "acme").await["PGSSLCERT"], "/mine");
+    tenant.patch("acme", values(json!([entry("TZ", "UTC"), entry("TZ", "CET")]))).await.unwrap();
+    tenant.held("acme", "InvalidSpec", &["spec.values: nextcloud.extraEnv has TZ twice: remove one of them"]).await;
+}
+
+#[tokio::test]
+async fn what_runs_is_the_image_of_the_spec() {
+    let tenant = Lab::shared().await.tenant("values-image").await;
+    let hex = "0123456789abcdef".repeat(4);
+    let digest = format!("localhost:5000/team/nextcloud:30@sha256:{hex}");
+    let plain = "registry.example.com/platform/nextcloud:34.0.1-apache";
+    for (name, version, own) in [
+        ("former", charts::DEFAULT, "nextcloud:29.0.4-apache"),
+        ("current", charts::CURRENT, "docker.io/library/nextcloud:34.0.1-apache"),
+    ] {
+        // Of all layers, the spec has the last word.
+        let spec = json!({"chartVersion": version, "redis": {"enabled": true}, "image": plain});
+        tenant.create(name, with(small(&tenant, name), spec)).await.unwrap();
+        for (revision, image, expected) in [
+            (1, plain, plain),
+            (2, digest.as_str(), digest.as_str()),
+            (
+                3,
+                "nextcloud:x",
+                if version == charts::DEFAULT { "nextcloud:x" } else { "docker.io/library/nextcloud:x" },
+            ),
+            (4, "", own),
+        ] {
+            tenant.patch(name, json!({"image": image})).await.unwrap();
+            tenant.ready(name, revision).await;
+            let deployment = tenant.api::<Deployment>().get(&format!("{name}-nextcloud")).await.unwrap();
+            let pod = deployment.spec.unwrap().template.spec.unwrap();
+            assert_eq!(pod.containers[0].image.as_deref(), Some(expected), "{name}: {image}");
+        }
+    }
+    let elsewhere = json!({"image": plain, "values": {"global": {"image": {"registry": "mirror.example.com"}}}});
+    tenant.patch("current", elsewhere).await.unwrap();
+    tenant.held("current", "InvalidSpec", &["spec.image", "global.image.registry", "mirror.example.com"]).await;
 }
 
 #[tokio::test]

@@ -3,12 +3,18 @@
 //! Layers, the later wins: base values of the chart < what follows from TLS < Profile < `spec.valuesFrom` < `spec.values` < computed
 //! keys. Only the computed keys may set a computed key; elsewhere it is rejected with the field to use instead.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 pub use crate::helm::values::document;
 use crate::{
     crd::{CertificateIssuer, IssuerKind, ProfileDefaults, ProfileResources, annotation},
-    helm::values::unfit,
+    helm::{
+        sentence::MASK,
+        values::{registry_of, unfit},
+    },
+    runtime::key::Key,
 };
 
 /// How deep `spec.values` may nest; the chart's own values are far below it.
@@ -19,6 +25,8 @@ pub(crate) const MAX_BYTES: usize = 256 * 1024;
 /// The inputs of the computed keys.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
+    /// Name of the release.
+    pub name: &'a str,
     /// `spec.hostname`.
     pub hostname: &'a str,
     /// Secret with the administrator's credentials.
@@ -37,6 +45,10 @@ pub struct Inputs<'a> {
     pub image: Option<Image>,
     /// `spec.replicas`.
     pub replicas: Option<i32>,
+    /// The domains that the app trusts; none: as the chart has it.
+    pub trusted_domains: &'a [Value],
+    /// The settings of mail as variables of the image; `None`: as the chart has them.
+    pub mail: Option<&'a [Value]>,
     /// Digest of all credentials that the app reads; `None`: they are not known.
     pub credentials: Option<&'a str>,
     /// Digest of the Redis password.
@@ -104,7 +116,8 @@ impl Database {
     }
 }
 
-/// An image as the chart needs it, in two parts that it joins with `:`.
+/// An image as charts need it that join two parts with `:`; [`Chart::values`](crate::helm::Chart::values) makes three of them for
+/// those that have its registry apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Everything before the last `:`.
@@ -114,20 +127,57 @@ pub struct Image {
 }
 
 impl Image {
-    /// Splits `repository:tag` or `repository@sha256:digest`. The chart joins both parts with `:`, so the digest's algorithm
-    /// stays with the repository.
+    /// Splits `repository:tag`, `repository@sha256:digest`, or both together. The chart joins both parts with `:`, so the digest's
+    /// algorithm stays with the repository.
     #[must_use]
     pub fn parse(image: &str) -> Option<Image> {
+        let (named, digest) = image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
+        // A colon before a slash is that of a port.
+        let (name, tag) = match named.rsplit_once(':') {
+            Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
+            _ => (named, None),
+        };
+        let (host, path) = match name.split_once('/') {
+            Some((host, path)) => (host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port))), path),
+            None => ((name, None), "a"),
+        };
+        let fits = [host.0].into_iter().chain(path.split('/')).all(is_component)
+            && host.1.is_none_or(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+            && (tag.is_some() || digest.is_some())
+            && tag.is_none_or(is_tag)
+            && digest.is_none_or(is_digest);
         let (repository, tag) = image.rsplit_once(':')?;
-        let fits = !repository.is_empty() && !tag.is_empty() && !tag.contains('/');
         fits.then(|| Image { repository: repository.to_owned(), tag: tag.to_owned() })
     }
+}
+
+/// Whether this is one component of an image's name, by the grammar of github.com/distribution/reference.
+fn is_component(text: &str) -> bool {
+    let is_alphanumeric = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit();
+    text.starts_with(is_alphanumeric)
+        && text.ends_with(is_alphanumeric)
+        && text
+            .split(is_alphanumeric)
+            .all(|run| matches!(run, "." | "_" | "__") || run.bytes().all(|byte| byte == b'-'))
+}
+
+fn is_tag(text: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    text.len() <= 128
+        && text.bytes().next().is_some_and(is_word)
+        && text.bytes().all(|byte| is_word(byte) || b".-".contains(&byte))
+}
+
+fn is_digest(text: &str) -> bool {
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
 }
 
 /// The keys that the operator computes.
 #[must_use]
 pub fn computed(inputs: &Inputs<'_>) -> Value {
     let Inputs {
+        name,
         hostname,
         admin_secret,
         ingress_class,
@@ -137,6 +187,8 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
         persistence,
         image,
         replicas,
+        trusted_domains,
+        mail,
         credentials,
         redis_credentials,
     } = inputs;
@@ -170,6 +222,10 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
             // Without this key, the chart passes the literal password `changeme` to the app.
             "existingSecretPasswordKey": super::secrets::REDIS_PASSWORD,
         });
+        // The subchart leaves its own name out in such a release, and the app looks for the Service with it.
+        if name.contains("redis") {
+            values["redis"]["fullnameOverride"] = json!(format!("{name}-redis"));
+        }
     }
     if let Some(database) = database {
         // The chart's internal database is on by default and takes precedence over every other setting: the app would use SQLite.
@@ -183,10 +239,18 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
         }
     }
     if let Some(Image { repository, tag }) = image {
-        values["image"] = json!({"repository": repository, "tag": tag});
+        // In place of any in the layers below.
+        values["image"] = json!({"registry": null, "repository": repository, "tag": tag});
     }
     if let Some(replicas) = replicas {
         values["replicaCount"] = json!(replicas);
+    }
+    if !trusted_domains.is_empty() {
+        values["nextcloud"]["trustedDomains"] = json!(trusted_domains);
+    }
+    if let Some(variables) = mail {
+        values["nextcloud"]["mail"] = json!({"enabled": false});
+        values["nextcloud"]["extraEnv"] = json!(variables);
     }
     // Pods read credentials only when they start: an annotation that changes restarts them.
     let pods = |digest: &str| json!({annotation::CREDENTIALS: digest});
@@ -197,6 +261,16 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
         for node in ["master", "replica"] {
             values["redis"][node] = json!({"podAnnotations": pods(digest)});
         }
+    }
+    values
+}
+
+/// Sets the chart's own autoscaler aside for an app without pods: with it, the chart has no number of replicas.
+pub(crate) fn without_autoscaler(mut values: Value) -> Value {
+    if values["replicaCount"] == 0
+        && let Some(enabled) = values.pointer_mut("/hpa/enabled")
+    {
+        *enabled = json!(false);
     }
     values
 }
@@ -255,6 +329,8 @@ const RESERVED: &[(&str, &str)] = &[
 /// Reserved only while the operator provides the database: otherwise `spec.values` may configure the user's own.
 const RESERVED_WITH_DATABASE: &[(&str, &str)] =
     &[("internalDatabase", "spec.postgres"), ("externalDatabase", "spec.postgres")];
+/// Reserved only while the spec names an image: otherwise users may have the chart's own from another registry.
+const RESERVED_WITH_IMAGE: &[(&str, &str)] = &[("image.registry", "spec.image")];
 /// Reserved only with a Secret in `tls`: otherwise `spec.values` may configure TLS.
 const RESERVED_WITH_CERTIFICATE: &[(&str, &str)] = &[("ingress.tls", "spec.tls")];
 /// cert-manager refuses an Ingress with both.
@@ -268,6 +344,8 @@ const RESERVED_WITH_ISSUER: &[(&str, &str)] = &[
 pub struct Reserved<'a> {
     /// Whether the operator provides the database.
     pub with_database: bool,
+    /// Whether the spec names an image.
+    pub with_image: bool,
     /// Where the certificate of the hostname comes from.
     pub tls: Option<&'a Tls>,
 }
@@ -277,12 +355,13 @@ impl Reserved<'_> {
     fn keys(self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         let none: &[(&str, &str)] = &[];
         let database = if self.with_database { RESERVED_WITH_DATABASE } else { none };
+        let image = if self.with_image { RESERVED_WITH_IMAGE } else { none };
         let (certificate, issuer) = match self.tls {
             None | Some(Tls::Elsewhere) => (none, none),
             Some(Tls::Secret { issuer: None, .. }) => (RESERVED_WITH_CERTIFICATE, none),
             Some(Tls::Secret { issuer: Some(_), .. }) => (RESERVED_WITH_CERTIFICATE, RESERVED_WITH_ISSUER),
         };
-        RESERVED.iter().chain(database).chain(certificate).chain(issuer)
+        RESERVED.iter().chain(database).chain(image).chain(certificate).chain(issuer)
     }
 }
 
@@ -310,7 +389,7 @@ pub fn check_user_values(values: &Map<String, Value>, reserved: Reserved<'_>) ->
             "values are {bytes} bytes of JSON; at most {MAX_BYTES} fit beside the chart in Helm's release Secret"
         ));
     }
-    if let Some(unfit) = unfit(values) {
+    if let Some(unfit) = unfit(values).or_else(|| unnamed(values)) {
         return Err(unfit);
     }
     if let Some(path) = of_others(values) {
@@ -340,6 +419,98 @@ pub fn check_user_values(values: &Map<String, Value>, reserved: Reserved<'_>) ->
     Ok(())
 }
 
+/// Returns the domains that the app is to trust, if the values name any: without the hostname it would serve nobody, and without its
+/// Service's name no metrics.
+#[must_use]
+pub fn trusted_domains(values: &Value, key: &Key, chart: &str, hostname: &str) -> Vec<Value> {
+    let named = entries(values.pointer("/nextcloud/trustedDomains"));
+    if named.is_empty() {
+        return Vec::new();
+    }
+    let Key { namespace, name } = key;
+    let service = if name.contains(chart) { name.clone() } else { format!("{name}-{chart}") };
+    let mut needed = vec![json!(hostname)];
+    if is_true(&values["metrics"]["enabled"]) {
+        needed.push(json!(format!("{service}.{namespace}.svc.cluster.local")));
+    }
+    let others: Vec<_> = named.iter().filter(|domain| !needed.contains(domain)).cloned().collect();
+    [needed, others].concat()
+}
+
+/// Returns `nextcloud.mail` of the values as the variables of the image that the chart would set, if it names a server: the chart reads
+/// that from the administrator's Secret, and a generated one has no such keys. A variable in `nextcloud.extraEnv` stays, so that users
+/// can take the password from a Secret of theirs.
+///
+/// # Errors
+/// One sentence, if the sender's address is incomplete.
+pub fn mail(values: &Value) -> Result<Option<Vec<Value>>, String> {
+    let mail = &values["nextcloud"]["mail"];
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let smtp = |field: &str| text(&mail["smtp"][field]);
+    let Some(host) = smtp("host").filter(|_| is_true(&mail["enabled"])) else { return Ok(None) };
+    let (Some(from), Some(domain)) = (text(&mail["fromAddress"]), text(&mail["domain"])) else {
+        return Err("nextcloud.mail: set fromAddress and domain, the two halves of the sender's address".to_owned());
+    };
+    let or = |field: &str, default: &str| Some(smtp(field).unwrap_or_else(|| default.to_owned()));
+    let own: BTreeSet<_> = entries(values.pointer(BY_NAME)).iter().filter_map(name_of).collect();
+    let variables = [
+        ("MAIL_FROM_ADDRESS", Some(from)),
+        ("MAIL_DOMAIN", Some(domain)),
+        // The chart's defaults.
+        ("SMTP_SECURE", or("secure", "ssl")),
+        ("SMTP_PORT", or("port", "465")),
+        ("SMTP_AUTHTYPE", or("authtype", "LOGIN")),
+        ("SMTP_HOST", Some(host)),
+        ("SMTP_NAME", smtp("name")),
+        ("SMTP_PASSWORD", smtp("password")),
+    ];
+    let set = variables.into_iter().filter(|(name, _)| !own.contains(name));
+    Ok(Some(set.filter_map(|(name, value)| Some(json!({"name": name, "value": value?}))).collect()))
+}
+
+/// Returns the keys that the chart reads of the administrator's Secret in addition to name and password.
+#[must_use]
+pub fn more_admin_keys(values: &Value) -> Vec<&'static str> {
+    let mut keys = Vec::new();
+    if is_true(&values["nextcloud"]["mail"]["enabled"]) {
+        keys.extend(super::secrets::SMTP);
+    }
+    if is_true(&values["metrics"]["enabled"]) && is_true(&values["metrics"]["token"]) {
+        keys.push(super::secrets::METRICS_TOKEN);
+    }
+    keys
+}
+
+/// Whether a value is true to a template.
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+    }
+}
+
+/// Rejects an image whose registry charts would replace.
+///
+/// # Errors
+/// One sentence.
+pub fn check_registry(image: &Image, values: &Value) -> Result<(), String> {
+    let (registry, _) = registry_of(&image.repository);
+    match values.pointer("/global/image/registry").and_then(Value::as_str) {
+        Some(global) if ![registry.as_str(), MASK, ""].contains(&global) => Err(format!(
+            "its registry is {registry}, and global.image.registry of the values would replace it with {global}: leave one of them out"
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The first key of [`OF_OTHERS`] that has a value.
 fn of_others(values: &Map<String, Value>) -> Option<String> {
     values.iter().find_map(|(key, value)| match value {
@@ -360,7 +531,8 @@ fn of_others(values: &Map<String, Value>) -> Option<String> {
 /// # Errors
 /// One sentence, which begins with the key.
 pub fn check_profile_values(values: &Map<String, Value>, reserved: Reserved<'_>) -> Result<(), String> {
-    check_user_values(values, reserved).map_err(|problem| {
+    // The image of a spec takes precedence over a registry from its Profile.
+    check_user_values(values, Reserved { with_image: false, ..reserved }).map_err(|problem| {
         let instead = [
             ("spec.persistence.enabled", "defaults.persistence.enabled"),
             ("spec.persistence.size", "defaults.persistence.size"),
@@ -421,14 +593,86 @@ fn depth(values: &Map<String, Value>) -> usize {
     deepest
 }
 
-/// Merges layers as Helm does: maps key by key, anything else replaced by the later layer.
+/// The list that base values and users both have entries in. Its entries are merged by name, in every layer.
+const BY_NAME: &str = "/nextcloud/extraEnv";
+/// The parts of the base values that the app needs, each a list of [`BY_NAME`] or a map.
+const NEEDED: &[&str] = &[BY_NAME, "/nextcloud/hooks"];
+
+/// Merges layers as Helm does: maps key by key, anything else replaced by the later layer, except for [`BY_NAME`].
 #[must_use]
 pub fn merge<'a>(layers: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut merged = Value::Object(Map::new());
     for layer in layers {
+        let entries = layer.pointer(BY_NAME).map(|over| merge_by_name(merged.pointer(BY_NAME), over));
         merge_into(&mut merged, layer);
+        if let Some((list, entries)) = merged.pointer_mut(BY_NAME).zip(entries) {
+            *list = entries;
+        }
     }
     merged
+}
+
+/// The entries of both lists; of those of one name, that of the later list in the place of the other.
+fn merge_by_name(under: Option<&Value>, over: &Value) -> Value {
+    let mut merged = entries(under).to_vec();
+    for entry in entries(Some(over)) {
+        match merged.iter_mut().find(|under| name_of(entry).is_some_and(|name| name_of(under) == Some(name))) {
+            Some(under) => under.clone_from(entry),
+            None => merged.push(entry.clone()),
+        }
+    }
+    Value::Array(merged)
+}
+
+fn entries(list: Option<&Value>) -> &[Value] {
+    list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A name that is masked says nothing.
+fn name_of(entry: &Value) -> Option<&str> {
+    entry["name"].as_str().filter(|name| *name != MASK)
+}
+
+/// Says what the app needs of the base values and does not get, because other layers replace it.
+#[must_use]
+pub fn replaced(base: &Value, merged: &Value) -> Vec<String> {
+    let mut replaced = Vec::new();
+    for path in NEEDED {
+        let key = path.replace('/', ".");
+        let key = &key[1..];
+        let found = merged.pointer(path);
+        match base.pointer(path) {
+            Some(Value::Object(needed)) => {
+                let other = needed.iter().filter(|(key, value)| found.and_then(|found| found.get(key)) != Some(*value));
+                replaced.extend(other.map(|(name, _)| replaces(&format!("{key}.{name}"))));
+            }
+            needed => {
+                let other = entries(needed).iter().filter(|needed| !entries(found).contains(needed));
+                replaced.extend(other.filter_map(name_of).map(|name| replaces(&format!("{name} in {key}"))));
+            }
+        }
+    }
+    replaced
+}
+
+fn replaces(part: &str) -> String {
+    format!("the values replace {part} of the base values, which the app needs")
+}
+
+/// Rejects a list that cannot be merged by name.
+fn unnamed(values: &Map<String, Value>) -> Option<String> {
+    let key = &BY_NAME.replace('/', ".")[1..];
+    let list = match values.get("nextcloud")?.get("extraEnv")? {
+        Value::Null => return None,
+        Value::Array(list) => list,
+        _ => return Some(format!("{key} must be a list: entries of the base values are added to it")),
+    };
+    let mut names = BTreeSet::new();
+    list.iter().find_map(|entry| match entry["name"].as_str() {
+        None => Some(format!("{key} has an entry without a name")),
+        Some(MASK) => None,
+        Some(name) => (!names.insert(name)).then(|| format!("{key} has {name} twice: remove one of them")),
+    })
 }
 
 fn merge_into(under: &mut Value, over: &Value) {

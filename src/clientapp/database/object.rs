@@ -49,6 +49,8 @@ pub(crate) struct DatabaseObject {
     /// The state of its dumps, if it has any.
     pub(crate) backed_up: Option<Verdict>,
     pub(crate) created: Option<Timestamp>,
+    /// When it last made progress towards its spec; `None`: it says itself if it makes none.
+    pub(crate) progressed: Option<Timestamp>,
 }
 
 /// The state of a backup, and what failed.

@@ -4,6 +4,7 @@ mod backups;
 #[cfg(test)]
 mod tests;
 
+use jiff::Timestamp;
 use k8s_openapi::{api::discovery::v1::EndpointSlice, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     ResourceExt as _,
@@ -21,8 +22,10 @@ use crate::{
     config::Config,
     crd::{
         BackupRecord, BackupState, ClientApp, Postgres, PostgresProvider, Reason, annotation,
+        conditions::{find, kind::POSTGRES_READY},
         percona::{
-            self, BACKUP_CRD_NAME, CLUSTER_LABEL, CRD_NAME, PGBOUNCER_SELECTOR, PerconaPGBackup, PerconaPGCluster,
+            self, BACKUP_CRD_NAME, CLUSTER_LABEL, CRD_NAME, Condition, DATA_INITIALIZED, Instances, NOT_FOR_READINESS,
+            PGBOUNCER_SELECTOR, POSTGRES_CLUSTER, PerconaPGBackup, PerconaPGCluster, PerconaPGClusterStatus,
             READY_FOR_BACKUP, TYPE_FULL, USER_SELECTOR,
         },
         quantity,
@@ -36,6 +39,8 @@ use crate::{
         controller::Objects,
         feeder::Feeder,
         key::{Key, key_of},
+        pods::tidy,
+        warnings,
     },
 };
 
@@ -86,8 +91,11 @@ static FACTS: Facts = Facts {
     to_install: "install the Percona Operator for PostgreSQL",
     to_report: |app| {
         let namespace = &app.namespace;
-        format!("see that the Percona operator runs and watches namespace {namespace} (watchAllNamespaces)")
+        format!(
+            "see that the Percona operator runs and watches namespace {namespace} (watchAllNamespaces), and whether its log refuses the cluster"
+        )
     },
+    log: "the Percona operator's log",
     to_change_version: "upgrade it with a PerconaPGUpgrade, or set the field back",
     to_repeat_backup: "delete it to have another one made",
 };
@@ -164,6 +172,7 @@ impl Provider for Percona {
                 slice,
                 service_changed,
             )),
+            warnings: Some((POSTGRES_CLUSTER, feeder.warnings(warnings::about(POSTGRES_CLUSTER), cluster_warned))),
         }
     }
 
@@ -265,14 +274,43 @@ fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
             ),
             None | Some("") => DatabaseState::Silent,
             // The cluster is also ready with no PgBouncers at all.
-            Some("ready") if status.pgbouncer.unwrap_or_default().ready < 1 => {
+            Some("ready") if status.pgbouncer.as_ref().is_none_or(|instances| instances.ready < 1) => {
                 DatabaseState::Waiting(" has no ready PgBouncer".to_owned())
             }
             Some("ready") => DatabaseState::Ready,
-            Some(state) => DatabaseState::Waiting(format!(" is {state}")),
+            Some(state) => DatabaseState::Waiting(format!(" is {state}{}", lacks(&status))),
         },
+        progressed: progressed(cluster, &status),
         ..seen
     }
+}
+
+/// What Percona says a cluster lacks that is not ready, for the end of a sentence.
+fn lacks(status: &PerconaPGClusterStatus) -> String {
+    const QUOTED: usize = 2;
+    let counted = |title: &str, instances: &Option<Instances>| match instances {
+        Some(Instances { size, ready }) if ready < size => Some(format!("{ready} of {size} {title} are ready")),
+        _ => None,
+    };
+    let counts = [counted("instances", &status.postgres), counted("PgBouncers", &status.pgbouncer)];
+    let is_told = |condition: &&Condition| {
+        condition.status == "False" && !condition.message.is_empty() && !NOT_FOR_READINESS.contains(&&*condition.kind)
+    };
+    let told = status.conditions.iter().filter(is_told).take(QUOTED);
+    let told = told.map(|Condition { kind, message, .. }| tidy(&format!("{kind}: {message}")));
+    let said: Vec<_> = counts.into_iter().flatten().chain(told).collect();
+    if said.is_empty() { String::new() } else { format!(": {}", said.join("; ")) }
+}
+
+/// When Percona last made progress, as far as times show it. A pause lasts as long as somebody wants it, and a backup may be large.
+fn progressed(cluster: &PerconaPGCluster, status: &PerconaPGClusterStatus) -> Option<Timestamp> {
+    let is_paused = matches!(status.state.as_deref(), Some("paused" | "stopping"));
+    let has_data =
+        status.conditions.iter().any(|condition| condition.kind == DATA_INITIALIZED && condition.status == "True");
+    let is_restored = cluster.spec.data_source.is_some() && !has_data;
+    let changed = status.conditions.iter().filter_map(|condition| condition.last_transition_time.as_ref());
+    let times = changed.chain(&cluster.metadata.creation_timestamp).map(|time| time.0);
+    times.max().filter(|_| !is_paused && !is_restored)
 }
 
 fn backup(backup: PerconaPGBackup) -> Entry<BackupProgress> {
@@ -297,6 +335,19 @@ fn slice(slice: EndpointSlice) -> Entry<bool> {
         .iter()
         .any(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true));
     Entry { group: service.map(|service| Key::new(&key.namespace, service)), value: Some(ready), key }
+}
+
+/// Triggers a reconcile of the app that a warning about a PostgresCluster concerns, as long as it waits for its database. `warned` has the
+/// kind in its name.
+fn cluster_warned(apps: &Objects<ClientApp>, warned: &Key) {
+    let waits = |app: &ClientApp| {
+        let condition = app.status.as_ref().and_then(|status| find(&status.conditions, POSTGRES_READY));
+        condition.is_none_or(|condition| condition.status != "True")
+    };
+    apps.trigger_in(&warned.namespace, |app| {
+        *warned == warnings::group(&warned.namespace, POSTGRES_CLUSTER, &key_of(app).database())
+            && app.object.as_ref().is_ok_and(waits)
+    });
 }
 
 fn service_changed(apps: &Objects<ClientApp>, service: &Key) {

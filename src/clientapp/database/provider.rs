@@ -17,6 +17,7 @@ use crate::{
         cache::Cache,
         feeder::{Feeder, Optional},
         key::Key,
+        warnings::Warning,
     },
 };
 
@@ -105,6 +106,8 @@ pub(crate) struct Facts {
     pub(crate) to_install: &'static str,
     /// What to check if a database object has no status.
     pub(crate) to_report: fn(&Key) -> String,
+    /// Where its controller logs what fails.
+    pub(crate) log: &'static str,
     /// What a user can do to get another major version.
     pub(crate) to_change_version: &'static str,
     /// How another backup is made after a failed one.
@@ -126,6 +129,8 @@ pub(crate) struct Watched {
     pub(crate) backups: Option<Arc<Optional<BackupProgress>>>,
     /// Whether an EndpointSlice has a ready address, filed under its Service. `None`: every ready database object has one.
     pub(crate) endpoints: Option<Arc<Cache<bool>>>,
+    /// Warnings about objects of this kind, which have the databases' names; `None`: the database objects say everything themselves.
+    pub(crate) warnings: Option<(&'static str, Arc<Cache<Warning>>)>,
 }
 
 impl fmt::Debug for dyn Provider {

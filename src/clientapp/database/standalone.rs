@@ -43,6 +43,7 @@ static FACTS: Facts = Facts {
     reuses_leftovers: false,
     to_install: "apply the operator's crds/",
     to_report: |_| "see this operator's log for what its controller lacks".to_owned(),
+    log: "this operator's log",
     to_change_version: "another major version cannot read its files; set the field back, or restore a dump into a new ClientApp",
     to_repeat_backup: "delete its Job to have it tried again",
 };
@@ -111,6 +112,7 @@ impl Provider for Standalone {
             backups: None,
             // Its phase is Up only while the pod behind its Service is ready.
             endpoints: None,
+            warnings: None,
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
         repairs::Refused,
     },
     crd::{Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested},
-    runtime::{feeder::Availability, key::Key},
+    runtime::{feeder::Availability, key::Key, pods::StuckPod},
     secrets::RevisionMeta,
 };
 
@@ -52,6 +52,7 @@ fn brief(plan: &Plan) -> String {
             Step::Repair(missing) => {
                 format!("repair {}", drift::names(missing))
             }
+            Step::DeleteStuckPod(pod) => format!("delete pod {}", pod.name),
             Step::RollBack(back) => format!("roll back to {}", back.to.revision),
             Step::ApplyArchives { .. } => "archives".to_owned(),
             Step::DeleteArchives { .. } => "no archives".to_owned(),
@@ -195,6 +196,15 @@ fn secrets() {
     row("given and absent", given(), |w| w.admin_secret = SecretView::Absent, "hold Released/AdminSecretMissing!");
     let half = |w: &mut Observed| w.admin_secret = keys(&["nextcloud-username"]);
     row("given without a password", given(), half, "hold Released/AdminSecretKeyMissing!");
+    let mail = |more: Value| with(more, &json!({"values": {"nextcloud": {"mail": {"enabled": true}}}}));
+    let all = ["nextcloud-username", "nextcloud-password", "smtp-host", "smtp-username", "smtp-password"];
+    for count in 2..=5 {
+        let plan = if count == 5 { "" } else { "hold Released/AdminSecretKeyMissing!" };
+        row("mail with a given Secret", mail(given()), |w| w.admin_secret = keys(&all[..count]), plan);
+        let read = all[..count].iter().map(|key| (*key).to_owned()).collect();
+        let own = SecretView::Own { uid: "admin-uid".to_owned(), keys: read };
+        row("mail with the generated Secret", mail(none()), |w| w.admin_secret = own.clone(), plan);
+    }
     row("given and whole", given(), |w| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]), "");
     let made = "ServiceAccount, RoleBinding, redis, postgres, hold PostgresReady/Provisioning";
     row("given and absent does not hold up the database", given(), |w| *w = nothing(), made);
@@ -278,6 +288,22 @@ fn the_database_gate() {
         ("silent for long", of(|s| s.state = DatabaseState::Silent), "hold PostgresReady/NotReporting"),
         ("new and silent", of(|s| (s.state, s.created) = (DatabaseState::Silent, Some(ago(1)))), WAIT),
         ("on its way", of(|s| s.state = DatabaseState::Waiting(" is initializing".into())), WAIT),
+        (
+            "on its way, not long ago",
+            of(|s| (s.state, s.progressed) = (DatabaseState::Waiting(" is initializing".into()), Some(ago(299)))),
+            WAIT,
+        ),
+        (
+            "on its way, and stuck there",
+            of(|s| (s.state, s.progressed) = (DatabaseState::Waiting(" is initializing".into()), Some(ago(300)))),
+            "hold PostgresReady/DatabaseNotProgressing",
+        ),
+        (
+            "silent since it was restored",
+            of(|s| (s.state, s.progressed) = (DatabaseState::Silent, Some(ago(9999)))),
+            "hold PostgresReady/NotReporting",
+        ),
+        ("ready, however long nothing has changed", of(|s| s.progressed = Some(ago(9999))), ""),
         ("stuck", of(|s| s.state = DatabaseState::Stalled(": no".into())), "hold PostgresReady/DatabaseStalled!"),
         (
             "restored by a user",
@@ -312,6 +338,46 @@ fn the_database_gate() {
         w.database.object.as_mut().unwrap().state = DatabaseState::Waiting(" is initializing".to_owned());
         w.release = Some(release("old"));
     };
+    // It had nothing to do while it was ready, and no time that anybody wrote makes the operator stop.
+    for (what, status, failed, progressed, expected) in [
+        ("it has just failed", "False", ago(10), ago(9999), WAIT),
+        ("it failed long ago", "False", ago(301), ago(9999), "hold PostgresReady/DatabaseNotProgressing"),
+        ("it failed long ago, and goes on", "False", ago(9999), ago(10), WAIT),
+        ("nobody has said so yet", "True", ago(10), ago(9999), "hold PostgresReady/DatabaseNotProgressing"),
+        ("a time to come", "False", ago(9999), Timestamp::MAX, WAIT),
+        (
+            "a time before all others",
+            "False",
+            Timestamp::MIN,
+            Timestamp::MIN,
+            "hold PostgresReady/DatabaseNotProgressing",
+        ),
+    ] {
+        let stuck = |w: &mut Observed| {
+            waiting(w);
+            w.database.object.as_mut().unwrap().progressed = Some(progressed);
+            w.recorded.conditions.push(Condition {
+                type_: kind::POSTGRES_READY.to_owned(),
+                status: status.to_owned(),
+                reason: String::new(),
+                message: String::new(),
+                last_transition_time: Time(failed),
+                observed_generation: None,
+            });
+        };
+        row(what, none(), stuck, expected);
+    }
+    // What was seen last is in the message.
+    let (desired, mut observed) = (want(&none()), settled(&want(&none())));
+    waiting(&mut observed);
+    observed.database.object.as_mut().unwrap().progressed = Some(ago(400));
+    observed.database.warnings = Some("MissingRequiredImage: Missing image(s): [crunchy-pgbackrest]".to_owned());
+    let hold = decide(&desired, &observed, &config(), now()).hold.unwrap();
+    let since = ago(400);
+    let expected = format!(
+        "PerconaPGCluster acme-pg is initializing; it has made no progress since {since}: see the Percona operator's log; its operator warns: MissingRequiredImage: Missing image(s): [crunchy-pgbackrest]"
+    );
+    assert_eq!((hold.message, hold.until), (expected, Some(now() + SAFETY_NET)));
     row("a change waits for the database", json!({"chartVersion": "5.5.3"}), waiting, WAIT);
     row("without one Percona is not asked for", no_database(), |w| w.database = DatabaseView::default(), "");
 }
@@ -693,6 +759,36 @@ fn what_is_missing_of_a_release_is_made_again() {
     assert_eq!(decide(&desired, &observed, &config(), now()).look_again, observed.look_again);
 }
 
+/// Only what does not run is deleted, and only while nothing else changes its StatefulSet.
+#[test]
+fn pods_of_former_revisions_make_room() {
+    let stuck = |w: &mut Observed| {
+        let pod = |name: &str, is_idle: bool| StuckPod {
+            set: "set-uid".to_owned(),
+            name: name.to_owned(),
+            uid: "pod-uid".to_owned(),
+            version: "7".to_owned(),
+            is_idle,
+            why: "it does not start".to_owned(),
+        };
+        w.stuck_pods = vec![pod("redis-0", true), pod("search-0", false)];
+    };
+    let with = |change: fn(&mut Observed)| move |w: &mut Observed| (stuck(w), change(w)).1;
+    row("at rest", none(), stuck, "delete pod redis-0");
+    row(
+        "while the database is away",
+        none(),
+        with(|w| w.database.reachable = false),
+        "delete pod redis-0, hold PostgresReady/Provisioning",
+    );
+    row("helm changes the StatefulSet first", none(), with(|w| w.release = Some(release("old"))), "helm 4");
+    row("the release has failed", none(), with(|w| w.release.as_mut().unwrap().phase = Phase::Failed), "helm 4");
+    row("another client's release", none(), with(|w| w.release.as_mut().unwrap().stamp = None), "helm 4 over 3");
+    row("suspended", json!({"suspend": true}), stuck, "hold Reconciling/Suspended");
+    let at_work = AtWork { digest: Some(want(&none()).digest), sentence: "x".to_owned(), until: None };
+    row("helm runs", none(), |w| (stuck(w), w.at_work = Some(at_work)).1, "hold Released/Upgrading");
+}
+
 fn part(api_version: &str, kind: &str) -> ReleaseObject {
     ReleaseObject {
         api_version: api_version.to_owned(),
@@ -860,8 +956,8 @@ impl Sim {
                 let object = self.observed.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
             }
-            Step::Adopt(_) | Step::BackUp(_) | Step::Repair(_) | Step::RollBack(_) => {
-                unreachable!("nothing was left, lost or deleted, and no backup is asked for")
+            Step::Adopt(_) | Step::BackUp(_) | Step::Repair(_) | Step::RollBack(_) | Step::DeleteStuckPod(_) => {
+                unreachable!("nothing was left, lost, stuck or deleted, and no backup is asked for")
             }
             Step::Test => unreachable!("nothing is tested"),
             Step::ApplyArchives { .. } | Step::DeleteArchives { .. } => unreachable!("no archives are asked for"),

@@ -97,6 +97,108 @@ fn refusals_name_the_field() {
 }
 
 #[test]
+fn an_image_is_not_moved_to_another_registry() {
+    let of =
+        |image: &str, values: Value| of(&json!({"image": image, "values": values})).map(|desired| desired.values.0);
+    let global = |registry: &str| json!({"global": {"image": {"registry": registry}}});
+    for (image, values, problem) in [
+        (
+            "r.example/a:1",
+            global("mirror.example"),
+            Some("global.image.registry of the values would replace it with mirror.example"),
+        ),
+        ("nextcloud:1", global("mirror.example"), Some("its registry is docker.io")),
+        ("nextcloud:1", json!({"image": {"registry": "mirror.example"}}), Some("set spec.image instead")),
+        ("mirror.example/a:1", global("mirror.example"), None),
+        ("r.example/a:1", global(""), None),
+        ("", global("mirror.example"), None),
+        ("", json!({"image": {"registry": "mirror.example"}}), None),
+    ] {
+        let refused = of(image, values.clone()).map(drop).map_err(|error| error.problem);
+        match problem {
+            Some(problem) => assert!(refused.clone().unwrap_err().contains(problem), "{image} {values} {refused:?}"),
+            None => assert_eq!(refused, Ok(()), "{image} {values}"),
+        }
+    }
+    // A registry for all apps of a Profile is not for an image of one's own.
+    let profile = json!({"helm": {"values": {"image": {"registry": "mirror.example"}}}});
+    let profile = Ok(serde_json::from_value(profile).unwrap());
+    let image = |spec: Value| with_profile(&profile, &spec).unwrap().values.0["image"].clone();
+    assert_eq!(image(json!({})), json!({"registry": "mirror.example"}));
+    let own = json!({"registry": null, "repository": "r.example/a", "tag": "1"});
+    assert_eq!(image(json!({"image": "r.example/a:1"})), own);
+}
+
+#[test]
+fn mail_needs_nothing_of_a_generated_secret_that_it_lacks() {
+    let mail = json!({"nextcloud": {
+        "mail": {"enabled": true, "fromAddress": "a", "domain": "example.com", "smtp": {"host": "h", "password": "p"}},
+        "extraEnv": [{"name": "MAIL_DOMAIN", "value": "own.example"}],
+    }});
+    let made = want(&json!({"values": mail}));
+    let Values(values) = &made.values;
+    let variables = values["nextcloud"]["extraEnv"].as_array().unwrap();
+    let of = |name: &str| {
+        let found: Vec<_> = variables.iter().filter(|of| of["name"] == name).map(|of| &of["value"]).collect();
+        (found.len(), found.first().map(|value| (*value).clone()))
+    };
+    assert_eq!(values["nextcloud"]["mail"]["enabled"], false);
+    assert_eq!(of("SMTP_HOST"), (1, Some(json!("h"))));
+    assert_eq!(of("SMTP_PASSWORD"), (1, Some(json!("p"))));
+    assert_eq!(of("MAIL_DOMAIN"), (1, Some(json!("own.example"))));
+    assert_eq!(of("PGSSLCERT").0, 1);
+    assert_eq!((made.more_admin_keys, made.replaced), (vec![], vec![]));
+    // The chart's own way, with a Secret of the user's, and without a server in the values.
+    let own = want(&json!({"adminSecret": "mine", "values": mail}));
+    let without = want(&json!({"values": {"nextcloud": {"mail": {"enabled": true}}}}));
+    for made in [own, without] {
+        assert_eq!(made.values.0["nextcloud"]["mail"]["enabled"], true);
+        assert_eq!(made.more_admin_keys, ["smtp-host", "smtp-username", "smtp-password"]);
+    }
+    let incomplete = json!({"values": {"nextcloud": {"mail": {"enabled": true, "smtp": {"host": "h"}}}}});
+    assert_eq!(
+        of_error(&incomplete),
+        "spec.values: nextcloud.mail: set fromAddress and domain, the two halves of the sender's address"
+    );
+    let awaited = Sources::Awaited(Hold::new(Reason::ValuesMissing, "there is none"));
+    assert_eq!(with_values(&incomplete, &awaited).unwrap().awaits.unwrap().reason, Reason::ValuesMissing);
+}
+
+fn of_error(spec: &Value) -> String {
+    of(spec).unwrap_err().to_string()
+}
+
+#[test]
+fn a_new_name_has_room_for_what_the_chart_appends() {
+    let of = |length: usize, status: Value| {
+        let mut app = app(&json!({}));
+        app.metadata.name = Some("a".repeat(length));
+        app.status = Some(serde_json::from_value(status).unwrap());
+        desired(&app, None, (&Sources::default(), &[]), &Config::for_tests()).map(drop)
+    };
+    let installed = json!({"installed": {"name": "nextcloud", "version": "5.5.2", "digest": "sha"}});
+    for (length, as_new, as_installed) in [
+        (1, true, true),
+        (37, true, true),
+        (38, false, true),
+        (40, false, true),
+        (41, false, true),
+        (53, false, true),
+        (54, false, false),
+    ] {
+        for (status, fits) in [(json!({}), as_new), (installed.clone(), as_installed)] {
+            let refused = of(length, status).map_err(|error| error.to_string());
+            let too_long = Err(format!("metadata.name: {NAME_TOO_LONG}"));
+            assert_eq!(refused, if fits { Ok(()) } else { too_long }, "{length}");
+        }
+    }
+    assert!(NAME_TOO_LONG.contains(&format!("at most {MAX_NAME} characters")));
+    // A hash of ten characters, with its dash, after the longest name of a StatefulSet.
+    assert_eq!(MAX_NAME + "-redis-replicas".len() + 11, 63);
+    assert_eq!(MAX_NAME + "-nextcloud-cron".len(), 52);
+}
+
+#[test]
 fn a_hostname_that_is_nearly_right_gets_a_suggestion() {
     let long = ["a", "b", "c", "d"].map(|letter| letter.repeat(63)).join(".");
     for (hostname, suggestion) in [

@@ -106,6 +106,13 @@ pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Resu
             return Ok(Progress::Hold(hold));
         }
     }
+    // Last, since it shows how the app was deleted to a process that does not find that on record.
+    let (key, uid) = (going.app.key, going.app.uid());
+    if going.goes(Piece::RedisSecret)
+        && let Some(secret) = live::object(ctx, key, Kind::Secret, &key.redis_secret()).await?
+    {
+        going.destroyer(ctx).delete_dependent::<ClientApp>(key, uid, secret).await?;
+    }
     Ok(Progress::Done(kept))
 }
 
@@ -123,12 +130,17 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<O
         waits = waits.or(hold);
     }
     for claim in going.claims {
-        let instance = claim.labels.as_ref().and_then(|labels| labels.get(owned::INSTANCE)) == Some(&key.name);
-        let alike = instance || inventory::release_of(claim).as_ref() == Some(key);
-        if alike && !going.owns(Kind::Volume, claim) && claim.deletion_timestamp.is_none() {
+        let label = |key: &str| claim.labels.as_ref().and_then(|labels| labels.get(key));
+        let alike = label(owned::INSTANCE) == Some(&key.name) || inventory::release_of(claim).as_ref() == Some(key);
+        let of_database = label(label::RETAINED_FROM) == Some(&key.database()) && label(label::APP) == Some(&key.name);
+        let because = match (alike, of_database) {
+            (true, _) => "stays: it is not on record as made for this ClientApp",
+            (_, true) => "stays: the database was deleted before its ClientApp, and has left it",
+            (false, false) => continue,
+        };
+        if !going.owns(Kind::Volume, claim) && claim.deletion_timestamp.is_none() {
             let name = claim.name.clone().unwrap_or_default();
-            let because = "stays: it is not on record as made for this ClientApp".to_owned();
-            kept.push(Kept { kind: Kind::Volume, name, because });
+            kept.push(Kept { kind: Kind::Volume, name, because: because.to_owned() });
         }
     }
     Ok(waits)

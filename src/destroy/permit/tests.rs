@@ -94,3 +94,46 @@ fn what_may_be_destroyed() {
         assert!(mandate.permit(Kind::Volume, target(&|meta| meta["labels"] = json!({label::MANAGED_BY: by}))).is_ok());
     }
 }
+
+#[test]
+fn what_the_garbage_collector_would_delete_may_be_destroyed_under_either_policy() {
+    let owned_by = |uids: &[&str]| {
+        let owner = |uid: &&str| json!({"apiVersion": "v1", "kind": "ClientApp", "name": "x", "uid": uid});
+        json!(uids.iter().map(owner).collect::<Vec<_>>())
+    };
+    let secret = |uid: &str, owners: Value| {
+        target(&|meta| {
+            meta["name"] = json!("acme-admin-secret");
+            meta["uid"] = json!(uid);
+            meta["ownerReferences"] = owners.clone();
+        })
+    };
+    for policy in ["Delete", "Retain"] {
+        let change = |app: &mut Value| app["spec"]["deletionPolicy"] = json!(policy);
+        for (uid, owners, expected) in [
+            ("3", owned_by(&["1"]), true),
+            ("3", owned_by(&["1", "2"]), false),
+            ("3", owned_by(&["2"]), false),
+            // Retained, or orphaned.
+            ("3", owned_by(&[]), false),
+            // Another one of its name.
+            ("9", owned_by(&["1"]), false),
+        ] {
+            let permit = dependent(Some(&app(&change)), "1", secret(uid, owners.clone())).unwrap();
+            assert_eq!(permit.is_some(), expected, "{policy}: {uid}, {owners}");
+        }
+    }
+    for (change, expected) in [
+        (
+            &(|app: &mut Value| app["metadata"]["deletionTimestamp"] = Value::Null) as &dyn Fn(&mut Value),
+            Withheld::Alive,
+        ),
+        (&|app| app["metadata"]["finalizers"] = json!(["orphan"]), Withheld::Orphaned),
+        (&|app| app["status"]["orphaned"] = json!(true), Withheld::Orphaned),
+        (&|app| app["spec"]["suspend"] = json!(true), Withheld::Suspended),
+        (&|app| app["spec"]["hostname"] = json!(1), Withheld::Unreadable),
+    ] {
+        let withheld = dependent(Some(&app(change)), "1", secret("3", owned_by(&["1"]))).err();
+        assert_eq!(withheld, Some(expected));
+    }
+}

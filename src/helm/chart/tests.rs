@@ -52,6 +52,30 @@ impl Pull for Arc<FakeHelm> {
     }
 }
 
+#[test]
+fn values_are_in_the_form_that_the_chart_reads() {
+    let of = |has_image_registry, image: serde_json::Value| {
+        let chart = Chart {
+            name: "nextcloud".parse().unwrap(),
+            version: version("9.2.4"),
+            app_version: None,
+            digest: String::new(),
+            path: PathBuf::new(),
+            has_image_registry,
+        };
+        chart.values(serde_json::json!({"image": image, "a": 1}))["image"].clone()
+    };
+    let joined = serde_json::json!({"registry": null, "repository": "r.example:5000/team/app@sha256", "tag": "ab"});
+    let apart = serde_json::json!({"registry": "r.example:5000", "repository": "team/app@sha256", "tag": "ab"});
+    assert_eq!(of(false, joined.clone()), joined);
+    assert_eq!(of(true, joined), apart);
+    // A revision that was installed so, and users who only name a registry.
+    for other in [apart, serde_json::json!({"registry": "mirror.example"}), serde_json::json!({"pullPolicy": "Always"})]
+    {
+        assert_eq!(of(true, other.clone()), other);
+    }
+}
+
 const REPOSITORY: &str = "https://charts.example.com";
 
 fn version(text: &str) -> Version {

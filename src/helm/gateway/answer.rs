@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use axum::{
     body::{Bytes, to_bytes},
-    http::{HeaderMap, Request, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header, request},
     response::{IntoResponse as _, Response},
 };
 use kube::{Client, client::Body};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::runtime::error::api_sentence;
+use super::run::Run;
+use crate::runtime::{client::IMPERSONATE, error::api_sentence};
 
 /// Timeout until the response begins: the API server itself gives up after a minute.
 const TIMEOUT: Duration = Duration::from_secs(65);
@@ -20,6 +21,28 @@ pub(super) const SILENCE: Duration = Duration::from_secs(30);
 /// Limit of a Retry-After that helm sees, in seconds. helm would wait silently; during longer outages it should fail instead, so
 /// that the operator reports them.
 const RETRY_AFTER: u64 = 5;
+
+pub(super) const NOT_UNDERSTOOD: &str = "the gateway does not understand this request";
+
+/// Request headers that helm may set. Authentication and impersonation are not among them.
+const PASSED_ON: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH, header::USER_AGENT];
+
+/// The request as it is sent on, with the run's identity.
+pub(super) fn passed_on(parts: request::Parts, body: Bytes, run: &Run) -> Result<Request<Body>, axum::http::Error> {
+    let mut headers = HeaderMap::new();
+    for name in PASSED_ON {
+        headers.extend(parts.headers.get_all(&name).iter().map(|value| (name.clone(), value.clone())));
+    }
+    // Without it, the request has the rights of the client.
+    if let Some(user) = &run.scope.user {
+        headers.insert(IMPERSONATE, HeaderValue::from_str(user)?);
+    }
+    let path = parts.uri.into_parts().path_and_query;
+    let uri = Uri::builder().path_and_query(path.map_or_else(|| "/".to_owned(), |path| path.to_string())).build()?;
+    let mut request = Request::builder().method(parts.method).uri(uri).body(body.into())?;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
 
 /// Sends a request as it is, or says that there is no response.
 pub(super) async fn sent(client: &Client, request: Request<Body>) -> Result<axum::http::Response<Body>, String> {

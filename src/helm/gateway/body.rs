@@ -1,6 +1,7 @@
 //! Extracts the name of an object to create from the body of the request, and names the object to delete there (pure).
 
 use axum::body::Bytes;
+use k8s_openapi::api::core::v1::Secret;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -28,6 +29,19 @@ pub(super) fn name(body: &[u8]) -> Option<String> {
     };
     let name = field(unknown, 2).and_then(|object| field(object, 1)).and_then(|metadata| field(metadata, 1))?;
     String::from_utf8(name.to_vec()).ok()
+}
+
+/// The revision that helm is about to store: the value under `release` of a Secret.
+pub(super) fn revision(body: &[u8]) -> Option<Vec<u8>> {
+    const KEY: &str = "release";
+    let Some(unknown) = body.strip_prefix(PROTOBUF) else {
+        let secret: Secret = serde_json::from_slice(body).ok()?;
+        return secret.data?.remove(KEY).map(|revision| revision.0);
+    };
+    // Field 2 of a Secret is a map: messages with the key as field 1, and the value as field 2.
+    let entry = field(unknown, 2).and_then(|secret| field(secret, 2))?;
+    field(entry, 1).filter(|key| *key == KEY.as_bytes())?;
+    field(entry, 2).map(<[u8]>::to_vec)
 }
 
 /// uid of an object in JSON.
@@ -128,6 +142,27 @@ mod tests {
         }
         assert_eq!(uid(br#"{"metadata": {"uid": "a"}}"#).as_deref(), Some("a"));
         assert_eq!((uid(br#"{"metadata": {}}"#), uid(b"x")), (None, None));
+    }
+
+    #[test]
+    fn the_revision_in_json_and_in_protobuf() {
+        let stored = |entries: &[&[u8]]| {
+            let metadata: (u8, &[u8]) = (1, b"");
+            let fields: Vec<_> = [metadata].into_iter().chain(entries.iter().map(|entry| (2, *entry))).collect();
+            [PROTOBUF, &message(&[(1, b"type"), (2, &message(&fields))])].concat()
+        };
+        let (release, other) = (message(&[(1, b"release"), (2, b"H4s")]), message(&[(1, b"other"), (2, b"x")]));
+        for (body, expected) in [
+            (br#"{"data": {"release": "SDRz"}}"#.to_vec(), Some("H4s")),
+            (br#"{"stringData": {"release": "H4s"}}"#.to_vec(), None),
+            (b"data: {release: SDRz}".to_vec(), None),
+            (stored(&[&release]), Some("H4s")),
+            (stored(&[&other]), None),
+            (stored(&[&release, &release]), None),
+            (stored(&[]), None),
+        ] {
+            assert_eq!(revision(&body).as_deref(), expected.map(str::as_bytes), "{body:?}");
+        }
     }
 
     #[test]

@@ -5,32 +5,30 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     body::{Body, BodyDataStream, Bytes, to_bytes},
     extract::Request,
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, request, response},
+    http::{HeaderValue, StatusCode, header, response},
     response::Response,
 };
 use futures::{Stream, StreamExt as _, stream};
 use kube::Client;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{
-    answer::{SILENCE, passed_back, refused, sent},
+    answer::{NOT_UNDERSTOOD, SILENCE, passed_back, passed_on, refused, sent},
     body, deletion,
     known::Known,
+    preserved::preserving,
     rules::{self, Asked, Object, Scope},
     run::{NOT_LEADING, Run},
 };
-use crate::{helm::hosts, runtime::client::IMPERSONATE};
+use crate::helm::{hosts, storage};
 
 /// Size limit of a request's body, in bytes; the API server's own limit.
 const LARGEST: usize = 3 << 20;
-const NOT_UNDERSTOOD: &str = "the gateway does not understand this request";
 /// How many bytes of a response are parsed for the written object. Objects are smaller than 2 MiB.
 const LOOKED_AT: usize = 4 << 20;
 /// How long a watch may pause: the API server sends bookmarks about every minute, if they are requested.
 const WATCH_SILENCE: Duration = Duration::from_secs(300);
-/// Request headers that helm may set. Authentication and impersonation are not among them.
-const PASSED_ON: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH, header::USER_AGENT];
 
 /// Checks a complete request and forwards it.
 pub(super) async fn forward(
@@ -79,6 +77,20 @@ pub(super) async fn forward(
     if let Some(why) = miscounted {
         return refused(StatusCode::CONFLICT, &why);
     }
+    if let Some(object) = &object
+        && object.verb == "create"
+        && object.is_storage()
+        && let Err(refusal) = reviewed(run, &body).await
+    {
+        run.record().refuses(refusal.clone());
+        return forbidden(run, &refusal);
+    }
+    if let Some(object) = &object {
+        body = match preserving(client, run, (object, parts.uri.path()), body).await {
+            Ok(body) => body,
+            Err(answer) => return answer,
+        };
+    }
     let Ok(request) = passed_on(parts, body, run) else {
         return refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD);
     };
@@ -109,6 +121,21 @@ fn forbidden(run: &Run, refusal: &str) -> Response {
     refused(StatusCode::FORBIDDEN, refusal)
 }
 
+/// Reviews the revision that helm is about to store.
+async fn reviewed(run: &Arc<Run>, body: &Bytes) -> Result<(), String> {
+    if run.review.is_none() {
+        return Ok(());
+    }
+    let (run, body) = (run.clone(), body.clone());
+    let unread = |problem: String| format!("what helm is about to store cannot be read: {problem}");
+    let review = move || {
+        let payload = body::revision(&body).ok_or_else(|| unread("it has no key release".to_owned()))?;
+        let stored = storage::read(&payload).map_err(unread)?;
+        run.review.as_ref().map_or(Ok(()), |review| review(&stored))
+    };
+    spawn_blocking(review).await.unwrap_or_else(|_| Err(unread("reading it has panicked".to_owned())))
+}
+
 /// Claims the hosts that an object names for the release, or returns the refusal.
 fn claim_hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
     let refusal = |why: &str| Err(object.refusal(&run.scope, why));
@@ -117,27 +144,6 @@ fn claim_hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
         Ok(patch) if object.verb == "patch" && hosts::is_of_managers(&patch) => Ok(()),
         _ => refusal("the gateway accepts an object that names hosts, or a patch of one, only as a JSON object"),
     }
-}
-
-/// The request as it is sent on, with the run's identity.
-fn passed_on(
-    parts: request::Parts,
-    body: Bytes,
-    run: &Run,
-) -> Result<axum::http::Request<kube::client::Body>, axum::http::Error> {
-    let mut headers = HeaderMap::new();
-    for name in PASSED_ON {
-        headers.extend(parts.headers.get_all(&name).iter().map(|value| (name.clone(), value.clone())));
-    }
-    // Without it, the request has the rights of the client.
-    if let Some(user) = &run.scope.user {
-        headers.insert(IMPERSONATE, HeaderValue::from_str(user)?);
-    }
-    let path = parts.uri.into_parts().path_and_query;
-    let uri = Uri::builder().path_and_query(path.map_or_else(|| "/".to_owned(), |path| path.to_string())).build()?;
-    let mut request = axum::http::Request::builder().method(parts.method).uri(uri).body(body.into())?;
-    *request.headers_mut() = headers;
-    Ok(request)
 }
 
 fn brought_back(

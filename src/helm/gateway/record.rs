@@ -34,6 +34,20 @@ pub(crate) struct Recorded {
     pub written: Vec<Written>,
     /// Whether the outcome of any write is unknown.
     pub uncertain: bool,
+    /// The claims that are larger than the chart asks, and stay so.
+    pub kept: Vec<Kept>,
+    /// Why the revision was not made.
+    pub refused: Option<String>,
+}
+
+/// A claim that keeps its size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub claim: String,
+    /// The size that the chart asks for.
+    pub asked: String,
+    /// The size that it has.
+    pub has: String,
 }
 
 impl Recorded {
@@ -65,6 +79,8 @@ impl Recorded {
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     writes: Vec<Outcome>,
+    kept: Vec<Kept>,
+    refused: Option<String>,
 }
 
 #[derive(Debug)]
@@ -97,6 +113,17 @@ impl Record {
         };
     }
 
+    /// Records that a claim keeps its size; helm may write it more than once.
+    pub(crate) fn keeps(&mut self, kept: Kept) {
+        self.kept.retain(|before| before.claim != kept.claim);
+        self.kept.push(kept);
+    }
+
+    /// Records that the revision may not be made, and why.
+    pub(crate) fn refuses(&mut self, why: String) {
+        self.refused = Some(why);
+    }
+
     pub(crate) fn recorded(&self) -> Recorded {
         let written = |outcome: &Outcome| match outcome {
             Outcome::Written(written) => Some(written.clone()),
@@ -105,6 +132,8 @@ impl Record {
         Recorded {
             written: self.writes.iter().filter_map(written).collect(),
             uncertain: self.writes.iter().any(|outcome| matches!(outcome, Outcome::Unknown)),
+            kept: self.kept.clone(),
+            refused: self.refused.clone(),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{
     record::Record,
     rules::{Phase, Scope},
 };
-use crate::lead::Lead;
+use crate::{helm::storage::Stored, lead::Lead};
 
 const OVER: &str = "the helm run is over";
 pub(super) const NOT_LEADING: &str = "this operator is no longer the leader";
@@ -18,12 +18,18 @@ pub(super) const NOT_LEADING: &str = "this operator is no longer the leader";
 /// Claims a host for an Ingress of the release, or returns which other release has it.
 pub(crate) type Claim = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
+/// Returns why a revision may not be made, although the chart renders: helm is about to store it, and has changed nothing yet.
+pub(crate) type Review = Box<dyn Fn(&Stored) -> Result<(), String> + Send + Sync>;
+
 #[derive(derive_more::Debug)]
 pub(super) struct Run {
     pub(super) scope: Scope,
     pub(super) lead: Lead,
     #[debug(skip)]
     pub(super) claim: Claim,
+    /// `None`: every revision may be made.
+    #[debug(skip)]
+    pub(super) review: Option<Review>,
     /// Cancelled when helm is asked to stop.
     pub(super) stopping: CancellationToken,
     /// Cancelled when the run is over.

@@ -19,7 +19,11 @@ use super::{
     rules::Phase,
     *,
 };
-use crate::{lead::since_boot, runtime::client};
+use crate::{
+    helm::storage::{self, Stored},
+    lead::since_boot,
+    runtime::client,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const IN_TENANT: &str = "/api/v1/namespaces/tenant";
@@ -30,6 +34,8 @@ struct Bed {
     lead: Lead,
     /// Method, path and headers of each request that has reached the API server.
     reached: mpsc::UnboundedReceiver<(Method, Uri, HeaderMap)>,
+    /// The body of each request that has reached it, if it has one.
+    bodies: mpsc::UnboundedReceiver<Value>,
     /// Signals that a request to the API server was dropped.
     given_up: mpsc::UnboundedReceiver<()>,
     /// Lets the API server answer requests that wait.
@@ -77,6 +83,23 @@ async fn api_server(uri: Uri, tagged: bool, dropped: Dropped, mut released: watc
         }
         "refused" => (StatusCode::CONFLICT, "{}").into_response(),
         "garbage" => "not an object".into_response(),
+        "grown" => {
+            let spec = json!({"resources": {"requests": {"storage": "20Gi"}}});
+            json!({"metadata": {"name": "grown", "uid": "grown"}, "spec": spec}).to_string().into_response()
+        }
+        "scaled" | "alone" => {
+            let scale = json!({
+                "manager": "kube-controller-manager", "operation": "Update", "subresource": "scale",
+                "fieldsV1": {"f:spec": {"f:replicas": {}}},
+            });
+            let metadata = json!({"name": named, "uid": named, "managedFields": [scale]});
+            json!({"metadata": metadata, "spec": {"replicas": 4}}).to_string().into_response()
+        }
+        "horizontalpodautoscalers" => {
+            let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "scaled"});
+            let spec = json!({"scaleTargetRef": target, "maxReplicas": 9});
+            json!({"items": [{"metadata": {"name": "x"}, "spec": spec}]}).to_string().into_response()
+        }
         name => match name.strip_prefix("busy-for-") {
             Some(after) => (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, after.to_owned())]).into_response(),
             None => object(name).into_response(),
@@ -87,15 +110,24 @@ async fn api_server(uri: Uri, tagged: bool, dropped: Dropped, mut released: watc
 impl Bed {
     async fn new() -> Bed {
         let (sender, reached) = mpsc::unbounded_channel();
+        let (told, bodies) = mpsc::unbounded_channel();
         let (dropped, given_up) = mpsc::unbounded_channel();
         let (release, released) = watch::channel(false);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().fallback(move |request: Request| {
-            let (parts, _) = request.into_parts();
+            let (parts, body) = request.into_parts();
             let tagged = parts.headers.contains_key(header::IF_NONE_MATCH);
             sender.send((parts.method, parts.uri.clone(), parts.headers)).unwrap();
-            api_server(parts.uri, tagged, Dropped(dropped.clone()), released.clone())
+            let (told, answer) =
+                (told.clone(), api_server(parts.uri, tagged, Dropped(dropped.clone()), released.clone()));
+            async move {
+                let body = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
+                if let Ok(body) = serde_json::from_slice(&body) {
+                    told.send(body).unwrap();
+                }
+                answer.await
+            }
         });
         let server = tokio::spawn(async {
             _ = axum::serve(listener, router).await;
@@ -104,7 +136,7 @@ impl Bed {
         let lead = Lead::until(since_boot() + TIMEOUT);
         let gateway = Gateway::open(client::forwarding(&config).unwrap(), lead.clone()).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
-        Bed { gateway, lead, reached, given_up, release, dir, _server: AbortOnDropHandle::new(server) }
+        Bed { gateway, lead, reached, bodies, given_up, release, dir, _server: AbortOnDropHandle::new(server) }
     }
 
     fn admit(&self) -> Pass {
@@ -112,6 +144,10 @@ impl Bed {
     }
 
     fn admit_in(&self, namespace: &str) -> Pass {
+        self.admit_with(namespace, None)
+    }
+
+    fn admit_with(&self, namespace: &str, review: Option<Review>) -> Pass {
         let (release, namespace, account) =
             ("app".parse().unwrap(), namespace.parse().unwrap(), AccountName::default());
         let of = Of { release: &release, namespace: &namespace, account: Some(&account), revision: Some(3) };
@@ -119,7 +155,7 @@ impl Bed {
             "taken.example.com" => Err("host taken.example.com belongs to ClientApp other/x".to_owned()),
             _ => Ok(()),
         };
-        self.gateway.admit(self.dir.path(), of, Box::new(claim)).unwrap()
+        self.gateway.admit(self.dir.path(), of, (Box::new(claim), review)).unwrap()
     }
 
     /// A connection on which the head of a request was sent, with this many bytes of body to follow.
@@ -620,6 +656,64 @@ async fn a_request_whose_body_comes_after_the_run_was_asked_to_stop_is_not_sent_
     timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
     assert!(!bed.has_reached());
+}
+
+#[tokio::test]
+async fn a_write_leaves_alone_what_is_right_in_the_cluster() {
+    let mut bed = Bed::new().await;
+    let pass = bed.admit();
+    let (claim, workload) = (
+        |size: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}}),
+        |replicas: Value| json!({"spec": {"replicas": replicas}}),
+    );
+    for (path, asked, expected) in [
+        ("/api/v1/namespaces/tenant/persistentvolumeclaims/grown", claim("8Gi"), claim("20Gi")),
+        ("/api/v1/namespaces/tenant/persistentvolumeclaims/grown", claim("30Gi"), claim("30Gi")),
+        ("/api/v1/namespaces/tenant/persistentvolumeclaims/new", claim("8Gi"), claim("8Gi")),
+        ("/api/v1/namespaces/tenant/configmaps/grown", claim("8Gi"), claim("8Gi")),
+        ("/apis/apps/v1/namespaces/tenant/deployments/scaled", workload(json!(1)), workload(json!(4))),
+        ("/apis/apps/v1/namespaces/tenant/deployments/scaled", workload(json!(0)), workload(json!(0))),
+        ("/apis/apps/v1/namespaces/tenant/deployments/scaled", json!({"spec": {}}), json!({"spec": {}})),
+        // No autoscaler targets them.
+        ("/apis/apps/v1/namespaces/tenant/deployments/alone", workload(json!(1)), workload(json!(1))),
+        ("/apis/apps/v1/namespaces/tenant/statefulsets/scaled", workload(json!(1)), workload(json!(1))),
+        ("/apis/apps/v1/namespaces/tenant/deployments/x", workload(json!(1)), workload(json!(1))),
+    ] {
+        let (status, answer) = bed.ask(&pass.authorization, "PATCH", path, &asked.to_string()).await;
+        assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&answer));
+        assert_eq!(bed.bodies.recv().await.unwrap(), expected, "{path}");
+    }
+    let kept = pass.end().await.kept;
+    let sizes: Vec<_> = kept.iter().map(|kept| [&kept.claim, &kept.asked, &kept.has]).collect();
+    assert_eq!(sizes, [["grown", "8Gi", "20Gi"]]);
+}
+
+#[tokio::test]
+async fn a_revision_is_reviewed_before_it_is_stored() {
+    let mut bed = Bed::new().await;
+    let review = |stored: &Stored| match stored.manifest.as_str() {
+        "good" => Ok(()),
+        _ => Err("it would drop a volume".to_owned()),
+    };
+    let pass = bed.admit_with("tenant", Some(Box::new(review)));
+    let path = format!("{IN_TENANT}/secrets");
+    let secret = |payload: Vec<u8>| {
+        let data = json!({"release": k8s_openapi::ByteString(payload)});
+        json!({"metadata": {"name": "sh.helm.release.v1.app.v3"}, "data": data}).to_string()
+    };
+    let stored = |manifest: &str| secret(storage::pack(&json!({"manifest": manifest})).unwrap());
+    for (body, refusal) in [
+        (stored("bad"), "it would drop a volume"),
+        (secret(b"garbage".to_vec()), "what helm is about to store cannot be read"),
+    ] {
+        let (status, answer) = bed.ask(&pass.authorization, "POST", &path, &body).await;
+        assert_eq!(status, 403);
+        assert!(String::from_utf8_lossy(&answer).contains(refusal));
+        assert!(!bed.has_reached());
+        assert!(pass.run.record().recorded().refused.unwrap().starts_with(refusal));
+    }
+    assert_eq!(bed.ask(&pass.authorization, "POST", &path, &stored("good")).await.0, 200);
+    assert!(bed.has_reached());
 }
 
 #[tokio::test]

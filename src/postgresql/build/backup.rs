@@ -22,6 +22,11 @@ pub(crate) const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for
 /// Annotation of a Job: the request for which it dumps.
 pub(crate) const REQUEST_ANNOTATION: &str = "apps.bnerd-operator.local/dump-request";
 
+/// How many seconds a dump waits for an answer of the server. One on request begins only while the server is ready.
+const PATIENCE: u32 = 60;
+/// The same where the server may just be restarting: on schedule, or closed for its last dump.
+const RESTART_PATIENCE: u32 = 300;
+
 pub(crate) fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
     let spec = claim_spec(desired, &backup.size.text);
     object(desired, Kind::PersistentVolumeClaim, names::backup(&desired.key.name), json!({"spec": spec}))
@@ -36,26 +41,26 @@ pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Obje
         "startingDeadlineSeconds": 3600,
         "successfulJobsHistoryLimit": 1,
         "failedJobsHistoryLimit": 3,
-        "jobTemplate": {"metadata": {"labels": labels(desired)}, "spec": job_spec(desired, backup)},
+        "jobTemplate": {"metadata": {"labels": labels(desired)}, "spec": job_spec(desired, backup, RESTART_PATIENCE)},
     });
     Some(object(desired, Kind::CronJob, names::backup(&desired.key.name), json!({"spec": spec})))
 }
 
 pub(crate) fn last_dump(desired: &Desired, backup: &DesiredBackup, deletion: &str) -> Object {
-    let spec = job_spec(desired, backup);
+    let spec = job_spec(desired, backup, RESTART_PATIENCE);
     let mut job = object(desired, Kind::Job, names::last_dump(&desired.key.name), json!({"spec": spec}));
     job.document["metadata"]["annotations"][DELETION_ANNOTATION] = json!(deletion);
     job
 }
 
 pub(crate) fn dump(desired: &Desired, backup: &DesiredBackup, request: &str) -> Object {
-    let spec = job_spec(desired, backup);
+    let spec = job_spec(desired, backup, PATIENCE);
     let mut job = object(desired, Kind::Job, names::dump(&desired.key.name, request), json!({"spec": spec}));
     job.document["metadata"]["annotations"][REQUEST_ANNOTATION] = json!(request);
     job
 }
 
-fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
+fn job_spec(desired: &Desired, backup: &DesiredBackup, patience: u32) -> Value {
     let name = &desired.key.name;
     let container = json!({
         "name": "dump",
@@ -65,6 +70,7 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup) -> Value {
             {"name": "DUMPS", "value": DUMPS},
             {"name": "KEEP", "value": backup.keep.to_string()},
             {"name": "REPORT", "value": REPORT},
+            {"name": "PATIENCE", "value": patience.to_string()},
             {"name": "POSTGRES_DB", "value": desired.database},
             {"name": "PGHOST", "value": names::primary(name)},
             {"name": "PGPORT", "value": desired.port.to_string()},

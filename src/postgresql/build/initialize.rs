@@ -10,7 +10,7 @@ use super::{
     placement,
     pod::{DUMPS, REPORT, claim_spec, confined, give_resources, pod_spec, scratch},
     secrets::PASSWORD,
-    servers::{PGDATA, REPLICATION_PASSWORD, VOLUME},
+    servers::{GENERATION_ANNOTATION, PGDATA, REPLICATION_PASSWORD, VOLUME},
 };
 use crate::{
     crd::Restore,
@@ -58,6 +58,7 @@ pub(crate) fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     }
     let spec = json!({"backoffLimit": 6, "podFailurePolicy": {"rules": rules}, "template": pod});
     let mut job = object(desired, Kind::Job, names::initialize(name, volume), json!({"spec": spec}));
+    job.document["metadata"]["annotations"][GENERATION_ANNOTATION] = json!(desired.generation.to_string());
     if let Some(restore) = restore {
         job.document["metadata"]["annotations"][RESTORE_ANNOTATION] = json!(json!(restore).to_string());
     }

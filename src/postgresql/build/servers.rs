@@ -47,8 +47,8 @@ pub(crate) const REPLICATION_ANNOTATION: &str = "apps.bnerd-operator.local/repli
 pub(crate) const CERTIFICATE_ANNOTATION: &str = "apps.bnerd-operator.local/certificate-secret";
 /// Annotation of the primary's pod: the deletion for whose last dump it refuses clients.
 pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
-/// Annotation of a StatefulSet: generation of the Postgresql for which it was applied. Not part of the digest: by the two of
-/// them, a user's change is told from that of another version of the operator.
+/// Annotation of a StatefulSet, and of the Job that creates the database: generation of the Postgresql for which it was applied. Not
+/// part of the digest: by the two of them, a user's change is told from that of another version of the operator.
 pub(crate) const GENERATION_ANNOTATION: &str = "apps.bnerd-operator.local/generation";
 /// Annotation of a StatefulSet that was applied in its Postgresql's turn, until its pods are ready.
 pub(crate) const TURN_ANNOTATION: &str = "apps.bnerd-operator.local/turn";

@@ -54,12 +54,14 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecor
 const AGAIN: &str = "delete the Job for another try, or put another word into spec.backup.request";
 
 fn seen(desired: &Desired, observed: &Observed, request: &str, job: String, view: &JobView) -> DumpRecord {
+    let refusal = observed.refused_job(&job);
     let (state, message) = match view.succeeded {
-        None => (DumpState::Running, None),
+        None => (DumpState::Running, refusal.map(|refusal| format!("Job {job} has no pod: {refusal}"))),
         Some(true) => (DumpState::Succeeded, None),
         Some(false) => {
             let namespace = &desired.key.namespace;
-            let why = words(&observed.pods, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
+            let why = words(&observed.pods, &job, false).or(refusal);
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             let message = format!("Job {job} has failed{why}: see `kubectl logs -n {namespace} job/{job}`; {AGAIN}");
             (DumpState::Failed, Some(message))
         }
@@ -112,7 +114,7 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSu
             summary.volume = volume.map(|volume| volume.uid.clone());
         }
         if !succeeded && summary.failure.is_none() && summary.failed_job.as_ref() == Some(name) {
-            summary.failure = said.map(str::to_owned);
+            summary.failure = said.or_else(|| observed.refused_job(name)).map(str::to_owned);
         }
     }
     summary

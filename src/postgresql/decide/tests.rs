@@ -199,13 +199,7 @@ fn what_is_different_has_its_consequence() {
         ("the volume shall grow", two(), |_| {}, &["grow data-acme-0 2Gi"], None),
         ("the volume grows", two(), |w| *data(w) = claim(2.0 * GI, Some("1Gi")), &[], Some(("Growing", false))),
         ("the volume is not bound", two(), |w| *data(w) = claim(GI, None), &[], Some(("Growing", false))),
-        (
-            "the volume shall shrink",
-            none(),
-            |w| *data(w) = claim(2.0 * GI, Some("2Gi")),
-            &[],
-            Some(("StorageShrink", true)),
-        ),
+        ("the volume is larger, and stays so", none(), |w| *data(w) = claim(2.0 * GI, Some("2Gi")), &[], None),
         ("the dumps' volume shall grow", dumps, |_| {}, &["grow acme-backup 2Gi"], None),
     ];
     for (what, spec, change, expected, hold) in rows {
@@ -215,6 +209,23 @@ fn what_is_different_has_its_consequence() {
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), *expected, "{what}");
         assert_eq!(reason(&plan), *hold, "{what}");
+    }
+}
+
+#[test]
+fn why_there_are_no_pods() {
+    let desired = of(json!({"replicas": 2}));
+    let quota = |set: &str| ((Kind::StatefulSet, set.to_owned()), "exceeded quota".to_owned());
+    for (set, pods, expected) in [
+        ("acme", 0, "waiting for pod acme-0; exceeded quota"),
+        ("acme-standby", 0, "waiting for pod acme-0"),
+        ("acme-standby", 1, "0 of 1 standbys are ready; exceeded quota"),
+        ("acme", 1, "0 of 1 standbys are ready"),
+    ] {
+        let mut observed = settled(&desired);
+        observed.pods.truncate(pods);
+        observed.refusals = [quota(set)].into();
+        assert_eq!(decide(&desired, &observed).hold.unwrap().message, expected, "{set} {pods}");
     }
 }
 

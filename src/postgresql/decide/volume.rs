@@ -198,18 +198,33 @@ fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str
             plan.steps.push(Step::Initialize(job));
         }
         Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&format!("Job {name}"), owner),
-        Some(ObjectView { deleting, uid, detail: Detail::Job(found), .. }) if found.restore.as_deref() != restore => {
+        Some(ObjectView { deleting, uid, digest, detail: Detail::Job(found), .. })
+            if digest.as_ref() != Some(&job.digest) && is_superseded(found, desired) =>
+        {
             if !deleting {
                 plan.steps.push(Step::Delete { id: job.id.clone(), uid: uid.clone() });
             }
-            plan.hold(Reason::Replacing, format!("waiting for Job {name} to be gone: spec.restore has changed"));
+            plan.hold(
+                Reason::Replacing,
+                format!("waiting for Job {name} to be gone: the spec has changed since it was created"),
+            );
         }
         Some(found) if ended(found) == Some(false) => failed(plan, desired, observed, name),
         Some(_) => {
             let waiting =
                 pods(observed, name).find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
+            let waiting = waiting.or_else(|| observed.refused_job(name).map(|refusal| format!("; {refusal}")));
             plan.hold(underway, format!("waiting for Job {name}, which {doing}{}", waiting.unwrap_or_default()));
         }
+    }
+}
+
+/// Returns true for a Job that a user no longer asks for, or that has failed. While it runs, another version of the operator is no
+/// reason to begin a restore of hours again.
+fn is_superseded(job: &JobView, desired: &Desired) -> bool {
+    match job.succeeded {
+        Some(succeeded) => !succeeded,
+        None => job.generation != Some(desired.generation.to_string()),
     }
 }
 

@@ -33,8 +33,12 @@ fn why_a_pod_is_not_ready() {
     for (metadata, status, expected) in [
         (json!({}), ready.clone(), None),
         (json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), ready, Some("it is being deleted")),
-        (json!({}), pulling, Some("ImagePullBackOff: no such image")),
-        (json!({}), unschedulable, Some("no node")),
+        (
+            json!({"name": "db-0", "namespace": "ns"}),
+            pulling,
+            Some("container postgres cannot pull image x: see `kubectl describe pod -n ns db-0`"),
+        ),
+        (json!({}), unschedulable, Some("it is not scheduled: no node")),
         (json!({}), Value::Null, Some("it is not ready yet")),
     ] {
         let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
@@ -70,8 +74,20 @@ fn what_a_pod_has_refused() {
         (json!([]), looping.clone(), ended(1), None, Some("it has ended with exit code 1: as it is")),
         // It was restarted and may succeed.
         (json!([]), json!({"running": {}}), ended(1), None, Some("it has ended with exit code 1: as it is")),
-        (json!([]), looping.clone(), ended(0), None, Some("CrashLoopBackOff")),
-        (json!([]), looping.clone(), json!({"terminated": {"exitCode": 2}}), None, Some("CrashLoopBackOff")),
+        (
+            json!([]),
+            looping.clone(),
+            ended(0),
+            None,
+            Some("container postgres ends with exit code 0: see `kubectl logs -n ns db-0 -c postgres`"),
+        ),
+        (
+            json!([]),
+            looping.clone(),
+            json!({"terminated": {"exitCode": 2}}),
+            None,
+            Some("container postgres ends with exit code 2: see `kubectl logs -n ns db-0 -c postgres`"),
+        ),
         (
             json!([]),
             looping,
@@ -86,7 +102,8 @@ fn what_a_pod_has_refused() {
             "state": state, "lastState": last_state,
         });
         let status = json!({"conditions": conditions, "containerStatuses": [container]});
-        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+        let metadata = json!({"name": "db-0", "namespace": "ns"});
+        let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
         assert_eq!((refused(&pod), super::waiting(&pod).as_deref()), (expected, waiting));
     }
 }
@@ -171,7 +188,9 @@ fn how_and_when_a_job_ended() {
         let conditions: Vec<_> = types.iter().map(condition).collect();
         let job = json!({
             "metadata": {
-                "annotations": {REQUEST_ANNOTATION: "one", RESTORE_ANNOTATION: r#"{"claim":"c"}"#},
+                "annotations": {
+                    REQUEST_ANNOTATION: "one", RESTORE_ANNOTATION: r#"{"claim":"c"}"#, GENERATION_ANNOTATION: "3",
+                },
                 "labels": {label::ROLE: "drill"},
             },
             "status": {"startTime": began, "conditions": conditions},
@@ -180,6 +199,7 @@ fn how_and_when_a_job_ended() {
             request: Some("one".to_owned()),
             deletion: None,
             restore: Some(Box::new(Restore::of_claim("latest", "c"))),
+            generation: Some("3".to_owned()),
             is_drill: true,
             succeeded,
             started: time(began),

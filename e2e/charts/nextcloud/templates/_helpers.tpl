@@ -20,14 +20,6 @@
 {{- .Values.rbac.serviceaccount.name | default (include "nextcloud.fullname" .) -}}
 {{- end -}}
 
-{{- define "nextcloud.image" -}}
-{{- if .Values.image.tag -}}
-{{- printf "%s:%s" .Values.image.repository .Values.image.tag -}}
-{{- else -}}
-{{- printf "%s:%s-%s" .Values.image.repository .Chart.AppVersion .Values.image.flavor -}}
-{{- end -}}
-{{- end -}}
-
 {{- define "nextcloud.selector" -}}
 app.kubernetes.io/name: {{ include "nextcloud.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -111,6 +103,24 @@ valueFrom:
 {{- end }}
 - name: NEXTCLOUD_DATA_DIR
   value: {{ .Values.nextcloud.datadir | quote }}
+{{- with .Values.nextcloud.mail }}
+{{- if .enabled }}
+- name: MAIL_FROM_ADDRESS
+  value: {{ .fromAddress | quote }}
+- name: MAIL_DOMAIN
+  value: {{ .domain | quote }}
+- name: SMTP_SECURE
+  value: {{ .smtp.secure | quote }}
+- name: SMTP_PORT
+  value: {{ .smtp.port | quote }}
+- name: SMTP_AUTHTYPE
+  value: {{ .smtp.authtype | quote }}
+{{- range $variable, $key := dict "SMTP_HOST" "smtpHostKey" "SMTP_NAME" "smtpUsernameKey" "SMTP_PASSWORD" "smtpPasswordKey" }}
+- name: {{ $variable }}
+  {{- include "nextcloud.fromSecret" (dict "secret" (include "nextcloud.adminSecret" $) "key" (get $.Values.nextcloud.existingSecret $key)) | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if .Values.redis.enabled }}
 - name: REDIS_HOST
   value: {{ include "nextcloud.redis.fullname" . }}-master

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args as _, FromArgMatches as _};
 use clientapp_operator::config::{RunArgs, helm_settings};
 use clientapp_operator::crd::ClientApp;
+use e2e::helm::Helm;
 use e2e::lab::Lab;
 use e2e::manifests;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use kube::runtime::wait::{await_condition, conditions};
@@ -58,6 +59,25 @@ async fn the_samples_become_instances() {
         let ready = tokio::time::timeout(e2e::lab::TIMEOUT, await_condition(apps.clone(), &name, is_ready)).await;
         ready.unwrap_or_else(|_| panic!("{name} is not Ready; {}", lab.operator_log())).unwrap();
     }
+
+    // What the full one shows has an effect.
+    let client = lab.plane.client().await.unwrap();
+    let deployments = Api::<Deployment>::namespaced(client.clone(), "clientapp-samples");
+    let pod = deployments.get("full-nextcloud").await.unwrap().spec.unwrap().template.spec.unwrap();
+    let variables = pod.containers[0].env.clone().unwrap();
+    let variable = |name: &str| variables.iter().find(|variable| variable.name == name).unwrap().clone();
+    assert_eq!(variable("TZ").value.as_deref(), Some("Europe/Berlin"));
+    assert_eq!(variable("PGSSLCERT").value.as_deref(), Some("/tmp/postgresql.crt"));
+    let secrets = Api::<Secret>::namespaced(client, "clientapp-samples");
+    for variable in ["SMTP_HOST", "SMTP_NAME", "SMTP_PASSWORD"].map(variable) {
+        let reference = variable.value_from.unwrap().secret_key_ref.unwrap();
+        assert_eq!(reference.name, "full-administrator");
+        assert!(secrets.get(&reference.name).await.unwrap().data.unwrap().contains_key(&reference.key));
+    }
+    let helm = Helm::for_cluster(&lab.tools.helm, &lab.plane.kubeconfig()).unwrap();
+    let got = helm.run(&["get", "values", "full", "-n", "clientapp-samples", "-o", "json"]).unwrap();
+    let values: Value = serde_json::from_str(&got.stdout).unwrap();
+    assert_eq!(values["nextcloud"]["hooks"]["post-installation"], "php occ app:enable calendar");
 }
 
 /// For every object of a kustomization, a field that only a change to it changes: the generation, or else the resource

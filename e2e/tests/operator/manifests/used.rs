@@ -11,6 +11,7 @@ use e2e::operator::{Operator, Options};
 use e2e::postgres::Postgres;
 use e2e::wait::until;
 use e2e::{charts, manifests};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
@@ -204,6 +205,12 @@ async fn use_clientapps(tenant: &Tenant) {
     let pending = Patch::Merge(json!({"metadata": {"labels": labels}}));
     secrets.patch(revision, &PatchParams::default(), &pending).await.unwrap();
     tenant.ready("kept", 2).await;
+    // What an autoscaler has set is left to it.
+    let by = PatchParams { field_manager: Some("kube-controller-manager".to_owned()), ..PatchParams::default() };
+    let four = Patch::Merge(json!({"spec": {"replicas": 4}}));
+    tenant.api::<Deployment>().patch_scale("kept-nextcloud", &by, &four).await.unwrap();
+    tenant.patch("kept", json!({"values": {"podAnnotations": {"a": "b"}}})).await.unwrap();
+    tenant.ready("kept", 3).await;
     // One of the operator's own databases; and one of Percona's with backups, which are deleted with it although they
     // have no owner.
     let own = json!({

@@ -24,6 +24,7 @@ fn external() -> Database {
 
 fn full(database: &Database) -> Inputs<'_> {
     Inputs {
+        name: "acme",
         hostname: "acme.example.com",
         admin_secret: "acme-admin-secret",
         ingress_class: Some("traefik"),
@@ -33,6 +34,8 @@ fn full(database: &Database) -> Inputs<'_> {
         persistence: Some(("8Gi", "")),
         image: None,
         replicas: None,
+        trusted_domains: &[],
+        mail: None,
         credentials: Some("all"),
         redis_credentials: Some("redis"),
     }
@@ -45,7 +48,7 @@ fn the_tree_of_a_full_instance() {
 
 /// Reserved with a database.
 fn reserved(tls: Option<&Tls>) -> Reserved<'_> {
-    Reserved { with_database: true, tls }
+    Reserved { with_database: true, with_image: true, tls }
 }
 
 fn issued(kind: IssuerKind) -> Tls {
@@ -133,6 +136,16 @@ fn the_tree_of_a_database_that_exists_already() {
 }
 
 #[test]
+fn an_app_finds_its_redis_whatever_its_name() {
+    let database = made();
+    for (name, fullname) in [("acme", Value::Null), ("my-redis-app", json!("my-redis-app-redis"))] {
+        let of = |redis_secret| computed(&Inputs { name, redis_secret, ..full(&database) })["redis"].clone();
+        assert_eq!(of(Some("secret"))["fullnameOverride"], fullname);
+        assert_eq!(of(None)["fullnameOverride"], Value::Null);
+    }
+}
+
+#[test]
 fn every_computed_key_is_reserved() {
     let (made, external) = (made(), external());
     let all =
@@ -186,6 +199,16 @@ fn user_values() {
         (json!({"redis": "off"}), no_map),
         (json!({"redis": null}), no_map),
         (json!({"externalDatabase": {"host": "x"}}), &computed("externalDatabase", "spec.postgres")),
+        (json!({"image": {"registry": "mirror.example"}}), &computed("image.registry", "spec.image")),
+        (
+            json!({"nextcloud": {"extraEnv": [{"name": "A", "value": "a"}, {"name": "A", "value": "b"}]}}),
+            "nextcloud.extraEnv has A twice: remove one of them",
+        ),
+        (json!({"nextcloud": {"extraEnv": [{"value": "a"}]}}), "nextcloud.extraEnv has an entry without a name"),
+        (
+            json!({"nextcloud": {"extraEnv": {"A": "a"}}}),
+            "nextcloud.extraEnv must be a list: entries of the base values are added to it",
+        ),
         (
             json!({"big": "x".repeat(300_000)}),
             "values are 300010 bytes of JSON; at most 262144 fit beside the chart in Helm's release Secret",
@@ -217,9 +240,130 @@ fn user_values() {
         (json!({"redis": {"architecture": "replication", "fullnameOverride": "", "existingClaim": null}}), true),
         (json!({"a": numbers, "k".repeat(1022): 1}), true),
         (json!({"externalDatabase": {"host": "x"}}), false),
+        (json!({"image": {"registry": "mirror.example"}}), true),
     ] {
-        let reserved = Reserved { with_database, tls: None };
+        let reserved = Reserved { with_database, with_image: false, tls: None };
         assert_eq!(check_user_values(values.as_object().unwrap(), reserved), Ok(()));
+    }
+}
+
+#[test]
+fn what_the_product_needs_in_a_list_stays_in_it() {
+    let entry = |name: &str, value: &str| json!({"name": name, "value": value});
+    let env = |entries: &[Value]| json!({"nextcloud": {"extraEnv": entries}});
+    let base = env(&[entry("PGSSLCERT", "/tmp/none"), entry("A", "base")]);
+    for (layers, expected) in [
+        (vec![env(&[])], vec![entry("PGSSLCERT", "/tmp/none"), entry("A", "base")]),
+        (vec![json!({"nextcloud": {"extraEnv": null}})], vec![entry("PGSSLCERT", "/tmp/none"), entry("A", "base")]),
+        (
+            vec![env(&[entry("B", "profile"), entry("A", "profile")]), env(&[entry("C", "$(B)"), entry("B", "spec")])],
+            vec![entry("PGSSLCERT", "/tmp/none"), entry("A", "profile"), entry("B", "spec"), entry("C", "$(B)")],
+        ),
+        (
+            vec![env(&[json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}})])],
+            vec![
+                entry("PGSSLCERT", "/tmp/none"),
+                json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}),
+            ],
+        ),
+        // What comes from Secrets, as it is rendered.
+        (
+            vec![env(&[entry("***", "***"), entry("***", "***")])],
+            vec![entry("PGSSLCERT", "/tmp/none"), entry("A", "base"), entry("***", "***"), entry("***", "***")],
+        ),
+    ] {
+        for layer in &layers {
+            assert_eq!(check_user_values(layer.as_object().unwrap(), reserved(None)), Ok(()));
+        }
+        let merged = merge([&base].into_iter().chain(&layers));
+        assert_eq!(merged["nextcloud"]["extraEnv"], json!(expected), "{layers:?}");
+    }
+    // Other lists are Helm's.
+    let volumes = |name: &str| json!({"nextcloud": {"extraVolumes": [{"name": name}]}});
+    assert_eq!(merge([&volumes("a"), &volumes("b")]), volumes("b"));
+}
+
+#[test]
+fn what_other_values_replace_is_named() {
+    let base = json!({"nextcloud": {
+        "extraEnv": [{"name": "PGSSLCERT", "value": "a"}], "hooks": {"before-starting": "x", "pre-upgrade": "y"},
+    }});
+    for (over, expected) in [
+        (json!({}), vec![]),
+        (json!({"nextcloud": {"extraEnv": [{"name": "A", "value": "b"}], "hooks": {"post-upgrade": "z"}}}), vec![]),
+        (
+            json!({"nextcloud": {"extraEnv": [{"name": "PGSSLCERT", "value": "b"}]}}),
+            vec!["PGSSLCERT in nextcloud.extraEnv"],
+        ),
+        (
+            json!({"nextcloud": {"hooks": {"before-starting": "z", "pre-upgrade": null}}}),
+            vec!["nextcloud.hooks.before-starting", "nextcloud.hooks.pre-upgrade"],
+        ),
+        (json!({"nextcloud": {"hooks": null}}), vec!["nextcloud.hooks.before-starting", "nextcloud.hooks.pre-upgrade"]),
+    ] {
+        let expected: Vec<_> = expected.into_iter().map(replaces).collect();
+        assert_eq!(replaced(&base, &merge([&base, &over])), expected, "{over}");
+    }
+    assert_eq!(replaced(&json!({}), &base), Vec::<String>::new());
+}
+
+#[test]
+fn domains_that_are_named_are_trusted_besides_those_that_the_app_needs() {
+    let of = |name: &str, domains: Value, metrics: bool| {
+        let values = json!({"nextcloud": {"trustedDomains": domains}, "metrics": {"enabled": metrics}});
+        json!(trusted_domains(&values, &Key::new("tenants", name), "nextcloud", "acme.example.com"))
+    };
+    assert_eq!(of("acme", json!([]), true), json!([]));
+    assert_eq!(of("acme", Value::Null, false), json!([]));
+    assert_eq!(of("acme", json!(["b.example"]), false), json!(["acme.example.com", "b.example"]));
+    let service = "acme-nextcloud.tenants.svc.cluster.local";
+    assert_eq!(
+        of("acme", json!(["b.example", "acme.example.com", service]), true),
+        json!(["acme.example.com", service, "b.example"])
+    );
+    let service = "my-nextcloud.tenants.svc.cluster.local";
+    assert_eq!(of("my-nextcloud", json!(["b"]), true), json!(["acme.example.com", service, "b"]));
+}
+
+#[test]
+fn mail_of_the_values_is_what_the_image_reads() {
+    let values = |more: Value| {
+        let sender = json!({"nextcloud": {"mail": {"enabled": true, "fromAddress": "cloud", "domain": "example.com"}}});
+        merge([&sender, &json!({"nextcloud": more})])
+    };
+    let server =
+        json!({"host": "smtp.example.com", "port": 587, "secure": "tls", "name": "cloud", "password": "secret"});
+    let of = |more: Value| {
+        let variables = mail(&values(more)).unwrap()?;
+        let pairs =
+            variables.iter().map(|of| format!("{}={}", of["name"].as_str().unwrap(), of["value"].as_str().unwrap()));
+        Some(pairs.collect::<Vec<_>>())
+    };
+    let sender = ["MAIL_FROM_ADDRESS=cloud", "MAIL_DOMAIN=example.com"];
+    let with_password = ["SMTP_SECURE=tls", "SMTP_PORT=587", "SMTP_AUTHTYPE=LOGIN", "SMTP_HOST=smtp.example.com"];
+    let login = ["SMTP_NAME=cloud", "SMTP_PASSWORD=secret"];
+    assert_eq!(of(json!({"mail": {"smtp": server}})).unwrap(), [&sender[..], &with_password, &login].concat());
+    let own = json!([{"name": "SMTP_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "smtp", "key": "password"}}}]);
+    let from_secret = json!({"mail": {"smtp": server}, "extraEnv": own});
+    assert_eq!(of(from_secret).unwrap(), [&sender[..], &with_password, &login[..1]].concat());
+    let plain = ["SMTP_SECURE=ssl", "SMTP_PORT=465", "SMTP_AUTHTYPE=LOGIN", "SMTP_HOST=h"];
+    assert_eq!(of(json!({"mail": {"smtp": {"host": "h"}}})).unwrap(), [&sender[..], &plain].concat());
+    // As the chart reads it.
+    assert_eq!(of(json!({})), None);
+    assert_eq!(of(json!({"mail": {"enabled": false, "smtp": {"host": "h"}}})), None);
+    for missing in ["fromAddress", "domain"] {
+        let refused = mail(&values(json!({"mail": {missing: null, "smtp": {"host": "h"}}}))).unwrap_err();
+        assert!(refused.contains("set fromAddress and domain"), "{refused}");
+    }
+    let mail_keys = ["smtp-host", "smtp-username", "smtp-password"];
+    for (values, keys) in [
+        (json!({}), vec![]),
+        (json!({"nextcloud": {"mail": {"enabled": true}}}), mail_keys.to_vec()),
+        (json!({"nextcloud": {"mail": {"enabled": false}}, "metrics": {"enabled": true}}), vec![]),
+        (json!({"metrics": {"enabled": false, "token": "x"}}), vec![]),
+        (json!({"metrics": {"enabled": true, "token": "x"}}), vec!["nextcloud-token"]),
+    ] {
+        assert_eq!(more_admin_keys(&values), keys, "{values}");
     }
 }
 
@@ -235,15 +379,55 @@ fn layers_merge_like_helms() {
 
 #[test]
 fn images() {
-    for (image, halves) in [
-        ("nextcloud:30", Some(("nextcloud", "30"))),
-        ("r.example:5000/a/b:1", Some(("r.example:5000/a/b", "1"))),
-        ("a/b@sha256:abc", Some(("a/b@sha256", "abc"))),
+    let hex = "0123456789abcdef".repeat(4);
+    let digest = |name: &str| format!("{name}@sha256:{hex}");
+    for (image, repository) in [
+        ("nextcloud:30", Some("nextcloud")),
+        ("nextcloud:30.0.1-Apache_2", Some("nextcloud")),
+        ("library/nextcloud:30", Some("library/nextcloud")),
+        ("r.example:5000/a/b:1", Some("r.example:5000/a/b")),
+        ("registry:5000/b:1", Some("registry:5000/b")),
+        ("localhost/a__b-c--d.e:1", Some("localhost/a__b-c--d.e")),
+        (&digest("a/b"), Some("a/b@sha256")),
+        (&digest("nextcloud"), Some("nextcloud@sha256")),
+        (&digest("localhost:5000/b:1"), Some("localhost:5000/b:1@sha256")),
         ("r.example:5000/a/b", None),
         ("nextcloud", None),
         (":30", None),
+        ("nextcloud:", None),
+        ("Nextcloud:30", None),
+        ("R.example/nextcloud:30", None),
+        ("r.example/Team/nextcloud:30", None),
+        ("r.example//nextcloud:30", None),
+        ("r.example:/nextcloud:30", None),
+        ("/nextcloud:30", None),
+        ("a/b/:30", None),
+        ("a..b:30", None),
+        ("https://r.example/a:1", None),
+        ("a b:1", None),
+        ("nextcloud:-1", None),
+        ("a/b@sha256:abc", None),
+        (&digest("a").to_uppercase(), None),
+        (&format!("a:1@md5:{hex}"), None),
+        (&format!("a:{}", "1".repeat(129)), None),
     ] {
-        let halves = halves.map(|(r, t)| Image { repository: r.to_owned(), tag: t.to_owned() });
-        assert_eq!(Image::parse(image), halves, "{image}");
+        let found = Image::parse(image);
+        assert_eq!(found.as_ref().map(|image| &*image.repository), repository, "{image}");
+        // The chart joins them.
+        let joined = found.map(|Image { repository, tag }| format!("{repository}:{tag}"));
+        assert!(joined.is_none_or(|joined| joined == image), "{image}");
+    }
+}
+
+#[test]
+fn zero_replicas_set_the_charts_autoscaler_aside() {
+    for (values, expected) in [
+        (json!({"replicaCount": 0, "hpa": {"enabled": true, "maxPods": 3}}), json!(false)),
+        (json!({"replicaCount": 0, "hpa": {"maxPods": 3}}), Value::Null),
+        (json!({"replicaCount": 0}), Value::Null),
+        (json!({"replicaCount": 1, "hpa": {"enabled": true}}), json!(true)),
+        (json!({"hpa": {"enabled": true}}), json!(true)),
+    ] {
+        assert_eq!(without_autoscaler(values.clone())["hpa"]["enabled"], expected, "{values}");
     }
 }

@@ -51,6 +51,49 @@ fn place(path: &str) -> Option<Place> {
     Some(Place { store: "s3://backups".to_owned(), endpoint, path: path.to_owned() })
 }
 
+/// As 2.9.0 writes them (percona/controller/pgcluster/status.go; internal/controller/postgrescluster).
+#[test]
+fn what_a_cluster_lacks_and_when_it_changed() {
+    let condition = |kind: &str, status: &str, message: &str, minute: u8| {
+        let time = format!("2026-01-01T00:{minute:02}:00Z");
+        json!({"type": kind, "status": status, "reason": "R", "message": message, "lastTransitionTime": time})
+    };
+    let of = |spec: Value, status: Value| {
+        let meta = json!({"name": "acme-pg", "creationTimestamp": "2026-01-01T00:01:00Z"});
+        let DatabaseObject { state, progressed, .. } =
+            stored_as(&json!({"metadata": meta, "spec": spec, "status": status}));
+        (state, progressed.map(|at| at.strftime("%M").to_string()))
+    };
+    let waiting = |words: &str| DatabaseState::Waiting(words.to_owned());
+    // No image for pgBackRest: nothing is made.
+    let backup = json!({"type": "ReadyForBackup", "status": "False", "reason": "PGBackRestRepoHostReady", "message": "", "lastTransitionTime": "2026-01-01T00:01:02Z"});
+    let missing =
+        json!({"state": "initializing", "postgres": {"size": 0, "ready": 0}, "pgbouncer": {}, "conditions": [backup]});
+    assert_eq!(of(json!({}), missing), (waiting(" is initializing"), Some("01".to_owned())));
+    let on_its_way = json!({
+        "state": "initializing", "postgres": {"size": 3, "ready": 1}, "pgbouncer": {"size": 1, "ready": 0},
+        "conditions": [
+            backup,
+            condition("PGBackRestRepoHostReady", "False", "pgBackRest dedicated repository host is not ready", 2),
+            condition("PGBackRestReplicaCreate", "False", "pgBackRest replica creation is not currently possible", 2),
+            condition("PGBackRestReplicaRepoReady", "Unknown", "Status is missing for the replica creation repo", 2),
+            condition("ProxyAvailable", "False", "Deployment does not have\nminimum availability.", 7),
+            condition("PersistentVolumeResizing", "False", "One or more volumes cannot be resized", 3),
+        ],
+    });
+    let lacks = " is initializing: 1 of 3 instances are ready; 0 of 1 PgBouncers are ready; PGBackRestRepoHostReady: pgBackRest dedicated repository host is not ready; ProxyAvailable: Deployment does not have minimum availability";
+    assert_eq!(of(json!({}), on_its_way), (waiting(lacks), Some("07".to_owned())));
+    // A pause is somebody's wish, and a large backup takes long.
+    assert_eq!(of(json!({}), json!({"state": "paused"})), (waiting(" is paused"), None));
+    let restored = json!({"dataSource": {"pgbackrest": {}}});
+    assert_eq!(of(restored.clone(), json!({"state": "initializing"})).1, None);
+    let done = json!({"state": "initializing", "conditions": [condition("PostgresDataInitialized", "True", "", 5)]});
+    assert_eq!(of(restored, done).1, Some("05".to_owned()));
+    // Conditions may be incomplete.
+    let odd = json!({"state": "initializing", "conditions": [{"type": "New"}, {"type": "Other", "status": "False", "lastTransitionTime": null}]});
+    assert_eq!(of(json!({}), odd), (waiting(" is initializing"), Some("01".to_owned())));
+}
+
 const OWN: &str = "/tenants/acme-pg/5f0c7b1e";
 
 #[test]

@@ -281,3 +281,46 @@ fn what_follows_a_failure() {
     assert_eq!(of(&|_| {}), "hold Released/RolledBack!");
     assert_eq!(of(&gone), "repair Service acme, hold Released/Drifted");
 }
+
+#[test]
+fn a_revision_that_would_drop_a_volume_is_not_tried_again() {
+    let dropped = |digest: &str| {
+        let attempt = attempt(digest);
+        move |w: &mut Observed| {
+            outdated(w);
+            let (reason, message) = (Some(Reason::VolumeDropped.into()), Some("why".to_owned()));
+            w.recorded.last_attempt = Some(Attempt { failures: 1, reason, message, ..attempt });
+        }
+    };
+    let same = want(&none()).digest;
+    row("dropped", none(), dropped(&same), "hold Released/VolumeDropped!");
+    row("another spec", none(), dropped("another"), "helm 4");
+    let again = |w: &mut Observed| {
+        dropped(&same)(w);
+        w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
+    };
+    row("asked for", none(), again, "helm 4");
+    // A confirmation is another digest.
+    let mut app = crate::clientapp::fixtures::app(&none());
+    app.metadata.annotations = Some([(annotation::WITHOUT_VOLUME.to_owned(), " 2, 1,".to_owned())].into());
+    let sources = crate::clientapp::values_from::Sources::default();
+    let credentials = crate::clientapp::credentials::placeholders(&app, &config());
+    let confirmed = crate::clientapp::desired::desired(&app, None, (&sources, &credentials), &config()).unwrap();
+    assert_eq!(confirmed.without_volumes, ["1", "2"].map(str::to_owned).into());
+    assert_ne!(confirmed.digest, same);
+}
+
+#[test]
+fn a_volume_that_goes_comes_before_helm_and_repairs() {
+    let going = |w: &mut Observed| {
+        let name = "acme-files".to_owned();
+        let object = ReleaseObject { name: name.clone(), ..part("v1", "PersistentVolumeClaim") };
+        w.inventory.as_mut().unwrap().objects = vec![object];
+        w.owned = vec![Owned { kind: "PersistentVolumeClaim".to_owned(), name, uid: "1".to_owned() }];
+    };
+    row("gone", none(), going, "hold Ready/VolumeLost!");
+    row("helm has to run", none(), |w| (going(w), outdated(w)).1, "hold Ready/VolumeLost!");
+    row("an object is deleted", none(), |w| (going(w), gone(w)).1, "hold Ready/VolumeLost!");
+    row("the database is away", none(), |w| (going(w), w.database.reachable = false).1, "hold Ready/VolumeLost!");
+    row("suspended", json!({"suspend": true}), going, "hold Reconciling/Suspended");
+}

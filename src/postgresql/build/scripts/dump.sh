@@ -5,7 +5,8 @@
 # A dump has globals.sql, a file for each database, named by its oid, which MANIFEST maps to the database's name, SIZES and SHA256SUMS.
 # It gets its name only once all of it is written to disk and was read back.
 # Environment: DUMPS (a directory), KEEP, HOSTNAME, POSTGRES_DB (the database that must be in the dump), REPORT (the file of the pod's
-# termination message: name, bytes and tables of each complete dump, newest first), and libpq's PGHOST, PGPORT, PGUSER, PGPASSWORD.
+# termination message: name, bytes and tables of each complete dump, newest first), PATIENCE (seconds), and libpq's PGHOST, PGPORT,
+# PGUSER, PGPASSWORD.
 set -eu
 umask 077
 scripts=${0%/*}
@@ -43,6 +44,9 @@ run() {
 }
 ask() { psql --no-psqlrc --no-password --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 "$@"; }
 
+# A Job of an earlier version of the operator has no PATIENCE.
+PATIENCE=${PATIENCE:-60}
+await_server "$PATIENCE" || echo "$PGHOST does not accept connections after $PATIENCE seconds" >&2
 system=$(ask --command='SELECT system_identifier FROM pg_control_system()')
 run pg_dumpall --globals-only --no-password --file="$new/globals.sql"
 # Checks the closing comment, since pg_dumpall does not report all write errors.

@@ -5,10 +5,7 @@
 set -u
 . "${0%/*}/session.sh"
 # The start may take long after a crash, and never ends on a standby that answers no queries.
-for _ in $(seq 600); do
-    if pg_isready --quiet; then break; fi
-    sleep 0.5
-done
+await_server 60
 # A server in recovery is read-only; its role and password come with the data.
 statements() {
     cat <<'SQL'

@@ -7,4 +7,20 @@ case $(postgres --version) in
     *') 14'* | *') 15'* | *') 16'*) ;;
     *) PGOPTIONS="$PGOPTIONS -c transaction_timeout=0" ;;
 esac
-export PGOPTIONS PGCLIENTENCODING=UTF8
+# Where packets are dropped, a connection would otherwise take minutes to fail.
+export PGOPTIONS PGCLIENTENCODING=UTF8 PGCONNECT_TIMEOUT=10
+
+# Waits until the server accepts connections: up to $1 seconds for any answer, since the network of a new pod and the endpoint of a new
+# server need a moment, then up to five minutes while a server answers that it is starting. Further arguments are those of pg_isready.
+# It sends no password, so it does not need to know the server by its certificate.
+await_server() {
+    patience=$1
+    shift
+    answers='until PGSSLMODE=prefer pg_isready --quiet "$@"; [ $? -lt 2 ]; do sleep 0.5; done'
+    accepts='until PGSSLMODE=prefer pg_isready --quiet "$@"; do sleep 0.5; done'
+    # In the background, so that a trap runs meanwhile.
+    timeout "$patience" sh -c "$answers" sh "$@" &
+    wait $! || return
+    timeout 300 sh -c "$accepts" sh "$@" &
+    wait $!
+}

@@ -18,7 +18,7 @@ new=$PGDATA.new
 
 ask() {
     psql --no-psqlrc --no-password --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --set=slot="$slot" "$@" \
-        "$primary dbname=postgres connect_timeout=10"
+        "$primary dbname=postgres"
 }
 control() { LC_ALL=C pg_controldata "$PGDATA" | sed -n "s/^$1: *//p"; }
 
@@ -75,7 +75,7 @@ if [ -s "$PGDATA/PG_VERSION" ] && [ ! -f "$PGDATA/standby.signal" ]; then
 fi
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
     begin
-elif theirs=$(echo 'SELECT system_identifier FROM pg_control_system()' | ask); then
+elif await_server 60 --dbname="$primary" && theirs=$(echo 'SELECT system_identifier FROM pg_control_system()' | ask); then
     if [ "$theirs" != "$(control 'Database system identifier')" ]; then
         echo "the primary is another server than the one that $PGDATA is a copy of: the copy is left as it is. To make a standby" \
             "of that one, delete this pod's PersistentVolumeClaim and the pod." >&2
@@ -102,6 +102,6 @@ max_locks_per_transaction max_locks_per_xact
 SETTINGS
 
 # The server's own connections must not inherit these settings.
-unset PGOPTIONS PGCLIENTENCODING
+unset PGOPTIONS PGCLIENTENCODING PGCONNECT_TIMEOUT
 exec postgres "$@" -c "hba_file=$HBA_FILE" -c "listen_addresses=*" -c "primary_slot_name=$slot" \
     -c "primary_conninfo=$primary passfile=$PGPASSFILE application_name=$HOSTNAME"

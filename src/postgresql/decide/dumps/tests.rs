@@ -242,6 +242,14 @@ fn a_failure_says_what_to_do() {
         message,
         "Job acme-dump-7692c3ad35 has failed: see `kubectl logs -n ns job/acme-dump-7692c3ad35`; delete the Job for another try, or put another word into spec.backup.request"
     );
+    // Without a pod, an event says why.
+    let mut refused = observed.clone();
+    refused.refusals.insert((Kind::Job, "acme-dump-7692c3ad35".to_owned()), "exceeded quota".to_owned());
+    let message = |observed: &Observed| record(&desired, observed).unwrap().message;
+    refused.recorded.dump = None;
+    assert!(message(&refused).unwrap().starts_with("Job acme-dump-7692c3ad35 has failed: exceeded quota: see"));
+    job(&mut refused, "one", None);
+    assert_eq!(message(&refused).as_deref(), Some("Job acme-dump-7692c3ad35 has no pod: exceeded quota"));
     let mut pod = crate::postgresql::decide::tests::pod("acme-dump-7692c3ad35-x", "backup", Some("x"));
     pod.job = Some("acme-dump-7692c3ad35".to_owned());
     pod.failed = Some("the storage is full".to_owned());

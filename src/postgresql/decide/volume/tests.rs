@@ -6,7 +6,7 @@ use crate::{
     postgresql::{
         build::Object,
         decide::{
-            Step, decide,
+            Hold, Step, decide,
             tests::{of, pod, reason, settled, steps, view},
         },
         observed::{JobView, PodView},
@@ -146,6 +146,21 @@ fn what_is_lost_stays_lost() {
     }
 }
 
+/// A Postgresql whose volume has no database yet, with this Job, and with a pod of the Job that waits.
+fn uninitialized(desired: &Desired, job: Option<ObjectView>, pod: PodView) -> Observed {
+    let mut observed = settled(desired);
+    observed.recorded.volume = recorded("a", false);
+    observed.pods.clear();
+    observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
+    observed.objects.insert(data(), claim("a", OURS));
+    if let Some(job) = job {
+        let name = names::initialize("acme", "a");
+        observed.pods.push(PodView { job: Some(name.clone()), ..pod });
+        observed.objects.insert((Kind::Job, name), job);
+    }
+    observed
+}
+
 #[test]
 fn the_job_that_makes_the_database() {
     let desired = of(json!({}));
@@ -160,25 +175,56 @@ fn the_job_that_makes_the_database() {
         ("there is none", Some(Some(false)), Some(Refused::NoDatabase), vec![], Some(("VolumeLost", true))),
         ("another version", Some(Some(false)), Some(Refused::OtherVersion), vec![], Some(("VersionMismatch", true))),
     ] {
-        let mut observed = settled(&desired);
-        observed.recorded.volume = recorded("a", false);
-        observed.pods.clear();
-        observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
-        observed.objects.insert(data(), claim("a", OURS));
-        if let Some(succeeded) = job {
-            let view = view(None, Detail::Job(JobView { succeeded, ..JobView::default() }));
-            observed.objects.insert((Kind::Job, name.clone()), view);
-            let job = Some(name.clone());
-            observed.pods.push(PodView { refused, job, ..pod(&format!("{name}-x"), "initialize", Some("y")) });
-        }
-        let plan = decide(&desired, &observed);
+        let digest = Some(initialize::job(&desired, "a", true).digest);
+        let job = job.map(|succeeded| view(digest, Detail::Job(JobView { succeeded, ..JobView::default() })));
+        let pod = PodView { refused, ..pod(&format!("{name}-x"), "initialize", Some("y")) };
+        let plan = decide(&desired, &uninitialized(&desired, job, pod));
         assert_eq!(steps(&plan), expected, "{what}");
         assert_eq!(reason(&plan), hold, "{what}");
     }
+    // An event says why it has no pod; a pod says more.
+    let mut observed = settled(&desired);
+    observed.recorded.volume = recorded("a", false);
+    observed.pods.clear();
+    observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
+    observed.objects.insert(data(), claim("a", OURS));
+    observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(JobView::default())));
+    observed.refusals.insert((Kind::Job, name.clone()), "exceeded quota".to_owned());
+    let message = |observed: &Observed| decide(&desired, observed).hold.unwrap().message;
+    assert_eq!(message(&observed), format!("waiting for Job {name}, which makes the database; exceeded quota"));
+    observed.pods.push(PodView { job: Some(name.clone()), ..pod("x", "initialize", Some("y")) });
+    assert_eq!(message(&observed), format!("waiting for Job {name}, which makes the database; pod x: y"));
     // Once that is recorded, the Job is no longer needed.
     let mut observed = settled(&desired);
     observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::None));
     assert_eq!(steps(&decide(&desired, &observed)), [format!("delete Job {name}")]);
+}
+
+/// A Job of an image that does not exist, or with too little memory, would never end.
+#[test]
+fn a_job_of_a_spec_that_was_corrected_is_replaced() {
+    let delete = vec![format!("delete Job {}", names::initialize("acme", "a"))];
+    let asked = Some("1".to_owned());
+    // The generation of the Job, whether it succeeded, and whether it is being deleted.
+    for (what, generation, succeeded, deleting, expected) in [
+        ("corrected while it runs", asked.clone(), None, false, delete.clone()),
+        ("of an earlier operator", None, None, false, delete.clone()),
+        ("corrected after it failed", asked.clone(), Some(false), false, delete.clone()),
+        ("on its way out", asked.clone(), None, true, vec![]),
+        ("another operator, while it runs", Some("2".to_owned()), None, false, vec![]),
+        ("another operator, after it failed", Some("2".to_owned()), Some(false), false, delete),
+        ("it has made the database", asked, Some(true), false, vec![]),
+    ] {
+        let desired = Desired { generation: 2, ..of(json!({"image": "postgres:17.2"})) };
+        let former = initialize::job(&of(json!({"image": "postgres:no-such-tag"})), "a", true).digest;
+        let job = JobView { generation, succeeded, ..JobView::default() };
+        let job = ObjectView { deleting, ..view(Some(former), Detail::Job(job)) };
+        let observed = uninitialized(&desired, Some(job), pod("x", "initialize", Some("y")));
+        let plan = decide(&desired, &observed);
+        assert_eq!(steps(&plan), expected, "{what}");
+        let replacing = matches!(plan.hold, Some(Hold { reason: Reason::Replacing, .. }));
+        assert_eq!(replacing, deleting || !expected.is_empty(), "{what}");
+    }
 }
 
 /// One row: `spec.restore`, the uid for which the claim was made, the volume with dumps, the Job, what its pod refuses, and the steps
@@ -284,16 +330,14 @@ fn a_database_from_a_dump() {
     ];
     for (what, spec, made_for, dump_source, job, refused, expected, (reason, words)) in rows {
         let desired = of(spec);
-        let mut observed = Observed { dump_source, ..settled(&desired) };
-        observed.recorded.volume = recorded("a", false);
-        observed.pods.clear();
-        observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
+        let failed = Some("the dump is damaged".to_owned());
+        let pod = PodView { refused, failed, ..pod("x", "initialize", Some("y")) };
+        let job = job.map(|job| {
+            let current = job.restore.as_deref() == desired.restore.as_ref();
+            view(current.then(|| initialize::job(&desired, "a", true).digest), Detail::Job(job))
+        });
+        let mut observed = Observed { dump_source, ..uninitialized(&desired, job, pod) };
         observed.objects.insert(data(), claim("a", made_for));
-        if let Some(job) = job {
-            observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(job)));
-            let (job, failed) = (Some(name.clone()), Some("the dump is damaged".to_owned()));
-            observed.pods.push(PodView { refused, job, failed, ..pod("x", "initialize", Some("y")) });
-        }
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), expected, "{what}");
         let hold = plan.hold.unwrap();
@@ -327,11 +371,7 @@ fn a_database_from_a_bucket() {
         ),
     ] {
         let desired = Desired { operator_image: image, ..of(spec.clone()) };
-        let mut observed = Observed { dump_source: source, ..settled(&desired) };
-        observed.recorded.volume = recorded("a", false);
-        observed.pods.clear();
-        observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
-        observed.objects.insert(data(), claim("a", OURS));
+        let observed = Observed { dump_source: source, ..uninitialized(&desired, None, pod("x", "initialize", None)) };
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan).is_empty(), expected.0 != "Restoring", "{expected:?}");
         let hold = plan.hold.unwrap();

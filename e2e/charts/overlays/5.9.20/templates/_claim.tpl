@@ -1,0 +1,3 @@
+{{- define "nextcloud.claim" -}}
+{{- printf "%s-files" (include "nextcloud.fullname" .) -}}
+{{- end -}}

@@ -1,0 +1,245 @@
+//! Volumes and replicas that helm would change, or lose, without knowing it.
+
+use clientapp_operator::crd::{ClientApp, annotation, conditions};
+use e2e::charts;
+use e2e::lab::{Lab, Tenant, has};
+use e2e::scenario::{small, with};
+use e2e::wait::until;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+const FILES: &str = "acme-nextcloud-nextcloud";
+const APP: &str = "acme-nextcloud";
+
+/// Changes the administrator's password, so that helm runs.
+fn rotate(tenant: &Tenant, password: &str) {
+    let patch = json!({"stringData": {"nextcloud-password": password}}).to_string();
+    tenant.kubectl(&["patch", "secret", "acme-admin-secret", "-p", &patch]).unwrap();
+}
+
+async fn requested(tenant: &Tenant) -> String {
+    let claim = tenant.api::<PersistentVolumeClaim>().get(FILES).await.unwrap();
+    claim.spec.unwrap().resources.unwrap().requests.unwrap()["storage"].0.clone()
+}
+
+async fn grow(tenant: &Tenant, size: &str) {
+    let patch = json!({"spec": {"resources": {"requests": {"storage": size}}}});
+    tenant.api::<PersistentVolumeClaim>().patch(FILES, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_volume_that_has_grown_keeps_its_size() {
+    let tenant = Lab::shared().await.tenant("grown").await;
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"persistence": {"enabled": true}}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    grow(&tenant, "20Gi").await;
+    rotate(&tenant, "two");
+    let status = tenant.ready("acme", 2).await;
+    assert_eq!(requested(&tenant).await, "20Gi");
+    for type_ in ["Released", "Ready"] {
+        let told = &conditions::find(&status.conditions, type_).unwrap().message;
+        assert!(told.contains("acme-nextcloud-nextcloud (20Gi, asked 8Gi)"), "{told}");
+        assert!(told.contains("raise spec.persistence.size"), "{told}");
+    }
+    tenant.event("acme", "Ready", "raise spec.persistence.size").await;
+    tenant.patch("acme", json!({"persistence": {"size": "20Gi"}})).await.unwrap();
+    let status = tenant.ready("acme", 3).await;
+    let told = &conditions::find(&status.conditions, "Released").unwrap().message;
+    assert!(!told.contains("asked"), "{told}");
+    assert_eq!(requested(&tenant).await, "20Gi");
+}
+
+async fn replicas(tenant: &Tenant) -> i32 {
+    tenant.api::<Deployment>().get(APP).await.unwrap().spec.unwrap().replicas.unwrap()
+}
+
+/// Sets the replicas as the controller of autoscalers does.
+async fn autoscale(tenant: &Tenant, replicas: i32) {
+    let by = PatchParams { field_manager: Some("kube-controller-manager".to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    tenant.api::<Deployment>().patch_scale(APP, &by, &patch).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_autoscaler_keeps_its_replicas() {
+    let tenant = Lab::shared().await.tenant("autoscaled").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let autoscaler: HorizontalPodAutoscaler = serde_json::from_value(json!({
+        "metadata": {"name": "beside"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": APP},
+            "minReplicas": 1, "maxReplicas": 9,
+        },
+    }))
+    .unwrap();
+    let autoscalers = tenant.api::<HorizontalPodAutoscaler>();
+    autoscalers.create(&PostParams::default(), &autoscaler).await.unwrap();
+    autoscale(&tenant, 4).await;
+    rotate(&tenant, "two");
+    tenant.ready("acme", 2).await;
+    assert_eq!(replicas(&tenant).await, 4);
+
+    // Zero stops the app and its autoscaler, and another number starts both again.
+    tenant.patch("acme", json!({"replicas": 0})).await.unwrap();
+    tenant.ready("acme", 3).await;
+    assert_eq!(replicas(&tenant).await, 0);
+    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    tenant.ready("acme", 4).await;
+    assert_eq!(replicas(&tenant).await, 2);
+
+    // Once it is gone, the spec counts again.
+    autoscale(&tenant, 4).await;
+    autoscalers.delete("beside", &DeleteParams::default()).await.unwrap();
+    rotate(&tenant, "three");
+    tenant.ready("acme", 5).await;
+    assert_eq!(replicas(&tenant).await, 2);
+}
+
+/// With its own autoscaler, the reference chart has no number of replicas.
+#[tokio::test]
+async fn the_charts_autoscaler_gives_way_to_zero_replicas() {
+    let tenant = Lab::shared().await.tenant("own-autoscaler").await;
+    let verbs = "--verb=get,list,create,patch,delete";
+    tenant.kubectl(&["create", "role", "autoscalers", verbs, "--resource=horizontalpodautoscalers"]).unwrap();
+    let account = format!("--serviceaccount={}:clientapp-deployer", tenant.namespace);
+    tenant.kubectl(&["create", "rolebinding", "autoscalers", "--role=autoscalers", &account]).unwrap();
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"replicas": 3}))).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.patch("acme", json!({"values": {"hpa": {"enabled": true}}})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_eq!(replicas(&tenant).await, 3);
+    tenant.patch("acme", json!({"replicas": 0})).await.unwrap();
+    tenant.ready("acme", 3).await;
+    assert_eq!(replicas(&tenant).await, 0);
+    let autoscalers = tenant.api::<HorizontalPodAutoscaler>();
+    assert!(autoscalers.get_opt(APP).await.unwrap().is_none());
+    tenant.patch("acme", json!({"replicas": null})).await.unwrap();
+    tenant.ready("acme", 4).await;
+    assert!(autoscalers.get_opt(APP).await.unwrap().is_some());
+    until("it has pods again", async || replicas(&tenant).await > 0).await;
+}
+
+async fn with_files(tenant: &Tenant, more: Value) -> String {
+    let spec = with(small(tenant, "acme"), json!({"persistence": {"enabled": true}}));
+    tenant.create("acme", with(spec, more)).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap()
+}
+
+/// Confirms, as the message says, that the app goes on without a volume.
+async fn confirm(tenant: &Tenant, message: &str, uid: &str) {
+    let command = format!("kubectl annotate clientapp acme -n {} --overwrite ", tenant.namespace);
+    let (_, rest) = message.split_once(&command).unwrap_or_else(|| panic!("{message}"));
+    let mark = rest.split('`').next().unwrap();
+    assert_eq!(mark, format!("{}={uid}", annotation::WITHOUT_VOLUME));
+    tenant.kubectl(&["annotate", "clientapp", "acme", "--overwrite", mark]).unwrap();
+}
+
+/// Waits until helm has refused what the spec asks for, and the app serves as before.
+async fn dropped(tenant: &Tenant, words: &[&str]) -> String {
+    let message = tenant.condition_with("acme", ("Released", "VolumeDropped"), words).await;
+    let status = tenant.status("acme", "stalled", |status| has(status, "Stalled", "True", "VolumeDropped")).await;
+    assert_eq!(status.release.unwrap().revision, 1);
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
+    assert_eq!(claims.iter().map(|claim| claim.name_any()).collect::<Vec<_>>(), [FILES]);
+    message
+}
+
+#[tokio::test]
+async fn no_revision_leaves_a_volume_behind_unasked() {
+    let tenant = Lab::shared().await.tenant("dropped").await;
+    let uid = with_files(&tenant, json!({})).await;
+    for (spec, instead) in [
+        (json!({"values": {"nameOverride": "files"}}), "acme-files-nextcloud"),
+        (json!({"values": null, "chartVersion": charts::RENAMES_CLAIM}), "acme-nextcloud-files"),
+    ] {
+        tenant.patch("acme", spec).await.unwrap();
+        dropped(&tenant, &[FILES, "with the app's data is not in the next revision", instead]).await;
+    }
+    // helm is not asked again until something changes.
+    let attempts = |app: ClientApp| app.status.unwrap().last_attempt.unwrap();
+    let before = attempts(tenant.api::<ClientApp>().get("acme").await.unwrap());
+    assert!(before.retry_at.is_none() && before.failures == 1, "{before:?}");
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
+}
+
+#[tokio::test]
+async fn a_confirmed_revision_leaves_a_volume_behind() {
+    let tenant = Lab::shared().await.tenant("confirmed").await;
+    let uid = with_files(&tenant, json!({})).await;
+    tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
+    let message = dropped(&tenant, &[FILES]).await;
+    confirm(&tenant, &message, &uid).await;
+    tenant.ready("acme", 2).await;
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
+    // It can be used again, and is then as safe as before.
+    tenant.patch("acme", json!({"persistence": {"enabled": true}})).await.unwrap();
+    tenant.ready("acme", 3).await;
+    tenant.kubectl(&["annotate", "clientapp", "acme", &format!("{}-", annotation::WITHOUT_VOLUME)]).unwrap();
+    tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
+    tenant.condition_with("acme", ("Released", "VolumeDropped"), &[FILES]).await;
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
+}
+
+/// The app runs on while a chart cannot be rendered without its values.
+#[tokio::test]
+async fn a_chart_without_values_changes_nothing() {
+    let tenant = Lab::shared().await.tenant("without-values").await;
+    let uid = with_files(&tenant, json!({})).await;
+    tenant.patch("acme", json!({"chartVersion": charts::WITHOUT_VALUES})).await.unwrap();
+    tenant.held("acme", "ChartInvalid", &["nil pointer evaluating"]).await;
+    tenant.condition("acme", "WorkloadsReady", "True", "Ready").await;
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
+}
+
+#[tokio::test]
+async fn a_volume_that_is_deleted_under_its_pod_is_not_replaced_unasked() {
+    let tenant = Lab::shared().await.tenant("lost").await;
+    let uid = with_files(&tenant, json!({})).await;
+    let claims = tenant.api::<PersistentVolumeClaim>();
+    claims.delete(FILES, &DeleteParams::default()).await.unwrap();
+    tenant.held("acme", "VolumeGoing", &[FILES, "copy the data elsewhere before its pod ends"]).await;
+    // Neither helm nor a repair restarts the pod that still has it.
+    let pods = ListParams::default().labels("app.kubernetes.io/name=nextcloud");
+    let pod = tenant.api::<Pod>().list(&pods).await.unwrap().items.remove(0);
+    rotate(&tenant, "two");
+    // After this, the operator has handled everything before it.
+    tenant.create("later", small(&tenant, "later")).await.unwrap();
+    tenant.ready("later", 1).await;
+    tenant.held("acme", "VolumeGoing", &[]).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+    assert!(tenant.api::<Pod>().get(&pod.name_any()).await.unwrap().metadata.deletion_timestamp.is_none());
+
+    tenant.kubectl(&["scale", "deployment", APP, "--replicas=0"]).unwrap();
+    let message = tenant.condition_with("acme", ("Ready", "VolumeLost"), &[FILES, "is gone"]).await;
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await, None);
+    // Another one of the name, whatever marks it has, is not taken for it.
+    let another = json!({
+        "metadata": {
+            "name": FILES, "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "acme", "meta.helm.sh/release-namespace": tenant.namespace},
+        },
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "8Gi"}}},
+    });
+    let another = claims.create(&PostParams::default(), &serde_json::from_value(another).unwrap()).await.unwrap();
+    let words = [another.metadata.uid.as_deref().unwrap(), &uid];
+    tenant.held("acme", "VolumeLost", &words).await;
+    claims.delete(FILES, &DeleteParams::default()).await.unwrap();
+    let gone = |found: Option<&PersistentVolumeClaim>| found.is_none().then_some(());
+    tenant.wait_for(FILES, "gone", gone).await;
+    confirm(&tenant, &message, &uid).await;
+    tenant.ready("acme", 2).await;
+    let new = tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap();
+    assert_ne!(new, uid);
+    // It is the app's from then on.
+    tenant.delete("acme").await;
+    tenant.wait_for(FILES, "gone", gone).await;
+}

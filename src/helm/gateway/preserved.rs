@@ -1,0 +1,164 @@
+//! Leaves to an object what is right in the cluster alone (effect): the size of a claim that has grown since, and the replicas that an
+//! autoscaler has set.
+//!
+//! The chart knows of neither. The API server refuses a smaller size, and with it the whole run; and with the chart's replicas, an
+//! autoscaled app would begin anew with each run.
+
+use axum::{
+    body::Bytes,
+    http::{Request, StatusCode, header},
+    response::Response,
+};
+use k8s_openapi::{api::autoscaling::v2::HorizontalPodAutoscaler, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{Client, api::DynamicObject};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    answer::{NOT_UNDERSTOOD, passed_on, refused, response, told},
+    record::Kept,
+    rules::Object,
+    run::Run,
+};
+use crate::{
+    crd::quantity,
+    runtime::lean::{HELM, is_scaled},
+};
+
+/// Size limit of an object, and of the list of a namespace's autoscalers, in bytes.
+const LARGEST: usize = 4 << 20;
+
+/// A field that is preserved.
+#[derive(Clone, Copy)]
+enum Field {
+    Size,
+    Replicas,
+}
+
+impl Field {
+    fn of(Object { verb, group, resource, part: _, namespace: _, name: _ }: &Object) -> Option<Field> {
+        match (*verb, group.as_str(), resource.as_str()) {
+            ("patch" | "update", "", "persistentvolumeclaims") => Some(Field::Size),
+            ("patch" | "update", "apps", "deployments" | "statefulsets") => Some(Field::Replicas),
+            _ => None,
+        }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Field::Size => "/spec/resources/requests/storage",
+            Field::Replicas => "/spec/replicas",
+        }
+    }
+}
+
+/// Returns the body of a write with the fields that are preserved.
+///
+/// # Errors
+/// What helm is to be told instead: the object that is there cannot be read.
+pub(super) async fn preserving(
+    client: &Client,
+    run: &Run,
+    (object, path): (&Object, &str),
+    body: Bytes,
+) -> Result<Bytes, Response> {
+    let Some(field) = Field::of(object) else { return Ok(body) };
+    // Other patches, such as those of managed fields, are no objects.
+    let Ok(mut asked) = serde_json::from_slice::<Value>(&body) else { return Ok(body) };
+    if !asked["spec"].is_object() {
+        return Ok(body);
+    }
+    let Some(live) = read::<DynamicObject>(client, run, path).await? else { return Ok(body) };
+    let Some(there) = live.data.pointer(field.path()) else { return Ok(body) };
+    let wanted = asked.pointer(field.path());
+    match field {
+        Field::Size => {
+            let Some((wanted, has)) = wanted.and_then(|wanted| smaller(wanted, there)) else { return Ok(body) };
+            run.record().keeps(Kept { claim: object.name.clone(), asked: wanted, has });
+            asked["spec"]["resources"]["requests"]["storage"].clone_from(there);
+        }
+        Field::Replicas => {
+            let is_autoscalers = match wanted {
+                // Zero stops the app, and its autoscaler with it.
+                Some(wanted) if *wanted == 0 || wanted == there => false,
+                Some(_) => is_scaled(&live.metadata) && is_targeted(client, run, object).await?,
+                // The chart leaves the field to an autoscaler from now on. What nobody manages any more would become one.
+                None => *there != 0 && is_helms(&live.metadata),
+            };
+            if !is_autoscalers {
+                return Ok(body);
+            }
+            asked["spec"]["replicas"].clone_from(there);
+        }
+    }
+    Ok(asked.to_string().into())
+}
+
+/// Whether helm manages the replicas. **Pure.**
+fn is_helms(meta: &ObjectMeta) -> bool {
+    meta.managed_fields.iter().flatten().any(|managed| {
+        let fields = managed.fields_v1.as_ref().map(|fields| &fields.0);
+        managed.manager.as_deref() == Some(HELM)
+            && fields.is_some_and(|fields| fields.pointer("/f:spec/f:replicas").is_some())
+    })
+}
+
+/// Both sizes, if the first is the smaller one. **Pure.**
+fn smaller(asked: &Value, there: &Value) -> Option<(String, String)> {
+    let [asked, there] = [asked, there].map(|size| size.as_str().map_or_else(|| size.to_string(), str::to_owned));
+    (quantity::parse(&asked)? < quantity::parse(&there)?).then_some((asked, there))
+}
+
+/// Whether an autoscaler is there that targets this object. If helm's account may not list them, what has set the replicas counts.
+async fn is_targeted(client: &Client, run: &Run, object: &Object) -> Result<bool, Response> {
+    #[derive(serde::Deserialize)]
+    struct Autoscalers {
+        items: Vec<HorizontalPodAutoscaler>,
+    }
+    let kind = if object.resource == "deployments" { "Deployment" } else { "StatefulSet" };
+    let path = format!("/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers", object.namespace);
+    let targets = |found: &HorizontalPodAutoscaler| {
+        let target = found.spec.as_ref().map(|spec| &spec.scale_target_ref);
+        target.is_some_and(|target| (target.kind.as_str(), &target.name) == (kind, &object.name))
+    };
+    match read::<Autoscalers>(client, run, &path).await {
+        Ok(found) => Ok(found.is_some_and(|found| found.items.iter().any(targets))),
+        Err(answer) if answer.status() == StatusCode::FORBIDDEN => Ok(true),
+        Err(answer) => Err(answer),
+    }
+}
+
+/// Reads what is there, with the rights of the run's account; `None`: it is not there, or it does not decode.
+async fn read<T: DeserializeOwned>(client: &Client, run: &Run, path: &str) -> Result<Option<T>, Response> {
+    let look = Request::get(path).header(header::ACCEPT, "application/json").body(());
+    let look = look.and_then(|look| passed_on(look.into_parts().0, Bytes::new(), run));
+    let Ok(look) = look else { return Err(refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD)) };
+    let found = told(client, look, LARGEST).await;
+    let found = found.map_err(|problem| refused(StatusCode::SERVICE_UNAVAILABLE, &problem))?;
+    match found.0 {
+        StatusCode::NOT_FOUND => Ok(None),
+        status if status.is_success() => Ok(serde_json::from_slice(&found.2).ok()),
+        _ => Err(response(found)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_size_is_preserved_if_it_is_larger() {
+        for (asked, there, expected) in [
+            (json!("8Gi"), json!("20Gi"), true),
+            (json!("8Gi"), json!("8589934592"), false),
+            (json!(1000), json!("1Ki"), true),
+            (json!("20Gi"), json!("8Gi"), false),
+            (json!("8GB"), json!("20Gi"), false),
+            (Value::Null, json!("20Gi"), false),
+        ] {
+            assert_eq!(smaller(&asked, &there).is_some(), expected, "{asked} {there}");
+        }
+    }
+}
