@@ -6,6 +6,7 @@ pub mod background;
 pub mod bench;
 pub mod browser;
 pub mod cache;
+pub mod cert_manager;
 pub mod charts;
 pub mod conformance;
 pub mod demo;

@@ -7,7 +7,6 @@
 mod pods;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -141,7 +140,8 @@ impl Percona {
     }
 }
 
-async fn define(api: &Api<CustomResourceDefinition>, definition: &CustomResourceDefinition) -> Result<()> {
+/// Creates or changes a definition, and waits until it is established.
+pub(crate) async fn define(api: &Api<CustomResourceDefinition>, definition: &CustomResourceDefinition) -> Result<()> {
     let name = definition.name_any();
     let params = PatchParams::apply(MANAGER).force();
     api.patch(&name, &params, &Patch::Apply(definition)).await.with_context(|| format!("cannot define {name}"))?;
@@ -155,7 +155,7 @@ fn of_clusters(definition: &CustomResourceDefinition) -> bool {
 
 /// The definitions of all kinds.
 pub fn definitions() -> Result<Vec<CustomResourceDefinition>> {
-    Ok(serde_json::from_slice(&fs::read(Extra::percona_definitions(&Progress::stderr())?)?)?)
+    Extra::Percona.definitions(&Progress::stderr())
 }
 
 /// Creates the pod in which the operator finds its own image, and the policy of [`Percona::ignore`].

@@ -4,14 +4,16 @@ mod build;
 mod part;
 
 use std::env;
+use std::fs;
 use std::path::{self, Path, PathBuf};
 use std::thread;
 
 use anyhow::Result;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use crate::cache;
 use crate::progress::Progress;
-use part::{DEFINITIONS, HELM3, PARTS, PERCONA, Part, Program, REGISTRY, VERSITYGW};
+use part::{CERT_MANAGER, DEFINITIONS, HELM3, PARTS, PERCONA, Part, Program, REGISTRY, VERSITYGW};
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -31,6 +33,8 @@ pub struct Tools {
 /// A program that only some tests start, and the first of them builds.
 #[derive(Clone, Copy, Debug)]
 pub enum Extra {
+    /// cert-manager's controllers.
+    CertManager,
     /// The newest helm 3, an executable `helm`: another Helm client.
     Helm3,
     /// The Percona operator.
@@ -43,11 +47,12 @@ pub enum Extra {
 
 impl Extra {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Helm3, Self::Percona, Self::Registry, Self::Versitygw];
+    pub const ALL: [Self; 5] = [Self::CertManager, Self::Helm3, Self::Percona, Self::Registry, Self::Versitygw];
 
     /// Finds or builds the program as [`Tools::ensure`] does, and returns its path. Blocks.
     pub fn ensure(self, progress: &Progress) -> Result<PathBuf> {
         let part = match self {
+            Self::CertManager => &CERT_MANAGER,
             Self::Helm3 => &HELM3,
             Self::Percona => &PERCONA,
             Self::Registry => &REGISTRY,
@@ -61,9 +66,9 @@ impl Extra {
         Ok(paths.into_iter().next().expect("the part has one program"))
     }
 
-    /// The definitions of the Percona operator's kinds, as a JSON list. Blocks.
-    pub fn percona_definitions(progress: &Progress) -> Result<PathBuf> {
-        Ok(Self::Percona.ensure(progress)?.with_file_name(DEFINITIONS))
+    /// The definitions of the program's own kinds. Blocks.
+    pub fn definitions(self, progress: &Progress) -> Result<Vec<CustomResourceDefinition>> {
+        Ok(serde_json::from_slice(&fs::read(self.ensure(progress)?.with_file_name(DEFINITIONS))?)?)
     }
 }
 

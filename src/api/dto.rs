@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::{
     crd::{
-        ClientApp, ClientAppStatus, FINALIZER, Guard, Persistence, Postgres, PostgresProvider, Redis,
+        AppTls, ClientApp, ClientAppStatus, FINALIZER, Guard, Persistence, Postgres, PostgresProvider, Redis,
         conditions::{State, find, kind},
     },
     runtime::key::Key,
@@ -25,6 +25,8 @@ pub(crate) struct NewInstance {
     /// IngressClass to serve the hostname with. Absent: no Ingress is created.
     #[schema(example = "traefik")]
     pub(crate) ingress_class_name: Option<String>,
+    /// Where the certificate of the hostname comes from. Absent: as set by the Profile, otherwise none.
+    pub(crate) tls: Option<AppTls>,
     /// Name of the instance, a DNS label of at most 37 characters. Absent: a name is generated.
     #[schema(max_length = 37)]
     pub(crate) name: Option<String>,

@@ -112,7 +112,7 @@ impl Ctx {
         }
     }
 
-    /// Claims hosts for the Ingresses of an app's release.
+    /// Claims hosts for the Ingresses and routes of an app's release.
     pub(crate) fn claim(&self, app: &App<'_>) -> Claim {
         let (hostnames, key, uid) = (self.hostnames.clone(), app.key.clone(), app.uid().to_owned());
         Box::new(move |host| {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     approval, archives,
     build::secrets,
-    dependencies,
+    certificate, dependencies,
     deployer::{Deployer, RIGHTS_SETTLE},
     desired::{Desired, SecretSource},
     drift,
@@ -38,7 +38,8 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
             let mut plan = decide(desired, observed, config, now);
             plan.steps.extend(archives::step(desired, observed, now));
             let retry = observed.files.refused.as_ref().map(|refused| refused.until).filter(|until| now < *until);
-            plan.look_again = plan.look_again.into_iter().chain(retry).min();
+            let certificate = certificate::next_look(desired, observed, now).filter(|_| observed.at_work.is_none());
+            plan.look_again = plan.look_again.into_iter().chain(retry).chain(certificate).min();
             plan
         }
         None => Plan { look_again: observed.at_work.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
@@ -95,6 +96,7 @@ fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp
         files: _,
         inventory: _,
         owned: _,
+        certificate: _,
         retry,
         recorded,
     } = observed;

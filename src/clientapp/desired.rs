@@ -8,7 +8,7 @@ use semver::Version;
 use serde_json::{Map, Value};
 
 use super::{
-    build::values,
+    build::values::{self, Reserved, Tls},
     database::{self, DesiredDatabase, DesiredObject},
     error::{InvalidSpec, invalid},
     files::{self, DesiredFiles},
@@ -19,9 +19,9 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore, FilesBackup,
-        MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test,
-        Upgrade, ValuesDigest, annotation, quantity,
+        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore,
+        FilesBackup, MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack,
+        Test, Upgrade, ValuesDigest, annotation, quantity,
     },
     helm::{Hidden, values::Values},
     runtime::{
@@ -45,8 +45,8 @@ pub struct Desired {
     pub key: Key,
     /// `spec.hostname`.
     pub hostname: String,
-    /// The app's URL. The operator does not configure TLS of an Ingress, so the scheme is the usual one.
-    pub url: String,
+    /// Where the certificate of the hostname comes from; `None`: the operator configures no TLS.
+    pub tls: Option<Tls>,
     /// The Secret with the administrator's credentials, and whether the operator generates it.
     pub admin: SecretSource,
     /// The generated Secret with the Redis password; `None`: no Redis.
@@ -179,20 +179,22 @@ pub(crate) fn desired(
             invalid("spec.image", "must be repository:tag or repository@sha256:<64 hex digits>, in lower case")
         })?),
     };
+    let tls = tls(&key, spec, profile)?;
+    let reserved = Reserved { with_database: spec.postgres.enabled, with_image: image.is_some(), tls: tls.as_ref() };
     let profile = match (&spec.profile, profile) {
         (None, _) => Taken::default(),
         (Some(name), None) => return Err(profile_missing(name)),
-        (Some(name), Some(profile)) => profile_layer(name, profile, spec.postgres.enabled)?,
+        (Some(name), Some(profile)) => profile_layer(name, profile, reserved)?,
     };
     let with_volume = spec.persistence.enabled.or(profile.persistence.enabled).unwrap_or(true);
     let size = spec.persistence.size.as_deref().or(profile.persistence.size.as_deref()).unwrap_or(DEFAULT_SIZE);
     if with_volume && quantity::parse_positive(size).is_none() {
         return Err(invalid("spec.persistence.size", "must be a quantity above zero such as 8Gi"));
     }
-    values::check_user_values(&spec.values, spec.postgres.enabled, image.is_some())
-        .map_err(|problem| invalid("spec.values", problem))?;
-    let UserValues { user, hidden, salt, awaits, digests } = with_sources(spec, sources)?;
-    let asked = values::merge([&config.base_values, &profile.values, &user]);
+    values::check_user_values(&spec.values, reserved).map_err(|problem| invalid("spec.values", problem))?;
+    let UserValues { user, hidden, salt, awaits, digests } = with_sources(spec, sources, reserved)?;
+    let of_tls = values::of_tls(tls.as_ref());
+    let asked = values::merge([&config.base_values, &of_tls, &profile.values, &user]);
     if let Some(image) = &image {
         values::check_registry(image, &asked).map_err(|problem| invalid("spec.image", problem))?;
     }
@@ -222,6 +224,7 @@ pub(crate) fn desired(
         hostname,
         admin_secret: admin.name(),
         ingress_class: spec.ingress_class_name.as_deref(),
+        tls: tls.as_ref(),
         redis_secret: redis_secret.as_deref(),
         database: database.as_ref().map(|database| &database.address),
         persistence: with_volume.then_some((size, spec.persistence.storage_class_name.as_str())),
@@ -249,8 +252,8 @@ pub(crate) fn desired(
     let digest = digest(&parts);
 
     Ok(Desired {
-        url: format!("https://{hostname}"),
         hostname: hostname.to_owned(),
+        tls,
         admin,
         redis_secret,
         database,
@@ -317,7 +320,7 @@ struct UserValues {
 
 /// The values from elsewhere undergo the same checks as `spec.values`: each layer, so that the message names it, and all of them
 /// together, because of their size.
-fn with_sources(spec: &ClientAppSpec, sources: &Sources) -> Result<UserValues, InvalidSpec> {
+fn with_sources(spec: &ClientAppSpec, sources: &Sources, reserved: Reserved<'_>) -> Result<UserValues, InvalidSpec> {
     let refused = |problem: String| InvalidSpec { reason: Reason::ValuesInvalid, field: "spec.valuesFrom", problem };
     let inline = Value::Object(spec.values.clone());
     let (layers, salt, hidden) = match sources {
@@ -329,10 +332,7 @@ fn with_sources(spec: &ClientAppSpec, sources: &Sources) -> Result<UserValues, I
         Sources::Unfit(problem) => return Err(refused(problem.clone())),
     };
     let none = Map::new();
-    let check = |values: &Value| {
-        let values = values.as_object().unwrap_or(&none);
-        values::check_user_values(values, spec.postgres.enabled, !spec.image.is_empty())
-    };
+    let check = |values: &Value| values::check_user_values(values.as_object().unwrap_or(&none), reserved);
     for Layer { of, values, is_secret: _ } in layers.iter() {
         check(values).map_err(|problem| refused(format!("{of}: {problem}")))?;
     }
@@ -372,7 +372,7 @@ fn profile_missing(name: &str) -> InvalidSpec {
 }
 
 /// The Profile's defaults as values, with its raw values merged over them.
-fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Result<Taken, InvalidSpec> {
+fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) -> Result<Taken, InvalidSpec> {
     let refused = |problem: String| InvalidSpec {
         reason: Reason::ProfileInvalid,
         field: "spec.profile",
@@ -380,14 +380,17 @@ fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Re
     };
     let profile = profile.as_ref().map_err(|problem| refused(format!("it does not decode: {problem}")))?;
     let ProfileSpec { description: _, defaults, helm, namespace } = profile;
+    if defaults.tls.as_ref().is_some_and(|tls| !is_one(tls)) {
+        return Err(refused(format!("defaults.tls: {ONE_OF_TLS}")));
+    }
     if defaults.persistence.size.as_deref().is_some_and(|size| quantity::parse_positive(size).is_none()) {
         return Err(refused("defaults.persistence.size: must be a quantity above zero such as 10Gi".to_owned()));
     }
     let written = values::of_profile(defaults);
     let of_defaults = written.as_object().cloned().unwrap_or_default();
-    values::check_profile_values(&of_defaults, with_database)
+    values::check_profile_values(&of_defaults, reserved)
         .map_err(|problem| refused(format!("defaults.apps: {problem}")))?;
-    values::check_profile_values(&helm.values, with_database)
+    values::check_profile_values(&helm.values, reserved)
         .map_err(|problem| refused(format!("helm.values: {problem}")))?;
     let replicas = defaults.replica_count.map(|replicas| serde_json::json!({"replicaCount": replicas}));
     let raw = Value::Object(helm.values.clone());
@@ -396,6 +399,35 @@ fn profile_layer(name: &str, profile: &StoredProfile, with_database: bool) -> Re
         persistence: defaults.persistence.clone(),
         open: namespace.open,
     })
+}
+
+const ONE_OF_TLS: &str =
+    "must have exactly one of issuer, secretName and terminatedElsewhere, and that can only be true";
+
+fn is_one(AppTls { issuer, secret_name, terminated_elsewhere }: &AppTls) -> bool {
+    let given = [issuer.is_some(), secret_name.is_some(), terminated_elsewhere.is_some()];
+    given.into_iter().filter(|given| *given).count() == 1 && *terminated_elsewhere != Some(false)
+}
+
+/// Returns where the certificate comes from: by the spec, else by the Profile. Without an Ingress, a Profile's certificate is not used.
+fn tls(key: &Key, spec: &ClientAppSpec, profile: Option<&StoredProfile>) -> Result<Option<Tls>, InvalidSpec> {
+    let has_ingress = spec.ingress_class_name.is_some();
+    let of_profile = || profile?.as_ref().ok()?.defaults.tls.as_ref();
+    let tls = match &spec.tls {
+        Some(tls) if !is_one(tls) => return Err(invalid("spec.tls", ONE_OF_TLS)),
+        Some(AppTls { terminated_elsewhere: None, .. }) if !has_ingress => {
+            let problem = "issuer and secretName are for the Ingress: set ingressClassName as well, or terminatedElsewhere instead";
+            return Err(invalid("spec.tls", problem));
+        }
+        Some(tls) => Some(tls),
+        None => of_profile(),
+    };
+    let chosen = tls.map(|AppTls { issuer, secret_name, terminated_elsewhere: _ }| match (issuer, secret_name) {
+        (Some(issuer), _) => Tls::Secret { name: key.tls_secret(), issuer: Some(issuer.clone()) },
+        (None, Some(name)) => Tls::Secret { name: name.clone(), issuer: None },
+        (None, None) => Tls::Elsewhere,
+    });
+    Ok(chosen.filter(|tls| has_ingress || *tls == Tls::Elsewhere))
 }
 
 fn is_dns_name(name: &str) -> bool {

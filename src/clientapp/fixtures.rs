@@ -177,6 +177,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         files: FilesView::default(),
         inventory: Some(Inventory::default()),
         owned: Vec::new(),
+        certificate: None,
         retry: None,
         recorded: ClientAppStatus {
             release: Some(Release { revision: 3, ..Release::default() }),

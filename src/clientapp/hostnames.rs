@@ -1,4 +1,5 @@
-//! Which ClientApp claims which host: by its spec, by the Ingresses of its release, or by Ingresses that helm is about to write.
+//! Which ClientApp claims which host: by its spec, by the Ingresses and routes of its release, or by those that helm is about to
+//! write.
 //! An index that follows the watch, so that no reconcile has to go through all apps.
 
 use std::{
@@ -13,7 +14,7 @@ use crate::{
         ClientApp, Guard, Reason,
         conditions::{find, kind},
     },
-    helm::ingress::overlap,
+    helm::hosts::overlap,
     runtime::key::{Key, key_of},
 };
 
@@ -144,9 +145,8 @@ impl Hostnames {
     pub(crate) fn seen(&self, app: &Guard<ClientApp>) -> Vec<Key> {
         let status = app.status().unwrap_or_default();
         let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
-        let served = spec
-            .clone()
-            .filter(|host| status.url.as_deref().and_then(|url| url.strip_prefix("https://")) == Some(host));
+        let url = status.url.as_deref().and_then(|url| url.split_once("://"));
+        let served = spec.clone().filter(|host| url.is_some_and(|(_, served)| served == host));
         let waits = find(&status.conditions, kind::READY).is_some_and(|ready| ready.reason == Reason::HostnameConflict);
         let carried = status.inventory.into_iter().flat_map(|inventory| inventory.hosts).collect();
         let uid = app.metadata.uid.clone().unwrap_or_default();
@@ -187,7 +187,7 @@ impl Hostnames {
         self.lock().holder(host, uid, key)
     }
 
-    /// Claims a host that helm is about to write into an Ingress of this app's release. An app that only claims a host does not
+    /// Claims a host that helm is about to write into an Ingress or route of this app's release. An app that only claims a host does not
     /// take it from the app that holds it, by its spec or its release.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use super::observed::Workload;
 use crate::{
     crd::{Inventory, ReleaseObject, label},
     helm::{
-        ingress,
+        hosts,
         storage::{Hook, RESOURCE_POLICY, Stored},
     },
     runtime::key::Key,
@@ -36,8 +36,8 @@ const MOST_HOOKS: usize = 50;
 pub(crate) fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     let (mut objects, mut hosts) = (Vec::new(), BTreeSet::new());
     each(stored, |document| {
-        if ingress::is_ingress(document) {
-            hosts.extend(ingress::hosts(document));
+        if hosts::are_named_by(document) {
+            hosts.extend(hosts::hosts(document));
         }
         objects.push(object(document)?);
         if objects.len() > MOST_OBJECTS { Err(format!("more than {MOST_OBJECTS} objects")) } else { Ok(()) }

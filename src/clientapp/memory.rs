@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::api::ApiResource;
 
 use super::{
+    certificate,
     credentials::Contents,
     edited::Edits,
     files::RefusedArchives,
@@ -25,6 +26,8 @@ use crate::{
 pub(crate) struct Memory {
     /// What one version of a Secret contains.
     pub contents: Memo<Key, (String, Contents)>,
+    /// The certificate in one version of a Secret.
+    pub certificates: Memo<Key, (String, certificate::Read)>,
     /// The apps that an app waits for.
     pub waits_for: Memo<Key, Vec<Key>>,
     /// The values in `spec.valuesFrom` of an app, and what they were read from.

@@ -24,6 +24,11 @@ impl Key {
         format!("{}-redis-secret", self.name)
     }
 
+    /// The Secret that cert-manager creates for the app.
+    pub(crate) fn tls_secret(&self) -> String {
+        format!("{}-tls", self.name)
+    }
+
     /// The CronJob that archives the app's files: `<name>-files`, or a shortened name with a digest of the full name if that exceeds
     /// the limit, which leaves room for what Kubernetes appends to the names of its Jobs.
     pub(crate) fn files(&self) -> String {

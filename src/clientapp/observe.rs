@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     attempt,
-    build::secrets::SMTP,
+    build::{secrets::SMTP, values::Tls},
     context::{App, Ctx},
     database::{self, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, Watched},
     dependencies,
@@ -402,6 +402,10 @@ async fn with_spec(
             .map(|record| backup(ctx, desired, record)),
         target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
         files: files(ctx, app, desired, (inventory.as_ref(), &claims)).await?,
+        certificate: match &desired.tls {
+            Some(Tls::Secret { name, .. }) => sources::certificate(ctx, &Key::new(&key.namespace, name)).await?,
+            Some(Tls::Elsewhere) | None => None,
+        },
         claims,
         owned,
         retry: app.annotation(annotation::RETRY).cloned(),

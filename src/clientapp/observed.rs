@@ -8,6 +8,7 @@ use semver::Version;
 use serde_json::Value;
 
 use super::{
+    certificate,
     database::{BackupProgress, DatabaseObject},
     deployer::Deployer,
     files::FilesView,
@@ -76,6 +77,8 @@ pub(crate) struct Observed {
     pub inventory: Option<Inventory>,
     /// What holds data or gives access to it, and is owned by this app.
     pub owned: Vec<Owned>,
+    /// The certificate of the hostname; `None`: none is asked for, or its Secret does not exist.
+    pub certificate: Option<certificate::Read>,
     /// The attempt that a user asks to repeat at once, by annotation.
     pub retry: Option<String>,
     /// The status as last reported.

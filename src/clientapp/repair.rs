@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     crd::{Reason, ReleaseObject},
-    helm::{ingress, sentence::sentence},
+    helm::{hosts, sentence::sentence},
     runtime::{
         clock,
         error::{api_disposition, api_sentence},
@@ -74,8 +74,8 @@ async fn apply(
     let key = app.key;
     let ReleaseObject { kind, name, .. } = object;
     // As the gateway does for helm.
-    if ingress::is_ingress(&document) {
-        ingress::claimed(&document, ctx.claim(app)).map_err(|problem| refused(desired.hidden.masked(&problem)))?;
+    if hosts::are_named_by(&document) {
+        hosts::claimed(&document, ctx.claim(app)).map_err(|problem| refused(desired.hidden.masked(&problem)))?;
     }
     let api = live::of_release(ctx, key, &desired.account, object);
     let helm = PatchParams::apply(HELM);

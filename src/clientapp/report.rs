@@ -6,6 +6,8 @@ use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta:
 
 use super::{
     approval, archives, attempt,
+    build::values::Tls,
+    certificate,
     context::{App, Ctx, Invalid},
     deployer::Part,
     desired::Desired,
@@ -78,6 +80,10 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         }
         status.admin_secret_name = Some(desired.admin.name().to_owned());
         status.redis_secret_name.clone_from(&desired.redis_secret);
+        status.tls_secret_name = match &desired.tls {
+            Some(Tls::Secret { name, .. }) => Some(name.clone()),
+            Some(Tls::Elsewhere) | None => None,
+        };
         status.credentials.clone_from(&desired.credentials);
         status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
         let begins = |hold: &&Hold| matches!(hold.reason, Reason::FetchingChart | Reason::Upgrading);
@@ -90,7 +96,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             }
             // The first status of an app reports everything.
             if previous.conditions.is_empty() {
-                status = amended(&status, valid(desired, observed, plan), generation, now);
+                status = amended(&status, valid(desired, observed, plan, now), generation, now);
             }
             // Ready is about the revision that serves, not about the one after it that was cut off.
             let serves = find(&previous.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
@@ -111,9 +117,9 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             status.backup = backup(desired, observed, status.installed.as_ref(), now);
             let is_deployed = observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.digest));
             if is_deployed && desired.rolled_back.is_none() {
-                status.url = Some(desired.url.clone());
+                status.url = Some(certificate::url(desired, observed, now));
             }
-            valid(desired, observed, plan)
+            valid(desired, observed, plan, now)
         }
     };
     for step in &plan.steps {
@@ -127,7 +133,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             _ => {}
         }
     }
-    // Neither the database nor the archives are observed without a valid spec.
+    // Neither the database nor the archives nor the certificate are observed without a valid spec.
     let kept = |type_| {
         let condition = desired.is_err().then(|| find(&previous.conditions, type_)).flatten()?;
         Some((type_, Verdict::of(condition)))
@@ -138,6 +144,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         .into_iter()
         .chain(backed_up(observed).or_else(|| kept(reason::BACKED_UP)))
         .chain(archived.or_else(|| kept(reason::FILES_BACKED_UP)))
+        .chain(kept(kind::CERTIFICATE_READY))
         .map(|(type_, verdict)| verdict.into_condition(type_, &previous.conditions, generation, now))
         .collect();
     if let Ok(desired) = desired {
@@ -268,7 +275,7 @@ fn invalid(reason: Reason, problem: &str, observed: &Observed) -> Verdicts {
     ]
 }
 
-fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
+fn valid(desired: &Desired, observed: &Observed, plan: &Plan, now: Timestamp) -> Verdicts {
     let hold = plan.hold.as_ref();
     let about = |type_: &str| {
         hold.filter(|hold| hold.condition == type_).map(|hold| {
@@ -307,6 +314,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
     let workloads = about(kind::WORKLOADS_READY).unwrap_or_else(|| workloads(observed));
 
     let tested = trial::verdict(desired, observed, hold);
+    let certified = certificate::verdict(desired, observed, now);
 
     let stalled = hold.filter(|hold| hold.stalled);
     let reconciling = match hold {
@@ -330,13 +338,15 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
             .into_iter()
             .chain(&tested)
             .find(|verdict| verdict.state != State::True)
+            .or_else(|| certified.as_ref().filter(|certified| !certificate::serves(certified)))
             .map(|verdict| match hold {
                 // Whatever is missing, this is why it is not created.
                 Some(hold) if hold.reason == Reason::Suspended => Verdict::no(hold.reason, &hold.message),
                 _ => verdict.clone(),
             })
             .unwrap_or_else(|| {
-                Verdict::yes(Reason::Ready, format!("{}, serving {}", released_verdict.message, desired.url))
+                let url = certificate::url(desired, observed, now);
+                Verdict::yes(Reason::Ready, format!("{}, serving {url}", released_verdict.message))
             }),
     };
     let stalled = match stalled {
@@ -354,6 +364,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan) -> Verdicts {
         (kind::WORKLOADS_READY, workloads),
     ];
     verdicts.extend(tested.map(|tested| (kind::TESTED, tested)));
+    verdicts.extend(certified.map(|certified| (kind::CERTIFICATE_READY, certified)));
     verdicts.extend([(kind::RECONCILING, reconciling), (kind::STALLED, stalled)]);
     verdicts
 }
@@ -480,6 +491,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
             let notes =
                 rotated(&app.before, status, app.key).into_iter().chain(other_values(&app.before, status, app.key));
             let notes = notes.chain(because).chain(changed).chain(archive_failed(&app.before, status));
+            let notes = notes.chain(certificate::expires(&app.before, status));
             publish(ctx, app, &notes.collect::<Vec<_>>()).await;
         }
         written?;

@@ -1,18 +1,19 @@
-//! Reads the values that `spec.valuesFrom` names, and the credentials of the app, before the desired state is computed. An **effect**,
-//! reads only.
+//! Reads the values that `spec.valuesFrom` names, and the credentials of the app, before the desired state is computed; and later its
+//! certificate. An **effect**, reads only.
 //!
 //! The objects with values are read as the account that helm acts as, whose rights a chart has anyway (`lookup`): so a user can reach no more
 //! with `spec.valuesFrom` than without it. Watches tell the version of each object, and it is read again only after that changes.
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    NamespaceResourceScope,
+    ByteString, NamespaceResourceScope,
     api::core::v1::{ConfigMap, Secret},
 };
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::{
+    certificate::{self, Certificate, TLS_CERTIFICATE},
     context::{App, Ctx},
     credentials::{Contents, digests, of_keys, used},
     desired,
@@ -118,6 +119,28 @@ pub(super) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(
     let known = (version, digests(&salt, secret, found));
     ctx.memory.contents.put(secret.clone(), known.clone());
     Ok(known)
+}
+
+/// Returns the certificate in a Secret; `None`: there is no such Secret. It is read once for each version; its private key is dropped
+/// at once.
+pub(super) async fn certificate(ctx: &Ctx, secret: &Key) -> Result<Option<certificate::Read>, Error> {
+    let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
+    if let Some((version, known)) = ctx.memory.certificates.get(secret)
+        && version == seen.resource_version
+    {
+        return Ok(Some(known));
+    }
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
+    let found =
+        api.get_opt(&secret.name).await.map_err(Error::api(format!("read the certificate in Secret {secret}")))?;
+    let Some(Secret { metadata, data, .. }) = found else { return Ok(None) };
+    let chain = data.and_then(|mut data| data.remove(TLS_CERTIFICATE)).filter(|ByteString(chain)| !chain.is_empty());
+    let read = chain.map_or_else(
+        || Err(format!("has no value under {TLS_CERTIFICATE}")),
+        |ByteString(chain)| Certificate::parse(&chain),
+    );
+    ctx.memory.certificates.put(secret.clone(), (metadata.resource_version.unwrap_or_default(), read.clone()));
+    Ok(Some(read))
 }
 
 /// The object of a reference, read with the rights of this client; `None`: it does not exist.

@@ -13,7 +13,7 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Store, Tls, ValuesReference,
+    AppTls, Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Store, Tls, ValuesReference,
 };
 
 /// Longest name of a new ClientApp. The published charts make `<name>-redis-replicas` a StatefulSet, whose pods have a label with
@@ -50,6 +50,7 @@ pub const NAME_TOO_LONG: &str =
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(oldSelf.persistence.size) || has(oldSelf.profile) || !has(self.persistence.size) || !isQuantity(self.persistence.size) || quantity(self.persistence.size).compareTo(quantity('8Gi')) >= 0").message("size can only grow: without one the volume has 8Gi, and a volume never shrinks").field_path(".persistence.size"))]
+#[x_kube(validation = Rule::new("!has(self.tls) || has(self.tls.terminatedElsewhere) || has(self.ingressClassName)").message("issuer and secretName are for the Ingress: set ingressClassName as well, or terminatedElsewhere instead").field_path(".tls"))]
 pub struct ClientAppSpec {
     /// DNS name that the app is served under, in lower case, such as `acme.example.com`. It must be unique among the ClientApps of the
     /// cluster: the first that has it keeps it. After a restart of the operator, that is the one that is already served under it, else
@@ -72,6 +73,10 @@ pub struct ClientAppSpec {
     /// IngressClass to serve the hostname with. Absent: no Ingress is rendered.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub ingress_class_name: Option<String>,
+
+    /// Where the certificate of the hostname comes from. Absent: as set by the Profile, otherwise the app is served without TLS, unless
+    /// `values` set `ingress.tls`.
+    pub tls: Option<AppTls>,
 
     /// Name of the Profile that this instance takes defaults from.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
@@ -157,8 +162,9 @@ pub struct ClientAppSpec {
     /// names the field to use instead: `nextcloud.host`, `nextcloud.existingSecret`, `nextcloud.username`, `nextcloud.password`,
     /// `ingress.enabled`, `ingress.className`, `redis.enabled`, `redis.auth`, `persistence.enabled`, `persistence.size`,
     /// `persistence.storageClass`, `image.repository`, `image.tag`, `replicaCount`, while `image` is set
-    /// `image.registry`, while `postgres.enabled` is true `internalDatabase` and `externalDatabase`, and the annotations
-    /// `podAnnotations.checksum/clientapp-credentials`, `redis.master.podAnnotations.checksum/clientapp-credentials` and
+    /// `image.registry`, while `postgres.enabled` is true `internalDatabase` and `externalDatabase`, with a Secret in `tls`
+    /// `ingress.tls`, with an issuer its annotations, and the annotations `podAnnotations.checksum/clientapp-credentials`,
+    /// `redis.master.podAnnotations.checksum/clientapp-credentials` and
     /// `redis.replica.podAnnotations.checksum/clientapp-credentials`. Values reach the chart exactly as they are stored here; `null` removes a
     /// default of the chart, and is lost if `kubectl apply` without `--server-side` adds it to a ClientApp that exists. helm reads numbers
     /// as 64-bit floats, so a number that would change is refused: put it in quotes.
@@ -538,7 +544,9 @@ pub struct ClientAppStatus {
     /// The generation of the spec that the conditions refer to.
     pub observed_generation: Option<i64>,
 
-    /// `Ready` summarizes `PostgresReady`, `Released`, `WorkloadsReady` and, with `test`, `Tested`. `BackedUp`: the last dump of the Postgresql of this
+    /// `Ready` summarizes `PostgresReady`, `Released`, `WorkloadsReady` and, with `test`, `Tested`. `CertificateReady`: there is a valid
+    /// certificate for the hostname, which does not expire soon; only with `tls.issuer` or `tls.secretName`. `Ready` is False without a
+    /// valid one, but not because it expires soon. `BackedUp`: the last dump of the Postgresql of this
     /// instance, and the last drill, succeeded; only with `postgres.backup`. `FilesBackedUp`: the last archive of the app's files is
     /// complete; only with `persistence.backup`. `Reconciling`: work is in progress. `Stalled`: nothing happens until a user or a cluster
     /// admin changes something.
@@ -557,7 +565,10 @@ pub struct ClientAppStatus {
     /// The PerconaPGCluster or Postgresql that was created for this instance.
     pub postgres_cluster_name: Option<String>,
 
-    /// URL of the app.
+    /// Secret with the certificate of the hostname.
+    pub tls_secret_name: Option<String>,
+
+    /// URL of the app. It begins with `https://` if there is a valid certificate, if a proxy has it, or if `values` set `ingress.tls`.
     pub url: Option<String>,
 
     /// The chart that was installed last. Unlike `release`, it is kept when the release is gone, because the data still belongs to its
@@ -764,7 +775,7 @@ pub struct Inventory {
     /// Only for an installation: the chart's hooks that Helm does not run with upgrades, and that are incomplete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub install_hooks: Vec<String>,
-    /// The hosts of its Ingresses, which no other ClientApp may have.
+    /// The hosts of its Ingresses, and of its routes and listeners of Gateway API, which no other ClientApp may have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
 }

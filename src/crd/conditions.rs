@@ -17,6 +17,8 @@ pub mod kind {
     pub const WORKLOADS_READY: &str = "WorkloadsReady";
     /// The release has passed Helm's tests; only if they are asked for.
     pub const TESTED: &str = "Tested";
+    /// There is a valid certificate for the hostname, which does not expire soon; only if one is asked for.
+    pub const CERTIFICATE_READY: &str = "CertificateReady";
     /// Work is in progress or will be retried.
     pub const RECONCILING: &str = "Reconciling";
     /// Nothing happens until a user or a cluster admin changes something.

@@ -1,5 +1,6 @@
 //! The kinds that this operator serves and uses. Pure: types, schemas and names, no I/O.
 
+mod app_tls;
 mod clientapp;
 pub mod conditions;
 mod deletion;
@@ -18,6 +19,7 @@ mod server;
 mod store;
 mod values_reference;
 
+pub use app_tls::{AppTls, CertificateIssuer, IssuerKind};
 pub use clientapp::{
     Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency,
     Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, MAX_NAME,

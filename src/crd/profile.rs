@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
+use super::AppTls;
+
 /// What ClientApps take from a Profile.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
@@ -56,6 +58,10 @@ pub struct ProfileDefaults {
 
     /// The volume for the app's files; `spec.persistence` of a ClientApp takes precedence.
     pub persistence: ProfilePersistence,
+
+    /// Where the certificate of each hostname comes from; `spec.tls` of a ClientApp takes precedence. `issuer` and `secretName` apply to
+    /// ClientApps with `spec.ingressClassName`.
+    pub tls: Option<AppTls>,
 
     /// Optional parts of the chart to enable or disable, by their key in the chart's values, such as `cronjob` or
     /// `metrics`; `spec.values` of a ClientApp takes precedence.

@@ -105,6 +105,14 @@ reasons! {
         "Delete it to try again, or set `spec.upgrade.backup` to false.";
     BackupOutdated APP kind::RELEASED, Stalled: "An upgrade has failed, and the backup before it is too old for another attempt.",
         "Check the app; then `kubectl clientapp retry`.";
+    CertificateExpiring APP kind::CERTIFICATE_READY, Trouble: "The certificate of the hostname expires soon, and nothing has renewed it. Ready stays as it is.",
+        "Renew it; with `tls.issuer`, `kubectl describe certificate,certificaterequest` says why cert-manager does not.";
+    CertificateInvalid APP kind::CERTIFICATE_READY, Trouble: "The Secret in `tls` has no valid certificate for the hostname: it is for others, has expired, or cannot be read.",
+        "Replace it; the operator notices at once. With `tls.issuer`, `kubectl describe certificate,certificaterequest` says what cert-manager does.";
+    CertificateMissing APP kind::CERTIFICATE_READY, Trouble: "The Secret in `tls` does not exist or, with `tls.issuer`, cert-manager has not created it within five minutes.",
+        "Create it; with `tls.issuer`, `kubectl describe certificate,certificaterequest` says what cert-manager waits for.";
+    CertificatePending APP kind::CERTIFICATE_READY, Progress: "The certificate of the hostname has not been issued by cert-manager yet.", "Wait.";
+    CertificateValid APP kind::CERTIFICATE_READY, Fine: "There is a valid certificate for the hostname.", "Nothing.";
     ChartDigestChanged APP kind::RELEASED, Stalled: "The content of an installed chart version has changed in the repository.",
         "Find out who changed it; publish the change as a new version.";
     ChartInvalid APP kind::RELEASED, Stalled: "The chart version does not exist or does not render, its archive is not the one in the repository's index, or the API server refuses one of its objects.",

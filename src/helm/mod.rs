@@ -23,8 +23,8 @@ pub(crate) mod command;
 mod error;
 pub(crate) mod gateway;
 pub(crate) mod hidden;
+pub(crate) mod hosts;
 mod index;
-pub(crate) mod ingress;
 mod parse;
 mod private;
 mod process;
@@ -195,8 +195,8 @@ impl Helm {
         }
     }
 
-    /// Installs or upgrades a release. Its Ingresses may have the hosts that the claim grants, and the review has to let the revision
-    /// pass. The second part of the result is what helm has written, even if the run failed.
+    /// Installs or upgrades a release. Its Ingresses and routes may have the hosts that the claim grants, and the review has to let the
+    /// revision pass. The second part of the result is what helm has written, even if the run failed.
     pub(crate) async fn upgrade(
         &self,
         gateway: &Gateway,

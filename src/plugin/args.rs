@@ -251,6 +251,18 @@ pub(crate) struct Create {
     /// IngressClass; without it, no Ingress is created.
     #[arg(long, value_name = "NAME")]
     pub(crate) ingress_class: Option<String>,
+    /// cert-manager's Issuer, in this namespace, for the certificate of the hostname.
+    #[arg(long, value_name = "NAME", group = "tls", requires = "ingress_class")]
+    pub(crate) tls_issuer: Option<String>,
+    /// cert-manager's ClusterIssuer for it.
+    #[arg(long, value_name = "NAME", group = "tls", requires = "ingress_class")]
+    pub(crate) tls_cluster_issuer: Option<String>,
+    /// Secret with the certificate, such as a wildcard.
+    #[arg(long, value_name = "NAME", group = "tls", requires = "ingress_class")]
+    pub(crate) tls_secret: Option<String>,
+    /// A load balancer or a proxy has the certificate.
+    #[arg(long, group = "tls")]
+    pub(crate) tls_elsewhere: bool,
     /// Exact version of the chart.
     #[arg(long, value_name = "VERSION")]
     pub(crate) chart_version: Option<String>,

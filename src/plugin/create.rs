@@ -14,7 +14,7 @@ use super::{
     session::{FIELD_MANAGER, Printer, Session, document},
     wait,
 };
-use crate::crd::ClientApp;
+use crate::crd::{ClientApp, IssuerKind};
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Create) -> Result<(), Error> {
     let values = args.values.as_deref().map(values).transpose()?;
@@ -85,10 +85,23 @@ pub(crate) fn object(args: &args::Create, namespace: &str, values: Option<Map<St
         (false, Some(_)) => Some("external"),
         (false, None) => None,
     };
+    let issuer = match (&args.tls_issuer, &args.tls_cluster_issuer) {
+        (Some(name), _) => Some(json!({"name": name})),
+        (None, Some(name)) => Some(json!({"name": name, "kind": IssuerKind::ClusterIssuer})),
+        (None, None) => None,
+    };
     let spec = part(&[
         ("hostname", Some(args.hostname.clone().into())),
         ("chartVersion", text(&args.chart_version)),
         ("ingressClassName", text(&args.ingress_class)),
+        (
+            "tls",
+            part(&[
+                ("issuer", issuer),
+                ("secretName", text(&args.tls_secret)),
+                ("terminatedElsewhere", args.tls_elsewhere.then_some(Value::Bool(true))),
+            ]),
+        ),
         ("profile", text(&args.profile)),
         ("image", text(&args.image)),
         ("replicas", args.replicas.map(Value::from)),
@@ -158,5 +171,14 @@ mod tests {
         insta::assert_snapshot!(made(&["--no-postgres"], None));
         insta::assert_snapshot!(made(&["--standalone", "--adopt"], None));
         insta::assert_snapshot!(made(&["--postgres-secret=theirs"], None));
+        for (flag, tls) in [
+            ("--tls-issuer=own", json!({"issuer": {"name": "own"}})),
+            ("--tls-cluster-issuer=acme", json!({"issuer": {"name": "acme", "kind": "ClusterIssuer"}})),
+            ("--tls-secret=wildcard", json!({"secretName": "wildcard"})),
+            ("--tls-elsewhere", json!({"terminatedElsewhere": true})),
+        ] {
+            let made: Value = serde_yaml::from_str(&made(&["--ingress-class=traefik", flag], None)).unwrap();
+            assert_eq!(made["spec"]["tls"], tls, "{flag}");
+        }
     }
 }

@@ -46,11 +46,14 @@ const NEW: [(&str, &str); 8] = [
 ];
 
 /// A reason of an object with a past, and the one for which a new object with the same spec is not Ready.
-const SAME: [(&str, &str, &str); 1] = [(
-    "NotReady",
-    "Provisioning",
-    "a pod cannot run: that of the server, and that of the Job which makes a new database",
-)];
+const SAME: [(&str, &str, &str); 2] = [
+    (
+        "NotReady",
+        "Provisioning",
+        "a pod cannot run: that of the server, and that of the Job which makes a new database",
+    ),
+    ("CertificateMissing", "CertificatePending", "there is no cert-manager, which has five minutes"),
+];
 
 /// Beginnings of the kinds and names of what outlives the part of the spec that it was made for: there may be more of it.
 const STAYS: [(&str, &str); 8] = [

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
-use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::io::{self, BufRead as _, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -34,6 +34,9 @@ pub(super) fn build(part: &Part, cache: &Path, progress: &Progress) -> Result<Ve
         fs::create_dir_all(staging.join("bin"))?;
         fs::write(staging.join("go.mod"), part.go_mod)?;
         fs::write(staging.join("go.sum"), part.go_sum)?;
+        if let Some(main) = part.sources.main {
+            fs::write(staging.join("main.go"), main)?;
+        }
         compile(part, &staging, &task).with_context(|| format!("{title} failed"))?;
         // A rename, so that the entry exists completely or not at all.
         fs::rename(staging.join("bin"), &finished)?;
@@ -74,8 +77,8 @@ fn lock(path: &Path, task: &Task<'_>) -> Result<File> {
 /// Runs the compiler in `staging`; the programs end up in its `bin`.
 fn compile(part: &Part, staging: &Path, task: &Task<'_>) -> Result<()> {
     task.message("fetching modules");
-    if let Some(file) = part.sources.definitions {
-        definitions(part, staging, file)?;
+    if let Some(path) = part.sources.definitions {
+        definitions(part, staging, path)?;
     }
     if !part.sources.patches.is_empty() {
         patch(part, staging)?;
@@ -130,7 +133,7 @@ fn patch(part: &Part, staging: &Path) -> Result<()> {
 }
 
 /// Takes the definitions out of the module, whatever else it has.
-fn definitions(part: &Part, staging: &Path, file: &str) -> Result<()> {
+fn definitions(part: &Part, staging: &Path, path: &str) -> Result<()> {
     fn without_descriptions(schema: &mut Value) {
         match schema {
             Value::Object(map) => {
@@ -142,10 +145,21 @@ fn definitions(part: &Part, staging: &Path, file: &str) -> Result<()> {
         }
     }
     let folder = output(go(part, staging, &["list", "-m", "-f", "{{.Dir}}", part.module]))?;
-    let path = Path::new(folder.trim()).join(file);
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);
-    let mut definitions: Vec<Value> = documents.collect::<Result<_, _>>().context("cannot read the definitions")?;
+    let path = Path::new(folder.trim()).join(path);
+    let mut files = if path.is_dir() {
+        fs::read_dir(&path)?.map(|file| Ok(file?.path())).collect::<io::Result<_>>()?
+    } else {
+        vec![path]
+    };
+    files.sort();
+    let mut definitions: Vec<Value> = Vec::new();
+    for file in files {
+        let cannot_read = || format!("cannot read {}", file.display());
+        let text = fs::read_to_string(&file).with_context(cannot_read)?;
+        for document in serde_yaml::Deserializer::from_str(&text) {
+            definitions.push(Value::deserialize(document).with_context(cannot_read)?);
+        }
+    }
     definitions.iter_mut().for_each(without_descriptions);
     fs::write(staging.join("bin").join(DEFINITIONS), serde_json::to_vec(&definitions)?)?;
     Ok(())

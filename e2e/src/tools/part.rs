@@ -27,16 +27,18 @@ pub(super) struct Part {
 pub(super) struct Sources {
     /// Whether they need a C compiler.
     pub(super) cgo: bool,
+    /// A `main.go` of our own, for a project whose command is no module that a proxy has.
+    pub(super) main: Option<&'static str>,
     /// Changes where no flag and no variable does.
     pub(super) patches: &'static [Patch],
-    /// The module's file of CustomResourceDefinitions, which the cache entry has as [`DEFINITIONS`].
+    /// The module's file or folder of CustomResourceDefinitions, which the cache entry has as [`DEFINITIONS`].
     pub(super) definitions: Option<&'static str>,
 }
 
 /// The definitions as a JSON list, without descriptions: they are nine tenths of the file.
 pub(super) const DEFINITIONS: &str = "definitions.json";
 
-const PURE_GO: Sources = Sources { cgo: false, patches: &[], definitions: None };
+const PURE_GO: Sources = Sources { cgo: false, main: None, patches: &[], definitions: None };
 
 /// Replaces a text wherever it occurs in a source file of the module.
 pub(super) struct Patch {
@@ -179,6 +181,7 @@ pub(super) const PERCONA: Part = Part {
     sources: Sources {
         // It parses SQL with PostgreSQL's own parser.
         cgo: true,
+        main: None,
         patches: &[
             // Nor probes: several planes run side by side.
             Patch { file: "cmd/postgres-operator/main.go", from: r#"":8081""#, to: r#""0""# },
@@ -205,6 +208,22 @@ pub(super) const PERCONA: Part = Part {
     },
 };
 
+/// cert-manager's controllers, of the tests of TLS.
+pub(super) const CERT_MANAGER: Part = Part {
+    name: "cert-manager",
+    module: "github.com/cert-manager/cert-manager",
+    go_mod: include_str!("../../tools/cert-manager/go.mod"),
+    go_sum: include_str!("../../tools/cert-manager/go.sum"),
+    stamps: &[],
+    any_patch: false,
+    programs: &[Program { name: "cert-manager", package: ".", version: &[] }],
+    sources: Sources {
+        main: Some(include_str!("../../tools/cert-manager/main.go")),
+        definitions: Some("deploy/crds"),
+        ..PURE_GO
+    },
+};
+
 impl Part {
     /// The pinned version.
     pub(super) fn version(&self) -> Version {
@@ -228,7 +247,8 @@ impl Part {
     /// The cache entry's name, which identifies the programs.
     pub(super) fn key(&self) -> String {
         let mut hash = Sha256::new();
-        for text in [OS, ARCH, &self.ldflags(), self.go_mod, self.go_sum] {
+        let texts = [OS, ARCH, &self.ldflags(), self.go_mod, self.go_sum];
+        for text in texts.into_iter().chain(self.sources.main) {
             hash.update(text);
             hash.update([0]);
         }
@@ -296,7 +316,7 @@ impl std::fmt::Display for Version {
 mod tests {
     use super::*;
 
-    const EXTRAS: [&Part; 4] = [&HELM3, &PERCONA, &REGISTRY, &VERSITYGW];
+    const EXTRAS: [&Part; 5] = [&CERT_MANAGER, &HELM3, &PERCONA, &REGISTRY, &VERSITYGW];
 
     #[test]
     fn versions_are_found_in_what_programs_print() {
@@ -320,7 +340,7 @@ mod tests {
             assert!(part.key().starts_with(&format!("{}-{}-", part.name, part.version())));
             for program in part.programs {
                 let listed = part.go_mod.lines().any(|line| line.trim().trim_start_matches("tool ") == program.package);
-                assert!(listed, "{} is not a tool in its go.mod", program.package);
+                assert!(listed || part.sources.main.is_some(), "{} is not a tool in its go.mod", program.package);
             }
         }
     }

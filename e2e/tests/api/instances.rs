@@ -14,7 +14,8 @@ use crate::{Http, is_gone, make_namespace, ours, send, small, stored_password, u
 async fn the_request_of_the_documents_word_for_word() {
     let (lab, http) = Http::shared().await;
     let client = lab.plane.client().await.unwrap();
-    let body = r#"{"hostname": "my-instance.local", "ingressClassName": "traefik"}"#;
+    let body =
+        r#"{"hostname": "my-instance.local", "ingressClassName": "traefik", "tls": {"terminatedElsewhere": true}}"#;
     let request = http.request(Method::POST, "/instances").header("Content-Type", "application/json").body(body);
     let answer = send(request).await;
     let (namespace, name) = answer.made();
@@ -283,6 +284,7 @@ async fn the_document_lists_every_route() {
         "postgres",
         "profile",
         "redis",
+        "tls",
     ];
     assert_eq!(fields, all);
 }

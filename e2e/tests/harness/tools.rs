@@ -25,7 +25,7 @@ build)
         case $1 in
         -o) output=$2; shift ;;
         -ldflags) shift ;;
-        */*) case $output in */) : >"$output${1##*/}" ;; *) : >"$output" ;; esac ;;
+        . | */*) case $output in */) : >"$output${1##*/}" ;; *) : >"$output" ;; esac ;;
         esac
         shift
     done
@@ -41,11 +41,13 @@ impl Fixture {
         fs::create_dir(directory.path().join("bin")).unwrap();
         let go = directory.path().join("bin/go");
         executable(&go, GO, 0o755).unwrap();
-        // What is read and changed of the Percona operator.
+        // What is read and changed of the Percona operator, and what is read of cert-manager.
         let module = directory.path().join("module");
         let sources = module.join("vendor/github.com/percona/percona-postgresql-operator/v2");
         for (file, source) in [
             (module.join("deploy/crd.yaml"), "kind: A\ndescription: a\n---\nkind: B\n"),
+            (module.join("deploy/crds/d.yaml"), "kind: D\n"),
+            (module.join("deploy/crds/c.yaml"), "kind: C\n"),
             (sources.join("cmd/postgres-operator/main.go"), "\":8081\""),
             (
                 sources.join("percona/controller/pgbackup/controller.go"),
@@ -111,10 +113,14 @@ fn what_only_some_tests_start_is_built_for_those_who_ask() {
     let helms: Vec<_> = paths.lines().filter(|path| path.ends_with("/helm")).collect();
     let of = |index: usize, key: &str| helms[index].contains(&format!("/cache/tools/{key}-"));
     assert!(helms.len() == 2 && of(0, "helm") && of(1, "helm3"), "{paths}");
-    assert_eq!(fixture.builds(), 8, "and percona, registry and versitygw");
-    let percona = paths.lines().find(|path| path.ends_with("/postgres-operator")).unwrap();
-    let definitions = fs::read_to_string(PathBuf::from(percona).with_file_name("definitions.json")).unwrap();
-    assert_eq!(definitions, r#"[{"kind":"A"},{"kind":"B"}]"#);
+    assert_eq!(fixture.builds(), 9, "and cert-manager, percona, registry and versitygw");
+    for (program, expected) in
+        [("/postgres-operator", r#"[{"kind":"A"},{"kind":"B"}]"#), ("/cert-manager", r#"[{"kind":"C"},{"kind":"D"}]"#)]
+    {
+        let path = paths.lines().find(|path| path.ends_with(program)).unwrap();
+        let definitions = fs::read_to_string(PathBuf::from(path).with_file_name("definitions.json")).unwrap();
+        assert_eq!(definitions, expected);
+    }
 }
 
 #[test]

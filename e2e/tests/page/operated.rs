@@ -132,7 +132,7 @@ async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
         .await;
     }
     let link = tab.evaluate("document.querySelector('#detail-place a').href").await.unwrap();
-    assert_eq!(link, format!("https://{}/", hostname(&tenant, "acme")));
+    assert_eq!(link, format!("http://{}/", hostname(&tenant, "acme")));
 
     // A change by another client is noticed and announced.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();

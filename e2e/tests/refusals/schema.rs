@@ -14,6 +14,12 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
     let size = |block: &str, field: &str, size: &str| with(block, json!({field: size}));
 
     const ACCOUNT: &str = "must be the name of a ServiceAccount";
+    const ONE_OF_TLS: &str = "must have exactly one of issuer, secretName and terminatedElsewhere";
+    let tls = |tls: Value| {
+        let mut spec = with("tls", tls);
+        spec["ingressClassName"] = json!("traefik");
+        spec
+    };
     let mut rows: Vec<(Value, &str, &str)> = vec![
         (json!({}), "spec.hostname", "Required value"),
         (json!({"hostname": null}), "spec.hostname", "Required value"),
@@ -108,6 +114,14 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
             "spec.valuesFrom",
             "must have at most 16 items",
         ),
+        (tls(json!({})), "spec.tls", ONE_OF_TLS),
+        (tls(json!({"issuer": {"name": "own"}, "secretName": "wildcard"})), "spec.tls", ONE_OF_TLS),
+        (tls(json!({"issuer": {"name": "own"}, "terminatedElsewhere": true})), "spec.tls", ONE_OF_TLS),
+        (tls(json!({"issuer": {"name": "own", "kind": "Other"}})), "spec.tls.issuer.kind", "supported values"),
+        (tls(json!({"issuer": {"kind": "Issuer"}})), "spec.tls.issuer.name", "Required value"),
+        (tls(json!({"terminatedElsewhere": false})), "spec.tls.terminatedElsewhere", "can only be true"),
+        (tls(json!({"secretName": "a/b"})), "spec.tls.secretName", "should match"),
+        (with("tls", json!({"secretName": "wildcard"})), "spec.tls", "set ingressClassName as well"),
         (with("ingressClas", json!("traefik")), "spec.ingressClas", "unknown field"),
         (with("postgres", json!({"storage": "1Gi"})), "spec.postgres.storage", "unknown field"),
         (with("persistence", json!({"storageClass": "fast"})), "spec.persistence.storageClass", "unknown field"),

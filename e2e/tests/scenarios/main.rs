@@ -16,6 +16,7 @@ mod provider;
 mod release;
 mod remedy;
 mod spec;
+mod tls;
 mod trial;
 mod upgrade;
 mod values;
@@ -65,7 +66,7 @@ async fn from_apply_to_helm_list() {
     );
     assert_eq!((release.chart.as_deref(), release.chart_version.as_deref()), (Some("nextcloud"), Some("5.5.2")));
     assert!(release.app_version.unwrap().starts_with("29."));
-    assert_eq!(status.url.unwrap(), format!("https://{host}"));
+    assert_eq!(status.url.unwrap(), format!("http://{host}"));
     assert_eq!(tenant.listed("acme").unwrap(), ("1".into(), "deployed".into(), "nextcloud-5.5.2".into()));
 
     let redis = secret(&tenant, "acme-redis-secret", "redis-password").await;

@@ -1,7 +1,7 @@
 //! The chart's values. Pure: names of Secrets go in, never a password.
 //!
-//! Layers, the later wins: base values of the chart < Profile < `spec.valuesFrom` < `spec.values` < computed keys. Only the computed
-//! keys may set a computed key; elsewhere it is rejected with the field to use instead.
+//! Layers, the later wins: base values of the chart < what follows from TLS < Profile < `spec.valuesFrom` < `spec.values` < computed
+//! keys. Only the computed keys may set a computed key; elsewhere it is rejected with the field to use instead.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 pub use crate::helm::values::document;
 use crate::{
-    crd::{ProfileDefaults, ProfileResources, annotation},
+    crd::{CertificateIssuer, IssuerKind, ProfileDefaults, ProfileResources, annotation},
     helm::{
         sentence::MASK,
         values::{registry_of, unfit},
@@ -33,6 +33,8 @@ pub struct Inputs<'a> {
     pub admin_secret: &'a str,
     /// `spec.ingressClassName`.
     pub ingress_class: Option<&'a str>,
+    /// Where the certificate of the hostname comes from; `None`: the operator configures no TLS.
+    pub tls: Option<&'a Tls>,
     /// Secret with the Redis password; `None`: no Redis.
     pub redis_secret: Option<&'a str>,
     /// The database; `None`: no database.
@@ -51,6 +53,28 @@ pub struct Inputs<'a> {
     pub credentials: Option<&'a str>,
     /// Digest of the Redis password.
     pub redis_credentials: Option<&'a str>,
+}
+
+/// Where the certificate of the hostname comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// A Secret of the namespace, which the Ingress names.
+    Secret {
+        /// Its name.
+        name: String,
+        /// The issuer with which cert-manager fills it; `None`: the user does.
+        issuer: Option<CertificateIssuer>,
+    },
+    /// A proxy in front of the cluster has it.
+    Elsewhere,
+}
+
+/// Returns cert-manager's annotation of an Ingress for an issuer of this kind.
+fn issuer_annotation(kind: IssuerKind) -> &'static str {
+    match kind {
+        IssuerKind::Issuer => "cert-manager.io/issuer",
+        IssuerKind::ClusterIssuer => "cert-manager.io/cluster-issuer",
+    }
 }
 
 /// How the app reaches its database.
@@ -157,6 +181,7 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
         hostname,
         admin_secret,
         ingress_class,
+        tls,
         redis_secret,
         database,
         persistence,
@@ -183,6 +208,12 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
     });
     if let Some(class) = ingress_class {
         values["ingress"]["className"] = json!(class);
+    }
+    if let Some(Tls::Secret { name, issuer }) = tls {
+        values["ingress"]["tls"] = json!([{"secretName": name, "hosts": [hostname]}]);
+        if let Some(CertificateIssuer { name, kind }) = issuer {
+            values["ingress"]["annotations"] = json!({issuer_annotation(*kind): name});
+        }
     }
     if let Some(secret) = redis_secret {
         values["redis"]["auth"] = json!({
@@ -274,7 +305,8 @@ fn external_database(database: &Database) -> Value {
     values
 }
 
-/// Keys that only the operator sets, whether or not it sets them now, and the field that controls each.
+/// Keys that only the operator sets, whether or not it sets them now, and the field that controls each. A dot within a key is escaped,
+/// as in helm's `--set`.
 const RESERVED: &[(&str, &str)] = &[
     ("nextcloud.host", "spec.hostname"),
     ("nextcloud.existingSecret", "spec.adminSecret"),
@@ -297,9 +329,46 @@ const RESERVED: &[(&str, &str)] = &[
 /// Reserved only while the operator provides the database: otherwise `spec.values` may configure the user's own.
 const RESERVED_WITH_DATABASE: &[(&str, &str)] =
     &[("internalDatabase", "spec.postgres"), ("externalDatabase", "spec.postgres")];
-
 /// Reserved only while the spec names an image: otherwise users may have the chart's own from another registry.
 const RESERVED_WITH_IMAGE: &[(&str, &str)] = &[("image.registry", "spec.image")];
+/// Reserved only with a Secret in `tls`: otherwise `spec.values` may configure TLS.
+const RESERVED_WITH_CERTIFICATE: &[(&str, &str)] = &[("ingress.tls", "spec.tls")];
+/// cert-manager refuses an Ingress with both.
+const RESERVED_WITH_ISSUER: &[(&str, &str)] = &[
+    (r"ingress.annotations.cert-manager\.io/issuer", "spec.tls"),
+    (r"ingress.annotations.cert-manager\.io/cluster-issuer", "spec.tls"),
+];
+
+/// The parts of the spec that decide which keys are reserved.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserved<'a> {
+    /// Whether the operator provides the database.
+    pub with_database: bool,
+    /// Whether the spec names an image.
+    pub with_image: bool,
+    /// Where the certificate of the hostname comes from.
+    pub tls: Option<&'a Tls>,
+}
+
+impl Reserved<'_> {
+    /// Returns each reserved key, and the field that controls it.
+    fn keys(self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+        let none: &[(&str, &str)] = &[];
+        let database = if self.with_database { RESERVED_WITH_DATABASE } else { none };
+        let image = if self.with_image { RESERVED_WITH_IMAGE } else { none };
+        let (certificate, issuer) = match self.tls {
+            None | Some(Tls::Elsewhere) => (none, none),
+            Some(Tls::Secret { issuer: None, .. }) => (RESERVED_WITH_CERTIFICATE, none),
+            Some(Tls::Secret { issuer: Some(_), .. }) => (RESERVED_WITH_CERTIFICATE, RESERVED_WITH_ISSUER),
+        };
+        RESERVED.iter().chain(database).chain(image).chain(certificate).chain(issuer)
+    }
+}
+
+/// Splits a path at its dots, except escaped ones.
+fn keys(path: &str) -> Vec<String> {
+    path.replace(r"\.", "\0").split('.').map(|key| key.replace('\0', ".")).collect()
+}
 
 /// Keys with which charts name their objects, or use existing ones: with them, a release could reach into another release of its
 /// namespace. Reserved at any depth, since subcharts have them as well.
@@ -310,7 +379,7 @@ const OF_OTHERS: &[&str] = &["fullnameOverride", "namespaceOverride", "existingC
 ///
 /// # Errors
 /// One sentence, which begins with the key.
-pub fn check_user_values(values: &Map<String, Value>, with_database: bool, with_image: bool) -> Result<(), String> {
+pub fn check_user_values(values: &Map<String, Value>, reserved: Reserved<'_>) -> Result<(), String> {
     if depth(values) > MAX_DEPTH {
         return Err(format!("values nest deeper than {MAX_DEPTH} levels"));
     }
@@ -328,17 +397,18 @@ pub fn check_user_values(values: &Map<String, Value>, with_database: bool, with_
             "{path} is reserved: with it, the release would name or use another release's objects in its namespace; leave it out"
         ));
     }
-    let database = if with_database { RESERVED_WITH_DATABASE } else { &[] };
-    let image = if with_image { RESERVED_WITH_IMAGE } else { &[] };
-    for (path, field) in RESERVED.iter().chain(database).chain(image) {
+    for (path, field) in reserved.keys() {
         let mut node = values;
-        let mut keys = path.split('.').peekable();
+        let keys = keys(path);
+        let mut keys = keys.iter().peekable();
         while let Some(key) = keys.next() {
             match (node.get(key), keys.peek()) {
                 (None, _) => break,
                 (Some(Value::Object(map)), Some(_)) => node = map,
                 // No annotations: the operator's are added.
-                (Some(Value::Null), Some(_)) if path.ends_with(annotation::CREDENTIALS) => break,
+                (Some(Value::Null), Some(_)) if path.ends_with(annotation::CREDENTIALS) || key == "annotations" => {
+                    break;
+                }
                 (Some(_), Some(_)) => {
                     return Err(format!("{key} must be a map: the operator computes {path} in it"));
                 }
@@ -460,13 +530,14 @@ fn of_others(values: &Map<String, Value>) -> Option<String> {
 ///
 /// # Errors
 /// One sentence, which begins with the key.
-pub fn check_profile_values(values: &Map<String, Value>, with_database: bool) -> Result<(), String> {
+pub fn check_profile_values(values: &Map<String, Value>, reserved: Reserved<'_>) -> Result<(), String> {
     // The image of a spec takes precedence over a registry from its Profile.
-    check_user_values(values, with_database, false).map_err(|problem| {
+    check_user_values(values, Reserved { with_image: false, ..reserved }).map_err(|problem| {
         let instead = [
             ("spec.persistence.enabled", "defaults.persistence.enabled"),
             ("spec.persistence.size", "defaults.persistence.size"),
             ("spec.replicas", "defaults.replicaCount"),
+            ("spec.tls", "defaults.tls"),
         ];
         for (field, own) in instead {
             if let Some(sentence) = problem.strip_suffix(&format!(": set {field} instead")) {
@@ -480,10 +551,17 @@ pub fn check_profile_values(values: &Map<String, Value>, with_database: bool) ->
     })
 }
 
+/// Returns what follows from TLS and any other layer may override: Nextcloud sees requests without TLS, and would redirect users to
+/// `http://`.
+#[must_use]
+pub fn of_tls(tls: Option<&Tls>) -> Value {
+    tls.map_or_else(|| json!({}), |_| json!({"phpClientHttpsFix": {"enabled": true, "protocol": "https"}}))
+}
+
 /// A Profile's defaults as values, except those that a field of the ClientApp can override.
 #[must_use]
 pub fn of_profile(defaults: &ProfileDefaults) -> Value {
-    let ProfileDefaults { replica_count: _, resources, persistence: _, apps } = defaults;
+    let ProfileDefaults { replica_count: _, resources, persistence: _, tls: _, apps } = defaults;
     let mut values = Map::new();
     for (name, app) in apps {
         values.insert(name.clone(), json!({"enabled": app.enabled}));

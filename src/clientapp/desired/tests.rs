@@ -1,9 +1,12 @@
 use serde_json::json;
 
 use super::*;
-use crate::clientapp::{
-    credentials::placeholders,
-    fixtures::{app, want, with},
+use crate::{
+    clientapp::{
+        credentials::placeholders,
+        fixtures::{app, want, with},
+    },
+    crd::{CertificateIssuer, IssuerKind},
 };
 
 fn of(spec: &Value) -> Result<Desired, InvalidSpec> {
@@ -438,6 +441,56 @@ fn a_profile_lies_over_the_base_values_and_under_the_spec() {
     assert_eq!(values(json!({"persistence": {"enabled": false}}))["persistence"], json!({"enabled": false}));
     let unsaid = with_profile(&Ok(ProfileSpec::default()), &json!({})).unwrap();
     assert_eq!(unsaid.values.0["persistence"]["size"], "8Gi");
+}
+
+#[test]
+fn tls_comes_from_the_spec_or_else_from_the_profile() {
+    let secret = |name: &str, issuer: Option<(&str, IssuerKind)>| {
+        let issuer = issuer.map(|(name, kind)| CertificateIssuer { name: name.to_owned(), kind });
+        Some(Tls::Secret { name: name.to_owned(), issuer })
+    };
+    let ingress = json!({"ingressClassName": "traefik"});
+    let issuer = json!({"issuer": {"name": "own"}});
+    let cluster = json!({"issuer": {"name": "all", "kind": "ClusterIssuer"}});
+    let (wildcard, elsewhere) = (json!({"secretName": "wildcard"}), json!({"terminatedElsewhere": true}));
+    for (of_profile, of_spec, expected) in [
+        (None, None, None),
+        (None, Some(&issuer), secret("acme-tls", Some(("own", IssuerKind::Issuer)))),
+        (None, Some(&cluster), secret("acme-tls", Some(("all", IssuerKind::ClusterIssuer)))),
+        (Some(&cluster), None, secret("acme-tls", Some(("all", IssuerKind::ClusterIssuer)))),
+        (Some(&cluster), Some(&wildcard), secret("wildcard", None)),
+        (Some(&cluster), Some(&elsewhere), Some(Tls::Elsewhere)),
+        (Some(&elsewhere), Some(&issuer), secret("acme-tls", Some(("own", IssuerKind::Issuer)))),
+        (Some(&elsewhere), None, Some(Tls::Elsewhere)),
+    ] {
+        let defaults = of_profile.map_or_else(|| json!({}), |tls| json!({"tls": tls}));
+        let profile: ProfileSpec = serde_json::from_value(json!({"defaults": defaults})).unwrap();
+        let spec = of_spec.map_or_else(|| json!({}), |tls| json!({"tls": tls}));
+        let found = with_profile(&Ok(profile.clone()), &with(ingress.clone(), &spec)).unwrap();
+        assert_eq!(found.tls, expected, "{of_profile:?} {of_spec:?}");
+        // There is nothing that a Profile's certificate could be for.
+        if of_spec.is_none() {
+            let found = with_profile(&Ok(profile), &spec).unwrap();
+            assert_eq!(found.tls, expected.filter(|tls| *tls == Tls::Elsewhere), "{of_profile:?}");
+        }
+    }
+    for tls in [
+        json!({}),
+        json!({"terminatedElsewhere": false}),
+        json!({"secretName": "wildcard", "terminatedElsewhere": false}),
+        json!({"secretName": "wildcard", "issuer": {"name": "own"}}),
+        json!({"secretName": "wildcard", "terminatedElsewhere": true}),
+    ] {
+        let error = of(&with(ingress.clone(), &json!({"tls": tls}))).unwrap_err();
+        assert_eq!((error.reason, error.field), (Reason::InvalidSpec, "spec.tls"), "{tls}");
+        let profile: ProfileSpec = serde_json::from_value(json!({"defaults": {"tls": tls}})).unwrap();
+        let error = with_profile(&Ok(profile), &json!({})).unwrap_err();
+        assert_eq!((error.reason, error.field), (Reason::ProfileInvalid, "spec.profile"), "{tls}");
+    }
+    for tls in [issuer, wildcard] {
+        let error = of(&json!({"tls": tls})).unwrap_err();
+        assert!(error.to_string().contains("set ingressClassName"), "{error}");
+    }
 }
 
 #[test]

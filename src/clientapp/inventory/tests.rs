@@ -62,6 +62,33 @@ fn what_no_object_can_be_is_not_read() {
 }
 
 #[test]
+fn the_hosts_of_ingresses_and_routes_are_claimed() {
+    let manifest = r"---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: a}
+spec: {rules: [{host: a.example.com}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: b}
+spec: {hostnames: [B.example.com, '*.c.example.com']}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {name: d}
+spec: {hostnames: [d.example.com]}
+---
+apiVersion: example.com/v1
+kind: Other
+metadata: {name: e}
+spec: {hostnames: [e.example.com]}
+";
+    let found = read("uid", &Stored { manifest: manifest.to_owned(), ..Stored::default() }).unwrap();
+    assert_eq!(found.hosts, ["*.c.example.com", "a.example.com", "b.example.com", "d.example.com"]);
+}
+
+#[test]
 fn hooks_of_former_revisions_are_not_forgotten() {
     let former = Inventory {
         hook_pods: (0..60).map(|number| format!("check-{number}")).chain(["check".to_owned()]).collect(),

@@ -1,7 +1,7 @@
 //! The status for each kind of pass.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     clientapp::{
+        certificate::Certificate,
         database::{DatabaseObject, DatabaseState},
         decide::decide,
         error::Error,
@@ -94,6 +95,46 @@ fn the_dumps_of_its_database_are_reported() {
         assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "DumpFailed"));
     }
     assert!(find(&status(&desired, &observed).conditions, kind::READY).is_some_and(|ready| ready.status == "True"));
+}
+
+#[test]
+fn ready_waits_for_a_valid_certificate_but_not_for_a_new_one() {
+    let host = "acme.example.com";
+    let desired = want(&json!({"ingressClassName": "traefik", "tls": {"secretName": "wildcard"}}));
+    let valid = |until: &str| {
+        let (not_before, not_after) = ("2025-01-01T00:00:00Z".parse().unwrap(), until.parse().unwrap());
+        Some(Ok(Arc::new(Certificate { not_before, not_after, names: vec![host.to_owned()] })))
+    };
+    for (certificate, ready, reason, url) in [
+        (None, ("False", "CertificateMissing"), "CertificateMissing", "http://acme.example.com"),
+        (
+            valid("2026-01-01T00:00:00Z"),
+            ("False", "CertificateInvalid"),
+            "CertificateInvalid",
+            "http://acme.example.com",
+        ),
+        (valid("2026-01-03T00:00:00Z"), ("True", "Ready"), "CertificateExpiring", "https://acme.example.com"),
+        (valid("2027-01-01T00:00:00Z"), ("True", "Ready"), "CertificateValid", "https://acme.example.com"),
+    ] {
+        let mut observed = Observed { certificate, ..settled(&desired) };
+        let found = at_rest(&desired, &observed);
+        let condition = |status: &ClientAppStatus, type_: &str| find(&status.conditions, type_).unwrap().clone();
+        let summary = condition(&found, kind::READY);
+        assert_eq!((summary.status.as_str(), summary.reason.as_str()), ready, "{reason}");
+        assert_eq!(condition(&found, kind::CERTIFICATE_READY).reason, reason);
+        assert_eq!((found.url.as_deref(), found.tls_secret_name.as_deref()), (Some(url), Some("wildcard")), "{reason}");
+        assert!(ready.0 == "False" || summary.message.ends_with(&format!(", serving {url}")), "{}", summary.message);
+        assert_eq!(condition(&found, kind::STALLED).status, "False", "{reason}");
+        // What says more comes first, and nothing is said without a valid spec.
+        observed.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
+        assert_eq!(condition(&at_rest(&desired, &observed), kind::READY).reason, "NotReady", "{reason}");
+        observed.recorded.conditions = found.conditions;
+        let invalid = Invalid { reason: Reason::InvalidSpec, message: "spec.x: odd".to_owned() };
+        let invalid = built(8, Err(&invalid), &observed, &Plan::default(), now());
+        assert_eq!(condition(&invalid, kind::CERTIFICATE_READY).reason, reason);
+    }
+    let without = at_rest(&want(&json!({})), &settled(&want(&json!({}))));
+    assert!(find(&without.conditions, kind::CERTIFICATE_READY).is_none());
 }
 
 #[test]

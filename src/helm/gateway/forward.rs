@@ -21,7 +21,7 @@ use super::{
     rules::{self, Asked, Object, Scope},
     run::{NOT_LEADING, Run},
 };
-use crate::helm::{ingress, storage};
+use crate::helm::{hosts, storage};
 
 /// Size limit of a request's body, in bytes; the API server's own limit.
 const LARGEST: usize = 3 << 20;
@@ -70,8 +70,8 @@ pub(super) async fn forward(
         Asked::Discovery => None,
         Asked::Object(object) => Some(object),
     };
-    let ingress = object.as_ref().filter(|object| object.writes_ingress());
-    if let Err(refusal) = judged.and_then(|()| ingress.map_or(Ok(()), |object| hosts(object, &body, run))) {
+    let named = object.as_ref().filter(|object| object.names_hosts());
+    if let Err(refusal) = judged.and_then(|()| named.map_or(Ok(()), |object| claim_hosts(object, &body, run))) {
         return forbidden(run, &refusal);
     }
     if let Some(why) = miscounted {
@@ -136,13 +136,13 @@ async fn reviewed(run: &Arc<Run>, body: &Bytes) -> Result<(), String> {
     spawn_blocking(review).await.unwrap_or_else(|_| Err(unread("reading it has panicked".to_owned())))
 }
 
-/// Claims the hosts of an Ingress for the release, or returns the refusal.
-fn hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
+/// Claims the hosts that an object names for the release, or returns the refusal.
+fn claim_hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
     let refusal = |why: &str| Err(object.refusal(&run.scope, why));
     match serde_json::from_slice::<Value>(body) {
-        Ok(ingress) if ingress.is_object() => ingress::claimed(&ingress, &run.claim).or_else(|why| refusal(&why)),
-        Ok(patch) if object.verb == "patch" && ingress::is_of_managers(&patch) => Ok(()),
-        _ => refusal("the gateway accepts an Ingress or a patch of one only as a JSON object"),
+        Ok(named) if named.is_object() => hosts::claimed(&named, &run.claim).or_else(|why| refusal(&why)),
+        Ok(patch) if object.verb == "patch" && hosts::is_of_managers(&patch) => Ok(()),
+        _ => refusal("the gateway accepts an object that names hosts, or a patch of one, only as a JSON object"),
     }
 }
 

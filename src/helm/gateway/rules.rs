@@ -7,7 +7,7 @@
 
 use axum::http::{Method, Uri};
 
-use crate::helm::storage;
+use crate::helm::{hosts, storage};
 
 /// The release and identity of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,8 +62,9 @@ impl Object {
         !matches!(self.verb, "get" | "list" | "watch")
     }
 
-    pub(crate) fn writes_ingress(&self) -> bool {
-        self.writes() && self.verb != "delete" && self.resource == "ingresses"
+    /// Returns whether a request of this object may name hosts that are not claimed yet.
+    pub(crate) fn names_hosts(&self) -> bool {
+        self.writes() && self.verb != "delete" && hosts::are_named_in(&self.group, &self.resource)
     }
 
     /// A refusal in the API server's words, with the reason.

@@ -610,6 +610,37 @@ async fn an_ingress_takes_no_host_of_another_app() {
 }
 
 #[tokio::test]
+async fn a_route_takes_no_host_of_another_app() {
+    let mut bed = Bed::new().await;
+    let pass = bed.admit();
+    for resource in ["httproutes", "grpcroutes", "tlsroutes"] {
+        let routes = format!("/apis/gateway.networking.k8s.io/v1/namespaces/tenant/{resource}");
+        let named = format!("{routes}/x");
+        let taken = r#"{"kind": "XRoute", "metadata": {"name": "x"}, "spec": {"hostnames": ["Taken.example.com"]}}"#;
+        let all = r#"{"kind": "XRoute", "metadata": {"name": "x"}, "spec": {"rules": []}}"#;
+        for (method, path, body) in [
+            ("POST", &routes, taken),
+            ("PATCH", &named, taken),
+            ("PUT", &named, taken),
+            ("POST", &routes, all),
+            ("PATCH", &named, all),
+            ("PATCH", &named, r#"{"spec": {"hostnames": null}}"#),
+            ("PATCH", &named, r#"[{"op": "replace", "path": "/spec/hostnames/0", "value": "taken.example.com"}]"#),
+        ] {
+            let (status, answer) = bed.ask(&pass.authorization, method, path, body).await;
+            assert_eq!(status, 403, "{method} {body}");
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(answer.contains(&format!("{resource} \\\"x\\\" is forbidden")), "{method} {body}: {answer}");
+        }
+        assert!(!bed.has_reached());
+        let free = r#"{"kind": "XRoute", "metadata": {"name": "x"}, "spec": {"hostnames": ["free.example.com"]}}"#;
+        assert_eq!(bed.ask(&pass.authorization, "PATCH", &named, free).await.0, 200);
+        assert_eq!(bed.ask(&pass.authorization, "DELETE", &named, "").await.0, 200);
+        while bed.has_reached() {}
+    }
+}
+
+#[tokio::test]
 async fn a_request_whose_body_comes_after_the_run_was_asked_to_stop_is_not_sent_on() {
     let mut bed = Bed::new().await;
     let pass = bed.admit();

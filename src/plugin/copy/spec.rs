@@ -31,6 +31,8 @@ pub(super) fn copied(of: ClientAppSpec, names: Names<'_>, hostname: &str, source
         // A user's own Secret serves both; a generated one is copied.
         admin_secret,
         ingress_class_name,
+        // An issuer gives each app a certificate of its own.
+        tls,
         profile,
         image,
         // The app's files follow, if at all, and Nextcloud without its config.php would begin an installation, into the restored database.
@@ -61,6 +63,7 @@ pub(super) fn copied(of: ClientAppSpec, names: Names<'_>, hostname: &str, source
         chart_version,
         admin_secret,
         ingress_class_name,
+        tls,
         profile,
         image,
         replicas: Some(0),

@@ -28,6 +28,7 @@ fn full(database: &Database) -> Inputs<'_> {
         hostname: "acme.example.com",
         admin_secret: "acme-admin-secret",
         ingress_class: Some("traefik"),
+        tls: None,
         redis_secret: Some("acme-redis-secret"),
         database: Some(database),
         persistence: Some(("8Gi", "")),
@@ -43,6 +44,70 @@ fn full(database: &Database) -> Inputs<'_> {
 #[test]
 fn the_tree_of_a_full_instance() {
     insta::assert_snapshot!(serde_yaml::to_string(&computed(&full(&made()))).unwrap());
+}
+
+/// Reserved with a database.
+fn reserved(tls: Option<&Tls>) -> Reserved<'_> {
+    Reserved { with_database: true, with_image: true, tls }
+}
+
+fn issued(kind: IssuerKind) -> Tls {
+    Tls::Secret { name: "acme-tls".to_owned(), issuer: Some(CertificateIssuer { name: "own".to_owned(), kind }) }
+}
+
+#[test]
+fn the_keys_of_tls() {
+    let database = made();
+    let tree = |tls: &Tls| computed(&Inputs { tls: Some(tls), ..full(&database) });
+    assert_eq!(of_tls(None), json!({}));
+    for (tls, annotations, secret) in [
+        (issued(IssuerKind::Issuer), json!({"cert-manager.io/issuer": "own"}), json!("acme-tls")),
+        (issued(IssuerKind::ClusterIssuer), json!({"cert-manager.io/cluster-issuer": "own"}), json!("acme-tls")),
+        (Tls::Secret { name: "wildcard".to_owned(), issuer: None }, Value::Null, json!("wildcard")),
+        (Tls::Elsewhere, Value::Null, Value::Null),
+    ] {
+        let tree = tree(&tls);
+        let ingress = &tree["ingress"];
+        assert_eq!((&ingress["annotations"], &ingress["tls"][0]["secretName"]), (&annotations, &secret), "{tls:?}");
+        let hosts = if secret.is_null() { Value::Null } else { json!(["acme.example.com"]) };
+        assert_eq!((&ingress["tls"][0]["hosts"], &ingress["className"]), (&hosts, &json!("traefik")), "{tls:?}");
+        let of_tls = of_tls(Some(&tls));
+        assert_eq!(of_tls, json!({"phpClientHttpsFix": {"enabled": true, "protocol": "https"}}), "{tls:?}");
+    }
+}
+
+#[test]
+fn only_with_tls_its_keys_are_reserved() {
+    let (by_issuer, by_user) = (issued(IssuerKind::Issuer), Tls::Secret { name: "wildcard".to_owned(), issuer: None });
+    let cases: [(&str, Value, [bool; 4]); 6] = [
+        // Without TLS, with it elsewhere, with the user's Secret, with an issuer.
+        ("", json!({"phpClientHttpsFix": {"enabled": false}}), [false; 4]),
+        ("ingress.tls", json!({"ingress": {"tls": [{"secretName": "x"}]}}), [false, false, true, true]),
+        (
+            r"ingress.annotations.cert-manager\.io/issuer",
+            json!({"ingress": {"annotations": {"cert-manager.io/issuer": "x"}}}),
+            [false, false, false, true],
+        ),
+        (
+            r"ingress.annotations.cert-manager\.io/cluster-issuer",
+            json!({"ingress": {"annotations": {"cert-manager.io/cluster-issuer": "x"}}}),
+            [false, false, false, true],
+        ),
+        ("", json!({"ingress": {"annotations": {"a.example.com/b": "c"}}}), [false; 4]),
+        ("", json!({"ingress": {"annotations": null}}), [false; 4]),
+    ];
+    for (path, values, expected) in cases {
+        for (tls, is_refused) in
+            [None, Some(&Tls::Elsewhere), Some(&by_user), Some(&by_issuer)].into_iter().zip(expected)
+        {
+            let found = check_user_values(values.as_object().unwrap(), reserved(tls));
+            let refusal = format!("{path} is computed by the operator: set spec.tls instead");
+            assert_eq!(found, if is_refused { Err(refusal) } else { Ok(()) }, "{values} {tls:?}");
+        }
+    }
+    let values = json!({"ingress": {"tls": []}});
+    let of_profile = check_profile_values(values.as_object().unwrap(), reserved(Some(&by_user))).unwrap_err();
+    assert_eq!(of_profile, "ingress.tls is computed by the operator: set defaults.tls instead");
 }
 
 #[test]
@@ -85,19 +150,21 @@ fn every_computed_key_is_reserved() {
     let (made, external) = (made(), external());
     let all =
         Inputs { image: Image::parse("a:b"), replicas: Some(1), persistence: Some(("1Gi", "fast")), ..full(&made) };
+    let tls = issued(IssuerKind::ClusterIssuer);
+    let all = Inputs { tls: Some(&tls), ..all };
     let mut open = vec![(String::new(), computed(&all)), (String::new(), computed(&full(&external)))];
     while let Some((path, value)) = open.pop() {
         match value {
-            Value::Object(map) => open.extend(
-                map.into_iter()
-                    .map(|(key, value)| (if path.is_empty() { key } else { format!("{path}.{key}") }, value)),
-            ),
+            Value::Object(map) => open.extend(map.into_iter().map(|(key, value)| {
+                let key = key.replace('.', r"\.");
+                (if path.is_empty() { key } else { format!("{path}.{key}") }, value)
+            })),
             _ => {
                 let mut user = Value::Null;
-                for key in path.rsplit('.') {
+                for key in keys(&path).into_iter().rev() {
                     user = json!({key: user});
                 }
-                let refusal = check_user_values(user.as_object().unwrap(), true, true).expect_err(&path);
+                let refusal = check_user_values(user.as_object().unwrap(), reserved(Some(&tls))).expect_err(&path);
                 let field = if path.contains("checksum/") { "another annotation" } else { "spec." };
                 assert!(refusal.contains(field), "{path}: {refusal}");
             }
@@ -164,7 +231,7 @@ fn user_values() {
             &format!("a.{}… has a key of 1023 characters, which helm cannot read", "k".repeat(58)),
         ),
     ] {
-        let result = check_user_values(values.as_object().unwrap(), true, true);
+        let result = check_user_values(values.as_object().unwrap(), reserved(None));
         assert_eq!(result.unwrap_err(), refusal, "{:.80}", values.to_string());
     }
     let numbers = json!([1_u64 << 53, i64::MIN, 1e300, 0.1, 9_007_199_254_740_994_u64]);
@@ -175,7 +242,8 @@ fn user_values() {
         (json!({"externalDatabase": {"host": "x"}}), false),
         (json!({"image": {"registry": "mirror.example"}}), true),
     ] {
-        assert_eq!(check_user_values(values.as_object().unwrap(), with_database, false), Ok(()));
+        let reserved = Reserved { with_database, with_image: false, tls: None };
+        assert_eq!(check_user_values(values.as_object().unwrap(), reserved), Ok(()));
     }
 }
 
@@ -205,7 +273,7 @@ fn what_the_product_needs_in_a_list_stays_in_it() {
         ),
     ] {
         for layer in &layers {
-            assert_eq!(check_user_values(layer.as_object().unwrap(), true, true), Ok(()));
+            assert_eq!(check_user_values(layer.as_object().unwrap(), reserved(None)), Ok(()));
         }
         let merged = merge([&base].into_iter().chain(&layers));
         assert_eq!(merged["nextcloud"]["extraEnv"], json!(expected), "{layers:?}");
