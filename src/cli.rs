@@ -29,6 +29,8 @@ use crate::{
     store, telemetry, yaml,
 };
 
+pub use crate::helm::values::with_registry;
+
 /// Turns a ClientApp into a complete, isolated instance of a Helm-packaged web app.
 #[derive(Parser)]
 #[command(name = "clientapp-operator", version, propagate_version = true)]

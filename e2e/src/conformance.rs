@@ -26,6 +26,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
+use clientapp_operator::cli::with_registry;
 use clientapp_operator::config::ChartArgs;
 use serde_json::Value;
 
@@ -162,6 +163,10 @@ fn column(helm: &Helm, part: &Part, archives: &[Archive], plain: &[Rendered], ch
         }
         let present: Vec<_> =
             part.variants.iter().map(|variant| render(helm, archive, variant, chart)).collect::<Result<_>>()?;
+        if present.iter().all(|rendered| matches!(rendered, Rendered::Broken)) {
+            cells.push(Cell::Broken);
+            continue;
+        }
         let verdict = |(index, variant): (usize, &Variant)| {
             (variant.name.clone(), judge(&present[index], plain, before.get(index), variant))
         };
@@ -182,22 +187,37 @@ enum Rendered {
     Refused(String),
     /// Helm refuses the values.
     Failed(String),
+    /// Helm refuses the part with the chart's own values, too.
+    Broken,
 }
 
 fn render(helm: &Helm, archive: &Archive, variant: &Variant, chart: &ChartArgs) -> Result<Rendered> {
-    let app = variant.app(&archive.version.to_string());
+    let mut app = variant.app(&archive.version.to_string());
+    for path in parts::SINCE.iter().filter(|path| !archive.has(path)) {
+        let (parent, key) =
+            path.rsplit_once('/').map_or((String::new(), *path), |(parent, key)| (format!("/{parent}"), key));
+        let parent = app.pointer_mut(&format!("/spec/values{parent}")).and_then(Value::as_object_mut);
+        parent.and_then(|parent| parent.remove(key));
+    }
     let text = match clientapp_operator::cli::render_text(&app.to_string(), NAMESPACE, chart) {
         Ok(text) => text,
         Err(error) => return Ok(Rendered::Refused(format!("{error:#}"))),
     };
+    let values: Value = serde_yaml::from_str(&text).context("the values that the operator renders")?;
+    let values = if archive.has("image/registry") { with_registry(values) } else { values };
     let file = helm.home().join("values.yaml");
-    std::fs::write(&file, &text).context("cannot write the values")?;
+    std::fs::write(&file, values.to_string()).context("cannot write the values")?;
     let (file, chart) = (file.to_string_lossy(), archive.path.to_string_lossy());
     let ran = helm.run(&["template", &variant.app, &chart, "--namespace", NAMESPACE, "--values", &file])?;
     if !ran.success {
-        return Ok(Rendered::Failed(told(&ran.stderr)));
+        let of_user = &app["spec"]["values"];
+        if of_user.is_null() {
+            return Ok(Rendered::Failed(told(&ran.stderr)));
+        }
+        std::fs::write(&file, of_user.to_string()).context("cannot write the values")?;
+        let alone = helm.run(&["template", &variant.app, &chart, "--values", &file])?;
+        return Ok(if alone.success { Rendered::Failed(told(&ran.stderr)) } else { Rendered::Broken });
     }
-    let values: Value = serde_yaml::from_str(&text).context("the values that the operator renders")?;
     Ok(match Release::parse(&ran.stdout) {
         Ok(release) => Rendered::Release { asked: Asked::new(&app, &values, variant.secrets()), release },
         Err(error) => Rendered::Failed(format!("{error:#}")),
@@ -218,6 +238,7 @@ fn judge(rendered: &Rendered, plain: &Rendered, before: Option<&Rendered>, varia
     let (asked, release) = match rendered {
         Rendered::Release { asked, release } => (asked, release),
         Rendered::Refused(_) if variant.may_be_refused => return Vec::new(),
+        Rendered::Broken => return Vec::new(),
         Rendered::Refused(why) => return vec![format!("refused: {why}")],
         Rendered::Failed(why) => return vec![format!("helm: {why}")],
     };

@@ -24,7 +24,7 @@ use tempfile::{NamedTempFile, TempDir};
 use tokio::{sync::Semaphore, task};
 use tokio_util::sync::CancellationToken;
 
-use super::{archive, command::ChartName, error::HelmError, source::ChartSource, values::registry_of};
+use super::{archive, command::ChartName, error::HelmError, source::ChartSource, values::with_registry};
 use crate::runtime::{clock, key::hex, panic::joined};
 
 /// Size limit of a packaged chart, in bytes. The reference chart has 100 KiB.
@@ -50,15 +50,8 @@ pub(crate) struct Chart {
 
 impl Chart {
     /// Returns values in the form that this chart reads: with `image.registry` apart from `image.repository`, or in it.
-    pub(crate) fn values(&self, mut values: Value) -> Value {
-        if self.has_image_registry
-            && let Some(image) = values.get_mut("image").and_then(Value::as_object_mut)
-            && image.get("registry").is_none_or(Value::is_null)
-            && let Some((registry, repository)) = image.get("repository").and_then(Value::as_str).map(registry_of)
-        {
-            image.extend([("registry".to_owned(), registry.into()), ("repository".to_owned(), repository.into())]);
-        }
-        values
+    pub(crate) fn values(&self, values: Value) -> Value {
+        if self.has_image_registry { with_registry(values) } else { values }
     }
 }
 

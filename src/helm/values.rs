@@ -44,6 +44,18 @@ pub(crate) fn registry_of(image: &str) -> (String, String) {
     }
 }
 
+/// Returns values in the form of a chart that puts `image.registry` before `image.repository`.
+#[must_use]
+pub fn with_registry(mut values: Value) -> Value {
+    if let Some(image) = values.get_mut("image").and_then(Value::as_object_mut)
+        && image.get("registry").is_none_or(Value::is_null)
+        && let Some((registry, repository)) = image.get("repository").and_then(Value::as_str).map(registry_of)
+    {
+        image.extend([("registry".to_owned(), registry.into()), ("repository".to_owned(), repository.into())]);
+    }
+    values
+}
+
 /// The first value that would not reach the chart unchanged, in one sentence.
 #[must_use]
 pub(crate) fn unfit(values: &Map<String, Value>) -> Option<String> {

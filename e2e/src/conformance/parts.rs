@@ -8,6 +8,9 @@ pub const NAMESPACE: &str = "tenant-acme";
 pub const NAME: &str = "acme";
 pub const HOSTNAME: &str = "acme.example.com";
 
+/// What not all versions have of the variants with several parts, by its path in the values: the others are rendered without it.
+pub const SINCE: &[&str] = &["httpRoute", "cronjob/type"];
+
 /// The Secret of the user in the cases of an existing database.
 const EXTERNAL: &str = "my-database";
 const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";

@@ -16,6 +16,8 @@ pub enum Cell {
     Fine,
     /// The version does not have the part.
     Absent,
+    /// The version does not render with the part and its own values either.
+    Broken,
     /// A sentence for each violation.
     Violated(Vec<String>),
 }
@@ -56,6 +58,7 @@ impl Table {
         let word = |cell: &Cell, part: &str| match cell {
             Cell::Fine => "ok".to_owned(),
             Cell::Absent => "–".to_owned(),
+            Cell::Broken => "broken".to_owned(),
             Cell::Violated(_) => {
                 let numbers =
                     sentences(cell, part).filter_map(|told| violations.iter().position(|known| *known == told));
