@@ -214,7 +214,7 @@ fn render(helm: &Helm, archive: &Archive, variant: &Variant, chart: &ChartArgs) 
         if of_user.is_null() {
             return Ok(Rendered::Failed(told(&ran.stderr)));
         }
-        std::fs::write(&file, of_user.to_string()).context("cannot write the values")?;
+        std::fs::write(&*file, of_user.to_string()).context("cannot write the values")?;
         let alone = helm.run(&["template", &variant.app, &chart, "--values", &file])?;
         return Ok(if alone.success { Rendered::Failed(told(&ran.stderr)) } else { Rendered::Broken });
     }

@@ -147,7 +147,8 @@ fn definitions(part: &Part, staging: &Path, path: &str) -> Result<()> {
     let folder = output(go(part, staging, &["list", "-m", "-f", "{{.Dir}}", part.module]))?;
     let path = Path::new(folder.trim()).join(path);
     let mut files = if path.is_dir() {
-        fs::read_dir(&path)?.map(|file| Ok(file?.path())).collect::<io::Result<_>>()?
+        let files = fs::read_dir(&path)?.map(|file| Ok(file?.path())).collect::<io::Result<Vec<_>>>()?;
+        files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "yaml")).collect()
     } else {
         vec![path]
     };

@@ -150,6 +150,8 @@ async fn a_database_of_another_owner_is_never_touched() {
         "kind": "PerconaPGCluster",
         "metadata": {"name": "theirs-pg"},
         "spec": {
+            // Percona, which cannot set it here, would end.
+            "crVersion": "2.9.0",
             "postgresVersion": 16,
             "instances": [{"name": "one", "replicas": 1, "dataVolumeClaimSpec": volume}],
             "backups": {"enabled": false},
