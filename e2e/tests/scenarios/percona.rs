@@ -187,6 +187,8 @@ async fn nothing_else_goes_on_while_a_database_is_restored() {
 async fn a_database_is_made_from_backups_once() {
     let tenant = Lab::shared().await.tenant("copied").await;
     let spec = |name: &str, percona: Value| json!({"hostname": hostname(&tenant, name), "postgres": {"percona": percona}, "redis": {"enabled": false}});
+    tenant.create("acme", spec("acme", json!({"keep": 2}))).await.unwrap();
+    tenant.ready("acme", 1).await;
     let source = json!({"cluster": "acme-pg", "backup": "20260131-030000F"});
     tenant.create("copy", spec("copy", json!({"dataSource": source}))).await.unwrap();
     tenant.ready("copy", 1).await;
@@ -222,8 +224,9 @@ async fn a_database_is_made_from_backups_once() {
     let another = cluster(&tenant, "gone-pg", "recreated", |found| found.uid() != first.uid()).await;
     assert_eq!(another.spec.data_source, None);
     tenant.ready("gone", 1).await;
-    tenant.delete("copy").await;
-    tenant.delete("gone").await;
+    for app in ["acme", "copy", "gone"] {
+        tenant.delete(app).await;
+    }
     nothing_is_left(&tenant).await;
 }
 

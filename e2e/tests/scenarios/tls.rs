@@ -13,13 +13,18 @@ use kube::api::{DeleteParams, PostParams};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use tokio::task::spawn_blocking;
 
-/// The shared lab with cert-manager.
+/// A lab with cert-manager, and without Percona, which would let it issue the certificates of its clusters.
 async fn lab() -> &'static Lab {
-    static CERT_MANAGER: OnceCell<CertManager> = OnceCell::const_new();
-    let lab = Lab::shared().await;
-    CERT_MANAGER.get_or_try_init(|| CertManager::start(&lab.plane)).await.expect("cert-manager starts");
-    lab
+    static LAB: OnceCell<(&'static Lab, CertManager)> = OnceCell::const_new();
+    let start = || async {
+        let lab = Lab::own().await;
+        let operator = spawn_blocking(|| lab.start_operator(&lab.options())).await;
+        operator.expect("no panic").expect("the operator starts");
+        (lab, CertManager::start(&lab.plane).await.expect("cert-manager starts"))
+    };
+    LAB.get_or_init(start).await.0
 }
 
 fn served(tenant: &Tenant, name: &str, tls: Value) -> Value {
