@@ -60,7 +60,12 @@ pub fn with(mut spec: Value, more: Value) -> Value {
 
 /// The names of all objects of a kind in the tenant's namespace.
 pub async fn names<K: Object>(tenant: &Tenant) -> Vec<String> {
-    let objects = tenant.api::<K>().list(&ListParams::default()).await.unwrap();
+    selected::<K>(tenant, "").await
+}
+
+/// The names of those with these labels.
+async fn selected<K: Object>(tenant: &Tenant, labels: &str) -> Vec<String> {
+    let objects = tenant.api::<K>().list(&ListParams::default().labels(labels)).await.unwrap();
     objects.iter().map(|object| object.name_any()).collect()
 }
 
@@ -106,19 +111,24 @@ pub async fn secret(tenant: &Tenant, name: &str, key: &str) -> String {
     String::from_utf8(secret.data.unwrap()[key].0.clone()).unwrap()
 }
 
-/// Waits until nothing of an app is left in its namespace. The garbage collector takes a little longer.
+/// Percona's Secrets and the Jobs of its backups can outlive their cluster: one of its controllers deletes them while another, which
+/// has not heard of the deletion, creates them again, without an owner.
+const NOT_OF_PERCONA: &str = "!postgres-operator.crunchydata.com/cluster";
+const NO_BACKUP: &str = "!postgres-operator.crunchydata.com/pgbackrest-backup";
+
+/// Waits until nothing of an app is left in its namespace, but for what Percona may leave. The garbage collector takes a little longer.
 pub async fn nothing_is_left(tenant: &Tenant) {
     until("nothing is left", async || {
         let mut left = Vec::new();
         left.extend(names::<ClientApp>(tenant).await);
         left.extend(names::<PerconaPGCluster>(tenant).await);
-        left.extend(names::<Secret>(tenant).await);
+        left.extend(selected::<Secret>(tenant, NOT_OF_PERCONA).await);
         left.extend(names::<PersistentVolumeClaim>(tenant).await);
         left.extend(names::<Deployment>(tenant).await);
         left.extend(names::<StatefulSet>(tenant).await);
         left.extend(names::<Service>(tenant).await);
-        left.extend(names::<Job>(tenant).await);
-        left.extend(names::<Pod>(tenant).await);
+        left.extend(selected::<Job>(tenant, NO_BACKUP).await);
+        left.extend(selected::<Pod>(tenant, NO_BACKUP).await);
         left.extend(names::<ConfigMap>(tenant).await);
         left.extend(names::<Role>(tenant).await);
         left.extend(names::<RoleBinding>(tenant).await);

@@ -138,6 +138,14 @@ async fn a_database_that_never_ran_is_deleted() {
     tenant.create("acme", spec).await.unwrap();
     let reported = |found: &PerconaPGCluster| found.status.as_ref().is_some_and(|status| status.state.is_some());
     cluster(&tenant, "acme-pg", "reported", reported).await;
+    // Deleted earlier, the cluster would leave what Percona has not created yet.
+    for name in ["acme-pg-instance1", "acme-pg-repo1"] {
+        until(&format!("there is {name}"), async || {
+            let volumes = names::<PersistentVolumeClaim>(&tenant).await;
+            volumes.iter().any(|volume| volume.starts_with(name))
+        })
+        .await;
+    }
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
 }
