@@ -173,6 +173,8 @@ async fn a_database_that_only_carries_our_label_is_not_ours() {
         "apiVersion": "pgv2.percona.com/v2", "kind": "PerconaPGCluster",
         "metadata": {"name": "labelled-pg", "labels": {label::APP: "labelled", label::MANAGED_BY: label::OPERATOR}},
         "spec": {
+            // Percona, which cannot set it here, would end.
+            "crVersion": "2.9.0",
             "postgresVersion": 15,
             "instances": [{"name": "one", "dataVolumeClaimSpec": {
                 "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},

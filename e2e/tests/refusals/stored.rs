@@ -3,6 +3,7 @@
 use clientapp_operator::crd::Guard;
 use clientapp_operator::runtime::key::Key;
 use clientapp_operator::runtime::status::Statuses;
+use e2e::scenario::{admin_secret, with};
 
 use super::*;
 
@@ -91,8 +92,10 @@ async fn an_app_with_a_longer_name_than_new_ones_may_have_lives_on() {
     };
     let (installed, new) = (&"a".repeat(53), &"b".repeat(41));
     define(&former).await;
+    admin_secret(&tenant, "given", "given-password").await;
     for name in [installed, new] {
-        let spec = small(&tenant, name, charts::DEFAULT);
+        // One that the operator made would have to be there.
+        let spec = with(small(&tenant, name, charts::DEFAULT), json!({"adminSecret": "given"}));
         until("the former schema applies", async || tenant.create(name, spec.clone()).await.ok()).await;
         let refused = invalid(&tenant, name).await;
         assert!(refused.contains("at most 37 characters"), "{refused}");
