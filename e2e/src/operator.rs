@@ -304,7 +304,11 @@ impl Drop for Operator {
         let _ = self.guard.kill();
         let _ = self.guard.wait();
         self.signal(Signal::SIGTERM);
-        let _ = self.child.wait();
+        // A wrapper that the test has given may pass no signal on.
+        if blocking_within(TIMEOUT, "the operator has ended", || self.child.try_wait().ok().flatten()).is_err() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
         if std::thread::panicking() {
             eprintln!("the operator's log:\n{}", self.log());
         }

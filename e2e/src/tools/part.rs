@@ -185,6 +185,12 @@ pub(super) const PERCONA: Part = Part {
         patches: &[
             // Nor probes: several planes run side by side.
             Patch { file: "cmd/postgres-operator/main.go", from: r#"":8081""#, to: r#""0""# },
+            // It may send more than the 20 requests a second of its library: dozens of clusters come and go at once.
+            Patch {
+                file: "cmd/postgres-operator/main.go",
+                from: "cfg.Wrap(otelTransportWrapper())",
+                to: "cfg.QPS = -1; cfg.Wrap(otelTransportWrapper())",
+            },
             // It polls for the end of backups and restores, and no test waits for that longer than for its cause.
             Patch {
                 file: "percona/controller/pgbackup/controller.go",
