@@ -180,7 +180,7 @@ fn column(helm: &Helm, part: &Part, archives: &[Archive], plain: &[Rendered], ch
 #[derive(Clone, Debug)]
 enum Rendered {
     Release {
-        asked: Asked,
+        asked: Box<Asked>,
         release: Release,
     },
     /// The operator refuses the spec.
@@ -219,7 +219,7 @@ fn render(helm: &Helm, archive: &Archive, variant: &Variant, chart: &ChartArgs) 
         return Ok(if alone.success { Rendered::Failed(told(&ran.stderr)) } else { Rendered::Broken });
     }
     Ok(match Release::parse(&ran.stdout) {
-        Ok(release) => Rendered::Release { asked: Asked::new(&app, &values, variant.secrets()), release },
+        Ok(release) => Rendered::Release { asked: Box::new(Asked::new(&app, &values, variant.secrets())), release },
         Err(error) => Rendered::Failed(format!("{error:#}")),
     })
 }

@@ -269,7 +269,10 @@ fn redis(case: Case<'_>) -> Vec<String> {
         match release.find("Service", host) {
             None => wrong
                 .push(format!("{} looks for Redis at {host:?}, which is no Service of the release", at(&container))),
-            Some(service) if !items(&service["spec"]["ports"]).any(|open| open["port"].to_string() == port) => {
+            Some(service)
+                if !items(&service["spec"]["ports"])
+                    .any(|open| port.parse().is_ok_and(|port: i64| open["port"] == port)) =>
+            {
                 wrong.push(format!("{} looks for Redis at port {port:?} of Service {host}", at(&container)));
             }
             Some(_) => {}
