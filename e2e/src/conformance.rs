@@ -42,7 +42,7 @@ use crate::tools::Tools;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// Directory of packaged charts, nextcloud-<version>.tgz
+    /// Directory of packaged charts, nextcloud-VERSION.tgz
     #[arg(value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// Chart repository to take them from, where there is no such directory

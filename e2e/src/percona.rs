@@ -1,6 +1,6 @@
 //! The real Percona operator, beside a control plane whose pods do not run.
 //!
-//! Everything that the operator does is real. Not real is what its pods do, which [`pods`] writes in their place and nothing else:
+//! Everything that the operator does is real. Not real is what its pods do, which the module `pods` writes in their place and nothing else:
 //! Patroni's leader, the end of pgBackRest's Jobs and the list of their backups, and, by the scripts in `kwok/exec`, the answers to the
 //! commands that the operator sends into containers.
 
