@@ -68,8 +68,10 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.masked(&problem)))?;
     let hooks = hooks(&after, desired.test.is_some(), &hidden);
 
-    if let Some(stored) = stored.as_ref().filter(|_| args.file.is_some())
-        && let Some(note) = lost(&lost_nulls("spec.values", &app.spec.values, &stored.spec.values))
+    let none = Map::new();
+    let values_stored = stored.as_ref().map_or(&none, |stored| &stored.spec.values);
+    if args.file.is_some()
+        && let Some(note) = lost(&lost_nulls("spec.values", &app.spec.values, values_stored))
     {
         printer.note(&format!("{} {}", paint(UNSURE, "note:"), harmless(&note)));
     }
@@ -106,8 +108,8 @@ fn asked(session: &Session, args: &args::Plan, stored: Option<&ClientApp>) -> Re
     Ok(app)
 }
 
-/// Returns the paths that a file sets to null and the stored ClientApp does not have: in the patch that `kubectl apply` sends by
-/// default, null means absent. **Pure.**
+/// Returns the paths that a file sets to null and the stored ClientApp does not have: without `--server-side`, `kubectl apply` leaves
+/// null out of what it creates, and in the patch that it sends otherwise null means absent. **Pure.**
 fn lost_nulls(at: &str, file: &Map<String, Value>, stored: &Map<String, Value>) -> Vec<String> {
     let none = Map::new();
     let lost = |(key, value): (&String, &Value)| {

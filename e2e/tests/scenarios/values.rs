@@ -106,7 +106,7 @@ async fn strategy(tenant: &Tenant, app: &str) -> Option<String> {
     deployment.spec?.strategy?.type_
 }
 
-/// In the merge patch that `kubectl apply` sends for an object that exists, null means absent.
+/// `kubectl apply` leaves null out, of what it creates and of its patches.
 #[tokio::test]
 async fn a_null_of_a_file_reaches_the_release_by_the_documented_ways() {
     let tenant = Lab::shared().await.tenant("values-null").await;
@@ -139,7 +139,10 @@ async fn a_null_of_a_file_reaches_the_release_by_the_documented_ways() {
     strategic("acme", "RollingUpdate").await;
     // The same file, applied for the first time.
     applied("first", &json!({"values": unset}), &[]);
-    strategic("first", "RollingUpdate").await;
+    assert_ne!(json!(stored("first").await), unset, "kubectl loses it");
+    applied("second", &json!({"values": unset}), &["--server-side"]);
+    tenant.ready("second", 1).await;
+    strategic("second", "RollingUpdate").await;
 
     put(&tenant, "ConfigMap", "settings", "values.yaml", "nextcloud: {strategy: {type: Recreate}}");
     let from_map = json!({"valuesFrom": [from("ConfigMap", "settings", json!({}))]});
@@ -152,6 +155,7 @@ async fn a_null_of_a_file_reaches_the_release_by_the_documented_ways() {
     });
     std::fs::write(file.path(), map.to_string()).unwrap();
     tenant.kubectl(&["apply", "-f", path]).unwrap();
+    tenant.ready("from", 2).await;
     strategic("from", "RollingUpdate").await;
 }
 
