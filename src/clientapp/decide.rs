@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     approval, archives,
     build::secrets,
-    certificate, dependencies,
+    dependencies,
     deployer::{Deployer, RIGHTS_SETTLE},
     desired::{Desired, SecretSource},
     drift,
@@ -20,7 +20,7 @@ use super::{
     plan::{Because, Hold, LATEST_RETRY, Plan, SAFETY_NET, Step, few},
     pods,
     remedy::{self, Remedy},
-    trial,
+    tls, trial,
     upgrade::{self, Before},
     volumes,
 };
@@ -38,7 +38,7 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
             let mut plan = decide(desired, observed, config, now);
             plan.steps.extend(archives::step(desired, observed, now));
             let retry = observed.files.refused.as_ref().map(|refused| refused.until).filter(|until| now < *until);
-            let certificate = certificate::next_look(desired, observed, now).filter(|_| observed.at_work.is_none());
+            let certificate = tls::next_look(desired, observed, now).filter(|_| observed.at_work.is_none());
             plan.look_again = plan.look_again.into_iter().chain(retry).chain(certificate).min();
             plan
         }

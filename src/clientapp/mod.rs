@@ -5,7 +5,7 @@
 //! | values and credentials from elsewhere | `sources`, with `salt` | effect, reads only |
 //! | desired state | [`mod@desired`], with `values_from`, `credentials`, [`build`], [`database`], [`deployer`] and [`names`] | pure |
 //! | observed state | [`observe`] → [`observed`] | effect, reads only |
-//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], [`approval`], `remedy`, `drift`, `repairs`, `trial`, `certificate` and `archives`, into [`plan`] | pure |
+//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], [`approval`], `remedy`, `drift`, `repairs`, `trial`, `tls` and `archives`, into [`plan`] | pure |
 //! | status and events | [`report`], with [`attempt`] | pure, then one write |
 //! | carrying it out | [`act`], with `release`, `repair`, `archive` and `account` | effect |
 //! | state of helm runs | [`helm_runs`] | effect |
@@ -60,6 +60,7 @@ mod salt;
 pub(crate) mod sources;
 mod start;
 mod teardown;
+mod tls;
 mod trial;
 pub(crate) mod upgrade;
 pub(crate) mod values_from;

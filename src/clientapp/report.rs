@@ -7,7 +7,6 @@ use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta:
 use super::{
     approval, archives, attempt,
     build::values::Tls,
-    certificate,
     context::{App, Ctx, Invalid},
     deployer::Part,
     desired::Desired,
@@ -16,7 +15,7 @@ use super::{
     observed::{Observed, Phase},
     plan::{Because, Hold, Plan, Step},
     pods::NAMED_WORKLOADS,
-    remedy, retained, trial, upgrade,
+    remedy, retained, tls, trial, upgrade,
 };
 use crate::{
     crd::{
@@ -117,7 +116,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             status.backup = backup(desired, observed, status.installed.as_ref(), now);
             let is_deployed = observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.digest));
             if is_deployed && desired.rolled_back.is_none() {
-                status.url = Some(certificate::url(desired, observed, now));
+                status.url = Some(tls::url(desired, observed, now));
             }
             valid(desired, observed, plan, now)
         }
@@ -314,7 +313,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan, now: Timestamp) ->
     let workloads = about(kind::WORKLOADS_READY).unwrap_or_else(|| workloads(observed));
 
     let tested = trial::verdict(desired, observed, hold);
-    let certified = certificate::verdict(desired, observed, now);
+    let certified = tls::verdict(desired, observed, now);
 
     let stalled = hold.filter(|hold| hold.stalled);
     let reconciling = match hold {
@@ -338,14 +337,14 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan, now: Timestamp) ->
             .into_iter()
             .chain(&tested)
             .find(|verdict| verdict.state != State::True)
-            .or_else(|| certified.as_ref().filter(|certified| !certificate::serves(certified)))
+            .or_else(|| certified.as_ref().filter(|certified| !tls::serves(certified)))
             .map(|verdict| match hold {
                 // Whatever is missing, this is why it is not created.
                 Some(hold) if hold.reason == Reason::Suspended => Verdict::no(hold.reason, &hold.message),
                 _ => verdict.clone(),
             })
             .unwrap_or_else(|| {
-                let url = certificate::url(desired, observed, now);
+                let url = tls::url(desired, observed, now);
                 Verdict::yes(Reason::Ready, format!("{}, serving {url}", released_verdict.message))
             }),
     };
@@ -491,7 +490,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
             let notes =
                 rotated(&app.before, status, app.key).into_iter().chain(other_values(&app.before, status, app.key));
             let notes = notes.chain(because).chain(changed).chain(archive_failed(&app.before, status));
-            let notes = notes.chain(certificate::expires(&app.before, status));
+            let notes = notes.chain(tls::expires(&app.before, status));
             publish(ctx, app, &notes.collect::<Vec<_>>()).await;
         }
         written?;

@@ -552,9 +552,12 @@ async fn restored(
         .and_then(|status| status.state.as_deref())
         .unwrap_or_default()
     {
+        SUCCEEDED if is_of_an_earlier_one(restore) => Step::Failed(format!(
+            "PerconaPGRestore {name} restored nothing: Percona took the end of an earlier restore for its own; `kubectl delete job {cluster}-pgbackrest-restore`, then retry"
+        )),
         SUCCEEDED => Step::Over,
         FAILED => Step::Failed(format!(
-            "PerconaPGRestore {name} has failed, and the database may be partially restored: `kubectl logs job/{cluster}-pgbackrest-restore` says why; restore another backup, or retry this one, with --no-backup"
+            "PerconaPGRestore {name} has failed, and the database may be partially restored: `kubectl logs job/{cluster}-pgbackrest-restore` says why; delete that Job, then restore another backup or retry, with --no-backup"
         )),
         "" => Step::Waiting("Waiting".to_owned()),
         state => Step::Waiting(state.to_owned()),
@@ -565,6 +568,14 @@ async fn restored(
         if state == "ready" && !cluster.spec.backups.is_restoring() { Step::Over } else { Step::Waiting(state) }
     };
     followed(session, printer, cluster, timeout, serves).await.map(|_| ())
+}
+
+/// Returns whether a restore is called over for the Job of one before: Percona 2.9.0 reads the status of that Job if it is not yet
+/// deleted when the next restore starts. Of a failure, it reports no time.
+fn is_of_an_earlier_one(restore: &PerconaPGRestore) -> bool {
+    let completed = restore.status.as_ref().and_then(|status| status.completed.as_ref());
+    let created = restore.metadata.creation_timestamp.as_ref();
+    completed.zip(created).is_some_and(|(completed, created)| completed < created)
 }
 
 #[cfg(test)]

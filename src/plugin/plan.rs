@@ -69,8 +69,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.masked(&problem)))?;
     let hooks = hooks(&after, desired.test.is_some(), &hidden);
 
-    let none = Map::new();
-    let values_stored = stored.as_ref().map_or(&none, |stored| &stored.spec.values);
+    let values_stored = stored.as_ref().map(|stored| &stored.spec.values);
     if args.file.is_some()
         && let Some(note) = lost(&lost_nulls("spec.values", &app.spec.values, values_stored))
     {
@@ -122,13 +121,12 @@ fn asked(session: &Session, args: &args::Plan, stored: Option<&ClientApp>) -> Re
 
 /// Returns the paths that a file sets to null and the stored ClientApp does not have: without `--server-side`, `kubectl apply` leaves
 /// null out of what it creates, and in the patch that it sends otherwise null means absent. **Pure.**
-fn lost_nulls(at: &str, file: &Map<String, Value>, stored: &Map<String, Value>) -> Vec<String> {
-    let none = Map::new();
+fn lost_nulls(at: &str, file: &Map<String, Value>, stored: Option<&Map<String, Value>>) -> Vec<String> {
     let lost = |(key, value): (&String, &Value)| {
-        let (path, stored) = (format!("{at}.{key}"), stored.get(key));
+        let (path, stored) = (format!("{at}.{key}"), stored.and_then(|stored| stored.get(key)));
         match value {
             Value::Null if stored.is_none() => vec![path],
-            Value::Object(file) => lost_nulls(&path, file, stored.and_then(Value::as_object).unwrap_or(&none)),
+            Value::Object(file) => lost_nulls(&path, file, stored.and_then(Value::as_object)),
             _ => Vec::new(),
         }
     };
@@ -344,7 +342,7 @@ mod tests {
             (json!({}), &["v.a.b", "v.d.e.f", "v.h"]),
         ];
         for (stored, expected) in rows {
-            assert_eq!(lost_nulls("v", &file, &map(stored)), expected);
+            assert_eq!(lost_nulls("v", &file, Some(&map(stored))), expected);
         }
         assert_eq!(lost(&[]), None);
         let told = |paths: &[&str]| lost(&paths.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();

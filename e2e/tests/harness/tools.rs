@@ -48,7 +48,7 @@ impl Fixture {
             (module.join("deploy/crd.yaml"), "kind: A\ndescription: a\n---\nkind: B\n"),
             (module.join("deploy/crds/d.yaml"), "kind: D\n"),
             (module.join("deploy/crds/c.yaml"), "kind: C\n"),
-            (sources.join("cmd/postgres-operator/main.go"), "\":8081\""),
+            (sources.join("cmd/postgres-operator/main.go"), "cfg.Wrap(otelTransportWrapper()); \":8081\""),
             (
                 sources.join("percona/controller/pgbackup/controller.go"),
                 "time.Second * 10, time.Second * 5, 2*time.Minute",

@@ -311,3 +311,18 @@ fn a_backup_of_an_earlier_cluster_of_the_name_is_not_usable() {
     let problem = may(again, backups(), json!([]), &["--no-backup"]).unwrap_err();
     assert!(problem.contains("has no backup that can be restored"), "{problem}");
 }
+
+#[test]
+fn the_end_of_an_earlier_restore_is_not_taken_for_its_own() {
+    for (status, expected) in [
+        (json!({}), false),
+        (json!({"state": "Failed"}), false),
+        (json!({"state": "Succeeded", "completed": "2026-01-31T11:59:59Z"}), true),
+        (json!({"state": "Succeeded", "completed": "2026-01-31T12:00:01Z"}), false),
+    ] {
+        let metadata = json!({"name": "r", "creationTimestamp": "2026-01-31T12:00:00Z"});
+        let spec = json!({"pgCluster": "acme-pg", "repoName": "repo1"});
+        let restore = json!({"metadata": metadata, "spec": spec, "status": status});
+        assert_eq!(is_of_an_earlier_one(&read(restore)), expected, "{status}");
+    }
+}

@@ -86,7 +86,7 @@ fn with(mut release: Release, path: &str, value: Value) -> Release {
         Value::Array(list) if value.is_null() => drop(list.remove(key.parse().unwrap())),
         Value::Array(list) => list[key.parse::<usize>().unwrap()] = value,
         Value::Object(map) if value.is_null() => drop(map.remove(key)),
-        Value::Object(map) => drop(map.insert(key.to_owned(), value)),
+        Value::Object(map) => drop(map.insert(key.replace("~1", "/"), value)),
         scalar => panic!("{parent} is {scalar}"),
     }
     let Value::Array(list) = objects else { unreachable!() };

@@ -108,8 +108,8 @@ async fn a_plan_shows_no_secret_and_needs_few_rights() {
     let canary = "canary-in-a-secret";
     tenant.kubectl(&["create", "secret", "generic", "mail", &format!("--from-literal=password={canary}")]).unwrap();
     let reference =
-        json!([{"kind": "Secret", "name": "mail", "valuesKey": "password", "targetPath": "nextcloud.mail"}]);
-    let of = json!({"of": "{{ .Values.nextcloud.mail }}"});
+        json!([{"kind": "Secret", "name": "mail", "valuesKey": "password", "targetPath": "nextcloud.motto"}]);
+    let of = json!({"of": "{{ .Values.nextcloud.motto }}"});
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mail"}, "data": of});
     let own = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "own"}, "stringData": of});
     let small = json!({
@@ -140,7 +140,7 @@ async fn a_plan_shows_no_secret_and_needs_few_rights() {
         "spec": {
             "hostname": hostname(&tenant, "acme"),
             "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
-            "values": {"nextcloud": {"mail": "shown-in-plain"}, "extraManifests": [map, own, job]},
+            "values": {"nextcloud": {"motto": "shown-in-plain"}, "extraManifests": [map, own, job]},
         },
     });
     let file = tempfile::NamedTempFile::new().unwrap();
