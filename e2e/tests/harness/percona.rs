@@ -25,6 +25,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Allows for a busy machine; no test needs this long.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -46,20 +47,25 @@ fn shared() -> &'static Shared {
     })
 }
 
+/// How many clusters are looked after at a time: the API server and the operator's two workers take longer for each of more.
+static TURNS: Semaphore = Semaphore::const_new(6);
+
 /// A namespace with at most one cluster, both of the same name.
 struct Tenant {
     client: Client,
     name: &'static str,
     percona: &'static Percona,
+    _turn: SemaphorePermit<'static>,
 }
 
 impl Tenant {
     async fn new(name: &'static str) -> Self {
         let Shared { plane, percona } = tokio::task::spawn_blocking(shared).await.unwrap();
+        let turn = TURNS.acquire().await.unwrap();
         let client = plane.client().await.unwrap();
         let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-        Self { client, name, percona }
+        Self { client, name, percona, _turn: turn }
     }
 
     async fn ignored(&self, ignored: bool) {
@@ -848,7 +854,8 @@ async fn the_definition_can_be_removed_with_all_clusters() {
     Percona::define(&client).await.unwrap();
     Percona::define(&client).await.unwrap();
     let percona = Box::leak(Box::new(Percona::start(&plane).await.unwrap()));
-    let tenant = Tenant { client: client.clone(), name: "default", percona };
+    let turn = TURNS.acquire().await.unwrap();
+    let tenant = Tenant { client: client.clone(), name: "default", percona, _turn: turn };
     tenant.create(&["percona.com/delete-pvc"], backed_up(true)).await;
     tenant.ready_for_backup().await;
     percona.set_for("default", "default", Knobs { hold_backups: true, ..Knobs::default() });
