@@ -126,6 +126,8 @@ impl Existing {
         let text = fs::read_to_string(manifests::samples().join(sample))?;
         let mut app: serde_json::Value = serde_yaml::from_str(&text)?;
         app["metadata"] = json!({"name": "demo", "namespace": NAMESPACE});
+        // Its charts begin with the default version, which it upgrades.
+        app["spec"].as_object_mut().context("the sample has no spec")?.remove("chartVersion");
         fs::write(self.home.path().join(SAMPLE), serde_yaml::to_string(&app)?)?;
         Ok(())
     }
