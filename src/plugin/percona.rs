@@ -553,11 +553,11 @@ async fn restored(
         .unwrap_or_default()
     {
         SUCCEEDED if is_of_an_earlier_one(restore) => Step::Failed(format!(
-            "PerconaPGRestore {name} restored nothing: Percona took the end of an earlier restore for its own; `kubectl delete job {cluster}-pgbackrest-restore`, then retry"
+            "PerconaPGRestore {name} restored nothing: Percona took the end of an earlier restore for its own; retry"
         )),
         SUCCEEDED => Step::Over,
         FAILED => Step::Failed(format!(
-            "PerconaPGRestore {name} has failed, and the database may be partially restored: `kubectl logs job/{cluster}-pgbackrest-restore` says why; delete that Job, then restore another backup or retry, with --no-backup"
+            "PerconaPGRestore {name} has failed, and the database may be partially restored: `kubectl logs job/{cluster}-pgbackrest-restore` says why; restore another backup, or retry this one, with --no-backup"
         )),
         "" => Step::Waiting("Waiting".to_owned()),
         state => Step::Waiting(state.to_owned()),
