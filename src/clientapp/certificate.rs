@@ -13,6 +13,11 @@ use x509_cert::{
 
 /// The key of a Secret of the type `kubernetes.io/tls` with the certificate and its chain.
 pub(super) const TLS_CERTIFICATE: &str = "tls.crt";
+/// The key of its private key.
+pub(super) const TLS_KEY: &str = "tls.key";
+/// How many names a certificate may have, and how long one may be (RFC 1035, 2.3.4): they are kept in memory, and shown.
+const MOST_NAMES: usize = 100;
+const LONGEST_NAME: usize = 253;
 /// How long before its end a certificate should be renewed; sooner if it is valid for less than six times as long.
 const RENEWED_BEFORE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
@@ -39,11 +44,13 @@ impl Certificate {
             GeneralName::DnsName(name) => Some(name.as_str().to_ascii_lowercase()),
             _ => None,
         };
-        Ok(Arc::new(Certificate {
-            not_before: timestamp(found.validity.not_before),
-            not_after: timestamp(found.validity.not_after),
-            names: names.into_iter().filter_map(dns).collect(),
-        }))
+        let names: Vec<_> =
+            names.into_iter().filter_map(dns).filter(|name| is_name(name)).take(MOST_NAMES + 1).collect();
+        if names.len() > MOST_NAMES {
+            return Err(format!("has a certificate with more than {MOST_NAMES} names"));
+        }
+        let (not_before, not_after) = (timestamp(found.validity.not_before), timestamp(found.validity.not_after));
+        Ok(Arc::new(Certificate { not_before, not_after, names }))
     }
 
     pub(super) fn covers(&self, hostname: &str) -> bool {
@@ -61,6 +68,10 @@ impl Certificate {
         let lifetime = self.not_after.duration_since(self.not_before);
         self.not_after.checked_sub(RENEWED_BEFORE.min(lifetime / 6)).unwrap_or(self.not_before)
     }
+}
+
+fn is_name(name: &str) -> bool {
+    name.len() <= LONGEST_NAME && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"*-._".contains(&byte))
 }
 
 /// Times that do not fit are in the year 9999, which stands for no end.

@@ -222,10 +222,15 @@ fn repairing(mut plan: Plan, desired: &Desired, observed: &Observed, account_is_
     plan
 }
 
-/// Deletes pods of former revisions that their StatefulSets wait for in vain, unless helm changes the StatefulSets now.
+/// Deletes pods of former revisions that their StatefulSets wait for in vain, unless helm changes the StatefulSets now, or a volume
+/// with data is going or lost.
 fn stuck_pods(desired: &Desired, observed: &Observed, plan: &Plan) -> Vec<Step> {
     let is_settled = observed.release.as_ref().is_some_and(|release| release.deployed().is_some());
     if desired.suspend || observed.at_work.is_some() || !is_settled || plan.runs_helm() {
+        return Vec::new();
+    }
+    // A volume that is being deleted goes with the last pod that uses it.
+    if volumes::hold(desired, observed).is_some() {
         return Vec::new();
     }
     let idle = observed.stuck_pods.iter().filter(|pod| pod.is_idle);

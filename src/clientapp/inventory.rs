@@ -187,21 +187,34 @@ pub(crate) fn own<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iter
 pub(crate) fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &str) -> Option<&'a ReleaseObject> {
     own(inventory, namespace).find(|object| match object.kind.as_str() {
         "PersistentVolumeClaim" => object.name == claim,
-        // k8s.io/kubernetes/pkg/controller/statefulset, `getPersistentVolumeClaimName`.
-        "StatefulSet" => object.claim_templates.iter().any(|template| {
-            let ordinal = claim.strip_prefix(&format!("{template}-{}-", object.name));
-            ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
-        }),
+        "StatefulSet" => ordinal(object, claim).is_some(),
         _ => false,
     })
 }
 
-/// The names of the claims that the release and its StatefulSets create, at the number of replicas in the chart.
-pub(crate) fn expected_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = String> {
+/// The ordinal in the name of a StatefulSet's claim (k8s.io/kubernetes/pkg/controller/statefulset, `getPersistentVolumeClaimName`).
+fn ordinal(set: &ReleaseObject, claim: &str) -> Option<u32> {
+    let of = |template: &String| claim.strip_prefix(&format!("{template}-{}-", set.name))?.parse().ok();
+    set.claim_templates.iter().find_map(of)
+}
+
+/// Whether the release and its StatefulSets create this claim, at the number of replicas in the chart.
+pub(crate) fn expects(inventory: &Inventory, namespace: &str, claim: &str) -> bool {
+    own(inventory, namespace).any(|object| match object.kind.as_str() {
+        "PersistentVolumeClaim" => object.name == claim,
+        "StatefulSet" => {
+            ordinal(object, claim).is_some_and(|ordinal| i64::from(ordinal) < object.replicas.unwrap_or(1))
+        }
+        _ => false,
+    })
+}
+
+/// The names of the claims that the release and its StatefulSets create: of a StatefulSet, which may ask for any number of
+/// replicas, those of the first one.
+pub(crate) fn first_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = String> {
     own(inventory, namespace).flat_map(|object| {
-        let of_set = object.claim_templates.iter().flat_map(move |template| {
-            (0..object.replicas.unwrap_or(1)).map(move |ordinal| format!("{template}-{}-{ordinal}", object.name))
-        });
+        let first = move |template: &String| format!("{template}-{}-0", object.name);
+        let of_set = object.claim_templates.iter().filter(|_| object.replicas != Some(0)).map(first);
         let itself = (object.kind == "PersistentVolumeClaim").then(|| object.name.clone());
         of_set.chain(itself)
     })

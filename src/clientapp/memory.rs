@@ -26,7 +26,7 @@ use crate::{
 pub(crate) struct Memory {
     /// What one version of a Secret contains.
     pub contents: Memo<Key, (String, Contents)>,
-    /// The certificate in one version of a Secret.
+    /// The certificate in one version of an app's Secret.
     pub certificates: Memo<Key, (String, certificate::Read)>,
     /// The apps that an app waits for.
     pub waits_for: Memo<Key, Vec<Key>>,
@@ -65,6 +65,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn forget(&self, key: &Key) {
+        self.certificates.take(key);
         self.waits_for.take(key);
         self.sources.take(key);
         self.rolled_back.take(key);

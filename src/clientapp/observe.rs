@@ -403,7 +403,7 @@ async fn with_spec(
         target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
         files: files(ctx, app, desired, (inventory.as_ref(), &claims)).await?,
         certificate: match &desired.tls {
-            Some(Tls::Secret { name, .. }) => sources::certificate(ctx, &Key::new(&key.namespace, name)).await?,
+            Some(Tls::Secret { name, .. }) => sources::certificate(ctx, key, &Key::new(&key.namespace, name)).await?,
             Some(Tls::Elsewhere) | None => None,
         },
         claims,

@@ -13,7 +13,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::{
-    certificate::{self, Certificate, TLS_CERTIFICATE},
+    certificate::{self, Certificate, TLS_CERTIFICATE, TLS_KEY},
     context::{App, Ctx},
     credentials::{Contents, digests, of_keys, used},
     desired,
@@ -121,11 +121,11 @@ pub(super) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(
     Ok(known)
 }
 
-/// Returns the certificate in a Secret; `None`: there is no such Secret. It is read once for each version; its private key is dropped
-/// at once.
-pub(super) async fn certificate(ctx: &Ctx, secret: &Key) -> Result<Option<certificate::Read>, Error> {
+/// Returns the certificate in an app's Secret; `None`: there is no such Secret. It is read once for each version; of its private key
+/// is seen only that there is one.
+pub(super) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Option<certificate::Read>, Error> {
     let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
-    if let Some((version, known)) = ctx.memory.certificates.get(secret)
+    if let Some((version, known)) = ctx.memory.certificates.get(app)
         && version == seen.resource_version
     {
         return Ok(Some(known));
@@ -134,12 +134,15 @@ pub(super) async fn certificate(ctx: &Ctx, secret: &Key) -> Result<Option<certif
     let found =
         api.get_opt(&secret.name).await.map_err(Error::api(format!("read the certificate in Secret {secret}")))?;
     let Some(Secret { metadata, data, .. }) = found else { return Ok(None) };
-    let chain = data.and_then(|mut data| data.remove(TLS_CERTIFICATE)).filter(|ByteString(chain)| !chain.is_empty());
-    let read = chain.map_or_else(
-        || Err(format!("has no value under {TLS_CERTIFICATE}")),
-        |ByteString(chain)| Certificate::parse(&chain),
-    );
-    ctx.memory.certificates.put(secret.clone(), (metadata.resource_version.unwrap_or_default(), read.clone()));
+    let data = data.unwrap_or_default();
+    let value = |key: &str| data.get(key).filter(|ByteString(value)| !value.is_empty());
+    let missing = |key: &str| Err(format!("has no value under {key}"));
+    let read = match (value(TLS_CERTIFICATE), value(TLS_KEY)) {
+        (None, _) => missing(TLS_CERTIFICATE),
+        (_, None) => missing(TLS_KEY),
+        (Some(ByteString(chain)), Some(_)) => Certificate::parse(chain),
+    };
+    ctx.memory.certificates.put(app.clone(), (metadata.resource_version.unwrap_or_default(), read.clone()));
     Ok(Some(read))
 }
 

@@ -50,11 +50,10 @@ fn in_use(desired: &Desired, inventory: Option<&Inventory>, owned: &[Owned]) -> 
 /// Why nothing is changed: a volume in use is being deleted, or is lost.
 pub(super) fn hold(desired: &Desired, observed: &Observed) -> Option<Hold> {
     let namespace = &desired.key.namespace;
-    let expected = |inventory| inventory::expected_claims(inventory, namespace).collect::<BTreeSet<_>>();
-    let expected = observed.inventory.as_ref().map(expected)?;
+    let inventory = observed.inventory.as_ref()?;
     let (mut going, mut lost) = (Vec::new(), Vec::new());
-    let in_use = in_use(desired, observed.inventory.as_ref(), &observed.owned);
-    for volume in in_use.into_iter().filter(|volume| expected.contains(&volume.name)) {
+    let in_use = in_use(desired, Some(inventory), &observed.owned);
+    for volume in in_use.into_iter().filter(|volume| inventory::expects(inventory, namespace, &volume.name)) {
         match observed.claims.iter().find(|claim| claim.name.as_ref() == Some(&volume.name)) {
             Some(claim) if claim.uid.as_ref() == Some(&volume.uid) => {
                 if claim.deletion_timestamp.is_some() {
@@ -119,7 +118,7 @@ pub(crate) fn review(
             return Ok(());
         }
         let is_new = |claim: &String| !claim.starts_with(CACHE) && in_use.iter().all(|volume| volume.name != *claim);
-        let instead: Vec<_> = inventory::expected_claims(&next, &namespace).filter(is_new).collect();
+        let instead: Vec<_> = inventory::first_claims(&next, &namespace).filter(is_new).collect();
         let instead = if instead.is_empty() { String::new() } else { format!(", but {} is", few(instead, NAMED)) };
         Err(format!(
             "PersistentVolumeClaim {} with the app's data is not in the next revision, with chart version {version}{instead}: correct the spec; or confirm that the app goes on without it, with {}",

@@ -1,8 +1,15 @@
 //! Watches that each fill their own cache, and the reconciles that a change triggers. An **effect**, reads only.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{
+    fmt::Debug,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use futures::StreamExt as _;
+use k8s_openapi::api::events::v1::Event;
 use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
 use tokio::sync;
@@ -17,6 +24,7 @@ use super::{
     warnings::{self, Warning},
     watch::{forbidden, in_pages, keep},
 };
+use crate::crd::guard::Guard;
 
 /// Triggers a reconcile of the objects that a change concerns. The key is the group that the changed object is filed under, or else
 /// the object itself.
@@ -60,28 +68,27 @@ impl<K: Object> Feeder<'_, K> {
         entry: impl Fn(Lean<S>) -> Entry<V> + Send + 'static,
         changed: Changed<K>,
     ) -> Arc<Cache<V>> {
-        self.fill(Cache::default(), resource, config, entry, changed)
+        let cache = Arc::new(Cache::default());
+        let (fed, objects) = (cache.clone(), self.objects.clone());
+        let stream = watcher(Api::<Lean<S>>::all(self.client.clone()), in_pages(config));
+        self.spawn(async move { keep(resource, stream, &fed, entry, |change| told(&objects, &change, changed)).await });
+        cache
     }
 
     /// Watches warnings of other controllers. Users can write such events, too, so only some of a namespace are kept.
     pub(crate) fn warnings(&self, config: watcher::Config, changed: Changed<K>) -> Arc<Cache<Warning>> {
-        let entry = |Lean { object, helms: _ }| warnings::entry(object);
-        self.fill(Cache::with_most(warnings::MOST), "events", config, entry, changed)
-    }
-
-    /// Fills a cache from a watch.
-    fn fill<S: Seen, V: Clone + Send + 'static>(
-        &self,
-        cache: Cache<V>,
-        resource: &'static str,
-        config: watcher::Config,
-        entry: impl Fn(Lean<S>) -> Entry<V> + Send + 'static,
-        changed: Changed<K>,
-    ) -> Arc<Cache<V>> {
-        let cache = Arc::new(cache);
+        let cache = Arc::new(Cache::with_most(warnings::MOST));
         let (fed, objects) = (cache.clone(), self.objects.clone());
-        let stream = watcher(Api::<Lean<S>>::all(self.client.clone()), in_pages(config));
-        self.spawn(async move { keep(resource, stream, &fed, entry, |change| told(&objects, &change, changed)).await });
+        let stream = watcher(Api::<Guard<Event>>::all(self.client.clone()), in_pages(config));
+        let begun = AtomicBool::new(false);
+        let changed = move |change: Change| {
+            // The API server has no bookmarks for events, so a quiet watch is listed anew every few minutes, and nothing has changed.
+            let is_relist = matches!(change, Change::Everything) && begun.swap(true, Ordering::Relaxed);
+            if !is_relist {
+                told(&objects, &change, changed);
+            }
+        };
+        self.spawn(async move { keep("events", stream, &fed, warnings::entry, changed).await });
         cache
     }
 

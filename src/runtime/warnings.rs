@@ -11,6 +11,7 @@ use super::{
     key::{Key, key_of},
     pods::tidy,
 };
+use crate::crd::guard::Guard;
 
 /// How many events of a namespace are kept.
 pub(crate) const MOST: usize = 64;
@@ -40,7 +41,10 @@ pub(crate) fn about(kind: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("type=Warning,regarding.kind={kind}"))
 }
 
-pub(crate) fn entry(event: Event) -> Entry<Warning> {
+/// An event that cannot be decoded, such as one with a time of null or of the year 10000, says nothing: it must not stop the watch.
+pub(crate) fn entry(event: Guard<Event>) -> Entry<Warning> {
+    let key = key_of(&event);
+    let Ok(event) = event.object else { return Entry { key, group: None, value: None } };
     let regarding = event.regarding.clone().unwrap_or_default();
     let (kind, name) = (regarding.kind.unwrap_or_default(), regarding.name.unwrap_or_default());
     let repeated = event.series.as_ref().map(|series| series.last_observed_time.0);
@@ -50,7 +54,6 @@ pub(crate) fn entry(event: Event) -> Entry<Warning> {
         event.event_time.as_ref().map(|time| time.0),
         event.metadata.creation_timestamp.as_ref().map(|time| time.0),
     ];
-    let key = key_of(&event);
     let (reason, message) = (tidy(&event.reason.unwrap_or_default()), tidy(&event.note.unwrap_or_default()));
     let is_kept = ["StatefulSet", "Job", "PostgresCluster"].contains(&kind.as_str()) && !message.is_empty();
     let latest = times.into_iter().flatten().max().filter(|_| is_kept);
@@ -99,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    fn event(name: &str, (kind, regarding): (&str, &str), (reason, note): (&str, &str), at: i64) -> Event {
+    fn event(name: &str, (kind, regarding): (&str, &str), (reason, note): (&str, &str), at: i64) -> Guard<Event> {
         let time = format!("2026-01-01T00:{:02}:{:02}Z", at / 60, at % 60);
         serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": "ns"}, "eventTime": null, "type": "Warning",
@@ -109,7 +112,7 @@ mod tests {
         .unwrap()
     }
 
-    fn cache(events: impl IntoIterator<Item = Event>) -> Cache<Warning> {
+    fn cache(events: impl IntoIterator<Item = Guard<Event>>) -> Cache<Warning> {
         let cache = Cache::with_most(MOST);
         cache.apply(Init, entry);
         events.into_iter().for_each(|event| _ = cache.apply(InitApply(event), entry));
@@ -197,10 +200,13 @@ mod tests {
         assert_eq!(refusal(&cache, &group("ns", "StatefulSet", "db"), None).as_deref(), Some("late"));
         // Without a time, without words, or with a time that no clock shows.
         let far = "9999-12-30T22:00:00.000000Z";
+        let series = json!({"count": 2, "lastObservedTime": null});
         let odd = [
             json!({"metadata": {"name": "a", "namespace": "ns"}, "eventTime": null}),
             json!({"metadata": {"name": "b", "namespace": "ns"}, "eventTime": far, "regarding": {"kind": "Job"}}),
             json!({"metadata": {"name": "c", "namespace": "ns"}, "eventTime": far, "regarding": {"kind": "Job"}, "note": "far"}),
+            json!({"metadata": {"name": "d", "namespace": "ns"}, "regarding": {"kind": "Job"}, "note": "no", "series": series}),
+            json!({"metadata": {"name": "e", "namespace": "ns"}, "eventTime": "9999-12-31T23:59:59.999999Z", "note": "no"}),
         ];
         let cache = self::cache(odd.map(|event| serde_json::from_value(event).unwrap()));
         assert_eq!(cache.all().len(), 1);

@@ -142,6 +142,8 @@ impl WatchLog {
                 self.refused = (None, 0);
                 return false;
             }
+            // The watch is only listed anew, as the API server asks it to: a quiet one of events every few minutes.
+            Err(error) if answer(error).is_some_and(|status| status.code == 410) => return false,
             Err(error) => error,
         };
         let code = answer(error).map(|status| status.code).filter(|code| [403, 404].contains(code));

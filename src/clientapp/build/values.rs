@@ -3,7 +3,7 @@
 //! Layers, the later wins: base values of the chart < what follows from TLS < Profile < `spec.valuesFrom` < `spec.values` < computed
 //! keys. Only the computed keys may set a computed key; elsewhere it is rejected with the field to use instead.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -614,14 +614,21 @@ pub fn merge<'a>(layers: impl IntoIterator<Item = &'a Value>) -> Value {
 
 /// The entries of both lists; of those of one name, that of the later list in the place of the other.
 fn merge_by_name(under: Option<&Value>, over: &Value) -> Value {
-    let mut merged = entries(under).to_vec();
-    for entry in entries(Some(over)) {
-        match merged.iter_mut().find(|under| name_of(entry).is_some_and(|name| name_of(under) == Some(name))) {
-            Some(under) => under.clone_from(entry),
-            None => merged.push(entry.clone()),
+    let mut merged: Vec<&Value> = Vec::new();
+    // The first of each name; a user may write thousands.
+    let mut places = BTreeMap::new();
+    for (is_over, entry) in
+        entries(under).iter().map(|entry| (false, entry)).chain(entries(Some(over)).iter().map(|entry| (true, entry)))
+    {
+        match name_of(entry).and_then(|name| places.get(name).copied()) {
+            Some(place) if is_over => merged[place] = entry,
+            _ => {
+                name_of(entry).map(|name| places.entry(name).or_insert(merged.len()));
+                merged.push(entry);
+            }
         }
     }
-    Value::Array(merged)
+    Value::Array(merged.into_iter().cloned().collect())
 }
 
 fn entries(list: Option<&Value>) -> &[Value] {

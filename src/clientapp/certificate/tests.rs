@@ -29,6 +29,13 @@ fn the_facts_about_a_certificate() {
     assert!(read(&endless).unwrap().not_after > now());
     assert_eq!(read(&pem(&[], (2025, 2026))).unwrap().names, [""; 0]);
 
+    // A user may write a Secret of a megabyte.
+    let many: Vec<_> = (0..101).map(|n| format!("{n}.example.com")).collect();
+    let many = |most: usize| pem(&many.iter().take(most).map(String::as_str).collect::<Vec<_>>(), (2025, 2026));
+    assert_eq!(read(&many(100)).unwrap().names.len(), 100);
+    assert_eq!(read(&many(101)).unwrap_err(), "has a certificate with more than 100 names");
+    let odd = pem(&[&"x".repeat(254), "a b", HOST], (2025, 2026));
+    assert_eq!(read(&odd).unwrap().names, [HOST]);
     let (begin, end) = ("-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n");
     for (text, problem) in [
         (String::new(), "is not a certificate in PEM"),

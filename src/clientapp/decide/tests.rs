@@ -787,6 +787,13 @@ fn pods_of_former_revisions_make_room() {
     row("suspended", json!({"suspend": true}), stuck, "hold Reconciling/Suspended");
     let at_work = AtWork { digest: Some(want(&none()).digest), sentence: "x".to_owned(), until: None };
     row("helm runs", none(), |w| (stuck(w), w.at_work = Some(at_work)).1, "hold Released/Upgrading");
+    // A volume that is being deleted goes with the last pod that uses it.
+    let lost = |w: &mut Observed| {
+        stuck(w);
+        w.inventory = Some(Inventory { objects: vec![part("v1", "PersistentVolumeClaim")], ..Inventory::default() });
+        w.owned.push(Owned { kind: "PersistentVolumeClaim".to_owned(), name: "acme".to_owned(), uid: "1".to_owned() });
+    };
+    row("a volume with data is lost", none(), lost, "hold Ready/VolumeLost!");
 }
 
 fn part(api_version: &str, kind: &str) -> ReleaseObject {
