@@ -167,7 +167,8 @@ impl App {
             Some(PostgresProvider::Standalone) => json!({"provider": "standalone", "version": "17"}),
             Some(_) => json!({"provider": "percona"}),
         };
-        postgres["adopt"] = json!(self.left);
+        // Percona's second controller may make the user's Secret again while the first deletes it.
+        postgres["adopt"] = json!(self.left || self.provider == Some(PostgresProvider::Percona));
         json!({
             "hostname": hostname,
             "chartVersion": self.version(),
