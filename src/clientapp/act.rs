@@ -155,7 +155,7 @@ async fn delete_stuck_pod(ctx: &Ctx, app: &App<'_>, desired: &Desired, judged: &
         return Ok(());
     };
     let meta = pod.metadata.clone();
-    if pods::stuck(&[pod], &judged.set, &rollout).as_ref() != Some(judged) {
+    if pods::stuck(&[pod], &judged.set, &rollout).as_ref() != Some(judged) || !live::is_current(ctx, app).await? {
         return Ok(());
     }
     let of = TypeMeta { api_version: "v1".to_owned(), kind: "Pod".to_owned() };

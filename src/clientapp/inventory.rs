@@ -200,13 +200,10 @@ fn ordinal(set: &ReleaseObject, claim: &str) -> Option<u32> {
 
 /// Whether the release and its StatefulSets create this claim, at the number of replicas in the chart.
 pub(crate) fn expects(inventory: &Inventory, namespace: &str, claim: &str) -> bool {
-    own(inventory, namespace).any(|object| match object.kind.as_str() {
-        "PersistentVolumeClaim" => object.name == claim,
-        "StatefulSet" => {
-            ordinal(object, claim).is_some_and(|ordinal| i64::from(ordinal) < object.replicas.unwrap_or(1))
-        }
-        _ => false,
-    })
+    let is_asked_for = |object: &ReleaseObject| {
+        ordinal(object, claim).is_none_or(|ordinal| i64::from(ordinal) < object.replicas.unwrap_or(1))
+    };
+    maker(inventory, namespace, claim).is_some_and(is_asked_for)
 }
 
 /// The names of the claims that the release and its StatefulSets create: of a StatefulSet, which may ask for any number of

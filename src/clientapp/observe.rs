@@ -195,6 +195,12 @@ fn is_former(seen: &Workload, Written { kind, metadata, .. }: &Written) -> bool 
 /// Adds why the pods of workloads are not ready, which the workloads themselves do not say. The API server is asked only about
 /// workloads that have waited for a while, and not in each pass; if it cannot answer, the reason is left out.
 async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
+    for workload in &mut observed.workloads {
+        if let (Some(waiting), Some(why)) = (&mut workload.waiting, workload.refused.take()) {
+            waiting.push_str(": ");
+            waiting.push_str(&why);
+        }
+    }
     let key = &desired.key;
     let since = pods::not_ready_since(&observed.recorded);
     let is_settled = observed.release.as_ref().is_some_and(|release| release.phase == Phase::Deployed);
@@ -219,10 +225,14 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
             let found = found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default();
             look.reasons.insert(of.clone(), PodsView::of(workload, &found, &key.namespace));
         }
-        let PodsView { why, stuck } = look.reasons.get(&of).cloned().unwrap_or_default();
+        let PodsView { there, why, stuck } = look.reasons.get(&of).cloned().unwrap_or_default();
         observed.stuck_pods.extend(stuck);
-        // A Deployment has a condition that says so.
-        let refusal = || ctx.watches.refusal(&key.namespace, (workload.kind, &workload.name), Some(since));
+        // A Deployment has a condition that says so. What was refused before the pods were there says nothing.
+        let refusal = || {
+            let wants = usize::try_from(workload.replicas).is_ok_and(|replicas| there < replicas);
+            let refusal = ctx.watches.refusal(&key.namespace, (workload.kind, &workload.name), Some(since));
+            refusal.filter(|_| wants)
+        };
         if let (Some(waiting), Some(why)) = (&mut workload.waiting, why.or_else(refusal)) {
             waiting.push_str(": ");
             waiting.push_str(&why);

@@ -341,6 +341,8 @@ pub(crate) struct Workload {
     pub name: String,
     /// Why it is not ready, if it is not.
     pub waiting: Option<String>,
+    /// Why its pods are refused, as its condition says, which may quote Secrets.
+    pub refused: Option<String>,
     pub uid: String,
     /// `metadata.generation`, as the watch has it.
     pub generation: i64,

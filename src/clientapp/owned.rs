@@ -98,7 +98,8 @@ pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     made::add(&mut owned, made);
     for (kind, meta) in found {
         let retained = meta.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM);
-        let is_another = kind == Kind::Volume && volumes::is_another(meta, recorded, &confirmed);
+        let is_another = kind == Kind::Volume
+            && volumes::is_another(meta, app.name.as_deref().unwrap_or_default(), recorded, &confirmed);
         if meta.deletion_timestamp.is_none() && !retained && !is_another {
             made::put(&mut owned, kind.owned(meta));
         }

@@ -31,6 +31,8 @@ pub(crate) struct Look {
 /// What keeps the pods of a workload from being ready.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PodsView {
+    /// How many there are.
+    pub there: usize,
     pub why: Option<String>,
     /// The pod of a former revision that its StatefulSet waits for.
     pub stuck: Option<StuckPod>,
@@ -41,7 +43,9 @@ impl PodsView {
         let rollout = workload.rollout.as_ref();
         let stuck = rollout.and_then(|rollout| stuck(pods, &workload.uid, rollout));
         let why = stuck.as_ref().map(|stuck| stuck.sentence(namespace));
-        PodsView { why: why.or_else(|| why_of(pods, rollout.map(|rollout| &*rollout.revision))), stuck }
+        let why = why.or_else(|| why_of(pods, rollout.map(|rollout| &*rollout.revision)));
+        let there = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count();
+        PodsView { there, why, stuck }
     }
 }
 

@@ -22,19 +22,23 @@ use crate::{
 
 /// How many volumes are named; the rest are counted.
 const NAMED: usize = 3;
-/// How the names of Redis' claims begin. It is a cache: without its volume, it begins with an empty one.
-const CACHE: &str = "redis-data-";
 
-/// Whether this entry of the record is a volume with the app's data.
-fn has_data(Owned { kind, name, uid }: &Owned, confirmed: &BTreeSet<String>) -> bool {
-    kind == Kind::Volume.as_str() && !name.starts_with(CACHE) && !confirmed.contains(uid)
+/// Whether a claim is one of Redis'. That is a cache: without its volume, it begins with an empty one. The StatefulSets of a release
+/// begin with its name, so no app can be named in a way that makes its own files look like a cache.
+fn is_cache(claim: &str, app: &str) -> bool {
+    claim.strip_prefix("redis-data-").and_then(|set| set.strip_prefix(app)).is_some_and(|rest| rest.starts_with('-'))
+}
+
+/// Whether this entry of an app's record is a volume with its data.
+fn has_data(Owned { kind, name, uid }: &Owned, app: &str, confirmed: &BTreeSet<String>) -> bool {
+    kind == Kind::Volume.as_str() && !is_cache(name, app) && !confirmed.contains(uid)
 }
 
 /// Whether a claim has taken the place of a volume with the app's data, which stays on record.
-pub(super) fn is_another(claim: &ObjectMeta, recorded: &[Owned], confirmed: &BTreeSet<String>) -> bool {
+pub(super) fn is_another(claim: &ObjectMeta, app: &str, recorded: &[Owned], confirmed: &BTreeSet<String>) -> bool {
     let name = claim.name.as_deref().unwrap_or_default();
     let same_name = recorded.iter().find(|owned| owned.kind == Kind::Volume.as_str() && owned.name == name);
-    same_name.is_some_and(|owned| claim.uid.as_ref() != Some(&owned.uid) && has_data(owned, confirmed))
+    same_name.is_some_and(|owned| claim.uid.as_ref() != Some(&owned.uid) && has_data(owned, app, confirmed))
 }
 
 /// The volumes in use. Without a release, those that were adopted.
@@ -43,7 +47,7 @@ fn in_use(desired: &Desired, inventory: Option<&Inventory>, owned: &[Owned]) -> 
         let maker = |inventory| inventory::maker(inventory, &desired.key.namespace, &owned.name);
         inventory.is_none_or(|inventory| maker(inventory).is_some())
     };
-    let owned = owned.iter().filter(|owned| has_data(owned, &desired.without_volumes));
+    let owned = owned.iter().filter(|owned| has_data(owned, &desired.key.name, &desired.without_volumes));
     owned.filter(is_of_release).cloned().collect()
 }
 
@@ -101,30 +105,31 @@ fn confirm(desired: &Desired, owned: &[Owned]) -> impl Fn(&[&Owned]) -> String +
     }
 }
 
-/// Returns what reviews the revision that helm is about to store; `None`: there is no volume that it could drop.
+/// Returns what reviews the revision that helm is about to store: it says why that may not be made, or fails if it cannot be read.
+/// `None`: there is no volume that it could drop.
 pub(crate) fn review(
     desired: &Desired,
     inventory: Option<&Inventory>,
     owned: &[Owned],
-) -> Option<impl Fn(&Stored) -> Result<(), String> + Send + Sync + use<>> {
+) -> Option<impl Fn(&Stored) -> Result<Option<String>, String> + Send + Sync + use<>> {
     let in_use = in_use(desired, inventory, owned);
     let confirm = confirm(desired, owned);
-    let (namespace, version) = (desired.key.namespace.clone(), desired.chart_version.clone());
+    let (Key { namespace, name }, version) = (desired.key.clone(), desired.chart_version.clone());
     (!in_use.is_empty()).then_some(move |stored: &Stored| {
         let next = inventory::read("", stored)?;
         let is_dropped = |volume: &&Owned| inventory::maker(&next, &namespace, &volume.name).is_none();
         let dropped: Vec<_> = in_use.iter().filter(is_dropped).collect();
         if dropped.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        let is_new = |claim: &String| !claim.starts_with(CACHE) && in_use.iter().all(|volume| volume.name != *claim);
+        let is_new = |claim: &String| !is_cache(claim, &name) && in_use.iter().all(|volume| volume.name != *claim);
         let instead: Vec<_> = inventory::first_claims(&next, &namespace).filter(is_new).collect();
         let instead = if instead.is_empty() { String::new() } else { format!(", but {} is", few(instead, NAMED)) };
-        Err(format!(
+        Ok(Some(format!(
             "PersistentVolumeClaim {} with the app's data is not in the next revision, with chart version {version}{instead}: correct the spec; or confirm that the app goes on without it, with {}",
             few(dropped.iter().map(|volume| volume.name.clone()), NAMED),
             confirm(&dropped)
-        ))
+        )))
     })
 }
 
@@ -251,10 +256,11 @@ mod tests {
             ("another set", &[], manifest("acme-files", "acme-db"), Some("data-acme-mariadb-0 with")),
             ("nothing", &[], String::new(), Some("acme-files, data-acme-mariadb-0 with")),
             ("confirmed", &["1"], manifest("acme-new", "acme-mariadb"), None),
-            ("unreadable", &[], "{".to_owned(), Some("its manifest")),
+            ("unreadable", &[], "{".to_owned(), Some("unread: its manifest")),
         ] {
             let review = review(&confirmed(without), inventory.as_ref(), &owned).unwrap();
-            let said = review(&Stored { manifest, ..Stored::default() }).err();
+            let said = review(&Stored { manifest, ..Stored::default() })
+                .unwrap_or_else(|unread| Some(format!("unread: {unread}")));
             let fits = |expected: &str| said.as_ref().is_some_and(|said| said.contains(expected));
             assert!(expected.map_or(said.is_none(), fits), "{what}: {said:?}");
         }
@@ -284,8 +290,24 @@ mod tests {
         assert_eq!(names(&[], None), ["1", "2", "3", "4"]);
         let (none, one) = (BTreeSet::new(), BTreeSet::from(["1".to_owned()]));
         let files = claim("acme-files", "9", json!({}));
-        assert!(is_another(&files, &owned, &none) && !is_another(&files, &owned, &one));
-        assert!(!is_another(&claims[0], &owned, &none));
-        assert!(!is_another(&claim("redis-data-acme-redis-master-0", "9", json!({})), &owned, &none));
+        let is_another = |claim: &ObjectMeta, confirmed| super::is_another(claim, "acme", &owned, confirmed);
+        assert!(is_another(&files, &none) && !is_another(&files, &one));
+        assert!(!is_another(&claims[0], &none));
+        assert!(!is_another(&claim("redis-data-acme-redis-master-0", "9", json!({})), &none));
+    }
+
+    #[test]
+    fn only_redis_is_a_cache() {
+        for (claim, app, expected) in [
+            ("redis-data-acme-redis-master-0", "acme", true),
+            // A name with `redis` in it is the whole name of the StatefulSet.
+            ("redis-data-my-redis-master-0", "my-redis", true),
+            ("acme-nextcloud", "acme", false),
+            ("redis-data-nextcloud", "redis-data", false),
+            ("redis-data-acme-nextcloud", "redis-data-acme", false),
+            ("redis-data-acme2-redis-master-0", "acme", false),
+        ] {
+            assert_eq!(is_cache(claim, app), expected, "{claim} of {app}");
+        }
     }
 }

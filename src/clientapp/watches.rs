@@ -131,7 +131,7 @@ impl Watches {
                 jobs: feeder.all("jobs", archives.clone(), archive, Objects::trigger),
                 pods: feeder.all("pods", archives, words, Objects::trigger),
             },
-            refusals: feeder.warnings(warnings::of_refused_pods(), |_, _| {}),
+            refusals: feeder.warnings(warnings::of_refused_pods(), job_refused),
             accounts: feeder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
             bindings: feeder.all("rolebindings", deployers, binding, deployer_changed),
             databases: database::all().map(|provider| (provider.kind(), provider.watch(&feeder))).collect(),
@@ -348,6 +348,12 @@ fn words(pod: Pod) -> Entry<PodWords> {
     Entry { key: key_of(&pod), group: files_of(&pod), value: Some(words) }
 }
 
+/// While helm waits for a hook, nothing else changes that would show that its pods are refused.
+fn job_refused(apps: &Objects<ClientApp>, warned: &Key) {
+    let Some(("Job", job)) = warned.name.split_once('/') else { return };
+    apps.trigger_in(&warned.namespace, |app| warnings::seems_of(job, &app.name_any()));
+}
+
 /// helm acts as the deployer for all apps of the namespace.
 fn deployer_changed(apps: &Objects<ClientApp>, deployer: &Key) {
     apps.trigger_in(&deployer.namespace, |_| true);
@@ -396,15 +402,15 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
         let old = status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0);
         (old > 0).then(|| format!("{old} old replicas serve until new ones are available"))
     })
-    .map(|waiting| match (refused.and_then(|refused| refused.message.as_ref()), stuck) {
-        (Some(why), _) => format!("{waiting}: {}", pods::tidy(why)),
+    .map(|waiting| match (refused, stuck) {
         (None, Some(_)) => format!("{waiting}, and no progress within its deadline"),
-        (None, None) => waiting,
+        _ => waiting,
     });
     let selector = deployment.spec.as_ref().map(|spec| &spec.selector);
     let mut entry = workload("Deployment", &deployment, selector, (wanted, waiting));
     if let Some(workload) = &mut entry.value {
         workload.stuck = is_stuck && workload.waiting.is_some();
+        workload.refused = refused.and_then(|refused| refused.message.as_deref()).map(pods::tidy);
     }
     entry
 }
@@ -462,6 +468,7 @@ fn workload<K: Resource>(
         kind,
         name: object.name_any(),
         waiting,
+        refused: None,
         uid: object.uid().unwrap_or_default(),
         generation: object.meta().generation.unwrap_or_default(),
         version: version(object.meta()),

@@ -4,7 +4,10 @@ use std::{
     borrow::Cow,
     collections::{BTreeSet, HashSet},
     fmt,
-    ops::{Bound::Included, Range},
+    ops::{
+        Bound::{Included, Unbounded},
+        Range,
+    },
     sync::Arc,
 };
 
@@ -70,6 +73,7 @@ impl Hidden {
 
     /// A message without them.
     pub(crate) fn masked(&self, message: &str) -> String {
+        let message = &self.without_beginnings(message);
         let (mut masked, mut end) = (String::with_capacity(message.len()), 0);
         for found in self.found(message) {
             // Those that overlap have one mask: the rest of either would tell of it.
@@ -81,6 +85,22 @@ impl Hidden {
         }
         masked.push_str(&message[end..]);
         masked
+    }
+
+    /// A message without the beginning of one of them before a ` …`: it was cut between two words of it.
+    fn without_beginnings<'a>(&self, message: &'a str) -> Cow<'a, str> {
+        let mut whole = Cow::Borrowed(message);
+        for (end, _) in message.rmatch_indices(" …") {
+            let begins = |(start, _): &(usize, char)| {
+                let rest = &message.as_bytes()[*start..end];
+                let mut after = self.0.range::<[u8], _>((Included(rest), Unbounded));
+                rest.len() >= SHORTEST && after.next().is_some_and(|form| form.starts_with(rest))
+            };
+            if let Some((start, _)) = message[..end].char_indices().find(begins) {
+                whole.to_mut().replace_range(start..end, MASK);
+            }
+        }
+        whole
     }
 
     /// A text without the lines that contain one of them, also in base64 of something longer; without any line if one of them extends
@@ -162,6 +182,9 @@ fn forms(text: &str) -> Vec<String> {
         quoted.to_owned(),
         // As `toJson` of Go writes it (encoding/json, `HTMLEscape`).
         quoted.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"),
+        // As the operator puts what others say on one line.
+        trimmed.split_whitespace().collect::<Vec<_>>().join(" "),
+        quoted.split_whitespace().collect::<Vec<_>>().join(" "),
         // In single quotes of YAML.
         trimmed.replace('\'', "''"),
         // As `urlquery` of Go writes it, in a path, and in the userinfo (net/url, `shouldEscape`).
@@ -227,6 +250,10 @@ mod tests {
             ("data: Y29ycmVjdCBob3JzZQ==", "data: ***"),
             ("line 2: MIIcanary", "line 2: ***"),
             ("password is true, abc", "password is true, abc"),
+            // Cut between two words.
+            ("denied: correct …", "denied: *** …"),
+            ("denied: correct horse …; and pods are refused: correct …", "denied: *** …; and pods are refused: *** …"),
+            ("denied: the correct. …", "denied: the correct. …"),
         ] {
             assert_eq!(hidden.masked(message), expected);
         }
@@ -256,6 +283,7 @@ mod tests {
             "canary>>>???",
             12345678,
             "pine",
+            "two  blanks,\ta tab",
             "abcdef",
             "defghi",
         ]);
@@ -270,6 +298,8 @@ mod tests {
             (r#"{"a":"canaryH\u003camp\u003e\u0026x"}"#, r#"{"a":"***"}"#),
             (r#"{"a":"canaryH<amp>&x"}"#, r#"{"a":"***"}"#),
             ("a: '@it''s-canaryQ-secret'", "a: '***'"),
+            // On one line.
+            ("a: two blanks, a tab", "a: ***"),
             // With the newline and without it, with padding and without it.
             ("a: Y2FuYXJ5LWZpbGUK", "a: ***"),
             ("a: Y2FuYXJ5LWZpbGU=", "a: ***"),

@@ -60,7 +60,7 @@ impl<K: Object> Feeder<'_, K> {
         self.lean(resource, config, move |Lean { object, helms: _ }| entry(object), changed)
     }
 
-    /// The same, for entries that show which fields helm manages.
+    /// Watches a kind that every cluster has, for entries that show which fields helm manages.
     pub(crate) fn lean<S: Seen, V: Clone + Send + 'static>(
         &self,
         resource: &'static str,
@@ -68,18 +68,32 @@ impl<K: Object> Feeder<'_, K> {
         entry: impl Fn(Lean<S>) -> Entry<V> + Send + 'static,
         changed: Changed<K>,
     ) -> Arc<Cache<V>> {
-        let cache = Arc::new(Cache::default());
-        let (fed, objects) = (cache.clone(), self.objects.clone());
-        let stream = watcher(Api::<Lean<S>>::all(self.client.clone()), in_pages(config));
-        self.spawn(async move { keep(resource, stream, &fed, entry, |change| told(&objects, &change, changed)).await });
+        let objects = self.objects.clone();
+        self.fill(Cache::default(), resource, config, entry, move |change| told(&objects, &change, changed))
+    }
+
+    /// Starts a watch that fills a cache, and tells of its changes.
+    fn fill<
+        S: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+        V: Clone + Send + 'static,
+    >(
+        &self,
+        cache: Cache<V>,
+        resource: &'static str,
+        config: watcher::Config,
+        entry: impl Fn(S) -> Entry<V> + Send + 'static,
+        changed: impl Fn(Change) + Send + 'static,
+    ) -> Arc<Cache<V>> {
+        let cache = Arc::new(cache);
+        let fed = cache.clone();
+        let stream = watcher(Api::<S>::all(self.client.clone()), in_pages(config));
+        self.spawn(async move { keep(resource, stream, &fed, entry, changed).await });
         cache
     }
 
     /// Watches warnings of other controllers. Users can write such events, too, so only some of a namespace are kept.
     pub(crate) fn warnings(&self, config: watcher::Config, changed: Changed<K>) -> Arc<Cache<Warning>> {
-        let cache = Arc::new(Cache::with_most(warnings::MOST));
-        let (fed, objects) = (cache.clone(), self.objects.clone());
-        let stream = watcher(Api::<Guard<Event>>::all(self.client.clone()), in_pages(config));
+        let objects = self.objects.clone();
         let begun = AtomicBool::new(false);
         let changed = move |change: Change| {
             // The API server has no bookmarks for events, so a quiet watch is listed anew every few minutes, and nothing has changed.
@@ -88,8 +102,7 @@ impl<K: Object> Feeder<'_, K> {
                 told(&objects, &change, changed);
             }
         };
-        self.spawn(async move { keep("events", stream, &fed, warnings::entry, changed).await });
-        cache
+        self.fill::<Guard<Event>, _>(Cache::with_most(warnings::MOST), "events", config, warnings::entry, changed)
     }
 
     /// Watches a kind that a cluster may lack.

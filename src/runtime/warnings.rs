@@ -54,7 +54,8 @@ pub(crate) fn entry(event: Guard<Event>) -> Entry<Warning> {
         event.event_time.as_ref().map(|time| time.0),
         event.metadata.creation_timestamp.as_ref().map(|time| time.0),
     ];
-    let (reason, message) = (tidy(&event.reason.unwrap_or_default()), tidy(&event.note.unwrap_or_default()));
+    let note = without_generated_name(&event.note.unwrap_or_default(), &name);
+    let (reason, message) = (tidy(&event.reason.unwrap_or_default()), tidy(&note));
     let is_kept = ["StatefulSet", "Job", "PostgresCluster"].contains(&kind.as_str()) && !message.is_empty();
     let latest = times.into_iter().flatten().max().filter(|_| is_kept);
     let warning = |at| Warning { reason, message, at };
@@ -74,10 +75,32 @@ pub(crate) fn refusal(warnings: &Cache<Warning>, workload: &Key, since: Option<T
 
 /// Returns which Job with such a name was last refused its pods since then, and why. No event says to which release a Job belongs.
 pub(crate) fn refused_job(warnings: &Cache<Warning>, release: &Key, since: Timestamp) -> Option<String> {
-    let mut jobs = warnings.groups(&group(&release.namespace, "Job", &release.name));
-    jobs.retain(|(_, warning)| counts(warning, Some(since)));
-    let (job, warning) = jobs.into_iter().max_by_key(|(_, warning)| warning.at)?;
-    Some(format!("{}: {}", job.replacen('/', " ", 1), warning.message))
+    let found = warnings.groups(&group(&release.namespace, "Job", &release.name)).into_iter();
+    let named = found.filter_map(|(group, warning)| Some((group.strip_prefix("Job/")?.to_owned(), warning)));
+    let its = named.filter(|(job, warning)| seems_of(job, &release.name) && counts(warning, Some(since)));
+    let (job, warning) = its.max_by_key(|(_, warning)| warning.at)?;
+    Some(format!("Job {job}: {}", warning.message))
+}
+
+/// Whether a Job is named as those of this release are.
+pub(crate) fn seems_of(job: &str, release: &str) -> bool {
+    job.strip_prefix(release).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// A message without the generated end of a pod's name (k8s.io/apiserver/pkg/storage/names, `randomLength`): that of each try is
+/// another, and the message would change with it.
+fn without_generated_name(message: &str, owner: &str) -> String {
+    const RANDOM: usize = 5;
+    let begin = format!("\"{owner}-");
+    let found = message.find(&begin).map(|at| at + begin.len());
+    let is_generated = |at: &usize| {
+        let end = message.as_bytes().get(*at..at + RANDOM + 1);
+        end.is_some_and(|end| end[RANDOM] == b'"' && end[..RANDOM].iter().all(u8::is_ascii_alphanumeric))
+    };
+    match found.filter(is_generated) {
+        Some(at) => format!("{}…{}", &message[..at], &message[at + RANDOM..]),
+        None => message.to_owned(),
+    }
 }
 
 /// Quotes the warnings about an object, in an order that does not change while they are repeated, unless they were before `since`.
@@ -137,6 +160,13 @@ mod tests {
             event("b", SET, ("FailedCreate", quota), 100),
             event("c", ("StatefulSet", "other"), ("FailedCreate", "another's"), 200),
             event("d", ("Job", "db"), ("FailedCreate", "a Job's"), 300),
+            event(
+                "f",
+                ("Job", "app-hook"),
+                ("FailedCreate", "Error creating: pods \"app-hook-7xk2p\" is forbidden"),
+                400,
+            ),
+            event("g", ("Job", "app2-hook"), ("FailedCreate", "another app's"), 500),
             event("e", ("ReplicaSet", "db"), ("FailedCreate", "its Deployment has a condition"), 300),
         ]);
         let of = |kind: &str, since: Option<Timestamp>| refusal(&cache, &group("ns", kind, "db"), since);
@@ -146,8 +176,9 @@ mod tests {
         assert_eq!(of("Job", None).as_deref(), Some("a Job's"));
         assert_eq!(of("ReplicaSet", None), None);
         let hook = |release: &str, since: i64| refused_job(&cache, &Key::new("ns", release), at(since).unwrap());
-        assert_eq!(hook("d", 300).as_deref(), Some("Job db: a Job's"));
-        assert_eq!([hook("db-x", 300), hook("d", 361)], [None, None]);
+        assert_eq!(hook("db", 300).as_deref(), Some("Job db: a Job's"));
+        assert_eq!([hook("db-x", 300), hook("d", 300), hook("db", 361)], [None, None, None]);
+        assert_eq!(hook("app", 300).as_deref(), Some("Job app-hook: Error creating: pods \"app-hook-…\" is forbidden"));
         assert_eq!(refused_job(&cache, &Key::new("other", "d"), Timestamp::UNIX_EPOCH), None);
         // It is repeated, and expires.
         cache.apply(Apply(event("a", SET, ("FailedCreate", "an earlier reason"), 400)), entry);

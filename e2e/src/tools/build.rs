@@ -144,8 +144,11 @@ fn definitions(part: &Part, staging: &Path, path: &str) -> Result<()> {
             _ => {}
         }
     }
-    let folder = output(go(part, staging, &["list", "-m", "-f", "{{.Dir}}", part.module]))?;
-    let path = Path::new(folder.trim()).join(path);
+    // `go list -m` has no folder for a module that was never downloaded.
+    let downloaded: Value =
+        serde_json::from_str(&output(go(part, staging, &["mod", "download", "-json", part.module]))?)?;
+    let folder = downloaded["Dir"].as_str().context("`go mod download` names no folder")?;
+    let path = Path::new(folder).join(path);
     let mut files = if path.is_dir() {
         let files = fs::read_dir(&path)?.map(|file| Ok(file?.path())).collect::<io::Result<Vec<_>>>()?;
         files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "yaml")).collect()

@@ -14,7 +14,7 @@ use e2e::manifests;
 use e2e::operator::{Operator, Options};
 use e2e::postgres::{PASSWORD, Postgres};
 use e2e::proxy::Proxy;
-use e2e::wait::within;
+use e2e::wait::{until, within};
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

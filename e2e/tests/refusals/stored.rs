@@ -100,7 +100,9 @@ async fn an_app_with_a_longer_name_than_new_ones_may_have_lives_on() {
         let refused = invalid(&tenant, name).await;
         assert!(refused.contains("at most 37 characters"), "{refused}");
     }
-    // As if an operator of that time had installed it.
+    // As if an operator of that time had installed it. None runs meanwhile: it would begin to install it at once, and the next one
+    // would go on from there with a revision more.
+    tokio::task::spawn_blocking(|| drop(lab.operator().take())).await.unwrap();
     let digest = charts::digest(&charts::archive(charts::DEFAULT, charts::Content::Genuine).unwrap());
     let chart = json!({"name": charts::NAME, "version": charts::DEFAULT, "digest": digest});
     let status = Patch::Merge(json!({"status": {"installed": chart}}));

@@ -614,18 +614,16 @@ pub fn merge<'a>(layers: impl IntoIterator<Item = &'a Value>) -> Value {
 
 /// The entries of both lists; of those of one name, that of the later list in the place of the other.
 fn merge_by_name(under: Option<&Value>, over: &Value) -> Value {
-    let mut merged: Vec<&Value> = Vec::new();
+    let mut merged: Vec<&Value> = entries(under).iter().collect();
     // The first of each name; a user may write thousands.
     let mut places = BTreeMap::new();
-    for (is_over, entry) in
-        entries(under).iter().map(|entry| (false, entry)).chain(entries(Some(over)).iter().map(|entry| (true, entry)))
-    {
-        match name_of(entry).and_then(|name| places.get(name).copied()) {
-            Some(place) if is_over => merged[place] = entry,
-            _ => {
-                name_of(entry).map(|name| places.entry(name).or_insert(merged.len()));
-                merged.push(entry);
-            }
+    for (place, entry) in merged.iter().enumerate() {
+        name_of(entry).map(|name| places.entry(name).or_insert(place));
+    }
+    for entry in entries(Some(over)) {
+        match name_of(entry).map(|name| *places.entry(name).or_insert(merged.len())) {
+            Some(place) if place < merged.len() => merged[place] = entry,
+            _ => merged.push(entry),
         }
     }
     Value::Array(merged.into_iter().cloned().collect())

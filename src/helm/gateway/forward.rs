@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     body::{Body, BodyDataStream, Bytes, to_bytes},
     extract::Request,
-    http::{HeaderValue, StatusCode, header, response},
+    http::{HeaderValue, StatusCode, header, request, response},
     response::Response,
 };
 use futures::{Stream, StreamExt as _, stream};
@@ -51,52 +51,38 @@ pub(super) async fn forward(
         object.name = name;
     }
     // Judged before anything is read, and again below, since helm may be asked to stop meanwhile.
-    if let Asked::Object(object) = &asked
-        && object.verb == "delete"
-        && rules::judge(&asked, &run.scope, run.phase()).is_ok()
-    {
-        let Ok(look) = deletion::look(&parts.uri).and_then(|look| passed_on(look, Bytes::new(), run)) else {
-            return refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD);
-        };
-        body = match deletion::of_this_one(client, look, &body).await {
-            Ok(options) => options,
-            Err(answer) => return answer,
-        };
-        parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Err(refusal) = rules::judge(&asked, &run.scope, run.phase()) {
+        return forbidden(run, &refusal);
     }
-    let judged = rules::judge(&asked, &run.scope, run.phase());
-    let miscounted = rules::miscounted(&asked, &run.scope);
-    let object = match asked {
+    if let Some(why) = rules::miscounted(&asked, &run.scope) {
+        return refused(StatusCode::CONFLICT, &why);
+    }
+    let object = match &asked {
         Asked::Discovery => None,
         Asked::Object(object) => Some(object),
     };
-    let named = object.as_ref().filter(|object| object.names_hosts());
-    if let Err(refusal) = judged.and_then(|()| named.map_or(Ok(()), |object| claim_hosts(object, &body, run))) {
-        return forbidden(run, &refusal);
-    }
-    if let Some(why) = miscounted {
-        return refused(StatusCode::CONFLICT, &why);
-    }
-    if let Some(object) = &object
-        && object.verb == "create"
-        && object.is_storage()
-        && let Err(refusal) = reviewed(run, &body).await
-    {
-        run.record().refuses(refusal.clone());
-        return forbidden(run, &refusal);
-    }
-    if let Some(object) = &object {
-        body = match preserving(client, run, (object, parts.uri.path()), body).await {
+    if let Some(object) = object {
+        let prepared = match object.verb {
+            "delete" => of_this_one(client, run, &mut parts, &body).await,
+            "create" if object.is_storage() => reviewed(run, body).await,
+            _ => preserving(client, run, (object, parts.uri.path()), body).await,
+        };
+        body = match prepared {
             Ok(body) => body,
             Err(answer) => return answer,
         };
+    }
+    let named = object.filter(|object| object.names_hosts());
+    let judged = rules::judge(&asked, &run.scope, run.phase());
+    if let Err(refusal) = judged.and_then(|()| named.map_or(Ok(()), |object| claim_hosts(object, &body, run))) {
+        return forbidden(run, &refusal);
     }
     let Ok(request) = passed_on(parts, body, run) else {
         return refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD);
     };
     // Writes to Helm's storage are not recorded: the storage is read anyway, and helm sends it as protobuf.
-    let write = object.clone().filter(|object| object.writes() && !object.is_storage());
-    let write = write.map(|object| (run.record().begin(), object));
+    let write = object.filter(|object| object.writes() && !object.is_storage());
+    let write = write.map(|object| (run.record().begin(), object.clone()));
     if !run.lead.holds() {
         return refused(StatusCode::FORBIDDEN, NOT_LEADING);
     }
@@ -105,12 +91,12 @@ pub(super) async fn forward(
     }
     let client = client.clone();
     let sending = async move { sent(&client, request).await };
-    let answer = match &object {
+    let answer = match object {
         Some(object) if object.writes() => run.carried_through(sending).await,
         _ => sending.await,
     };
     match answer {
-        Ok(answer) => brought_back(answer, run, object.as_ref(), write),
+        Ok(answer) => brought_back(answer, run, object, write),
         Err(problem) => refused(StatusCode::SERVICE_UNAVAILABLE, &problem),
     }
 }
@@ -121,19 +107,44 @@ fn forbidden(run: &Run, refusal: &str) -> Response {
     refused(StatusCode::FORBIDDEN, refusal)
 }
 
-/// Reviews the revision that helm is about to store.
-async fn reviewed(run: &Arc<Run>, body: &Bytes) -> Result<(), String> {
-    if run.review.is_none() {
-        return Ok(());
-    }
-    let (run, body) = (run.clone(), body.clone());
-    let unread = |problem: String| format!("what helm is about to store cannot be read: {problem}");
-    let review = move || {
-        let payload = body::revision(&body).ok_or_else(|| unread("it has no key release".to_owned()))?;
-        let stored = storage::read(&payload).map_err(unread)?;
-        run.review.as_ref().map_or(Ok(()), |review| review(&stored))
+/// Returns the body of a deletion that deletes only the object that is there now.
+///
+/// # Errors
+/// What helm is to be told instead.
+async fn of_this_one(client: &Client, run: &Run, parts: &mut request::Parts, body: &Bytes) -> Result<Bytes, Response> {
+    let Ok(look) = deletion::look(&parts.uri).and_then(|look| passed_on(look, Bytes::new(), run)) else {
+        return Err(refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD));
     };
-    spawn_blocking(review).await.unwrap_or_else(|_| Err(unread("reading it has panicked".to_owned())))
+    let options = deletion::of_this_one(client, look, body).await?;
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(options)
+}
+
+/// Reviews the revision that helm is about to store, and returns its body.
+///
+/// # Errors
+/// What helm is to be told instead: it may not be made, which is recorded, or it cannot be read.
+async fn reviewed(run: &Arc<Run>, body: Bytes) -> Result<Bytes, Response> {
+    if run.review.is_none() {
+        return Ok(body);
+    }
+    let (of, stored) = (run.clone(), body.clone());
+    let review = move || {
+        let payload = body::revision(&stored).ok_or_else(|| "it has no key release".to_owned())?;
+        let stored = storage::read(&payload)?;
+        of.review.as_ref().map_or(Ok(None), |review| review(&stored))
+    };
+    match spawn_blocking(review).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned())) {
+        Ok(None) => Ok(body),
+        Ok(Some(refusal)) => {
+            run.record().refuses(refusal.clone());
+            Err(forbidden(run, &refusal))
+        }
+        Err(problem) => {
+            let unread = format!("what helm is about to store cannot be read: {problem}");
+            Err(refused(StatusCode::BAD_REQUEST, &unread))
+        }
+    }
 }
 
 /// Claims the hosts that an object names for the release, or returns the refusal.

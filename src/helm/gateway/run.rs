@@ -18,8 +18,9 @@ pub(super) const NOT_LEADING: &str = "this operator is no longer the leader";
 /// Claims a host for an Ingress of the release, or returns which other release has it.
 pub(crate) type Claim = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// Returns why a revision may not be made, although the chart renders: helm is about to store it, and has changed nothing yet.
-pub(crate) type Review = Box<dyn Fn(&Stored) -> Result<(), String> + Send + Sync>;
+/// Returns why a revision may not be made, although the chart renders: helm is about to store it, and has changed nothing yet. Fails if
+/// the revision cannot be read.
+pub(crate) type Review = Box<dyn Fn(&Stored) -> Result<Option<String>, String> + Send + Sync>;
 
 #[derive(derive_more::Debug)]
 pub(super) struct Run {
