@@ -151,7 +151,7 @@ async fn a_leader_that_was_deposed_meanwhile_writes_no_row() {
     scene.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({lock})")).await;
     scene.apply("ada", ada(36)).await.unwrap();
     scene.waits_for_lock("SELECT pg_advisory_xact_lock").await;
-    let mut deposed = scene.operator.take().unwrap();
+    let deposed = scene.operator.take().unwrap();
     deposed.signal(Signal::SIGSTOP);
     // A busy machine may have made it lose the lease before: one that it got back since.
     let lost = |operator: &Operator| operator.log().matches("the lease is lost").count();
