@@ -59,6 +59,7 @@ pub(crate) mod retained;
 mod salt;
 pub(crate) mod sources;
 mod start;
+mod take_over;
 mod teardown;
 mod tls;
 mod trial;

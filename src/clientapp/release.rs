@@ -18,7 +18,7 @@ use super::{
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     inventory, live,
     observed::{Observed, Phase, Target},
-    retained, trial, upgrade, volumes,
+    retained, take_over, trial, upgrade, volumes,
 };
 use crate::{
     crd::{Attempt, ClientAppStatus, ReadyRevision, RolledBack},
@@ -98,6 +98,7 @@ pub(super) async fn upgrade(
     let waited = attempt::waited(observed, clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key, waited) else { return Ok(()) };
     keep_volumes(ctx, app.key, observed).await?;
+    take_over::from_others(ctx, desired, observed).await?;
     if !ctx.lead.holds() {
         return Err(Error::Shutdown);
     }

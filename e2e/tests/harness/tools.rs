@@ -11,8 +11,8 @@ use tempfile::TempDir;
 const GO: &str = r#"#!/bin/sh
 case $1 in
 version) echo "$FAKE_VERSION"; exit "${FAKE_STATUS:-0}" ;;
-list) case $2 in -m) echo "$FAKE_MODULE" ;; *) echo fake/package ;; esac ;;
-mod) PATH=/usr/bin:/bin cp -r "$FAKE_MODULE/vendor" . ;;
+list) echo fake/package ;;
+mod) case $2 in download) echo "{\"Dir\": \"$FAKE_MODULE\"}" ;; *) PATH=/usr/bin:/bin cp -r "$FAKE_MODULE/vendor" . ;; esac ;;
 build)
     echo fake/package >&2
     echo "$PWD $CGO_ENABLED" >>"$FAKE_LOG"

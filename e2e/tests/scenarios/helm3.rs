@@ -3,6 +3,8 @@
 use e2e::charts;
 use e2e::lab::{Lab, Tenant};
 use e2e::scenario::{helm3, small, with};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::release::{helm, history, never_ours, revision, uninstalled, upgraded_and_rolled_back};
@@ -48,4 +50,40 @@ async fn its_uninstall_is_put_right_once() {
 #[tokio::test]
 async fn its_own_release_is_not_taken_over() {
     never_ours(&tenant("helm3-owns").await).await;
+}
+
+/// Flux's controller and Terraform's provider are Helm 3 under names of their own, which the API server records.
+#[tokio::test]
+async fn what_flux_and_terraform_leave_is_taken_over_whole() {
+    let tenant = tenant("helm3-named").await;
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let repository = tenant.lab.repository.url();
+    let by_hand =
+        ["upgrade", "acme", "nextcloud", "--repo", &repository, "--version", charts::DEFAULT, "--reuse-values"];
+    let deployments = tenant.api::<Deployment>();
+    for (revision, manager) in [(3, "helm-controller"), (5, "terraform-provider-helm_v3.1.1_x5")] {
+        tenant.patch("acme", json!({"suspend": true})).await.unwrap();
+        tenant.condition("acme", "Reconciling", "False", "Suspended").await;
+        helm(&tenant, &[&by_hand[..], &["--set", "podAnnotations.theirs=yes"]].concat());
+        let mut theirs = deployments.get("acme-nextcloud").await.unwrap();
+        let fields = theirs.metadata.managed_fields.iter_mut().flatten();
+        let written = fields
+            .filter(|entry| (entry.manager.as_deref(), entry.operation.as_deref()) == (Some("helm"), Some("Update")));
+        assert_eq!(written.map(|entry| entry.manager = Some(manager.to_owned())).count(), 1);
+        let patch =
+            json!([{"op": "replace", "path": "/metadata/managedFields", "value": theirs.metadata.managed_fields}]);
+        let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+        deployments.patch("acme-nextcloud", &PatchParams::default(), &patch).await.unwrap();
+
+        tenant.patch("acme", json!({"suspend": false})).await.unwrap();
+        tenant.ready("acme", revision).await;
+        let ours = deployments.get("acme-nextcloud").await.unwrap();
+        let template = ours.spec.unwrap().template.metadata.unwrap();
+        assert_eq!(template.annotations.unwrap_or_default().get("theirs"), None);
+        let managers = ours.metadata.managed_fields.unwrap();
+        let managers: Vec<_> =
+            managers.iter().filter(|entry| entry.subresource.is_none()).map(|entry| &entry.manager).collect();
+        assert_eq!(managers, [&Some("helm".to_owned())]);
+    }
 }

@@ -1,0 +1,146 @@
+//! Takes over what another Helm client manages of a release's objects. An **effect**.
+//!
+//! The API server removes a field that helm no longer applies only if no other client manages it
+//! (kubernetes.io/docs/reference/using-api/server-side-apply). After an upgrade by Flux or Terraform, what only their values had would
+//! stay for ever. helm takes over from a client of its own name alone (k8s.io/client-go/util/csaupgrade).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::{
+    Api,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use super::{
+    context::Ctx,
+    desired::Desired,
+    error::Error,
+    inventory::{self, release_of},
+    live,
+    observed::Observed,
+};
+use crate::runtime::{api::unless_gone, key::Key, lean::HELM};
+
+/// Lets helm manage what other Helm clients manage of the objects of their newest revision, so that the next one removes what it does
+/// not have. After a revision of this operator's, there is nothing to do.
+pub(super) async fn from_others(ctx: &Ctx, desired: &Desired, observed: &Observed) -> Result<(), Error> {
+    let key = &desired.key;
+    let is_others = observed.release.as_ref().is_some_and(|release| release.stamp.is_none());
+    let Some(inventory) = observed.inventory.as_ref().filter(|_| is_others) else { return Ok(()) };
+    for object in inventory::own(inventory, &key.namespace) {
+        let api = live::of_release(ctx, key, &desired.account, object);
+        let what = format!("take over the fields of {} {}/{}", object.kind, key.namespace, object.name);
+        if take_over(&api, &object.name, key).await.map_err(Error::api(what))? {
+            tracing::info!(release = %key, "took over what another Helm client manages of {} {}", object.kind, object.name);
+        }
+    }
+    Ok(())
+}
+
+/// `false`: there was nothing to do.
+async fn take_over(api: &Api<DynamicObject>, name: &str, release: &Key) -> kube::Result<bool> {
+    let Some(found) = unless_gone(api.get_metadata(name).await)? else { return Ok(false) };
+    let managers = managers(found.metadata.managed_fields.as_deref().unwrap_or_default());
+    let Some(managers) = managers.filter(|_| release_of(&found.metadata).as_ref() == Some(release)) else {
+        return Ok(false);
+    };
+    // The API server compares the version.
+    let patch = json!([
+        {"op": "replace", "path": "/metadata/managedFields", "value": managers},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": found.metadata.resource_version},
+    ]);
+    let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(kube::Error::SerdeError)?);
+    let params = PatchParams { field_manager: Some(HELM.to_owned()), ..PatchParams::default() };
+    api.patch_metadata(name, &params, &patch).await?;
+    Ok(true)
+}
+
+/// Whether this is the field manager of a Helm client: Flux's `helm-controller`, or `terraform-provider-helm_v3.1.1_x5`. What a client
+/// has changed through a subresource is not of a chart.
+fn is_others(entry: &ManagedFieldsEntry) -> bool {
+    let manager = entry.manager.as_deref().unwrap_or_default();
+    let is_helm_client = manager.starts_with("helm-") || manager.starts_with("terraform-provider-helm");
+    is_helm_client && entry.subresource.is_none()
+}
+
+/// The managed fields after helm has taken over those of other Helm clients; `None`: they are as they should be. **Pure.**
+fn managers(found: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
+    let (others, mut kept): (Vec<_>, Vec<_>) = found.iter().cloned().partition(is_others);
+    if others.is_empty() {
+        return None;
+    }
+    for other in others {
+        let is_helms = |entry: &&mut ManagedFieldsEntry| {
+            (entry.manager.as_deref(), entry.operation.as_deref()) == (Some(HELM), Some("Apply"))
+                && entry.api_version == other.api_version
+                && entry.subresource.is_none()
+        };
+        match kept.iter_mut().find(is_helms) {
+            Some(ManagedFieldsEntry { fields_v1: Some(under), .. }) => {
+                if let Some(over) = other.fields_v1 {
+                    add(&mut under.0, over.0);
+                }
+            }
+            _ => kept.push(ManagedFieldsEntry {
+                manager: Some(HELM.to_owned()),
+                operation: Some("Apply".to_owned()),
+                ..other
+            }),
+        }
+    }
+    Some(kept)
+}
+
+/// Adds a set of fields to another: trees of names, whose leaves are empty (sigs.k8s.io/structured-merge-diff, `fieldpath.Set`).
+fn add(under: &mut Value, over: Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (name, fields) in over {
+                add(under.entry(name).or_insert(Value::Null), fields);
+            }
+        }
+        (under, over) => *under = over,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, subresource: Option<&str>, fields: Value) -> ManagedFieldsEntry {
+        serde_json::from_value(json!({
+            "manager": manager, "operation": operation, "apiVersion": "apps/v1", "subresource": subresource,
+            "fieldsType": "FieldsV1", "fieldsV1": fields,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_other_helm_clients_manage_becomes_helms() {
+        let ours = entry("helm", "Apply", None, json!({"f:spec": {"f:replicas": {}, "f:template": {"f:a": {}}}}));
+        let both = json!({"f:spec": {"f:replicas": {}, "f:template": {"f:a": {}, "f:b": {}}}});
+        let theirs =
+            |manager, operation| entry(manager, operation, None, json!({"f:spec": {"f:template": {"f:b": {}}}}));
+        let kubectl = entry("kubectl-edit", "Update", None, json!({"f:spec": {"f:paused": {}}}));
+        let scaled = entry("helm-controller", "Update", Some("scale"), json!({"f:spec": {"f:replicas": {}}}));
+        let taken = entry("helm", "Apply", None, both);
+        for (found, expected) in [
+            (vec![ours.clone(), kubectl.clone(), scaled.clone()], None),
+            (vec![ours.clone(), theirs("argocd-controller", "Apply")], None),
+            (vec![theirs("helm-controller", "Apply"), ours.clone()], Some(vec![taken.clone()])),
+            (
+                vec![
+                    ours.clone(),
+                    kubectl.clone(),
+                    theirs("terraform-provider-helm_v3.1.1_x5", "Update"),
+                    scaled.clone(),
+                ],
+                Some(vec![taken.clone(), kubectl.clone(), scaled.clone()]),
+            ),
+            // An object that only they have made.
+            (vec![theirs("helm-controller", "Update")], Some(vec![theirs("helm", "Apply")])),
+        ] {
+            assert_eq!(managers(&found), expected);
+        }
+    }
+}
