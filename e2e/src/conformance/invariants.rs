@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::asked::{Asked, Source};
-use super::release::{Container, Pod, Reference, Release, items, name, text};
+use super::release::{Container, Mount, Pod, Reference, Release, items, name, text};
 
 /// A release, and what it is compared with.
 #[derive(Clone, Copy)]
@@ -520,6 +520,26 @@ fn claims(case: Case<'_>) -> Vec<String> {
                 .difference(&former)
                 .map(|claim| format!("the claim {claim} is new, beside those of the version before")),
         );
+        wrong.extend(moved(before, release));
+    }
+    wrong
+}
+
+/// Returns a sentence for each folder of a claim that is no longer where a workload of the version before had it.
+fn moved(before: &Release, release: &Release) -> Vec<String> {
+    let mounts = |object| Pod::of(object).map(|pod| pod.mounts(&object["spec"]["volumeClaimTemplates"]));
+    let mut wrong = Vec::new();
+    for former in &before.objects {
+        let (kind, name_of) = (text(&former["kind"]), name(former));
+        let Some(object) = release.find(kind, name_of) else { continue };
+        let (former, present) = (mounts(former).unwrap_or_default(), mounts(object).unwrap_or_default());
+        // A claim that is gone or has another name is told already.
+        let of_set = items(&object["spec"]["volumeClaimTemplates"]);
+        let kept: BTreeSet<_> = release.of_kind("PersistentVolumeClaim").chain(of_set).map(name).collect();
+        let lost = former.difference(&present).filter(|mount| kept.contains(mount.claim));
+        wrong.extend(lost.map(|Mount { claim, folder, path }| {
+            format!("{kind} {name_of} no longer has folder {folder:?} of the claim {claim} at {path}")
+        }));
     }
     wrong
 }

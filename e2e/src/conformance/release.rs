@@ -1,5 +1,7 @@
 //! What `helm template` renders, and the questions that invariants ask of it. **Pure.**
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::{Context as _, Result};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -34,6 +36,15 @@ pub struct Reference<'a> {
     pub kind: &'static str,
     pub name: &'a str,
     pub key: Option<&'a str>,
+}
+
+/// A folder of a claim, and its path in a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mount<'a> {
+    /// The claim's name; in a StatefulSet, that of its template.
+    pub claim: &'a str,
+    pub folder: &'a str,
+    pub path: &'a str,
 }
 
 impl Release {
@@ -128,7 +139,26 @@ impl<'a> Pod<'a> {
 
     /// Returns the names of the claims that its volumes name.
     pub fn claims(self) -> impl Iterator<Item = &'a str> {
-        items(&self.spec()["volumes"]).filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
+        items(&self.spec()["volumes"]).filter_map(claim_of)
+    }
+
+    /// Returns where its containers, the init containers left out, mount claims. `templates` are the claims of a StatefulSet.
+    #[must_use]
+    pub fn mounts(self, templates: &'a Value) -> BTreeSet<Mount<'a>> {
+        let named =
+            items(&self.spec()["volumes"]).filter_map(|volume| Some((text(&volume["name"]), claim_of(volume)?)));
+        let of_set = items(templates).map(|claim| (name(claim), name(claim)));
+        let claims: BTreeMap<_, _> = named.chain(of_set).collect();
+        let mounts = self
+            .containers()
+            .filter(|container| !container.init)
+            .flat_map(|container| items(&container.spec["volumeMounts"]));
+        let mount = |mount: &'a Value| {
+            let claim = claims.get(text(&mount["name"]))?;
+            let folder = mount["subPath"].as_str().or(mount["subPathExpr"].as_str()).unwrap_or_default();
+            Some(Mount { claim, folder, path: text(&mount["mountPath"]) })
+        };
+        mounts.filter_map(mount).collect()
     }
 }
 
@@ -146,6 +176,11 @@ impl<'a> Container<'a> {
     pub fn env(&self, name: &str) -> Option<&'a Value> {
         items(&self.spec["env"]).find(|entry| entry["name"] == name)
     }
+}
+
+/// Returns the name of the claim that a volume names.
+fn claim_of(volume: &Value) -> Option<&str> {
+    volume["persistentVolumeClaim"]["claimName"].as_str()
 }
 
 fn keyed<'a>(kind: &'static str, source: &'a Value, name: &str, key: &str) -> Option<Reference<'a>> {

@@ -1,5 +1,5 @@
-//! One version of each major of chart and app, installed and upgraded in turn by the operator on a control plane: volumes stay, and the
-//! app is Ready after each.
+//! One version of each major of chart and app, installed and upgraded in turn by the operator on a control plane: volumes and
+//! credentials stay, and the app is Ready after each.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,13 +7,15 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result};
 use clientapp_operator::crd::{ClientApp, ClientAppStatus};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use serde_json::json;
 use tokio::task::block_in_place;
 
 use super::archives::Archive;
+use crate::charts;
+use crate::faults::state::RELEASE;
 use crate::lab::{Lab, Object, Tenant, has, hostname};
 use crate::operator;
 use crate::progress::Progress;
@@ -125,7 +127,8 @@ async fn ready(tenant: &Tenant, revision: i64, version: &str) -> Result<()> {
     .await
 }
 
-/// Returns what has to outlive an upgrade, by kind and name: each volume, with uid and size, and the uid of each workload.
+/// Returns what has to outlive an upgrade, by kind and name: each volume, with uid and size; each Secret but helm's, with uid and
+/// digest, since without their passwords the rows cannot be read; and the uid of each workload.
 async fn kept(tenant: &Tenant) -> Result<BTreeMap<String, String>> {
     async fn uids<K: Object>(tenant: &Tenant) -> Result<Vec<(String, String)>> {
         let listed = tenant.api::<K>().list(&ListParams::default()).await?.items;
@@ -142,6 +145,13 @@ async fn kept(tenant: &Tenant) -> Result<BTreeMap<String, String>> {
         let uid = volume.and_then(PersistentVolume::uid).unwrap_or_else(|| "unbound".to_owned());
         let value = format!("uid {}, volume {uid}, {}", claim.uid().unwrap_or_default(), size.0);
         found.insert(format!("PersistentVolumeClaim {}", claim.name_any()), value);
+    }
+    for secret in tenant.api::<Secret>().list(&ListParams::default()).await?.items {
+        if secret.type_.as_deref() != Some(RELEASE) {
+            let digest = charts::digest(&serde_json::to_vec(&secret.data)?);
+            let value = format!("uid {}, digest {digest}", secret.uid().unwrap_or_default());
+            found.insert(format!("Secret {}", secret.name_any()), value);
+        }
     }
     Ok(found)
 }

@@ -3,22 +3,28 @@
 use std::path::Path;
 
 use e2e::charts::{self, Content};
-use e2e::conformance::archives::Source;
+use e2e::conformance::archives::{Archive, Source};
 use e2e::conformance::table::{Cell, Table};
-use e2e::conformance::{self, check};
+use e2e::conformance::{self, check, upgrades};
 use e2e::progress::Progress;
 use e2e::tools::Tools;
+
+/// The test chart's archives of these versions, in a directory.
+fn archives(directory: &Path, versions: &[&str]) -> Vec<Archive> {
+    for version in versions {
+        charts::package(directory, version, Content::Genuine).unwrap();
+    }
+    let source = Source::Directory(directory.to_owned());
+    // It needs helm only for a repository.
+    source.archives(&[], Path::new("unused"), Path::new("unused"), &Progress::hidden()).unwrap()
+}
 
 /// The table of these versions and parts; without parts, of all.
 fn table(versions: &[&str], parts: &[&str]) -> Table {
     let progress = Progress::hidden();
     let tools = Tools::ensure(&Progress::stderr()).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    for version in versions {
-        charts::package(directory.path(), version, Content::Genuine).unwrap();
-    }
-    let source = Source::Directory(directory.path().to_owned());
-    let archives = source.archives(&[], &tools.helm, Path::new("unused"), &progress).unwrap();
+    let archives = archives(directory.path(), versions);
     let parts = parts.iter().map(|part| (*part).to_owned()).collect();
     check(&archives, &tools.helm, &conformance::Options { parts, ..conformance::defaults() }, &progress).unwrap()
 }
@@ -36,6 +42,19 @@ fn good_versions_have_every_part() {
     for part in ["cron job", "httpRoute"] {
         assert!(has(charts::CURRENT, part) && !has(charts::DEFAULT, part), "{part}");
     }
+}
+
+#[test]
+fn an_upgrade_keeps_volumes_and_credentials() {
+    let directory = tempfile::tempdir().unwrap();
+    let archives = archives(directory.path(), &[charts::DEFAULT, charts::PATCH, charts::MAJOR]);
+    let steps = upgrades::run(&archives, &Progress::hidden()).unwrap();
+    assert!(steps.iter().all(|step| step.violations.is_empty()), "{}", upgrades::told(&steps));
+    // The newest of each major version.
+    let versions: Vec<_> = steps.iter().map(|step| step.version.as_str()).collect();
+    assert_eq!(versions, [charts::PATCH, charts::MAJOR]);
+    let claims = ["acme-nextcloud-nextcloud", "data-acme-pg-0", "redis-data-acme-redis-master-0"];
+    assert!(steps.iter().all(|step| step.claims == claims), "{}", upgrades::told(&steps));
 }
 
 #[test]

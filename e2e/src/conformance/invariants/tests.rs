@@ -58,7 +58,7 @@ fn fine() -> Release {
                 "template": {"metadata": {"labels": redis}, "spec": {
                     "containers": [{
                         "name": "redis", "image": "docker.io/bitnamilegacy/redis:7", "ports": [{"name": "redis", "containerPort": 6379}],
-                        "volumeMounts": [{"name": "redis-data"}],
+                        "volumeMounts": [{"name": "redis-data", "mountPath": "/data"}],
                     }],
                     "volumes": [{"name": "password", "secret": {"secretName": "acme-redis-secret", "items": [{"key": "redis-password"}]}}],
                 }},
@@ -534,7 +534,45 @@ fn claims_stay() {
         &["PersistentVolumeClaim acme-nextcloud-nextcloud goes with the release"],
     );
     let without = with(fine(), &format!("{POD}/volumes/0"), json!({"name": "nextcloud-main", "emptyDir": {}}));
-    violated(claims, &asked(json!({})), &without, &["the app mounts the claims [], not one"]);
+    violated(
+        claims,
+        &asked(json!({})),
+        &without,
+        &[
+            "the app mounts the claims [], not one",
+            "Deployment acme-nextcloud no longer has folder \"\" of the claim acme-nextcloud-nextcloud at /var/www/html",
+        ],
+    );
+}
+
+#[test]
+fn folders_of_claims_stay_where_they_are() {
+    let mount = format!("{CONTAINER}/volumeMounts/0");
+    for moved in [
+        json!({"name": "nextcloud-main", "mountPath": "/var/www/html", "subPath": "html"}),
+        json!({"name": "nextcloud-main", "mountPath": "/srv"}),
+        json!({"name": "hooks", "mountPath": "/var/www/html"}),
+    ] {
+        violated(
+            claims,
+            &asked(json!({})),
+            &with(fine(), &mount, moved),
+            &[
+                "Deployment acme-nextcloud no longer has folder \"\" of the claim acme-nextcloud-nextcloud at /var/www/html",
+            ],
+        );
+    }
+    let of_set = with(fine(), "/3/spec/template/spec/containers/0/volumeMounts/0/subPath", json!("dump"));
+    violated(
+        claims,
+        &asked(json!({})),
+        &of_set,
+        &["StatefulSet acme-redis-master no longer has folder \"\" of the claim redis-data at /data"],
+    );
+    // One more is no loss, nor is a container of another name.
+    let more = json!([{"name": "nextcloud-main", "mountPath": "/var/www/html"}, {"name": "nextcloud-main", "mountPath": "/srv"}]);
+    violated(claims, &asked(json!({})), &with(fine(), &format!("{CONTAINER}/volumeMounts"), more), &[]);
+    violated(claims, &asked(json!({})), &with(fine(), &format!("{CONTAINER}/name"), json!("app")), &[]);
 }
 
 #[test]
