@@ -8,7 +8,7 @@ use e2e::proxy::{Fault, Rule};
 use e2e::scenario::{admin_secret, delete, names, nothing_is_left, operated, secret, small, with};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
-use kube::api::{DeleteParams, ListParams, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PropagationPolicy};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -301,4 +301,28 @@ async fn a_percona_that_does_not_delete_its_cluster_is_waited_for_and_named() {
     tenant.percona_ignores(false).await;
     tenant.gone("acme").await;
     nothing_is_left(&tenant).await;
+}
+
+/// It does so in about half of all deletions: one of its controllers makes the Secret again that the other has deleted.
+#[tokio::test]
+async fn a_secret_that_percona_leaves_is_named() {
+    let tenant = Lab::shared().await.tenant("percona-leaves").await;
+    let spec = json!({"hostname": hostname(&tenant, "acme"), "persistence": {"enabled": false}});
+    tenant.create("acme", spec.clone()).await.unwrap();
+    tenant.ready("acme", 1).await;
+    tenant.percona_ignores(true).await;
+    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    tenant.held("acme", "DeletingDatabase", &["waiting for Percona to delete PerconaPGCluster acme-pg"]).await;
+    let alone = Patch::Merge(json!({"metadata": {"ownerReferences": null, "finalizers": null}}));
+    let name = "acme-pg-pguser-clientapp";
+    tenant.api::<Secret>().patch(name, &PatchParams::default(), &alone).await.unwrap();
+    tenant.api::<PerconaPGCluster>().patch("acme-pg", &PatchParams::default(), &alone).await.unwrap();
+    tenant.gone("acme").await;
+    tenant.event("acme", "DataKept", &format!("Secret {name} stays: Percona has left it; delete it, or")).await;
+
+    tenant.create("acme", spec).await.unwrap();
+    tenant.condition_with("acme", ("Ready", "DataRetained"), &[name]).await;
+    tenant.delete("acme").await;
+    assert!(tenant.api::<Secret>().get_opt(name).await.unwrap().is_some());
+    tenant.percona_ignores(false).await;
 }

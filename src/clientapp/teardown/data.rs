@@ -33,7 +33,7 @@ pub(super) async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
     for provider in database::all() {
         let (kind, name) = (provider.kind(), key.database());
         match live::object(ctx, key, kind, &name).await? {
-            None => leftovers(ctx, going, provider).await?,
+            None => drop(leftovers(ctx, going, provider).await?),
             Some(object) if going.owns(kind, &object) => {
                 of_database(ctx, going, provider).await?;
                 retained::leave(ctx, &going.leaving(), kind, &object).await?;
@@ -58,13 +58,15 @@ async fn leave_one(ctx: &Ctx, going: &Going<'_>, kind: Kind, name: &str) -> Resu
     }
 }
 
-/// Retains the Secrets with a database's credentials, and its volumes.
-async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<(), Error> {
+/// Retains the Secrets with a database's credentials, and its volumes, and returns which there are.
+async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<Vec<(Kind, String)>, Error> {
+    let mut retained = Vec::new();
     let leaving = &going.leaving();
     let (key, database) = (leaving.key, leaving.key.database());
     for name in provider.secrets(key) {
         if let Some(secret) = live::object(ctx, key, Kind::Secret, &name).await? {
             retained::leave(ctx, leaving, Kind::Secret, &secret).await?;
+            retained.push((Kind::Secret, name));
         }
     }
     let Facts { volume_label, names_volume, .. } = provider.facts();
@@ -72,18 +74,19 @@ async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> R
     for claim in labelled(ctx, key, Kind::Volume, &labels).await? {
         if names_volume(&database, &claim.name_any()) {
             retained::leave(ctx, leaving, Kind::Volume, &claim.metadata).await?;
+            retained.push((Kind::Volume, claim.name_any()));
         }
     }
-    Ok(())
+    Ok(retained)
 }
 
-/// If another client deleted the app's database, retains what it left, so that a later app of this name gets that only on
-/// request.
-async fn leftovers(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<(), Error> {
+/// Retains what is left of the app's database when that is gone, so that a later app of this name gets it only on request, and returns
+/// it: of one that another client deleted, or that its operator did not delete whole.
+async fn leftovers(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<Vec<(Kind, String)>, Error> {
     let had_one = owned::uid(&going.status.owned, provider.kind(), &going.app.key.database()).is_some();
     match had_one && provider.facts().reuses_leftovers {
         true => of_database(ctx, going, provider).await,
-        false => Ok(()),
+        false => Ok(Vec::new()),
     }
 }
 
@@ -156,7 +159,11 @@ async fn database(
     let (kind, name) = (provider.kind(), key.database());
     // Without the object or its kind, there is no database of this provider.
     let Some(meta) = live::object(ctx, key, kind, &name).await? else {
-        return leftovers(ctx, going, provider).await.map(|()| None);
+        let title = provider.facts().title;
+        let because = format!("stays: {title} has left it; delete it, or let the next ClientApp adopt it");
+        let left = leftovers(ctx, going, provider).await?.into_iter();
+        kept.extend(left.map(|(kind, name)| Kept { kind, name, because: because.clone() }));
+        return Ok(None);
     };
     if meta.deletion_timestamp.is_none()
         && going.owns(kind, &meta)
