@@ -93,10 +93,14 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
                 let target = observed.target.as_ref();
                 status.last_attempt = Some(attempt::begun(desired, previous, target, left_its_lock, now));
             }
-            // The first status of an app reports everything.
-            if previous.conditions.is_empty() {
-                status = amended(&status, valid(desired, observed, plan, now), generation, now);
-            }
+            // The first status of an app reports everything; a later one what it waited for before: a run may take long.
+            let awaited = [kind::POSTGRES_READY, kind::RELEASED, kind::CERTIFICATE_READY];
+            let is_new = |(type_, _): &(&'static str, Verdict)| match find(&previous.conditions, type_) {
+                Some(before) => awaited.contains(type_) && before.status != "True",
+                None => previous.conditions.is_empty(),
+            };
+            let verdicts = valid(desired, observed, plan, now).into_iter().filter(is_new).collect();
+            status = amended(&status, verdicts, generation, now);
             // Ready is about the revision that serves, not about the one after it that was cut off.
             let serves = find(&previous.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
             if serves && observed.release.as_ref().is_some_and(|release| release.phase != Phase::Deployed) {

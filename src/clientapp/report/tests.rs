@@ -397,6 +397,17 @@ fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Upgrading"));
     assert_eq!(first.observed_generation, None);
 
+    // What it waited for before is there by now.
+    let mut waited = first.clone();
+    for condition in waited.conditions.iter_mut().filter(|condition| condition.type_ != kind::WORKLOADS_READY) {
+        (condition.status, condition.reason) = ("False".to_owned(), Reason::Waiting.into());
+    }
+    let begun = intent(&waited, 1, 4, now());
+    for (type_, expected) in [(kind::POSTGRES_READY, ("True", "Disabled")), (kind::RELEASED, ("False", "Upgrading"))] {
+        let condition = find(&begun.conditions, type_).unwrap();
+        assert_eq!((condition.status.as_str(), condition.reason.as_str()), expected, "{type_}");
+    }
+
     let before = status(&desired, &settled(&desired));
     let serving = intent(&before, 8, 4, now());
     assert_eq!(find(&serving.conditions, kind::READY).unwrap().status, "True");
