@@ -257,6 +257,7 @@ pub(crate) fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: V
         };
         match seen.iter_mut().find(|workload| workload.kind == kind && workload.name == object.name) {
             Some(workload) if workload.waiting.is_none() && workload.replicas == 0 => {
+                workload.refused = None;
                 let asked = object.replicas.filter(|asked| *asked > 0);
                 workload.waiting =
                     asked.map(|asked| format!("scaled to 0 replicas by another client; the chart has {asked}"));

@@ -180,6 +180,7 @@ fn workloads(
         if wrote.iter().any(|written| is_former(workload, written)) {
             workload.waiting = Some("its newest version is not seen yet".to_owned());
             workload.stuck = false;
+            workload.refused = None;
         }
     }
     workloads

@@ -44,7 +44,10 @@ impl PodsView {
         let stuck = rollout.and_then(|rollout| stuck(pods, &workload.uid, rollout));
         let why = stuck.as_ref().map(|stuck| stuck.sentence(namespace));
         let why = why.or_else(|| why_of(pods, rollout.map(|rollout| &*rollout.revision)));
-        let there = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count();
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        let is_there =
+            |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && !["Failed", "Succeeded"].contains(&&*phase(pod));
+        let there = pods.iter().filter(is_there).count();
         PodsView { there, why, stuck }
     }
 }

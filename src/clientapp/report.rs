@@ -94,8 +94,11 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
                 status.last_attempt = Some(attempt::begun(desired, previous, target, left_its_lock, now));
             }
             // The first status of an app reports everything; a later one what it waited for before: a run may take long.
+            let has_failed = status.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
             let awaited = [kind::POSTGRES_READY, kind::RELEASED, kind::CERTIFICATE_READY];
             let is_new = |(type_, _): &(&'static str, Verdict)| match find(&previous.conditions, type_) {
+                // After a failure, it says why.
+                Some(_) if *type_ == kind::RELEASED && has_failed => false,
                 Some(before) => awaited.contains(type_) && before.status != "True",
                 None => previous.conditions.is_empty(),
             };
@@ -190,7 +193,11 @@ fn while_helm_runs(Pass { generation, desired, observed, plan, .. }: &Pass<'_>, 
         return amended(previous, verdicts, *generation, now);
     }
     let Some(hold) = &plan.hold else { return previous.clone() };
-    let status = progress(previous, *generation, hold.reason, &hold.message, now);
+    let mut status = progress(previous, *generation, hold.reason, &hold.message, now);
+    // It may have waited for its turn.
+    if find(&previous.conditions, kind::RELEASED).is_some_and(|before| before.reason == hold.reason.as_str()) {
+        status = amended(&status, vec![(kind::RELEASED, Verdict::no(hold.reason, &hold.message))], *generation, now);
+    }
     if observed.workloads_are_ready() {
         return status;
     }

@@ -4,7 +4,7 @@
 //! (kubernetes.io/docs/reference/using-api/server-side-apply). After an upgrade by Flux or Terraform, what only their values had would
 //! stay for ever. helm takes over from a client of its own name alone (k8s.io/client-go/util/csaupgrade).
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
@@ -19,7 +19,7 @@ use super::{
     live,
     observed::Observed,
 };
-use crate::runtime::{api::unless_gone, key::Key, lean::HELM};
+use crate::runtime::{api::unless_gone, error::api_sentence, key::Key, lean::HELM};
 
 /// Lets helm manage what other Helm clients manage of the objects of their newest revision, so that the next one removes what it does
 /// not have. After a revision of this operator's, there is nothing to do.
@@ -28,13 +28,29 @@ pub(super) async fn from_others(ctx: &Ctx, desired: &Desired, observed: &Observe
     let is_others = observed.release.as_ref().is_some_and(|release| release.stamp.is_none());
     let Some(inventory) = observed.inventory.as_ref().filter(|_| is_others) else { return Ok(()) };
     for object in inventory::own(inventory, &key.namespace) {
+        if !ctx.lead.holds() {
+            return Err(Error::Shutdown);
+        }
         let api = live::of_release(ctx, key, &desired.account, object);
-        let what = format!("take over the fields of {} {}/{}", object.kind, key.namespace, object.name);
-        if take_over(&api, &object.name, key).await.map_err(Error::api(what))? {
-            tracing::info!(release = %key, "took over what another Helm client manages of {} {}", object.kind, object.name);
+        let what = format!("{} {}/{}", object.kind, key.namespace, object.name);
+        match take_over(&api, &object.name, key).await {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("took over what another Helm client manages of {what}"),
+            Err(error) if may_pass(&error) => return Err(Error::api(format!("take over the fields of {what}"))(error)),
+            // helm runs all the same: the other client may have more rights.
+            Err(error) => tracing::warn!("the fields of {what} are not taken over: {}", api_sentence(&error)),
         }
     }
     Ok(())
+}
+
+/// Whether the same request may succeed later. **Pure.**
+fn may_pass(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code >= 500 || matches!(status.code, 409 | 429),
+        kube::Error::SerdeError(_) => false,
+        _ => true,
+    }
 }
 
 /// `false`: there was nothing to do.
@@ -72,16 +88,15 @@ fn managers(found: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     for other in others {
         let is_helms = |entry: &&mut ManagedFieldsEntry| {
             (entry.manager.as_deref(), entry.operation.as_deref()) == (Some(HELM), Some("Apply"))
-                && entry.api_version == other.api_version
                 && entry.subresource.is_none()
         };
-        match kept.iter_mut().find(is_helms) {
-            Some(ManagedFieldsEntry { fields_v1: Some(under), .. }) => {
-                if let Some(over) = other.fields_v1 {
-                    add(&mut under.0, over.0);
-                }
+        match (kept.iter_mut().find(is_helms), &other.fields_v1) {
+            (Some(helms), Some(over)) if helms.api_version == other.api_version => {
+                add(&mut helms.fields_v1.get_or_insert_with(|| FieldsV1(Value::Null)).0, over.0.clone());
             }
-            _ => kept.push(ManagedFieldsEntry {
+            // Helm has one entry. Fields of another version of the object have other names; csaupgrade drops them, too.
+            (Some(_), _) => {}
+            (None, _) => kept.push(ManagedFieldsEntry {
                 manager: Some(HELM.to_owned()),
                 operation: Some("Apply".to_owned()),
                 ..other
@@ -136,6 +151,13 @@ mod tests {
                     scaled.clone(),
                 ],
                 Some(vec![taken.clone(), kubectl.clone(), scaled.clone()]),
+            ),
+            (
+                vec![
+                    ours.clone(),
+                    ManagedFieldsEntry { api_version: Some("v0".to_owned()), ..theirs("helm-controller", "Apply") },
+                ],
+                Some(vec![ours.clone()]),
             ),
             // An object that only they have made.
             (vec![theirs("helm-controller", "Update")], Some(vec![theirs("helm", "Apply")])),

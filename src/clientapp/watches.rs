@@ -28,7 +28,11 @@ use super::{
     owned,
 };
 use crate::{
-    crd::{ClientApp, Guard, Profile, ReleaseObject, ValuesKind, ValuesReference, label},
+    crd::{
+        ClientApp, Guard, Profile, Reason, ReleaseObject, ValuesKind, ValuesReference,
+        conditions::{find, kind::RECONCILING},
+        label,
+    },
     destroy::permit,
     runtime::{
         account::DEPLOYER,
@@ -351,7 +355,13 @@ fn words(pod: Pod) -> Entry<PodWords> {
 /// While helm waits for a hook, nothing else changes that would show that its pods are refused.
 fn job_refused(apps: &Objects<ClientApp>, warned: &Key) {
     let Some(("Job", job)) = warned.name.split_once('/') else { return };
-    apps.trigger_in(&warned.namespace, |app| warnings::seems_of(job, &app.name_any()));
+    let is_upgrading = |app: &ClientApp| {
+        let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        find(conditions, RECONCILING).is_some_and(|found| found.reason == Reason::Upgrading.as_str())
+    };
+    apps.trigger_in(&warned.namespace, |app| {
+        warnings::seems_of(job, &app.name_any()) && app.object.as_ref().is_ok_and(is_upgrading)
+    });
 }
 
 /// helm acts as the deployer for all apps of the namespace.

@@ -87,15 +87,19 @@ pub(crate) fn seems_of(job: &str, release: &str) -> bool {
     job.strip_prefix(release).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// A message without the generated end of a pod's name (k8s.io/apiserver/pkg/storage/names, `randomLength`): that of each try is
+/// A message without the generated end of a pod's name (k8s.io/apiserver/pkg/storage/names, `GenerateName`): that of each try is
 /// another, and the message would change with it.
 fn without_generated_name(message: &str, owner: &str) -> String {
     const RANDOM: usize = 5;
-    let begin = format!("\"{owner}-");
+    const LONGEST: usize = 63 - RANDOM;
+    let base = format!("{owner}-");
+    let begin = format!("\"{}", base.get(..LONGEST).unwrap_or(&base));
     let found = message.find(&begin).map(|at| at + begin.len());
     let is_generated = |at: &usize| {
         let end = message.as_bytes().get(*at..at + RANDOM + 1);
-        end.is_some_and(|end| end[RANDOM] == b'"' && end[..RANDOM].iter().all(u8::is_ascii_alphanumeric))
+        end.is_some_and(|end| {
+            end[RANDOM] == b'"' && end[..RANDOM].iter().all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(byte))
+        })
     };
     match found.filter(is_generated) {
         Some(at) => format!("{}…{}", &message[..at], &message[at + RANDOM..]),

@@ -403,7 +403,14 @@ fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
         (condition.status, condition.reason) = ("False".to_owned(), Reason::Waiting.into());
     }
     let begun = intent(&waited, 1, 4, now());
-    for (type_, expected) in [(kind::POSTGRES_READY, ("True", "Disabled")), (kind::RELEASED, ("False", "Upgrading"))] {
+    let mut failed = waited.clone();
+    failed.last_attempt.as_mut().unwrap().failures = 1;
+    let again = intent(&failed, 1, 4, now());
+    for (begun, type_, expected) in [
+        (&begun, kind::POSTGRES_READY, ("True", "Disabled")),
+        (&begun, kind::RELEASED, ("False", "Upgrading")),
+        (&again, kind::RELEASED, ("False", "Waiting")),
+    ] {
         let condition = find(&begun.conditions, type_).unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str()), expected, "{type_}");
     }

@@ -58,23 +58,27 @@ async fn leave_one(ctx: &Ctx, going: &Going<'_>, kind: Kind, name: &str) -> Resu
     }
 }
 
-/// Retains the Secrets with a database's credentials, and its volumes, and returns which there are.
+/// Retains the Secrets with a database's credentials, and its volumes, and returns those that nothing else deletes.
 async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<Vec<(Kind, String)>, Error> {
     let mut retained = Vec::new();
+    // The garbage collector, or whoever has a finalizer, deletes the others.
+    let stays = |meta: &ObjectMeta| {
+        meta.deletion_timestamp.is_none() && meta.owner_references.iter().flatten().next().is_none()
+    };
     let leaving = &going.leaving();
     let (key, database) = (leaving.key, leaving.key.database());
     for name in provider.secrets(key) {
         if let Some(secret) = live::object(ctx, key, Kind::Secret, &name).await? {
             retained::leave(ctx, leaving, Kind::Secret, &secret).await?;
-            retained.push((Kind::Secret, name));
+            retained.extend(stays(&secret).then_some((Kind::Secret, name)));
         }
     }
     let Facts { volume_label, names_volume, .. } = provider.facts();
-    let labels = format!("{volume_label}={database},!{}", label::RETAINED_FROM);
-    for claim in labelled(ctx, key, Kind::Volume, &labels).await? {
-        if names_volume(&database, &claim.name_any()) {
+    for claim in labelled(ctx, key, Kind::Volume, &format!("{volume_label}={database}")).await? {
+        let of_others = claim.labels().get(label::RETAINED_FROM).is_some_and(|app| *app != key.name);
+        if !of_others && names_volume(&database, &claim.name_any()) {
             retained::leave(ctx, leaving, Kind::Volume, &claim.metadata).await?;
-            retained.push((Kind::Volume, claim.name_any()));
+            retained.extend(stays(&claim.metadata).then(|| (Kind::Volume, claim.name_any())));
         }
     }
     Ok(retained)
