@@ -92,7 +92,7 @@ fn managers(found: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
         };
         match (kept.iter_mut().find(is_helms), &other.fields_v1) {
             (Some(helms), Some(over)) if helms.api_version == other.api_version => {
-                add(&mut helms.fields_v1.get_or_insert_with(|| FieldsV1(Value::Null)).0, over.0.clone());
+                add(&mut helms.fields_v1.get_or_insert(FieldsV1(Value::Null)).0, over.0.clone());
             }
             // Helm has one entry. Fields of another version of the object have other names; csaupgrade drops them, too.
             (Some(_), _) => {}

@@ -4,6 +4,7 @@ use e2e::charts;
 use e2e::lab::{Lab, Tenant};
 use e2e::scenario::{helm3, small, with};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -86,4 +87,27 @@ async fn what_flux_and_terraform_leave_is_taken_over_whole() {
             managers.iter().filter(|entry| entry.subresource.is_none()).map(|entry| &entry.manager).collect();
         assert_eq!(managers, [&Some("helm".to_owned())]);
     }
+}
+
+/// Argo CD renders a chart and applies the objects: there is no release, and Helm's annotations are missing.
+#[tokio::test]
+async fn what_argo_cd_has_applied_is_named_and_stays() {
+    let tenant = Lab::shared().await.tenant("of-argo-cd").await;
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "acme-nextcloud", "labels": {"app.kubernetes.io/instance": "acme", "app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"argocd.argoproj.io/tracking-id": "acme:/Service:of-argo-cd/acme-nextcloud"},
+        },
+        "spec": {"ports": [{"port": 8080}]},
+    });
+    let services = tenant.api::<Service>();
+    services.patch("acme-nextcloud", &PatchParams::apply("argocd-controller"), &Patch::Apply(theirs)).await.unwrap();
+    let before = services.get("acme-nextcloud").await.unwrap();
+    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    let sentence = ["Service \"acme-nextcloud\"", "cannot be imported into the current release"];
+    tenant.condition_with("acme", ("Released", "UpgradeFailed"), &sentence).await;
+    assert_eq!(services.get("acme-nextcloud").await.unwrap(), before);
+    tenant.delete("acme").await;
+    assert_eq!(services.get("acme-nextcloud").await.unwrap(), before);
 }
