@@ -29,8 +29,6 @@ use crate::{
     store, telemetry, yaml,
 };
 
-pub use crate::helm::values::with_registry;
-
 /// Turns a ClientApp into a complete, isolated instance of a Helm-packaged web app.
 #[derive(Parser)]
 #[command(name = "clientapp-operator", version, propagate_version = true)]
@@ -48,6 +46,9 @@ enum Command {
     /// Print the helm command and the values for a ClientApp, without values from Secrets. Needs no cluster; Profile, Secrets and
     /// ConfigMaps that the ClientApp takes values from must be in the same file.
     Render {
+        /// Values for a chart that puts `image.registry` before `image.repository`, as later versions of Nextcloud's do.
+        #[arg(long, hide = true)]
+        with_registry: bool,
         /// File with the ClientApp; `-` for standard input.
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
@@ -86,7 +87,7 @@ pub fn main() -> ExitCode {
         Command::Store(args) => return store::main(&args),
         Command::Crds => definitions(),
         Command::Reasons { names } => reasons(&names),
-        Command::Render { file, namespace, chart } => render(&file, &namespace, &chart),
+        Command::Render { file, namespace, chart, with_registry } => render(&file, &namespace, &chart, with_registry),
     };
     match result {
         Ok(text) => {
@@ -139,24 +140,17 @@ fn reasons(names: &[String]) -> Result<String> {
     Ok(shown.iter().map(entry).collect::<Vec<_>>().join("\n"))
 }
 
-fn render(file: &Path, namespace: &str, args: &ChartArgs) -> Result<String> {
+fn render(file: &Path, namespace: &str, args: &ChartArgs, with_registry: bool) -> Result<String> {
     let text = match file.to_str() {
         Some("-") => std::io::read_to_string(std::io::stdin()).context("read standard input")?,
         _ => std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?,
     };
     let config = Config::new(args)?;
-    render_documents(&text, namespace, &config).with_context(|| file.display().to_string())
+    render_documents(&text, namespace, &config, with_registry).with_context(|| file.display().to_string())
 }
 
-/// Returns what `render` prints for the ClientApps in this text: helm's command line as a comment, then the values as helm gets them.
-///
-/// # Errors
-/// The first document or ClientApp that is not valid.
-pub fn render_text(text: &str, namespace: &str, args: &ChartArgs) -> Result<String> {
-    render_documents(text, namespace, &Config::new(args)?)
-}
-
-fn render_documents(text: &str, namespace: &str, config: &Config) -> Result<String> {
+/// Returns helm's command line as a comment, then the values as helm gets them, for each ClientApp in this text.
+fn render_documents(text: &str, namespace: &str, config: &Config, with_registry: bool) -> Result<String> {
     let (mut apps, mut profiles) = (Vec::new(), BTreeMap::<String, StoredProfile>::new());
     let mut given = Given::new();
     let in_file = |problem: String| anyhow!(problem);
@@ -190,7 +184,7 @@ fn render_documents(text: &str, namespace: &str, config: &Config) -> Result<Stri
         let profile = app.spec.profile.as_ref();
         let rendered = match profile.filter(|name| !profiles.contains_key(*name)) {
             Some(name) => Err(anyhow!("spec.profile: put the Profile {name} into the same file")),
-            None => rendered(&app, profile.and_then(|name| profiles.get(name)), &given, config),
+            None => rendered(&app, profile.and_then(|name| profiles.get(name)), &given, config, with_registry),
         };
         let rendered = rendered.with_context(|| format!("ClientApp {}", key_of(&app)))?;
         documents += &format!("---\n{}\n", rendered.trim_end());
@@ -213,7 +207,13 @@ where
 /// The argv as a comment, and the values exactly as helm gets them, except those from Secrets, which are masked, and the registry of
 /// `spec.image`, which charts with `image.registry` get there; text that a user has written into `spec.values` is shown as it is in the
 /// object.
-fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, given: &Given, config: &Config) -> Result<String> {
+fn rendered(
+    app: &ClientApp,
+    profile: Option<&StoredProfile>,
+    given: &Given,
+    config: &Config,
+    with_registry: bool,
+) -> Result<String> {
     let key = key_of(app);
     let references = &app.spec.values_from;
     let found: Vec<_> =
@@ -229,7 +229,8 @@ fn rendered(app: &ClientApp, profile: Option<&StoredProfile>, given: &Given, con
     if let Some(hold) = desired.awaits {
         bail!("{}", hold.message);
     }
-    let values = helm::values::document(&desired.values.0);
+    let values = if with_registry { helm::values::with_registry(desired.values.0) } else { desired.values.0 };
+    let values = helm::values::document(&values);
     let request = Upgrade {
         release: desired.key.name.parse()?,
         namespace: desired.key.namespace.parse()?,

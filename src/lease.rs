@@ -32,12 +32,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::rules::{DURATION, Sight};
 use crate::{
+    crd::LEASE,
     lead::{Lead, since_boot},
     runtime::error::api_sentence,
 };
-
-/// Name of the Lease.
-pub const NAME: &str = "clientapp-operator";
 const TERM: Duration = Duration::from_secs(5);
 const RENEWAL: Duration = Duration::from_secs(1);
 /// Interval at which a standby checks the lock.
@@ -126,7 +124,7 @@ impl Lease {
         namespace: &str,
         identity: String,
     ) -> kube::Result<Lease> {
-        let place = format!("{namespace}/{NAME}");
+        let place = format!("{namespace}/{LEASE}");
         let entered = thread.enter();
         let api = Api::namespaced(client()?, namespace);
         drop(entered);
@@ -287,12 +285,12 @@ impl Requests {
     }
 
     async fn get(&self, limit: Duration) -> Result<Option<coordination::Lease>, Error> {
-        self.within(limit, "get", self.api.get_opt(NAME)).await
+        self.within(limit, "get", self.api.get_opt(LEASE)).await
     }
 
     async fn create(&self, spec: coordination::LeaseSpec) -> Result<coordination::Lease, Error> {
         let mut lease = coordination::Lease { spec: Some(spec), ..coordination::Lease::default() };
-        lease.metadata.name = Some(NAME.to_owned());
+        lease.metadata.name = Some(LEASE.to_owned());
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         self.within(REQUEST_TIMEOUT, "create", self.api.create(&params, &lease)).await
     }
@@ -315,7 +313,7 @@ impl Requests {
             },
         }));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        self.within(limit, "patch", self.api.patch(NAME, &params, &patch)).await
+        self.within(limit, "patch", self.api.patch(LEASE, &params, &patch)).await
     }
 
     async fn within<T>(
@@ -367,7 +365,7 @@ mod tests {
         let client = || {
             Ok(fake::client(move |_, _, _| {
                 let _ = renewed.send(std::thread::current().name().map(str::to_owned));
-                (200, json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NAME}}))
+                (200, json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE}}))
             }))
         };
         let lease = Lease::new(client, thread.handle(), "operator", "one".to_owned()).unwrap();

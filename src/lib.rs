@@ -11,9 +11,6 @@ pub mod api;
 pub mod cli;
 pub mod clientapp;
 pub mod config;
-// Derives of the kinds generate public items in private modules.
-#[allow(unreachable_pub)]
-pub mod crd;
 pub(crate) mod destroy;
 pub(crate) mod health;
 pub(crate) mod helm;
@@ -31,3 +28,5 @@ pub(crate) mod shutdown;
 pub(crate) mod store;
 pub(crate) mod telemetry;
 pub mod yaml;
+
+pub use clientapp_crd as crd;

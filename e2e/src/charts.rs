@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clientapp_operator::clientapp::build::values;
 use flate2::{Compression, GzBuilder};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -93,8 +92,9 @@ pub fn archive_with(version: &str, content: Content, more: &[(&str, &str)]) -> R
         collect(&overlay, Path::new(""), &mut files)?;
         if overlay.join(VALUES).exists() {
             let over = &files[Path::new(VALUES)];
-            let layers: [Value; 2] = [serde_yaml::from_slice(&of_chart)?, serde_yaml::from_slice(over)?];
-            files.insert(VALUES.into(), serde_yaml::to_string(&values::merge(&layers))?.into_bytes());
+            let mut values: Value = serde_yaml::from_slice(&of_chart)?;
+            json_patch::merge(&mut values, &serde_yaml::from_slice(over)?);
+            files.insert(VALUES.into(), serde_yaml::to_string(&values)?.into_bytes());
         }
     }
     if version.chart == WITHOUT_VALUES {

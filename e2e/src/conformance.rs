@@ -19,15 +19,15 @@ pub mod release;
 pub mod table;
 pub mod upgrades;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
-use clientapp_operator::cli::with_registry;
-use clientapp_operator::config::ChartArgs;
 use serde_json::Value;
 
 use self::archives::{Archive, Source};
@@ -37,6 +37,7 @@ use self::parts::{NAMESPACE, Part, Variant};
 use self::release::Release;
 use self::table::{Cell, Table};
 use crate::helm::Helm;
+use crate::operator;
 use crate::progress::Progress;
 use crate::tools::Tools;
 
@@ -60,8 +61,9 @@ pub struct Options {
     /// A row for each version, even if the one before has the same cells
     #[arg(long)]
     pub all_rows: bool,
-    #[command(flatten)]
-    pub chart: ChartArgs,
+    /// Further arguments of `clientapp-operator render`, after `--`
+    #[arg(last = true, value_name = "ARGUMENT")]
+    pub render: Vec<String>,
 }
 
 /// The result of a run.
@@ -107,15 +109,15 @@ pub fn run(options: &Options, progress: &Progress) -> Result<Option<Outcome>> {
 /// # Errors
 /// If helm cannot be started.
 pub fn check(archives: &[Archive], helm: &Path, options: &Options, progress: &Progress) -> Result<Table> {
-    let parts = parts::all(&longest_name(&options.chart));
+    let parts = parts::all(&longest_name(&options.render));
     let wanted = |part: &&Part| options.parts.is_empty() || options.parts.iter().any(|name| name == part.name);
     let columns: Vec<&Part> = parts.iter().filter(wanted).collect();
     let variants: usize = columns.iter().map(|part| part.variants.len()).sum();
     let task = progress.task(format!("rendering {} versions in {variants} ways", archives.len()));
 
     let plain = &parts[0].variants[0];
-    let plain = in_parallel(archives, helm, |helm, archive| render(helm, archive, plain, &options.chart))?;
-    let judged = in_parallel(&columns, helm, |helm, part| column(helm, part, archives, &plain, &options.chart))?;
+    let plain = in_parallel(archives, helm, |helm, archive| render(helm, archive, plain, &options.render))?;
+    let judged = in_parallel(&columns, helm, |helm, part| column(helm, part, archives, &plain, &options.render))?;
     task.done();
 
     let mut table = Table { parts: columns.iter().map(|part| part.name.to_owned()).collect(), rows: Vec::new() };
@@ -153,7 +155,7 @@ fn in_parallel<T: Sync, R: Send>(
 }
 
 /// Returns a part's cell for each archive.
-fn column(helm: &Helm, part: &Part, archives: &[Archive], plain: &[Rendered], chart: &ChartArgs) -> Result<Vec<Cell>> {
+fn column(helm: &Helm, part: &Part, archives: &[Archive], plain: &[Rendered], arguments: &[String]) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     let mut before: Vec<Rendered> = Vec::new();
     for (archive, plain) in archives.iter().zip(plain) {
@@ -162,7 +164,7 @@ fn column(helm: &Helm, part: &Part, archives: &[Archive], plain: &[Rendered], ch
             continue;
         }
         let present: Vec<_> =
-            part.variants.iter().map(|variant| render(helm, archive, variant, chart)).collect::<Result<_>>()?;
+            part.variants.iter().map(|variant| render(helm, archive, variant, arguments)).collect::<Result<_>>()?;
         if present.iter().all(|rendered| matches!(rendered, Rendered::Broken)) {
             cells.push(Cell::Broken);
             continue;
@@ -191,7 +193,7 @@ enum Rendered {
     Broken,
 }
 
-fn render(helm: &Helm, archive: &Archive, variant: &Variant, chart: &ChartArgs) -> Result<Rendered> {
+fn render(helm: &Helm, archive: &Archive, variant: &Variant, arguments: &[String]) -> Result<Rendered> {
     let mut app = variant.app(&archive.version.to_string());
     for path in parts::SINCE.iter().filter(|path| !archive.has(path)) {
         let (parent, key) =
@@ -199,12 +201,11 @@ fn render(helm: &Helm, archive: &Archive, variant: &Variant, chart: &ChartArgs) 
         let parent = app.pointer_mut(&format!("/spec/values{parent}")).and_then(Value::as_object_mut);
         parent.and_then(|parent| parent.remove(key));
     }
-    let text = match clientapp_operator::cli::render_text(&app.to_string(), NAMESPACE, chart) {
-        Ok(text) => text,
-        Err(error) => return Ok(Rendered::Refused(format!("{error:#}"))),
+    let registry: &[_] = if archive.has("image/registry") { &["--with-registry".to_owned()] } else { &[] };
+    let values = match of_operator(&app, &[arguments, registry].concat())? {
+        Ok(values) => values,
+        Err(refused) => return Ok(Rendered::Refused(refused)),
     };
-    let values: Value = serde_yaml::from_str(&text).context("the values that the operator renders")?;
-    let values = if archive.has("image/registry") { with_registry(values) } else { values };
     let file = helm.home().join("values.yaml");
     std::fs::write(&file, values.to_string()).context("cannot write the values")?;
     let (file, chart) = (file.to_string_lossy(), archive.path.to_string_lossy());
@@ -222,6 +223,24 @@ fn render(helm: &Helm, archive: &Archive, variant: &Variant, chart: &ChartArgs) 
         Ok(release) => Rendered::Release { asked: Box::new(Asked::new(&app, &values, variant.secrets())), release },
         Err(error) => Rendered::Failed(format!("{error:#}")),
     })
+}
+
+/// Returns the values that the operator computes for a ClientApp, or why it refuses it.
+fn of_operator(app: &Value, arguments: &[String]) -> Result<Result<Value, String>> {
+    let mut child = Command::new(operator::binary()?)
+        .args(["render", "--namespace", NAMESPACE, "--file", "-"])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run the operator")?;
+    child.stdin.take().expect("it is piped").write_all(app.to_string().as_bytes())?;
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        return Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(Ok(serde_yaml::from_slice(&output.stdout).context("the values that the operator renders")?))
 }
 
 /// Returns the lines of helm's message that say what is wrong.
@@ -254,7 +273,7 @@ fn judge(rendered: &Rendered, plain: &Rendered, before: Option<&Rendered>, varia
 }
 
 /// Returns the longest name of a ClientApp that the operator accepts.
-fn longest_name(chart: &ChartArgs) -> String {
+fn longest_name(arguments: &[String]) -> String {
     let variant = |length: usize| Variant {
         app: "a".repeat(length),
         name: String::new(),
@@ -262,7 +281,7 @@ fn longest_name(chart: &ChartArgs) -> String {
         may_be_refused: false,
     };
     let accepted = |length: &usize| {
-        clientapp_operator::cli::render_text(&variant(*length).app("5.5.2").to_string(), NAMESPACE, chart).is_ok()
+        of_operator(&variant(*length).app("5.5.2"), arguments).is_ok_and(|values| values.is_ok())
     };
     "a".repeat((1..=63).rev().find(accepted).unwrap_or(1))
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
-use clientapp_operator::crd::{ClientApp, conditions};
+use clientapp_crd::{ClientApp, conditions};
 use futures::StreamExt as _;
 use kube::runtime::watcher;
 use kube::{Api, Client};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
-use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
+use clientapp_crd::{ClientApp, ClientAppStatus, conditions};
 use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};

@@ -4,7 +4,6 @@
 pub mod arguments;
 pub mod background;
 pub mod bench;
-pub mod browser;
 pub mod cache;
 pub mod cert_manager;
 pub mod charts;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
-use clientapp_operator::crd::percona::{CRD_NAME, PerconaPGCluster};
+use clientapp_crd::percona::{CRD_NAME, PerconaPGCluster};
 use futures::future::try_join_all;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};

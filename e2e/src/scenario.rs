@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use clientapp_operator::crd::ClientApp;
-use clientapp_operator::crd::percona::PerconaPGCluster;
+use clientapp_crd::ClientApp;
+use clientapp_crd::percona::PerconaPGCluster;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;

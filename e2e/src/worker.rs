@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use clientapp_operator::crd::label;
+use clientapp_crd::label;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{

@@ -9,10 +9,9 @@ use super::{
     error::{Error, Refusal},
     report,
 };
-use crate::runtime::{
-    account::{AccountName, DEPLOYER},
-    api::create_if_absent,
-    client::impersonating,
+use crate::{
+    crd::DEPLOYER,
+    runtime::{account::AccountName, api::create_if_absent, client::impersonating},
 };
 
 /// The failure of a helm run, with a better message if possible. If the operator may not impersonate the account, helm reports

@@ -26,9 +26,9 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{Attempt, ClientAppStatus, Drift, Reason, annotation, conditions::kind, label},
+    crd::{Attempt, ClientAppStatus, DEPLOYER, Drift, Reason, annotation, conditions::kind, label},
     destroy::permit::Kind,
-    runtime::{account::DEPLOYER, clock::is_awaited, key::Key},
+    runtime::{clock::is_awaited, key::Key},
 };
 
 /// Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is looked at again.

@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::{Resource, ResourceExt as _};
 
-use crate::{crd::label, runtime::account::DEPLOYER};
+use crate::crd::{DEPLOYER, label};
 
 /// By then every API server applies a new RoleBinding.
 pub(crate) const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);

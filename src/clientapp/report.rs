@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     crd::{
+        DEPLOYER,
         BackupRecord, ClientAppStatus, Credentials, InstalledChart, Owned, Reason, Release, ValuesDigest,
         conditions::{State, Verdict, find, kind},
         reason,
@@ -26,7 +27,6 @@ use crate::{
     destroy::permit::Kept,
     helm::Hidden,
     runtime::{
-        account::DEPLOYER,
         clock,
         controller::Failure as _,
         events::{Note, publish_by},

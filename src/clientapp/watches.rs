@@ -29,13 +29,13 @@ use super::{
 };
 use crate::{
     crd::{
+        DEPLOYER,
         ClientApp, Guard, Profile, Reason, ReleaseObject, ValuesKind, ValuesReference,
         conditions::{find, kind::RECONCILING},
         label,
     },
     destroy::permit,
     runtime::{
-        account::DEPLOYER,
         cache::{Cache, Entry},
         controller::Objects,
         feeder::{Feeder, Optional},

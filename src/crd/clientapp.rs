@@ -444,7 +444,7 @@ pub struct Dependency {
 
 impl Dependency {
     /// Whether it is a ClientApp.
-    pub(crate) fn is_app(&self) -> bool {
+    pub fn is_app(&self) -> bool {
         self.api_version.is_none() && self.kind == client_app()
     }
 }
@@ -531,7 +531,7 @@ pub struct FilesBackup {
 
 impl FilesBackup {
     /// Prefix of all objects of this ClientApp's archives. No Postgresql has it, since their names contain no dot.
-    pub(crate) fn path(&self, namespace: &str, name: &str) -> String {
+    pub fn path(&self, namespace: &str, name: &str) -> String {
         self.store.path(namespace, &format!("{name}.files"))
     }
 }
@@ -807,7 +807,7 @@ pub struct ReleaseObject {
 }
 
 impl ReleaseObject {
-    pub(crate) fn group_version(&self) -> (&str, &str) {
+    pub fn group_version(&self) -> (&str, &str) {
         self.api_version.split_once('/').unwrap_or(("", &self.api_version))
     }
 }

@@ -56,16 +56,16 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
     }
 }
 
-pub(crate) type Fields = BTreeMap<String, Box<RawValue>>;
+pub type Fields = BTreeMap<String, Box<RawValue>>;
 
 /// An object's fields, with metadata that lacks the managed fields. They are not used, take more than half of a small object's space
 /// in the cache, and nest as deeply as the object.
-pub(crate) fn without_managed_fields(json: &str) -> serde_json::Result<Fields> {
+pub fn without_managed_fields(json: &str) -> serde_json::Result<Fields> {
     Ok(split_managed_fields(json)?.0)
 }
 
 /// The same, with the text of the managed fields.
-pub(crate) fn split_managed_fields(json: &str) -> serde_json::Result<(Fields, Option<Box<RawValue>>)> {
+pub fn split_managed_fields(json: &str) -> serde_json::Result<(Fields, Option<Box<RawValue>>)> {
     let mut object: Fields = serde_json::from_str(json)?;
     let metadata = object.get("metadata").map(|metadata| serde_json::from_str::<Fields>(metadata.get())).transpose()?;
     let mut metadata = metadata.unwrap_or_default();
@@ -84,7 +84,7 @@ pub fn decode_strictly<K: DeserializeOwned>(json: &str) -> Result<(K, Vec<String
 }
 
 /// Decodes an object of a user's file, as strictly as `kubectl apply` does.
-pub(crate) fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(document: &Value) -> Result<K, String> {
+pub fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(document: &Value) -> Result<K, String> {
     let (kind, version) = (K::kind(&()), K::api_version(&()));
     if document["kind"] != *kind || document["apiVersion"] != *version {
         return Err(format!(
@@ -158,7 +158,7 @@ mod tests {
     use kube::core::{ObjectList, WatchEvent};
 
     use super::Guard;
-    use crate::crd::ClientApp;
+    use crate::ClientApp;
 
     fn object(name: &str, values: &str) -> String {
         format!(

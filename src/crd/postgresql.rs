@@ -194,7 +194,7 @@ pub struct Backup {
 
 impl Backup {
     /// Default of `keep`. It also applies when a request for a dump adds `backup` to the spec.
-    pub(crate) const KEPT: i32 = 7;
+    pub const KEPT: i32 = 7;
 }
 
 /// What the operator last observed.

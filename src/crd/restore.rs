@@ -40,24 +40,24 @@ fn place(claim: Option<&str>, store: impl FnOnce() -> Option<String>) -> String 
 
 impl RestoreRecord {
     /// Where the dump was, for messages.
-    pub(crate) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         place(self.claim.as_deref(), || self.store.clone())
     }
 }
 
 impl Restore {
     /// From the volume of this claim.
-    pub(crate) fn of_claim(from: impl Into<String>, claim: impl Into<String>) -> Restore {
+    pub fn of_claim(from: impl Into<String>, claim: impl Into<String>) -> Restore {
         Restore { from: from.into(), claim: Some(claim.into()), store: None }
     }
 
     /// From a bucket.
-    pub(crate) fn of_store(from: impl Into<String>, store: DumpStore) -> Restore {
+    pub fn of_store(from: impl Into<String>, store: DumpStore) -> Restore {
         Restore { from: from.into(), claim: None, store: Some(store) }
     }
 
     /// Where the dumps are, for messages.
-    pub(crate) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         let url = |store: &DumpStore| {
             let Bucket { endpoint, bucket, .. } = &store.bucket;
             format!("{}/{bucket}/{}", endpoint.trim_end_matches('/'), store.path)
@@ -167,7 +167,7 @@ pub struct Drill {
 
 impl IdentitySecret {
     /// With the default key.
-    pub(crate) fn named(name: &str) -> IdentitySecret {
+    pub fn named(name: &str) -> IdentitySecret {
         IdentitySecret { name: name.to_owned(), key: default_identity() }
     }
 }

@@ -60,7 +60,7 @@ pub struct Store {
 
 impl Store {
     /// Prefix of all objects of this Postgresql, which no other Postgresql has.
-    pub(crate) fn path(&self, namespace: &str, name: &str) -> String {
+    pub fn path(&self, namespace: &str, name: &str) -> String {
         let own = format!("{namespace}/{name}");
         self.prefix.as_ref().map_or(own.clone(), |prefix| format!("{prefix}/{own}"))
     }

@@ -57,7 +57,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
     let found = looked(deployments.get_opt(label::OPERATOR).await, "read Deployments there")?;
     findings.push(deployment(operator_namespace, found));
     let leases: Api<Lease> = Api::namespaced(session.client.clone(), operator_namespace);
-    let found = looked(leases.get_opt(lease::NAME).await, "read Leases there")?;
+    let found = looked(leases.get_opt(crd::LEASE).await, "read Leases there")?;
     findings.push(leader(operator_namespace, found, Session::now()));
     findings.push(right(&session.namespace, may_create(session).await?));
     let found = looked(definitions.get_metadata_opt(percona::CRD_NAME).await, "read its definition")?;
@@ -156,7 +156,7 @@ fn leader(namespace: &str, found: Look<Option<Lease>>, now: Timestamp) -> Findin
                 (Some(holder), Some(age)) => {
                     (Mark::Bad, format!("no operator leads: {holder} has last confirmed it {} ago", span(age)))
                 }
-                _ => (Mark::Bad, format!("no operator leads, according to the Lease {namespace}/{}", lease::NAME)),
+                _ => (Mark::Bad, format!("no operator leads, according to the Lease {namespace}/{}", crd::LEASE)),
             }
         }
     };

@@ -1,8 +1,6 @@
 //! The ServiceAccount that a request is made as. **Pure.**
 
-/// Name of the ServiceAccount that the operator creates in each namespace with a ClientApp, of its RoleBinding, and of the
-/// ClusterRole that the RoleBinding grants.
-pub const DEPLOYER: &str = "clientapp-deployer";
+use crate::crd::DEPLOYER;
 
 /// Name of a ServiceAccount; its namespace is always the one in which it acts.
 #[derive(Clone, Debug, derive_more::Display, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use clientapp_operator::crd::{ClientApp, label};
+use clientapp_crd::{ClientApp, label};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::{ListParams, PostParams};

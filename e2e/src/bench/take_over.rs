@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use clientapp_operator::crd::ClientApp;
+use clientapp_crd::ClientApp;
 use futures::StreamExt as _;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher;

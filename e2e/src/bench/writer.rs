@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use clientapp_operator::crd::{PostgresWriter, PostgresWriterSpec, conditions};
+use clientapp_crd::{PostgresWriter, PostgresWriterSpec, conditions};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};

@@ -3,10 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clientapp_operator::clientapp::build::secrets;
-use clientapp_operator::runtime::key::Key;
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 use super::release::text;
@@ -34,6 +30,13 @@ pub struct Asked {
     pub values: Value,
     /// The Secrets that the operator or the user makes, with their keys.
     pub secrets: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Namespace and name of a ClientApp.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
 }
 
 /// How the app reaches its database.
@@ -73,11 +76,13 @@ impl Asked {
     #[must_use]
     pub fn new(app: &Value, values: &Value, of_user: &[(&str, &[&str])]) -> Asked {
         let spec = &app["spec"];
-        let key = Key::new(text(&app["metadata"]["namespace"]), text(&app["metadata"]["name"]));
+        let word = |field: &str| text(&app["metadata"][field]).to_owned();
+        let key = Key { namespace: word("namespace"), name: word("name") };
         let mut secrets: BTreeMap<_, _> = of_user.iter().map(|(name, keys)| made(name, keys)).collect();
-        let uid = "uid";
-        let owner = OwnerReference { uid: uid.to_owned(), ..OwnerReference::default() };
-        secrets.extend([generated(&secrets::admin(&key, uid)), generated(&secrets::redis(&key, owner))]);
+        secrets.extend([
+            made(&format!("{}-admin-secret", key.name), &["nextcloud-username", "nextcloud-password"]),
+            made(&format!("{}-redis-secret", key.name), &["redis-password"]),
+        ]);
         let secret = text(&values["externalDatabase"]["existingSecret"]["secretName"]);
         let of_operator = |suffix: &str, service: &str| {
             let plain = format!("{}-pg", key.name);
@@ -136,9 +141,3 @@ fn made(name: &str, keys: &[&str]) -> (String, BTreeSet<String>) {
     (name.to_owned(), keys.iter().copied().map(str::to_owned).collect())
 }
 
-fn generated(secret: &Secret) -> (String, BTreeSet<String>) {
-    (
-        secret.metadata.name.clone().unwrap_or_default(),
-        secret.data.iter().flatten().map(|(key, _)| key.clone()).collect(),
-    )
-}

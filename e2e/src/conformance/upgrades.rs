@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
-use clientapp_operator::crd::{ClientApp, ClientAppStatus};
+use clientapp_crd::{ClientApp, ClientAppStatus};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;

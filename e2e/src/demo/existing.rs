@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use clientapp_operator::crd::{self, ClientApp, percona};
-use clientapp_operator::lease;
+use clientapp_crd::{self, ClientApp, percona};
+use clientapp_crd::LEASE;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
@@ -241,12 +241,12 @@ async fn inspect(client: &Client) -> Result<bool> {
         );
     }
     let leases: Api<Lease> = Api::all(client.clone());
-    let leases = leases.list(&ListParams::default().fields(&format!("metadata.name={}", lease::NAME))).await?;
+    let leases = leases.list(&ListParams::default().fields(&format!("metadata.name={}", LEASE))).await?;
     if let Some(lease) = leases.iter().find(|lease| is_held(lease)) {
         let namespace = lease.namespace().unwrap_or_default();
         bail!(
             "an operator is running in the cluster (Lease {namespace}/{}): nothing was changed; use that operator",
-            lease::NAME
+            LEASE
         );
     }
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use axum::http::StatusCode;
-use clientapp_operator::crd::{ClientApp, PostgresWriter, Postgresql};
+use clientapp_crd::{ClientApp, PostgresWriter, Postgresql};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -309,7 +309,7 @@ async fn disturb(
         }
         Blow::DeleteLease => {
             let taken = Timestamp::now();
-            leases.delete(clientapp_operator::lease::NAME, &DeleteParams::default()).await?;
+            leases.delete(clientapp_crd::LEASE, &DeleteParams::default()).await?;
             apart.proxy.lift();
             usurped = Some((taken, led_again(&leases, taken).await?));
         }
@@ -330,14 +330,14 @@ async fn disturbed_for(proxy: &Proxy, rule: Rule, over: impl AsyncFnOnce() -> Re
 pub(crate) async fn steal(leases: &Api<Lease>, now: Timestamp) -> Result<()> {
     let spec = json!({"holderIdentity": THIEF, "renewTime": format!("{now:.6}"), "acquireTime": format!("{now:.6}")});
     let patch = Patch::Merge(json!({"spec": spec}));
-    leases.patch(clientapp_operator::lease::NAME, &PatchParams::default(), &patch).await?;
+    leases.patch(clientapp_crd::LEASE, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
 /// Waits until an operator has taken the Lease after this time, and returns when.
 pub(crate) async fn led_again(leases: &Api<Lease>, after: Timestamp) -> Result<Timestamp> {
     within(SETTLED_WITHIN, "an operator has the Lease again", async || {
-        let lease = leases.get(clientapp_operator::lease::NAME).await.map_err(|error| error.to_string())?;
+        let lease = leases.get(clientapp_crd::LEASE).await.map_err(|error| error.to_string())?;
         let spec = lease.spec.unwrap_or_default();
         let acquired = spec.acquire_time.as_ref().map(|time| time.0);
         let of_operator = spec.holder_identity.as_deref().is_some_and(|holder| holder != THIEF);

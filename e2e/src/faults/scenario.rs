@@ -9,7 +9,7 @@ pub(crate) mod requests;
 mod writer;
 
 use anyhow::{Result, ensure};
-use clientapp_operator::crd::{ClientApp, ClientAppStatus};
+use clientapp_crd::{ClientApp, ClientAppStatus};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams};

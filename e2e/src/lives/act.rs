@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use clientapp_operator::crd::label::{APP, INSTANCE, MANAGED_BY, OPERATOR, POSTGRESQL, POSTGRESQL_UID, RETAINED_FROM};
-use clientapp_operator::crd::percona::CLUSTER_LABEL;
-use clientapp_operator::crd::{GROUP, PostgresProvider, annotation};
+use clientapp_crd::label::{APP, INSTANCE, MANAGED_BY, OPERATOR, POSTGRESQL, POSTGRESQL_UID, RETAINED_FROM};
+use clientapp_crd::percona::CLUSTER_LABEL;
+use clientapp_crd::{GROUP, PostgresProvider, annotation};
 use http::{Method, Request, header};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;

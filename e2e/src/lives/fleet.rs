@@ -55,7 +55,7 @@ impl Fleet {
         self.keep_log(&killed);
         tokio::task::block_in_place(|| killed.kill())?;
         let leases: Api<Lease> = Api::namespaced(self.lab.plane.client().await?, manifests::NAMESPACE);
-        leases.delete(clientapp_operator::lease::NAME, &DeleteParams::default()).await?;
+        leases.delete(clientapp_crd::LEASE, &DeleteParams::default()).await?;
         tokio::task::block_in_place(|| self.lead())
     }
 

@@ -149,7 +149,7 @@ fn visible(object: &Value) -> BTreeMap<String, Value> {
         // Added for the requested deletion by the API server, or by the controller of the object's kind.
         let of_kind = finalizer.starts_with("kubernetes.io/")
             || finalizer.starts_with("internal.percona.com/")
-            || finalizer == clientapp_operator::crd::POSTGRESQL_FINALIZER;
+            || finalizer == clientapp_crd::POSTGRESQL_FINALIZER;
         if !of_kind {
             found.insert(format!("finalizer {finalizer}"), Value::Bool(true));
         }

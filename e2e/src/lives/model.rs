@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clientapp_operator::crd::label::RETAINED_FROM;
+use clientapp_crd::label::RETAINED_FROM;
 use serde_json::Value;
 
 use super::audit::{Actor, Request};

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
-use clientapp_operator::crd::percona::{PerconaPGBackup, PerconaPGCluster};
-use clientapp_operator::crd::{ClientApp, Guard, Postgresql};
+use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster};
+use clientapp_crd::{ClientApp, Guard, Postgresql};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;

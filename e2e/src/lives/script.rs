@@ -1,6 +1,6 @@
 //! A random script of a life. Pure: the same seed gives the same script.
 
-use clientapp_operator::crd::PostgresProvider;
+use clientapp_crd::PostgresProvider;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use clientapp_operator::crd::PostgresProvider;
+use clientapp_crd::PostgresProvider;
 use serde_json::{Value, json};
 
 use crate::charts;

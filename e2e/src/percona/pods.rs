@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
-use clientapp_operator::crd::percona::CLUSTER_LABEL;
+use clientapp_crd::percona::CLUSTER_LABEL;
 use futures::StreamExt as _;
 use futures::stream;
 use jiff::Timestamp;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clientapp_operator::crd::percona::CLUSTER_LABEL;
-use clientapp_operator::crd::{ClientApp, conditions, label};
+use clientapp_crd::percona::CLUSTER_LABEL;
+use clientapp_crd::{ClientApp, conditions, label};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::faults::scenario::requests::told;

@@ -1,6 +1,6 @@
 //! What an app's user does next, and what then has to become of the app. Pure: the same seed gives the same choices.
 
-use clientapp_operator::crd::PostgresProvider;
+use clientapp_crd::PostgresProvider;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;

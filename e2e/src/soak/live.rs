@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use clientapp_operator::crd::ClientApp;
+use clientapp_crd::ClientApp;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;

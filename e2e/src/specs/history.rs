@@ -129,7 +129,7 @@ pub fn converged(end: &End, alone: &End) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use clientapp_operator::crd::Reason;
+    use clientapp_crd::Reason;
     use serde_json::json;
 
     use super::*;

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use clientapp_operator::crd::PostgresWriter;
+use clientapp_crd::PostgresWriter;
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PostParams;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clientapp_operator::crd::GROUP;
+use clientapp_crd::GROUP;
 use futures::{StreamExt as _, stream};
 use http::Method;
 use k8s_openapi::api::core::v1::Namespace;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clientapp_operator::api::auth::User;
 use clientapp_operator::api::idempotency::Stamp;
-use clientapp_operator::crd::ClientApp;
+use clientapp_crd::ClientApp;
 use e2e::lab::{Lab, Tenant};
 use e2e::operator::{Operator, Options};
 use e2e::proxy::{By, Fault, Proxy, Rule, Snap, Trap};

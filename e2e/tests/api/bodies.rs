@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use clientapp_operator::crd::{ClientApp, Profile};
+use clientapp_crd::{ClientApp, Profile};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::PostParams;

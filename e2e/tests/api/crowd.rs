@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use clientapp_operator::crd::ClientApp;
+use clientapp_crd::ClientApp;
 use e2e::lab::Lab;
 use e2e::operator::{Operator, Options};
 use futures::StreamExt as _;

@@ -1,6 +1,6 @@
 //! Creating, showing, listing and deleting instances.
 
-use clientapp_operator::crd::ClientApp;
+use clientapp_crd::ClientApp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DynamicObject, PostParams};

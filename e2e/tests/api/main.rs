@@ -9,7 +9,7 @@ mod instances;
 mod places;
 mod watching;
 
-use clientapp_operator::crd::{ClientApp, Guard};
+use clientapp_crd::{ClientApp, Guard};
 use e2e::lab::{Lab, TIMEOUT};
 use e2e::wait::until;
 use k8s_openapi::api::core::v1::{Namespace, Secret};

@@ -1,6 +1,6 @@
 //! Names, hostnames and namespaces that are taken.
 
-use clientapp_operator::crd::ClientApp;
+use clientapp_crd::ClientApp;
 use e2e::operator::Operator;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;

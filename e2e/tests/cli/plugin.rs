@@ -12,8 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use age::secrecy::ExposeSecret as _;
-use clientapp_operator::crd::percona::{PerconaPGCluster, PerconaPGRestore};
-use clientapp_operator::crd::{Attempt, ClientApp, ClientAppStatus, Phase, Postgresql};
+use clientapp_crd::percona::{PerconaPGCluster, PerconaPGRestore};
+use clientapp_crd::{Attempt, ClientApp, ClientAppStatus, Phase, Postgresql};
 use e2e::charts;
 use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
 use e2e::objects::{ACCESS_KEY, BUCKET, Objects, SECRET_KEY, make_dump};

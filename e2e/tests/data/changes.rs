@@ -1,7 +1,7 @@
 //! Changes in the middle of a deletion take effect: policy, suspension, propagation, and the existing objects.
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::{ClientApp, Postgresql, label};
+use clientapp_crd::{ClientApp, Postgresql, label};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, Tenant, hostname};
 use e2e::proxy::{Fault, Proxy, Rule};

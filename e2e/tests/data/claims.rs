@@ -1,6 +1,6 @@
 //! Volumes and replicas that helm would change, or lose, without knowing it.
 
-use clientapp_operator::crd::{ClientApp, annotation, conditions};
+use clientapp_crd::{ClientApp, annotation, conditions};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};

@@ -1,7 +1,7 @@
 //! Deletion: what is deleted, what is kept, and that it always finishes.
 
-use clientapp_operator::crd::percona::PerconaPGCluster;
-use clientapp_operator::crd::{ClientApp, label};
+use clientapp_crd::percona::PerconaPGCluster;
+use clientapp_crd::{ClientApp, label};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, TIMEOUT, Tenant, hostname};
 use e2e::proxy::{Fault, Rule};

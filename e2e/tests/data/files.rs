@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use axum::http::{Method, StatusCode};
-use clientapp_operator::crd::reason::FILES_BACKED_UP;
-use clientapp_operator::crd::{ClientApp, FilesSummary, Postgresql, annotation, conditions};
+use clientapp_crd::reason::FILES_BACKED_UP;
+use clientapp_crd::{ClientApp, FilesSummary, Postgresql, annotation, conditions};
 use e2e::lab::{Lab, Tenant, hostname};
 use e2e::objects::{ACCESS_KEY, BUCKET, Fault, Objects, Rule, SECRET_KEY};
 use e2e::operator;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use clientapp_operator::crd::percona::{CLUSTER_LABEL, PerconaPGCluster};
-use clientapp_operator::crd::{ClientApp, FINALIZER, Postgresql, annotation, label};
+use clientapp_crd::percona::{CLUSTER_LABEL, PerconaPGCluster};
+use clientapp_crd::{ClientApp, FINALIZER, Postgresql, annotation, label};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, Object, Tenant, has, hostname, leading};
 use e2e::proxy::{Fault, Rule};

@@ -1,6 +1,6 @@
 //! Restores: an app whose database is created from a dump of the previous one.
 
-use clientapp_operator::crd::{Postgresql, conditions};
+use clientapp_crd::{Postgresql, conditions};
 use e2e::lab::Lab;
 use e2e::scenario::{small, with};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;

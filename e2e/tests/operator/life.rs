@@ -2,7 +2,7 @@
 //!
 //! Scenarios here start and stop operators at will, so each has its own, restricted to its namespace.
 
-use clientapp_operator::crd::{ClientApp, Profile};
+use clientapp_crd::{ClientApp, Profile};
 use e2e::charts::{self, Content};
 use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::{Operator, Options};

@@ -8,7 +8,7 @@ mod rows;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-use clientapp_operator::crd::{PostgresWriter, PostgresWriterStatus, ROW_FINALIZER, conditions};
+use clientapp_crd::{PostgresWriter, PostgresWriterStatus, ROW_FINALIZER, conditions};
 use e2e::lab::{Apart, Lab, TIMEOUT, Tenant};
 use e2e::manifests;
 use e2e::operator::{Operator, Options};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use clientapp_operator::crd::{DumpRecord, DumpState, Phase, Postgresql, PostgresqlStatus, conditions, label};
+use clientapp_crd::{DumpRecord, DumpState, Phase, Postgresql, PostgresqlStatus, conditions, label};
 use e2e::lab::{Apart, Lab, Object, Tenant};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::StatefulSet;

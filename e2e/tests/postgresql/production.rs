@@ -1,7 +1,7 @@
 //! Production settings: resources, nodes, parameters, budgets and policies; which are refused, and the cost of a
 //! mistake.
 
-use clientapp_operator::crd::{annotation, parameters};
+use clientapp_crd::{annotation, parameters};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;

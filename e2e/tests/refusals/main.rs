@@ -11,8 +11,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::OnceLock;
 
-use clientapp_operator::crd::conditions::find;
-use clientapp_operator::crd::{ClientApp, ClientAppStatus};
+use clientapp_crd::conditions::find;
+use clientapp_crd::{ClientApp, ClientAppStatus};
 use e2e::charts::{self, Content};
 use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::{Operator, Options};

@@ -1,6 +1,6 @@
 //! Objects that were stored under an earlier schema.
 
-use clientapp_operator::crd::Guard;
+use clientapp_crd::Guard;
 use clientapp_operator::runtime::key::Key;
 use clientapp_operator::runtime::status::Statuses;
 use e2e::scenario::{admin_secret, with};

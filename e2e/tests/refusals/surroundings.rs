@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::process::Command;
 
-use clientapp_operator::runtime::account::DEPLOYER;
+use clientapp_crd::DEPLOYER;
 use e2e::manifests;
 use e2e::operator::binary;
 use e2e::shim::executable;

@@ -1,6 +1,6 @@
 //! Credentials that change: one revision, with which exactly the pods that use them restart.
 
-use clientapp_operator::crd::annotation::CREDENTIALS;
+use clientapp_crd::annotation::CREDENTIALS;
 use e2e::lab::{Tenant, hostname, leading};
 use e2e::scenario::{operated, secret};
 use e2e::wait::until;

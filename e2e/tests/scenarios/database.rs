@@ -1,7 +1,7 @@
 //! The database: created, awaited, checked, and left alone if it belongs to another owner.
 
-use clientapp_operator::crd::percona::PerconaPGCluster;
-use clientapp_operator::crd::{ClientApp, annotation};
+use clientapp_crd::percona::PerconaPGCluster;
+use clientapp_crd::{ClientApp, annotation};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::percona::Knobs;

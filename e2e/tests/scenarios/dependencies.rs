@@ -1,6 +1,6 @@
 //! `spec.dependsOn`: helm waits for other objects.
 
-use clientapp_operator::crd::Postgresql;
+use clientapp_crd::Postgresql;
 use e2e::charts;
 use e2e::lab::Lab;
 use e2e::scenario::{small, with};

@@ -1,6 +1,6 @@
 //! Objects of a release that another client deletes, edits or detaches from it.
 
-use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
+use clientapp_crd::{ClientApp, ClientAppStatus, conditions};
 use e2e::lab::{Lab, Object, Tenant, has};
 use e2e::scenario::{small, with};
 use e2e::wait::until;

@@ -1,6 +1,6 @@
 //! One ClientApp for each hostname.
 
-use clientapp_operator::crd::ClientApp;
+use clientapp_crd::ClientApp;
 use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{admin_secret, small, with};
 use e2e::wait::until;

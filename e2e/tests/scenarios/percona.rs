@@ -1,6 +1,6 @@
 //! Backups of PerconaPGClusters: their targets, what a restore in place holds up, and the source of a new cluster.
 
-use clientapp_operator::crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
+use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
 use e2e::percona::Knobs;
@@ -173,8 +173,8 @@ async fn nothing_else_goes_on_while_a_database_is_restored() {
         "chartVersion": charts::PATCH, "upgrade": {"backup": true}, "postgres": {"storageSize": "2Gi"},
     });
     tenant.patch("acme", change).await.unwrap();
-    let generation = tenant.api::<clientapp_operator::crd::ClientApp>().get("acme").await.unwrap().metadata.generation;
-    let looked_at = |status: &clientapp_operator::crd::ClientAppStatus| status.observed_generation == generation;
+    let generation = tenant.api::<clientapp_crd::ClientApp>().get("acme").await.unwrap().metadata.generation;
+    let looked_at = |status: &clientapp_crd::ClientAppStatus| status.observed_generation == generation;
     tenant.status("acme", "looked at", looked_at).await;
     tenant.condition("acme", "PostgresReady", "False", "Restoring").await;
     let found = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();

@@ -1,6 +1,6 @@
 //! Why pods do not run, where only an event says so; and StatefulSets that wait for a pod of a former revision.
 
-use clientapp_operator::crd::percona::PerconaPGCluster;
+use clientapp_crd::percona::PerconaPGCluster;
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
 use e2e::scenario::{small, with};

@@ -1,6 +1,6 @@
 //! Profiles: the defaults that instances take from them, and later changes.
 
-use clientapp_operator::crd::Profile;
+use clientapp_crd::Profile;
 use e2e::lab::{Lab, Tenant};
 use e2e::scenario::{small, with};
 use k8s_openapi::api::apps::v1::Deployment;

@@ -1,7 +1,7 @@
 //! Databases without Percona: the operator's own Postgresql, and existing ones.
 
-use clientapp_operator::crd::percona::PerconaPGCluster;
-use clientapp_operator::crd::{ClientApp, Postgresql, annotation, label};
+use clientapp_crd::percona::PerconaPGCluster;
+use clientapp_crd::{ClientApp, Postgresql, annotation, label};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::scenario::{delete, names, nothing_is_left, secret, with};

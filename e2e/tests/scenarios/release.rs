@@ -1,6 +1,6 @@
 //! The release, when another Helm client changes it; its workloads; its chart.
 
-use clientapp_operator::crd::{ClientApp, ClientAppStatus};
+use clientapp_crd::{ClientApp, ClientAppStatus};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};

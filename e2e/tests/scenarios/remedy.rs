@@ -1,6 +1,6 @@
 //! What follows when a revision fails: `spec.upgrade.onFailure`.
 
-use clientapp_operator::crd::{ClientApp, ClientAppStatus, annotation};
+use clientapp_crd::{ClientApp, ClientAppStatus, annotation};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{small, with};

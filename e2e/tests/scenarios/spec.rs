@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use clientapp_operator::crd::conditions::{find, kind};
-use clientapp_operator::crd::{ClientApp, ClientAppStatus};
+use clientapp_crd::conditions::{find, kind};
+use clientapp_crd::{ClientApp, ClientAppStatus};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has};
 use e2e::scenario::{secret, small, with};

@@ -1,6 +1,6 @@
 //! Helm's tests, with `spec.test`: Ready waits for them, and what fails is named.
 
-use clientapp_operator::crd::{ClientApp, ClientAppStatus, annotation};
+use clientapp_crd::{ClientApp, ClientAppStatus, annotation};
 use e2e::lab::{Lab, Tenant};
 use e2e::scenario::{is_put_back, names, nothing_is_left, small, with};
 use e2e::wait::until;

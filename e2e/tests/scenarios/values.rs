@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clientapp_operator::crd::ClientApp;
+use clientapp_crd::ClientApp;
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname, leading};
 use e2e::scenario::{operated, small, with};

@@ -25,10 +25,10 @@ use crate::{
         outcome::Piece,
         plan::{Hold, SAFETY_NET},
     },
-    crd::{ClientApp, FINALIZER, Reason, ReleaseObject},
+    crd::{ClientApp, DEPLOYER, FINALIZER, Reason, ReleaseObject},
     destroy::{harmless, permit::Kind},
     helm::{self, Uninstall},
-    runtime::{account::DEPLOYER, api::unless_gone, client::impersonating, clock, controller::Failure as _, key::Key},
+    runtime::{api::unless_gone, client::impersonating, clock, controller::Failure as _, key::Key},
 };
 
 /// Why the release must not be uninstalled now, if so.

@@ -4,7 +4,7 @@
 //! without one, an operator that was away from the beginning would keep everything, as documented.
 
 use anyhow::Result;
-use clientapp_operator::crd::{ClientApp, FINALIZER};
+use clientapp_crd::{ClientApp, FINALIZER};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Resource as _, ResourceExt as _};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use clientapp_operator::crd::{ClientApp, label};
+use clientapp_crd::{ClientApp, label};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{Patch, PatchParams};

@@ -1,7 +1,7 @@
 //! The Profile of an app. Profiles have no namespace: each case has its own, and every operator sees it. An **effect**.
 
 use anyhow::Result;
-use clientapp_operator::crd::Profile;
+use clientapp_crd::Profile;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};

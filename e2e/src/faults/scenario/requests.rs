@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use clientapp_operator::crd::{ClientApp, ClientAppStatus, annotation};
+use clientapp_crd::{ClientApp, ClientAppStatus, annotation};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, PostParams};

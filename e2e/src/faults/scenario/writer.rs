@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use anyhow::{Result, anyhow};
-use clientapp_operator::crd::{PostgresWriter, conditions};
+use clientapp_crd::{PostgresWriter, conditions};
 use kube::Resource as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! What a tenant writes to keep the operator from its work for all others.
 
-use clientapp_operator::crd::ClientApp;
+use clientapp_crd::ClientApp;
 use e2e::lab::Apart;
 use e2e::scenario::{forge, operated, small, with};
 use k8s_openapi::api::core::v1::ConfigMap;

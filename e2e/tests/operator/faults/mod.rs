@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::{ClientApp, ClientAppStatus, FINALIZER, Phase, Postgresql, conditions, label};
+use clientapp_crd::{ClientApp, ClientAppStatus, FINALIZER, Phase, Postgresql, conditions, label};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::Options;

@@ -1,6 +1,6 @@
 //! An expired watch lists again, and only the list shows the changes in between.
 
-use clientapp_operator::crd::{ClientApp, ClientAppStatus, Postgresql};
+use clientapp_crd::{ClientApp, ClientAppStatus, Postgresql};
 use e2e::charts;
 use e2e::lab::{Apart, Tenant};
 use e2e::proxy::{Fault, Proxy, Rule};

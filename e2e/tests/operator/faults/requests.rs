@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use clientapp_operator::crd::PostgresWriter;
+use clientapp_crd::PostgresWriter;
 use e2e::lab::Object;
 use serde::Serialize;
 

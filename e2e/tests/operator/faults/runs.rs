@@ -1,7 +1,7 @@
 //! Faults and changes while helm runs or is about to run.
 
 use axum::http::StatusCode;
-use clientapp_operator::crd::{ClientApp, ClientAppStatus, conditions};
+use clientapp_crd::{ClientApp, ClientAppStatus, conditions};
 use e2e::charts;
 use e2e::helm::Helm;
 use e2e::lab::{Apart, Lab, Tenant, has, leading};

@@ -1,6 +1,6 @@
 //! A status, and what it was computed from.
 
-use clientapp_operator::crd::{ClientAppStatus, Guard};
+use clientapp_crd::{ClientAppStatus, Guard};
 use clientapp_operator::runtime::key::Key;
 use clientapp_operator::runtime::status::Statuses;
 use kube::Api;

@@ -1,6 +1,6 @@
 //! The rights of the account, as the API server answers.
 
-use clientapp_operator::runtime::account::DEPLOYER;
+use clientapp_crd::DEPLOYER;
 use e2e::lab::Lab;
 use e2e::manifests;
 use k8s_openapi::api::authorization::v1::{

@@ -4,7 +4,7 @@ mod app_tls;
 mod clientapp;
 pub mod conditions;
 mod deletion;
-pub(crate) mod guard;
+pub mod guard;
 pub mod parameters;
 pub mod percona;
 mod percona_options;
@@ -27,7 +27,7 @@ pub use clientapp::{
     ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
 };
 pub use deletion::{DeletionPolicy, Owned};
-pub(crate) use guard::read;
+pub use guard::read;
 pub use guard::{Guard, decode_strictly};
 pub use parameters::Parameters;
 pub use percona_options::{
@@ -132,6 +132,13 @@ pub mod annotation {
     }
 }
 
+/// Name of the Lease of the operator's leader.
+pub const LEASE: &str = "clientapp-operator";
+
+/// Name of the ServiceAccount that the operator creates in each namespace with a ClientApp, of its RoleBinding, and of the
+/// ClusterRole that the RoleBinding grants.
+pub const DEPLOYER: &str = "clientapp-deployer";
+
 /// Removed from a `ClientApp` only after its release is verified gone and its database deleted or retained.
 pub const FINALIZER: &str = "apps.bnerd-operator.local/teardown";
 
@@ -153,7 +160,7 @@ mod tests {
     fn committed_crds_are_up_to_date() {
         for crd in super::all() {
             let plural = &crd.spec.names.plural;
-            let path = format!("{}/crds/{plural}.yaml", env!("CARGO_MANIFEST_DIR"));
+            let path = format!("{}/crds/{plural}.yaml", env!("CARGO_MANIFEST_DIR").trim_end_matches("/src/crd"));
             let generated = serde_yaml::to_string(&crd).unwrap();
             if std::env::var_os("UPDATE_GENERATED").is_some() {
                 std::fs::write(&path, &generated).unwrap();

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use crate::lab::TIMEOUT;
+use e2e::wait::TIMEOUT;
 
 /// Names the browser.
 const VARIABLE: &str = "CHROMIUM";

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use clientapp_operator::crd::ClientApp;
-use e2e::browser::Tab;
+use clientapp_crd::ClientApp;
+use browser::Tab;
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
 use k8s_openapi::api::core::v1::Secret;
@@ -320,7 +320,7 @@ async fn the_picture_of_the_readme() {
     was_quiet(&tab, &url, &[]).await;
     browser.end().await.unwrap();
     if std::env::var_os("UPDATE_GENERATED").is_some() {
-        fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("page.png"), picture).unwrap();
+        fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("page.png"), picture).unwrap();
     }
 }
 

@@ -6,7 +6,7 @@ mod operated;
 use std::pin::Pin;
 use std::process::ExitCode;
 
-use e2e::browser::{self, Browser, Tab};
+use browser::{Browser, Tab};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
 
