@@ -16,6 +16,7 @@ pub mod helm;
 pub mod lab;
 pub mod lives;
 pub mod manifests;
+pub mod nightly;
 pub mod objects;
 pub mod operator;
 pub mod percona;

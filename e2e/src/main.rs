@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use e2e::progress::Progress;
 use e2e::protocol::{Bounds, Outcome, Protocol};
 use e2e::tools::{Extra, Tools};
-use e2e::{bench, conformance, demo, detached, faults, lives, soak, specs};
+use e2e::{bench, conformance, demo, detached, faults, lives, nightly, soak, specs};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -49,6 +49,8 @@ enum Command {
     Specs(specs::Options),
     /// Render every version of the published chart with the operator's values, check what comes out, and upgrade through all majors
     Charts(conformance::Options),
+    /// Run what takes too long for `cargo test`: all random engines at length, and the tests that are ignored there
+    Nightly(nightly::Options),
     /// Check the protocol of leaders, helm runs, fence and locks exhaustively, as a model
     Model,
     /// The process that `up` starts in the background
@@ -125,6 +127,12 @@ fn run(command: Command) -> Result<ExitCode> {
             print!("{}", outcome.told(options.all_rows));
             eprintln!("{} violations in {} versions", outcome.count(), outcome.table.rows.len());
             return Ok(if outcome.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Nightly(options) => {
+            let night = nightly::run(&options)?;
+            print!("\n{}", nightly::table(&night));
+            let passed = night.iter().all(nightly::Ran::passed);
+            return Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Model => {
             let bounds = Bounds { edits: 1, deletions: 1, recreations: 1, faults: 1, late: 1, others: 1 };

@@ -807,6 +807,7 @@ pub struct ReleaseObject {
 }
 
 impl ReleaseObject {
+    /// Returns the parts of `apiVersion`; the group of the core kinds is empty.
     pub fn group_version(&self) -> (&str, &str) {
         self.api_version.split_once('/').unwrap_or(("", &self.api_version))
     }

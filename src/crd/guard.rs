@@ -56,6 +56,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guard<K> {
     }
 }
 
+/// The fields of an object, undecoded.
 pub type Fields = BTreeMap<String, Box<RawValue>>;
 
 /// An object's fields, with metadata that lacks the managed fields. They are not used, take more than half of a small object's space

@@ -46,7 +46,7 @@ pub(crate) fn registry_of(image: &str) -> (String, String) {
 
 /// Returns values in the form of a chart that puts `image.registry` before `image.repository`.
 #[must_use]
-pub fn with_registry(mut values: Value) -> Value {
+pub(crate) fn with_registry(mut values: Value) -> Value {
     if let Some(image) = values.get_mut("image").and_then(Value::as_object_mut)
         && image.get("registry").is_none_or(Value::is_null)
         && let Some((registry, repository)) = image.get("repository").and_then(Value::as_str).map(registry_of)

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     crd::{self, ClientApp, label, percona},
-    lease::{self, rules::holder},
+    lease::rules::holder,
 };
 
 /// A leader renews its Lease every second. The rest is for clocks that differ: the time is the operator's, and this machine compares.

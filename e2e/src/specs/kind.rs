@@ -1,7 +1,7 @@
 //! The kinds, and requests for their objects. The requests are an **effect**.
 
 use anyhow::{Result, bail};
-use clientapp_crd::{self, GROUP};
+use clientapp_crd::{self as crd, GROUP};
 use http::{Method, Request, header};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
