@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use clientapp_crd::ClientApp;
 use browser::Tab;
+use clientapp_crd::ClientApp;
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
 use k8s_openapi::api::core::v1::Secret;

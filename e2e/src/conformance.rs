@@ -155,7 +155,13 @@ fn in_parallel<T: Sync, R: Send>(
 }
 
 /// Returns a part's cell for each archive.
-fn column(helm: &Helm, part: &Part, archives: &[Archive], plain: &[Rendered], arguments: &[String]) -> Result<Vec<Cell>> {
+fn column(
+    helm: &Helm,
+    part: &Part,
+    archives: &[Archive],
+    plain: &[Rendered],
+    arguments: &[String],
+) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     let mut before: Vec<Rendered> = Vec::new();
     for (archive, plain) in archives.iter().zip(plain) {
@@ -280,9 +286,8 @@ fn longest_name(arguments: &[String]) -> String {
         spec: Value::Null,
         may_be_refused: false,
     };
-    let accepted = |length: &usize| {
-        of_operator(&variant(*length).app("5.5.2"), arguments).is_ok_and(|values| values.is_ok())
-    };
+    let accepted =
+        |length: &usize| of_operator(&variant(*length).app("5.5.2"), arguments).is_ok_and(|values| values.is_ok());
     "a".repeat((1..=63).rev().find(accepted).unwrap_or(1))
 }
 

@@ -116,13 +116,14 @@ impl Lab {
         let tenant = Tenant::new(self, namespace).await?;
         // The Lease is in another namespace, since the operator's writes in this one are counted.
         let lease = Tenant::new(self, &format!("{namespace}-lease")).await?;
-        for kind in ["role", "rolebinding"] {
+        for kind in ["roles", "rolebindings"] {
             let name = manifests::LEASE_ROLE;
-            let as_json = ["get", kind, name, "--namespace", manifests::NAMESPACE, "--output", "json"];
-            let mut object: Value = serde_json::from_str(&manifests::kubectl(&self.plane, &self.tools, &as_json)?)?;
+            let url = |namespace: &str| format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{kind}");
+            let given = http::Request::get(format!("{}/{name}", url(manifests::NAMESPACE)));
+            let mut object: Value = tenant.client.request(given.body(Vec::new())?).await?;
             object["metadata"] = json!({"name": name});
-            let url = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}/{kind}s", lease.namespace);
-            let request = http::Request::post(url).header(http::header::CONTENT_TYPE, "application/json");
+            let request = http::Request::post(url(&lease.namespace));
+            let request = request.header(http::header::CONTENT_TYPE, "application/json");
             tenant.client.request::<Value>(request.body(object.to_string().into_bytes())?).await?;
         }
         let proxy = Proxy::confined(&self.operator_kubeconfig, namespace)?;

@@ -49,7 +49,7 @@ fn nothing_leaks_and_nothing_is_left() {
 
 /// Random specs and strings: a sequence of each kind, and a string or two for each field.
 #[test]
-fn objects_end_as_their_last_spec_alone_makes_them() {
+fn specs_end_as_the_last_one_alone_makes_them() {
     let given: specs::Options = defaults();
     let options = specs::Options { seed: given.seed.or(Some(8)), count: 4, parallel: 4, strings: 2, ..given };
     let outcome = specs::run(&options, &Progress::hidden()).unwrap();

@@ -19,8 +19,7 @@ use super::{
 };
 use crate::{
     crd::{
-        DEPLOYER,
-        BackupRecord, ClientAppStatus, Credentials, InstalledChart, Owned, Reason, Release, ValuesDigest,
+        BackupRecord, ClientAppStatus, Credentials, DEPLOYER, InstalledChart, Owned, Reason, Release, ValuesDigest,
         conditions::{State, Verdict, find, kind},
         reason,
     },

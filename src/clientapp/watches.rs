@@ -29,8 +29,7 @@ use super::{
 };
 use crate::{
     crd::{
-        DEPLOYER,
-        ClientApp, Guard, Profile, Reason, ReleaseObject, ValuesKind, ValuesReference,
+        ClientApp, DEPLOYER, Guard, Profile, Reason, ReleaseObject, ValuesKind, ValuesReference,
         conditions::{find, kind::RECONCILING},
         label,
     },

@@ -140,4 +140,3 @@ impl Asked {
 fn made(name: &str, keys: &[&str]) -> (String, BTreeSet<String>) {
     (name.to_owned(), keys.iter().copied().map(str::to_owned).collect())
 }
-

@@ -192,7 +192,6 @@ impl Layout {
             format!("--service-account-key-file={}", self.path("tokens.pub")),
             format!("--service-account-signing-key-file={}", self.path("tokens.key")),
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
-            "--enable-priority-and-fairness=false".into(),
             "--authorization-mode=Node,RBAC".into(),
             // A few hundred apps would exhaust a /24.
             "--service-cluster-ip-range=10.0.0.0/12".into(),
@@ -214,7 +213,7 @@ impl Layout {
             format!("--root-ca-file={}", self.path("ca.crt")),
             "--use-service-account-credentials".into(),
             // Only EndpointSlices are read, not Endpoints.
-            "--controllers=*,-endpoints-controller,-endpointslice-mirroring-controller,-disruption-controller".into(),
+            "--controllers=*,-endpoints-controller,-endpointslice-mirroring-controller".into(),
             // A machine that is busy for a minute is no node that is down: its pods would never be ready again.
             "--node-monitor-grace-period=600s".into(),
             "--leader-elect=false".into(),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use clientapp_crd::ClientApp;
 use clientapp_operator::api::auth::User;
 use clientapp_operator::api::idempotency::Stamp;
-use clientapp_crd::ClientApp;
 use e2e::lab::{Lab, Tenant};
 use e2e::operator::{Operator, Options};
 use e2e::proxy::{By, Fault, Proxy, Rule, Snap, Trap};

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::CommandFactory as _;
+use clientapp_crd::{self as crd, DeletionPolicy};
 use clientapp_operator::cli::Cli;
 use clientapp_operator::clientapp::outcome::{Deletion, Outcome, Piece};
-use clientapp_crd::{self as crd, DeletionPolicy};
 use e2e::helm::Ran;
 use e2e::lab::Lab;
 use e2e::operator::{self, Operator};

@@ -542,6 +542,7 @@ fn a_misspelt_key_is_silently_ignored() {
 }
 
 #[test]
+#[ignore = "only a change of the test chart breaks it: cargo e2e nightly"]
 fn good_versions_become_ready_one_after_the_other() {
     let plane = ControlPlane::builder().start(tools()).unwrap();
     let helm = Helm::for_cluster(&tools().helm, &plane.kubeconfig()).unwrap();

@@ -338,6 +338,7 @@ async fn a_cluster_becomes_ready_with_all_that_a_client_needs() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_held_cluster_has_its_secret_and_is_ready_after_the_release() {
     let tenant = Tenant::new("held").await;
     tenant.percona.set_for(tenant.name, "held", Knobs { hold: true, ..Knobs::default() });
@@ -352,6 +353,7 @@ async fn a_held_cluster_has_its_secret_and_is_ready_after_the_release() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_key_that_is_removed_from_the_secret_comes_back() {
     let tenant = Tenant::new("keyless").await;
     tenant.create(&[], spec()).await;
@@ -369,6 +371,7 @@ async fn a_key_that_is_removed_from_the_secret_comes_back() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn an_ignored_cluster_gets_nothing() {
     let ignored = Tenant::new("ignored").await;
     ignored.ignored(true).await;
@@ -383,6 +386,7 @@ async fn an_ignored_cluster_gets_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn without_images_there_is_an_event_and_nothing_else() {
     for (name, image, missing) in [
         ("imageless", "/proxy/pgBouncer/image", "crunchy-pgbouncer"),
@@ -399,6 +403,7 @@ async fn without_images_there_is_an_event_and_nothing_else() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_pgbouncer_that_is_never_ready_keeps_the_cluster_from_being_ready() {
     let tenant = Tenant::new("poolless").await;
     tenant.create(&[], spec()).await;
@@ -413,6 +418,7 @@ async fn a_pgbouncer_that_is_never_ready_keeps_the_cluster_from_being_ready() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn without_a_pgbouncer_zero_of_zero_is_ready() {
     let tenant = Tenant::new("direct").await;
     let mut spec = spec();
@@ -424,6 +430,7 @@ async fn without_a_pgbouncer_zero_of_zero_is_ready() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_paused_cluster_stops_and_comes_back() {
     let tenant = Tenant::new("paused").await;
     tenant.create(&[], spec()).await;
@@ -453,6 +460,7 @@ async fn without_finalizers_volumes_and_secrets_outlive_a_cluster_and_the_next_o
 
 /// Secrets may be left, also that of the user: its second controller may create them again while the finalizer deletes them.
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn with_its_finalizer_the_volumes_are_gone() {
     let tenant = Tenant::new("erased").await;
     tenant.create(&["percona.com/delete-pvc", "percona.com/delete-ssl"], spec()).await;
@@ -467,6 +475,7 @@ async fn with_its_finalizer_the_volumes_are_gone() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_cluster_with_finalizers_stays_while_it_is_ignored() {
     let tenant = Tenant::new("stuck").await;
     tenant.create(&["percona.com/delete-pvc"], spec()).await;
@@ -541,6 +550,7 @@ async fn the_definition_refuses_what_the_real_one_refuses() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn backups_bring_a_volume_a_host_and_a_first_backup_without_being_asked() {
     let tenant = Tenant::new("kept").await;
     tenant.create(&["percona.com/delete-pvc"], backed_up(true)).await;
@@ -640,6 +650,7 @@ async fn a_backup_runs_as_a_job_and_leaves_its_trace_in_the_cluster() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_job_that_fails_fails_its_backup_without_a_word() {
     let tenant = Tenant::new("unsaved").await;
     tenant.percona.set_for(tenant.name, "unsaved", Knobs { fail_backups: true, ..Knobs::default() });
@@ -658,6 +669,7 @@ async fn a_job_that_fails_fails_its_backup_without_a_word() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_backup_that_comes_too_early_fails_or_waits() {
     let tenant = Tenant::new("early").await;
     tenant.back_up("clusterless").await;
@@ -689,6 +701,7 @@ async fn a_backup_that_comes_too_early_fails_or_waits() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_backup_to_a_repository_that_is_not_there_blocks_all_others_until_it_is_deleted() {
     let tenant = Tenant::new("astray").await;
     tenant.create(&[], backed_up(true)).await;
@@ -711,6 +724,7 @@ async fn a_backup_to_a_repository_that_is_not_there_blocks_all_others_until_it_i
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_restore_takes_the_cluster_away_until_it_is_over() {
     let tenant = Tenant::new("back").await;
     tenant.create(&[], backed_up(true)).await;
@@ -747,6 +761,7 @@ async fn a_restore_takes_the_cluster_away_until_it_is_over() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_schedule_makes_backups_into_its_repository() {
     let tenant = Tenant::new("daily").await;
     let s3 = json!({"bucket": "b", "endpoint": "e", "region": "r"});
@@ -768,6 +783,7 @@ async fn a_schedule_makes_backups_into_its_repository() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn to_enable_backups_restarts_postgresql_and_nothing_else() {
     let tenant = Tenant::new("enabled").await;
     tenant.create(&[], backed_up(false)).await;
@@ -790,6 +806,7 @@ async fn to_enable_backups_restarts_postgresql_and_nothing_else() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn without_leave_disabled_backups_stop_all_work_and_with_it_they_are_lost() {
     let tenant = Tenant::new("lost").await;
     tenant.create(&[], backed_up(true)).await;
@@ -813,6 +830,7 @@ async fn without_leave_disabled_backups_stop_all_work_and_with_it_they_are_lost(
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_finalizer_deletes_the_backups_of_a_cluster_with_it() {
     let tenant = Tenant::new("forgotten").await;
     tenant.percona.set_for(tenant.name, "forgotten", Knobs { hold_backups: true, ..Knobs::default() });
@@ -826,6 +844,7 @@ async fn a_finalizer_deletes_the_backups_of_a_cluster_with_it() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn a_cluster_without_pods_is_never_gone_with_its_backups() {
     let tenant = Tenant::new("hanging").await;
     tenant.percona.set_for(tenant.name, "hanging", Knobs { hold: true, ..Knobs::default() });
@@ -844,6 +863,7 @@ async fn a_cluster_without_pods_is_never_gone_with_its_backups() {
 }
 
 #[tokio::test]
+#[ignore = "only a change of Percona's version breaks it: cargo e2e nightly"]
 async fn the_definition_can_be_removed_with_all_clusters() {
     let tools = Tools::ensure(&Progress::stderr()).unwrap();
     let start = move || ControlPlane::builder().start(&tools).unwrap();

@@ -109,6 +109,7 @@ fn pull_from(repository: &str, chart: &str, version: &str) -> Ran {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn pulling_from_a_repository() {
     let repository = Repository::start().unwrap();
     let url = repository.url();
@@ -142,6 +143,7 @@ fn pulling_from_nowhere() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn pulling_from_a_registry() {
     let registry = Registry::start().unwrap();
     let chart = registry.chart();
@@ -247,6 +249,7 @@ fn values_but(pointer: &str, to: Value) -> Value {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn broken_charts() {
     let tenant = Tenant::new("broken");
     let file = |name: &str, content: &[u8]| fs::write(tenant.helm.home().join(name), content).unwrap();
@@ -281,6 +284,7 @@ fn broken_charts() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn hooks() {
     let tenant = Tenant::new("hooks");
     // Too short for the hook to fail, and long enough for helm to see it start.
@@ -293,6 +297,7 @@ fn hooks() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn absent_releases() {
     let tenant = Tenant::new("absent");
     says("uninstall-not-found", &tenant.helm(&["uninstall", "shop"]));
@@ -304,6 +309,7 @@ fn absent_releases() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn releases_in_the_way() {
     let tenant = Tenant::new("taken");
     tenant.install();
@@ -316,6 +322,7 @@ fn releases_in_the_way() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn objects_that_uninstall_leaves() {
     let tenant = Tenant::new("left");
     tenant.install();
@@ -329,6 +336,7 @@ fn objects_that_uninstall_leaves() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn changes_that_the_api_server_refuses() {
     let tenant = Tenant::new("refused");
     tenant.install();
@@ -346,6 +354,7 @@ fn changes_that_the_api_server_refuses() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn quotas_and_namespaces_that_end() {
     let tenant = Tenant::new("poor");
     tenant.kubectl(&["create", "quota", "none", "--hard=count/configmaps=1,services=0"], "");
@@ -362,6 +371,7 @@ fn quotas_and_namespaces_that_end() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn admission() {
     let tenant = Tenant::new("admission");
     let here = json!({"matchLabels": {"kubernetes.io/metadata.name": "admission"}});
@@ -402,6 +412,7 @@ fn admission() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn what_is_not_allowed() {
     let tenant = Tenant::new("forbidden");
     let clerk = ["--kube-as-user", "clerk"];
@@ -415,6 +426,7 @@ fn what_is_not_allowed() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn api_servers_that_do_not_let_helm_in() {
     let tenant = Tenant::new("outside");
     let refused = ["--kube-apiserver", "http://127.0.0.1:1"];
@@ -439,6 +451,7 @@ fn kubeconfig(cluster: Value, user: Value) -> Value {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn waits_that_end_too_early() {
     let tenant = Tenant::new("impatient");
     // All other objects of the release are ready by then, and helm has seen it.
@@ -446,6 +459,7 @@ fn waits_that_end_too_early() {
 }
 
 #[test]
+#[ignore = "only a change of helm's version breaks it: cargo e2e nightly"]
 fn operations_at_the_same_time() {
     let tenant = Tenant::new("busy");
     let (chart, file) = (tenant.chart(charts::NEVER_READY), tenant.file("values.json", &values().to_string()));

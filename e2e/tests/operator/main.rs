@@ -1,5 +1,4 @@
-//! Operators: their life, events at the wrong moment, and their deployment.
+//! Operators: their life, and their deployment.
 
-mod faults;
 mod life;
 mod manifests;

@@ -1,7 +1,7 @@
 //! helm acts as a ServiceAccount of the app's namespace: a chart can do no more than that account.
 
-use clientapp_crd::{ClientApp, conditions};
 use clientapp_crd::DEPLOYER;
+use clientapp_crd::{ClientApp, conditions};
 use e2e::charts;
 use e2e::lab::{Lab, TIMEOUT, Tenant};
 use e2e::manifests;

@@ -3,16 +3,13 @@
 
 mod boundary;
 mod credentials;
-mod database;
 mod dependencies;
 mod drift;
 mod helm3;
 mod hostname;
 mod namespace;
-mod percona;
 mod pods;
 mod profile;
-mod provider;
 mod release;
 mod remedy;
 mod spec;

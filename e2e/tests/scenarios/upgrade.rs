@@ -1,9 +1,7 @@
 //! Conditions for another chart version: allowed versions of the app, and a backup.
 
 use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster};
-use clientapp_crd::{
-    BackupRecord, BackupState, ClientApp, ClientAppStatus, DumpState, Postgresql, annotation,
-};
+use clientapp_crd::{BackupRecord, BackupState, ClientApp, ClientAppStatus, DumpState, Postgresql, annotation};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::percona::Knobs;

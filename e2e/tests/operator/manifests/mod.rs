@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args as _, FromArgMatches as _};
-use clientapp_operator::config::{RunArgs, helm_settings};
 use clientapp_crd::ClientApp;
+use clientapp_operator::config::{RunArgs, helm_settings};
 use e2e::helm::Helm;
 use e2e::lab::Lab;
 use e2e::manifests;

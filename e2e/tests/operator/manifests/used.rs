@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use clientapp_crd::{ClientApp, ClientAppStatus, PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
 use clientapp_crd::DEPLOYER;
+use clientapp_crd::{ClientApp, ClientAppStatus, PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
 use e2e::lab::{IMAGE, Lab, TIMEOUT, Tenant, hostname};
 use e2e::operator::{Operator, Options};
 use e2e::postgres::Postgres;

@@ -1,0 +1,5 @@
+//! The databases of ClientApps, of each provider.
+
+mod database;
+mod percona;
+mod provider;
