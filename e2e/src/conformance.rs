@@ -27,7 +27,6 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context as _, Result};
-use clap::Parser as _;
 use serde_json::Value;
 
 use self::archives::{Archive, Source};
@@ -36,7 +35,7 @@ use self::invariants::{Case, INVARIANTS};
 use self::parts::{NAMESPACE, Part, Variant};
 use self::release::Release;
 use self::table::{Cell, Table};
-use crate::helm::Helm;
+use crate::helm::{Helm, Ran};
 use crate::operator;
 use crate::progress::Progress;
 use crate::tools::Tools;
@@ -241,12 +240,13 @@ fn of_operator(app: &Value, arguments: &[String]) -> Result<Result<Value, String
         .stderr(Stdio::piped())
         .spawn()
         .context("cannot run the operator")?;
-    child.stdin.take().expect("it is piped").write_all(app.to_string().as_bytes())?;
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        return Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    // It may end before it has read everything; then it says why.
+    _ = child.stdin.take().expect("it is piped").write_all(app.to_string().as_bytes());
+    let ran = Ran::from(child.wait_with_output()?);
+    if !ran.success {
+        return Ok(Err(ran.stderr.trim().to_owned()));
     }
-    Ok(Ok(serde_yaml::from_slice(&output.stdout).context("the values that the operator renders")?))
+    Ok(Ok(serde_yaml::from_str(&ran.stdout).context("the values that the operator renders")?))
 }
 
 /// Returns the lines of helm's message that say what is wrong.
@@ -289,15 +289,4 @@ fn longest_name(arguments: &[String]) -> String {
     let accepted =
         |length: &usize| of_operator(&variant(*length).app("5.5.2"), arguments).is_ok_and(|values| values.is_ok());
     "a".repeat((1..=63).rev().find(accepted).unwrap_or(1))
-}
-
-/// Returns the options of a run without arguments.
-#[must_use]
-pub fn defaults() -> Options {
-    #[derive(clap::Parser)]
-    struct Arguments {
-        #[command(flatten)]
-        options: Options,
-    }
-    Arguments::parse_from(["charts"]).options
 }

@@ -12,6 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
+    build::values::merge_into,
     context::Ctx,
     desired::Desired,
     error::Error,
@@ -92,7 +93,8 @@ fn managers(found: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
         };
         match (kept.iter_mut().find(is_helms), &other.fields_v1) {
             (Some(helms), Some(over)) if helms.api_version == other.api_version => {
-                add(&mut helms.fields_v1.get_or_insert(FieldsV1(Value::Null)).0, over.0.clone());
+                // Trees of names, whose leaves are empty (sigs.k8s.io/structured-merge-diff, `fieldpath.Set`).
+                merge_into(&mut helms.fields_v1.get_or_insert(FieldsV1(Value::Null)).0, &over.0);
             }
             // Helm has one entry. Fields of another version of the object have other names; csaupgrade drops them, too.
             (Some(_), _) => {}
@@ -104,18 +106,6 @@ fn managers(found: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
         }
     }
     Some(kept)
-}
-
-/// Adds a set of fields to another: trees of names, whose leaves are empty (sigs.k8s.io/structured-merge-diff, `fieldpath.Set`).
-fn add(under: &mut Value, over: Value) {
-    match (under, over) {
-        (Value::Object(under), Value::Object(over)) => {
-            for (name, fields) in over {
-                add(under.entry(name).or_insert(Value::Null), fields);
-            }
-        }
-        (under, over) => *under = over,
-    }
 }
 
 #[cfg(test)]

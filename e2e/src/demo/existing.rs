@@ -8,8 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use clientapp_crd::LEASE;
-use clientapp_crd::{self as crd, ClientApp, percona};
+use clientapp_crd::{self as crd, ClientApp, LEASE, percona};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use e2e::arguments::defaults;
 use e2e::charts::{self, Content};
 use e2e::conformance::archives::{Archive, Source};
 use e2e::conformance::table::{Cell, Table};
@@ -26,7 +27,7 @@ fn table(versions: &[&str], parts: &[&str]) -> Table {
     let directory = tempfile::tempdir().unwrap();
     let archives = archives(directory.path(), versions);
     let parts = parts.iter().map(|part| (*part).to_owned()).collect();
-    check(&archives, &tools.helm, &conformance::Options { parts, ..conformance::defaults() }, &progress).unwrap()
+    check(&archives, &tools.helm, &conformance::Options { parts, ..defaults() }, &progress).unwrap()
 }
 
 #[test]

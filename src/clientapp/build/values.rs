@@ -680,7 +680,8 @@ fn unnamed(values: &Map<String, Value>) -> Option<String> {
     })
 }
 
-fn merge_into(under: &mut Value, over: &Value) {
+/// Lays one tree over another: objects are merged, everything else is replaced, also by `null`.
+pub(crate) fn merge_into(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
             for (key, value) in over {
