@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::{
     clientapp::{
         credentials::placeholders,
+        decide::QUESTIONS,
         desired::{StoredProfile, desired},
         values_from::{Salt, Source, combined},
     },
@@ -63,6 +64,9 @@ enum Command {
         /// Print only these reasons.
         #[arg(value_name = "REASON")]
         names: Vec<String>,
+        /// Print the questions that each reconciliation of a ClientApp asks, in order; the first that is not met gives the reason.
+        #[arg(long, conflicts_with = "names")]
+        order: bool,
     },
     /// Push, fetch and list dumps in S3-compatible storage; used by the Jobs that dump.
     #[command(hide = true)]
@@ -86,7 +90,8 @@ pub fn main() -> ExitCode {
         Command::Kubectl(cli) => return plugin::main(&cli),
         Command::Store(args) => return store::main(&args),
         Command::Crds => definitions(),
-        Command::Reasons { names } => reasons(&names),
+        Command::Reasons { order: true, .. } => Ok(order()),
+        Command::Reasons { names, .. } => reasons(&names),
         Command::Render { file, namespace, chart, with_registry } => render(&file, &namespace, &chart, with_registry),
     };
     match result {
@@ -117,6 +122,11 @@ fn started(args: &RunArgs) -> Result<()> {
 fn definitions() -> Result<String> {
     let document = |crd| Ok(format!("---\n{}\n", serde_yaml::to_string(&crd)?.trim_end()));
     crd::all().into_iter().map(document).collect()
+}
+
+fn order() -> String {
+    let numbered = QUESTIONS.iter().zip(1..).map(|(question, number)| format!("{number:2}. {}\n", question.text));
+    numbered.collect()
 }
 
 fn reasons(names: &[String]) -> Result<String> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     observed::Awaited,
-    plan::{Hold, SAFETY_NET, few},
+    plan::{Hold, SAFETY_NET, join_limited},
 };
 use crate::{
     crd::{
@@ -79,7 +79,7 @@ pub(crate) fn apps(namespace: &str, dependencies: &[Dependency]) -> Vec<Key> {
 /// What helm waits for.
 pub(super) fn hold(awaited: &[Awaited], now: Timestamp) -> Option<Hold> {
     const NAMED: usize = 3;
-    let named = few(awaited.iter().map(|of| of.sentence.clone()), NAMED);
+    let named = join_limited(awaited.iter().map(|of| of.sentence.clone()), NAMED);
     if awaited.iter().any(|of| of.is_circle) {
         let message = format!("{named}, and waits for this ClientApp in turn: remove one of them from spec.dependsOn");
         return Some(Hold::new(Reason::DependencyCircle, message).until(now + SAFETY_NET));

@@ -10,7 +10,7 @@ use super::{
     desired::Desired,
     inventory::{self, MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
     observed::{Edit, Found, Missing, Observed, ReleaseView},
-    plan::{Hold, SAFETY_NET, Step, few},
+    plan::{Hold, SAFETY_NET, Step, join_limited},
     repairs::Refused,
 };
 use crate::{
@@ -147,7 +147,10 @@ fn happened(missing: &Missing) -> (String, &'static str) {
     match &missing.found {
         Found::Edited(Edit { fields, by, left: _ }) => {
             let by = by.as_ref().map(|by| format!(" ({by})")).unwrap_or_default();
-            (format!("another client{by} has changed {}", few(fields.iter().cloned(), NAMED_FIELDS)), "put back")
+            (
+                format!("another client{by} has changed {}", join_limited(fields.iter().cloned(), NAMED_FIELDS)),
+                "put back",
+            )
         }
         _ => ("another client has deleted it, or removed Helm's marks from it".to_owned(), "recreated"),
     }
@@ -176,7 +179,7 @@ fn blocked(missing: &Missing) -> Option<(String, bool)> {
 
 /// The objects, for a sentence.
 pub(super) fn names<'a>(missing: impl IntoIterator<Item = &'a Missing>) -> String {
-    few(missing.into_iter().map(|Missing { object, .. }| format!("{} {}", object.kind, object.name)), NAMED)
+    join_limited(missing.into_iter().map(|Missing { object, .. }| format!("{} {}", object.kind, object.name)), NAMED)
 }
 
 /// A document of the manifest as helm applies it: with the release's marks (helm.sh/helm/v4/pkg/action/validate.go,

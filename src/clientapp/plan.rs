@@ -87,7 +87,7 @@ pub(crate) enum Step {
         /// The revision that helm will create.
         revision: i64,
         /// Why, if not because of the spec; an event reports it.
-        because: Option<Because>,
+        cause: Option<UpgradeCause>,
     },
 }
 
@@ -105,7 +105,7 @@ impl Step {
 
 /// Why a release is upgraded although the spec did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Because {
+pub(crate) enum UpgradeCause {
     /// Another Helm client wrote the newest revision.
     ChangedByOthers { revision: i64 },
     /// Another Helm client uninstalled it.
@@ -116,7 +116,7 @@ pub(crate) enum Because {
 }
 
 /// Joins at most `most` words for a sentence, and counts the rest.
-pub(crate) fn few(words: impl IntoIterator<Item = String>, most: usize) -> String {
+pub(crate) fn join_limited(words: impl IntoIterator<Item = String>, most: usize) -> String {
     let mut words: Vec<_> = words.into_iter().collect();
     let more = words.len().saturating_sub(most);
     words.truncate(most);
@@ -136,13 +136,30 @@ pub(crate) struct Hold {
     pub stalled: bool,
     /// When to look again if no watch triggers a reconcile earlier.
     pub until: Option<Timestamp>,
+    /// The conditions that nothing is known about because of it: they stay as they were.
+    pub unjudged: &'static [&'static str],
+    /// A run of helm begins, which may take long.
+    pub begins: bool,
 }
 
 impl Hold {
     /// A hold with the condition and class of its reason, without a time.
     pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Hold {
         let message = message.into();
-        Hold { condition: reason.condition(), reason, message, stalled: reason.stalled(), until: None }
+        Hold {
+            condition: reason.condition(),
+            reason,
+            message,
+            stalled: reason.stalled(),
+            until: None,
+            unjudged: &[],
+            begins: false,
+        }
+    }
+
+    /// Returns the same hold, as the beginning of a run of helm.
+    pub(crate) fn begins(self) -> Hold {
+        Hold { begins: true, ..self }
     }
 
     /// The same hold, checked again at this time.
@@ -187,10 +204,5 @@ impl Plan {
 
     pub(crate) fn runs_helm(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::HelmUpgrade { .. }))
-    }
-
-    pub(crate) fn hold(mut self, hold: Hold) -> Plan {
-        self.hold = Some(hold);
-        self
     }
 }

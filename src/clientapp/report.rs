@@ -13,7 +13,7 @@ use super::{
     error::Error,
     helm_runs::HelmRun,
     observed::{Observed, Phase},
-    plan::{Because, Hold, Plan, Step},
+    plan::{Hold, Plan, Step, UpgradeCause},
     pods::NAMED_WORKLOADS,
     remedy, retained, tls, trial, upgrade,
 };
@@ -84,8 +84,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         };
         status.credentials.clone_from(&desired.credentials);
         status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
-        let begins = |hold: &&Hold| matches!(hold.reason, Reason::FetchingChart | Reason::Upgrading);
-        if let Some(hold) = plan.hold.as_ref().filter(begins) {
+        if let Some(hold) = plan.hold.as_ref().filter(|hold| hold.begins) {
             if plan.runs_helm() {
                 status.owned.clone_from(&observed.owned);
                 let left_its_lock = plan.steps.iter().any(|step| matches!(step, Step::UnlockRelease { .. }));
@@ -296,17 +295,7 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan, now: Timestamp) ->
     let postgres = match &desired.database {
         None => Verdict::yes(Reason::Disabled, "no database is asked for"),
         Some(database) => about(kind::POSTGRES_READY).unwrap_or_else(|| match hold {
-            // These holds end the plan before the database is checked.
-            Some(Hold { condition: kind::RECONCILING, .. }) => kept(observed, kind::POSTGRES_READY),
-            Some(Hold {
-                reason:
-                    Reason::HostnameConflict
-                    | Reason::SecretNotOurs
-                    | Reason::DataRetained
-                    | Reason::VolumeGoing
-                    | Reason::VolumeLost,
-                ..
-            }) => kept(observed, kind::POSTGRES_READY),
+            Some(hold) if hold.unjudged.contains(&kind::POSTGRES_READY) => kept(observed, kind::POSTGRES_READY),
             _ => Verdict::yes(
                 Reason::Ready,
                 match &database.object {
@@ -493,7 +482,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
         let conflicts = |error: &Error| error.disposition().reason == Reason::Conflict;
         if written.as_ref().err().is_none_or(|error| desired.is_err() && !conflicts(error)) {
             let because = plan.steps.iter().find_map(|step| match step {
-                Step::HelmUpgrade { because: Some(why), .. } => Some(because(why, app.key)),
+                Step::HelmUpgrade { cause: Some(why), .. } => Some(because(why, app.key)),
                 _ => None,
             });
             let changed = about(transitions(&app.before, status), observed, app.key);
@@ -573,16 +562,16 @@ pub(crate) fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> 
 }
 
 /// The event that says why a release is upgraded although its spec did not change. **Pure.**
-pub(crate) fn because(because: &Because, key: &Key) -> Note {
+pub(crate) fn because(because: &UpgradeCause, key: &Key) -> Note {
     let name = &key.name;
-    let (Because::ChangedByOthers { revision } | Because::Uninstalled { revision }) = because;
+    let (UpgradeCause::ChangedByOthers { revision } | UpgradeCause::Uninstalled { revision }) = because;
     let message = match because {
-        Because::ChangedByOthers { .. } => {
+        UpgradeCause::ChangedByOthers { .. } => {
             format!(
                 "revision {revision} of release {name} was made by another Helm client: upgrading the release to the spec"
             )
         }
-        Because::Uninstalled { .. } => format!(
+        UpgradeCause::Uninstalled { .. } => format!(
             "release {name}, last at revision {revision}, was uninstalled by another Helm client: installing it again"
         ),
     };

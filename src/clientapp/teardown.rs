@@ -52,7 +52,7 @@ pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
         }
         Progress::Hold(hold) => {
             report::tell(ctx, app, &report::deleting(&app.before, app.meta().generation, &hold, clock::now())).await?;
-            return Ok(Plan::default().hold(hold).requeue(clock::now()));
+            return Ok(Plan { hold: Some(hold), ..Plan::default() }.requeue(clock::now()));
         }
     };
     report::tell(ctx, app, &status).await?;

@@ -7,7 +7,7 @@ use super::{
     certificate::Certificate,
     desired::Desired,
     observed::{Observed, ReleaseView},
-    plan::few,
+    plan::join_limited,
 };
 use crate::{
     crd::{
@@ -67,7 +67,11 @@ pub(super) fn verdict(desired: &Desired, observed: &Observed, now: Timestamp) ->
             let of_secret = format!("the certificate in Secret {name}");
             match () {
                 () if !certificate.covers(host) => {
-                    let names = if names.is_empty() { "no name".to_owned() } else { few(names.iter().cloned(), NAMED) };
+                    let names = if names.is_empty() {
+                        "no name".to_owned()
+                    } else {
+                        join_limited(names.iter().cloned(), NAMED)
+                    };
                     invalid(format!("{of_secret} is for {names}, not for {host}: {ask}"))
                 }
                 () if now < *not_before => invalid(format!("{of_secret} is valid only from {not_before}: {ask}")),

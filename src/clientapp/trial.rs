@@ -10,7 +10,7 @@ use super::{
     helm_runs::{HelmRun, Trial},
     names,
     observed::{Observed, ReleaseView},
-    plan::{Hold, LATEST_RETRY, Step, few},
+    plan::{Hold, LATEST_RETRY, Step, join_limited},
 };
 use crate::{
     crd::{
@@ -124,7 +124,7 @@ pub(super) fn record(
         (None, Ok(Tests { count, .. })) => (true, 0, format!("its {count} tests have passed")),
         (None, Err(_)) => (true, 0, "its tests have passed".to_owned()),
         (Some(said), Ok(Tests { count, failed })) if *conclusive && !failed.is_empty() => {
-            let named = few(failed.iter().map(|(kind, name)| format!("{kind} {name}")), NAMED);
+            let named = join_limited(failed.iter().map(|(kind, name)| format!("{kind} {name}")), NAMED);
             let why = pods.unwrap_or_else(|| said.clone());
             (false, failures + 1, format!("{} of {count} tests failed: {named}: {why}", failed.len()))
         }

@@ -11,7 +11,7 @@ use super::{
     desired::Desired,
     inventory,
     observed::Observed,
-    plan::{Hold, few},
+    plan::{Hold, join_limited},
 };
 use crate::{
     crd::{Inventory, Owned, Reason, annotation},
@@ -86,7 +86,7 @@ pub(super) fn hold(desired: &Desired, observed: &Observed) -> Option<Hold> {
     (!going.is_empty()).then(|| {
         let message = format!(
             "PersistentVolumeClaim {} with the app's data is being deleted, and is gone once no pod uses it: copy the data elsewhere before its pod ends; helm does not run meanwhile",
-            few(going, NAMED)
+            join_limited(going, NAMED)
         );
         Hold::new(Reason::VolumeGoing, message)
     })
@@ -124,10 +124,10 @@ pub(crate) fn review(
         }
         let is_new = |claim: &String| !is_cache(claim, &name) && in_use.iter().all(|volume| volume.name != *claim);
         let instead: Vec<_> = inventory::first_claims(&next, &namespace).filter(is_new).collect();
-        let instead = if instead.is_empty() { String::new() } else { format!(", but {} is", few(instead, NAMED)) };
+        let instead = if instead.is_empty() { String::new() } else { format!(", but {} is", join_limited(instead, NAMED)) };
         Ok(Some(format!(
             "PersistentVolumeClaim {} with the app's data is not in the next revision, with chart version {version}{instead}: correct the spec; or confirm that the app goes on without it, with {}",
-            few(dropped.iter().map(|volume| volume.name.clone()), NAMED),
+            join_limited(dropped.iter().map(|volume| volume.name.clone()), NAMED),
             confirm(&dropped)
         )))
     })
@@ -157,7 +157,7 @@ pub(super) fn kept(kept: &[Kept]) -> Option<String> {
     (!kept.is_empty()).then(|| {
         format!(
             "PersistentVolumeClaim {} is larger than asked for and keeps its size: raise spec.persistence.size, or the chart's value for it",
-            few(sizes, NAMED)
+            join_limited(sizes, NAMED)
         )
     })
 }

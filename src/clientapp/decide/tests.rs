@@ -1,5 +1,6 @@
 //! The table of [`decide`], and a property: wherever a run is interrupted, the next ones converge.
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,17 +10,23 @@ mod failures;
 use super::*;
 use crate::{
     clientapp::{
+        approval,
         database::{self, DatabaseObject, DatabaseState, Place},
-        deployer::{self, Part},
+        deployer::{self, Deployer, Part},
         fixtures::{
             attempt, chart, config, database, deployer, keys, now, outdated, own, release, rolled_back, settled, want,
             with,
         },
-        observed::{AtWork, Awaited, DatabaseView, Found, Missing, Target},
-        plan::Apply,
+        observed::{AtWork, Awaited, DatabaseView, Found, Missing, Phase, ReleaseView, Retained, SecretView, Target},
+        plan::{Apply, SAFETY_NET, UpgradeCause},
+        remedy,
         repairs::Refused,
     },
-    crd::{Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested},
+    crd::{
+        Attempt, ClientAppStatus, Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested,
+        annotation, conditions::kind,
+    },
+    destroy::permit::Kind,
     runtime::{feeder::Availability, key::Key, pods::StuckPod},
     secrets::RevisionMeta,
 };
@@ -57,11 +64,11 @@ fn brief(plan: &Plan) -> String {
             Step::ApplyArchives { .. } => "archives".to_owned(),
             Step::DeleteArchives { .. } => "no archives".to_owned(),
             Step::Test => "test".to_owned(),
-            Step::HelmUpgrade { revision, because: None } => format!("helm {revision}"),
-            Step::HelmUpgrade { revision, because: Some(Because::ChangedByOthers { revision: theirs }) } => {
+            Step::HelmUpgrade { revision, cause: None } => format!("helm {revision}"),
+            Step::HelmUpgrade { revision, cause: Some(UpgradeCause::ChangedByOthers { revision: theirs }) } => {
                 format!("helm {revision} over {theirs}")
             }
-            Step::HelmUpgrade { revision, because: Some(Because::Uninstalled { .. }) } => {
+            Step::HelmUpgrade { revision, cause: Some(UpgradeCause::Uninstalled { .. }) } => {
                 format!("helm {revision} again")
             }
         })

@@ -1,0 +1,58 @@
+//! What an earlier ClientApp of the same name has left.
+
+use jiff::Timestamp;
+
+use crate::{
+    clientapp::{
+        desired::Desired,
+        observed::Retained,
+        plan::{Hold, SAFETY_NET, Step, join_limited},
+    },
+    crd::{Reason, label},
+    destroy::permit::Kind,
+};
+
+/// Takes over retained data, if the user asks for it and nothing prevents it.
+pub(super) fn adopt(
+    desired: &Desired,
+    retained: &[Retained],
+    closed: Option<&Hold>,
+    now: Timestamp,
+) -> Result<Step, Hold> {
+    // Volumes are not watched, so look again.
+    let hold = |message: String| Hold::new(Reason::DataRetained, message).until(now + SAFETY_NET);
+    let left =
+        format!("an earlier ClientApp {}, or a database of its name, has left {}", desired.key.name, summary(retained));
+    if !desired.adopt {
+        return Err(hold(format!(
+            "{left}: nothing is created while that exists; to continue with these data, set spec.postgres.adopt to true; otherwise rename this ClientApp, or delete what `kubectl get pvc,secret -n {} -l {}={}` and similar commands show",
+            desired.key.namespace,
+            label::RETAINED_FROM,
+            desired.key.name,
+        )));
+    }
+    let wanted = desired.database_object().map(|object| object.provider.kind());
+    let other = retained.iter().find(|left| left.kind.is_database() && Some(left.kind) != wanted);
+    if let Some(Retained { kind, name, .. }) = other {
+        return Err(hold(format!(
+            "{left}: {} {name} can only be adopted by a ClientApp with another spec.postgres.provider or spec.postgres.enabled",
+            kind.as_str()
+        )));
+    }
+    match closed.filter(|hold| hold.stalled) {
+        Some(hold) => Err(hold.clone()),
+        None => Ok(Step::Adopt(retained.to_vec())),
+    }
+}
+
+/// Names the database and one volume, and counts the rest.
+fn summary(retained: &[Retained]) -> String {
+    const NAMED: usize = 2;
+    let mut sorted: Vec<_> = retained.iter().collect();
+    sorted.sort_by_key(|left| match left.kind {
+        Kind::Volume => 1,
+        Kind::Secret => 2,
+        Kind::Database(_) => 0,
+    });
+    join_limited(sorted.iter().map(|left| format!("{} {}", left.kind.as_str(), left.name)), NAMED)
+}
