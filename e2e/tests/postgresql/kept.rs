@@ -91,7 +91,7 @@ async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
     assert!(message.contains("pod db-0 finds no database on PersistentVolumeClaim data-db-0"), "{message}");
 }
 
-/// The walk in crds/README.md, except for PostgreSQL's own part.
+/// The walk in crds/postgresql.md, except for PostgreSQL's own part.
 #[tokio::test]
 async fn a_standbys_volume_takes_the_place_of_the_primarys() {
     let tenant = Lab::shared().await.tenant("pg-promoted").await;

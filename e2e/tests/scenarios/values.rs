@@ -161,9 +161,9 @@ async fn a_null_of_a_file_reaches_the_release_by_the_documented_ways() {
     strategic("from", "RollingUpdate").await;
 }
 
-/// The spec in the block of crds/README.md that contains this text.
+/// The spec in the block of crds/clientapp.md that contains this text.
 fn documented(part: &str) -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../crds/README.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../crds/clientapp.md");
     let page = std::fs::read_to_string(path).unwrap();
     let mut blocks = page.split("```yaml\n").skip(1).map(|block| block.split("```").next().unwrap());
     let block = blocks.find(|block| block.contains(part)).unwrap_or_else(|| panic!("no block has {part}"));

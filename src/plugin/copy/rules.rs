@@ -77,7 +77,7 @@ pub(super) fn what_remains(
         Some(archive) => format!(", so that you can check its files, which are those of archive {archive}."),
         None => ": it does not have the app's files, and without them it would be installed anew.".to_owned(),
     };
-    let copy = format!("Copy the files of {first} (crds/README.md, \"The app's files\").");
+    let copy = format!("Copy the files of {first} (crds/backups.md, \"The app's files\").");
     let set = format!("set dbhost to {service}: otherwise clientapp/{other} would change the database of {first}.");
     let check = match by_hooks {
         true => format!(
@@ -158,7 +158,7 @@ mod tests {
         let percona = Database { service: "then-pg-pgbouncer", by_hooks: false };
         insta::assert_snapshot!(what_remains(names, "ns", standalone, Some(2), Some("then-admin-secret"), None), @r#"
         clientapp/then has no pods yet (spec.replicas: 0): it does not have the app's files, and without them it would be installed anew.
-        1. Copy the files of acme (crds/README.md, "The app's files").
+        1. Copy the files of acme (crds/backups.md, "The app's files").
         2. Check the values: at each start, the hooks of the base values set dbhost in config.php. If the values replace nextcloud.hooks, set dbhost to then-pg: otherwise clientapp/then would change the database of acme.
         3. kubectl patch clientapp then -n ns --type=merge -p '{"spec":{"replicas":2}}'
         The restored database knows the users of acme and their passwords at that time: Secret then-admin-secret is a copy of the credentials that the administrator of acme has now.
