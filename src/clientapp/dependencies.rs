@@ -81,7 +81,9 @@ pub(super) fn hold(awaited: &[Awaited], now: Timestamp) -> Option<Hold> {
     const NAMED: usize = 3;
     let named = join_limited(awaited.iter().map(|of| of.sentence.clone()), NAMED);
     if awaited.iter().any(|of| of.is_circle) {
-        let message = format!("{named}, and waits for this ClientApp in turn: remove one of them from spec.dependsOn");
+        let message = format!(
+            "{named}; circular dependency: it depends on this ClientApp; remove one of the spec.dependsOn entries"
+        );
         return Some(Hold::new(Reason::DependencyCircle, message).until(now + SAFETY_NET));
     }
     let pause = if awaited.iter().all(|of| of.is_watched) { SAFETY_NET } else { PAUSE };
@@ -196,6 +198,6 @@ mod tests {
         assert_eq!(hold(&[of("Bucket x does not exist", false, false)], now).unwrap().until, Some(now + PAUSE));
         let circle = hold(&[of("ClientApp a is not Ready yet", true, true)], now).unwrap();
         assert_eq!((circle.reason, circle.stalled), (Reason::DependencyCircle, true));
-        assert!(circle.message.contains("waits for this ClientApp in turn"), "{}", circle.message);
+        assert!(circle.message.contains("circular dependency"), "{}", circle.message);
     }
 }

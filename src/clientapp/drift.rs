@@ -133,7 +133,7 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
             times => format!("{times} times in a row"),
         };
         let says = format!(
-            " was {remedy} {times}, and {happened} again: find that client; it is {remedy} less and less often, at last every 5 minutes"
+            " was {remedy} {times}, and {happened} again: stop that client; retries continue, at most every 5 minutes"
         );
         Some(hold(&[missing], &says))
     };

@@ -37,7 +37,7 @@ pub(super) fn held(release: &ReleaseView, name: &str) -> String {
         _ => "another Helm client",
     };
     format!(
-        "revision {} of release {name} is {}, by {by}, and the operator waits for it; if no client works on it any more, `helm rollback {name}` or `helm uninstall {name}` ends its lock, or set spec.upgrade.foreignLockTimeout",
+        "revision {} of release {name} is {}, by {by}: the operator waits; if no client works on it any more, `helm rollback {name}` clears the lock, or spec.upgrade.foreignLockTimeout",
         release.revision, release.status
     )
 }

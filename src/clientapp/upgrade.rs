@@ -269,7 +269,7 @@ fn outdated(desired: &Desired, observed: &Observed) -> Option<String> {
     let attempt = observed.recorded.last_attempt.as_ref()?;
     let asked_again = attempt.digest != desired.digest || observed.retry == Some(annotation::retry_after(attempt));
     let message = format!(
-        "revision {} has failed, and {} is too old by now for another attempt to install chart version {}: look at the app, whose data may be upgraded in part; `kubectl clientapp retry {} -n {}` takes another backup and tries again",
+        "revision {} has failed, and {} is too old for another attempt at chart version {}: check the app's data; then `kubectl clientapp retry {} -n {}` takes another backup and tries again",
         tried.revision,
         described(desired.database_object()?, record),
         record.to,

@@ -78,7 +78,7 @@ pub(super) fn hold(desired: &Desired, observed: &Observed) -> Option<Hold> {
         let more = if lost.len() > 1 { format!("; so are {} more", lost.len() - 1) } else { String::new() };
         let lost: Vec<_> = lost.iter().map(|(volume, _)| volume).collect();
         let message = format!(
-            "{what}{more}: nothing is changed, and no empty one is made; restore it under this name, and confirm what is then there, or nothing, with {}",
+            "{what}{more}: nothing is changed; restore it under this name, and confirm what is then there, or nothing, with {}",
             confirm(desired, &observed.owned)(&lost)
         );
         return Some(Hold::new(Reason::VolumeLost, message));

@@ -65,7 +65,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         }
         (Some(_), SecretView::NotOurs(owner)) => {
             let message = format!(
-                "Secret {} belongs to {owner} and is not touched: rename this Postgresql or that Secret, or, if an earlier one has left it, hand over all that it has left with {}",
+                "Secret {} belongs to {owner} and is not touched: rename this Postgresql or that Secret, or hand over all that an earlier one has left with {}",
                 names::certificate(name),
                 hand_all_over(desired),
             );
@@ -146,7 +146,7 @@ fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     match &credentials.kept {
         SecretView::NotOurs(owner) => {
             let message = format!(
-                "Secret {secret} belongs to {owner} and is not touched: rename this Postgresql, or, where it is the password of its volume, hand it over with {}; to hand over all that an earlier one has left at once, use {}",
+                "Secret {secret} belongs to {owner} and is not touched: rename this Postgresql, or hand it over with {}; to hand over all that an earlier one has left at once, use {}",
                 label_command(desired),
                 hand_all_over(desired),
                 secret = names::credentials(name),
@@ -175,7 +175,7 @@ fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
             }
             if credentials.given == Given::Differs {
                 let message = format!(
-                    "{} does not give the password in use, and the operator does not change passwords in a database: set it back, or change it in the database ({}), delete the Secrets {} and {}, and follow the message that then appears here",
+                    "{} does not give the password in use: set it back; to change it, do so in the database ({}), delete the Secrets {} and {}, and follow the next message",
                     desired.password.field(),
                     change_password(desired),
                     names::credentials(name),

@@ -328,7 +328,7 @@ pub(crate) fn kept(key: &Key, kept: &[Kept]) -> Note {
 
 pub(crate) fn inline_password(key: &Key) -> Note {
     let message = format!(
-        "spec.password of {} is visible in clear text to every user who may read Postgresqls, and is in every copy of the object: put it into a Secret, and name that in spec.passwordSecret",
+        "spec.password of {} is visible in clear text to every user who may read Postgresqls: put it into a Secret, and name that in spec.passwordSecret",
         key.name
     );
     Note::warning("KeepPassword", Reason::InlinePassword, message)

@@ -52,7 +52,7 @@ async fn helm_waits_for_what_an_app_depends_on() {
     tenant.create("one", spec("one", on(json!([{"name": "two"}])))).await.unwrap();
     tenant.create("two", spec("two", on(json!([{"name": "one"}])))).await.unwrap();
     for (name, other) in [("two", "one"), ("one", "two")] {
-        let words = [&*format!("ClientApp {other} is not Ready"), "and waits for this ClientApp in turn"];
+        let words = [&*format!("ClientApp {other} is not Ready"), "circular dependency: it depends on this ClientApp"];
         tenant.held(name, "DependencyCircle", &words).await;
     }
     tenant.patch("one", on(json!(null))).await.unwrap();

@@ -250,7 +250,7 @@ fn tests(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
 pub(crate) fn deployer_taken(key: &Key) -> Hold {
     let namespace = &key.namespace;
     let message = format!(
-        "RoleBinding {DEPLOYER} in namespace {namespace} was changed or made by another client: it has to bind ClusterRole {DEPLOYER} to ServiceAccount {DEPLOYER} and to nothing else, and is not overwritten; `kubectl delete rolebinding {DEPLOYER} -n {namespace}`, and it is recreated, or name an account of your own in spec.serviceAccountName"
+        "RoleBinding {DEPLOYER} in namespace {namespace} is not the operator's and is not overwritten: delete it (`kubectl delete rolebinding {DEPLOYER} -n {namespace}`) to have it recreated, or set spec.serviceAccountName"
     );
     Hold::new(Reason::DeployerNotOurs, message)
 }

@@ -121,7 +121,7 @@ pub(super) fn hook(Case { observed, config, release, now, .. }: &Case<'_>) -> Op
     let release = observed.release.as_ref()?;
     let until = release.written? + config.helm_deadline;
     let message = format!(
-        "Job {}, a hook of the chart, is still running, and the helm process that started it for revision {} is gone: the operator waits for its end as long as helm would have",
+        "Job {}, a hook of the chart, is still running, without the helm process that started it for revision {}: the operator waits as long as helm would have",
         observed.hook.as_ref()?,
         release.revision
     );
@@ -200,7 +200,7 @@ fn owed(Case { desired, observed, .. }: &Case<'_>, attempt: Option<&Attempt>) ->
     }
     let why = attempt.and_then(|attempt| attempt.message.as_deref()).unwrap_or("it was cut off");
     let message = format!(
-        "the installation, revision {} of release {name}, failed before {} was complete, and Helm does not run this with an upgrade: {why}; nothing is tried again before `helm uninstall {name} -n {namespace}`, after which the chart is installed again, hooks included",
+        "revision {} of release {name}, an installation, failed before its hook {} was complete, which no upgrade repeats: {why}; `helm uninstall {name} -n {namespace}` lets the operator install it again",
         release.revision,
         inventory.install_hooks.join(", "),
     );

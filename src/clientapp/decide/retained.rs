@@ -21,11 +21,10 @@ pub(super) fn adopt(
 ) -> Result<Step, Hold> {
     // Volumes are not watched, so look again.
     let hold = |message: String| Hold::new(Reason::DataRetained, message).until(now + SAFETY_NET);
-    let left =
-        format!("an earlier ClientApp {}, or a database of its name, has left {}", desired.key.name, summary(retained));
+    let left = format!("an earlier ClientApp {}, or its database, has left {}", desired.key.name, summary(retained));
     if !desired.adopt {
         return Err(hold(format!(
-            "{left}: nothing is created while that exists; to continue with these data, set spec.postgres.adopt to true; otherwise rename this ClientApp, or delete what `kubectl get pvc,secret -n {} -l {}={}` and similar commands show",
+            "{left}: set spec.postgres.adopt to true to continue with these data; otherwise rename this ClientApp, or delete what `kubectl get pvc,secret -n {} -l {}={}` shows",
             desired.key.namespace,
             label::RETAINED_FROM,
             desired.key.name,

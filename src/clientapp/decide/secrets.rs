@@ -17,7 +17,7 @@ pub(super) fn lost(desired: &Desired, observed: &Observed) -> Option<Hold> {
     let SecretSource::Generated(name) = &desired.admin else { return None };
     (*view == SecretView::Absent && owned::is_in_use(name, recorded, release.as_ref())).then(|| {
         let message = format!(
-            "Secret {name} is gone, and the app knows only the administrator password that was in it: nothing is changed until it is back; restore it, or recreate it with the app's present credentials, or with new ones set by the app's own command: `kubectl create secret generic {name} -n {} --from-literal={}=… --from-literal={}=…`",
+            "Secret {name} with the administrator's password is gone, and the app knows no other: restore it, or recreate it with the app's credentials: `kubectl create secret generic {name} -n {} --from-literal={}=… --from-literal={}=…`",
             desired.key.namespace,
             secrets::ADMIN_USERNAME,
             secrets::ADMIN_PASSWORD,
@@ -34,7 +34,7 @@ pub(super) fn generated(source: &SecretSource, view: &SecretView, create: Step) 
         (SecretSource::Generated(name), SecretView::NotOurs { owner, .. }) => Err(Hold::new(
             Reason::SecretNotOurs,
             format!(
-                "Secret {name} belongs to {owner}: it is not used, and a new one is created once it is gone; if it has the password of data that this ClientApp is to adopt, set spec.postgres.adopt to true"
+                "Secret {name} belongs to {owner} and is not used: a new one is created once it is gone; to adopt the data that it opens, set spec.postgres.adopt to true"
             ),
         )),
         _ => Ok(None),

@@ -192,7 +192,7 @@ async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Opt
             continue;
         };
         let message = format!(
-            "{} {other} has the label {volume_label}={database}, by which {title} deletes, and a name that {title} does not give: {} {database} is not deleted, since {title} would delete that as well; remove the label from it, or delete it",
+            "{} {other} is not {title}'s, but has the label {volume_label}={database}, so {title} would delete it together with {} {database}: remove the label from it, or delete it",
             kind.as_str(),
             provider.kind().as_str(),
         );

@@ -64,11 +64,11 @@ pub(super) fn may_be_uninstalled(going: &Going<'_>, release: Option<&ReleaseView
     })?;
     let message = if !going.goes(Piece::Volumes) {
         format!(
-            "spec.deletionPolicy is Retain, but {danger}: nothing is uninstalled; set spec.deletionPolicy to Delete if the data may go, or delete with --cascade=orphan, which leaves the release and everything in it"
+            "spec.deletionPolicy is Retain, but {danger}: nothing is uninstalled; set it to Delete if the data may go, or delete with --cascade=orphan, which leaves the release"
         )
     } else {
         format!(
-            "PersistentVolumeClaim {claim} is not on record as made for this ClientApp, but {danger}: nothing is uninstalled; delete that claim if its data may go, or remove the finalizer {FINALIZER} from the ClientApp, which leaves the release and everything in it"
+            "PersistentVolumeClaim {claim} is not recorded as this ClientApp's, but {danger}: nothing is uninstalled; delete that claim, or remove the finalizer {FINALIZER} from the ClientApp, which leaves the release"
         )
     };
     Some(Hold::new(Reason::RetainUnsafe, message).until(clock::now() + SAFETY_NET))

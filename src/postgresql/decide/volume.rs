@@ -173,7 +173,7 @@ fn lost(plan: &mut Plan, desired: &Desired, observed: &Observed, why: &str) {
     let found = observed.objects.get(&(Kind::PersistentVolumeClaim, claim(desired)));
     let uid = found.map_or("UID", |found| found.uid.as_str());
     let message = format!(
-        "{why}; no empty database is made in its place, and no dump is removed: restore a dump into a new Postgresql; or, if the claim that now has this name holds the data, accept it with `kubectl annotate db {} -n {} --overwrite {ACCEPT_VOLUME}={uid}`",
+        "{why}: restore a dump into a new Postgresql; or, if the claim that now has this name holds the data, accept it with `kubectl annotate db {} -n {} --overwrite {ACCEPT_VOLUME}={uid}`",
         key.name, key.namespace,
     );
     plan.hold(LOST, message);
@@ -308,7 +308,7 @@ fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
         }
         Some(Refused::OtherVersion) => {
             let message = format!(
-                "pod {} has another major version of PostgreSQL than the database on its volume, and leaves it as it is: set spec.image to an image of the version on the volume; {}",
+                "pod {} has another major version of PostgreSQL than the database on its volume: set spec.image to an image of that version; {}",
                 pod.name,
                 pod.waiting.as_deref().unwrap_or_default()
             );
