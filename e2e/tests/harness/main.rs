@@ -2,6 +2,7 @@
 
 mod charts;
 mod conformance;
+mod operator_chart;
 mod percona;
 mod plane;
 mod stderr;

@@ -24,13 +24,13 @@ use nix::unistd::Pid;
 use serde_json::json;
 use tempfile::TempDir;
 
-fn tools() -> &'static Tools {
+pub(crate) fn tools() -> &'static Tools {
     static TOOLS: OnceLock<Tools> = OnceLock::new();
     TOOLS.get_or_init(|| Tools::ensure(&Progress::stderr()).unwrap())
 }
 
 /// Never dropped: the end of this process ends it.
-fn shared() -> &'static ControlPlane {
+pub(crate) fn shared() -> &'static ControlPlane {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
     PLANE.get_or_init(|| ControlPlane::builder().nodes(2).audit_log(true).start(tools()).unwrap())
 }

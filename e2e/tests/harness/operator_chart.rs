@@ -1,0 +1,213 @@
+//! The operator's own Helm chart, `manifests/chart`: it has the kustomization's objects, settings have an effect, mistakes are refused, and
+//! it can be installed and removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+
+use clap::Args as _;
+use clientapp_operator::config::RunArgs;
+use e2e::helm::{Helm, Ran};
+use e2e::manifests;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams};
+use serde_json::{Value, json};
+
+use super::plane::{shared, tools};
+
+const NAMESPACE: &str = "clientapp-operator";
+
+fn chart() -> PathBuf {
+    manifests::directory().join("chart")
+}
+
+fn template(values: &Value) -> Ran {
+    let helm = Helm::new(&tools().helm).unwrap();
+    let file = helm.home().join("values.yaml");
+    std::fs::write(&file, values.to_string()).unwrap();
+    let (chart, file) = (chart().display().to_string(), file.display().to_string());
+    helm.run(&["template", "clientapp-operator", &chart, "--namespace", NAMESPACE, "--values", &file]).unwrap()
+}
+
+/// Objects by kind and name.
+type Objects = BTreeMap<(String, String), Value>;
+
+fn objects(manifests: &str) -> Objects {
+    let documents = serde_yaml::Deserializer::from_str(manifests);
+    let documents = documents.map(|document| <Value as serde::Deserialize>::deserialize(document).unwrap());
+    let named = |object: Value| {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        ((text(&object["kind"]), text(&object["metadata"]["name"])), object)
+    };
+    documents.filter(|object| !object.is_null()).map(named).collect()
+}
+
+fn rendered(values: &Value) -> Objects {
+    let ran = template(values);
+    assert!(ran.success, "{values}: {}", ran.stderr);
+    objects(&ran.stdout)
+}
+
+/// Without the marks of whoever installs it, and with lists of named entries in the order of their names.
+fn comparable(mut object: Value) -> Value {
+    fn sorted(value: &mut Value) {
+        match value {
+            Value::Array(entries) => {
+                entries.iter_mut().for_each(sorted);
+                if entries.iter().all(|entry| entry["name"].is_string()) {
+                    entries.sort_by_key(|entry| entry["name"].as_str().map(str::to_owned));
+                }
+            }
+            Value::Object(fields) => fields.values_mut().for_each(sorted),
+            _ => {}
+        }
+    }
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    metadata.remove("labels");
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove("helm.sh/resource-policy");
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+    sorted(&mut object);
+    object
+}
+
+#[test]
+fn the_chart_has_the_objects_of_the_kustomization() {
+    for (values, kustomization) in
+        [(json!({}), manifests::directory()), (json!({"api": {"enabled": true}}), manifests::complete())]
+    {
+        let kustomized = Command::new(&tools().kubectl).arg("kustomize").arg(&kustomization).output().unwrap();
+        let mut expected = objects(&Ran::from(kustomized).stdout);
+        // helm creates it, with --create-namespace.
+        assert!(expected.remove(&("Namespace".to_owned(), NAMESPACE.to_owned())).is_some());
+        let found = rendered(&values);
+        assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{values}");
+        for (key, object) in expected {
+            assert_eq!(comparable(found[&key].clone()), comparable(object), "{values}: {key:?}");
+        }
+    }
+}
+
+#[test]
+fn values_have_an_effect() {
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let found = rendered(&json!({
+        "image": {"repository": "registry.example.com/operator", "digest": digest, "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "registry"}],
+        "replicas": 3,
+        "settings": {"max-concurrent": 5, "cluster-domain": "cluster.example"},
+        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com"}],
+        "resources": {"limits": {"memory": "2Gi"}},
+        "priorityClassName": "system-cluster-critical",
+        "podLabels": {"team": "platform"},
+        "percona": {"enabled": false},
+        "networkPolicy": {"enabled": false},
+        "crds": {"keep": false},
+        "api": {"enabled": true, "tlsSecret": "certificate", "certificate": {"dnsNames": ["api.example.com"]}},
+        "serviceMonitor": {"enabled": true},
+        "alerts": {"enabled": true},
+    }));
+    let get = |kind: &str, name: &str| &found[&(kind.to_owned(), name.to_owned())];
+    let deployment = get("Deployment", "clientapp-operator");
+    let template = &deployment["spec"]["template"];
+    let container = &template["spec"]["containers"][0];
+    let variables: BTreeMap<_, _> = container["env"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| (entry["name"].as_str().unwrap(), &entry["value"]))
+        .collect();
+    let volumes = template["spec"]["volumes"].as_array().unwrap();
+    for (found, expected) in [
+        (&deployment["spec"]["replicas"], json!(3)),
+        (&container["image"], json!(format!("registry.example.com/operator@{digest}"))),
+        (&container["imagePullPolicy"], json!("Always")),
+        (&container["resources"], json!({"limits": {"memory": "2Gi"}})),
+        (&template["spec"]["imagePullSecrets"], json!([{"name": "registry"}])),
+        (&template["spec"]["priorityClassName"], json!("system-cluster-critical")),
+        (&template["metadata"]["labels"], json!({"app.kubernetes.io/name": "clientapp-operator", "team": "platform"})),
+        (variables["CLIENTAPP_MAX_CONCURRENT"], json!("5")),
+        (variables["CLIENTAPP_CLUSTER_DOMAIN"], json!("cluster.example")),
+        (variables["HTTPS_PROXY"], json!("http://proxy.example.com")),
+        (variables["CLIENTAPP_API_LISTEN"], json!("0.0.0.0:8090")),
+        (
+            &volumes.iter().find(|volume| volume["name"] == "api-tls").unwrap()["secret"]["secretName"],
+            json!("certificate"),
+        ),
+        (&get("Certificate", "clientapp-operator-api")["spec"]["secretName"], json!("certificate")),
+    ] {
+        assert_eq!(*found, expected);
+    }
+    let rules = get("ClusterRole", "clientapp-operator")["rules"].as_array().unwrap();
+    let groups: BTreeSet<_> = rules.iter().flat_map(|rule| rule["apiGroups"].as_array().unwrap()).collect();
+    assert!(groups.contains(&json!("apps")) && !groups.contains(&json!("pgv2.percona.com")), "{groups:?}");
+    let kinds: BTreeSet<_> = found.keys().map(|(kind, _)| kind.as_str()).collect();
+    assert!(kinds.contains("ServiceMonitor") && kinds.contains("PrometheusRule") && !kinds.contains("NetworkPolicy"));
+    let definition = found.values().find(|object| object["kind"] == "CustomResourceDefinition").unwrap();
+    assert_eq!(definition["metadata"]["annotations"]["helm.sh/resource-policy"], Value::Null);
+    assert!(rendered(&json!({"crds": {"enabled": false}})).keys().all(|(kind, _)| kind != "CustomResourceDefinition"));
+}
+
+#[test]
+fn mistakes_in_values_are_refused() {
+    for (values, words) in [
+        (json!({"imge": {}}), "'imge' not allowed"),
+        (json!({"image": {"digest": "sha256:0"}}), "/image/digest"),
+        (json!({"settings": {"max-concurent": 3}}), "max-concurent"),
+        (json!({"replicas": -1}), "/replicas"),
+        (json!({"api": true}), "/api"),
+    ] {
+        let ran = template(&values);
+        assert!(!ran.success && ran.stderr.contains(words), "{values}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_schema_and_the_version_agree_with_the_program() {
+    let schema = std::fs::read_to_string(chart().join("values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let named = schema["properties"]["settings"]["propertyNames"]["enum"].as_array().unwrap();
+    let named: BTreeSet<_> = named.iter().map(|name| name.as_str().unwrap().to_owned()).collect();
+    let command = RunArgs::augment_args(clap::Command::new("run"));
+    let flags = command.get_arguments().filter(|flag| flag.get_env().is_some());
+    assert_eq!(named, flags.filter_map(|flag| flag.get_long().map(str::to_owned)).collect());
+    let about: Value = serde_yaml::from_str(&std::fs::read_to_string(chart().join("Chart.yaml")).unwrap()).unwrap();
+    assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(about["appVersion"], about["version"]);
+}
+
+#[tokio::test]
+async fn the_chart_is_installed_and_removed_and_the_definitions_stay() {
+    let plane = shared();
+    let helm = Helm::for_cluster(&tools().helm, &plane.kubeconfig()).unwrap();
+    let chart = chart().display().to_string();
+    let run = |arguments: &[&str]| {
+        let ran = helm.run(arguments).unwrap();
+        assert!(ran.success, "helm {arguments:?}: {}", ran.stderr);
+        ran.stdout
+    };
+    let told = run(&[
+        "install",
+        "clientapp-operator",
+        &chart,
+        "--namespace",
+        NAMESPACE,
+        "--create-namespace",
+        "--wait",
+        "--timeout",
+        "120s",
+    ]);
+    assert!(told.contains("set image.repository"), "{told}");
+    let client = plane.client().await.unwrap();
+    let deployments = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
+    assert_eq!(deployments.get("clientapp-operator").await.unwrap().status.unwrap().ready_replicas, Some(2));
+    run(&["uninstall", "clientapp-operator", "--namespace", NAMESPACE, "--wait", "--timeout", "120s"]);
+    assert!(deployments.get_opt("clientapp-operator").await.unwrap().is_none());
+    let definitions = Api::<CustomResourceDefinition>::all(client).list_metadata(&ListParams::default()).await.unwrap();
+    let ours = definitions.iter().filter_map(|definition| definition.metadata.name.as_deref());
+    assert_eq!(ours.filter(|name| name.ends_with(".bnerd-operator.local")).count(), clientapp_crd::all().len());
+}
