@@ -143,7 +143,7 @@ fn values_have_an_effect() {
         assert_eq!(*found, expected);
     }
     let rules = get("ClusterRole", "clientapp-operator")["rules"].as_array().unwrap();
-    let groups: BTreeSet<_> = rules.iter().flat_map(|rule| rule["apiGroups"].as_array().unwrap()).collect();
+    let groups: Vec<_> = rules.iter().flat_map(|rule| rule["apiGroups"].as_array().unwrap()).collect();
     assert!(groups.contains(&json!("apps")) && !groups.contains(&json!("pgv2.percona.com")), "{groups:?}");
     let kinds: BTreeSet<_> = found.keys().map(|(kind, _)| kind.as_str()).collect();
     assert!(kinds.contains("ServiceMonitor") && kinds.contains("PrometheusRule") && !kinds.contains("NetworkPolicy"));
