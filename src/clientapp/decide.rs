@@ -68,7 +68,7 @@ fn stopping(reason: Reason, message: impl Into<String>) -> Plan {
 }
 
 fn steps(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
-    // A new field of the observed state has to be considered here.
+    // Without `..`: whoever adds a field has to say whether it matters for this order of steps.
     let Observed {
         hostname_holder,
         hook: _,
@@ -270,7 +270,7 @@ pub(crate) fn deployer_taken(key: &Key) -> Hold {
     Hold::new(Reason::DeployerNotOurs, message)
 }
 
-/// What a helm run needs first: its chart, and what the chart requires.
+/// Returns what a helm run needs first: its chart, and what the chart requires.
 fn before_helm(
     mut plan: Plan,
     helm: Step,
@@ -491,7 +491,7 @@ fn release_steps(
     Plan { hold, ..plan }
 }
 
-/// Why the attempt is not repeated: the revision that helm would make has no place for a volume in use. Only the spec, or a user's
+/// Returns why the attempt is not repeated: the revision that helm would make has no place for a volume in use. Only the spec, or a user's
 /// confirmation, changes that, and both change the digest.
 fn refused(attempt: &Attempt) -> Option<Hold> {
     let reason = attempt.reason.as_deref().and_then(Reason::parse).filter(|reason| *reason == Reason::VolumeDropped)?;
