@@ -38,11 +38,11 @@ pub struct ChartArgs {
     pub percona_cr_version: String,
 }
 
-/// What is installed, and with which helm: shared by `run` and `kubectl clientapp plan`.
+/// Holds what is installed, and with which helm: shared by `run` and `kubectl clientapp plan`.
 #[derive(Args, Clone, Debug)]
 pub struct InstallArgs {
     #[command(flatten)]
-    /// What is installed.
+    /// Holds what is installed.
     pub chart: ChartArgs,
     /// Source of charts: an https:// chart repository, an oci:// registry, or a directory of packaged charts.
     #[arg(
@@ -62,7 +62,7 @@ pub struct InstallArgs {
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
-    /// What is installed.
+    /// Holds what is installed.
     pub install: InstallArgs,
     /// Kubeconfig file [default: the pod's service account, or else $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{crd::Reason, helm::HelmUnavailable, metrics::Metrics};
 
-/// Why the operator is not ready, or else the path of helm, without which it is not ready either. A standby is ready, because it can
+/// Says why the operator is not ready, or else the path of helm, without which it is not ready either. A standby is ready, because it can
 /// take over at any moment.
 pub(crate) type Readiness = Result<PathBuf, String>;
 

@@ -1,4 +1,4 @@
-//! Whether this process leads.
+//! Tells whether this process leads.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use tokio_util::sync::CancellationToken;
 
-/// Whether this process still leads, by its own clock. Checked before every irreversible step: a process that was frozen (stopped, or
+/// Says whether this process still leads, by its own clock. Checked before every irreversible step: a process that was frozen (stopped, or
 /// on a suspended machine) may wake up after its term, and must notice at its first instruction, before any timer or request fires.
 #[derive(Clone, Debug)]
 pub(crate) struct Lead {
@@ -31,7 +31,7 @@ impl Lead {
         Lead::until(Duration::MAX)
     }
 
-    /// Whether no other process can be leading at this moment.
+    /// Returns true if no other process can be leading at this moment.
     pub(crate) fn holds(&self) -> bool {
         millis(since_boot()) < self.ends.load(Ordering::SeqCst)
     }

@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client,
+    Api, Client, Resource as _,
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
@@ -18,7 +18,7 @@ use crate::{
     api::{self, serve::Server},
     clientapp,
     config::{Config, GRACE, RunArgs, helm_settings},
-    crd::{ClientApp, Guard, Reason},
+    crd::{self, ClientApp, Guard, Reason},
     health::{self, Readiness},
     helm::{ChartCache, Helm, cautions, gateway::Gateway},
     identity,
@@ -96,11 +96,12 @@ async fn lead(
         }
         let looked = async || lease.look().await.map_err(|error| (Reason::LeaseUnavailable, error.to_string()));
         until(ready, Duration::from_secs(1), looked).await;
-        until(ready, Duration::from_secs(2), async || served(&requests).await).await;
+        required(ready, Duration::from_secs(2), &requests).await?;
+        until(ready, Duration::from_secs(2), async || listed(&requests).await).await;
         let own = async || own_image(args, &requests, &kube_config.default_namespace).await;
-        until(ready, Duration::from_secs(2), own).await
+        anyhow::Ok(until(ready, Duration::from_secs(2), own).await)
     };
-    let Some(image) = stop.run_until_cancelled(usable).await else {
+    let Some(image) = stop.run_until_cancelled(usable).await.transpose()? else {
         return Ok(());
     };
     let _ = ready.send_replace(Ok(helm.program().to_owned()));
@@ -210,16 +211,42 @@ async fn until<T>(
     }
 }
 
-/// Checks that ClientApps can be listed.
-async fn served(client: &Client) -> Result<(), (Reason, String)> {
-    let apps: Api<Guard<ClientApp>> = Api::all(client.clone());
-    match apps.list_metadata(&ListParams::default().limit(1)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => {
-            Err((Reason::KindMissing, "this cluster does not have the kind ClientApp: apply crds/".to_owned()))
+/// Fails if the cluster lacks one of this operator's kinds. Looks three times, because an API server that has just started may not
+/// serve all of them yet.
+async fn required(ready: &watch::Sender<Readiness>, pause: Duration, client: &Client) -> Result<()> {
+    for looks_left in (0..3).rev() {
+        let missing = until(ready, pause, async || missing(client).await).await;
+        if missing.is_empty() {
+            return Ok(());
         }
-        Err(error) => Err((Reason::ClientAppsUnavailable, api_sentence(&error))),
+        if looks_left == 0 {
+            bail!(
+                "this cluster does not have {}: apply this version's manifests (`kubectl apply -k manifests`), or only crds/",
+                missing.join(", ")
+            );
+        }
+        tokio::time::sleep(pause).await;
     }
+    Ok(())
+}
+
+/// Returns the kinds of this operator that the cluster does not serve.
+async fn missing(client: &Client) -> Result<Vec<String>, (Reason, String)> {
+    let served = match client.list_api_group_resources(&ClientApp::api_version(&())).await {
+        Ok(served) => served.resources,
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err((Reason::ClientAppsUnavailable, api_sentence(&error))),
+    };
+    let names = crd::all().into_iter().map(|definition| definition.spec.names);
+    let missing = names.filter(|names| !served.iter().any(|resource| resource.name == names.plural));
+    Ok(missing.map(|names| format!("kind {}", names.kind)).collect())
+}
+
+/// Checks that ClientApps can be listed.
+async fn listed(client: &Client) -> Result<(), (Reason, String)> {
+    let apps: Api<Guard<ClientApp>> = Api::all(client.clone());
+    let listed = apps.list_metadata(&ListParams::default().limit(1)).await;
+    listed.map(drop).map_err(|error| (Reason::ClientAppsUnavailable, api_sentence(&error)))
 }
 
 /// The image of this process, if it can be determined. It is read from the pod, because kustomize changes `image` fields but not
@@ -298,8 +325,10 @@ fn authority(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<PathBuf> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use clap::Parser as _;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::{
@@ -344,28 +373,53 @@ mod tests {
         assert_eq!(authority(&Kubeconfig::default(), None), None);
     }
 
+    fn failure(code: u16, message: &str) -> (u16, Value) {
+        (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": message}))
+    }
+
     #[tokio::test]
-    async fn a_cluster_that_does_not_serve_clientapps_is_told_of() {
+    async fn clientapps_that_cannot_be_listed_are_told_of() {
         let list =
             json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": []});
-        let failure = |code, message| json!({"kind": "Status", "status": "Failure", "code": code, "message": message});
-        for (code, body, expected) in [
-            (200, list, None),
-            (404, failure(404, "404 page not found"), Some((Reason::KindMissing, "apply crds/"))),
-            (403, failure(403, "cannot list"), Some((Reason::ClientAppsUnavailable, "cannot list"))),
-            (500, failure(500, "etcd is gone"), Some((Reason::ClientAppsUnavailable, "etcd is gone"))),
+        for (answer, expected) in [
+            ((200, list), Ok(())),
+            (failure(403, "cannot list"), Err("cannot list")),
+            (failure(500, "etcd is gone"), Err("etcd is gone")),
         ] {
             let client = fake::client(move |_, path, _| {
                 assert_eq!(path, "/apis/apps.bnerd-operator.local/v1alpha1/clientapps");
-                (code, body.clone())
+                answer.clone()
             });
-            match (served(&client).await, expected) {
-                (Ok(()), None) => {}
-                (Err((reason, problem)), Some((expected, words))) => {
-                    assert_eq!(reason, expected);
-                    assert!(problem.contains(words), "{problem}");
-                }
-                (answer, _) => panic!("{code}: {answer:?}"),
+            let expected = expected.map_err(|problem| (Reason::ClientAppsUnavailable, problem.to_owned()));
+            assert_eq!(listed(&client).await, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cluster_without_one_of_the_operators_kinds_ends_the_process() {
+        let serving = |kinds: &[&str]| {
+            let resource = |plural: &&str| json!({"name": plural, "kind": "", "singularName": "", "namespaced": true, "verbs": []});
+            let resources: Vec<_> = kinds.iter().map(resource).collect();
+            (200, json!({"kind": "APIResourceList", "groupVersion": "", "resources": resources}))
+        };
+        let all = ["clientapps", "clientapps/status", "postgresqls", "postgreswriters", "profiles"];
+        for (answers, missing) in [
+            ([serving(&all), failure(418, ""), failure(418, "")], None),
+            // It has just started.
+            ([failure(503, "starting"), failure(404, "404 page not found"), serving(&all)], None),
+            ([(); 3].map(|()| serving(&all[..2])), Some("kind Profile, kind PostgresWriter, kind Postgresql: apply ")),
+            ([(); 3].map(|()| failure(404, "404 page not found")), Some("kind ClientApp, ")),
+        ] {
+            let answers = Arc::new(Mutex::new(answers.into_iter()));
+            let client = fake::client(move |_, path, _| {
+                assert_eq!(path, "/apis/apps.bnerd-operator.local/v1alpha1");
+                answers.lock().unwrap().next().expect("it is not asked again")
+            });
+            let (ready, _) = watch::channel::<Readiness>(Err(String::new()));
+            let problem = required(&ready, Duration::ZERO, &client).await.map_err(|error| error.to_string());
+            match missing {
+                None => assert_eq!(problem, Ok(())),
+                Some(named) => assert!(problem.as_ref().is_err_and(|problem| problem.contains(named)), "{problem:?}"),
             }
         }
     }

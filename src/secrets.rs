@@ -40,7 +40,7 @@ pub(crate) struct SecretMeta {
     pub deleting: bool,
     /// The app that has left it.
     pub retained_from: Option<String>,
-    /// Whether it has the label of objects that a Postgresql has left.
+    /// True if it has the label of objects that a Postgresql has left.
     pub is_left: bool,
     /// uid of the Postgresql that it belongs to, from its label.
     pub postgresql: Option<String>,

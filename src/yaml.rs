@@ -13,7 +13,7 @@ use serde_json::Value;
 /// So many brackets, and so many directives for tags, cost nothing that is worth a look.
 const FEW: usize = 200;
 
-/// Why a text cannot be read. Its sentence quotes the text, unlike [`discreet`](Unread::discreet).
+/// Says why a text cannot be read. Its sentence quotes the text, unlike [`discreet`](Unread::discreet).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unread {
     #[error("not YAML: {message}")]
@@ -175,7 +175,7 @@ fn ambiguous(text: &str) -> Result<Vec<Ambiguous>, Unread> {
     Ok(found)
 }
 
-/// What a plain scalar means to kubectl and helm (`go.yaml.in/yaml/v2`, resolve.go), if it is text in YAML 1.2.
+/// Returns what a plain scalar means to kubectl and helm (`go.yaml.in/yaml/v2`, resolve.go), if it is text in YAML 1.2.
 fn meaning(scalar: &str) -> Option<&'static str> {
     match scalar {
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Some("true"),
@@ -185,7 +185,7 @@ fn meaning(scalar: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether it is a number in YAML 1.1: with underscores anywhere, or leading zeros. Go parses one that begins with a dot with
+/// Returns true if it is a number in YAML 1.1: with underscores anywhere, or leading zeros. Go parses one that begins with a dot with
 /// `strconv.ParseFloat`, which accepts underscores only between digits; one that begins with `0b` may have a sign after that.
 fn is_number(scalar: &str) -> bool {
     let plain = scalar.replace('_', "");

@@ -53,7 +53,7 @@ pub(crate) struct Request {
 /// 201 for a new instance, 200 if an earlier attempt of the same request has created it.
 pub(crate) type Answer = (StatusCode, Created);
 
-/// Why an attempt with one name failed.
+/// Says why an attempt with one name failed.
 #[derive(derive_more::From)]
 enum Failure {
     /// Another object has the name; a generated name is replaced by another.
@@ -124,7 +124,7 @@ pub(crate) async fn create(
 }
 
 impl Request {
-    /// Whether it adopts data that an earlier instance of its name has left.
+    /// Returns true if it adopts data that an earlier instance of its name has left.
     fn adopts(&self) -> bool {
         self.instance.postgres.as_ref().is_some_and(|postgres| postgres.adopt)
     }

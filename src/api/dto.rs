@@ -121,9 +121,9 @@ pub(crate) struct Instance {
     pub(crate) labels: BTreeMap<String, String>,
     /// Time of creation, in RFC 3339 format.
     pub(crate) created: String,
-    /// Whether the instance is being deleted.
+    /// True if the instance is being deleted.
     pub(crate) deleting: bool,
-    /// Whether the instance is suspended: the operator changes nothing.
+    /// True if the instance is suspended: the operator changes nothing.
     pub(crate) suspended: bool,
     /// Status of the condition Ready: `True`, `False` or `Unknown`.
     pub(crate) ready: String,
@@ -131,9 +131,9 @@ pub(crate) struct Instance {
     pub(crate) reason: String,
     /// Message of the condition Ready.
     pub(crate) message: String,
-    /// Whether work is in progress, or the newest spec has not been processed yet.
+    /// True if work is in progress, or the newest spec has not been processed yet.
     pub(crate) reconciling: bool,
-    /// Whether a user or a cluster admin has to change something before the operator continues.
+    /// True if a user or a cluster admin has to change something before the operator continues.
     pub(crate) stalled: bool,
     /// Revision of the Helm release.
     pub(crate) revision: Option<i64>,
@@ -285,7 +285,7 @@ impl Instance {
         }
     }
 
-    /// Whether it is ready as its newest spec requests, and is not being deleted.
+    /// Returns true if it is ready as its newest spec requests, and is not being deleted.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready == State::True.as_str() && !self.reconciling && !self.deleting
     }

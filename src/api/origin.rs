@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::A
 
 use super::problem::Problem;
 
-/// Whether a request is addressed to this machine, and does not come from another site's page.
+/// Refuses a request that is not addressed to this machine, or that comes from another site's page.
 /// 421 for the name of another host, 403 for a request of another page.
 pub(crate) fn check(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     // Only HTTP/1.0 permits a request without Host, and no browser sends that.
@@ -33,7 +33,7 @@ pub(crate) fn check(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(
     Ok(())
 }
 
-/// Whether a Host header names this machine, on any port.
+/// Returns true if a Host header names this machine, on any port.
 fn is_loopback(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host();

@@ -13,7 +13,7 @@ pub struct Problem {
     status: u16,
     /// The HTTP status in words.
     title: String,
-    /// What is wrong with this request, and what to do.
+    /// Holds what is wrong with this request, and what to do.
     pub(crate) detail: String,
     /// Machine-readable reason, such as `HostnameConflict` or `InvalidSpec`.
     pub(crate) reason: &'static str,

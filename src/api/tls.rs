@@ -29,7 +29,7 @@ pub(crate) enum TlsError {
 #[derive(Debug)]
 pub(crate) struct Certificate {
     files: TlsFiles,
-    /// What was read last, valid or not.
+    /// Holds what was read last, valid or not.
     seen: Contents,
     shown: RustlsConfig,
 }
@@ -127,7 +127,7 @@ mod tests {
         files
     }
 
-    /// Whether a client that trusts only this certificate can connect.
+    /// Returns true if a client that trusts only this certificate can connect.
     async fn shows(certificate: &Certificate, (pem, _): &(String, String)) -> bool {
         let mut trusted = RootCertStore::empty();
         trusted.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();

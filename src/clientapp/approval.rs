@@ -6,7 +6,7 @@
 use super::{desired::Desired, names::digest, observed::Target, plan::Hold};
 use crate::crd::{Approval, Planned, Reason};
 
-/// What waits for approval, if it is not approved; a rollback needs no approval.
+/// Returns what waits for approval, if it is not approved; a rollback needs no approval.
 pub(super) fn awaited(desired: &Desired, target: &Target) -> Option<Planned> {
     if desired.approval == Approval::Automatic || desired.rolled_back.is_some() {
         return None;

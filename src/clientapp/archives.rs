@@ -1,4 +1,4 @@
-//! What follows from the state of an app's archives. **Pure.**
+//! Decides what follows from the state of an app's archives. **Pure.**
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

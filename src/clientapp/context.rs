@@ -1,4 +1,4 @@
-//! What all reconciles of ClientApps share.
+//! Holds what all reconciles of ClientApps share.
 
 use std::sync::Arc;
 
@@ -135,7 +135,7 @@ impl Ctx {
     }
 }
 
-/// Why there is no desired state.
+/// Says why there is no desired state.
 pub(crate) struct Invalid {
     pub reason: Reason,
     pub message: String,

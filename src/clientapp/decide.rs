@@ -52,7 +52,7 @@ impl Question {
 #[derive(Default)]
 struct Answer {
     steps: Vec<Step>,
-    /// What all else waits for.
+    /// Keeps all else back.
     hold: Option<Hold>,
     /// The outcome of the steps decides what comes next, so no further question is asked.
     ends: bool,
@@ -93,7 +93,7 @@ impl From<Option<Hold>> for Answer {
     }
 }
 
-/// What the questions are about.
+/// The subject of the questions.
 struct Case<'a> {
     desired: &'a Desired,
     observed: &'a Observed,

@@ -1,4 +1,4 @@
-//! What other objects helm waits for: `spec.dependsOn`. **Pure.**
+//! Decides which other objects helm waits for: `spec.dependsOn`. **Pure.**
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use crate::{
 /// How often the API server is asked for an object that the operator does not watch, while helm waits for it.
 const PAUSE: SignedDuration = SignedDuration::from_secs(15);
 
-/// Why a ClientApp is not Ready; `None`: it is.
+/// Returns why a ClientApp is not Ready; `None`: it is.
 pub(crate) fn app(name: &str, found: Option<&Guard<ClientApp>>) -> Option<String> {
     let not = |why: &str| Some(format!("ClientApp {name} {why}"));
     let Some(found) = found.filter(|found| found.metadata.deletion_timestamp.is_none()) else {
@@ -36,7 +36,7 @@ pub(crate) fn app(name: &str, found: Option<&Guard<ClientApp>>) -> Option<String
     }
 }
 
-/// Why a Postgresql is not Ready; `None`: it is. `found`: whether it is ready, if it exists.
+/// Returns why a Postgresql is not Ready; `None`: it is. `found`: whether it is ready, if it exists.
 pub(crate) fn database(of: &Dependency, found: Option<bool>) -> Option<String> {
     match found {
         Some(true) => None,
@@ -45,7 +45,7 @@ pub(crate) fn database(of: &Dependency, found: Option<bool>) -> Option<String> {
     }
 }
 
-/// Why an object is not Ready; `None`: it is.
+/// Returns why an object is not Ready; `None`: it is.
 pub(crate) fn object(of: &Dependency, found: Option<&Value>) -> Option<String> {
     let not = |why: &str| Some(format!("{} {} {why}", of.kind, of.name));
     let Some(found) = found else { return not("does not exist") };
@@ -57,7 +57,7 @@ pub(crate) fn object(of: &Dependency, found: Option<&Value>) -> Option<String> {
     }
 }
 
-/// Whether `app` depends on itself through `from`. `of`: what an app depends on.
+/// Returns true if `app` depends on itself through `from`. `of`: what an app depends on.
 pub(crate) fn is_circle(app: &Key, from: &Key, of: impl Fn(&Key) -> Vec<Key>) -> bool {
     let (mut open, mut seen) = (vec![from.clone()], BTreeSet::new());
     while let Some(next) = open.pop() {
@@ -76,7 +76,7 @@ pub(crate) fn apps(namespace: &str, dependencies: &[Dependency]) -> Vec<Key> {
     dependencies.iter().filter(|of| of.is_app()).map(|of| Key::new(namespace, &of.name)).collect()
 }
 
-/// What helm waits for.
+/// Returns what helm waits for.
 pub(super) fn hold(awaited: &[Awaited], now: Timestamp) -> Option<Hold> {
     const NAMED: usize = 3;
     let named = join_limited(awaited.iter().map(|of| of.sentence.clone()), NAMED);

@@ -37,7 +37,7 @@ impl Part {
     }
 }
 
-/// What a watch keeps of one of them.
+/// Holds what a watch keeps of one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub uid: String,
@@ -48,7 +48,7 @@ pub(crate) struct Found {
     pub made: bool,
 }
 
-/// What exists of the deployer in a namespace.
+/// Holds what exists of the deployer in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deployer {
     pub account: Option<Found>,
@@ -56,12 +56,12 @@ pub(crate) struct Deployer {
 }
 
 impl Deployer {
-    /// Whether a RoleBinding of its name has other content.
+    /// Returns true if a RoleBinding of its name has other content.
     pub(crate) fn is_taken(&self) -> bool {
         self.binding.as_ref().is_some_and(|binding| !binding.fits)
     }
 
-    /// What is to be created, in this order: a binding without its account would give rights to any client that creates the
+    /// Returns what is to be created, in this order: a binding without its account would give rights to any client that creates the
     /// account.
     pub(crate) fn missing(&self) -> Vec<Part> {
         let missing = |found: &Option<Found>, part| (found.is_none() && !self.is_taken()).then_some(part);
@@ -69,7 +69,7 @@ impl Deployer {
         parts.into_iter().flatten().collect()
     }
 
-    /// Whether helm can act as it.
+    /// Returns true if helm can act as it.
     pub(crate) fn is_there(&self) -> bool {
         !self.is_taken() && self.missing().is_empty()
     }
@@ -79,7 +79,7 @@ impl Deployer {
         [&self.account, &self.binding].into_iter().flatten().filter_map(|found| found.created).max()
     }
 
-    /// Whether the operator created this object, and it is unchanged.
+    /// Returns true if the operator created this object, and it is unchanged.
     pub(crate) fn has_made(&self, uid: Option<&String>) -> bool {
         [&self.account, &self.binding].into_iter().flatten().any(|found| found.made && Some(&found.uid) == uid)
     }

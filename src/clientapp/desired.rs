@@ -57,26 +57,26 @@ pub struct Desired {
     pub adopt: bool,
     /// The ServiceAccount whose rights helm has.
     pub account: AccountName,
-    /// What happens before another chart version is installed.
+    /// Holds what happens before another chart version is installed.
     pub upgrade: DesiredUpgrade,
     /// The only version that helm may install.
     pub chart_version: Version,
     /// The complete values document, all layers merged.
     pub values: Values,
-    /// What the chart reads of the administrator's Secret in addition to name and password.
+    /// Holds what the chart reads of the administrator's Secret in addition to name and password.
     pub more_admin_keys: Vec<&'static str>,
     /// One sentence on each part of the base values that the app needs and other values replace.
     pub replaced: Vec<String>,
-    /// What comes from Secrets in the values: no message may contain it.
+    /// Holds what comes from Secrets in the values: no message may contain it.
     pub hidden: Hidden,
     /// Digest of chart version, values and flags: equal digests are not installed twice.
     pub digest: String,
     /// The credentials that the app's pods use, as far as they are known.
     pub(crate) credentials: Vec<Credentials>,
-    /// What the release was rolled back to, if it was: then `digest` and `chart_version` are of that revision, and helm gets its
+    /// Holds what the release was rolled back to, if it was: then `digest` and `chart_version` are of that revision, and helm gets its
     /// values, from Helm's storage.
     pub(crate) rolled_back: Option<RolledBack>,
-    /// What the values wait for, if they are not complete. No release has the digest of incomplete values.
+    /// Holds what the values wait for, if they are not complete. No release has the digest of incomplete values.
     pub(crate) awaits: Option<Hold>,
     /// `spec.suspend`.
     pub suspend: bool,
@@ -84,17 +84,17 @@ pub struct Desired {
     pub deletion_policy: DeletionPolicy,
     /// uids of the volumes without which a user has confirmed that the app goes on.
     pub(crate) without_volumes: BTreeSet<String>,
-    /// What to do when an object of the release is missing.
+    /// Holds what to do when an object of the release is missing.
     pub drift: Drift,
-    /// What `spec.valuesFrom` amounts to.
+    /// Holds what `spec.valuesFrom` amounts to.
     pub values_from: Vec<ValuesDigest>,
-    /// Whether helm runs at once, and what a user has approved.
+    /// Says whether helm runs at once, and what a user has approved.
     pub approval: Approval,
     /// `spec.approved`.
     pub approved: Option<String>,
     /// How long the tests of a revision may take; `None`: it is not tested.
     pub test: Option<SignedDuration>,
-    /// What has to be Ready before helm runs.
+    /// Holds what has to be Ready before helm runs.
     pub depends_on: Vec<Dependency>,
     /// The fields that other clients may edit.
     pub drift_ignore: Vec<DriftIgnore>,
@@ -121,7 +121,7 @@ impl SecretSource {
     }
 }
 
-/// What happens before another chart version is installed.
+/// Holds what happens before another chart version is installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredUpgrade {
     /// The database is backed up.
@@ -130,7 +130,7 @@ pub struct DesiredUpgrade {
     pub allow: Option<Version>,
     /// How long another Helm client's lock is respected; `None`: as long as it exists.
     pub foreign_lock_timeout: Option<SignedDuration>,
-    /// What follows when a revision fails.
+    /// Holds what follows when a revision fails.
     pub on_failure: OnFailure,
     /// How many attempts follow a failed one before that.
     pub retries: u32,
@@ -349,11 +349,11 @@ fn with_sources(spec: &ClientAppSpec, sources: &Sources, reserved: Reserved<'_>)
     Ok(UserValues { user, hidden, digests, salt, awaits: None })
 }
 
-/// What an app takes from its Profile.
+/// Holds what an app takes from its Profile.
 struct Taken {
     values: Value,
     persistence: ProfilePersistence,
-    /// Whether pods of other namespaces can reach the namespaces created with it.
+    /// True if pods of other namespaces can reach the namespaces created with it.
     open: bool,
 }
 
@@ -446,7 +446,7 @@ fn hostname(hostname: &str) -> Result<&str, InvalidSpec> {
     })
 }
 
-/// What the user probably meant by capitals, an international name, or a trailing dot.
+/// Returns what the user probably meant by capitals, an international name, or a trailing dot.
 fn as_dns(hostname: &str) -> Option<String> {
     let hostname = hostname.trim();
     let name = idna::domain_to_ascii(hostname.strip_suffix('.').unwrap_or(hostname)).ok()?;

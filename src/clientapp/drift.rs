@@ -80,7 +80,7 @@ pub(super) fn watched(object: &ReleaseObject) -> Option<&'static str> {
     WATCHED.into_iter().find(|watched| *watched == (group, &object.kind)).map(|(_, kind)| kind)
 }
 
-/// What follows if the release is as desired except for missing objects.
+/// Returns what follows if the release is as desired except for missing objects.
 pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<(Option<Step>, Hold)> {
     let Observed { missing, repairs, .. } = observed;
     let hold = |objects: &[&Missing], says: &str| {
@@ -142,7 +142,7 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
     Some((None, told.until(again.chain([now + SAFETY_NET]).min())))
 }
 
-/// What another client has done, and what the operator does about it.
+/// Returns what another client has done, and what the operator does about it.
 fn happened(missing: &Missing) -> (String, &'static str) {
     match &missing.found {
         Found::Edited(Edit { fields, by, left: _ }) => {
@@ -156,7 +156,7 @@ fn happened(missing: &Missing) -> (String, &'static str) {
     }
 }
 
-/// Why it cannot be recreated, and whether a user has to act.
+/// Returns why it cannot be recreated, and whether a user has to act.
 fn blocked(missing: &Missing) -> Option<(String, bool)> {
     Some(match &missing.found {
         Found::Foreign => (

@@ -28,12 +28,12 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 /// Which fields helm manages, of each object of a release.
 pub(crate) type Managed = BTreeMap<(&'static str, String), u64>;
 
-/// What was last known of the edits of a release.
+/// Holds what was last known of the edits of a release.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Edits {
     /// uid of the Secret of the revision.
     revision: String,
-    /// What helm managed while all was as it should be.
+    /// Holds what helm managed while all was as it should be.
     known: Managed,
     /// The last look.
     looked: Option<(Timestamp, Managed, Vec<Missing>)>,
@@ -41,7 +41,7 @@ pub(crate) struct Edits {
     ignored: Vec<DriftIgnore>,
 }
 
-/// What to do about what helm manages now.
+/// Says what to do about what helm manages now.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
     /// Nothing has been edited.
@@ -96,7 +96,7 @@ impl Edits {
         Edits { ignored: ignored.to_vec(), ..self }
     }
 
-    /// What of it still counts if these fields are ignored: nothing, if others were before.
+    /// Returns what of it still counts if these fields are ignored: nothing, if others were before.
     pub(crate) fn ignoring(self, ignored: &[DriftIgnore]) -> Edits {
         match self.ignored == ignored {
             true => self,
@@ -161,7 +161,7 @@ pub(super) fn left(
     left.collect()
 }
 
-/// What a JSON pointer into the document means in another version of the object, where named items of lists may have other
+/// Returns what a JSON pointer into the document means in another version of the object, where named items of lists may have other
 /// places.
 fn resolved<'a>(object: &'a Value, document: &Value, path: &str) -> Option<&'a Value> {
     let (mut here, mut there) = (Some(document), object);
@@ -176,7 +176,7 @@ fn resolved<'a>(object: &'a Value, document: &Value, path: &str) -> Option<&'a V
     Some(there)
 }
 
-/// What another client has changed in this object, which applying it would undo; `None`: nothing.
+/// Returns what another client has changed in this object, which applying it would undo; `None`: nothing.
 pub(super) fn edit(live: &DynamicObject, applied: &DynamicObject, left: Vec<Left>) -> Option<Edit> {
     let fields = differences(live, applied);
     (!fields.is_empty()).then(|| Edit { fields, by: editor(live), left })

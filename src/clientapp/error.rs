@@ -1,4 +1,4 @@
-//! What failed, and what follows: condition, reason, and when to try again. Pure.
+//! Defines what can fail, and what follows: condition, reason, and when to try again. Pure.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct InvalidSpec {
     pub reason: Reason,
     /// Path of the field, such as `spec.hostname`.
     pub field: &'static str,
-    /// What is wrong with it, and what would be valid.
+    /// Holds what is wrong with it, and what would be valid.
     pub problem: String,
 }
 
@@ -99,7 +99,7 @@ impl Failure for Error {
     }
 }
 
-/// Why a release is not as desired after helm was asked to run: one variant for each reason in the conditions.
+/// Says why a release is not as desired after helm was asked to run: one variant for each reason in the conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The chart, or its values, can never work: the chart is not found, does not render, or its schema rejects the values.
@@ -210,7 +210,7 @@ pub(crate) fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
     Some((refusal, with_causes(error)))
 }
 
-/// Whether a failure of `helm test` is that of a test: it has failed, or took too long. **Pure.**
+/// Returns true if a failure of `helm test` is that of a test: it has failed, or took too long. **Pure.**
 pub(crate) fn is_of_test(error: &HelmError) -> bool {
     match error {
         HelmError::Deadline { .. } => true,
@@ -290,9 +290,9 @@ mod tests {
             (403, "secrets \"b\" is forbidden: exceeded quota: few", "QuotaExceeded", true, Some(30)),
             (422, "is invalid", "Refused", true, Some(30)),
             (500, ".spec.imagee: field not declared in schema", "Refused", true, Some(30)),
-            (429, "slow down", "ApiUnavailable", false, Some(5)),
-            (500, "oops", "ApiUnavailable", false, Some(5)),
-            (503, "oops", "ApiUnavailable", false, Some(5)),
+            (429, "slow down", "ApiUnavailable", false, Some(1)),
+            (500, "oops", "ApiUnavailable", false, Some(1)),
+            (503, "oops", "ApiUnavailable", false, Some(1)),
         ] {
             let error = api(code, message);
             let disposition = error.disposition();

@@ -20,7 +20,7 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Gate {
     pub(crate) apply: Option<Apply>,
-    /// Why the gate is closed.
+    /// Says why the gate is closed.
     pub(crate) hold: Option<Hold>,
 }
 
@@ -136,7 +136,7 @@ fn no_progress_since(found: &DatabaseObject, observed: &Observed, now: Timestamp
     (now.duration_since(since) >= NO_PROGRESS_AFTER).then_some(since)
 }
 
-/// Why the object is not even applied: it is not this app's, or the spec asks for something impossible.
+/// Returns why the object is not even applied: it is not this app's, or the spec asks for something impossible.
 fn unusable(
     desired: &Desired,
     object: &DesiredObject,

@@ -83,9 +83,9 @@ pub(crate) struct Trial {
     pub secret_uid: String,
     /// The account that helm acted as.
     pub account: AccountName,
-    /// What helm says of its failure. Which tests have failed is in Helm's storage.
+    /// Holds what helm says of its failure. Which tests have failed is in Helm's storage.
     pub failed: Option<String>,
-    /// Whether a failure says something about the revision: tests that could not be run do not.
+    /// True if a failure says something about the revision: tests that could not be run do not.
     pub conclusive: bool,
     /// When helm was started.
     pub began: Timestamp,
@@ -119,7 +119,7 @@ impl State {
     }
 }
 
-/// What a slot is for. Tests have slots of their own: how long they take is for a tenant to say, and no upgrade or deletion waits for
+/// Says what a slot is for. Tests have slots of their own: how long they take is for a tenant to say, and no upgrade or deletion waits for
 /// them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
@@ -198,7 +198,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether its helm process may still exist, even if it is already being stopped.
+    /// Returns true if its helm process may still exist, even if it is already being stopped.
     fn is_alive(&self) -> bool {
         matches!(self.run, HelmRun::Upgrading(_) | HelmRun::Testing(_) | HelmRun::Uninstalling)
     }
@@ -274,7 +274,7 @@ impl HelmRuns {
         Some(Slot { runs: self.clone(), work, key: key.clone() })
     }
 
-    /// Whether an app that asks now gets a slot.
+    /// Returns true if an app that asks now gets a slot.
     pub(crate) fn may_run(&self, work: Work, key: &Key) -> bool {
         self.lock().slots(work).may_run(key)
     }
@@ -286,7 +286,7 @@ impl HelmRuns {
         is_offered.then(|| Offer { runs: self.clone(), key: key.clone() })
     }
 
-    /// Whether the app waits for a slot, or for the outcome of an uninstall.
+    /// Returns true if the app waits for a slot, or for the outcome of an uninstall.
     pub(crate) fn is_under_way(&self, key: &Key) -> bool {
         let State { runs, changes, .. } = &*self.lock();
         let run = runs.get(key).map(|entry| &entry.run);

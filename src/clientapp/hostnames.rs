@@ -30,7 +30,7 @@ struct Index {
     wildcards: BTreeSet<String>,
     /// The apps that wait for a host that another app holds.
     waiters: BTreeSet<Key>,
-    /// Whether all apps were listed.
+    /// True if all apps were listed.
     is_listed: bool,
     /// Of the last change since then.
     number: u64,
@@ -44,7 +44,7 @@ type Since = (u64, bool);
 struct Claims {
     uid: String,
     created: Option<Timestamp>,
-    /// Whether its status says that another app has its host.
+    /// True if its status says that another app has its host.
     waits: bool,
     /// The host in the spec.
     spec: Option<String>,
@@ -63,7 +63,7 @@ impl Claims {
         self.spec.iter().chain(&self.carried).chain(&self.written).collect()
     }
 
-    /// Whether a host is claimed, by name or under a wildcard.
+    /// Returns true if a host is claimed, by name or under a wildcard.
     fn has(&self, host: &str) -> bool {
         let covers = |claimed: &String| claimed == host || claimed.starts_with("*.") && overlap(claimed, host);
         self.hosts().into_iter().any(covers)
@@ -204,7 +204,7 @@ impl Hostnames {
         Ok(())
     }
 
-    /// What helm wrote is recorded: the release has these hosts, whether or not the watch shows that yet.
+    /// Records what helm wrote: the release has these hosts, whether or not the watch shows that yet.
     pub(crate) fn settled(&self, key: &Key, hosts: &[String]) {
         let mut index = self.lock();
         if let Some(mut claims) = index.apps.get(key).filter(|claims| !claims.written.is_empty()).cloned() {

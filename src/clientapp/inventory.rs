@@ -198,7 +198,7 @@ fn ordinal(set: &ReleaseObject, claim: &str) -> Option<u32> {
     set.claim_templates.iter().find_map(of)
 }
 
-/// Whether the release and its StatefulSets create this claim, at the number of replicas in the chart.
+/// Returns true if the release and its StatefulSets create this claim, at the number of replicas in the chart.
 pub(crate) fn expects(inventory: &Inventory, namespace: &str, claim: &str) -> bool {
     let is_asked_for = |object: &ReleaseObject| {
         ordinal(object, claim).is_none_or(|ordinal| i64::from(ordinal) < object.replicas.unwrap_or(1))
@@ -217,7 +217,7 @@ pub(crate) fn first_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> 
     })
 }
 
-/// Why `helm uninstall` would delete, with this object, a claim that is to be kept; `None`: it would not.
+/// Returns why `helm uninstall` would delete, with this object, a claim that is to be kept; `None`: it would not.
 pub(crate) fn danger(object: &ReleaseObject) -> Option<String> {
     let ReleaseObject { kind, name, .. } = object;
     match kind.as_str() {
@@ -243,7 +243,7 @@ pub(crate) fn unkept_claims<'a>(inventory: &'a Inventory, namespace: &'a str) ->
     own(inventory, namespace).filter(unkept).map(|object| object.name.as_str())
 }
 
-/// What a missing workload waits for.
+/// Says what a missing workload waits for.
 pub(crate) const MISSING: &str = "is not there";
 
 /// The release's workloads: those that are observed, and those that the inventory has but are missing. A workload that another

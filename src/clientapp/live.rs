@@ -63,12 +63,12 @@ pub(super) async fn cron_job(ctx: &Ctx, app: &App<'_>) -> Result<Option<CronJobV
     Ok(found.as_ref().map(CronJobView::of))
 }
 
-/// Whether the app is gone, according to the API server now.
+/// Returns true if the app is gone, according to the API server now.
 pub(super) async fn is_gone(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
     app.is_gone(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
 
-/// Whether the app is unchanged since this reconcile observed it, and not being deleted, according to the API server now.
+/// Returns true if the app is unchanged since this reconcile observed it, and not being deleted, according to the API server now.
 pub(super) async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> {
     app.is_current(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
@@ -132,7 +132,7 @@ pub(super) async fn any(
     Ok(found.and_then(|found| serde_json::to_value(found).ok()))
 }
 
-/// What exists under the name of an object of the release that no watch shows.
+/// Returns what exists under the name of an object of the release that no watch shows.
 pub(super) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Option<Found> {
     match of_release(ctx, key, account, object).get_metadata_opt(&object.name).await {
         Ok(there) => drift::found(there.as_ref().map(|there| &there.metadata), key),
@@ -211,7 +211,7 @@ pub(super) async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, Revis
     Ok(secrets.items.iter().filter_map(|secret| Some((name(secret), secrets::revision(secret)?))).collect())
 }
 
-/// Whether a Job has not ended and is not being deleted; read with the rights of this account.
+/// Returns true if a Job has not ended and is not being deleted; read with the rights of this account.
 pub(super) async fn job_runs(ctx: &Ctx, key: &Key, account: &AccountName, name: &str) -> Result<bool, Error> {
     let api: Api<Job> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
     let found = api.get_opt(name).await.map_err(Error::api(format!("look for Job {}/{name}", key.namespace)))?;

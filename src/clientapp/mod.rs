@@ -12,7 +12,8 @@
 //! | deletion | `teardown` | effect |
 //! | what a deletion does to each piece | [`outcome`] | pure |
 //!
-//! This module runs the stages in order and knows nothing about what they decide. No stage waits.
+//! This module runs the stages in order; no stage waits. Of what they decide it knows a rollback in effect, whose target replaces that of
+//! the spec, the texts that no message may contain, and steps that only create credentials.
 
 mod account;
 pub(crate) mod act;

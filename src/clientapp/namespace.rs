@@ -32,7 +32,7 @@ const AT_ONCE: usize = 4;
 /// Within this time, the app of a new namespace may still be on its way.
 const YOUNG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
-/// What happened to a namespace.
+/// Says what happened to a namespace.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It was not created for an app, or is already gone.
@@ -71,7 +71,7 @@ pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, 
     }
 }
 
-/// Whether a namespace is gone or being deleted, with everything in it.
+/// Returns true if a namespace is gone or being deleted, with everything in it.
 pub(crate) async fn is_going(ctx: &Ctx, name: &str) -> Result<bool, Error> {
     let found = Api::<Namespace>::all(ctx.client.clone()).get_opt(name).await;
     let found = found.map_err(Error::api(format!("look at namespace {name}")))?;
@@ -172,7 +172,7 @@ async fn delete_if_empty(
     }
 }
 
-/// Why a namespace stays: an object of any kind in it that is not the app's own.
+/// Returns why a namespace stays: an object of any kind in it that is not the app's own.
 async fn kept(
     client: &Client,
     namespace: &str,
@@ -203,7 +203,7 @@ async fn kept(
     look(client, namespace, app, &kinds, &apps).await
 }
 
-/// Why a namespace stays, judged by the objects of one kind.
+/// Returns why a namespace stays, judged by the objects of one kind.
 async fn look(
     client: &Client,
     namespace: &str,

@@ -1,5 +1,6 @@
-//! The stage `observe`, an **effect** that only reads: from the caches, and from the API server only what no cache may hold (the
-//! keys of a Secret that another client wrote) or where a cache seems late (a revision this operator has seen).
+//! The stage `observe`, an **effect**: reads the caches, and from the API server only what no cache may hold (the keys of a Secret that
+//! another client wrote) or where a cache seems late (a revision this operator has seen). It writes nothing but `memory`, which spares
+//! the next pass the same reads.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -48,7 +49,7 @@ use crate::{
 /// A helm run that takes longer is reported while it goes on: its hooks may wait for workloads that never become ready.
 const LONG: SignedDuration = SignedDuration::from_secs(5);
 
-/// Whether helm works on the release, or the watch does not show yet what helm wrote, which is treated alike. **Pure.**
+/// Returns what is known while helm works on the release, or while the watch does not show yet what helm wrote: both count as busy. **Pure.**
 fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<AtWork> {
     match run {
         HelmRun::Upgrading(of) => {
@@ -76,7 +77,7 @@ fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Optio
     }
 }
 
-/// Whether this shows the revision of a run that has ended, and its end: after helm has ended, the revision is not pending, even
+/// Returns true if this shows the revision of a run that has ended, and its end: after helm has ended, the revision is not pending, even
 /// if a late watch shows it so.
 fn is_shown(upgraded: &Upgraded, release: Option<&ReleaseView>) -> bool {
     upgraded.revision.is_none_or(|revision| {
@@ -186,7 +187,7 @@ fn workloads(
     workloads
 }
 
-/// Whether a workload is seen as it was before helm wrote it, or is the former object of its name. **Pure.**
+/// Returns true if a workload is seen as it was before helm wrote it, or is the former object of its name. **Pure.**
 fn is_former(seen: &Workload, Written { kind, metadata, .. }: &Written) -> bool {
     let wrote = metadata.resource_version.parse().ok();
     (seen.kind, &seen.name) == (kind.as_str(), &metadata.name)
@@ -342,7 +343,7 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     }));
 }
 
-/// What has become of tests that have ended: helm's words say little, and its storage says which tests have failed.
+/// Returns what has become of tests that have ended: helm's words say little, and its storage says which tests have failed.
 async fn tested(
     ctx: &Ctx,
     (key, desired): (&Key, Option<&Desired>),
@@ -424,7 +425,7 @@ async fn with_spec(
     })
 }
 
-/// What archives the app's files. The API server is asked only for a CronJob that is to be created: another of its name has no label.
+/// Returns what archives the app's files. The API server is asked only for a CronJob that is to be created: another of its name has no label.
 async fn files(
     ctx: &Ctx,
     app: &App<'_>,
@@ -511,7 +512,7 @@ async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) 
     Ok(None)
 }
 
-/// What holds data or gives access to it and is owned by the app: what is recorded, and what is observed, with these volumes of the
+/// Returns what holds data or gives access to it and is owned by the app: what is recorded, and what is observed, with these volumes of the
 /// namespace.
 pub(crate) fn owned(
     ctx: &Ctx,
@@ -669,7 +670,7 @@ pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<Relea
     })
 }
 
-/// Whether Helm's history has this very revision.
+/// Returns true if Helm's history has this very revision.
 pub(crate) fn is_stored(ready: &ReadyRevision, revisions: &[(String, RevisionMeta)]) -> bool {
     revisions.iter().any(|(_, found)| {
         found.revision == ready.revision

@@ -37,9 +37,9 @@ pub(crate) struct Observed {
     /// The generated Secret with the Redis password.
     pub redis_secret: SecretView,
     pub database: DatabaseView,
-    /// What exists of the deployer in the namespace, if the spec names no other account.
+    /// Holds what exists of the deployer in the namespace, if the spec names no other account.
     pub deployer: Deployer,
-    /// What an earlier ClientApp of this name left, whether or not it is to be adopted.
+    /// Holds what an earlier ClientApp of this name left, whether or not it is to be adopted.
     pub retained: Vec<Retained>,
     /// The dependencies that are not Ready, while helm has to run.
     pub dependencies: Vec<Awaited>,
@@ -50,7 +50,7 @@ pub(crate) struct Observed {
     pub run: HelmRun,
     /// helm is working on the release, as far as can be seen.
     pub at_work: Option<AtWork>,
-    /// Whether a helm run started now gets a slot; otherwise it waits in the queue.
+    /// True if a helm run started now gets a slot; otherwise it waits in the queue.
     pub has_slot: bool,
     /// The same for tests.
     pub has_test_slot: bool,
@@ -65,17 +65,17 @@ pub(crate) struct Observed {
     pub missing: Vec<Missing>,
     /// When to look again at what is not watched.
     pub look_again: Option<Timestamp>,
-    /// Whether Helm's history has the last revision that was Ready.
+    /// True if Helm's history has the last revision that was Ready.
     pub last_ready_is_stored: bool,
-    /// What was recreated recently.
+    /// Holds what was recreated recently.
     pub repairs: Repairs,
     /// The PersistentVolumeClaims of the app's namespace.
     pub claims: Vec<Arc<ObjectMeta>>,
-    /// What archives the app's files.
+    /// Holds what archives the app's files.
     pub files: FilesView,
     /// The objects of the release; `None`: there is no release, or it cannot be read.
     pub inventory: Option<Inventory>,
-    /// What holds data or gives access to it, and is owned by this app.
+    /// Holds what holds data or gives access to it, and is owned by this app.
     pub owned: Vec<Owned>,
     /// The certificate of the hostname; `None`: none is asked for, or its Secret does not exist.
     pub certificate: Option<certificate::Read>,
@@ -92,12 +92,12 @@ impl Observed {
         self.recorded.test.as_ref().filter(|tested| tested.secret == release.secret_uid)
     }
 
-    /// Whether a user asks to repeat these tests at once.
+    /// Returns true if a user asks to repeat these tests at once.
     pub(crate) fn asks_for(&self, tested: &Tested) -> bool {
         self.retry.as_ref() == Some(&annotation::retest(tested))
     }
 
-    /// Whether all workloads of the release are ready.
+    /// Returns true if all workloads of the release are ready.
     pub(crate) fn workloads_are_ready(&self) -> bool {
         self.workloads.iter().all(|workload| workload.waiting.is_none())
     }
@@ -108,13 +108,13 @@ impl Observed {
 pub(crate) struct Awaited {
     /// Kind, name, and why.
     pub sentence: String,
-    /// Whether a change of it triggers a reconcile.
+    /// True if a change of it triggers a reconcile.
     pub is_watched: bool,
-    /// Whether it waits for this app in turn: then neither is ever installed.
+    /// True if it waits for this app in turn: then neither is ever installed.
     pub is_circle: bool,
 }
 
-/// What is known while helm works on a release: nothing else is decided then.
+/// Holds what is known while helm works on a release: nothing else is decided then.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AtWork {
     /// Digest that helm was asked to install; `None`: for a deleted ClientApp of the same name.
@@ -163,7 +163,7 @@ impl SecretView {
 /// The database, and how the app reaches it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DatabaseView {
-    /// Whether the cluster knows the database object's kind.
+    /// Says whether the cluster knows the database object's kind.
     pub(crate) kind: Availability,
     /// uid of the ClientApp, with which its own database is stamped.
     pub(crate) app_uid: String,
@@ -172,7 +172,7 @@ pub(crate) struct DatabaseView {
     pub(crate) object: Option<DatabaseObject>,
     /// The Secret with its credentials.
     pub(crate) secret: SecretView,
-    /// Whether the Service that the app uses has a ready address.
+    /// True if the Service that the app uses has a ready address.
     pub(crate) reachable: bool,
     /// The warnings of the database's operator since it last made progress. Anybody may have written them.
     pub(crate) warnings: Option<String>,
@@ -226,7 +226,7 @@ pub(crate) struct Missing {
     pub found: Found,
 }
 
-/// What the API server has under the object's name.
+/// Says what the API server has under the object's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
@@ -244,7 +244,7 @@ pub(crate) enum Found {
     Unknown(String),
 }
 
-/// What another client has changed in an object.
+/// Holds what another client has changed in an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Edit {
     /// The fields, such as `spec.replicas`, without values.
@@ -276,7 +276,7 @@ pub(crate) struct ReleaseView {
     pub status: String,
     /// The operator's stamp on this very revision; `None`: another Helm client wrote it.
     pub stamp: Option<Stamp>,
-    /// Whether any stored revision has a stamp of ours, even an inherited one.
+    /// True if any stored revision has a stamp of ours, even an inherited one.
     pub known: bool,
     pub written: Option<Timestamp>,
 }
@@ -287,18 +287,18 @@ impl ReleaseView {
         self.stamp.as_ref().filter(|_| self.phase == Phase::Deployed)
     }
 
-    /// Whether it is deployed with exactly this digest.
+    /// Returns true if it is deployed with exactly this digest.
     pub(crate) fn is_deployed_as(&self, digest: &str) -> bool {
         self.deployed().is_some_and(|stamp| stamp.digest == digest)
     }
 
-    /// Whether an operator's helm left its lock: asked only while no helm of this process runs for the release.
+    /// Returns true if an operator's helm left its lock: asked only while no helm of this process runs for the release.
     pub(crate) fn is_left_locked(&self) -> bool {
         self.phase == Phase::Pending && self.stamp.is_some()
     }
 }
 
-/// What a release's status means for a decision.
+/// Says what a release's status means for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// `deployed`
@@ -326,7 +326,7 @@ impl Phase {
     }
 }
 
-/// What the operator stamps on a revision that it creates.
+/// Holds what the operator stamps on a revision that it creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// Digest that helm was asked to install.
@@ -339,9 +339,9 @@ pub(crate) struct Workload {
     /// `Deployment` or `StatefulSet`.
     pub kind: &'static str,
     pub name: String,
-    /// Why it is not ready, if it is not.
+    /// Says why it is not ready, if it is not.
     pub waiting: Option<String>,
-    /// Why its pods are refused, as its condition says, which may quote Secrets.
+    /// Says why its pods are refused, as its condition says, which may quote Secrets.
     pub refused: Option<String>,
     pub uid: String,
     /// `metadata.generation`, as the watch has it.

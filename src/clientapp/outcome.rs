@@ -1,4 +1,4 @@
-//! What happens to each piece of a deleted ClientApp, **pure**: what the teardown does, and what the user is told before.
+//! Decides what happens to each piece of a deleted ClientApp, **pure**: what the teardown does, and what the user is told before.
 
 use super::database;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     runtime::key::key_of,
 };
 
-/// What happens to a piece.
+/// Says what happens to a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is deleted.
@@ -48,7 +48,7 @@ pub struct Deletion {
 }
 
 impl Piece {
-    /// What happens to it once the deletion is carried out; for a suspended ClientApp, that is after it is resumed.
+    /// Returns what happens to it once the deletion is carried out; for a suspended ClientApp, that is after it is resumed.
     #[must_use]
     pub fn outcome(self, Deletion { policy, orphans }: Deletion) -> Outcome {
         match (self, policy) {
@@ -63,12 +63,12 @@ impl Piece {
     }
 }
 
-/// What happens to one piece of one ClientApp.
+/// Holds what happens to one piece of one ClientApp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The piece.
     pub piece: Piece,
-    /// What happens to it.
+    /// Holds what happens to it.
     pub outcome: Outcome,
     /// Kind and name of the piece, and what the outcome means for its content.
     pub sentence: String,

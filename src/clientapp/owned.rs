@@ -40,7 +40,7 @@ impl Owner for ClientApp {
     }
 }
 
-/// Whether there was ever anything to retain.
+/// Returns true if there was ever anything to retain.
 fn has_data(app: &ClientApp) -> bool {
     app.status.as_ref().is_some_and(|status| {
         status.installed.is_some()
@@ -50,14 +50,14 @@ fn has_data(app: &ClientApp) -> bool {
     })
 }
 
-/// Whether the operator created it for this app, or adopted it: by annotation, or by the ownerReference of earlier versions.
+/// Returns true if the operator created it for this app, or adopted it: by annotation, or by the ownerReference of earlier versions.
 pub(crate) fn is_stamped(app: &ObjectMeta, target: &ObjectMeta) -> bool {
     let uid = app.uid.as_ref();
     let stamp = target.annotations.as_ref().and_then(|annotations| annotations.get(annotation::OWNER_UID));
     uid.is_some() && (stamp == uid || target.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid))
 }
 
-/// Whether it was created after this app, by helm for the app's release or by a StatefulSet of it.
+/// Returns true if it was created after this app, by helm for the app's release or by a StatefulSet of it.
 fn is_of_release(app: &ObjectMeta, target: &ObjectMeta) -> bool {
     let name = app.name.clone().unwrap_or_default();
     let key = Key::new(app.namespace.clone().unwrap_or_default(), name.clone());
@@ -75,7 +75,7 @@ pub(crate) struct Seen<'a> {
     pub app: &'a ObjectMeta,
     pub inventory: Option<&'a Inventory>,
     pub claims: &'a [&'a ObjectMeta],
-    /// What this process created for it.
+    /// Holds what this process created for it.
     pub made: Vec<Owned>,
     /// The Secrets and databases that are looked for by name.
     pub named: &'a [(Kind, ObjectMeta)],
@@ -107,7 +107,7 @@ pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
     owned
 }
 
-/// Whether a claim of this name is of the app's release, or on record.
+/// Returns true if a claim of this name is of the app's release, or on record.
 pub(crate) fn has_claim(app: &ClientApp, claim: &str) -> bool {
     let Some(status) = &app.status else { return false };
     let namespace = app.metadata.namespace.as_deref().unwrap_or_default();
@@ -121,7 +121,7 @@ pub(crate) fn uid<'a>(owned: &'a [Owned], kind: Kind, name: &str) -> Option<&'a 
     owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
 }
 
-/// Whether the app, or an attempt to install it, may already use the credentials in the Secret of this name.
+/// Returns true if the app, or an attempt to install it, may already use the credentials in the Secret of this name.
 pub(crate) fn is_in_use(secret: &str, recorded: &ClientAppStatus, release: Option<&ReleaseView>) -> bool {
     uid(&recorded.owned, Kind::Secret, secret).is_some()
         || recorded.last_attempt.is_some()

@@ -32,7 +32,7 @@ pub(crate) struct Apply {
     pub(crate) targets: BackupTargets,
     /// The data source of the database. It is applied again unchanged later, since Percona may still be restoring from it.
     pub source: Option<Value>,
-    /// Whether pods of other namespaces cannot reach it, where its kind supports that. An existing database keeps its setting.
+    /// True if pods of other namespaces cannot reach it, where its kind supports that. An existing database keeps its setting.
     pub isolated: bool,
     /// uid of the existing object; `None`: it is created.
     pub uid: Option<String>,
@@ -86,24 +86,24 @@ pub(crate) enum Step {
     HelmUpgrade {
         /// The revision that helm will create.
         revision: i64,
-        /// Why, if not because of the spec; an event reports it.
+        /// The cause, if it is not the spec; an event reports it.
         cause: Option<UpgradeCause>,
     },
 }
 
 impl Step {
-    /// Whether it creates credentials or the account that helm acts as.
+    /// Returns true if it creates credentials or the account that helm acts as.
     pub(crate) fn makes_credentials(&self) -> bool {
         matches!(self, Step::CreateDeployer { .. } | Step::CreateAdminSecret | Step::CreateRedisSecret)
     }
 
-    /// Whether it begins a run that replaces the one under way.
+    /// Returns true if it begins a run that replaces the one under way.
     pub(crate) fn begins_a_run(&self) -> bool {
         matches!(self, Step::FetchChart | Step::HelmUpgrade { .. } | Step::Test)
     }
 }
 
-/// Why a release is upgraded although the spec did not change.
+/// Says why a release is upgraded although the spec did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpgradeCause {
     /// Another Helm client wrote the newest revision.
@@ -124,7 +124,7 @@ pub(crate) fn join_limited(words: impl IntoIterator<Item = String>, most: usize)
     if more > 0 { format!("{named} and {more} more") } else { named }
 }
 
-/// Why the plan ends before the app is as desired.
+/// Says why the plan ends before the app is as desired.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hold {
     /// The condition that reports it.
@@ -168,12 +168,12 @@ impl Hold {
     }
 }
 
-/// What to do now, and what to wait for afterwards.
+/// Holds what to do now, and what to wait for afterwards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     /// Steps, in order; the first failure stops the plan.
     pub steps: Vec<Step>,
-    /// What the remaining steps wait for.
+    /// Holds what the remaining steps wait for.
     pub hold: Option<Hold>,
     /// When to look again at what is not watched, such as the pods of workloads that are not ready.
     pub look_again: Option<Timestamp>,
@@ -196,7 +196,7 @@ impl Plan {
         }
     }
 
-    /// Whether it only creates credentials and the deployer; the status then waits for the next pass, which reports what they are
+    /// Returns true if it only creates credentials and the deployer; the status then waits for the next pass, which reports what they are
     /// for.
     pub(crate) fn only_makes_credentials(&self) -> bool {
         self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(Step::makes_credentials)

@@ -11,7 +11,7 @@ use crate::{
         ClientAppStatus, Reason,
         conditions::{find, kind},
     },
-    runtime::pods::{StuckPod, stuck, why as why_of},
+    runtime::pods::{StuckPod, phase, stuck, why as why_of},
 };
 
 /// How long a workload may take before its pods are listed: most workloads need less.
@@ -19,16 +19,16 @@ pub(super) const GRACE: SignedDuration = SignedDuration::from_secs(10);
 /// The longest interval between two lists.
 const SELDOM: SignedDuration = SignedDuration::from_secs(300);
 
-/// What was observed of the pods of an app.
+/// Holds what was observed of the pods of an app.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Look {
     /// When to list them again.
     pub until: Timestamp,
-    /// What keeps them from being ready, by uid and generation of their workload.
+    /// Holds what keeps them from being ready, by uid and generation of their workload.
     pub reasons: BTreeMap<(String, i64), PodsView>,
 }
 
-/// What keeps the pods of a workload from being ready.
+/// Holds what keeps the pods of a workload from being ready.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PodsView {
     /// How many there are.
@@ -44,9 +44,8 @@ impl PodsView {
         let stuck = rollout.and_then(|rollout| stuck(pods, &workload.uid, rollout));
         let why = stuck.as_ref().map(|stuck| stuck.sentence(namespace));
         let why = why.or_else(|| why_of(pods, rollout.map(|rollout| &*rollout.revision)));
-        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
         let is_there =
-            |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && !["Failed", "Succeeded"].contains(&&*phase(pod));
+            |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && !["Failed", "Succeeded"].contains(&phase(pod));
         let there = pods.iter().filter(is_there).count();
         PodsView { there, why, stuck }
     }

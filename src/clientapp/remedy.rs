@@ -1,4 +1,4 @@
-//! What follows when a revision fails, or is not ready in time: `spec.upgrade.onFailure`. **Pure.**
+//! Decides what follows when a revision fails, or is not ready in time: `spec.upgrade.onFailure`. **Pure.**
 //!
 //! After a rollback the app is reconciled to the revision that it went back to, until its spec changes or a user asks for another
 //! attempt. It is an upgrade to that revision's chart and values, so that gates, locks and stamps are those of every other upgrade.
@@ -21,7 +21,7 @@ use crate::{
     secrets::RevisionMeta,
 };
 
-/// What the spec asks for after a failure.
+/// Holds what the spec asks for after a failure.
 #[derive(Debug, Default)]
 pub(super) struct Remedy {
     /// To go back to another revision.
@@ -68,7 +68,7 @@ pub(super) fn remedy(desired: &Desired, observed: &Observed, now: Timestamp) -> 
     }
 }
 
-/// Why the release stays as it is after a failure, and how it goes on; `None`: it is tried again, or rolled back.
+/// Returns why the release stays as it is after a failure, and how it goes on; `None`: it is tried again, or rolled back.
 fn stays(desired: &Desired, observed: &Observed) -> Option<String> {
     let why = match (desired.upgrade.on_failure, back_to(desired, observed)) {
         (OnFailure::Retry, _) | (OnFailure::Rollback, Ok(_) | Err(None)) => return None,
@@ -82,7 +82,7 @@ fn again(key: &Key) -> String {
     format!("change the spec, or `kubectl clientapp retry {} -n {}`", key.name, key.namespace)
 }
 
-/// Why failed tests are not repeated.
+/// Returns why failed tests are not repeated.
 pub(super) fn ends_tests(desired: &Desired, observed: &Observed) -> Option<String> {
     failed_tests(desired, observed).and_then(|_| stays(desired, observed))
 }
@@ -183,7 +183,7 @@ fn back_to<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a ReadyRev
     )))
 }
 
-/// What the app is reconciled to: the spec, or the revision that it was rolled back to, as long as that is in Helm's history.
+/// Returns what the app is reconciled to: the spec, or the revision that it was rolled back to, as long as that is in Helm's history.
 pub(super) fn in_effect(
     desired: Desired,
     retry: Option<&String>,
@@ -210,7 +210,7 @@ pub(super) fn in_effect(
     }
 }
 
-/// What a status records of it: the revision that is ready, or that takes the place of the one that the release was rolled back to.
+/// Records it in a status: the revision that is ready, or that takes the place of the one that the release was rolled back to.
 pub(super) fn record(status: &mut ClientAppStatus, desired: &Desired, release: Option<&ReleaseView>) {
     let Some(release) = release.filter(|release| release.is_deployed_as(&desired.digest)) else { return };
     if let (Some(_), Some(back)) = (&desired.rolled_back, &mut status.rolled_back) {

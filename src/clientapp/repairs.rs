@@ -34,11 +34,11 @@ pub(crate) struct Repaired {
     pub times: u32,
     /// It is not tried again before this time.
     pub not_before: Timestamp,
-    /// Why it could not be recreated.
+    /// Says why it could not be recreated.
     pub refused: Option<Refused>,
 }
 
-/// Why an object cannot be recreated.
+/// Says why an object cannot be recreated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub sentence: String,

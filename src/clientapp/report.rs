@@ -1,5 +1,6 @@
 //! The status. [`build_status`] is **pure**, and it and its neighbours are the only code that creates conditions; [`report()`],
-//! [`tell`] and [`publish`] are the effects.
+//! [`tell`] and [`publish`] are the effects. Once the status is written, [`report()`] also ends the helm run and settles the hostnames
+//! that are recorded in it.
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Time};
@@ -157,14 +158,14 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     status
 }
 
-/// Whether the deployed revision may have values from Secrets: until the spec is installed, it has those of an earlier one.
+/// Returns true if the deployed revision may have values from Secrets: until the spec is installed, it has those of an earlier one.
 fn secret_values(desired: &Desired, observed: &Observed) -> Option<bool> {
     let is_installed = observed.release.as_ref().is_none_or(|release| release.is_deployed_as(&desired.digest));
     let now = desired.hidden != Hidden::default();
     if now || is_installed && desired.rolled_back.is_none() { Some(now) } else { observed.recorded.secret_values }
 }
 
-/// Whether a recorded status already says everything of an intent except its start time. That the app now has a slot is reported
+/// Returns true if a recorded status already says everything of an intent except its start time. That the app now has a slot is reported
 /// only if helm then takes long: most runs end before a status would be read.
 fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus, has_slot: bool) -> bool {
     let mut same = intent.clone();
@@ -427,7 +428,7 @@ fn kept(observed: &Observed, type_: &str) -> Verdict {
     condition.map_or_else(|| Verdict::unknown(Reason::NotChecked, "not checked yet"), Verdict::of)
 }
 
-/// What the database itself reports of its dumps.
+/// Returns what the database itself reports of its dumps.
 fn backed_up(observed: &Observed) -> Option<(&'static str, Verdict)> {
     let verdict = observed.database.object.as_ref()?.backed_up.clone()?;
     Some((reason::BACKED_UP, verdict))
@@ -642,7 +643,9 @@ pub(crate) fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Op
             key.redis_secret()
         ),
     };
-    let owned: Vec<_> = owned.iter().map(|entry| format!("{} {}", entry.kind, entry.name)).collect();
+    // A Secret that is gone does not stay.
+    let stays = |entry: &&Owned| orphaned.is_some() || entry.kind != "Secret" || entry.name != key.redis_secret();
+    let owned: Vec<_> = owned.iter().filter(stays).map(|entry| format!("{} {}", entry.kind, entry.name)).collect();
     let (name, owned) = (&key.name, owned.join(", "));
     let message = format!("ClientApp {name} is deleted, {how}: Helm release {name} and all data stay ({owned})");
     let note = Note::normal("Deleting", Reason::DataKept, message);

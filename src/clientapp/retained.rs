@@ -1,4 +1,4 @@
-//! What a ClientApp leaves under `deletionPolicy: Retain`: the next ClientApp of its name finds it, and adopts it on request.
+//! Keeps what a ClientApp leaves under `deletionPolicy: Retain`: the next ClientApp of its name finds it, and adopts it on request.
 //! **Effects.**
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};

@@ -26,7 +26,7 @@ use crate::{
     runtime::{api::unless_gone, client::impersonating, error::api_sentence, key::Key},
 };
 
-/// What `spec.valuesFrom` of an app amounts to now.
+/// Returns what `spec.valuesFrom` of an app amounts to now.
 pub(super) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sources, Error> {
     let key = app.key;
     let spec = app.object().ok().map(|app| &app.spec);
@@ -98,7 +98,7 @@ pub(super) async fn credentials(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credenti
     Ok(found)
 }
 
-/// What a Secret contains, and its version. It is read once for each version, and the values are dropped at once.
+/// Returns what a Secret contains, and its version. It is read once for each version, and the values are dropped at once.
 pub(super) async fn contents(ctx: &Ctx, secret: &Key) -> Result<Option<(String, Contents)>, Error> {
     let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
     if let Some(known) = ctx.memory.contents.get(secret).filter(|(version, _)| *version == seen.resource_version) {

@@ -20,7 +20,7 @@ use crate::{
     secrets::Secrets,
 };
 
-/// What the controller of ClientApps needs besides what every controller has.
+/// Holds what the controller of ClientApps needs besides what every controller has.
 pub(crate) struct Tools {
     pub config: Arc<Config>,
     pub helm: Helm,

@@ -45,7 +45,7 @@ pub(super) async fn from_others(ctx: &Ctx, desired: &Desired, observed: &Observe
     Ok(())
 }
 
-/// Whether the same request may succeed later. **Pure.**
+/// Returns true if the same request may succeed later. **Pure.**
 fn may_pass(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code >= 500 || matches!(status.code, 409 | 429),
@@ -72,7 +72,7 @@ async fn take_over(api: &Api<DynamicObject>, name: &str, release: &Key) -> kube:
     Ok(true)
 }
 
-/// Whether this is the field manager of a Helm client: Flux's `helm-controller`, or `terraform-provider-helm_v3.1.1_x5`. What a client
+/// Returns true if this is the field manager of a Helm client: Flux's `helm-controller`, or `terraform-provider-helm_v3.1.1_x5`. What a client
 /// has changed through a subresource is not of a chart.
 fn is_others(entry: &ManagedFieldsEntry) -> bool {
     let manager = entry.manager.as_deref().unwrap_or_default();

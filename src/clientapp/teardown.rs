@@ -167,7 +167,7 @@ async fn recorded(
     Ok((ClientAppStatus { inventory, installed, owned, orphaned: Some(orphaned), ..before.clone() }, claims))
 }
 
-/// Whether the app is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector removes its finalizer from the app
+/// Returns true if the app is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector removes its finalizer from the app
 /// after it has removed the app's ownerReference from all dependents. So the Redis Secret shows an orphaning deletion to a
 /// process that did not see the finalizer, because it was not running or its watch was late. A Secret that is gone shows nothing:
 /// a user may have deleted it. Only a foreground deletion explains it, since in a background deletion the garbage collector waits

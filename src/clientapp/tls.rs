@@ -1,4 +1,4 @@
-//! What follows from the certificate of the hostname: the URL, the condition CertificateReady, and when to look again. **Pure.**
+//! Derives what follows from the certificate of the hostname: the URL, the condition CertificateReady, and when to look again. **Pure.**
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -27,12 +27,12 @@ use crate::{
 /// How many tests are named; the rest are counted.
 const NAMED: usize = 3;
 
-/// What is tested, and how: tests of another digest are outdated.
+/// Returns what is tested, and how: tests of another digest are outdated.
 pub(super) fn digest(desired: &Desired) -> String {
     names::digest(&["test", &desired.digest, &format!("{:?}", desired.test)])
 }
 
-/// What follows once the release is as desired: it is tested, or the last tests hold up Ready. `ends` says why failed tests are not
+/// Returns what follows once the release is as desired: it is tested, or the last tests hold up Ready. `ends` says why failed tests are not
 /// repeated.
 pub(super) fn follows(
     desired: &Desired,

@@ -1,4 +1,4 @@
-//! What another `chartVersion` requires, **pure**: that the app's own version may change that way, and a backup first.
+//! Decides what another `chartVersion` requires, **pure**: that the app's own version may change that way, and a backup first.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -63,7 +63,7 @@ pub(crate) fn spent(
     (made || *allow != desired.chart_version || recorded.spent_allow.as_ref() == Some(&text)).then_some(text)
 }
 
-/// Why the desired chart may not replace the present one.
+/// Returns why the desired chart may not replace the present one.
 pub(crate) fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Option<Hold> {
     let Target { chart, version, app_version, digest: _ } = target;
     let installed = installed(recorded)?;
@@ -170,7 +170,7 @@ fn of_this_upgrade<'a>(desired: &Desired, recorded: &'a ClientAppStatus) -> Opti
     (same && record.revision.is_none()).then_some(record)
 }
 
-/// Whether a backup holds the state that helm would upgrade now: since it was requested, only this upgrade's own attempts have
+/// Returns true if a backup holds the state that helm would upgrade now: since it was requested, only this upgrade's own attempts have
 /// changed the release, and it is fresh. Only the operator's times are compared: the clock of the backup program may differ.
 fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) -> bool {
     let BackupRecord { state, at_revision, as_of, kind: _, name: _, from: _, to: _, revision: _ } = record;
@@ -198,7 +198,7 @@ pub(crate) fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Time
     Some(BackupRecord { state: *state, as_of, ..before.clone() })
 }
 
-/// What an upgrade has to wait for.
+/// Holds what an upgrade has to wait for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Before {
     /// A backup to record, and then to request.
@@ -261,7 +261,7 @@ fn described(object: &DesiredObject, record: &BackupRecord) -> String {
     }
 }
 
-/// Why no further backup is made without a user: an attempt after the last backup failed, so the data may be partly upgraded.
+/// Returns why no further backup is made without a user: an attempt after the last backup failed, so the data may be partly upgraded.
 /// Repeated backups of such data would push the good backup out of the repository unnoticed.
 fn outdated(desired: &Desired, observed: &Observed) -> Option<String> {
     let record = of_this_upgrade(desired, &observed.recorded)?;

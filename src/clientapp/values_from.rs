@@ -27,7 +27,7 @@ const NO_CONFIGURATION: [&str; 3] =
 /// How soon to try again while a new account may not have its rights yet.
 const SOON: SignedDuration = SignedDuration::from_millis(250);
 
-/// What `spec.valuesFrom` amounts to.
+/// Says what `spec.valuesFrom` amounts to.
 #[derive(Clone, Debug)]
 pub(crate) enum Sources {
     /// The values of its objects, in order.
@@ -36,7 +36,7 @@ pub(crate) enum Sources {
         layers: Arc<[Layer]>,
         /// Makes it impossible to guess values from a digest.
         salt: Salt,
-        /// What no message may contain.
+        /// Holds what no message may contain.
         hidden: Hidden,
     },
     /// They are not known yet.
@@ -73,7 +73,7 @@ impl fmt::Debug for Salt {
     }
 }
 
-/// What was read: another account, other references, or another version of an object may give other values.
+/// Holds what was read: another account, other references, or another version of an object may give other values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// The account that the objects are read as.
@@ -90,7 +90,7 @@ pub(crate) struct Layer {
     pub of: String,
     /// A map.
     pub values: Value,
-    /// Whether they come from a Secret.
+    /// True if they come from a Secret.
     pub is_secret: bool,
 }
 

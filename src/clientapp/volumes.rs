@@ -23,18 +23,18 @@ use crate::{
 /// How many volumes are named; the rest are counted.
 const NAMED: usize = 3;
 
-/// Whether a claim is one of Redis'. That is a cache: without its volume, it begins with an empty one. The StatefulSets of a release
+/// Returns true if a claim is one of Redis'. That is a cache: without its volume, it begins with an empty one. The StatefulSets of a release
 /// begin with its name, so no app can be named in a way that makes its own files look like a cache.
 fn is_cache(claim: &str, app: &str) -> bool {
     claim.strip_prefix("redis-data-").and_then(|set| set.strip_prefix(app)).is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// Whether this entry of an app's record is a volume with its data.
+/// Returns true if this entry of an app's record is a volume with its data.
 fn has_data(Owned { kind, name, uid }: &Owned, app: &str, confirmed: &BTreeSet<String>) -> bool {
     kind == Kind::Volume.as_str() && !is_cache(name, app) && !confirmed.contains(uid)
 }
 
-/// Whether a claim has taken the place of a volume with the app's data, which stays on record.
+/// Returns true if a claim has taken the place of a volume with the app's data, which stays on record.
 pub(super) fn is_another(claim: &ObjectMeta, app: &str, recorded: &[Owned], confirmed: &BTreeSet<String>) -> bool {
     let name = claim.name.as_deref().unwrap_or_default();
     let same_name = recorded.iter().find(|owned| owned.kind == Kind::Volume.as_str() && owned.name == name);
@@ -51,7 +51,7 @@ fn in_use(desired: &Desired, inventory: Option<&Inventory>, owned: &[Owned]) -> 
     owned.filter(is_of_release).cloned().collect()
 }
 
-/// Why nothing is changed: a volume in use is being deleted, or is lost.
+/// Returns why nothing is changed: a volume in use is being deleted, or is lost.
 pub(super) fn hold(desired: &Desired, observed: &Observed) -> Option<Hold> {
     let namespace = &desired.key.namespace;
     let inventory = observed.inventory.as_ref()?;

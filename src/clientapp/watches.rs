@@ -15,7 +15,7 @@ use k8s_openapi::api::{
     rbac::v1::RoleBinding,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use kube::{Client, CustomResourceExt as _, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
+use kube::{Client, Resource, ResourceExt as _, api::PartialObjectMeta, runtime::watcher};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -37,7 +37,7 @@ use crate::{
     runtime::{
         cache::{Cache, Entry},
         controller::Objects,
-        feeder::{Feeder, Optional},
+        feeder::Feeder,
         job::{self, JOB_NAME, Progress},
         key::{Key, key_of},
         lean::Lean,
@@ -65,9 +65,9 @@ pub(crate) struct Watches {
     parts: [(&'static str, Arc<Cache<u64>>); 5],
     /// The metadata of every PersistentVolumeClaim.
     claims: Arc<Cache<Arc<ObjectMeta>>>,
-    /// Why the pods of StatefulSets and Jobs are refused. Only their messages use it, which are computed again soon enough.
+    /// Holds why the pods of StatefulSets and Jobs are refused. Only their messages use it, which are computed again soon enough.
     refusals: Arc<Cache<Warning>>,
-    /// What archives the files of apps, filed under the app.
+    /// Holds what archives the files of apps, filed under the app.
     archives: Archives,
     /// The deployers' ServiceAccounts; no others.
     accounts: Arc<Cache<deployer::Found>>,
@@ -76,7 +76,7 @@ pub(crate) struct Watches {
     /// The watches of each provider.
     databases: HashMap<permit::Kind, Watched>,
     /// Every Profile, or why it does not decode.
-    profiles: Arc<Optional<Arc<StoredProfile>>>,
+    profiles: Arc<Cache<Arc<StoredProfile>>>,
 }
 
 struct Archives {
@@ -86,7 +86,7 @@ struct Archives {
     pods: Arc<Cache<PodWords>>,
 }
 
-/// What the pod of a Job says.
+/// Holds what the pod of a Job says.
 #[derive(Clone)]
 struct PodWords {
     job: Option<String>,
@@ -138,7 +138,7 @@ impl Watches {
             accounts: feeder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
             bindings: feeder.all("rolebindings", deployers, binding, deployer_changed),
             databases: database::all().map(|provider| (provider.kind(), provider.watch(&feeder))).collect(),
-            profiles: feeder.optional(Profile::crd_name(), profile, profile_changed),
+            profiles: feeder.all("profiles", watcher::Config::default(), profile, profile_changed),
             apps,
         })
     }
@@ -195,7 +195,7 @@ impl Watches {
     }
 
     pub(crate) fn profile(&self, name: &str) -> Option<Arc<StoredProfile>> {
-        self.profiles.objects.get(&Key::new("", name))
+        self.profiles.get(&Key::new("", name))
     }
 
     /// The release's Deployments and StatefulSets.
@@ -219,7 +219,7 @@ impl Watches {
         warnings::refused_job(&self.refusals, release, since)
     }
 
-    /// Whether an object of a watched kind exists with Helm's marks for this release; a Secret is found by name alone. A kind
+    /// Returns true if an object of a watched kind exists with Helm's marks for this release; a Secret is found by name alone. A kind
     /// that is not watched yet, or cannot be, counts as existing.
     pub(crate) fn has(&self, release: &Key, kind: &str, name: &str) -> bool {
         let key = Key::new(&release.namespace, name);
@@ -283,7 +283,7 @@ impl Watches {
     }
 }
 
-/// Whether `spec.valuesFrom` of an app names an object.
+/// Returns true if `spec.valuesFrom` of an app names an object.
 fn has_values_from(app: &Guard<ClientApp>, kind: ValuesKind, name: &str) -> bool {
     let named = |of: &ValuesReference| of.kind == kind && of.name == name;
     app.object.as_ref().is_ok_and(|app| app.spec.values_from.iter().any(named))
@@ -446,7 +446,7 @@ fn stateful_set(set: StatefulSet) -> Entry<Workload> {
     entry
 }
 
-/// Why a rollout is not complete, in the terms of `kubectl rollout status`.
+/// Returns why a rollout is not complete, in the terms of `kubectl rollout status`.
 fn rollout(
     generation: Option<i64>,
     observed: Option<i64>,

@@ -118,7 +118,7 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub upgrade: Upgrade,
 
-    /// Whether helm installs what the spec asks for at once, or only what a user has approved. With `Manual`, everything that gives a
+    /// Decides whether helm installs what the spec asks for at once, or only what a user has approved. With `Manual`, everything that gives a
     /// new revision waits: the installation, another `chartVersion`, other values, a changed Profile, changed credentials.
     #[serde(default)]
     pub approval: Approval,
@@ -176,7 +176,7 @@ pub struct ClientAppSpec {
     #[serde(default)]
     pub suspend: bool,
 
-    /// What happens to the database, the volumes and the generated administrator's Secret when the ClientApp is deleted.
+    /// Decides what happens to the database, the volumes and the generated administrator's Secret when the ClientApp is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
@@ -185,7 +185,7 @@ pub struct ClientAppSpec {
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Redis {
-    /// Whether the instance has its own Redis, with a generated password.
+    /// True if the instance has its own Redis, with a generated password.
     #[serde(default = "yes")]
     pub enabled: bool,
 }
@@ -209,7 +209,7 @@ pub struct Redis {
 #[x_kube(validation = Rule::new("!has(self.percona) || !has(self.percona.dataSource) || !self.adopt").message("dataSource creates a new database, and adopt keeps the old one: choose one").field_path(".percona.dataSource"))]
 #[x_kube(validation = Rule::new("!has(self.restore) || !self.adopt").message("restore creates a new database, and adopt keeps the old one: choose one").field_path(".restore"))]
 pub struct Postgres {
-    /// Whether the instance has its own PostgreSQL database.
+    /// True if the instance has its own PostgreSQL database.
     #[serde(default = "yes")]
     pub enabled: bool,
 
@@ -236,7 +236,7 @@ pub struct Postgres {
     #[schemars(range(min = 1, max = 9))]
     pub instances: i32,
 
-    /// Whether this ClientApp adopts the data that an earlier ClientApp of its name has left under `deletionPolicy: Retain`: the
+    /// True if this ClientApp adopts the data that an earlier ClientApp of its name has left under `deletionPolicy: Retain`: the
     /// database, the volumes, and the Secrets that open them. If false, the operator creates nothing while such data exists.
     #[serde(default)]
     pub adopt: bool,
@@ -324,7 +324,7 @@ pub enum PostgresProvider {
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
-    /// Whether the database is backed up before each change of `chartVersion`: with a PerconaPGBackup, or with a dump of the
+    /// True if the database is backed up before each change of `chartVersion`: with a PerconaPGBackup, or with a dump of the
     /// Postgresql. helm runs only after the backup has succeeded; a backup older than half an hour is repeated.
     #[serde(default)]
     pub backup: bool,
@@ -341,7 +341,7 @@ pub struct Upgrade {
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('5m') && duration(self) <= duration('720h')").message("must be a duration such as 30m or 2h, at least 5m and at most 720h"))]
     pub foreign_lock_timeout: Option<String>,
 
-    /// What follows when a revision fails: when helm fails and leaves a failed revision more often than `retries` allows or, only
+    /// Decides what follows when a revision fails: when helm fails and leaves a failed revision more often than `retries` allows or, only
     /// with `Rollback`, when a revision does not become ready within `timeout`.
     #[serde(default)]
     pub on_failure: OnFailure,
@@ -371,7 +371,7 @@ impl Default for Upgrade {
     }
 }
 
-/// Whether helm runs at once.
+/// Decides whether helm runs at once.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub enum Approval {
     /// At once.
@@ -387,7 +387,7 @@ pub enum Approval {
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Test {
-    /// Whether each new revision is tested once its workloads are ready, with `helm test`. Ready waits for the tests. After a failure
+    /// True if each new revision is tested once its workloads are ready, with `helm test`. Ready waits for the tests. After a failure
     /// they are repeated at growing intervals; `upgrade.onFailure` and `upgrade.retries` apply to them as well.
     #[serde(default)]
     pub enabled: bool,
@@ -405,7 +405,7 @@ impl Default for Test {
     }
 }
 
-/// What follows when a revision fails.
+/// Decides what follows when a revision fails.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub enum OnFailure {
     /// helm tries again, at growing intervals of up to 10 minutes.
@@ -443,7 +443,7 @@ pub struct Dependency {
 }
 
 impl Dependency {
-    /// Whether it is a ClientApp.
+    /// Returns true if it is a ClientApp.
     pub fn is_app(&self) -> bool {
         self.api_version.is_none() && self.kind == client_app()
     }
@@ -489,7 +489,7 @@ pub enum Drift {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow and cannot be removed: a volume never shrinks").field_path(".size"))]
 pub struct Persistence {
-    /// Whether the app's files are kept on a volume; without a volume, they are lost with the pod. Absent: as set by the Profile,
+    /// True if the app's files are kept on a volume; without a volume, they are lost with the pod. Absent: as set by the Profile,
     /// otherwise true.
     pub enabled: Option<bool>,
 
@@ -536,7 +536,7 @@ impl FilesBackup {
     }
 }
 
-/// What the operator last observed and did.
+/// Records what the operator last observed and did.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -580,7 +580,7 @@ pub struct ClientAppStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owned: Vec<Owned>,
 
-    /// Whether the ClientApp is deleted with `--cascade=orphan`; recorded when the deletion begins.
+    /// True if the ClientApp is deleted with `--cascade=orphan`; recorded when the deletion begins.
     pub orphaned: Option<bool>,
 
     /// The objects of the release, from the manifest that Helm stored.
@@ -590,11 +590,11 @@ pub struct ClientAppStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<Credentials>,
 
-    /// What `spec.valuesFrom` amounted to. When it changes, an event names the object.
+    /// The result of `spec.valuesFrom`. When it changes, an event names the object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values_from: Vec<ValuesDigest>,
 
-    /// Whether the deployed revision may have values from Secrets, which `kubectl clientapp plan` hides. Absent: it is not known.
+    /// True if the deployed revision may have values from Secrets, which `kubectl clientapp plan` hides. Absent: it is not known.
     pub secret_values: Option<bool>,
 
     /// The last backup before an upgrade.
@@ -606,7 +606,7 @@ pub struct ClientAppStatus {
     /// The last run of helm for this ClientApp, recorded before it starts.
     pub last_attempt: Option<Attempt>,
 
-    /// What waits for approval, with `spec.approval: Manual`.
+    /// The change that waits for approval, with `spec.approval: Manual`.
     pub plan: Option<Planned>,
 
     /// The last tests, with `spec.test`.
@@ -615,7 +615,7 @@ pub struct ClientAppStatus {
     /// The last revision that was Ready.
     pub last_ready: Option<ReadyRevision>,
 
-    /// What the release was rolled back to, and why, under `spec.upgrade.onFailure: Rollback`.
+    /// The revision that the release was rolled back to, and why, under `spec.upgrade.onFailure: Rollback`.
     pub rolled_back: Option<RolledBack>,
 
     /// The last archives of the app's files, with `spec.persistence.backup`.
@@ -641,7 +641,7 @@ pub struct FilesSummary {
     pub last_failure: Option<Time>,
     /// Job of the failed archive.
     pub failed_job: Option<String>,
-    /// Why it failed, from the termination message of its pod.
+    /// The cause of its failure, from the termination message of its pod.
     pub failure: Option<String>,
 }
 
@@ -672,7 +672,7 @@ pub struct Release {
     pub deployed_at: Option<Time>,
 }
 
-/// What the app's pods read from a Secret when they start.
+/// Records what the app's pods read from a Secret when they start.
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Credentials {
@@ -717,13 +717,13 @@ pub struct ReadyRevision {
 pub struct RolledBack {
     /// Digest of what failed: the rollback holds as long as the spec asks for it.
     pub digest: String,
-    /// Why, in one sentence.
+    /// The cause, in one sentence.
     pub message: String,
     /// The revision that the release has gone back to.
     pub to: ReadyRevision,
 }
 
-/// What waits for approval.
+/// Records what waits for approval.
 #[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Planned {
@@ -742,7 +742,7 @@ pub struct Tested {
     pub secret: String,
     /// Its revision, as in `helm history`.
     pub revision: i64,
-    /// Whether the tests have passed.
+    /// True if the tests have passed.
     pub passed: bool,
     /// How many tests have run, or what has failed.
     pub message: String,
@@ -793,7 +793,7 @@ pub struct ReleaseObject {
     pub name: String,
     /// Namespace, if the chart sets one other than the release's.
     pub namespace: Option<String>,
-    /// Whether `helm uninstall` keeps it (`helm.sh/resource-policy: keep`).
+    /// True if `helm uninstall` keeps it (`helm.sh/resource-policy: keep`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
     /// Of a StatefulSet: the names of its claim templates.

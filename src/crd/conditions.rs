@@ -72,7 +72,7 @@ impl Verdict {
         Verdict { state: State::Unknown, reason: reason.into(), message: message.into() }
     }
 
-    /// What a condition says.
+    /// Returns what a condition says.
     pub fn of(condition: &Condition) -> Self {
         let Condition { status, reason, message, .. } = condition;
         let state = [State::True, State::False].into_iter().find(|state| state.as_str() == status);

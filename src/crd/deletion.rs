@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What happens to data when its owner is deleted.
+/// Decides what happens to data when its owner is deleted.
 #[derive(JsonSchema, ValueEnum, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[value(rename_all = "PascalCase")]
 pub enum DeletionPolicy {

@@ -123,7 +123,7 @@ const BOUNDED: [Bounded; 3] = [
 const NAMES: &str = "names must consist of lower-case letters, digits, '_' and '.', not begin with a digit or '.', and have at most 63 characters";
 const CONTROL: &str = "values must not contain line breaks or other control characters";
 
-/// Whether a name matches a pattern, which may have a `*` at its beginning or end.
+/// Returns true if a name matches a pattern, which may have a `*` at its beginning or end.
 fn meant(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => name.ends_with(end),
@@ -132,7 +132,7 @@ fn meant(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Why these parameters are refused.
+/// Returns why these parameters are refused.
 pub fn problem(parameters: &Parameters) -> Option<String> {
     if parameters.len() > MOST {
         return Some(format!("at most {MOST} parameters can be set"));

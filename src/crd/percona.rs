@@ -36,7 +36,7 @@ pub const TYPE_FULL: &str = "--type=full";
 /// Selects Percona's Secrets of users.
 pub const USER_SELECTOR: &str = "postgres-operator.crunchydata.com/role=pguser";
 
-/// Whether Percona names volumes of this cluster like this (`internal/naming/names.go`: `InstancePostgresDataVolume`,
+/// Returns true if Percona names volumes of this cluster like this (`internal/naming/names.go`: `InstancePostgresDataVolume`,
 /// `InstancePostgresWALVolume`, `InstanceTablespaceDataVolume`, `PGBackRestRepoVolume`).
 pub fn names_volume(cluster: &str, name: &str) -> bool {
     let rest = name.strip_prefix(cluster).and_then(|rest| rest.strip_prefix('-'));
@@ -44,7 +44,7 @@ pub fn names_volume(cluster: &str, name: &str) -> bool {
     rest.is_some_and(|rest| repo(rest) || ["-pgdata", "-pgwal", "-tablespace"].iter().any(|end| rest.ends_with(end)))
 }
 
-/// Whether Percona names the Secrets of users of this cluster like this (`internal/naming/names.go`, `PostgresUserSecret`).
+/// Returns true if Percona names the Secrets of users of this cluster like this (`internal/naming/names.go`, `PostgresUserSecret`).
 pub fn names_user_secret(cluster: &str, name: &str) -> bool {
     name.strip_prefix(cluster).is_some_and(|rest| rest.starts_with("-pguser-"))
 }
@@ -65,7 +65,7 @@ pub struct PerconaPGClusterSpec {
     pub postgres_version: Option<i64>,
     pub instances: Vec<InstanceSet>,
     pub backups: Backups,
-    /// What the cluster is bootstrapped from; ignored afterwards.
+    /// The source from which the cluster is bootstrapped; ignored afterwards.
     pub data_source: Option<Value>,
 }
 
@@ -79,7 +79,7 @@ pub struct Backups {
 }
 
 impl Backups {
-    /// Whether backups are enabled and have a repository.
+    /// Returns true if backups are enabled and have a repository.
     pub fn are_made(&self) -> bool {
         let repos = self.pgbackrest.as_ref().and_then(|pgbackrest| pgbackrest["repos"].as_array());
         self.enabled != Some(false) && repos.is_some_and(|repos| !repos.is_empty())
@@ -99,7 +99,7 @@ impl Backups {
         Some(store(repo).map_or_else(String::new, |store| store + path))
     }
 
-    /// Whether Percona is restoring the cluster in place: it sets this field for a PerconaPGRestore, and resets it afterwards
+    /// Returns true if Percona is restoring the cluster in place: it sets this field for a PerconaPGRestore, and resets it afterwards
     /// (`percona/controller/pgrestore/utils/pgbackrest.go`, `Start` and `DisableRestore`).
     pub fn is_restoring(&self) -> bool {
         self.pgbackrest.as_ref().and_then(|pgbackrest| pgbackrest.pointer("/restore/enabled"))
@@ -216,7 +216,7 @@ pub struct PerconaPGBackupStatus {
     /// `Starting`, `Running`, `Failed` or `Succeeded`; the latter two are final. `None` while it waits to begin: because the cluster
     /// does not exist or is paused, or until another backup ends (`perconapgbackup_types.go`).
     pub state: Option<String>,
-    /// Why it has failed. Often missing, both for a failed Job and for a cluster that was not ready.
+    /// The cause of its failure. Often missing, both for a failed Job and for a cluster that was not ready.
     pub error: Option<String>,
     #[serde(flatten)]
     pub result: BackupResult,

@@ -32,7 +32,7 @@ pub struct PerconaOptions {
 }
 
 impl PerconaOptions {
-    /// Whether backups are made from the beginning. Percona restores with a cluster's backup configuration, so a cluster that is
+    /// Returns true if backups are made from the beginning. Percona restores with a cluster's backup configuration, so a cluster that is
     /// created from backups needs one, too.
     pub fn backs_up(&self) -> bool {
         let PerconaOptions { repository, schedules, keep, data_source } = self;

@@ -57,7 +57,7 @@ pub struct PostgresWriterSpec {
     pub country: String,
 }
 
-/// What the operator last observed and did.
+/// Records what the operator last observed and did.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]

@@ -127,7 +127,7 @@ pub struct PostgresqlSpec {
     /// on a volume with a database that was handed over.
     pub restore: Option<Restore>,
 
-    /// What happens to the volumes and Secrets when the Postgresql is deleted.
+    /// Decides what happens to the volumes and Secrets when the Postgresql is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
@@ -173,7 +173,7 @@ pub struct Backup {
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub size: Option<String>,
 
-    /// Whether a last dump is made when the Postgresql is deleted, after clients are disconnected. The volume with the
+    /// True if a last dump is made when the Postgresql is deleted, after clients are disconnected. The volume with the
     /// dumps is then kept.
     #[serde(default)]
     pub on_delete: bool,
@@ -197,7 +197,7 @@ impl Backup {
     pub const KEPT: i32 = 7;
 }
 
-/// What the operator last observed.
+/// Records what the operator last observed.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -210,7 +210,7 @@ pub struct PostgresqlStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 
-    /// Whether the primary can be used.
+    /// The usability of the primary.
     pub phase: Option<Phase>,
 
     /// The pod of the primary.
@@ -254,7 +254,7 @@ pub struct VolumeRecord {
     pub name: String,
     /// uid of the PersistentVolumeClaim.
     pub uid: String,
-    /// Whether it was initialized with a database. It is never initialized again.
+    /// True if it was initialized with a database. It is never initialized again.
     pub initialized: bool,
 }
 
@@ -278,11 +278,11 @@ pub struct BackupSummary {
     pub volume: Option<String>,
     /// Result of restoring the latest dump.
     pub drill: Option<Drill>,
-    /// Why the failed dump failed, from the termination message of its pod.
+    /// The cause of the last failure, from the termination message of its pod.
     pub failure: Option<String>,
 }
 
-/// Whether the primary can be used.
+/// Says whether the primary can be used.
 #[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub enum Phase {
     /// Not yet.
@@ -333,7 +333,7 @@ pub struct DumpRecord {
     pub started_at: Option<Time>,
     /// When the Job ended.
     pub completed_at: Option<Time>,
-    /// Why there is no dump, and what to do.
+    /// The cause if there is no dump, and what to do.
     pub message: Option<String>,
 }
 

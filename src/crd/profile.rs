@@ -12,7 +12,7 @@ use serde_with::skip_serializing_none;
 
 use super::AppTls;
 
-/// What ClientApps take from a Profile.
+/// The settings that ClientApps take from a Profile.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
 #[kube(
@@ -74,7 +74,7 @@ pub struct ProfileDefaults {
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileResources {
-    /// What the scheduler reserves, by resource, such as `{cpu: 200m, memory: 512Mi}`.
+    /// The amounts that the scheduler reserves, by resource, such as `{cpu: 200m, memory: 512Mi}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 200m or 512Mi"))]
@@ -98,7 +98,7 @@ pub struct Amount(#[schemars(length(max = 32))] pub String);
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.size) || !isQuantity(oldSelf.size) || has(self.size) && (!isQuantity(self.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0)").message("size can only grow, since the volumes of the ClientApps that take it never shrink: create another Profile").field_path(".size"))]
 pub struct ProfilePersistence {
-    /// Whether the app's files are kept on a volume.
+    /// True if the app's files are kept on a volume.
     pub enabled: Option<bool>,
 
     /// Size of the volume, such as `10Gi`. It can only grow, because volumes never shrink. Raising it grows the volumes of all
@@ -112,7 +112,7 @@ pub struct ProfilePersistence {
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProfileApp {
-    /// Whether it is enabled.
+    /// True if it is enabled.
     pub enabled: bool,
 }
 
@@ -124,7 +124,7 @@ pub struct ProfileNamespace {
     #[serde(default)]
     pub pod_security: PodSecurity,
 
-    /// Whether pods of other instances may connect to all pods in the namespace, rather than only to the app's.
+    /// True if pods of other instances may connect to all pods in the namespace, rather than only to the app's.
     #[serde(default)]
     pub open: bool,
 

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::conditions::kind;
 
-/// What a reason says about the progress of an object towards its spec.
+/// Says what a reason says about the progress of an object towards its spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The desired state is reached.
@@ -23,7 +23,7 @@ pub enum Class {
     Event,
     /// Used in metrics and logs only.
     Metric,
-    /// Why a process is not ready, as shown by `/readyz` and the log.
+    /// The process is not ready, as shown by `/readyz` and the log.
     Readiness,
 }
 
@@ -60,7 +60,7 @@ macro_rules! reasons {
                 match self { $(Reason::$name => $condition),* }
             }
 
-            /// What it says about the object's progress.
+            /// Returns what it says about the object's progress.
             pub const fn class(self) -> Class {
                 match self { $(Reason::$name => Class::$class),* }
             }
@@ -70,12 +70,12 @@ macro_rules! reasons {
                 match self { $(Reason::$name => $kinds),* }
             }
 
-            /// What it means.
+            /// Returns what it means.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Reason::$name => $meaning),* }
             }
 
-            /// What to do about it.
+            /// Returns what to do about it.
             pub const fn remedy(self) -> &'static str {
                 match self { $(Reason::$name => $remedy),* }
             }
@@ -175,7 +175,6 @@ reasons! {
     InvalidSpec ALL kind::READY, Stalled: "A field is invalid; the message begins with its name.", "Correct it.";
     InventoryUnknown APP kind::WORKLOADS_READY, Trouble: "Helm's record of the release cannot be read, so it is unknown whether all of its objects exist.",
         "Check Helm's Secret; the next revision stores a new record.";
-    KindMissing PROCESS kind::READY, Readiness: "The cluster does not have the kind ClientApp.", "Apply `crds/`; the operator notices within seconds.";
     LabelledForPercona APP kind::READY, Stalled: "The ClientApp is being deleted, and an object that the Percona operator has not created has the label by which that operator deletes.",
         "Remove the label from the object that the message names, or delete the object.";
     LastDumpFailed DB kind::READY, Stalled: "The Postgresql is being deleted, and its last dump has failed; nothing is deleted before it succeeds.",
@@ -271,7 +270,7 @@ reasons! {
 }
 
 impl Reason {
-    /// Whether nothing happens until a user or a cluster admin changes something.
+    /// Returns true if nothing happens until a user or a cluster admin changes something.
     pub const fn stalled(self) -> bool {
         matches!(self.class(), Class::Stalled)
     }
@@ -306,7 +305,7 @@ impl PartialEq<Reason> for String {
     }
 }
 
-/// Whether a condition deserves a warning: it does not hold, and its reason is not just progress.
+/// Returns true if a condition deserves a warning: it does not hold, and its reason is not just progress.
 pub fn is_trouble(condition: &Condition) -> bool {
     let class = Reason::parse(&condition.reason).map(Reason::class);
     condition.status != "True" && class != Some(Class::Progress)

@@ -161,7 +161,7 @@ pub struct Drill {
     pub tables: Option<i64>,
     /// When a restore last failed.
     pub last_failure: Option<Time>,
-    /// Why it failed.
+    /// The cause of its failure.
     pub message: Option<String>,
 }
 

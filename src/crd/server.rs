@@ -19,7 +19,7 @@ use super::{Amount, quantity};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.requests) || !has(self.limits) || self.requests.all(name, !(name in self.limits) || !isQuantity(self.requests[name]) || !isQuantity(self.limits[name]) || quantity(self.requests[name]).compareTo(quantity(self.limits[name])) <= 0)").message("a request must not be above its limit").field_path(".requests"))]
 pub struct Resources {
-    /// What the scheduler reserves, by resource, such as `{cpu: 200m, memory: 512Mi}`.
+    /// The amounts that the scheduler reserves, by resource, such as `{cpu: 200m, memory: 512Mi}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     #[schema(value_type = BTreeMap<String, String>)]
@@ -35,7 +35,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Why they are invalid, beginning with the field at fault.
+    /// Returns why they are invalid, beginning with the field at fault.
     pub fn problem(&self) -> Option<String> {
         for (field, amounts) in [("requests", &self.requests), ("limits", &self.limits)] {
             let wrong = amounts.iter().find(|(_, Amount(text))| quantity::parse(text).is_none());
@@ -51,7 +51,7 @@ impl Resources {
         above.map(|(name, request, limit)| format!("requests.{name}: {request} is above its limit {limit}"))
     }
 
-    /// Whether nothing is set.
+    /// Returns true if nothing is set.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty() && self.limits.is_empty()
     }
@@ -61,7 +61,7 @@ impl Resources {
 #[derive(KubeSchema, ToSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Tls {
-    /// Whether the servers refuse every connection of another pod that is not encrypted.
+    /// True if the servers refuse every connection of another pod that is not encrypted.
     #[serde(default)]
     pub required: bool,
 }
@@ -88,7 +88,7 @@ pub struct Scheduling {
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkAccess {
-    /// Whether there is a NetworkPolicy.
+    /// True if there is a NetworkPolicy.
     #[serde(default = "yes")]
     pub enabled: bool,
 

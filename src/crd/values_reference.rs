@@ -28,7 +28,7 @@ pub struct ValuesReference {
     #[x_kube(validation = Rule::new("self.matches('^[-_a-zA-Z0-9]+([.][-_a-zA-Z0-9]+)*$')").message("must be keys separated by '.', such as smtp.password, each of letters, digits, '-' and '_'; for a list or any other key, leave it out and write YAML"))]
     pub target_path: Option<String>,
 
-    /// Whether the object may be missing. Its key may not be missing if the object exists.
+    /// True if the object may be missing. Its key may not be missing if the object exists.
     #[serde(default)]
     pub optional: bool,
 }

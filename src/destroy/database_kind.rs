@@ -23,7 +23,7 @@ pub(crate) struct DatabaseKind {
 /// Objects that must be deleted with a database although it does not own them.
 pub(crate) struct Unowned {
     pub(crate) resource: fn() -> ApiResource,
-    /// Whether an object is deleted with this database. There is no other proof.
+    /// True if an object is deleted with this database. There is no other proof.
     pub(crate) goes_with: fn(&DynamicObject, &ObjectMeta) -> bool,
 }
 

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::runtime::api::unless_gone;
 
-/// Whether deleting an object of a kind loses nothing. Kinds that hold data, open them, or take data along are destroyed only with a
+/// Returns true if deleting an object of a kind loses nothing. Kinds that hold data, open them, or take data along are destroyed only with a
 /// permit. Kinds of groups other than Kubernetes' own may hold anything.
 fn is_harmless(of: &TypeMeta) -> bool {
     let (group, _) = of.api_version.split_once('/').unwrap_or(("", ""));

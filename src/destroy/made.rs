@@ -1,4 +1,4 @@
-//! What this process has created for an owner, which may be deleted before that is on record: then nothing else would prove that it
+//! Remembers what this process has created for an owner, which may be deleted before that is on record: then nothing else would prove that it
 //! may go. It may be lost at any time: what is not on record is kept.
 
 use crate::{
@@ -18,7 +18,7 @@ impl Made {
         self.0.put(owner.clone(), (uid.to_owned(), made));
     }
 
-    /// What was created for the owner with this uid.
+    /// Returns what was created for the owner with this uid.
     pub(crate) fn of(&self, owner: &Key, uid: &str) -> Vec<Owned> {
         self.0.get(owner).filter(|(of, _)| of == uid).map(|(_, made)| made).unwrap_or_default()
     }

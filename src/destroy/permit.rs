@@ -65,14 +65,14 @@ pub(crate) trait Owner:
 
     fn owned(&self) -> &[Owned];
 
-    /// Whether its status says that it is deleted with `--cascade=orphan`.
+    /// Returns true if its status says that it is deleted with `--cascade=orphan`.
     fn orphaned(&self) -> bool;
 
-    /// Whether the target itself shows that this owner made or adopted it.
+    /// Returns true if the target itself shows that this owner made or adopted it.
     fn made(owner: &ObjectMeta, target: &ObjectMeta) -> bool;
 }
 
-/// Why nothing may be destroyed for an object.
+/// Says why nothing may be destroyed for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Withheld {
     /// Or another object has its name.
@@ -134,7 +134,7 @@ fn deleted<'a, K: Owner>(found: Option<&'a Guard<K>>, uid: &str) -> Result<(&'a 
     }
 }
 
-/// Whether the data of the object with this uid are deleted with it.
+/// Returns the mandate to delete the data of the object with this uid, if they are deleted with it.
 pub(crate) fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<K>, Withheld> {
     let (meta, object) = deleted(found, uid)?;
     if object.wish() != Wish::Delete {
@@ -158,18 +158,18 @@ pub(crate) fn dependent<K: Owner>(
     Ok(permit.then_some(Permit { kind: Kind::Secret, namespace, target: secret }))
 }
 
-/// Whether an object is deleted with `--cascade=orphan` and the garbage collector has not processed it yet.
+/// Returns true if an object is deleted with `--cascade=orphan` and the garbage collector has not processed it yet.
 pub(crate) fn is_orphaned(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN)
 }
 
-/// Whether an object is deleted with `--cascade=foreground` and the garbage collector is still deleting its dependents.
+/// Returns true if an object is deleted with `--cascade=foreground` and the garbage collector is still deleting its dependents.
 pub(crate) fn takes_dependents(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().flatten().any(|finalizer| finalizer == FOREGROUND)
 }
 
 impl<K: Owner> Mandate<K> {
-    /// Whether this object may be destroyed.
+    /// Returns the permit to destroy this object, if it may be destroyed.
     pub(crate) fn permit(&self, kind: Kind, target: ObjectMeta) -> Result<Permit, Kept> {
         let name = target.name.clone().unwrap_or_default();
         let uid = target.uid.clone().unwrap_or_default();
@@ -201,7 +201,7 @@ fn claim(owner: &ObjectMeta, target: &ObjectMeta) -> Option<String> {
     manager.map(|manager| format!("its label {} says that {manager} manages it", label::MANAGED_BY))
 }
 
-/// Whether an object is no older than its owner. Both times are the API server's.
+/// Returns true if an object is no older than its owner. Both times are the API server's.
 pub(crate) fn is_younger(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
     let created = |meta: &ObjectMeta| -> Option<Timestamp> { Some(meta.creation_timestamp.as_ref()?.0) };
     created(owner).zip(created(target)).is_some_and(|(owner, target)| target >= owner)

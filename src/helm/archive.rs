@@ -37,7 +37,7 @@ pub(super) struct Metadata {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) app_version: Option<String>,
-    /// Whether the chart's own values have `image.registry`, and so its templates put it before `image.repository`.
+    /// True if the chart's own values have `image.registry`, and so its templates put it before `image.repository`.
     #[serde(skip)]
     pub(super) has_image_registry: bool,
 }
@@ -168,7 +168,7 @@ fn refers_to_itself(raw: &[u8], entry: &mut dyn Read, left: &Cell<u64>, depth: u
     Ok(())
 }
 
-/// Whether an entry is a file or directory that Go's archive/tar, and so helm, reads just like this module's reader: they differ in
+/// Returns true if an entry is a file or directory that Go's archive/tar, and so helm, reads just like this module's reader: they differ in
 /// sparse files, in paths that are given twice or in unusual headers, and in what else makes a directory.
 fn is_plain<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
     let header = entry.header();
@@ -203,7 +203,7 @@ fn is_plain<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<bool> {
     Ok(is_as_usual && has_usual_header && has_usual_mode && paths <= 1)
 }
 
-/// Whether this is the directory of the chart, or of an unpacked chart within it, as helm finds them.
+/// Returns true if this is the directory of the chart, or of an unpacked chart within it, as helm finds them.
 fn is_chart(directory: &str) -> bool {
     let mut parts = directory.split('/').skip(1);
     loop {
@@ -251,7 +251,7 @@ impl<R: Read> Read for Metered<'_, R> {
     }
 }
 
-/// Whether a chart's own text is this version. Some charts prefix it with a v, which helm ignores.
+/// Returns true if a chart's own text is this version. Some charts prefix it with a v, which helm ignores.
 pub(super) fn is_version(text: &str, version: &Version) -> bool {
     text.trim_start_matches('v').parse().is_ok_and(|found: Version| found == *version)
 }
@@ -260,7 +260,7 @@ fn unreadable(source: io::Error) -> InvalidArchive {
     InvalidArchive::Unreadable { source }
 }
 
-/// Whether a path is clean and within the chart's directory.
+/// Returns true if a path is clean and within the chart's directory.
 fn is_within(chart: &str, raw: &[u8]) -> bool {
     clean(raw).is_some_and(|path| path.components().next() == Some(Component::Normal(chart.as_ref())))
 }

@@ -44,7 +44,7 @@ pub(crate) struct Chart {
     /// The SHA-256 of the packaged chart, 64 hexadecimal digits.
     pub digest: String,
     pub path: PathBuf,
-    /// Whether its templates put `image.registry` before `image.repository`.
+    /// True if its templates put `image.registry` before `image.repository`.
     pub has_image_registry: bool,
 }
 
@@ -55,7 +55,7 @@ impl Chart {
     }
 }
 
-/// Why a chart version is not available.
+/// Says why a chart version is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChartError {
     #[error("cannot pull chart {chart} {version}: {source}")]

@@ -127,7 +127,7 @@ pub(crate) struct Upgrade {
     pub chart: PathBuf,
     /// The values: a JSON document that means the same when parsed as YAML.
     pub values: String,
-    /// What no message about the run may contain.
+    /// Holds what no message about the run may contain.
     pub hidden: Hidden,
     pub labels: ReleaseLabels,
 }
@@ -149,7 +149,7 @@ pub(crate) struct Test {
     pub account: AccountName,
     /// How long each test may take, in whole seconds.
     pub timeout: Duration,
-    /// What no message about the run may contain.
+    /// Holds what no message about the run may contain.
     pub hidden: Hidden,
 }
 
@@ -186,12 +186,12 @@ impl HelmCommand {
         Self::new(Verb::Version).arg("--template").arg("{{.Version}}")
     }
 
-    /// What [`HelmCommand::upgrade`] would make of a release, as JSON. Templates look up what is in the cluster, as they do then.
+    /// Returns what [`HelmCommand::upgrade`] would make of a release, as JSON. Templates look up what is in the cluster, as they do then.
     pub(crate) fn plan(request: &Upgrade, flags: Flags) -> Self {
         Self::upgrade(request, flags).arg("--dry-run=server").option("--output", "json")
     }
 
-    /// Whether its output is a whole release.
+    /// Returns true if its output is a whole release.
     pub(super) fn prints_release(&self) -> bool {
         self.args.iter().any(|arg| arg == "--output")
     }

@@ -65,7 +65,7 @@ const NAME: &str = "clientapp-operator";
 /// to end in time, too.
 const ANSWERED: Duration = Duration::from_secs(10);
 
-/// What a run is about.
+/// Holds what a run is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Of<'a> {
     pub release: &'a ReleaseName,

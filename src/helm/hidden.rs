@@ -48,7 +48,7 @@ impl Hidden {
         Hidden::default().and(&texts(values))
     }
 
-    /// What may come from Secrets in values that were installed before, when that is not known any more: all of them but those that
+    /// Returns what may come from Secrets in values that were installed before, when that is not known any more: all of them but those that
     /// are installed now and do not, and `hidden`, which do. `None`: there are more than [`Hidden::MOST`].
     pub(crate) fn formerly(installed: &Value, now: &Value, hidden: &Hidden) -> Option<Hidden> {
         let now: HashSet<_> = texts([now]).into_iter().collect();
@@ -101,7 +101,7 @@ impl Hidden {
         self.found(text).next().is_some()
     }
 
-    /// Whether a text is base64 of a text that contains one of them.
+    /// Returns true if a text is base64 of a text that contains one of them.
     fn is_encoded_in(&self, text: &str) -> bool {
         let decoded = LENIENT.decode(text.replace('-', "+").replace('_', "/"));
         decoded.is_ok_and(|bytes| self.is_in(&String::from_utf8_lossy(&bytes)))
@@ -191,7 +191,7 @@ fn escaped(text: &str, except: &str) -> String {
     text.bytes().map(escape).collect()
 }
 
-/// What base64 of a longer text has of this one, whatever stands before and after it: base64 encodes three bytes at a time, so it
+/// Returns what base64 of a longer text has of this one, whatever stands before and after it: base64 encodes three bytes at a time, so it
 /// depends on how many bytes of its first three are another's, and leaves out the characters that are another's in part.
 fn parts_of_base64(text: &str) -> impl Iterator<Item = String> {
     [(0, 0), (1, 2), (2, 3)].into_iter().filter_map(move |(before, partly)| {

@@ -87,7 +87,7 @@ pub(crate) fn claimed(object: &Value, claim: impl Fn(&str) -> Result<(), String>
     hosts(object).iter().try_for_each(|host| claim(host))
 }
 
-/// Whether this JSON patch changes only who manages which field. helm sends it before it applies an object that was written without
+/// Returns true if this JSON patch changes only who manages which field. helm sends it before it applies an object that was written without
 /// server-side apply, as by Helm 3 (k8s.io/client-go/util/csaupgrade).
 pub(crate) fn is_of_managers(patch: &Value) -> bool {
     let is_harmless = |operation: &Value| {

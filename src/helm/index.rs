@@ -1,4 +1,4 @@
-//! What the index of a chart repository says about an archive (pure, except for [`read`]).
+//! Reads what the index of a chart repository says about an archive (pure, except for [`read`]).
 //!
 //! Helm 4.3.1 does not compare an archive that it pulls with the digest in the index (`DownloadTo` in `downloader/chart_downloader.go`),
 //! although archives are often at another host than the index. So the operator does.
@@ -65,7 +65,7 @@ fn plain(digest: &str) -> String {
 struct Entry {
     version: String,
     digest: String,
-    /// Whether version or digest may be another than these for helm.
+    /// True if version or digest may be another than these for helm.
     is_ambiguous: bool,
 }
 

@@ -1,7 +1,9 @@
 //! Runs the helm 4 command line (effect, except where a module says that it is pure).
 //!
-//! `command` builds the arguments, `process` runs the child, `gateway` connects it to the API server, `chart` pulls and checks charts,
-//! `index` reads a chart repository's index, `parse` and `sentence` interpret helm's output.
+//! `command` builds the arguments, `process` runs the child in the directory of `private`, `gateway` connects it to the API server.
+//! `chart` pulls charts from a `source` by its `index`, and `archive` checks them. `values` prepares the values, `hosts` finds the hosts of
+//! what is rendered, `storage` reads Helm's Secrets. `parse`, `sentence` and `version` interpret helm's output, `error` says what failed,
+//! and `hidden` masks what is secret.
 //!
 //! An exit code of 0 proves nothing: after `helm upgrade` and `uninstall`, the caller checks Helm's storage.
 
@@ -210,7 +212,7 @@ impl Helm {
         self.run_through(gateway, of, checks, command, cancel).await
     }
 
-    /// What [`Helm::upgrade`] would make of a release, as helm prints it. The gateway lets it read with the rights of its own client,
+    /// Returns what [`Helm::upgrade`] would make of a release, as helm prints it. The gateway lets it read with the rights of its own client,
     /// and write nothing.
     pub(crate) async fn plan(
         &self,

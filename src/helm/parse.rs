@@ -185,7 +185,7 @@ const TABLE: &[Row] = &[
     (InvalidObject, None, "in body must be of type"),
     // Before Timeout: these are errors of the API server, though some mention time.
     (ApiUnavailable, None, "kubernetes cluster unreachable"), // kube/client.go: whatever happened to the first request
-    (ApiUnavailable, None, "the API server cannot be reached: "), // gateway/forward.rs
+    (ApiUnavailable, None, "the API server cannot be reached: "), // gateway/answer.rs
     (ApiUnavailable, None, "connection refused"),
     (ApiUnavailable, None, "connection reset by peer"),
     (ApiUnavailable, None, "no route to host"),
@@ -223,7 +223,7 @@ pub(crate) fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
     (failure, if sentence.is_empty() { "helm failed without a message".to_owned() } else { sentence })
 }
 
-/// Whether the parts of a text between its `*`s occur in this order.
+/// Returns true if the parts of a text between its `*`s occur in this order.
 fn occurs(text: &str, error: &str) -> bool {
     text.split('*').try_fold(error, |rest, part| rest.split_once(part).map(|(_, rest)| rest)).is_some()
 }

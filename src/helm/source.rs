@@ -19,7 +19,7 @@ pub enum ChartSource {
     Directory(PathBuf),
 }
 
-/// Why a source is invalid. The text is not quoted, because it may contain credentials.
+/// Says why a source is invalid. The text is not quoted, because it may contain credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSource {
     #[error("a chart repository is an https:// or oci:// URL, or a directory; {reason}")]

@@ -50,7 +50,7 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    /// Whether the revision is an installation (helm.sh/helm/v4/pkg/action/install.go, `createRelease`).
+    /// Returns true if the revision is an installation (helm.sh/helm/v4/pkg/action/install.go, `createRelease`).
     pub(crate) fn is_installation(&self) -> bool {
         self.first_deployed.is_some() && self.first_deployed == self.last_deployed
     }
@@ -89,17 +89,17 @@ pub(crate) struct Run {
 }
 
 impl Hook {
-    /// Whether `helm test` runs it.
+    /// Returns true if `helm test` runs it.
     pub(crate) fn is_test(&self) -> bool {
         TESTS.iter().any(|event| self.events.contains(*event))
     }
 
-    /// Whether its last run is complete.
+    /// Returns true if its last run is complete.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.last_run.phase == "Succeeded"
     }
 
-    /// Whether it is incomplete and will not run again, because helm runs it during an installation but not at the same point of an
+    /// Returns true if it is incomplete and will not run again, because helm runs it during an installation but not at the same point of an
     /// upgrade.
     pub(crate) fn is_left_out(&self) -> bool {
         let has = |event: &str| self.events.contains(event);

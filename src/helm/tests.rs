@@ -244,7 +244,7 @@ async fn check_says_what_is_wrong() {
             "echo v3.22.0",
             "helm 3.22.0 is too old: at least 4.0.0 is needed; install it, or name another executable with --helm",
         ),
-        ("echo '<html> password=canary'", r#"is not helm: asked for its version, it said "<html> password=***""#),
+        ("echo '<html> login'", r#"is not helm: asked for its version, it said "<html> login""#),
         ("exit 0", r#"is not helm: asked for its version, it said """#),
         ("echo 'unknown flag: --template' >&2; exit 1", r#"it said "unknown flag: --template""#),
     ] {

@@ -1,4 +1,4 @@
-//! What the operator knows of helm's versions (pure).
+//! Holds what the operator knows of helm's versions (pure).
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ const MINIMUM: Version = Version::new(4, 0, 0);
 /// The helm in the image, with which the tests run. Its output is in `e2e/fixtures`.
 const TESTED: Version = Version::new(4, 3, 1);
 
-/// What matters to a cluster admin in versions older than these. Otherwise nothing that the operator uses differs: its flags, and the
+/// Lists what matters to a cluster admin in versions older than these. Otherwise nothing that the operator uses differs: its flags, and the
 /// messages in `parse` but one of a limit on charts, exist from the minimum on.
 const OLDER: [(Version, &str); 1] = [
     // `verifyOwnershipBeforeDelete` in action/uninstall.go

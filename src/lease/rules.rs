@@ -35,7 +35,7 @@ impl Sight {
         Sight { record, since: now, valid }
     }
 
-    /// Whether the lock may be taken by `identity`.
+    /// Returns true if the lock may be taken by `identity`.
     pub(crate) fn is_free(&self, identity: &str, now: Duration) -> bool {
         holder(self.record.as_ref()) == Some(identity) || self.since + self.valid <= now
     }

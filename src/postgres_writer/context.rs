@@ -1,9 +1,9 @@
-//! What all reconciles of PostgresWriters share, and the start of the controller. An **effect**.
+//! Holds what all reconciles of PostgresWriters share, and the start of the controller. An **effect**.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, CustomResourceExt as _, api::WatchParams};
+use kube::{Api, api::WatchParams};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +13,6 @@ use crate::{
     runtime::{
         cache::Memo,
         controller::{Objects, Parts, control},
-        definition::Definition,
         status::Statuses,
         subject::Subject,
     },
@@ -73,18 +72,14 @@ pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: Cancella
             }
         }
     }
-    let controller = async |stop: CancellationToken| {
-        let (objects, feed) = Objects::new();
-        let ctx = Ctx {
-            parts: parts.clone(),
-            settings: settings.clone(),
-            database: OnceCell::new(),
-            objects: objects.clone(),
-            statuses: Statuses::default(),
-            drifted: Memo::default(),
-        };
-        control(Arc::new(ctx), parts.clone(), (objects, feed), stop).await;
+    let (objects, feed) = Objects::new();
+    let ctx = Ctx {
+        parts: parts.clone(),
+        settings,
+        database: OnceCell::new(),
+        objects: objects.clone(),
+        statuses: Statuses::default(),
+        drifted: Memo::default(),
     };
-    // While the kind is being deleted its objects still exist, and their finalizers must be removed.
-    Definition::until_gone(PostgresWriter::crd_name()).control(parts.watch_client.clone(), &stop, controller).await;
+    control(Arc::new(ctx), parts, (objects, feed), stop).await;
 }

@@ -1,4 +1,4 @@
-//! What went wrong, and what follows from it: condition, reason, and when to try again. **Pure.**
+//! Defines what can go wrong, and what follows from it: condition, reason, and when to try again. **Pure.**
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     },
     runtime::{
         controller::Failure,
-        error::{Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
+        error::{AWAY, Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
         panic::Panic,
     },
 };
@@ -78,6 +78,7 @@ impl Failure for Error {
         let (reason, retry) = match self {
             Error::Api { source, .. } => return api_disposition(source),
             Error::Panicked(_) => return INTERNAL_ERROR,
+            Error::Database { reason: Reason::DatabaseUnavailable, .. } => (Reason::DatabaseUnavailable, AWAY),
             Error::Database { reason, .. } => (*reason, RETRY),
             Error::Spec { reason, .. } => (*reason, Retry::OnChange),
             Error::NotConfigured => (Reason::DatabaseNotConfigured, Retry::OnChange),
@@ -91,7 +92,7 @@ impl Failure for Error {
     }
 }
 
-/// What a statement was about: the beginning of the message.
+/// Says what a statement was about: the beginning of the message.
 #[derive(Clone, Copy, Debug, derive_more::Display)]
 pub(super) enum About<'a> {
     #[display("")]
@@ -104,7 +105,7 @@ pub(super) enum About<'a> {
     Row(&'a Table, &'a str),
 }
 
-/// What an SQLSTATE means (PostgreSQL's documentation, appendix A), and what to do about it.
+/// Returns what an SQLSTATE means (PostgreSQL's documentation, appendix A), and what to do about it.
 fn classify(sqlstate: &str) -> (Reason, &'static str) {
     match sqlstate {
         // undefined_table, invalid_schema_name

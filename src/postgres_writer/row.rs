@@ -24,7 +24,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What the spec asks for. The schema already refuses most of what is refused here, but the stored object may be older than the schema.
+    /// Returns what the spec asks for. The schema already refuses most of what is refused here, but the stored object may be older than the schema.
     pub(super) fn wanted(key: &Key, spec: &PostgresWriterSpec, allowed: &Allowed) -> Result<Row, Error> {
         let PostgresWriterSpec { table, name, age, country } = spec.clone();
         let nul = |text: &str| text.contains('\0').then_some("must not contain NUL, which PostgreSQL cannot store");

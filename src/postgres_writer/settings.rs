@@ -27,7 +27,7 @@ pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// A connection is broken if the server acknowledges nothing for this long.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 
-/// What [`super::run`] needs to know. It does not implement `Debug`, because it contains a password.
+/// Holds what [`super::run`] needs to know. It does not implement `Debug`, because it contains a password.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(super) config: Config,

@@ -29,7 +29,7 @@ pub(super) enum SslMode {
 }
 
 impl SslMode {
-    /// What is asked of the protocol; the [`Verifier`] does the rest.
+    /// Returns what is asked of the protocol; the [`Verifier`] does the rest.
     pub(super) fn encryption(self) -> Encryption {
         match self {
             SslMode::Disable => Encryption::Disable,

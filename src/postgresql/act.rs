@@ -1,4 +1,4 @@
-//! Stage 4, an **effect**: carries out a plan's steps in order and stops at the first error.
+//! Acts, an **effect**: carries out a plan's steps in order and stops at the first error.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::{
@@ -217,7 +217,7 @@ async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &se
     Ok(())
 }
 
-/// Whether a claim of this name exists. One that a cluster admin has handed over gets the label by which the watch sees it.
+/// Returns true if a claim of this name exists. One that a cluster admin has handed over gets the label by which the watch sees it.
 async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Error> {
     let key = &desired.key;
     let api = api(ctx, key, Kind::PersistentVolumeClaim);

@@ -1,8 +1,8 @@
-//! What every reconcile of a Postgresql shares, and the controller's start. An **effect**.
+//! Holds what every reconcile of a Postgresql shares, and the controller's start. An **effect**.
 
 use std::sync::Arc;
 
-use kube::{Client, CustomResourceExt as _};
+use kube::Client;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -19,7 +19,6 @@ use crate::{
     runtime::{
         cache::Memo,
         controller::{Objects, Parts, control},
-        definition::Definition,
         events::Recorder,
         key::{Key, key_of},
         status::Statuses,
@@ -105,31 +104,26 @@ fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
     postgresqls.store.state().iter().filter_map(backup).collect()
 }
 
-/// Runs the controller while the cluster has the kind, until `stop`. Returns when its last reconcile has ended.
+/// Runs the controller until `stop`. Returns when its last reconcile has ended.
 pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, stop: CancellationToken) {
-    // While the definition is being deleted, its objects still exist and need their teardown.
-    let definition = Definition::until_gone(Postgresql::crd_name());
-    let controller = async |stop: CancellationToken| {
-        let (postgresqls, feed) = Objects::new();
-        let tasks = TaskTracker::new();
-        let ctx = Ctx {
-            client: parts.client.clone(),
-            recorder: parts.recorder.clone(),
-            watches: Watches::start(&parts.watch_client, postgresqls.clone(), &secrets, &tasks, &stop),
-            lead: parts.lead.clone(),
-            statuses: Statuses::default(),
-            credentials: Memo::default(),
-            foreground: Memo::default(),
-            made: Made::default(),
-            turns: Turns::default(),
-            image: image.clone(),
-        };
-        let counted = postgresqls.clone();
-        parts.metrics.dumps.measure(Some(Box::new(move || backups(&counted))));
-        control(Arc::new(ctx), parts.clone(), (postgresqls, feed), stop).await;
-        parts.metrics.dumps.measure(None);
-        tasks.close();
-        tasks.wait().await;
+    let (postgresqls, feed) = Objects::new();
+    let tasks = TaskTracker::new();
+    let ctx = Ctx {
+        client: parts.client.clone(),
+        recorder: parts.recorder.clone(),
+        watches: Watches::start(&parts.watch_client, postgresqls.clone(), &secrets, &tasks, &stop),
+        lead: parts.lead.clone(),
+        statuses: Statuses::default(),
+        credentials: Memo::default(),
+        foreground: Memo::default(),
+        made: Made::default(),
+        turns: Turns::default(),
+        image,
     };
-    definition.control(parts.watch_client.clone(), &stop, controller).await;
+    let (counted, metrics) = (postgresqls.clone(), parts.metrics.clone());
+    metrics.dumps.measure(Some(Box::new(move || backups(&counted))));
+    control(Arc::new(ctx), parts, (postgresqls, feed), stop).await;
+    metrics.dumps.measure(None);
+    tasks.close();
+    tasks.wait().await;
 }

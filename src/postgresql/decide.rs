@@ -1,4 +1,4 @@
-//! Stage 3, **pure**: compares desired and observed state, and returns the steps to take now and what to wait for.
+//! Decides, **pure**: compares desired and observed state, and returns the steps to take now and what to wait for.
 //!
 //! The first hold is reported. Most holds do not end the plan: a deleted Service is recreated even while the spec and the database
 //! disagree about the password.
@@ -282,7 +282,7 @@ fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
     }
 }
 
-/// Whether a user has edited what the operator puts back: the replicas of a StatefulSet, as a second pod of the primary's would be
+/// Returns true if a user has edited what the operator puts back: the replicas of a StatefulSet, as a second pod of the primary's would be
 /// a database of its own; who may connect; or what a drain may evict. Or whether a StatefulSet no longer shows
 /// why it was applied.
 fn edited(object: &Object, detail: &Detail) -> bool {

@@ -1,4 +1,4 @@
-//! Stage 2, **pure**: validates the spec once; later stages never read the raw spec.
+//! Computes what should exist, **pure**: validates the spec once; later stages never read the raw spec.
 
 use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 
@@ -56,7 +56,7 @@ pub(crate) struct DesiredBackup {
     pub request: Option<String>,
     pub keep: i32,
     pub size: Size,
-    /// Whether a last dump is taken before a deletion.
+    /// True if a last dump is taken before a deletion.
     pub on_delete: bool,
     /// The schedule of drills, which restore the latest dump as a test.
     pub drill: Option<String>,

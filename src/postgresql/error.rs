@@ -48,7 +48,7 @@ impl Error {
         |source| Error::Api { operation: operation.into(), source: Box::new(source) }
     }
 
-    /// Whether a request may have been carried out, as its answer is lost.
+    /// Returns true if a request may have been carried out, as its answer is lost.
     pub(crate) fn is_unanswered(&self) -> bool {
         matches!(self, Error::Api { source, .. } if !matches!(**source, kube::Error::Api(_)))
     }

@@ -1,15 +1,17 @@
-//! The controller of `Postgresql`: **observe → desired → decide → act → report**, and teardown, as for a `ClientApp`.
+//! The controller of `Postgresql`: **desired → observe → decide → act → report**, and teardown. Unlike a `ClientApp`, it reports after it
+//! has acted; only what later passes depend on is recorded before any step.
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | what exists | [`observe`] → [`observed`] | effect, reads only |
 //! | what should exist | [`mod@desired`], with [`build`] and [`names`] | pure |
+//! | what exists | [`observe`] → [`observed`] | effect, reads only |
+//! | what later passes depend on | [`report::recorded`] | pure, then one write |
 //! | what to do now | [`mod@decide`] | pure |
 //! | do it | [`act`] | effect |
 //! | report it | [`report`] | pure, then one write |
 //! | deletion | [`teardown`] | effect |
 //!
-//! This module is the driver: it runs the stages in order and does not depend on what they decide.
+//! This module runs the stages in order. It decides twice if a rollout needs the turn, which it takes in between.
 
 pub(crate) mod act;
 pub(crate) mod build;

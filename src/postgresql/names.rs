@@ -70,7 +70,7 @@ pub(crate) fn data_claim(set: &str, ordinal: i32) -> String {
     format!("data-{set}-{ordinal}")
 }
 
-/// Whether a Postgresql has a claim of this name: for a pod of one of its StatefulSets, or for its dumps. The primary's StatefulSet
+/// Returns true if a Postgresql has a claim of this name: for a pod of one of its StatefulSets, or for its dumps. The primary's StatefulSet
 /// has more than one claim after a cluster admin has scaled it.
 pub(crate) fn is_claim(name: &str, claim: &str) -> bool {
     let of = |set: String| {

@@ -1,4 +1,4 @@
-//! Stage 1, an **effect** that only reads: from the caches, and from the API server only what no cache may hold. That is the
+//! Observes, an **effect** that only reads: from the caches, and from the API server only what no cache may hold. That is the
 //! passwords, read once for each version of their Secrets, compared here and dropped at once.
 
 use std::{collections::BTreeMap, fmt::Debug};
@@ -52,7 +52,7 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, of: &Database<'_>) -> 
     })
 }
 
-/// Why pods are refused. What was refused before a StatefulSet's pods were ready says nothing.
+/// Returns why pods are refused. What was refused before a StatefulSet's pods were ready says nothing.
 fn refusals(ctx: &Ctx, of: &Database<'_>, objects: &BTreeMap<Id, ObjectView>) -> BTreeMap<Id, String> {
     let created = of.meta().creation_timestamp.as_ref().map(|time| time.0);
     let ready = find(&of.before.conditions, READY);

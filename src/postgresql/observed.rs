@@ -91,7 +91,7 @@ pub(crate) struct SetView {
     pub replicas: i32,
     /// Size of the volumes of new pods. It cannot be changed.
     pub storage: Option<String>,
-    /// Whether all its pods are those of the newest template.
+    /// True if all its pods are those of the newest template.
     pub is_rolled: bool,
     /// For what it was applied.
     pub asked: Asked,
@@ -99,7 +99,7 @@ pub(crate) struct SetView {
     pub in_turn: bool,
 }
 
-/// What users ask of a StatefulSet: if that is as before, it is another version of the operator that changes its pods.
+/// Holds what users ask of a StatefulSet: if that is as before, it is another version of the operator that changes its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// Generation of the Postgresql; `None`: it was applied by a version of the operator that did not record it.
@@ -113,7 +113,7 @@ impl Asked {
         Asked { generation: Some(generation.to_string()), mounted: mounted.map(|uid| uid.map(str::to_owned)) }
     }
 
-    /// Whether users still ask for the same. Not knowing it counts as the same: then servers restart in turn, and later.
+    /// Returns true if users still ask for the same. Not knowing it counts as the same: then servers restart in turn, and later.
     pub(crate) fn is_same(&self, now: &Asked) -> bool {
         self.mounted == now.mounted && (self.generation.is_none() || self.generation == now.generation)
     }
@@ -132,7 +132,7 @@ pub(crate) struct JobView {
     pub generation: Option<String>,
     /// It restores a dump only to prove that it can be restored.
     pub is_drill: bool,
-    /// Whether it succeeded; `None` while it runs.
+    /// True if it succeeded; `None` while it runs.
     pub succeeded: Option<bool>,
     pub started: Option<Time>,
     pub ended: Option<Time>,
@@ -167,13 +167,13 @@ pub(crate) struct PodView {
     /// The last line of the container that has failed.
     pub failed: Option<String>,
     pub waiting: Option<String>,
-    /// What its script has refused.
+    /// Holds what its script has refused.
     pub refused: Option<Refused>,
     /// The deletion for which it refuses clients.
     pub closed: Option<String>,
 }
 
-/// Why a server does not use its volume, which it leaves as it is, or why a dump is not restored.
+/// Says why a server does not use its volume, which it leaves as it is, or why a dump is not restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     NoDatabase,
@@ -214,7 +214,7 @@ pub(crate) struct SecretMeta {
     pub unsettled: bool,
 }
 
-/// What a [`CredentialsView`] was computed from.
+/// Holds what a [`CredentialsView`] was computed from.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Basis {
     pub desired: Desired,
@@ -251,7 +251,7 @@ pub(crate) enum ClientSecret {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CredentialsView {
     pub kept: SecretView,
-    /// Why its password is not usable.
+    /// Says why its password is not usable.
     pub broken: Option<&'static str>,
     pub given: Given,
     pub client: ClientSecret,
@@ -274,7 +274,7 @@ pub(crate) struct Observed {
     /// All objects with this `Postgresql`'s name as label.
     pub objects: BTreeMap<Id, ObjectView>,
     pub pods: Vec<PodView>,
-    /// Why pods of its StatefulSets and Jobs are refused.
+    /// Says why pods of its StatefulSets and Jobs are refused.
     pub refusals: BTreeMap<Id, String>,
     /// Whose turn it is to restart because another version of the operator asks for that; read only if this Postgresql needs it.
     pub turn_of: Option<Key>,

@@ -1,4 +1,4 @@
-//! Stage 5: the status. [`build_status`] is **pure**; together with its neighbours here it is the only place that computes
+//! Reports: the status. [`build_status`] is **pure**; together with its neighbours here it is the only place that computes
 //! conditions. [`say`] is the effect that writes them.
 
 use jiff::Timestamp;
@@ -30,7 +30,7 @@ use crate::{
 
 pub(crate) use crate::crd::reason::BACKED_UP;
 
-/// What has to be recorded before any step is taken, as later passes depend on it: the volume with the database, the version of its
+/// Returns what has to be recorded before any step is taken, as later passes depend on it: the volume with the database, the version of its
 /// files, that a password is in use, what is deleted with the Postgresql, and the results of its dumps. Conditions stay as they are.
 pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStatus {
     let volume = volume::record(desired, observed);

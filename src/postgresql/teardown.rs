@@ -48,7 +48,7 @@ pub(crate) enum Outcome {
     Orphan,
 }
 
-/// What happens to the data of a deleted Postgresql. If its spec cannot be understood, the data are kept. **Pure.**
+/// Returns what happens to the data of a deleted Postgresql. If its spec cannot be understood, the data are kept. **Pure.**
 pub(crate) fn outcome(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orphaned: bool) -> Outcome {
     if orphaned || is_orphaned(meta) {
         return Outcome::Orphan;
@@ -177,7 +177,7 @@ fn hold(reason: Reason, message: String) -> Hold {
     Hold { reason, message }
 }
 
-/// Whether the Postgresql is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector orphans dependents and removes
+/// Returns true if the Postgresql is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector orphans dependents and removes
 /// its own finalizer, even while the operator is down. The witness shows afterwards whether it did. A witness that is gone shows
 /// nothing, since a user may have deleted it, unless the deletion is a foreground one.
 async fn orphaned(ctx: &Ctx, of: &Database<'_>) -> Result<Option<bool>, Error> {

@@ -54,7 +54,7 @@ pub(crate) struct Watches {
     pub postgresqls: Objects<Postgresql>,
     pub secrets: Arc<Cache<secrets::SecretMeta>>,
     pods: Arc<Cache<PodView>>,
-    /// Why pods are refused.
+    /// Says why pods are refused.
     refusals: Arc<Cache<Warning>>,
     made: [Arc<Cache<Made>>; 8],
 }
@@ -242,7 +242,7 @@ fn stateful_set(set: &StatefulSet) -> Detail {
     })
 }
 
-/// Whether its controller has replaced all pods with those of the newest template (k8s.io/kubectl/pkg/polymorphichelpers,
+/// Returns true if its controller has replaced all pods with those of the newest template (k8s.io/kubectl/pkg/polymorphichelpers,
 /// `StatefulSetStatusViewer`).
 fn is_rolled(set: &StatefulSet) -> bool {
     let Some(status) = &set.status else { return false };
@@ -295,7 +295,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Why a pod is not ready: in its scripts' words, or else in those of [`problem`].
+/// Returns why a pod is not ready: in its scripts' words, or else in those of [`problem`].
 fn waiting(pod: &Pod) -> Option<String> {
     if pod.metadata.deletion_timestamp.is_some() {
         return Some("it is being deleted".to_owned());
@@ -312,7 +312,7 @@ fn waiting(pod: &Pod) -> Option<String> {
     Some(problem(pod).map_or_else(|| "it is not ready yet".to_owned(), |problem| problem.unnamed()))
 }
 
-/// What the pod's script refused when it last ran; `None` for a pod that is ready.
+/// Returns what the pod's script refused when it last ran; `None` for a pod that is ready.
 fn refused(pod: &Pod) -> Option<Refused> {
     if is_ready(pod) {
         return None;
@@ -330,7 +330,7 @@ fn refused(pod: &Pod) -> Option<Refused> {
     }
 }
 
-/// Why the pod's container failed. It may have been restarted since, but until it is ready it may fail again.
+/// Returns why the pod's container failed. It may have been restarted since, but until it is ready it may fail again.
 fn ended(pod: &Pod) -> Option<String> {
     let ContainerStateTerminated { exit_code, message, reason, .. } = termination(pod)?;
     let words = message.as_deref().and_then(words::sentence);

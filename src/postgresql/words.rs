@@ -3,7 +3,7 @@
 /// Longer sentences are cut.
 const LONGEST: usize = 600;
 
-/// Why PostgreSQL or a script has failed: the last fatal line of the log with PostgreSQL's details and hints, or else the last
+/// Returns why PostgreSQL or a script has failed: the last fatal line of the log with PostgreSQL's details and hints, or else the last
 /// line.
 pub(super) fn sentence(log: &str) -> Option<String> {
     let mut lines = log.lines().filter(|line| !line.trim().is_empty()).collect::<Vec<_>>().into_iter().rev();

@@ -23,7 +23,7 @@ impl AccountName {
         format!("system:serviceaccount:{namespace}:{self}")
     }
 
-    /// Whether it is the account that the operator creates.
+    /// Returns true if it is the account that the operator creates.
     pub fn is_deployer(&self) -> bool {
         self.0 == DEPLOYER
     }

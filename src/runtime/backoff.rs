@@ -8,49 +8,34 @@ use std::{
 };
 
 use super::{
-    error::{Disposition, MINUTE, Retry, jitter},
+    error::{Disposition, jitter},
     key::Key,
 };
-use crate::crd::Reason;
-
-/// During an outage, one of the waiting objects is retried at this interval. When it succeeds, all of them are retried.
-const PROBE: Duration = Duration::from_secs(3);
-/// After this many failures for one object alone, the API server is not down: an outage would have ended the lead, and this state
-/// with it.
-const ALONE: u32 = 20;
 
 /// The uid and generation that were tried. A change of the spec and a deletion each bring a new generation.
 pub(crate) type Attempt = (Option<String>, Option<i64>);
 
 /// The objects whose last reconcile failed.
 #[derive(Default)]
-pub(crate) struct Backoff(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    failing: HashMap<Key, Failing>,
-    /// For each outage, the object whose success shows that it is over.
-    probes: HashMap<Reason, Key>,
-}
+pub(crate) struct Backoff(Mutex<HashMap<Key, Failing>>);
 
 struct Failing {
     attempt: Attempt,
     failures: u32,
-    reason: Reason,
     until: Option<Instant>,
 }
 
 impl Backoff {
-    /// How long an attempt still has to wait.
+    /// Returns how long an attempt still has to wait.
     pub(crate) fn left(&self, key: &Key, attempt: &Attempt, now: Instant) -> Option<Duration> {
-        let state = self.lock();
-        let failing = state.failing.get(key).filter(|failing| failing.attempt == *attempt)?;
+        let failing = self.lock();
+        let failing = failing.get(key).filter(|failing| failing.attempt == *attempt)?;
         failing.until?.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
-    /// Whether an attempt has failed before, without a success since.
+    /// Returns true if an attempt has failed before, without a success since.
     pub(crate) fn has_failed(&self, key: &Key, attempt: &Attempt) -> bool {
-        self.lock().failing.get(key).is_some_and(|failing| failing.attempt == *attempt)
+        self.lock().get(key).is_some_and(|failing| failing.attempt == *attempt)
     }
 
     /// Records a failure, and returns when to try again; `None`: at the next change. `unit` is uniform in `[0, 1)`.
@@ -62,68 +47,32 @@ impl Backoff {
         now: Instant,
         unit: f64,
     ) -> Option<Duration> {
-        let Disposition { reason, retry, .. } = *disposition;
-        let mut state = self.lock();
-        let before = state.failing.get(key).filter(|failing| failing.attempt == attempt);
+        let mut failing = self.lock();
+        let before = failing.get(key).filter(|failing| failing.attempt == attempt);
         let failures = before.map_or(0, |failing| failing.failures) + 1;
-        let mut delay = retry.delay(failures).map(|delay| jitter(delay, unit));
-        state.probes.retain(|probed, probe| *probed == reason || probe != key);
-        if is_outage(reason) {
-            // The object is gone, or has failed alone so often that its delay is long.
-            let lapsed = |probe: &Key| {
-                let until = state.failing.get(probe).and_then(|failing| failing.until);
-                until.is_none_or(|until| until + PROBE < now || now + PROBE < until)
-            };
-            if state.probes.get(&reason).is_none_or(|probe| probe == key || lapsed(probe)) {
-                let alone = !state.failing.iter().any(|(other, failing)| other != key && failing.reason == reason);
-                let slower = if alone && reason == Reason::ApiUnavailable { failures.saturating_sub(ALONE) } else { 0 };
-                let most = Retry::Doubling(PROBE, 2 * MINUTE).delay(slower + 1);
-                state.probes.insert(reason, key.clone());
-                delay = delay.min(most);
-            }
-        }
-        let until = delay.map(|delay| now + delay);
-        state.failing.insert(key.clone(), Failing { attempt, failures, reason, until });
+        let delay = disposition.retry.delay(failures).map(|delay| jitter(delay, unit));
+        failing.insert(key.clone(), Failing { attempt, failures, until: delay.map(|delay| now + delay) });
         delay
     }
 
-    /// Forgets an object that succeeded or is gone. Returns the objects that no longer have to wait.
-    pub(crate) fn succeeded(&self, key: &Key) -> Vec<Key> {
-        self.lock().failing.remove(key);
-        self.went_on(key)
+    /// Forgets an object that succeeded or is gone.
+    pub(crate) fn succeeded(&self, key: &Key) {
+        self.lock().remove(key);
     }
 
-    /// An object was reconciled, and what that has begun may still fail: earlier failures count. Returns the objects that no longer
-    /// have to wait.
-    pub(crate) fn went_on(&self, key: &Key) -> Vec<Key> {
-        let mut state = self.lock();
-        let over: Vec<_> = state.probes.iter().filter(|(_, probe)| *probe == key).map(|(reason, _)| *reason).collect();
-        state.probes.retain(|_, probe| probe != key);
-        let waiting =
-            state.failing.iter_mut().filter(|(other, failing)| *other != key && over.contains(&failing.reason));
-        waiting
-            .map(|(key, failing)| {
-                failing.until = None;
-                key.clone()
-            })
-            .collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Failing>> {
         // No panic leaves a change half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a failure affects all objects alike, and ends for all of them at once.
-fn is_outage(reason: Reason) -> bool {
-    matches!(reason, Reason::ApiUnavailable | Reason::DatabaseUnavailable)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{crd::conditions::State as Holds, runtime::error::SECOND};
+    use crate::{
+        crd::{Reason, conditions::State},
+        runtime::error::{AWAY, MINUTE, Retry, SECOND},
+    };
 
     fn key(name: &str) -> Key {
         Key::new("ns", name)
@@ -134,7 +83,7 @@ mod tests {
     }
 
     fn disposition(reason: Reason, retry: Retry) -> Disposition {
-        Disposition { condition: None, state: Holds::Unknown, reason, stalled: false, retry }
+        Disposition { condition: None, state: State::Unknown, reason, stalled: false, retry }
     }
 
     #[test]
@@ -152,14 +101,8 @@ mod tests {
         assert_eq!(backoff.left(&key("b"), &attempt(1), now), None);
         assert_eq!(backoff.left(&key("a"), &attempt(1), now + 120 * SECOND), None);
         assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
-        assert_eq!(backoff.succeeded(&key("a")), []);
+        backoff.succeeded(&key("a"));
         assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
-        // An outage is over, and the next failure is not the first.
-        let outage = disposition(Reason::ApiUnavailable, Retry::Doubling(30 * SECOND, 10 * MINUTE));
-        let delay = |name: &str| backoff.failed(&key(name), attempt(2), &outage, now, 0.5);
-        assert_eq!(["probe", "waits"].map(delay), [Some(PROBE), Some(30 * SECOND)]);
-        assert_eq!(backoff.went_on(&key("probe")), [key("waits")]);
-        assert_eq!(backoff.failed(&key("probe"), attempt(2), &refused, now, 0.5), Some(60 * SECOND));
         // A failure that only a change can fix has no delay.
         let invalid = disposition(Reason::InvalidSpec, Retry::OnChange);
         assert_eq!(backoff.failed(&key("c"), attempt(1), &invalid, now, 0.5), None);
@@ -167,48 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn one_object_finds_out_that_an_outage_is_over() {
+    fn each_object_waits_for_a_server_that_is_away_for_half_a_minute_at_most() {
         let backoff = Backoff::default();
         let now = Instant::now();
-        let outage = disposition(Reason::ApiUnavailable, Retry::Doubling(5 * SECOND, 2 * MINUTE));
-        let failed = |name, now| backoff.failed(&key(name), attempt(1), &outage, now, 0.5).unwrap();
-        for _ in 0..6 {
-            assert_eq!(failed("a", now), PROBE);
-        }
-        assert_eq!((failed("b", now), failed("c", now), failed("c", now)), (5 * SECOND, 5 * SECOND, 10 * SECOND));
-        assert_eq!(backoff.succeeded(&key("b")), []);
-        assert_eq!(failed("b", now), 5 * SECOND);
-        let mut woken = backoff.succeeded(&key("a"));
-        woken.sort();
-        assert_eq!(woken, [key("b"), key("c")]);
-        assert_eq!(backoff.left(&key("c"), &attempt(1), now), None);
-        // A probe that is never retried, because its object is gone, is replaced by another.
-        assert_eq!((failed("c", now), failed("b", now)), (PROBE, 10 * SECOND));
-        assert_eq!(failed("b", now + 10 * SECOND), PROBE);
-        // An object that fails for another reason is no longer the probe.
-        let refused = disposition(Reason::Refused, Retry::After(MINUTE));
-        backoff.failed(&key("b"), attempt(1), &refused, now, 0.5);
-        assert_eq!(failed("c", now), PROBE);
-    }
-    #[test]
-    fn what_fails_for_one_object_alone_is_no_outage() {
-        let now = Instant::now();
-        let failing = |reason| {
-            let backoff = Backoff::default();
-            let outage = disposition(reason, Retry::Doubling(5 * SECOND, 2 * MINUTE));
-            let failed = move |name| backoff.failed(&key(name), attempt(1), &outage, now, 0.5).unwrap();
-            (0..ALONE).for_each(|_| assert_eq!(failed("a"), PROBE));
-            failed
-        };
-        let failed = failing(Reason::ApiUnavailable);
-        assert_eq!([(); 3].map(|()| failed("a")), [2 * PROBE, 4 * PROBE, 8 * PROBE]);
-        // With a second failing object it may be an outage after all, whose end an object with a long delay would notice late.
-        assert_eq!((failed("b"), failed("b"), failed("a")), (PROBE, PROBE, 2 * MINUTE));
-
-        let failed = failing(Reason::ApiUnavailable);
-        assert_eq!([(); 6].map(|()| failed("a"))[5], 2 * MINUTE);
-        // A database may be unavailable for any length of time.
-        let failed = failing(Reason::DatabaseUnavailable);
-        assert_eq!([(); 6].map(|()| failed("a"))[5], PROBE);
+        let away = disposition(Reason::ApiUnavailable, AWAY);
+        let delays = [(); 7].map(|()| backoff.failed(&key("a"), attempt(1), &away, now, 0.5).unwrap().as_secs());
+        assert_eq!(delays, [1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(backoff.failed(&key("b"), attempt(1), &away, now, 0.5), Some(SECOND));
+        backoff.succeeded(&key("b"));
+        assert!(backoff.has_failed(&key("a"), &attempt(1)));
     }
 }

@@ -18,7 +18,7 @@ use super::key::Key;
 pub(crate) struct Entry<V> {
     pub key: Key,
     pub group: Option<Key>,
-    /// What decisions need of the object; `None`: it counts as absent.
+    /// Holds what decisions need of the object; `None`: it counts as absent.
     pub value: Option<V>,
 }
 
@@ -99,7 +99,7 @@ impl<V> Cache<V> {
     }
 }
 
-/// What an event changes for the readers of a cache.
+/// Says what an event changes for the readers of a cache.
 pub(crate) enum Change {
     /// A (re)list is complete: anything may have changed.
     Everything,
@@ -163,7 +163,7 @@ impl<V: Clone> Cache<V> {
         self.lock().live.objects.get(key).map(|object| object.1.clone())
     }
 
-    /// Whether an object exists and is filed under this group.
+    /// Returns true if an object exists and is filed under this group.
     pub(crate) fn is_of(&self, key: &Key, group: &Key) -> bool {
         self.lock().live.objects.get(key).is_some_and(|object| object.0.as_ref() == Some(group))
     }

@@ -7,7 +7,7 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Whether a time is still to come. The operator sets none later than `latest` from now: such a time is from another clock. **Pure.**
+/// Returns true if a time is still to come. The operator sets none later than `latest` from now: such a time is from another clock. **Pure.**
 pub(crate) fn is_awaited(until: Timestamp, now: Timestamp, latest: SignedDuration) -> bool {
     now < until && until <= now + latest
 }

@@ -45,7 +45,7 @@ const CONCURRENT: u16 = 32;
 /// starts; if it is right, no reconcile follows.
 pub(crate) const WRONGLY_GONE: Duration = Duration::from_secs(3);
 
-/// What follows a change of an object's own finalizers: if the object was there, the change itself triggers the next reconcile.
+/// Returns what follows a change of an object's own finalizers: if the object was there, the change itself triggers the next reconcile.
 pub(crate) fn after_finalizer(there: bool) -> Action {
     if there { Action::await_change() } else { Action::requeue(WRONGLY_GONE) }
 }
@@ -82,12 +82,12 @@ pub(crate) trait Kind: Send + Sync + 'static {
     /// Called for an event before its object is reconciled. The objects of a list count when it is complete.
     fn seen(&self, _event: &Event<Guard<Self::Object>>) {}
 
-    /// Whether the only change of an object is the status that this operator wrote.
+    /// Returns true if the only change of an object is the status that this operator wrote.
     fn wrote(&self, _object: &Guard<Self::Object>) -> bool {
         false
     }
 
-    /// Whether something that a reconcile has begun goes on without it: that a reconcile found no fault says nothing of it.
+    /// Returns true while background work that a reconcile started still runs: then a clean reconcile does not reset the backoff.
     fn is_under_way(&self, _key: &Key, _object: &Guard<Self::Object>) -> bool {
         false
     }
@@ -130,7 +130,7 @@ pub(crate) struct Objects<K: Object> {
     triggers: mpsc::UnboundedSender<ObjectRef<Guard<K>>>,
 }
 
-/// What [`control`] fills [`Objects`] from.
+/// Holds what [`control`] fills [`Objects`] from.
 pub(crate) struct Feed<K: Object> {
     writer: Writer<Guard<K>>,
     triggered: mpsc::UnboundedReceiver<ObjectRef<Guard<K>>>,
@@ -277,7 +277,7 @@ impl<K: Kind> Driver<K> {
             self.objects.names().remove(&key);
         }
         self.tell(|kind| kind.gone(&key));
-        self.wake(&self.backoff.succeeded(&key));
+        self.backoff.succeeded(&key);
     }
 
     async fn reconcile(&self, object: &Guard<K::Object>) -> Action {
@@ -301,11 +301,9 @@ impl<K: Kind> Driver<K> {
         let reconciled = caught(self.kind.reconcile(&key, object), K::Error::panicked);
         match reconciled.instrument(span.clone()).await {
             Ok(action) => {
-                let is_under_way = self.tell(|kind| kind.is_under_way(&key, object));
-                self.wake(&match is_under_way {
-                    Some(true) => self.backoff.went_on(&key),
-                    _ => self.backoff.succeeded(&key),
-                });
+                if self.tell(|kind| kind.is_under_way(&key, object)) != Some(true) {
+                    self.backoff.succeeded(&key);
+                }
                 action
             }
             Err(error) => {
@@ -322,10 +320,6 @@ impl<K: Kind> Driver<K> {
                 delay.map_or_else(Action::await_change, Action::requeue)
             }
         }
-    }
-
-    fn wake(&self, keys: &[Key]) {
-        keys.iter().for_each(|key| self.objects.trigger(key));
     }
 }
 

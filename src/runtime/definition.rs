@@ -1,11 +1,11 @@
-//! Whether the cluster knows a kind, from a watch of its definition: a watch of a kind that is not installed would be polling.
+//! Tells whether the cluster has a kind of another operator, by a watch of its definition: a watch of a kind that is not installed
+//! would be polling. The operator's own kinds are required when it starts.
 
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, runtime::watcher};
-use tokio_util::sync::CancellationToken;
 
 use super::{
     cache::{Cache, Change, Entry},
@@ -15,20 +15,13 @@ use super::{
 
 pub(crate) struct Definition {
     name: &'static str,
-    until_gone: bool,
     found: Cache<()>,
 }
 
 impl Definition {
     /// The definition of this name. The watch selects only this one, so a right to this name is enough.
     pub(crate) fn new(name: &'static str) -> Self {
-        Definition { name, until_gone: false, found: Cache::default() }
-    }
-
-    /// The same, but a definition that is being deleted counts as installed until it is gone: its objects are still served,
-    /// and the operator still has to remove its finalizers from them.
-    pub(crate) fn until_gone(name: &'static str) -> Self {
-        Definition { until_gone: true, ..Self::new(name) }
+        Definition { name, found: Cache::default() }
     }
 
     pub(crate) fn resource(&self) -> &'static str {
@@ -50,35 +43,6 @@ impl Definition {
         self.found.wait_for(FOREVER, |_| (self.installed() == installed).then_some(())).await;
     }
 
-    /// Runs a controller of the kind while the kind is installed, until `stop`. The controller's token is also cancelled when the
-    /// kind is gone. Returns when the last controller has ended.
-    pub(crate) async fn control<F>(
-        &self,
-        client: Client,
-        stop: &CancellationToken,
-        controller: impl Fn(CancellationToken) -> F,
-    ) where
-        F: Future<Output = ()>,
-    {
-        let controlled = async {
-            while stop.run_until_cancelled(self.until(true)).await.is_some() {
-                let installed = stop.child_token();
-                let mut controller = std::pin::pin!(controller(installed.clone()));
-                tokio::select! {
-                    () = &mut controller => {}
-                    () = self.until(false) => {
-                        installed.cancel();
-                        controller.await;
-                    }
-                }
-            }
-        };
-        tokio::select! {
-            () = controlled => {}
-            () = self.watch(client, || {}, |_| {}) => {}
-        }
-    }
-
     /// Watches forever. Calls `changed` for each change, and `failed` with each failure, or with `None` after a success.
     pub(crate) async fn watch(
         &self,
@@ -93,16 +57,16 @@ impl Definition {
             Change::Everything | Change::One(..) => changed(),
             Change::Nothing => {}
         };
-        keep("customresourcedefinitions", definitions, &self.found, |definition| self.entry(definition), told).await;
+        keep("customresourcedefinitions", definitions, &self.found, entry, told).await;
     }
+}
 
-    fn entry(&self, definition: CustomResourceDefinition) -> Entry<()> {
-        let established = definition
-            .status
-            .iter()
-            .flat_map(|status| status.conditions.iter().flatten())
-            .any(|condition| condition.type_ == "Established" && condition.status == "True");
-        let stays = self.until_gone || definition.metadata.deletion_timestamp.is_none();
-        Entry { key: key_of(&definition), group: None, value: (established && stays).then_some(()) }
-    }
+fn entry(definition: CustomResourceDefinition) -> Entry<()> {
+    let established = definition
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| condition.type_ == "Established" && condition.status == "True");
+    let stays = definition.metadata.deletion_timestamp.is_none();
+    Entry { key: key_of(&definition), group: None, value: (established && stays).then_some(()) }
 }

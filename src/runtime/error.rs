@@ -1,4 +1,4 @@
-//! What follows from a failure: which condition reports it, and when to try again. **Pure.**
+//! Decides what follows from a failure: which condition reports it, and when to try again. **Pure.**
 
 use std::time::Duration;
 
@@ -18,6 +18,9 @@ pub(crate) fn api_sentence(error: &kube::Error) -> String {
         other => other.to_string(),
     }
 }
+
+/// The wait for a server that is away: each object tries by itself, and the first after the end of an outage does within half a minute.
+pub(crate) const AWAY: Retry = Retry::Doubling(SECOND, Duration::from_secs(30));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
@@ -47,7 +50,7 @@ impl Retry {
 pub(crate) struct Disposition {
     /// The condition that reports it; `None`: no condition changes.
     pub condition: Option<&'static str>,
-    /// Whether that condition is known not to hold, or unknown.
+    /// Says whether that condition is known not to hold, or unknown.
     pub state: State,
     pub reason: Reason,
     /// Nothing goes on until a user or cluster admin changes something.
@@ -69,13 +72,13 @@ impl Disposition {
         Disposition { condition: None, state: State::Unknown, reason, stalled: false, retry }
     }
 
-    /// What the condition says about this failure.
+    /// Returns what the condition says about this failure.
     pub(crate) fn verdict(&self, failure: &impl std::fmt::Display) -> Verdict {
         Verdict { state: self.state, reason: self.reason.into(), message: failure.to_string() }
     }
 }
 
-/// What follows from a failed request to the API server, whatever the request was.
+/// Returns what follows from a failed request to the API server, whatever the request was.
 pub(crate) fn api_disposition(error: &kube::Error) -> Disposition {
     let often = Retry::Doubling(30 * SECOND, 10 * MINUTE);
     // A repair by a cluster admin is noticed within a minute. A starting API server also refuses like this, until it knows the roles
@@ -95,7 +98,7 @@ pub(crate) fn api_disposition(error: &kube::Error) -> Disposition {
         Refusal::Right | Refusal::Admission | Refusal::Expansion => (Reason::AccessDenied, true, soon),
         Refusal::NotFound => (Reason::Refused, true, soon),
         Refusal::Invalid => (Reason::Refused, true, often),
-        Refusal::Unavailable => (Reason::ApiUnavailable, false, Retry::Doubling(5 * SECOND, 2 * MINUTE)),
+        Refusal::Unavailable => (Reason::ApiUnavailable, false, AWAY),
     };
     let state = if reason == Reason::ApiUnavailable { State::Unknown } else { State::False };
     Disposition { condition: Some(kind::READY), state, reason, stalled, retry }

@@ -94,9 +94,9 @@ impl Recorder {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Note {
-    /// What was done about it. Events that differ only in their message are counted as one, so the revision belongs in here.
+    /// Holds what was done about it. Events that differ only in their message are counted as one, so the revision belongs in here.
     pub action: String,
-    /// Whether it needs attention.
+    /// True if it needs attention.
     pub warning: bool,
     pub reason: String,
     /// The object that it was done to, if that is not the object of the event. Such events are counted per object.

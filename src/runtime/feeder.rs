@@ -130,7 +130,7 @@ pub(crate) fn told<K: Object>(objects: &Objects<K>, change: &Change, changed: Ch
     }
 }
 
-/// Whether the objects of a kind can be seen.
+/// Says whether the objects of a kind can be seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Availability {
     /// The cluster does not know the kind.
@@ -145,7 +145,7 @@ pub(crate) enum Availability {
 pub(crate) struct Optional<V> {
     definition: Definition,
     pub objects: Cache<V>,
-    /// Why the objects cannot be seen, while RBAC refuses that. Only what needs them has to wait.
+    /// Says why the objects cannot be seen, while RBAC refuses that. Only what needs them has to wait.
     refused: sync::watch::Sender<Option<String>>,
 }
 

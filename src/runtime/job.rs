@@ -1,4 +1,4 @@
-//! What Jobs and their pods report. **Pure.**
+//! Reads what Jobs and their pods report. **Pure.**
 
 use k8s_openapi::{
     api::{
@@ -16,7 +16,7 @@ pub(crate) const WORDS: usize = 600;
 /// How far a Job is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Whether it succeeded; `None` while it runs.
+    /// True if it succeeded; `None` while it runs.
     pub succeeded: Option<bool>,
     pub started: Option<Time>,
     pub ended: Option<Time>,

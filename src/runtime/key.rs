@@ -40,7 +40,7 @@ pub fn digest(parts: &[&[u8]]) -> String {
     hex(&sha256(parts))
 }
 
-/// Whether this is a DNS label.
+/// Returns true if this is a DNS label.
 pub fn is_label(label: &str) -> bool {
     (1..=63).contains(&label.len())
         && label.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')

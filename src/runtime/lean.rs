@@ -5,7 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ObjectMeta};
 use kube::Resource;
 use serde::{
     Deserialize, Deserializer,
@@ -64,14 +64,23 @@ fn digest(managed: &RawValue) -> u64 {
     hasher.finish()
 }
 
-/// Whether a controller sets the replicas, as a HorizontalPodAutoscaler does: through the subresource, with the field manager of
+/// Returns true if a controller sets the replicas, as a HorizontalPodAutoscaler does: through the subresource, with the field manager of
 /// the controller manager or one of its own, unlike `kubectl scale`.
 pub(crate) fn is_scaled(meta: &ObjectMeta) -> bool {
-    meta.managed_fields.iter().flatten().any(|managed| {
-        let is_kubectls = managed.manager.as_deref().is_some_and(|manager| manager.starts_with("kubectl"));
-        let fields = managed.fields_v1.as_ref().map(|fields| &fields.0);
-        let replicas = fields.is_some_and(|fields| fields.pointer("/f:spec/f:replicas").is_some());
-        managed.subresource.as_deref() == Some("scale") && replicas && !is_kubectls
+    replicas_are_set(meta, |manager, subresource| subresource == Some("scale") && !manager.starts_with("kubectl"))
+}
+
+/// Returns true if helm manages the replicas, however it has applied them.
+pub(crate) fn replicas_are_helms(meta: &ObjectMeta) -> bool {
+    replicas_are_set(meta, |manager, _| manager == HELM)
+}
+
+/// Returns true if the replicas are managed by one of the field managers for which `by` is true of their name and subresource.
+fn replicas_are_set(meta: &ObjectMeta, by: impl Fn(&str, Option<&str>) -> bool) -> bool {
+    meta.managed_fields.iter().flatten().any(|entry| {
+        let has_replicas = |FieldsV1(fields): &FieldsV1| fields.pointer("/f:spec/f:replicas").is_some();
+        by(entry.manager.as_deref().unwrap_or_default(), entry.subresource.as_deref())
+            && entry.fields_v1.as_ref().is_some_and(has_replicas)
     })
 }
 

@@ -1,4 +1,4 @@
-//! What the controllers of all kinds share.
+//! Holds what the controllers of all kinds share.
 //!
 //! | | module | |
 //! |---|---|---|

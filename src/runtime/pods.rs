@@ -1,4 +1,4 @@
-//! Why pods are not ready, for the controllers of all kinds, **pure**: in the terms of `kubectl describe pod`, and in the same words as long as nothing changes.
+//! Says why pods are not ready, for the controllers of all kinds, **pure**: in the terms of `kubectl describe pod`, and in the same words as long as nothing changes.
 
 use k8s_openapi::{
     api::{
@@ -16,7 +16,7 @@ pub(crate) fn selector(selector: &LabelSelector) -> Option<String> {
     is_plain.then(|| labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
 }
 
-/// What keeps a pod from being ready.
+/// Holds what keeps a pod from being ready.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Problem {
     rank: Rank,
@@ -60,6 +60,11 @@ fn revision(pod: &Pod) -> Option<&str> {
     REVISIONS.iter().find_map(|label| pod.labels().get(*label)).map(String::as_str)
 }
 
+/// Returns the phase of a pod; that of one without a status is empty.
+pub(crate) fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
 /// Returns the worst problem of a workload's pods. A problem that needs a user or a cluster admin comes before one that may pass.
 pub(crate) fn why(pods: &[Pod], present: Option<&str>) -> Option<String> {
     let problems = of_present(pods, present).into_iter().filter_map(|pod| Some((problem(pod)?, pod.name_any())));
@@ -74,8 +79,7 @@ fn of_present<'a>(pods: &'a [Pod], present: Option<&'a str>) -> Vec<&'a Pod> {
     let present = present.or_else(newest);
     let (new, former): (Vec<_>, Vec<_>) = alive.iter().copied().partition(|pod| revision(pod) == present);
     let counted = if new.is_empty() { former } else { new };
-    let has_failed = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed");
-    let (failed, others): (Vec<_>, Vec<_>) = counted.into_iter().partition(has_failed);
+    let (failed, others): (Vec<_>, Vec<_>) = counted.into_iter().partition(|pod| phase(pod) == "Failed");
     if others.is_empty() { failed } else { others }
 }
 

@@ -1,4 +1,4 @@
-//! What a failed request to the API server means, whatever the request was. **Pure.** This is the only place that reads the server's
+//! Classifies what a failed request to the API server means, whatever the request was. **Pure.** This is the only place that reads the server's
 //! message, and it does so only where code and causes do not tell the cases apart.
 
 use kube::core::Status;

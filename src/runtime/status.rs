@@ -55,7 +55,7 @@ impl<S: Clone + Default> Statuses<S> {
         Subject { key, guard, before, version: AtomicU64::new(version.unwrap_or_default()) }
     }
 
-    /// Whether this is exactly the version that came from the last write of the status.
+    /// Returns true if this is exactly the version that came from the last write of the status.
     pub fn wrote(&self, meta: &ObjectMeta, key: &Key) -> bool {
         let version = version(meta);
         version.is_some() && self.0.get(key).is_some_and(|written| written.resource_version == version)
@@ -160,7 +160,7 @@ fn failure<K: Object, S>(of: &Subject<'_, K, S>, words: &str, code: u16) -> kube
     kube::Error::Api(Status::failure(&sentence, reason).with_code(code).boxed())
 }
 
-/// Whether a status could not be written because its object is gone.
+/// Returns true if a status could not be written because its object is gone.
 pub fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if [404, 410].contains(&status.code))
 }

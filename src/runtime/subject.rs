@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{api::unless_gone, controller::Object, key::Key};
 use crate::crd::Guard;
 
-/// Whether an object has this finalizer.
+/// Returns true if an object has this finalizer.
 pub(crate) fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|found| found == finalizer)
 }
@@ -92,12 +92,12 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
         Ok(written.is_some())
     }
 
-    /// Whether the API server says now that it is gone.
+    /// Returns true if the API server says now that it is gone.
     pub async fn is_gone(&self, client: &Client) -> kube::Result<bool> {
         Ok(self.now(client).await?.is_none())
     }
 
-    /// Whether the API server still has it with the same generation, and not in deletion.
+    /// Returns true if the API server still has it with the same generation, and not in deletion.
     pub async fn is_current(&self, client: &Client) -> kube::Result<bool> {
         let now = self.now(client).await?;
         let is_same = |now: &ObjectMeta| now.generation == self.meta().generation && now.deletion_timestamp.is_none();

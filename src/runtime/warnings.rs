@@ -17,7 +17,7 @@ use crate::crd::guard::Guard;
 pub(crate) const MOST: usize = 64;
 /// How many reasons are quoted.
 const QUOTED: usize = 2;
-/// What an event says, and what a condition says of the time after it, may come in either order.
+/// Allows an event, and what a condition says of the time after it, to come in either order.
 const SLACK: SignedDuration = SignedDuration::from_secs(60);
 
 /// A warning about an object, filed under the object's kind and name.
@@ -82,7 +82,7 @@ pub(crate) fn refused_job(warnings: &Cache<Warning>, release: &Key, since: Times
     Some(format!("Job {job}: {}", warning.message))
 }
 
-/// Whether a Job is named as those of this release are.
+/// Returns true if a Job is named as those of this release are.
 pub(crate) fn seems_of(job: &str, release: &str) -> bool {
     job.strip_prefix(release).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }

@@ -97,7 +97,7 @@ where
     })
 }
 
-/// What the log says about a watch: one line with the cause when it is interrupted, and one more if it is then refused for good. A
+/// Decides what the log says about a watch: one line with the cause when it is interrupted, and one more if it is then refused for good. A
 /// watch resumes by itself, with backoff. An API server that stops or starts answers with changing errors, refusals among them, and
 /// may complete a list, or even send events, before it can serve the watch for good.
 pub(crate) struct WatchLog {

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::*;
 
-/// During an outage only one object probes the API server.
 #[tokio::test]
 async fn an_error_whose_words_vary_is_not_asked_for_over_and_over() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("varying", &[]).await;

@@ -36,7 +36,7 @@ impl Auth {
         }
     }
 
-    /// Whether the user may do this with ClientApps: `verb` as in RBAC, in one namespace or (`None`) in all, on one object or (`None`)
+    /// Asks whether the user may do this with ClientApps: `verb` as in RBAC, in one namespace or (`None`) in all, on one object or (`None`)
     /// on any.
     /// 403 if not, 503 if the cluster does not respond.
     pub(crate) async fn allow(

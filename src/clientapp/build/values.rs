@@ -151,7 +151,7 @@ impl Image {
     }
 }
 
-/// Whether this is one component of an image's name, by the grammar of github.com/distribution/reference.
+/// Returns true if this is one component of an image's name, by the grammar of github.com/distribution/reference.
 fn is_component(text: &str) -> bool {
     let is_alphanumeric = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit();
     text.starts_with(is_alphanumeric)
@@ -342,9 +342,9 @@ const RESERVED_WITH_ISSUER: &[(&str, &str)] = &[
 /// The parts of the spec that decide which keys are reserved.
 #[derive(Clone, Copy, Debug)]
 pub struct Reserved<'a> {
-    /// Whether the operator provides the database.
+    /// True if the operator provides the database.
     pub with_database: bool,
-    /// Whether the spec names an image.
+    /// True if the spec names an image.
     pub with_image: bool,
     /// Where the certificate of the hostname comes from.
     pub tls: Option<&'a Tls>,
@@ -485,7 +485,7 @@ pub fn more_admin_keys(values: &Value) -> Vec<&'static str> {
     keys
 }
 
-/// Whether a value is true to a template.
+/// Returns true if a value is true to a template.
 fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,

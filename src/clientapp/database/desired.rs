@@ -27,7 +27,7 @@ pub(crate) struct DesiredObject {
     pub(crate) name: String,
     pub(crate) postgres_version: i64,
     pub(crate) storage_bytes: f64,
-    /// Whether pods of other namespaces cannot reach it from the beginning, where its kind supports that.
+    /// True if pods of other namespaces cannot reach it from the beginning, where its kind supports that.
     pub(crate) isolated: bool,
     pub(super) order: Order,
 }

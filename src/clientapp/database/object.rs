@@ -57,7 +57,7 @@ pub(crate) struct DatabaseObject {
 pub(crate) type BackupProgress = (BackupState, Option<String>);
 
 impl DatabaseObject {
-    /// Whether an earlier ClientApp of this name left it: retained, or because that app's finalizer was edited out.
+    /// Returns true if an earlier ClientApp of this name left it: retained, or because that app's finalizer was edited out.
     pub(crate) fn is_left(&self, app: &str, uid: &str) -> bool {
         let another = |of: &Option<String>| of.as_ref().is_some_and(|of| of != uid);
         self.retained_from.as_deref() == Some(app) || self.app.as_deref() == Some(app) && another(&self.stamp)

@@ -1,4 +1,4 @@
-//! What a spec asks for in a database object, and where its backups go. **Pure.**
+//! Computes what a spec asks for in a database object, and where its backups go. **Pure.**
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::{
 /// Name of the app's user and database.
 pub(super) const USER: &str = "clientapp";
 
-/// What a spec asks for in a database object.
+/// Holds what a spec asks for in a database object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Order {
     pub(super) app: Key,
@@ -21,7 +21,7 @@ pub(crate) struct Order {
     pub(super) uid: Option<String>,
     pub(super) postgres: Postgres,
     pub(super) deletion_policy: DeletionPolicy,
-    /// Whether upgrades need a backup first.
+    /// True if upgrades need a backup first.
     pub(super) before_upgrades: bool,
     pub(super) percona_cr_version: String,
 }

@@ -242,7 +242,7 @@ fn leaves_behind(cluster: &ObjectMeta, patch: &mut Value) {
     }
 }
 
-/// Whether the backup behind a PerconaPGBackup is on a volume of a cluster of this name. Such volumes are deleted with the
+/// Returns true if the backup behind a PerconaPGBackup is on a volume of a cluster of this name. Such volumes are deleted with the
 /// cluster or gone already. A backup in a bucket does not count, nor does a VolumeSnapshot, which might be deleted with the
 /// PerconaPGBackup.
 fn tells_of_volume(backup: &DynamicObject, cluster: &ObjectMeta) -> bool {
@@ -285,7 +285,7 @@ fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
     }
 }
 
-/// What Percona says a cluster lacks that is not ready, for the end of a sentence.
+/// Returns what Percona says a cluster lacks that is not ready, for the end of a sentence.
 fn lacks(status: &PerconaPGClusterStatus) -> String {
     const QUOTED: usize = 2;
     let counted = |title: &str, instances: &Option<Instances>| match instances {

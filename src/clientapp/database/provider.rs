@@ -1,4 +1,4 @@
-//! What each provider does differently. **Pure**, except for the watches that it starts.
+//! Defines what each provider does differently. **Pure**, except for the watches that it starts.
 
 use std::{fmt, sync::Arc};
 
@@ -41,7 +41,7 @@ pub(crate) trait Provider: Sync {
     /// The Service through which the app reaches the database.
     fn service(&self, app: &Key) -> String;
 
-    /// Why the provider has no PostgreSQL of this major version; `None`: it has.
+    /// Returns why the provider has no PostgreSQL of this major version; `None`: it has.
     fn unsupported(&self, version: &str, config: &Config) -> Option<String>;
 
     /// The database object with these backup targets.
@@ -75,13 +75,13 @@ pub(crate) trait Provider: Sync {
         None
     }
 
-    /// What the deletion of a database in this state waits for.
+    /// Returns what the deletion of a database in this state waits for.
     fn deleting(&self, database: &str, state: Option<DatabaseState>) -> String;
 
     fn summary(&self, object: &DynamicObject) -> Summary;
 }
 
-/// Whether a database of the first name has an object of the second.
+/// Tells whether a database of the first name has an object of the second.
 pub(crate) type Names = fn(&str, &str) -> bool;
 
 /// The facts that all databases of a provider share.
@@ -97,24 +97,24 @@ pub(crate) struct Facts {
     /// The label on each volume of a database; its value is the name of the database object.
     pub(crate) volume_label: &'static str,
     pub(crate) names_volume: Names,
-    /// What is deleted with a database by that label alone; `None`: nothing.
+    /// Holds what is deleted with a database by that label alone; `None`: nothing.
     pub(crate) deletes_by_label: Option<DeletesByLabel>,
-    /// Whether a deleted database object leaves its volumes and Secrets without a mark, so that the next one of its name reuses
+    /// True if a deleted database object leaves its volumes and Secrets without a mark, so that the next one of its name reuses
     /// them.
     pub(crate) reuses_leftovers: bool,
-    /// What a cluster admin has to do if the cluster does not know the kind.
+    /// Holds what a cluster admin has to do if the cluster does not know the kind.
     pub(crate) to_install: &'static str,
-    /// What to check if a database object has no status.
+    /// Holds what to check if a database object has no status.
     pub(crate) to_report: fn(&Key) -> String,
     /// Where its controller logs what fails.
     pub(crate) log: &'static str,
-    /// What a user can do to get another major version.
+    /// Holds what a user can do to get another major version.
     pub(crate) to_change_version: &'static str,
     /// How another backup is made after a failed one.
     pub(crate) to_repeat_backup: &'static str,
 }
 
-/// What a provider deletes by a label, even objects that it did not create.
+/// Holds what a provider deletes by a label, even objects that it did not create.
 pub(crate) struct DeletesByLabel {
     /// The kind, a further label selector, and the names that the provider gives.
     pub(crate) objects: &'static [(Kind, Option<&'static str>, Names)],
@@ -127,7 +127,7 @@ pub(crate) struct Watched {
     pub(crate) objects: Arc<Optional<DatabaseObject>>,
     /// `None`: the database objects themselves report the last backup.
     pub(crate) backups: Option<Arc<Optional<BackupProgress>>>,
-    /// Whether an EndpointSlice has a ready address, filed under its Service. `None`: every ready database object has one.
+    /// True if an EndpointSlice has a ready address, filed under its Service. `None`: every ready database object has one.
     pub(crate) endpoints: Option<Arc<Cache<bool>>>,
     /// Warnings about objects of this kind, which have the databases' names; `None`: the database objects say everything themselves.
     pub(crate) warnings: Option<(&'static str, Arc<Cache<Warning>>)>,

@@ -40,7 +40,7 @@ pub(super) struct Upgrade {
     pub(super) unlock: Option<Step>,
     /// The revision that helm creates.
     pub(super) revision: i64,
-    /// Why, if not because of the spec.
+    /// The cause, if it is not the spec.
     pub(super) cause: Option<UpgradeCause>,
 }
 

@@ -1,4 +1,4 @@
-//! What an earlier ClientApp of the same name has left.
+//! Adoption of the data that an earlier ClientApp of the same name has left.
 
 use jiff::Timestamp;
 

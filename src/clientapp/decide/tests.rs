@@ -884,7 +884,7 @@ struct Sim {
     helm_runs: u32,
 }
 
-/// What happens next.
+/// Says what happens next.
 #[derive(Clone, Debug)]
 enum Event {
     /// One reconcile that is killed after this many steps; if that is during a helm run, the lock stays.

@@ -105,7 +105,7 @@ pub(crate) fn digest(document: &Value) -> String {
     names::digest(&[&document.to_string()])
 }
 
-/// What the volumes are called in an archive. Each has a name of its own.
+/// Returns what the volumes are called in an archive. Each has a name of its own.
 fn volume_names<'a>(release: &str, chart: &str, volumes: &'a [Volume]) -> Vec<&'a str> {
     let names: Vec<_> = volumes.iter().map(|volume| volume_name(release, chart, &volume.claim)).collect();
     let is_unique = |name: &str| names.iter().filter(|other| **other == name).count() == 1;
@@ -113,7 +113,7 @@ fn volume_names<'a>(release: &str, chart: &str, volumes: &'a [Volume]) -> Vec<&'
     names.iter().zip(volumes).map(own).collect()
 }
 
-/// What a volume is called in an archive: the claim's name without the chart's prefix, so that the files of one release fit another.
+/// Returns what a volume is called in an archive: the claim's name without the chart's prefix, so that the files of one release fit another.
 /// The prefix is Helm's usual one: the release's name, followed by the chart's unless it contains that already.
 fn volume_name<'a>(release: &str, chart: &str, claim: &'a str) -> &'a str {
     let full = if release.contains(chart) { release.to_owned() } else { format!("{release}-{chart}") };

@@ -23,7 +23,7 @@ pub(crate) struct DesiredFiles {
     pub user: i32,
 }
 
-/// What exists of an app's archives, as far as the cluster shows it.
+/// Holds what exists of an app's archives, as far as the cluster shows it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FilesView {
     /// The operator's own image.
@@ -35,7 +35,7 @@ pub(crate) struct FilesView {
     pub cron_job: Option<CronJobView>,
     /// A user restores files: an archive made meanwhile would have half of them.
     pub is_restoring: bool,
-    /// Why the API server has refused the CronJob.
+    /// Says why the API server has refused the CronJob.
     pub refused: Option<RefusedArchives>,
     /// The Jobs that archive.
     pub archives: Vec<ArchiveView>,
@@ -58,7 +58,7 @@ pub(crate) struct CronJobView {
     pub digest: Option<String>,
     /// Kind, name and uid of its owner.
     pub owner: Option<(String, String, String)>,
-    /// What users may edit without the digest; `None`: it is not this operator's.
+    /// Holds what users may edit without the digest; `None`: it is not this operator's.
     pub schedule: Option<Schedule>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Schedule {
     pub suspended: bool,
 }
 
-/// Why the API server has refused a CronJob.
+/// Says why the API server has refused a CronJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefusedArchives {
     /// Digest of the refused document.
@@ -104,7 +104,7 @@ pub(crate) struct ArchiveView {
     pub progress: Progress,
     /// The termination message of its pod, if that succeeded: name, bytes and number of files.
     pub said: Option<String>,
-    /// Why its pod failed.
+    /// Says why its pod failed.
     pub failed: Option<String>,
 }
 

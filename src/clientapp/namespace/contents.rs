@@ -84,7 +84,7 @@ impl Kinds {
         Ok(kinds)
     }
 
-    /// Whether an object would be missed if the namespace were deleted with this app (its key and uid), or without any.
+    /// Returns true if an object would be missed if the namespace were deleted with this app (its key and uid), or without any.
     pub(crate) fn counts(&self, of: &ApiResource, object: &ObjectMeta, app: Option<(&Key, &str)>) -> bool {
         let kind = (of.group.as_str(), of.kind.as_str());
         let name = object.name.as_deref().unwrap_or_default();

@@ -536,3 +536,17 @@ fn an_event_about_drift_names_its_object() {
     let service = (service.0.to_owned(), service.1.to_owned(), service.2.to_owned());
     assert_eq!(named, [Some(service), None]);
 }
+
+#[test]
+fn the_secret_that_would_show_how_an_app_was_deleted_does_not_stay_when_it_is_gone() {
+    let owned = ["acme-admin-secret", "acme-redis-secret"].map(|name| Owned {
+        kind: "Secret".to_owned(),
+        name: name.to_owned(),
+        uid: name.to_owned(),
+    });
+    let stays = |known| orphaned(&Key::new("a", "acme"), known, &owned).map(|note| note.message);
+    assert_eq!(stays(Some(false)), None);
+    let both = "all data stay (Secret acme-admin-secret, Secret acme-redis-secret)";
+    assert!(stays(Some(true)).unwrap().ends_with(both));
+    assert!(stays(None).unwrap().ends_with("all data stay (Secret acme-admin-secret)"));
+}

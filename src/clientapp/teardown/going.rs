@@ -67,7 +67,7 @@ impl Going<'_> {
         now.duration_since(self.app.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0))
     }
 
-    /// Whether the app is still as this pass observed it: it may have waited a long time.
+    /// Returns true if the app is still as this pass observed it: it may have waited a long time.
     pub(super) async fn is_as_judged(&self, ctx: &Ctx) -> Result<bool, Error> {
         let key = self.app.key;
         let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
@@ -85,7 +85,7 @@ impl Going<'_> {
         piece.outcome(self.deletion) == Outcome::Deleted
     }
 
-    /// Whether an object is recorded as owned by this app.
+    /// Returns true if an object is recorded as owned by this app.
     pub(super) fn owns(&self, kind: Kind, meta: &ObjectMeta) -> bool {
         self.status.owned.contains(&kind.owned(meta))
     }

@@ -31,7 +31,7 @@ use crate::{
     runtime::{api::unless_gone, client::impersonating, clock, controller::Failure as _, key::Key},
 };
 
-/// Why the release must not be uninstalled now, if so.
+/// Returns why the release must not be uninstalled now, if so.
 pub(super) fn may_be_uninstalled(going: &Going<'_>, release: Option<&ReleaseView>) -> Option<Hold> {
     let key = going.app.key;
     let timeout = going.app.decoded().ok().and_then(|app| foreign_lock_timeout(app).ok()?);
@@ -137,7 +137,7 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
     record(ctx, going, release).await
 }
 
-/// What helm could not delete, and why: the API server tells that when it is asked to delete what is left. helm itself does not, and
+/// Returns what helm could not delete, and why: the API server tells that when it is asked to delete what is left. helm itself does not, and
 /// the objects are those that it was to delete. `None`: nothing is left.
 async fn told(ctx: &Ctx, going: &Going<'_>, message: String) -> Result<Option<(error::Refusal, String)>, Error> {
     Ok(match objects(ctx, going).await {
@@ -273,7 +273,7 @@ pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
     }
 }
 
-/// What is left of a release.
+/// Holds what is left of a release.
 #[derive(Default)]
 struct Left {
     /// The first object that is being deleted.
@@ -315,7 +315,7 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Left, Error> {
     Ok(left)
 }
 
-/// Whether an object is gone, or replaced by another; otherwise it is deleted, if that loses nothing.
+/// Deletes an object, if that loses nothing, unless it is gone or replaced by another; returns what has become of it.
 async fn fate(
     ctx: &Ctx,
     client: &Client,
@@ -364,7 +364,7 @@ async fn fate(
     }
 }
 
-/// Whether an object was created after the app's deletion was requested: the deletion does not apply to it.
+/// Returns true if an object was created after the app's deletion was requested: the deletion does not apply to it.
 fn is_later(app: &ObjectMeta, object: &ObjectMeta) -> bool {
     let created = object.creation_timestamp.as_ref().map(|time| time.0);
     app.deletion_timestamp.as_ref().map(|time| time.0) < created

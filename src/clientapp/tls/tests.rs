@@ -36,7 +36,7 @@ fn at_rest(spec: &Value, certificate: Option<Read>) -> (Desired, Observed) {
     (desired, observed)
 }
 
-/// What the condition, the URL and Ready say, at noon of January 1st, 2026.
+/// Checks what the condition, the URL and Ready say, at noon of January 1st, 2026.
 #[test]
 fn what_follows_from_a_certificate() {
     let valid = |names: &[&str]| certificate(names, "2025-06-01T00:00:00Z", "2026-06-01T00:00:00Z");

@@ -5,14 +5,15 @@
 
 use axum::{
     body::Bytes,
-    http::{self, HeaderValue, Request, StatusCode, Uri, header, request},
+    http::{HeaderValue, Request, StatusCode, header, request},
     response::Response,
 };
 use kube::Client;
 
 use super::{
-    answer::{refused, response, told, unreachable},
+    answer::{NOT_UNDERSTOOD, passed_on, refused, response, told, unreachable},
     body,
+    run::Run,
 };
 
 /// Of an object, its metadata is enough.
@@ -21,28 +22,29 @@ const METADATA: HeaderValue =
 /// Size limit of an object, in bytes; the API server's own is smaller.
 const LARGEST: usize = 4 << 20;
 
-/// The request for the object that a request deletes.
-pub(super) fn look(deletion: &Uri) -> Result<request::Parts, http::Error> {
-    Ok(Request::get(deletion.path()).header(header::ACCEPT, METADATA).body(())?.into_parts().0)
-}
-
-/// The options of helm's deletion, with the uid of the object that is there now as precondition.
+/// Returns the body of a deletion that deletes only the object that is there now: helm's options, with its uid as precondition.
 ///
 /// # Errors
-/// What helm is to be told instead, such as that there is no object.
+/// The response to helm instead, such as that there is no object.
 pub(super) async fn of_this_one(
     client: &Client,
-    asked: Request<kube::client::Body>,
+    run: &Run,
+    parts: &mut request::Parts,
     options: &[u8],
 ) -> Result<Bytes, Response> {
     let unavailable = |problem: &str| refused(StatusCode::SERVICE_UNAVAILABLE, problem);
-    let found = told(client, asked, LARGEST).await.map_err(|problem| unavailable(&problem))?;
+    let look = Request::get(parts.uri.path()).header(header::ACCEPT, METADATA).body(());
+    let Ok(look) = look.and_then(|look| passed_on(look.into_parts().0, Bytes::new(), run)) else {
+        return Err(refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD));
+    };
+    let found = told(client, look, LARGEST).await.map_err(|problem| unavailable(&problem))?;
     if !found.0.is_success() {
         return Err(response(found));
     }
     let Some(uid) = body::uid(&found.2) else {
         return Err(unavailable(&unreachable("the object to delete was read without a uid")));
     };
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     body::only(options, &uid).ok_or_else(|| {
         refused(
             StatusCode::BAD_REQUEST,

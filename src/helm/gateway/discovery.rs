@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Fields with which helm maps a kind to its resource.
 const NEEDED: [&str; 4] = ["resource", "responseKind", "scope", "singularResource"];
 
-/// Whether a response is a document of all groups (k8s.io/apiserver/pkg/endpoints/discovery/aggregated), by its content type.
+/// Returns true if a response is a document of all groups (k8s.io/apiserver/pkg/endpoints/discovery/aggregated), by its content type.
 pub(super) fn is_aggregated(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("application/json") && kind.contains("g=apidiscovery.k8s.io"))

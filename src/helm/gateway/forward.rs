@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     body::{Body, BodyDataStream, Bytes, to_bytes},
     extract::Request,
-    http::{HeaderValue, StatusCode, header, request, response},
+    http::{StatusCode, response},
     response::Response,
 };
 use futures::{Stream, StreamExt as _, stream};
@@ -63,7 +63,7 @@ pub(super) async fn forward(
     };
     if let Some(object) = object {
         let prepared = match object.verb {
-            "delete" => of_this_one(client, run, &mut parts, &body).await,
+            "delete" => deletion::of_this_one(client, run, &mut parts, &body).await,
             "create" if object.is_storage() => reviewed(run, body).await,
             _ => preserving(client, run, (object, parts.uri.path()), body).await,
         };
@@ -107,23 +107,10 @@ fn forbidden(run: &Run, refusal: &str) -> Response {
     refused(StatusCode::FORBIDDEN, refusal)
 }
 
-/// Returns the body of a deletion that deletes only the object that is there now.
-///
-/// # Errors
-/// What helm is to be told instead.
-async fn of_this_one(client: &Client, run: &Run, parts: &mut request::Parts, body: &Bytes) -> Result<Bytes, Response> {
-    let Ok(look) = deletion::look(&parts.uri).and_then(|look| passed_on(look, Bytes::new(), run)) else {
-        return Err(refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD));
-    };
-    let options = deletion::of_this_one(client, look, body).await?;
-    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(options)
-}
-
 /// Reviews the revision that helm is about to store, and returns its body.
 ///
 /// # Errors
-/// What helm is to be told instead: it may not be made, which is recorded, or it cannot be read.
+/// The response to helm instead: it may not be made, which is recorded, or it cannot be read.
 async fn reviewed(run: &Arc<Run>, body: Bytes) -> Result<Bytes, Response> {
     if run.review.is_none() {
         return Ok(body);

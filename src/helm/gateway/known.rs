@@ -1,4 +1,4 @@
-//! What the API server tells every run alike, its version and the kinds that it serves, is kept for a moment (effect).
+//! Keeps for a moment what the API server tells every run alike: its version and the kinds that it serves (effect).
 //!
 //! A helm process asks five times, and a fleet that is upgraded starts several per second.
 
@@ -33,7 +33,7 @@ impl Known {
         Known(Cache::builder().time_to_live(FRESH).max_capacity(KEPT).build())
     }
 
-    /// Whether the answer is the same for every run.
+    /// Returns true if the answer is the same for every run.
     pub(super) fn is_for(path: &str) -> bool {
         ["/version", "/api", "/apis"].contains(&path)
     }

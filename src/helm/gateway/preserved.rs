@@ -9,7 +9,7 @@ use axum::{
     http::{Request, StatusCode, header},
     response::Response,
 };
-use k8s_openapi::{api::autoscaling::v2::HorizontalPodAutoscaler, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::{Client, api::DynamicObject};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     crd::quantity,
-    runtime::lean::{HELM, is_scaled},
+    runtime::lean::{is_scaled, replicas_are_helms},
 };
 
 /// Size limit of an object, and of the list of a namespace's autoscalers, in bytes.
@@ -55,7 +55,7 @@ impl Field {
 /// Returns the body of a write with the fields that are preserved.
 ///
 /// # Errors
-/// What helm is to be told instead: the object that is there cannot be read.
+/// The response to helm instead: the object that is there cannot be read.
 pub(super) async fn preserving(
     client: &Client,
     run: &Run,
@@ -83,7 +83,7 @@ pub(super) async fn preserving(
                 Some(wanted) if *wanted == 0 || wanted == there => false,
                 Some(_) => is_scaled(&live.metadata) && is_targeted(client, run, object).await?,
                 // The chart leaves the field to an autoscaler from now on. What nobody manages any more would become one.
-                None => *there != 0 && is_helms(&live.metadata),
+                None => *there != 0 && replicas_are_helms(&live.metadata),
             };
             if !is_autoscalers {
                 return Ok(body);
@@ -94,22 +94,13 @@ pub(super) async fn preserving(
     Ok(asked.to_string().into())
 }
 
-/// Whether helm manages the replicas. **Pure.**
-fn is_helms(meta: &ObjectMeta) -> bool {
-    meta.managed_fields.iter().flatten().any(|managed| {
-        let fields = managed.fields_v1.as_ref().map(|fields| &fields.0);
-        managed.manager.as_deref() == Some(HELM)
-            && fields.is_some_and(|fields| fields.pointer("/f:spec/f:replicas").is_some())
-    })
-}
-
 /// Both sizes, if the first is the smaller one. **Pure.**
 fn smaller(asked: &Value, there: &Value) -> Option<(String, String)> {
     let [asked, there] = [asked, there].map(|size| size.as_str().map_or_else(|| size.to_string(), str::to_owned));
     (quantity::parse(&asked)? < quantity::parse(&there)?).then_some((asked, there))
 }
 
-/// Whether an autoscaler is there that targets this object. If helm's account may not list them, what has set the replicas counts.
+/// Returns true if an autoscaler is there that targets this object. If helm's account may not list them, what has set the replicas counts.
 async fn is_targeted(client: &Client, run: &Run, object: &Object) -> Result<bool, Response> {
     #[derive(serde::Deserialize)]
     struct Autoscalers {

@@ -32,11 +32,11 @@ pub(crate) struct Meta {
 pub(crate) struct Recorded {
     /// Created or changed objects, in the order of the responses; for each object the last response counts.
     pub written: Vec<Written>,
-    /// Whether the outcome of any write is unknown.
+    /// True if the outcome of any write is unknown.
     pub uncertain: bool,
     /// The claims that are larger than the chart asks, and stay so.
     pub kept: Vec<Kept>,
-    /// Why the revision was not made.
+    /// Says why the revision was not made.
     pub refused: Option<String>,
 }
 

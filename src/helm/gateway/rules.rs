@@ -1,4 +1,4 @@
-//! What a helm run may request (pure).
+//! Decides what a helm run may request (pure).
 //!
 //! A release is confined to its own namespace, where RBAC decides, by the ServiceAccount that helm acts as. The gateway also refuses
 //! requests that no release needs: subresources, which give access to an object (`pods/exec` and the like), deletions of whole
@@ -82,7 +82,7 @@ impl Object {
         )
     }
 
-    /// Whether it is a storage Secret of any release.
+    /// Returns true if it is a storage Secret of any release.
     pub(crate) fn is_storage(&self) -> bool {
         self.group.is_empty() && self.resource == "secrets" && self.name.starts_with(storage::PREFIX)
     }
@@ -154,7 +154,7 @@ fn watches(query: &str) -> bool {
         .any(|part| matches!(part.split_once('='), Some(("watch", value)) if !matches!(value, "false" | "0")))
 }
 
-/// Whether a run may send this request, or the refusal in the API server's words with the reason.
+/// Decides whether a run may send this request, or returns the refusal in the API server's words with the reason.
 pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
     let Asked::Object(object) = asked else { return Ok(()) };
     let refusal = |why: String| Err(object.refusal(scope, &why));
@@ -192,7 +192,7 @@ pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), St
     Ok(())
 }
 
-/// Why helm may not create this revision of its release. helm counts for itself: if another Helm client has made a revision that the
+/// Returns why helm may not create this revision of its release. helm counts for itself: if another Helm client has made a revision that the
 /// operator has not seen, helm would take over that client's release, or leave a revision whose stamp has another number, which
 /// counts as another client's.
 pub(super) fn miscounted(asked: &Asked, scope: &Scope) -> Option<String> {
@@ -216,7 +216,7 @@ pub(super) fn miscounted(asked: &Asked, scope: &Scope) -> Option<String> {
     }
 }
 
-/// Whether this is the name of a storage Secret of this release.
+/// Returns true if this is the name of a storage Secret of this release.
 fn is_of(release: &str, secret: &str) -> bool {
     number(release, secret).is_some()
 }

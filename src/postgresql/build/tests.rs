@@ -228,7 +228,7 @@ fn production() -> Desired {
     }))
 }
 
-/// What each pod has in addition to a plain one, and the objects other than pods.
+/// Shows what each pod has in addition to a plain one, and the objects other than pods.
 #[test]
 fn documents_of_production() {
     let picked = everything(&production()).into_iter().filter_map(|Object { id: (kind, name), document, .. }| {
@@ -249,7 +249,7 @@ fn documents_of_production() {
     insta::assert_yaml_snapshot!(picked.collect::<Vec<_>>());
 }
 
-/// What Kubernetes makes of an argument: `$$` is `$`, and `$(NAME)` a variable of the container.
+/// Returns what Kubernetes makes of an argument: `$$` is `$`, and `$(NAME)` a variable of the container.
 fn expanded(argument: &str) -> String {
     assert!(!argument.replace("$$", "").contains("$("), "a variable would be put into {argument}");
     argument.replace("$$", "$")
@@ -411,7 +411,7 @@ fn secrets() {
     assert_ne!(secrets::replication(&desired).data, secrets::replication(&desired).data);
 }
 
-/// What the servers get besides: the certificate, and standbys what they verify the primary's with.
+/// Shows what the servers get besides: the certificate, and standbys what they verify the primary's with.
 #[test]
 fn servers_with_a_certificate() {
     let pods = |required: bool| {

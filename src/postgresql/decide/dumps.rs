@@ -167,7 +167,7 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     }
 }
 
-/// Why no bucket can be used, and what a cluster admin has to do.
+/// Says why no bucket can be used, and what a cluster admin has to do.
 pub(crate) const NO_IMAGE: &str = "the operator does not know its own image, which it needs to reach the bucket: a cluster admin has to set CLIENTAPP_POD_NAME, as in manifests/deployment.yaml, or CLIENTAPP_IMAGE";
 
 /// Reports that uploads, and drills from the bucket, are not possible; dumps to the volume go on.
@@ -182,7 +182,7 @@ pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
     }
 }
 
-/// Whether a Job could dump now. Otherwise it would fail, or wait without a message.
+/// Returns true if a Job could dump now. Otherwise it would fail, or wait without a message.
 fn can_dump(desired: &Desired, observed: &Observed) -> bool {
     let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
     let usable = volume.is_none_or(|volume| volume.owner == Owner::Ours && !volume.deleting);

@@ -64,7 +64,7 @@ pub(super) fn when(desired: &Desired, observed: &Observed, asked: &Asked, object
     }
 }
 
-/// Whether a restart of a database's servers has begun in its turn and has not ended. Without its volume, a server does not
+/// Returns true if a restart of a database's servers has begun in its turn and has not ended. Without its volume, a server does not
 /// come back whatever it runs.
 pub(crate) fn is_restarting(recorded: &PostgresqlStatus, objects: &BTreeMap<Id, ObjectView>, pods: &[PodView]) -> bool {
     let has_volume = recorded.volume.as_ref().is_some_and(|volume| {
@@ -83,7 +83,7 @@ fn set(view: &ObjectView) -> Option<&SetView> {
     }
 }
 
-/// Whether it is this version of the operator that asks for other pods, and no user. What a user has scaled is put back at once.
+/// Returns true if it is this version of the operator that asks for other pods, and no user. What a user has scaled is put back at once.
 fn is_own_change(observed: &Observed, asked: &Asked, object: &Object, set: &SetView) -> bool {
     let digest = observed.objects.get(&object.id).and_then(|view| view.digest.as_ref());
     digest != Some(&object.digest) && set.asked.is_same(asked) && object.document["spec"]["replicas"] == set.replicas
@@ -93,7 +93,7 @@ fn is_underway(name: &str, set: &SetView, pods: &[PodView]) -> bool {
     set.in_turn && !(set.is_rolled && is_ready(name, set, pods))
 }
 
-/// Whether all its pods are ready. One without pods serves no client, whatever it was scaled to.
+/// Returns true if all its pods are ready. One without pods serves no client, whatever it was scaled to.
 fn is_ready(name: &str, set: &SetView, pods: &[PodView]) -> bool {
     let its = |pod: &&PodView| pod.name.rsplit_once('-').is_some_and(|(set, _)| set == name);
     let ready = pods.iter().filter(its).filter(|pod| pod.waiting.is_none()).count();

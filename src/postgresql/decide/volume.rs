@@ -27,7 +27,7 @@ pub(crate) enum Volume {
     /// No database on it is known. `allowed`: one may be created.
     Uninitialized {
         uid: String,
-        /// Whether this operator has created the claim for a new database.
+        /// True if this operator has created the claim for a new database.
         allowed: bool,
     },
     /// Servers may use it.
@@ -118,7 +118,7 @@ fn pods<'a>(observed: &'a Observed, job: &str) -> impl Iterator<Item = &'a PodVi
     observed.pods.iter().filter(move |pod| pod.job.as_deref() == Some(job))
 }
 
-/// Whether there is any sign of a database. Earlier versions of this operator did not record the volume.
+/// Returns true if there is any sign of a database. Earlier versions of this operator did not record the volume.
 fn had_database(desired: &Desired, observed: &Observed) -> bool {
     let recorded = &observed.recorded;
     let set = observed.objects.get(&(Kind::StatefulSet, names::primary(&desired.key.name)));
@@ -228,7 +228,7 @@ fn is_superseded(job: &JobView, desired: &Desired) -> bool {
     }
 }
 
-/// Why no database can be created from these dumps, and what to do.
+/// Returns why no database can be created from these dumps, and what to do.
 fn unusable(desired: &Desired, restore: &Restore, source: DumpSource) -> Option<(Reason, String)> {
     let key = &desired.key;
     let (kind, resource, source_name) = match (&restore.claim, &restore.store) {

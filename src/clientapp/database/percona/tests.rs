@@ -41,7 +41,7 @@ fn applied(desired: &Desired, found: Option<&BackupTargets>) -> Value {
     object.document(&object.targets(found).unwrap()).object
 }
 
-/// What the operator reads from an applied document once it is stored.
+/// Returns what the operator reads from an applied document once it is stored.
 fn stored_as(document: &Value) -> DatabaseObject {
     read(&serde_json::from_value::<PerconaPGCluster>(document.clone()).unwrap(), DatabaseObject::default())
 }

@@ -1,4 +1,4 @@
-//! What waits for approval or tests, and what follows a failure.
+//! Tests what waits for approval or tests, and what follows a failure.
 
 use super::*;
 use crate::clientapp::helm_runs::Upgrading;
