@@ -7,8 +7,9 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::progress::Progress;
 use e2e::protocol::{Bounds, Outcome, Protocol};
+use e2e::random::preset::{faults, lives, soak, specs};
 use e2e::tools::{Extra, Tools};
-use e2e::{bench, conformance, demo, detached, faults, lives, nightly, soak, specs};
+use e2e::{bench, conformance, demo, detached, nightly};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]

@@ -2,11 +2,11 @@
 //! nightly` runs them at length.
 
 use e2e::arguments::defaults;
-use e2e::faults::row::ROWS;
-use e2e::faults::scenario::Scenario;
 use e2e::progress::Progress;
-use e2e::soak::schedule::Blow;
-use e2e::{faults, lives, soak, specs};
+use e2e::random::disturbance::row::ROWS;
+use e2e::random::disturbance::schedule::Blow;
+use e2e::random::preset::{faults, lives, soak, specs};
+use e2e::random::workload::scenario::Scenario;
 
 /// Random lives of apps and databases, while the operator is killed and frozen: nothing is lost.
 #[test]
