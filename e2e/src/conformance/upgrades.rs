@@ -18,7 +18,7 @@ use crate::charts;
 use crate::lab::{Lab, Object, Tenant, has, hostname};
 use crate::operator;
 use crate::progress::Progress;
-use crate::random::oracle::state::RELEASE;
+use crate::random::RELEASE;
 use crate::wait::{TIMEOUT, within};
 
 const APP: &str = "acme";

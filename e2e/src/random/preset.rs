@@ -1,4 +1,4 @@
-//! What the commands compose.
+//! What the commands compose. An **effect**.
 
 pub mod faults;
 pub mod lives;

@@ -1,13 +1,131 @@
-//! The table of the matrix. Pure.
+//! What a run has found: stories of failures, what was counted, and the table of the matrix. Pure.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::random::disturbance::row::{ROWS, Row};
+use super::disturbance::row::{ROWS, Row};
+use super::oracle::Violation;
 
-/// The result of a case.
+/// The result of a run.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Chose everything random.
+    pub seed: u64,
+    pub cases: usize,
+    /// A story for each case that failed.
+    pub failures: Vec<String>,
+    /// What was counted and measured, and how much of it.
+    pub counted: Vec<(String, String)>,
+    /// The rows of the matrix.
+    pub lines: Vec<Line>,
+    /// What was asked for in place of a run.
+    pub listed: Option<String>,
+}
+
+impl Outcome {
+    pub fn count(&mut self, what: impl Into<String>, number: impl ToString) {
+        self.counted.push((what.into(), number.to_string()));
+    }
+
+    /// Returns how much was counted of something.
+    pub fn counted(&self, what: &str) -> u64 {
+        let found = self.counted.iter().find(|(counted, _)| counted == what);
+        found.and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
+    }
+
+    /// Returns the tables and all failures.
+    pub fn told(&self) -> String {
+        let Outcome { seed, cases, failures, counted, lines, listed } = self;
+        if let Some(listed) = listed {
+            return listed.clone();
+        }
+        let mut text = if lines.is_empty() { String::new() } else { table(lines) + "\n" };
+        _ = writeln!(text, "| seed | {seed} |\n|---|---|\n| cases | {cases} |");
+        counted.iter().for_each(|(what, number)| _ = writeln!(text, "| {what} | {number} |"));
+        _ = writeln!(text, "| failures | {} |", failures.len());
+        failures.iter().for_each(|failure| _ = write!(text, "\n{failure}\n"));
+        text
+    }
+
+    pub fn json(&self) -> Value {
+        let Outcome { seed, cases, failures, counted, lines, listed: _ } = self;
+        let counted: serde_json::Map<_, _> =
+            counted.iter().map(|(what, number)| (what.clone(), json!(number))).collect();
+        let rows = lines.iter().map(|Line { row, title, cases, held, missed, recovery, wasted }| {
+            let recovery = recovery.map(|(median, worst)| json!({"median": median, "worst": worst}));
+            json!({
+                "row": row, "fault": title, "cases": cases, "held": held, "missed": missed, "wastedRevisions": wasted,
+                "recoverySeconds": recovery,
+            })
+        });
+        let rows: Vec<_> = rows.collect();
+        json!({"seed": seed, "cases": cases, "counted": counted, "rows": rows, "failures": failures})
+    }
+}
+
+/// A step that was taken.
+#[derive(Clone, Debug)]
+pub struct Done<S> {
+    /// When it started.
+    pub at: Timestamp,
+    pub step: S,
+    /// The answer of the API server, the HTTP API or helm.
+    pub outcome: String,
+}
+
+/// A case that is over.
+#[derive(Clone, Debug)]
+pub struct Ran<S> {
+    pub seed: u64,
+    /// What it is, apart from its steps.
+    pub head: String,
+    pub done: Vec<Done<S>>,
+    /// What happened meanwhile.
+    pub notes: Vec<(Timestamp, String)>,
+    pub violations: Vec<Violation>,
+    /// More about them.
+    pub details: Vec<String>,
+    /// The arguments that repeat it.
+    pub again: String,
+}
+
+impl<S> Default for Ran<S> {
+    fn default() -> Ran<S> {
+        let (done, notes, violations, details) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Ran { seed: 0, head: String::new(), done, notes, violations, details, again: String::new() }
+    }
+}
+
+impl<S: Display> Ran<S> {
+    /// Returns all of it for people: the steps with times, the violations, the requests behind them, and how to repeat it.
+    pub fn told(&self) -> String {
+        let Ran { seed, head, done, notes, violations, details, again } = self;
+        let mut text = format!("seed {seed}, {head}:");
+        let mut lines = notes.clone();
+        lines.extend(done.iter().map(|Done { at, step, outcome }| {
+            let outcome = if outcome.is_empty() { String::new() } else { format!("\n                   -> {outcome}") };
+            (*at, format!("{step}{outcome}"))
+        }));
+        lines.sort();
+        lines.iter().for_each(|(at, line)| _ = write!(text, "\n  {}  {line}", at.strftime("%H:%M:%S%.3f")));
+        violations.iter().for_each(|violation| _ = write!(text, "\n  {violation}"));
+        details.iter().for_each(|detail| _ = write!(text, "\n    {detail}"));
+        if !again.is_empty() {
+            _ = write!(text, "\n  again: cargo e2e {again}");
+        }
+        text
+    }
+
+    /// Returns that, if it failed.
+    pub fn failure(&self) -> Option<String> {
+        (!self.violations.is_empty()).then(|| self.told())
+    }
+}
+
+/// How a case of the matrix went.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub row: u8,
@@ -36,7 +154,6 @@ pub struct Line {
 }
 
 /// A line for each row that had cases.
-#[must_use]
 pub fn lines(verdicts: &[Verdict]) -> Vec<Line> {
     let line = |Row { number, title }: Row| {
         let of_row: Vec<_> = verdicts.iter().filter(|verdict| verdict.row == number).collect();
@@ -56,8 +173,7 @@ pub fn lines(verdicts: &[Verdict]) -> Vec<Line> {
 }
 
 /// For people, and for a page in Markdown.
-#[must_use]
-pub fn table(lines: &[Line]) -> String {
+fn table(lines: &[Line]) -> String {
     let mut text = String::from(
         "| row | fault | cases | held | recovery, median | worst | wasted revisions |\n|---|---|---|---|---|---|---|\n",
     );
@@ -77,23 +193,9 @@ pub fn table(lines: &[Line]) -> String {
     text
 }
 
-/// For programs.
-#[must_use]
-pub fn json(seed: u64, lines: &[Line], failures: &[String]) -> Value {
-    let rows: Vec<_> = lines
-        .iter()
-        .map(|Line { row, title, cases, held, missed, recovery, wasted }| {
-            json!({
-                "row": row, "fault": title, "cases": cases, "held": held, "missed": missed, "wastedRevisions": wasted,
-                "recoverySeconds": recovery.map(|(median, worst)| json!({"median": median, "worst": worst})),
-            })
-        })
-        .collect();
-    json!({"seed": seed, "rows": rows, "failures": failures})
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::oracle::Oracle;
     use super::*;
 
     fn verdict(row: u8, seconds: u64, wasted: i64) -> Verdict {
@@ -123,7 +225,41 @@ mod tests {
         ] {
             assert!(table.contains(line), "{line} is not in\n{table}");
         }
-        let json = json(7, &lines, &["a reason".to_owned()]);
+        let outcome = Outcome { seed: 7, lines, failures: vec!["a reason".to_owned()], ..Outcome::default() };
+        let json = outcome.json();
         assert_eq!((&json["seed"], &json["rows"][0]["recoverySeconds"]["worst"]), (&json!(7), &json!(30.0)));
+        let mut outcome = Outcome { cases: 12, ..outcome };
+        outcome.count("operator killed", 3);
+        let told = outcome.told();
+        let counted =
+            "| seed | 7 |\n|---|---|\n| cases | 12 |\n| operator killed | 3 |\n| failures | 1 |\n\na reason\n";
+        assert!(told.ends_with(counted) && outcome.counted("operator killed") == 3, "{told}");
+    }
+
+    #[test]
+    fn a_story_has_the_steps_and_repeats_itself() {
+        let done = |second, step, outcome: &str| Done {
+            at: Timestamp::from_second(second).unwrap(),
+            step,
+            outcome: outcome.to_owned(),
+        };
+        let ran = |violations| Ran {
+            seed: 5,
+            head: "Postgresql".to_owned(),
+            done: vec![done(1, "replicas 2", ""), done(3, "port 0", "422 small")],
+            notes: vec![(Timestamp::from_second(2).unwrap(), "* the operator is killed".to_owned())],
+            violations,
+            again: "specs --seed 5 --count 1".to_owned(),
+            ..Ran::default()
+        };
+        assert_eq!(ran(Vec::new()).failure(), None);
+        let expected = "seed 5, Postgresql:
+  00:00:01.000  replicas 2
+  00:00:02.000  * the operator is killed
+  00:00:03.000  port 0
+                   -> 422 small
+  rest: it is not
+  again: cargo e2e specs --seed 5 --count 1";
+        assert_eq!(ran(vec![Violation::new(Oracle::Rest, "it is not")]).failure().as_deref(), Some(expected));
     }
 }

@@ -1,15 +1,20 @@
 //! What users ask for, and wait for. All of it is asked again after a failure: the API server may be away. An **effect**.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clientapp_crd::{ClientApp, ClientAppStatus, annotation};
+use http::{Method, Request, header};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Client, Resource};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::oracle::told;
 use crate::lab::{Object, Tenant, has};
 use crate::wait::within;
 
@@ -40,16 +45,32 @@ pub async fn credentials(tenant: &Tenant) -> Result<Option<String>> {
     Ok(template.and_then(|template| template.annotations?.remove(annotation::CREDENTIALS)))
 }
 
-pub async fn create(tenant: &Tenant, spec: Value) -> Result<()> {
-    let created = async || match tenant.create(APP, spec.clone()).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        created => created.map(drop),
+/// Asks until the answer is good, or is the one to a request that was applied before, and whose answer was lost.
+pub async fn asked<T>(what: &str, before: u16, mut ask: impl AsyncFnMut() -> kube::Result<T>) -> Result<()> {
+    let asked = async || match ask().await {
+        Err(kube::Error::Api(status)) if status.code == before => Ok(()),
+        answer => answer.map(drop),
     };
-    within(TIMEOUT, "the ClientApp is created", created).await
+    within(TIMEOUT, what, asked).await
+}
+
+pub async fn create(tenant: &Tenant, spec: Value) -> Result<()> {
+    asked("the ClientApp is created", 409, async || tenant.create(APP, spec.clone()).await).await
 }
 
 pub async fn patch(tenant: &Tenant, spec: Value) -> Result<()> {
-    within(TIMEOUT, "the ClientApp is patched", async || tenant.patch(APP, spec.clone()).await.map(drop)).await
+    change::<ClientApp>(&tenant.api(), APP, &json!({"spec": spec})).await
+}
+
+/// Merges a patch into an object.
+pub async fn change<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug>(
+    api: &Api<K>,
+    name: &str,
+    patch: &Value,
+) -> Result<()> {
+    let patch = Patch::Merge(patch);
+    let what = format!("{} {name} is changed", K::kind(&()));
+    asked(&what, 0, async || api.patch(name, &PatchParams::default(), &patch).await).await
 }
 
 /// Deletes an object, and waits until it is gone.
@@ -60,12 +81,8 @@ pub async fn delete<K: Object + Serialize>(tenant: &Tenant, name: &str, params: 
 
 /// Deletes an object that has a finalizer.
 pub async fn ask_to_delete<K: Object>(tenant: &Tenant, name: &str, params: &DeleteParams) -> Result<()> {
-    let deleted = async || match tenant.api::<K>().delete(name, params).await {
-        // An earlier request was applied, and its answer lost.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        deleted => deleted.map(drop),
-    };
-    within(TIMEOUT, &format!("{} {name} is deleted", K::kind(&())), deleted).await
+    let what = format!("{} {name} is deleted", K::kind(&()));
+    asked(&what, 404, async || tenant.api::<K>().delete(name, params).await).await
 }
 
 pub async fn gone<K: Object + Serialize>(tenant: &Tenant, name: &str) -> Result<()> {
@@ -120,13 +137,49 @@ pub async fn told_of(tenant: &Tenant, what: &str, is: impl Fn(&ClientAppStatus) 
     within(TIMEOUT, what, look).await
 }
 
-/// The conditions of an object, for people.
-pub fn told(object: &impl Serialize) -> String {
-    let object = serde_json::to_value(object).unwrap_or_default();
-    let words = object["status"]["conditions"].as_array().into_iter().flatten().map(|told| {
-        let [type_, status, reason, message] =
-            ["type", "status", "reason", "message"].map(|word| told[word].as_str().unwrap_or_default());
-        format!("{type_}={status} {reason}: {message}")
-    });
-    words.collect::<Vec<_>>().join("; ")
+/// Of a merge patch, and of a whole object.
+pub const MERGE: &str = "application/merge-patch+json";
+pub const WHOLE: &str = "application/json";
+
+/// What the API server says to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Accepted(Value),
+    Refused { code: u16, message: String },
+}
+
+impl Answer {
+    /// Returns what is wrong with it: a refusal says why, and is the client's fault.
+    pub fn fault(&self) -> Option<String> {
+        match self {
+            Answer::Refused { code, message } if !(400..500).contains(code) || message.is_empty() => {
+                Some(format!("the API server answers {code} {message:.300}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the object, or fails with the refusal.
+    pub fn accepted(self) -> Result<Value> {
+        match self {
+            Answer::Accepted(object) => Ok(object),
+            Answer::Refused { code, message } => bail!("the API server answers {code} {message:.1000}"),
+        }
+    }
+}
+
+/// Sends a request without a type that could not be invalid. Fails if there is no answer.
+pub async fn ask(client: &Client, method: Method, url: &str, content: &str, body: &Value) -> Result<Answer> {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    match text(client, method, url, content, body).await {
+        Ok(text) => Ok(Answer::Accepted(serde_json::from_str(&text)?)),
+        Err(kube::Error::Api(status)) => Ok(Answer::Refused { code: status.code, message: status.message }),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sends text and returns text: stored objects may be nested more deeply than serde_json reads.
+pub async fn text(client: &Client, method: Method, url: &str, content: &str, body: String) -> kube::Result<String> {
+    let request = Request::builder().method(method).uri(url).header(header::CONTENT_TYPE, content);
+    client.request_text(request.body(body.into_bytes()).map_err(kube::Error::HttpError)?).await
 }

@@ -6,14 +6,17 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use kube::api::DeleteParams;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
+use tokio::task::block_in_place;
 
+use crate::manifests;
 use crate::random::oracle::ownership::history::{Kind, Record, Seen, Time, is_terminating};
 use crate::random::oracle::ownership::recorder::RELEASE;
-use crate::random::preset::lives::Stage;
 use crate::random::workload::life::ECHO;
+use crate::random::world::World;
 
 /// How long to wait for a moment before assuming that it will not come.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -35,31 +38,35 @@ const MOMENTS: [Moment; 4] = [Moment::Deletion, Moment::Revision, Moment::Destru
 
 /// Kills the operator, or freezes it while another takes over, at random moments, until it is dropped. Returns only if
 /// no operator becomes the leader.
-pub async fn trouble(stage: &Stage, seed: u64) -> Result<()> {
+pub async fn trouble(world: &World, seed: u64) -> Result<()> {
     let mut random = StdRng::seed_from_u64(seed);
     loop {
         let moment = *MOMENTS.choose(&mut random).expect("there is a moment");
         // Not at the first moment: lives have to make some progress.
-        let mut since = stage.now();
+        let mut since = world.now();
         for _ in 0..random.random_range(3..12) {
-            since = stage.until(TIMEOUT, |stage| came(&stage.recorder.record(), moment, since)).await.unwrap_or(since);
+            since = world.until(TIMEOUT, |world| came(&world.recorder.record(), moment, since)).await.unwrap_or(since);
         }
         if random.random_bool(0.6) {
-            stage.note(&format!("the operator is killed ({moment:?})"));
-            stage.fleet.kill().await?;
+            world.note(format!("the operator is killed ({moment:?})"));
+            block_in_place(|| world.operators().kill(false))?;
+            // So that it need not expire.
+            let leases = world.stage.leases(manifests::NAMESPACE);
+            leases.delete(clientapp_crd::LEASE, &DeleteParams::default()).await?;
+            block_in_place(|| world.operators().lead())?;
         } else {
-            let frozen_at = stage.now();
-            stage.note(&format!("the operator is frozen ({moment:?})"));
-            let frozen = stage.fleet.freeze()?;
+            let frozen_at = world.now();
+            world.note(format!("the operator is frozen ({moment:?})"));
+            block_in_place(|| {
+                let mut operators = world.operators();
+                operators.freeze().and_then(|()| operators.lead())
+            })?;
             // Thawed when its successor has finished a deletion that it was in the middle of, and that app was
             // recreated.
-            let overtaken = |stage: &Stage| overtaken(&stage.recorder.record(), frozen_at).then_some(());
-            let overtaken = stage.until(TIMEOUT, overtaken).await.is_some();
-            stage.note(&format!(
-                "the frozen operator is thawed, {}",
-                if overtaken { "overtaken" } else { "not overtaken" }
-            ));
-            stage.fleet.thaw(frozen)?;
+            let overtaken = |world: &World| overtaken(&world.recorder.record(), frozen_at).then_some(());
+            let overtaken = if world.until(TIMEOUT, overtaken).await.is_some() { "overtaken" } else { "not overtaken" };
+            world.note(format!("the frozen operator is thawed, {overtaken}"));
+            block_in_place(|| world.operators().thaw())?;
         }
     }
 }

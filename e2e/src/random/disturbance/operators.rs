@@ -1,4 +1,4 @@
-//! The operator of a case: killed, started again, and looked at for what it leaves. An **effect**.
+//! One operator after the other: killed, started again, and looked at for what it leaves. An **effect**.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,38 +30,63 @@ pub struct Operators {
     pub(crate) running: Option<Operator>,
     frozen: Option<Frozen>,
     api: ApiUrl,
-    pub(crate) log: String,
+    log: String,
     helm: PathBuf,
-    /// That of the operator which runs comes last.
+    /// That of the operator which runs comes last. So many pods there were.
     shims: Vec<Shim>,
-    pub(crate) directory: TempDir,
+    directory: TempDir,
 }
 
 impl Operators {
     /// Starts the first, and waits until it leads. With a `clock` it has one that can be set.
     pub fn start(lab: &Lab, options: &Options, clock: bool) -> Result<Operators> {
-        let directory = tempfile::Builder::new().prefix("clientapp-faults-").tempdir()?;
-        let (temporary, charts) = (directory.path().join("tmp"), directory.path().join("charts"));
-        fs::create_dir(&temporary)?;
-        let shim = Shim::around(&lab.tools.helm)?;
-        let mut environment = options.environment.clone();
+        let directory = tempfile::Builder::new().prefix("clientapp-operators-").tempdir()?;
+        let mut options = options.clone();
         // What it logs is searched for passwords, and more is logged than by default.
-        environment.push(("RUST_LOG".to_owned(), "info,clientapp_operator=debug".to_owned()));
+        options.environment.push(("RUST_LOG".to_owned(), "info,clientapp_operator=debug".to_owned()));
         if clock {
-            environment.extend(clock::environment(&directory.path().join(CLOCK))?);
+            options.environment.extend(clock::environment(&directory.path().join(CLOCK))?);
         }
-        let options = Options {
-            helm: shim.path(),
-            temporary: Some(temporary),
-            chart_cache: Some(charts),
-            environment,
-            ..options.clone()
+        let (helm, api) = (lab.tools.helm.clone(), ApiUrl::default());
+        let mut operators = Operators {
+            options,
+            running: None,
+            frozen: None,
+            api,
+            log: String::new(),
+            helm,
+            shims: Vec::new(),
+            directory,
         };
-        let (running, frozen, api) = (None, None, ApiUrl::default());
-        let (log, helm, shims) = (String::new(), lab.tools.helm.clone(), vec![shim]);
-        let mut operators = Operators { options, running, frozen, api, log, helm, shims, directory };
+        operators.pod()?;
         operators.lead()?;
         Ok(operators)
+    }
+
+    /// Gives the next operators their own directories and a shim of their own, as in another pod: a helm that is frozen is at work
+    /// only once it is thawed.
+    fn pod(&mut self) -> Result<()> {
+        let shim = Shim::around(&self.helm)?;
+        self.shims.push(shim);
+        let place = |name: &str| self.directory.path().join(format!("{name}-{}", self.shims.len()));
+        (self.options.temporary, self.options.chart_cache) = (Some(place("tmp")), Some(place("charts")));
+        self.options.helm = self.shims[self.shims.len() - 1].path();
+        Ok(fs::create_dir(self.temporary())?)
+    }
+
+    /// Returns the directory for temporary files of the operator that runs.
+    pub fn temporary(&self) -> PathBuf {
+        self.options.temporary.clone().unwrap_or_default()
+    }
+
+    /// Returns what all operators have logged so far.
+    pub fn log(&self) -> String {
+        self.log.clone() + &self.running.as_ref().map(Operator::log).unwrap_or_default()
+    }
+
+    /// Returns what the operators that have ended have logged since the last call.
+    pub fn take_log(&mut self) -> String {
+        std::mem::take(&mut self.log)
     }
 
     /// Kills the operator, perhaps with its helms, as in a crash.
@@ -83,7 +108,7 @@ impl Operators {
 
     /// Asks the operator to stop, and waits until it has. `meanwhile` runs once it was asked.
     pub fn terminate(&mut self, meanwhile: impl FnOnce()) -> Result<()> {
-        let mut stopping = self.running.take().context("no operator runs")?;
+        let Some(mut stopping) = self.running.take() else { return Ok(()) };
         stopping.signal(Signal::SIGTERM);
         meanwhile();
         let well = stopping.wait()?;
@@ -92,21 +117,10 @@ impl Operators {
         Ok(())
     }
 
-    /// Freezes the operator with its helms. The next has its own directories, as in another pod, and a shim of its own: a helm that
-    /// is frozen is at work only once it is thawed.
+    /// Freezes the operator with its helms.
     pub fn freeze(&mut self) -> Result<()> {
-        let (temporary, charts) = (self.directory.path().join("tmp-2"), self.directory.path().join("charts-2"));
-        fs::create_dir(&temporary)?;
-        let shim = Shim::around(&self.helm)?;
-        self.options = Options {
-            helm: shim.path(),
-            temporary: Some(temporary),
-            chart_cache: Some(charts),
-            ..self.options.clone()
-        };
-        self.shims.push(shim);
         self.frozen = Some(self.running.take().context("no operator runs")?.freeze());
-        Ok(())
+        self.pod()
     }
 
     /// Lets the frozen operator go on, if there is one, until it has found out that it no longer leads, and has stopped.
@@ -120,6 +134,12 @@ impl Operators {
         Ok(())
     }
 
+    /// Lets a frozen operator go on, and starts one if none runs, whatever the last disturbance has come to.
+    pub fn resume(&mut self) -> Result<()> {
+        self.thaw()?;
+        if self.running.is_some() { Ok(()) } else { self.lead() }
+    }
+
     /// Waits until the running operator has lost the lead.
     pub fn has_lost(&mut self) -> Result<()> {
         self.running.as_mut().context("no operator runs")?.wait_for_log(LOST)
@@ -130,10 +150,11 @@ impl Operators {
         clock::set(&self.directory.path().join(CLOCK), minutes)
     }
 
-    /// Starts another, and waits until it leads.
+    /// Starts another, and waits until it leads. Like any standby, it serves its API before.
     pub fn lead(&mut self) -> Result<()> {
-        let mut operator = Operator::leading(&self.options)?;
+        let mut operator = Operator::start(&self.options)?;
         self.api.set(operator.api_url()?);
+        operator.wait_for_log("\"leading\"")?;
         self.running = Some(operator);
         Ok(())
     }
@@ -156,19 +177,21 @@ impl Operators {
     }
 
     /// Stops the operator, and returns what there is to know of it and of its predecessors.
-    pub fn stop(mut self) -> Result<Remains> {
+    pub fn stop(&mut self) -> Result<Remains> {
         self.terminate(|| {})?;
-        let directories = ["tmp", "tmp-2"].map(|name| self.directory.path().join(name));
-        let files = directories.iter().filter(|directory| directory.exists()).map(|directory| files(directory));
-        let files = files.collect::<Result<Vec<_>>>()?.into_iter().flatten();
-        let files = files.map(|file| format!("the file {} is left", file.display()));
-        let processes =
-            processes(self.directory.path()).into_iter().map(|process| format!("the process {process} is left"));
+        let mut leftovers = Vec::new();
+        for pod in 1..=self.shims.len() {
+            for file in fs::read_dir(self.directory.path().join(format!("tmp-{pod}")))? {
+                leftovers.push(format!("the file {} is left", file?.path().display()));
+            }
+        }
+        leftovers
+            .extend(processes(self.directory.path()).iter().map(|process| format!("the process {process} is left")));
         Ok(Remains {
-            log: self.log,
+            log: std::mem::take(&mut self.log),
             arguments: self.shims.iter().flat_map(Shim::runs).map(|run| run.arguments).collect(),
             overlaps: self.shims.iter().flat_map(Shim::overlaps).collect(),
-            leftovers: files.chain(processes).collect(),
+            leftovers,
         })
     }
 }
@@ -238,10 +261,6 @@ pub struct Remains {
     pub arguments: Vec<String>,
     pub overlaps: Vec<String>,
     pub leftovers: Vec<String>,
-}
-
-fn files(directory: &Path) -> Result<Vec<PathBuf>> {
-    fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect()
 }
 
 /// The processes whose command line or environment names this directory.

@@ -5,106 +5,32 @@ use std::fmt;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use derive_more::Display;
 
+use super::blow::{Blow, Side};
 use crate::proxy::{self, By, Rule, Snap, Trap, Write};
 
-/// Which side of the API server's work on a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Before the write is forwarded.
-    Before,
-    /// While the API server works on it: whether it is applied is open.
-    Meanwhile,
-    /// After it was applied, and before its answer is passed back.
-    After,
-}
-
-impl Side {
-    const BOTH: [Side; 2] = [Side::Before, Side::After];
-
-    fn snap(self) -> Snap {
-        match self {
-            Side::Before => Snap::Before,
-            Side::Meanwhile => Snap::Meanwhile,
-            Side::After => Snap::After,
-        }
-    }
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Side::Before => "before",
-            Side::Meanwhile => "during",
-            Side::After => "after",
-        })
-    }
-}
-
-/// What happens at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blow {
-    /// The operator is killed, and started again.
-    Kill(Side),
-    /// The operator is killed with its helms, and started again.
-    KillTree(Side),
-    /// The operator is asked to stop, as by a rollout, and another is started.
-    Terminate(Side),
-    /// helm alone is killed. A write that it has sent arrives late.
-    KillHelm(Side),
-    /// The API server is killed, and started again.
-    Outage(Side),
-    /// The API server answers nothing, for longer than a Lease is valid.
-    Stall,
-    /// Each watch is told that its resource version has expired.
-    Expire,
-    /// The clock of the operator is set, by so many minutes.
-    Jump(i8),
-    /// The operator is frozen with its helms, and thawed when its successor has finished.
-    Freeze,
-    /// Another holder takes the Lease, and never renews it.
-    Usurp,
-    /// Requests for the Lease are refused until the operator has stopped leading.
-    RefuseLease,
-    /// They are not answered until then.
-    HangLease,
-    /// The Lease is deleted.
-    DeleteLease,
-    /// The user deletes the app.
-    Delete(Side),
-    /// The proxy does it.
-    Snap(Snap),
-}
-
 /// What is wrong all the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 pub enum Standing {
     /// Each watch is cut after this time.
+    #[display("each watch is cut after {} s", _0.as_secs_f32())]
     WatchesCut(Duration),
     /// Each request is answered so much later.
+    #[display("each answer is {} s late", _0.as_secs_f32())]
     Slow(Duration),
     /// Each event on the watch of a resource, in a Role's terms, arrives so much later.
+    #[display("the watch of {_0} is {} s late", _1.as_secs_f32())]
     LateWatch(&'static str, Duration),
 }
 
 impl Standing {
     /// The rule for it.
-    #[must_use]
     pub fn rule(self) -> Rule {
         match self {
             Standing::WatchesCut(after) => Rule::new("watch", "*", proxy::Fault::Cut(after)),
             Standing::Slow(by) => Rule::new("*", "*", proxy::Fault::Late(by)),
             Standing::LateWatch(resource, by) => Rule::new("watch", resource, proxy::Fault::Late(by)),
-        }
-    }
-}
-
-impl fmt::Display for Standing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Standing::WatchesCut(after) => write!(f, "each watch is cut after {} s", after.as_secs_f32()),
-            Standing::Slow(by) => write!(f, "each answer is {} s late", by.as_secs_f32()),
-            Standing::LateWatch(resource, by) => write!(f, "the watch of {resource} is {} s late", by.as_secs_f32()),
         }
     }
 }
@@ -120,31 +46,12 @@ pub enum Fault {
 
 impl Fault {
     /// The trap for it.
-    #[must_use]
     pub fn trap(self) -> Option<Trap> {
         let Fault::At { by, nth, blow } = self else { return None };
-        let snap = match blow {
-            Blow::Kill(side)
-            | Blow::KillTree(side)
-            | Blow::Terminate(side)
-            | Blow::KillHelm(side)
-            | Blow::Outage(side)
-            | Blow::Delete(side) => side.snap(),
-            Blow::Stall
-            | Blow::Expire
-            | Blow::Jump(_)
-            | Blow::Freeze
-            | Blow::Usurp
-            | Blow::RefuseLease
-            | Blow::HangLease
-            | Blow::DeleteLease => Snap::Before,
-            Blow::Snap(snap) => snap,
-        };
-        Some(Trap { by, nth, snap })
+        Some(Trap { by, nth, snap: blow.snap() })
     }
 
     /// What happens at its moment.
-    #[must_use]
     pub fn blow(self) -> Option<Blow> {
         match self {
             Fault::At { blow, .. } => Some(blow),
@@ -153,19 +60,16 @@ impl Fault {
     }
 
     /// Whether it disturbs every operator of the plane.
-    #[must_use]
     pub fn is_for_all(self) -> bool {
         matches!(self.blow(), Some(Blow::Outage(_)))
     }
 
     /// Whether it ends the scenario before its time.
-    #[must_use]
     pub fn cuts_short(self) -> bool {
         matches!(self.blow(), Some(Blow::Delete(_)))
     }
 
     /// Whether the API server's log may lack a write that was applied, or call it cancelled.
-    #[must_use]
     pub fn leaves_gaps(self) -> bool {
         let under_way = matches!(self.blow(), Some(Blow::Kill(Side::Meanwhile) | Blow::KillTree(Side::Meanwhile)));
         under_way || self.is_for_all()
@@ -174,32 +78,10 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (by, nth, blow) = match self {
-            Fault::Throughout(standing) => return write!(f, "{standing}"),
-            Fault::At { by, nth, blow } => (if *by == By::Helm { "helm's" } else { "the operator's" }, nth, blow),
-        };
-        match blow {
-            Blow::Kill(side) => write!(f, "the operator is killed {side} {by} write {nth}"),
-            Blow::KillTree(side) => write!(f, "the operator and its helms are killed {side} {by} write {nth}"),
-            Blow::Terminate(side) => write!(f, "the operator is asked to stop {side} {by} write {nth}"),
-            Blow::KillHelm(Side::Before) => write!(f, "helm is killed, and {by} write {nth} arrives late"),
-            Blow::KillHelm(side) => write!(f, "helm is killed {side} {by} write {nth}"),
-            Blow::Outage(side) => write!(f, "the API server is killed {side} {by} write {nth}"),
-            Blow::Stall => write!(f, "the API server does not answer from {by} write {nth} on, for a while"),
-            Blow::Expire => write!(f, "all watches expire before {by} write {nth}"),
-            Blow::Jump(minutes) => write!(f, "the clock jumps by {minutes} min before {by} write {nth}"),
-            Blow::Freeze => write!(f, "the leader is frozen before {by} write {nth}"),
-            Blow::Usurp => write!(f, "the Lease is stolen before {by} write {nth}"),
-            Blow::RefuseLease => write!(f, "requests for the Lease are refused from {by} write {nth} on"),
-            Blow::HangLease => write!(f, "requests for the Lease hang from {by} write {nth} on"),
-            Blow::Delete(side) => write!(f, "the app is deleted {side} {by} write {nth}"),
-            Blow::DeleteLease => write!(f, "the Lease is deleted before {by} write {nth}"),
-            Blow::Snap(Snap::Answer(status)) => write!(f, "{by} write {nth} is answered {}", status.as_u16()),
-            Blow::Snap(Snap::TooMany(seconds)) => write!(f, "{by} write {nth} is answered 429, for {seconds} s"),
-            Blow::Snap(Snap::Page) => write!(f, "{by} write {nth} is answered with a web page"),
-            Blow::Snap(Snap::Lose) => write!(f, "the answer to {by} write {nth} is lost"),
-            Blow::Snap(Snap::Halve) => write!(f, "half of the answer to {by} write {nth} is lost"),
-            Blow::Snap(Snap::Before | Snap::Meanwhile | Snap::After) => write!(f, "{by} write {nth} is held"),
+        match self {
+            Fault::Throughout(standing) => write!(f, "{standing}"),
+            Fault::At { by: By::Helm, nth, blow } => f.write_str(&blow.at(&format!("helm's write {nth}"))),
+            Fault::At { nth, blow, .. } => f.write_str(&blow.at(&format!("the operator's write {nth}"))),
         }
     }
 }
@@ -249,7 +131,6 @@ const WATCHED: [&str; 7] = [
 
 impl Row {
     /// The faults of the row for a scenario with these writes.
-    #[must_use]
     pub fn faults(self, writes: &[Write]) -> Vec<Fault> {
         use By::{Helm, Operator};
         let both = |blow: fn(Side) -> Blow| Side::BOTH.map(blow).to_vec();

@@ -2,33 +2,35 @@
 
 use std::time::Duration;
 
-/// What is disturbed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Blow {
-    /// The operator is killed, and started again.
-    Kill,
-    /// The API server is killed, and started again.
-    Outage,
-    /// Another holder takes the Lease, and never renews it.
-    Theft,
-    /// Another Helm client upgrades or uninstalls a release.
-    OtherHelm,
+use super::blow::{Blow, Side};
+
+/// A blow that is struck again and again.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub blow: Blow,
+    /// As it is counted.
+    pub title: &'static str,
+    /// How often, in seconds.
+    seconds: u64,
+    /// How many times at least.
+    at_least: u32,
 }
 
-/// How often, in seconds, and how many times at least.
-const PACE: [(Blow, u64, u32); 4] =
-    [(Blow::Kill, 60, 3), (Blow::Outage, 300, 1), (Blow::Theft, 420, 1), (Blow::OtherHelm, 90, 1)];
+pub const PACES: [Pace; 4] = [
+    Pace { blow: Blow::Kill(Side::Meanwhile), title: "operator killed", seconds: 60, at_least: 3 },
+    Pace { blow: Blow::Outage(Side::Meanwhile), title: "API server killed", seconds: 300, at_least: 1 },
+    Pace { blow: Blow::Usurp, title: "Lease stolen", seconds: 420, at_least: 1 },
+    Pace { blow: Blow::OtherHelm, title: "release changed by another Helm client", seconds: 90, at_least: 1 },
+];
 
 /// All blows of a run of this length, in order, each with its time since the start.
-#[must_use]
-pub fn schedule(total: Duration) -> Vec<(Duration, Blow)> {
-    let mut blows = Vec::new();
-    for (blow, seconds, at_least) in PACE {
-        let pace = Duration::from_secs(seconds).min(total / (at_least + 1));
-        let times = (1u32..).map(|nth| pace * nth);
-        blows.extend(times.take_while(|at| *at < total).map(|at| (at, blow)));
-    }
-    blows.sort();
+pub fn schedule(total: Duration) -> Vec<(Duration, Pace)> {
+    let times = |pace: Pace| {
+        let each = Duration::from_secs(pace.seconds).min(total / (pace.at_least + 1));
+        (1u32..).map(move |nth| (each * nth, pace)).take_while(move |(at, _)| *at < total)
+    };
+    let mut blows: Vec<_> = PACES.into_iter().flat_map(times).collect();
+    blows.sort_by_key(|(at, _)| *at);
     blows
 }
 
@@ -42,10 +44,10 @@ mod tests {
             [(1, [3, 1, 1, 1]), (3, [3, 1, 1, 1]), (5, [4, 1, 1, 3]), (8, [7, 1, 1, 5]), (60, [59, 11, 8, 39])]
         {
             let blows = schedule(Duration::from_secs(60 * minutes));
-            let count = |which: Blow| blows.iter().filter(|(_, blow)| *blow == which).count();
-            let found = [count(Blow::Kill), count(Blow::Outage), count(Blow::Theft), count(Blow::OtherHelm)];
+            let count = |pace: Pace| blows.iter().filter(|(_, blow)| blow.title == pace.title).count();
+            let found = PACES.map(count);
             assert_eq!(found, [kills, outages, thefts, helms], "{minutes} minutes");
-            assert!(blows.is_sorted(), "{blows:?}");
+            assert!(blows.is_sorted_by_key(|(at, _)| *at), "{blows:?}");
         }
     }
 }

@@ -1,18 +1,56 @@
-//! All writes to a case's namespace, with the objects as they were stored, from the API server's audit log. Reading the log is
-//! an **effect**.
+//! All writes with their clients and the objects as they were stored, from the API server's audit log. Reading the log is an
+//! **effect**.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::Result;
+use derive_more::Display;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::random::oracle::lives_audit::Actor;
+use crate::manifests;
+use crate::percona;
 use crate::tail::Tail;
 
+/// The user agent of a user's requests.
+pub const USER: &str = "life";
 /// The prefix of the names of markers: objects that do not exist, and are deleted all the same.
-pub const MARKER: &str = "fault-marker-";
+pub const MARKER: &str = "audit-marker-";
+
+/// The client that sent a request.
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+pub enum Actor {
+    #[display("a step of the life")]
+    User,
+    #[display("the operator")]
+    Operator,
+    #[display("the operator's helm")]
+    OperatorHelm,
+    #[display("another client's helm")]
+    OtherHelm,
+    #[display("Percona")]
+    Percona,
+    /// A controller of Kubernetes, or any other client: the user's name.
+    #[display("{}", _0.strip_prefix("system:serviceaccount:kube-system:").unwrap_or(_0))]
+    Other(String),
+}
+
+impl Actor {
+    /// Returns the client that sent the request of this line of the log.
+    fn of(line: &Value) -> Actor {
+        let [user, agent] =
+            [&line["user"]["username"], &line["userAgent"]].map(|word| word.as_str().unwrap_or_default());
+        match (user == manifests::user(), agent.starts_with("Helm/")) {
+            (true, false) => Actor::Operator,
+            (true, true) => Actor::OperatorHelm,
+            (false, true) => Actor::OtherHelm,
+            (false, false) if agent == USER => Actor::User,
+            (false, false) if user == percona::USER => Actor::Percona,
+            (false, false) => Actor::Other(user.to_owned()),
+        }
+    }
+}
 
 /// A successful write.
 #[derive(Clone, Debug)]
@@ -35,12 +73,10 @@ pub struct Entry {
 
 impl Entry {
     /// Whether it began the deletion of an object, or completed it.
-    #[must_use]
     pub fn deletes(&self) -> bool {
         self.verb.starts_with("delete")
     }
 
-    #[must_use]
     pub fn by_operator(&self) -> bool {
         matches!(self.actor, Actor::Operator | Actor::OperatorHelm)
     }
@@ -52,23 +88,24 @@ pub struct Audit {
     markers: BTreeSet<String>,
     /// By namespace, in the order of the answers.
     entries: BTreeMap<String, Vec<Entry>>,
-    /// The namespaces that were asked for, whose further entries are of no interest.
+    /// The namespaces that are over, whose further entries are of no interest.
     closed: BTreeSet<String>,
 }
 
 impl Audit {
-    #[must_use]
     pub fn new(path: PathBuf) -> Audit {
         Audit { tail: Tail::new(path), markers: BTreeSet::new(), entries: BTreeMap::new(), closed: BTreeSet::new() }
     }
 
-    /// The writes to a namespace up to the one for this marker; `None`: the log does not have the marker yet.
+    /// Returns the writes to a namespace since the last call and up to the one for this marker; `None`: the log does not have
+    /// the marker yet.
     pub fn until(&mut self, marker: &str, namespace: &str) -> Result<Option<Vec<Entry>>> {
         self.read_on()?;
-        Ok(self.markers.remove(marker).then(|| {
-            self.closed.insert(namespace.to_owned());
-            self.entries.remove(namespace).unwrap_or_default()
-        }))
+        Ok(self.markers.remove(marker).then(|| self.entries.remove(namespace).unwrap_or_default()))
+    }
+
+    pub fn close(&mut self, namespace: &str) {
+        self.closed.insert(namespace.to_owned());
     }
 
     fn read_on(&mut self) -> Result<()> {
@@ -91,7 +128,7 @@ impl Audit {
     }
 }
 
-/// What a line tells: nothing if the request failed, and an entry for each object of a collection.
+/// Returns what a line tells: nothing if the request failed, and an entry for each object of a collection.
 fn entries(decoded: &Value, line: &str) -> Vec<Entry> {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let code = decoded["responseStatus"]["code"].as_u64().unwrap_or_default();
@@ -172,9 +209,9 @@ mod tests {
             log.write_all(line.as_bytes()).unwrap();
         }
         let mut audit = Audit::new(path);
-        assert!(audit.until("fault-marker-1", "a").unwrap().is_none());
-        log.write_all(line("delete", 404, about("configmaps", "fault-marker-1"), json!({})).as_bytes()).unwrap();
-        let found = audit.until("fault-marker-1", "a").unwrap().unwrap();
+        assert!(audit.until("audit-marker-1", "a").unwrap().is_none());
+        log.write_all(line("delete", 404, about("configmaps", "audit-marker-1"), json!({})).as_bytes()).unwrap();
+        let found = audit.until("audit-marker-1", "a").unwrap().unwrap();
         let told: Vec<_> = found
             .iter()
             .map(|entry| {
@@ -193,8 +230,8 @@ mod tests {
         );
         assert!(found[0].by_operator() && found[0].line.is_some() && found[3].line.is_none());
         assert!(found[2].object.is_null());
-        log.write_all(line("delete", 404, about("configmaps", "fault-marker-2"), json!({})).as_bytes()).unwrap();
-        let found = audit.until("fault-marker-2", "b").unwrap().unwrap();
+        log.write_all(line("delete", 404, about("configmaps", "audit-marker-2"), json!({})).as_bytes()).unwrap();
+        let found = audit.until("audit-marker-2", "b").unwrap().unwrap();
         assert_eq!((found.len(), found[0].resource.as_str(), found[0].created), (1, "clientapps/status", false));
     }
 }

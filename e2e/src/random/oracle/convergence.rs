@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
+use super::Condition;
 use super::state::{State, differences};
-use crate::random::workload::specs::kind::Ready;
 
 /// What there is once nothing changes any more.
 #[derive(Clone, Debug, Default)]
 pub struct End {
     pub state: State,
-    pub ready: Ready,
+    pub ready: Condition,
     /// Whether the status is of the current spec, and says why the object is Ready or not.
     pub is_current: bool,
     /// Whether the object says that work is in progress.
@@ -83,14 +83,12 @@ fn has(table: &[(&str, &str)], word: &str) -> bool {
 }
 
 /// Whether an object is not Ready because of its past.
-#[must_use]
-pub fn is_past(ready: &Ready) -> bool {
+pub fn is_past(ready: &Condition) -> bool {
     ready.status != "True" && has(&PAST, &ready.reason)
 }
 
 /// In what an end state differs from the one that the last spec alone gives. Where a spec cannot be met, the state is
 /// that of an earlier one, and only the reasons are compared.
-#[must_use]
 pub fn converged(end: &End, alone: &End) -> Vec<String> {
     let is_new = alone.ready.status != "True" && has(&NEW, &alone.ready.reason);
     let reasons = (end.ready.reason.as_str(), alone.ready.reason.as_str());
@@ -144,7 +142,7 @@ mod tests {
 
     fn end(status: &str, reason: &str, objects: &[(&str, Value)]) -> End {
         let objects = objects.iter().map(|(key, value)| ((*key).to_owned(), vec![value.clone()])).collect();
-        let ready = Ready { status: status.to_owned(), reason: reason.to_owned(), message: String::new() };
+        let ready = Condition { status: status.to_owned(), reason: reason.to_owned(), message: String::new() };
         End { state: State { objects, ..State::default() }, ready, ..End::default() }
     }
 

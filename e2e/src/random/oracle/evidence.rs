@@ -2,7 +2,6 @@
 //! what the processes have left. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -11,6 +10,7 @@ use serde_json::Value;
 
 use super::audit::Entry;
 use super::state::{Present, RELEASE, State, differences, named};
+use super::{Condition, Oracle, Violation};
 
 /// How many revisions a fault may cost.
 const WASTED: i64 = 1;
@@ -46,51 +46,7 @@ pub struct Evidence {
     pub is_cut_short: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Oracle {
-    /// The end state equals that of the undisturbed run, but for one wasted revision.
-    EndState,
-    /// Each object is made and deleted as often as in the undisturbed run, and no password changes.
-    Objects,
-    /// No two helm processes change a release at once, and nothing is written without the Lease.
-    OneWriter,
-    /// A secret is in Secrets only.
-    Secrecy,
-    /// The status tells the truth.
-    Truth,
-    /// No process or file is left.
-    Orphans,
-}
-
-impl fmt::Display for Oracle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Oracle::EndState => "O1, the end state",
-            Oracle::Objects => "O2, what was made and deleted",
-            Oracle::OneWriter => "O3, one writer",
-            Oracle::Secrecy => "O4, secrecy",
-            Oracle::Truth => "O5, the truth of the status",
-            Oracle::Orphans => "O6, orphans",
-        })
-    }
-}
-
-/// An oracle that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Violation {
-    pub oracle: Oracle,
-    /// What differs, in a sentence.
-    pub why: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.oracle, self.why)
-    }
-}
-
 /// All violations of a case.
-#[must_use]
 pub fn judge(undisturbed: &Evidence, case: &Evidence) -> Vec<Violation> {
     let found = [
         (Oracle::EndState, end_state(&undisturbed.state, &case.state)),
@@ -100,11 +56,10 @@ pub fn judge(undisturbed: &Evidence, case: &Evidence) -> Vec<Violation> {
         (Oracle::Truth, truth(case)),
         (Oracle::Orphans, case.leftovers.clone()),
     ];
-    found.into_iter().flat_map(|(oracle, whys)| whys.into_iter().map(move |why| Violation { oracle, why })).collect()
+    found.into_iter().flat_map(|(oracle, whys)| Violation::all(oracle, whys)).collect()
 }
 
 /// How many revisions the case has more than the undisturbed run.
-#[must_use]
 pub fn wasted(undisturbed: &State, case: &State) -> i64 {
     (case.revision - undisturbed.revision).max(0)
 }
@@ -238,7 +193,7 @@ fn usurped(case: &Evidence) -> Vec<String> {
     .collect()
 }
 
-pub(crate) fn secrecy(case: &Evidence) -> Vec<String> {
+fn secrecy(case: &Evidence) -> Vec<String> {
     let mut found = leaks(case);
     if canaries(case).is_empty() && !case.is_cut_short {
         found.push("no Secret with a password was seen, so that nothing was looked for".to_owned());
@@ -246,35 +201,45 @@ pub(crate) fn secrecy(case: &Evidence) -> Vec<String> {
     found
 }
 
-/// The passwords in all Secrets that are long enough to be looked for.
+/// The passwords in all Secrets.
 fn canaries(case: &Evidence) -> BTreeSet<String> {
-    secrets(case)
-        .flat_map(|(_, secret)| secret_values(secret).map(|(_, value)| value).collect::<Vec<_>>())
-        .filter(|value| value.len() >= SECRET_LENGTH)
-        .collect()
+    secrets(case).flat_map(|(_, secret)| passwords_in(secret)).collect()
+}
+
+/// The passwords in a Secret that are long enough to be looked for.
+pub fn passwords_in(secret: &Value) -> Vec<String> {
+    let long = secret_values(secret).map(|(_, value)| value).filter(|value| value.len() >= SECRET_LENGTH);
+    long.collect()
 }
 
 /// Where a password is besides Secrets.
-pub(crate) fn leaks(case: &Evidence) -> Vec<String> {
-    let mut found = Vec::new();
-    for canary in &canaries(case) {
-        let encoded = BASE64_STANDARD.encode(canary);
-        let is_in = |text: &str| text.contains(canary) || text.contains(&encoded);
-        if is_in(&case.log) {
-            found.push("a password is in the operator's log".to_owned());
-        }
-        if let Some(arguments) = case.arguments.iter().find(|arguments| is_in(arguments)) {
-            found.push(format!("a password is in helm's command line: {arguments}"));
-        }
-        for entry in case.trace.iter().filter(|entry| entry.line.as_deref().is_some_and(is_in)) {
+pub fn leaks(case: &Evidence) -> Vec<String> {
+    let canaries = canaries(case);
+    let mut found = exposed(&canaries, &case.log, &case.arguments);
+    for (entry, line) in case.trace.iter().filter_map(|entry| Some((entry, entry.line.as_deref()?))) {
+        if canaries.iter().any(|canary| is_in(line, canary)) {
             found.push(format!("a password is in {} {}, written by {}", entry.resource, entry.name, entry.actor));
         }
     }
     found
 }
 
-fn condition<'a>(app: &'a Value, kind: &str) -> Option<&'a Value> {
-    app["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+/// Where a password is in what operators and helm say.
+pub fn exposed(canaries: &BTreeSet<String>, log: &str, arguments: &[String]) -> Vec<String> {
+    let mut found = Vec::new();
+    for canary in canaries {
+        if is_in(log, canary) {
+            found.push("a password is in the operator's log".to_owned());
+        }
+        if let Some(arguments) = arguments.iter().find(|arguments| is_in(arguments, canary)) {
+            found.push(format!("a password is in helm's command line: {arguments}"));
+        }
+    }
+    found
+}
+
+fn is_in(text: &str, canary: &str) -> bool {
+    text.contains(canary) || text.contains(&BASE64_STANDARD.encode(canary))
 }
 
 /// A Deployment or StatefulSet that helm has made.
@@ -330,7 +295,7 @@ fn truth(case: &Evidence) -> Vec<String> {
         if object["type"] == RELEASE && labels["status"] == "deployed" {
             deployed.extend(labels["version"].as_str().and_then(|version| version.parse::<i64>().ok()));
         }
-        let is_ready = condition(object, "Ready").is_some_and(|ready| ready["status"] == "True");
+        let is_ready = Condition::holds(object, "Ready");
         if entry.resource == "clientapps/status" && is_ready && !case.has_gaps {
             let revision = object["status"]["release"]["revision"].as_i64();
             if revision.is_none_or(|revision| !deployed.contains(&revision)) {

@@ -74,15 +74,28 @@ const COUNTS: [Count; 4] = [
     ("temporary files", |measured| measured.files),
 ];
 
+impl Measured {
+    /// Whether as much is in use, besides memory and threads.
+    pub fn is_like(&self, other: &Measured) -> bool {
+        let counts = |of: &Measured| (of.descriptors, of.children, of.files);
+        counts(self) == counts(other)
+    }
+}
+
+/// The threads that a process has more of than before so many rounds of the same work, once idle ones have ended, a sentence: at
+/// least one for each round.
+pub fn lingering(before: &Measured, after: &Measured, rounds: usize) -> Option<String> {
+    let more = after.threads.saturating_sub(before.threads);
+    (more >= rounds).then(|| format!("after {rounds} rounds of the same work the operator has {more} threads more"))
+}
+
 /// Whether a process has no more in use than before, besides memory.
-#[must_use]
 pub fn is_calm(before: &Measured, now: &Measured) -> bool {
     COUNTS.iter().all(|(_, of)| of(now) <= of(before))
 }
 
 /// What a process has more of after each round of the same work, a sentence each. A count that grows once only is no
 /// leak: idle connections and threads are kept for a while.
-#[must_use]
 pub fn leaks(rounds: &[Measured]) -> Vec<String> {
     let growing = COUNTS.iter().filter(|(_, of)| rounds.windows(2).all(|pair| of(&pair[0]) < of(&pair[1])));
     let told = |of: &dyn Fn(&Measured) -> u64| rounds.iter().map(|round| of(round).to_string()).collect::<Vec<_>>();
@@ -128,6 +141,10 @@ mod tests {
                 .collect();
             assert_eq!(found, expected);
         }
+        let threads = |more| lingering(&first, &Measured { threads: first.threads + more, ..first }, 3);
+        assert!(threads(2).is_none() && threads(3).is_some_and(|told| told.ends_with("3 threads more")));
+        assert!(first.is_like(&Measured { memory: 1, threads: 9, ..first }));
+        assert!(!first.is_like(&Measured { descriptors: 41, ..first }));
         let more = Measured { memory: 99_999, peak: 99_999, descriptors: 39, ..first };
         assert!(is_calm(&first, &more) && !is_calm(&first, &Measured { files: 13, ..first }));
     }

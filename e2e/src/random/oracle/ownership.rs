@@ -6,79 +6,40 @@ pub mod quiet;
 pub mod recorder;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::iter;
 
+use clientapp_crd::label::POSTGRESQL;
 use serde_json::{Map, Value};
 
-use self::history::{Kind, Seen, Time, condition, is_terminating, label};
+use self::history::{Kind, Seen, Time, is_terminating, label};
 use self::model::{Expectation, Facts, NOW, Owner};
 use self::recorder::RELEASE;
-use crate::random::oracle::lives_audit::Actor;
+use crate::random::oracle::audit::Actor;
+
+use super::{Condition, Oracle, Violation};
+use crate::random::stage::Found;
 
 /// The keys of passwords in Secrets.
 const PASSWORDS: [&str; 3] = ["nextcloud-password", "redis-password", "password"];
 
-/// An object without data, at the end of the life.
-#[derive(Clone, Debug)]
-pub struct Rest {
-    /// Kind and name.
-    pub what: String,
-    /// Plural of the kind.
-    pub resource: String,
-    pub name: String,
-    /// The release in its marks.
-    pub release: Option<String>,
-    /// The Postgresql in its marks.
-    pub postgresql: Option<String>,
-}
-
-/// The kind of a violation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wrong {
-    /// An object was lost that had to stay.
-    Lost,
-    /// A foreign object was changed.
-    Touched,
-    /// A password was replaced or lost, and no condition or event reports it.
-    Untold,
-    /// An object had to be deleted, still exists, and is named nowhere.
-    Left,
-    /// A deletion does not finish, and no message says what a user could do.
-    Hangs,
-    /// An object exists without the release, the database or the ClientApp that it belongs to.
-    Orphaned,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Violation {
-    pub wrong: Wrong,
-    /// Kind and name of the object.
-    pub what: String,
-    /// One sentence.
-    pub why: String,
-}
-
-impl Violation {
-    /// Whether waiting may resolve it.
-    #[must_use]
-    pub fn may_pass(&self) -> bool {
-        match self.wrong {
-            Wrong::Lost | Wrong::Touched => false,
-            Wrong::Untold | Wrong::Left | Wrong::Hangs | Wrong::Orphaned => true,
-        }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}: {}", self.wrong, self.what, self.why)
-    }
-}
+/// The kinds without data whose objects are looked for at the end of a life.
+pub const REST: [&str; 12] = [
+    "ConfigMap",
+    "CronJob",
+    "Deployment",
+    "Ingress",
+    "Job",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "ServiceAccount",
+    "StatefulSet",
+];
 
 /// All violations.
-#[must_use]
-pub fn judge(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
+pub fn judge(facts: &Facts<'_>, rest: &[Found]) -> Vec<Violation> {
     let mut found = Vec::new();
     for seen in facts.objects.iter().copied() {
         found.extend(touched(facts, seen));
@@ -99,7 +60,7 @@ fn lost<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     let by = seen.doomed()?;
     let Expectation::Stays(why) = facts.expectation(seen, by) else { return None };
     let how = if seen.gone.is_some() { "is gone" } else { "is being deleted" };
-    Some(Violation { wrong: Wrong::Lost, what: seen.what(), why: format!("it {how}, and had to stay: {why}") })
+    Some(Violation { oracle: Oracle::Lost, what: seen.what(), why: format!("it {how}, and had to stay: {why}") })
 }
 
 fn left<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
@@ -107,16 +68,16 @@ fn left<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
         return None;
     }
     let Expectation::Goes(why) = facts.expectation(seen, NOW) else { return None };
-    let wrong = |wrong, why| Some(Violation { wrong, what: seen.what(), why });
+    let wrong = |wrong, why| Some(Violation { oracle: wrong, what: seen.what(), why });
     if is_terminating(seen.last()) {
-        return wrong(Wrong::Hangs, format!("it is being deleted, but still exists: {why}"));
+        return wrong(Oracle::Hangs, format!("it is being deleted, but still exists: {why}"));
     }
     // A database stands for all that it consists of.
     let database = facts.database_of(seen);
     if iter::once(seen).chain(database).any(|seen| is_told(facts, &seen.name, seen.created())) {
         return None;
     }
-    wrong(Wrong::Left, format!("it is still there, and neither a condition nor an event names it: {why}"))
+    wrong(Oracle::Left, format!("it is still there, and neither a condition nor an event names it: {why}"))
 }
 
 /// An existing foreign object must be as it was planted.
@@ -133,7 +94,7 @@ fn touched<'a>(facts: &Facts<'a>, seen: &'a Seen) -> Option<Violation> {
     let differs = before.iter().chain(&after).find(|(key, _)| before.get(*key) != after.get(*key))?;
     let text = |of: &BTreeMap<String, Value>| of.get(differs.0).map_or("nothing".to_owned(), Value::to_string);
     let why = format!("its {} was {} and is {}", differs.0, text(&before), text(&after));
-    Some(Violation { wrong: Wrong::Touched, what: seen.what(), why })
+    Some(Violation { oracle: Oracle::Touched, what: seen.what(), why })
 }
 
 /// The parts of an object that its owner controls.
@@ -176,14 +137,13 @@ fn hangs(facts: &Facts<'_>, seen: &Seen) -> Option<Violation> {
         return None;
     }
     let conditions = seen.last()["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let held = conditions.iter().any(|condition| condition["reason"] == "Suspended")
-        || condition(seen.last(), "Stalled").is_some_and(|(status, ..)| status == "True");
-    if held {
+    let held = conditions.iter().any(|condition| condition["reason"] == "Suspended");
+    if held || Condition::holds(seen.last(), "Stalled") {
         return None;
     }
-    let (_, reason, message) = condition(seen.last(), "Ready").unwrap_or_default();
+    let Condition { reason, message, .. } = Condition::ready(seen.last());
     let why = format!("its deletion does not finish, and it is not stalled; Ready says {reason}: {message}");
-    Some(Violation { wrong: Wrong::Hangs, what: seen.what(), why })
+    Some(Violation { oracle: Oracle::Hangs, what: seen.what(), why })
 }
 
 /// Whether a condition or an event has named an object since a time.
@@ -220,10 +180,14 @@ fn passwords(facts: &Facts<'_>) -> Vec<Violation> {
     let secrets: Vec<_> =
         facts.of_kind(Kind::Secret).filter(|seen| facts.is_data(seen) && !password(seen.first()).is_empty()).collect();
     for secret in &secrets {
-        let untold = |why: String| Violation { wrong: Wrong::Untold, what: secret.what(), why };
+        let untold = |why: String| Violation { oracle: Oracle::Untold, what: secret.what(), why };
         let changed = secret.versions.windows(2).find(|pair| password(&pair[0].1) != password(&pair[1].1));
         if changed.is_some() && !facts.asked.planted.contains_key(&secret.uid) {
-            found.push(Violation { wrong: Wrong::Lost, what: secret.what(), why: "its password was replaced".into() });
+            found.push(Violation {
+                oracle: Oracle::Lost,
+                what: secret.what(),
+                why: "its password was replaced".into(),
+            });
         }
         let (Some(doomed), Owner::App(app)) = (secret.doomed(), facts.owner(secret)) else { continue };
         // Without Redis it protects nothing, and only shows how the app is deleted.
@@ -262,8 +226,8 @@ fn is_unclear(facts: &Facts<'_>, owner: &Seen) -> bool {
 }
 
 /// Objects without what they belong to.
-fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
-    let orphan = |what: String, why: String| Violation { wrong: Wrong::Orphaned, what, why };
+fn orphaned(facts: &Facts<'_>, rest: &[Found]) -> Vec<Violation> {
+    let orphan = |what: String, why: String| Violation { oracle: Oracle::Orphaned, what, why };
     let last_app = |name: &str| facts.of_kind(Kind::App).rfind(|app| app.name == name);
     // Whether its deletion must have deleted its objects as well.
     let is_over = |owner: &Seen| {
@@ -291,21 +255,23 @@ fn orphaned(facts: &Facts<'_>, rest: &[Rest]) -> Vec<Violation> {
             found.push(orphan(secret.what(), format!("ClientApp {} is gone, but its release is not", app.name)));
         }
     }
-    let by_operator = |object: &&Rest| {
-        let maker = facts.maker_of(&object.resource, &object.name);
+    let by_operator = |object: &&Found| {
+        let maker = object.metadata.uid.as_deref().and_then(|uid| facts.maker_of(uid));
         matches!(maker, Some(Actor::Operator | Actor::OperatorHelm))
     };
     for object in rest.iter().filter(by_operator) {
-        if let Some(release) = &object.release
+        let metadata = &object.metadata;
+        let what = format!("{} {}", object.kind, metadata.name.as_deref().unwrap_or_default());
+        if let Some(release) = metadata.annotations.as_ref().and_then(|all| all.get("meta.helm.sh/release-name"))
             && let Some(app) = last_app(release).filter(|app| is_over(app))
             && releases.iter().all(|secret| label(secret.first(), "name") != Some(&app.name))
         {
-            found.push(orphan(object.what.clone(), format!("neither release nor ClientApp {release} exists any more")));
+            found.push(orphan(what.clone(), format!("neither release nor ClientApp {release} exists any more")));
         }
-        if let Some(name) = &object.postgresql
+        if let Some(name) = metadata.labels.as_ref().and_then(|all| all.get(POSTGRESQL))
             && facts.of_kind(Kind::Postgresql).filter(|seen| seen.name == *name).all(is_over)
         {
-            found.push(orphan(object.what.clone(), format!("Postgresql {name} does not exist any more")));
+            found.push(orphan(what, format!("Postgresql {name} does not exist any more")));
         }
     }
     found

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clientapp_crd::label;
 use clientapp_crd::percona::CLUSTER_LABEL;
-use clientapp_crd::{ClientApp, conditions, label};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
 
-use crate::random::requests::told;
+use super::ownership::history::{Kind, Record, Seen, is_terminating, label as label_of};
+use super::state::RELEASE;
+use super::{Condition, is_observed, told};
+use crate::random::stage::Found;
 
 /// Namespace and name of an app.
 pub type Key = (String, String);
-/// All apps as the API server has them.
-pub type Apps = BTreeMap<Key, ClientApp>;
 
 /// Kinds whose objects only tell of others.
 const TELLING: [&str; 5] = ["Endpoints", "EndpointSlice", "Event", "Lease", "PodMetrics"];
@@ -23,87 +24,76 @@ const PERMANENT: [(&str, &str); 4] = [
     ("RoleBinding", "clientapp-deployer"),
 ];
 
-/// Whether an app is as expected, with a status of this generation of the spec or a later one.
-///
-/// # Errors
-/// What it is instead.
-pub fn as_expected(reasons: Option<&[&str]>, generation: Option<i64>, found: Option<&ClientApp>) -> Result<(), String> {
+/// Returns whether an app is as expected, with a status of this generation of the spec or a later one, or what it is instead.
+pub fn as_expected(reasons: Option<&[&str]>, generation: Option<i64>, found: Option<&Value>) -> Result<(), String> {
     match (reasons, found) {
         (None, None) => Ok(()),
         (None, Some(app)) => Err(format!("it is not gone: {}", told(app))),
         (Some(_), None) => Err("it does not exist".to_owned()),
         (Some(reasons), Some(app)) => {
-            let status = app.status.as_ref();
-            let observed = status.and_then(|status| status.observed_generation);
-            let current = observed == app.metadata.generation && app.metadata.generation >= generation;
-            let ready = status.and_then(|status| conditions::find(&status.conditions, "Ready"));
-            let fits = ready.is_some_and(|ready| reasons.contains(&ready.reason.as_str()));
-            if current && fits && app.metadata.deletion_timestamp.is_none() {
+            let now = app["metadata"]["generation"].as_i64();
+            let fits = reasons.contains(&Condition::ready(app).reason.as_str());
+            if fits && is_observed(app) && now >= generation && !is_terminating(app) {
                 return Ok(());
             }
-            let now = app.metadata.generation;
-            Err(format!("it is not {} at generation {now:?}, but {observed:?}: {}", reasons.join(" or "), told(app)))
+            let observed = &app["status"]["observedGeneration"];
+            Err(format!("it is not {} at generation {now:?}, but {observed}: {}", reasons.join(" or "), told(app)))
         }
     }
+}
+
+/// The ClientApps that exist.
+pub fn apps(record: &Record) -> impl Iterator<Item = &Seen> {
+    record.of_kind(Kind::App).filter(|app| app.gone.is_none())
 }
 
 /// The newest revision of each release, and Helm's word for its state.
 pub type Releases = BTreeMap<Key, (i64, String)>;
 
-/// The releases that these Secrets of Helm are.
-#[must_use]
-pub fn releases<'a>(secrets: impl IntoIterator<Item = &'a ObjectMeta>) -> Releases {
+/// The releases in Helm's storage.
+pub fn releases(record: &Record) -> Releases {
     let mut releases = Releases::new();
-    for secret in secrets {
-        let label = |key: &str| secret.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default();
-        let revision: i64 = label("version").parse().unwrap_or_default();
-        let key = (secret.namespace.clone().unwrap_or_default(), label("name"));
-        let newest = releases.entry(key).or_default();
+    let secrets = record.of_kind(Kind::Secret).filter(|secret| secret.gone.is_none());
+    for secret in secrets.filter(|secret| secret.last()["type"] == RELEASE) {
+        let word = |key: &str| label_of(secret.last(), key).unwrap_or_default().to_owned();
+        let revision: i64 = word("version").parse().unwrap_or_default();
+        let newest = releases.entry((secret.namespace.clone(), word("name"))).or_default();
         if revision >= newest.0 {
-            *newest = (revision, label("status"));
+            *newest = (revision, word("status"));
         }
     }
     releases
 }
 
 /// The apps whose status tells another revision than Helm's storage, a sentence each.
-#[must_use]
-pub fn untrue(apps: &Apps, releases: &Releases) -> Vec<String> {
-    let wrong = apps.iter().filter_map(|(key, app)| {
-        let release = app.status.as_ref().and_then(|status| status.release.as_ref());
-        let told = release.map(|release| (release.revision, release.status.clone()));
-        let (namespace, name) = key;
-        let is = releases.get(key);
-        let true_of_helm = is == told.as_ref() && is.is_some_and(|(_, status)| status == "deployed");
-        (!true_of_helm).then(|| format!("{namespace}/{name}: the status tells release {told:?}, and Helm has {is:?}"))
+pub fn untrue(record: &Record) -> Vec<String> {
+    let releases = releases(record);
+    let wrong = apps(record).filter_map(|app| {
+        let release = &app.last()["status"]["release"];
+        let told = (&release["revision"], &release["status"]);
+        let key = (app.namespace.clone(), app.name.clone());
+        let is = releases.get(&key).map(|(revision, status)| (json!(revision), json!(status)));
+        let is_true = is.as_ref().is_some_and(|is| (&is.0, &is.1) == told && is.1 == "deployed");
+        (!is_true).then(|| format!("{}/{}: the status tells release {told:?}, and Helm has {is:?}", key.0, key.1))
     });
     wrong.collect()
 }
 
-/// The samples at `/metrics` that count these apps; always the one of those that are Ready.
-#[must_use]
-pub fn samples(apps: &Apps) -> BTreeMap<String, usize> {
+/// The samples at `/metrics` that count the apps; always the one of those that are Ready.
+pub fn samples(record: &Record) -> BTreeMap<String, usize> {
     let sample =
         |state: &str, reason: &str| format!("clientapp_operator_apps{{state=\"{state}\",reason=\"{reason}\"}}");
     let mut samples = BTreeMap::from([(sample("True", "Ready"), 0)]);
-    for app in apps.values() {
-        let ready = app.status.as_ref().and_then(|status| conditions::find(&status.conditions, "Ready"));
-        if let Some(ready) = ready {
+    for app in apps(record) {
+        let ready = Condition::ready(app.last());
+        if !ready.status.is_empty() {
             *samples.entry(sample(&ready.status, &ready.reason)).or_default() += 1;
         }
     }
     samples
 }
 
-/// An object that is there.
-#[derive(Clone, Debug)]
-pub struct Found {
-    pub kind: String,
-    pub metadata: ObjectMeta,
-}
-
 /// Whether objects of this kind are looked for.
-#[must_use]
 pub fn is_looked_for(kind: &str) -> bool {
     !TELLING.contains(&kind)
 }
@@ -111,10 +101,9 @@ pub fn is_looked_for(kind: &str) -> bool {
 /// The objects that should be gone with their apps, all of which are deleted; a sentence each, in order. What may be
 /// there: what every namespace has; what `Retain` has kept of the apps that are named here, with the databases, which
 /// go on running; and what that owns.
-#[must_use]
 pub fn orphans(objects: &[Found], kept: &BTreeSet<Key>) -> Vec<String> {
     let mut uids = BTreeSet::new();
-    let is_kept = |Found { kind, metadata }: &Found, uids: &BTreeSet<String>| {
+    let is_kept = |Found { kind, metadata, .. }: &Found, uids: &BTreeSet<String>| {
         let name = metadata.name.as_deref().unwrap_or_default();
         let labelled = |key: &str, suffix: &str| {
             let value = metadata.labels.as_ref().and_then(|labels| labels.get(key));
@@ -139,36 +128,28 @@ pub fn orphans(objects: &[Found], kept: &BTreeSet<Key>) -> Vec<String> {
         uids = more;
     }
     let left = objects.iter().filter(|object| !is_kept(object, &uids));
-    let told = left.map(|Found { kind, metadata }| {
-        let word = |word: &Option<String>| word.clone().unwrap_or_default();
-        format!("{kind} {}/{} is left", word(&metadata.namespace), word(&metadata.name))
-    });
-    let mut told: Vec<_> = told.collect();
-    told.sort();
-    told
+    let mut left: Vec<_> = left.map(|object| format!("{} is left", object.place())).collect();
+    left.sort();
+    left
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
-    fn app(generation: i64, observed: i64, (ready, reason): (&str, &str), revision: i64) -> ClientApp {
-        let app = json!({
-            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp",
-            "metadata": {"name": "a", "namespace": "n", "generation": generation},
-            "spec": {"hostname": "a.example.com"},
-            "status": {
-                "observedGeneration": observed,
-                "conditions": [{
-                    "type": "Ready", "status": ready, "reason": reason, "message": "words",
-                    "lastTransitionTime": "2026-01-02T03:04:05Z",
-                }],
-                "release": {"name": "a", "namespace": "n", "revision": revision, "status": "deployed"},
-            },
-        });
-        serde_json::from_value(app).unwrap()
+    fn app(name: &str, generation: i64, observed: i64, (ready, reason): (&str, &str), revision: i64) -> Value {
+        let conditions = json!([{"type": "Ready", "status": ready, "reason": reason, "message": "words"}]);
+        let release = json!({"revision": revision, "status": "deployed"});
+        json!({
+            "metadata": {"name": name, "namespace": "n", "uid": name, "generation": generation, "resourceVersion": "1"},
+            "status": {"observedGeneration": observed, "conditions": conditions, "release": release},
+        })
+    }
+
+    fn record(objects: impl IntoIterator<Item = (Kind, Value)>) -> Record {
+        let mut record = Record::default();
+        objects.into_iter().for_each(|(kind, object)| _ = record.apply(kind, object));
+        record
     }
 
     fn key(name: &str) -> Key {
@@ -177,9 +158,9 @@ mod tests {
 
     #[test]
     fn what_is_as_expected() {
-        let ready = app(3, 3, ("True", "Ready"), 1);
+        let ready = app("a", 3, 3, ("True", "Ready"), 1);
         let mut going = ready.clone();
-        going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap();
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
         for (expected, generation, found, holds) in [
             (None, 0, None, true),
             (None, 0, Some(&ready), false),
@@ -188,8 +169,8 @@ mod tests {
             // A watch is late.
             (Some("Ready"), 4, Some(&ready), false),
             (Some("ChartInvalid"), 3, Some(&ready), false),
-            (Some("Ready"), 3, Some(&app(3, 2, ("True", "Ready"), 1)), false),
-            (Some("ChartInvalid"), 3, Some(&app(3, 3, ("False", "ChartInvalid"), 1)), true),
+            (Some("Ready"), 3, Some(&app("a", 3, 2, ("True", "Ready"), 1)), false),
+            (Some("ChartInvalid"), 3, Some(&app("a", 3, 3, ("False", "ChartInvalid"), 1)), true),
             (Some("Ready"), 3, Some(&going), false),
         ] {
             let reasons = expected.map(|reason| [reason]);
@@ -203,7 +184,10 @@ mod tests {
     fn a_status_is_compared_with_the_storage_of_helm() {
         let secret = |name: &str, version: &str, status: &str| {
             let labels = json!({"name": name, "version": version, "status": status});
-            serde_json::from_value::<ObjectMeta>(json!({"namespace": "n", "labels": labels})).unwrap()
+            let (uid, version) = (format!("{name}{version}"), "1");
+            let metadata =
+                json!({"namespace": "n", "name": uid, "uid": uid, "resourceVersion": version, "labels": labels});
+            (Kind::Secret, json!({"type": RELEASE, "metadata": metadata}))
         };
         let secrets = [
             secret("a", "10", "deployed"),
@@ -211,10 +195,9 @@ mod tests {
             secret("b", "2", "deployed"),
             secret("c", "1", "failed"),
         ];
-        let ready = |revision| app(1, 1, ("True", "Ready"), revision);
-        let apps: Apps =
-            [("a", 10), ("b", 1), ("c", 1), ("d", 1)].map(|(name, revision)| (key(name), ready(revision))).into();
-        let untrue = untrue(&apps, &releases(&secrets));
+        let apps = [("a", 10), ("b", 1), ("c", 1), ("d", 1)];
+        let apps = apps.map(|(name, revision)| (Kind::App, app(name, 1, 1, ("True", "Ready"), revision)));
+        let untrue = untrue(&record(apps.into_iter().chain(secrets)));
         let about: Vec<_> = untrue.iter().map(|sentence| &sentence[..3]).collect();
         assert_eq!(about, ["n/b", "n/c", "n/d"], "{untrue:?}");
     }
@@ -222,9 +205,9 @@ mod tests {
     #[test]
     fn apps_are_counted_by_status_and_reason() {
         let states = [("a", ("True", "Ready")), ("b", ("False", "ChartInvalid")), ("c", ("True", "Ready"))];
-        let apps: Apps = states.map(|(name, ready)| (key(name), app(1, 1, ready, 1))).into();
+        let apps = record(states.map(|(name, ready)| (Kind::App, app(name, 1, 1, ready, 1))));
         let told =
-            |apps: &Apps| samples(apps).iter().map(|(sample, count)| format!("{sample} {count}")).collect::<Vec<_>>();
+            |apps: &Record| samples(apps).iter().map(|(sample, count)| format!("{sample} {count}")).collect::<Vec<_>>();
         assert_eq!(
             told(&apps),
             [
@@ -232,7 +215,7 @@ mod tests {
                 r#"clientapp_operator_apps{state="True",reason="Ready"} 2"#,
             ]
         );
-        assert_eq!(told(&Apps::new()), [r#"clientapp_operator_apps{state="True",reason="Ready"} 0"#]);
+        assert_eq!(told(&Record::default()), [r#"clientapp_operator_apps{state="True",reason="Ready"} 0"#]);
     }
 
     #[test]
@@ -244,7 +227,11 @@ mod tests {
                 "namespace": "n", "name": name, "uid": format!("{kind}-{name}"), "labels": labels,
                 "ownerReferences": if owner.is_empty() { json!([]) } else { owners },
             });
-            Found { kind: kind.to_owned(), metadata: serde_json::from_value(metadata).unwrap() }
+            Found {
+                kind: kind.to_owned(),
+                resource: String::new(),
+                metadata: serde_json::from_value(metadata).unwrap(),
+            }
         };
         let retained = |app| Some((label::RETAINED_FROM, app));
         let objects = [

@@ -60,13 +60,11 @@ pub struct Present {
 }
 
 /// Whether objects of this kind are compared.
-#[must_use]
 pub fn is_compared(kind: &str) -> bool {
     !DERIVED.contains(&kind)
 }
 
 /// The state that these objects of a namespace are.
-#[must_use]
 pub fn state(namespace: &str, objects: &[Value]) -> State {
     let mut state = State::default();
     let words = Words::of(namespace, objects);
@@ -106,7 +104,6 @@ fn key(object: &Value) -> String {
 
 /// A name whose random parts are stars: hexadecimal digests, the five letters with which the API server makes a name unique, and
 /// the four that Percona gives each instance.
-#[must_use]
 pub fn named(name: &str) -> String {
     let mut before = "";
     let parts = name.split('-').map(|part| {
@@ -277,7 +274,6 @@ fn without_uids(text: &str) -> String {
 }
 
 /// What differs between two states, a sentence each; revisions are not compared.
-#[must_use]
 pub fn differences(undisturbed: &State, state: &State) -> Vec<String> {
     let mut found = Vec::new();
     if undisturbed.release != state.release {

@@ -3,16 +3,6 @@
 //! Moments are found, not written. A scenario runs once undisturbed behind the fault proxy, which counts the writes of the
 //! operator and of its helms; then it runs again for each of these writes, and the fault hits just there. After each case the
 //! oracles compare it with the undisturbed run.
-//!
-//! | | module | |
-//! |---|---|---|
-//! | the faults, and their moments | row | pure |
-//! | what users do meanwhile | scenario | effect |
-//! | runs a case | case, with operators | effect |
-//! | reads the log of all writes | trace | effect |
-//! | makes two end states comparable | state | pure |
-//! | the oracles | oracle | pure |
-//! | the table | table | pure |
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,23 +10,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, ensure};
-use futures::{StreamExt as _, stream};
-use jiff::Timestamp;
+use clap::ValueEnum as _;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
-use serde_json::Value;
 
-use crate::progress::{Progress, Task};
+use crate::progress::Progress;
 use crate::proxy::{By, Write};
 use crate::random::disturbance::row::{Fault, ROWS};
 use crate::random::oracle::evidence::{judge, wasted};
-use crate::random::report::{Line, Verdict, lines};
-use crate::random::workload::case::{Ran, Stage};
+use crate::random::oracle::state::State;
+use crate::random::oracle::{Oracle, Violation};
+use crate::random::report::{self, Verdict, lines};
+use crate::random::stage::{Stage, on_a_thread};
+use crate::random::workload::case::{self, Ran};
 use crate::random::workload::scenario::Scenario;
+use crate::random::{Common, Outcome, each};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
+    #[command(flatten)]
+    pub common: Common,
     /// Only this row; can be repeated. Default: all
     #[arg(long = "row", value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub rows: Vec<u8>,
@@ -49,62 +43,12 @@ pub struct Options {
     /// How often each case runs, each time beside others
     #[arg(long, value_name = "K", default_value_t = 1)]
     pub seeds: u64,
-    /// The first seed; the others count up from it. Default: the current time
-    #[arg(long, env = "FAULTS_SEED")]
-    pub seed: Option<u64>,
     /// Only so many cases of each row and seed, chosen by the seed
     #[arg(long, value_name = "CASES")]
     pub sample: Option<usize>,
-    /// Number of cases at the same time
-    #[arg(long, default_value_t = 3)]
-    pub parallel: usize,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
     /// List the writes of each scenario, which are the moments, and run no case
     #[arg(long)]
     pub list: bool,
-}
-
-/// The result of a run.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The first seed.
-    pub seed: u64,
-    pub lines: Vec<Line>,
-    /// A story for each case that failed.
-    pub failures: Vec<String>,
-    /// The writes of each scenario, undisturbed.
-    pub moments: Vec<(Scenario, Vec<Write>)>,
-}
-
-impl Outcome {
-    /// The table, and a line for each failure.
-    #[must_use]
-    pub fn told(&self) -> String {
-        let failures: String = self.failures.iter().map(|failure| format!("\n{failure}")).collect();
-        format!("{}{failures}", crate::random::report::table(&self.lines))
-    }
-
-    #[must_use]
-    pub fn json(&self) -> Value {
-        crate::random::report::json(self.seed, &self.lines, &self.failures)
-    }
-
-    /// The moments of each scenario, for people.
-    #[must_use]
-    pub fn listed(&self) -> String {
-        let mut text = String::new();
-        for (scenario, writes) in &self.moments {
-            _ = writeln!(text, "{}:", scenario.name());
-            for by in [By::Operator, By::Helm] {
-                for (nth, write) in writes.iter().filter(|write| write.by == by).enumerate() {
-                    _ = writeln!(text, "{:5}  {write}", nth + 1);
-                }
-            }
-        }
-        text
-    }
 }
 
 /// A case that is to be run.
@@ -113,88 +57,59 @@ struct Planned {
     row: u8,
     scenario: Scenario,
     fault: Fault,
+    seed: u64,
 }
 
-/// Runs the matrix.
-///
-/// # Errors
-/// If the lab cannot be started, or two undisturbed runs of a scenario differ.
-pub fn run(options: &Options, progress: &Progress) -> Result<Outcome> {
-    let runtime = tokio::runtime::Runtime::new()?;
-    let outcome = runtime.block_on(matrix(options, progress));
-    // After Ctrl-C, cases are still under way.
-    runtime.shutdown_background();
-    outcome
-}
-
-async fn matrix(options: &Options, progress: &Progress) -> Result<Outcome> {
+pub(crate) async fn run(options: &Options, seed: u64, progress: &Progress) -> Result<Outcome> {
     let known = |row: &u8| ROWS.iter().any(|known| known.number == *row);
     ensure!(options.rows.iter().all(known), "the rows are {}", ROWS.map(|row| row.number.to_string()).join(", "));
-    let seed = options.seed.unwrap_or_else(|| Timestamp::now().as_millisecond().unsigned_abs());
     let chosen = |scenario: &Scenario| options.scenarios.is_empty() || options.scenarios.contains(scenario);
-    let scenarios: Vec<_> = Scenario::ALL.into_iter().filter(chosen).collect();
-    let stage = Arc::new(Stage::start().await?);
+    let scenarios: Vec<_> = Scenario::value_variants().iter().copied().filter(chosen).collect();
+    let parallel = options.common.parallel.unwrap_or(3);
+    let stage = Arc::new(Stage::start(true).await?);
 
-    let task = progress.task("undisturbed");
-    task.steps(scenarios.len());
-    let runs = stream::iter(scenarios).map(async |scenario| {
-        let found = undisturbed(&stage, scenario).await;
-        task.step();
-        found.map(|ran| (scenario, ran))
-    });
-    let runs: Vec<Result<_>> = runs.buffered(options.parallel.max(1)).collect().await;
-    let mut undisturbed: BTreeMap<Scenario, Ran> = BTreeMap::new();
-    let mut unfit = Vec::new();
-    for run in runs {
-        match run {
-            Ok((scenario, ran)) => _ = undisturbed.insert(scenario, ran),
-            Err(error) => unfit.push(format!("{error:#}")),
-        }
-    }
+    let run = async |scenario| (scenario, undisturbed(&stage, scenario).await);
+    let failure = |(_, ran): &(Scenario, Result<Ran>)| ran.as_ref().err().map(|error| format!("{error:#}"));
+    let (runs, _) = each("undisturbed", scenarios, parallel, progress, run, failure).await;
+    let unfit: Vec<_> = runs.iter().filter_map(failure).collect();
     ensure!(unfit.is_empty(), "{}", unfit.join("\n"));
-    task.done();
+    let undisturbed: BTreeMap<_, _> =
+        runs.into_iter().filter_map(|(scenario, ran)| Some((scenario, ran.ok()?))).collect();
     let moments: Vec<_> = undisturbed.iter().map(|(scenario, ran)| (*scenario, ran.writes.clone())).collect();
     if options.list {
-        return Ok(Outcome { seed, lines: Vec::new(), failures: Vec::new(), moments });
+        return Ok(Outcome { listed: Some(listed(&moments)), ..Outcome::default() });
     }
 
     let cases: Vec<Planned> =
         (0..options.seeds).flat_map(|round| planned(options, &moments, seed.wrapping_add(round))).collect();
-    progress.note(&format!("faults: {} cases, starting at seed {seed}", cases.len()));
-    let task = progress.task("faults");
-    task.steps(cases.len());
     // All cases share an API server: those that kill it come last, one by one.
     let (alone, beside): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.fault.is_for_all());
-    let undisturbed = Arc::new(undisturbed);
     let mut verdicts = Vec::new();
-    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-    'cases: for (cases, parallel) in [(beside, options.parallel.max(1)), (alone, 1)] {
-        let judged = stream::iter(cases).map(|case| judged(&stage, &undisturbed, case));
-        let mut judged = judged.buffer_unordered(parallel);
-        loop {
-            let verdict = tokio::select! {
-                biased;
-                _ = &mut interrupted => {
-                    progress.note("faults: interrupted; what follows is of the cases until now");
-                    break 'cases;
-                }
-                verdict = judged.next() => verdict,
-            };
-            let Some(verdict) = verdict else { break };
-            note(progress, &task, &verdict);
-            verdicts.push(verdict);
+    for (cases, parallel) in [(beside, parallel), (alone, 1)] {
+        let run = async |case| judged(&stage, &undisturbed, case).await;
+        let failure = |verdict: &Verdict| verdict.failure.clone();
+        let (judged, is_interrupted) = each("faults", cases, parallel, progress, run, failure).await;
+        verdicts.extend(judged);
+        if is_interrupted {
+            break;
         }
     }
-    task.done();
     let failures = verdicts.iter().filter_map(|verdict| verdict.failure.clone()).collect();
-    Ok(Outcome { seed, lines: lines(&verdicts), failures, moments })
+    Ok(Outcome { cases: verdicts.len(), lines: lines(&verdicts), failures, ..Outcome::default() })
 }
 
-fn note(progress: &Progress, task: &Task<'_>, verdict: &Verdict) {
-    task.step();
-    if let Some(failure) = &verdict.failure {
-        progress.note(failure);
+/// Returns the moments of each scenario, for people.
+fn listed(moments: &[(Scenario, Vec<Write>)]) -> String {
+    let mut text = String::new();
+    for (scenario, writes) in moments {
+        _ = writeln!(text, "{}:", scenario.name());
+        for by in [By::Operator, By::Helm] {
+            for (nth, write) in writes.iter().filter(|write| write.by == by).enumerate() {
+                _ = writeln!(text, "{:5}  {write}", nth + 1);
+            }
+        }
     }
+    text
 }
 
 /// The cases of a seed, in its order.
@@ -208,7 +123,7 @@ fn planned(options: &Options, moments: &[(Scenario, Vec<Write>)], seed: u64) -> 
             let faults = faults.filter(|fault| scenario.may_be_cut_short() || !fault.cuts_short());
             let faults =
                 faults.filter(|fault| options.nth.is_none() || fault.trap().map(|trap| trap.nth) == options.nth);
-            of_row.extend(faults.map(|fault| Planned { row: row.number, scenario: *scenario, fault }));
+            of_row.extend(faults.map(|fault| Planned { row: row.number, scenario: *scenario, fault, seed }));
         }
         of_row.shuffle(&mut random);
         of_row.truncate(options.sample.unwrap_or(usize::MAX));
@@ -240,37 +155,36 @@ async fn attempt(
     stage: &Arc<Stage>,
     scenario: Scenario,
     fault: Option<Fault>,
-    expected: Option<Arc<crate::random::oracle::state::State>>,
+    expected: Option<Arc<State>>,
 ) -> Result<Ran> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let namespace = format!("fault-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     let stage = stage.clone();
-    let run = async move || {
-        crate::random::workload::case::run(&stage, &namespace, scenario, fault, expected.as_deref()).await
-    };
-    crate::random::workload::case::on_a_thread(run).await?
+    let run = async move || case::run(&stage, &namespace, scenario, fault, expected.as_deref()).await;
+    on_a_thread(run).await?
 }
 
 /// Runs a case and judges it. A case that could not be run has failed.
-async fn judged(stage: &Arc<Stage>, undisturbed: &Arc<BTreeMap<Scenario, Ran>>, case: Planned) -> Verdict {
-    let Planned { row, scenario, fault } = case;
+async fn judged(stage: &Arc<Stage>, undisturbed: &BTreeMap<Scenario, Ran>, case: Planned) -> Verdict {
+    let Planned { row, scenario, fault, seed } = case;
     let undisturbed = &undisturbed[&scenario].evidence;
     let expected = Some(Arc::new(undisturbed.state.clone()));
-    let head = format!("row {row}, {}: {fault}", scenario.name());
+    let nth = fault.trap().map(|trap| format!(" --nth {}", trap.nth)).unwrap_or_default();
+    let again = format!("faults --row {row} --scenario {}{nth}", scenario.name());
+    let story = |what: &str, violations| {
+        let head = format!("row {row}, {}: {fault}{what}", scenario.name());
+        report::Ran::<String> { seed, head, violations, again, ..report::Ran::default() }.failure()
+    };
     match attempt(stage, scenario, Some(fault), expected).await {
         Err(error) => {
-            let failure = Some(format!("{head}\n  {error:#}"));
+            let failure = story("", vec![Violation::new(Oracle::Run, format!("{error:#}"))]);
             Verdict { row, hit: true, recovery: None, wasted: 0, failure }
         }
-        Ok(ran) => {
-            let violations = judge(undisturbed, &ran.evidence);
-            let hit = ran.hit.is_some() || fault.trap().is_none();
-            let failure = (!violations.is_empty()).then(|| {
-                let write = ran.hit.as_ref().map(|write| format!(" ({write})")).unwrap_or_default();
-                violations.iter().fold(format!("{head}{write}"), |story, violation| format!("{story}\n  {violation}"))
-            });
-            let wasted = wasted(&undisturbed.state, &ran.evidence.state);
-            Verdict { row, hit, recovery: ran.recovery, wasted, failure }
+        Ok(Ran { hit, recovery, evidence, .. }) => {
+            let write = hit.as_ref().map(|write| format!(" ({write})")).unwrap_or_default();
+            let failure = story(&write, judge(undisturbed, &evidence));
+            let wasted = wasted(&undisturbed.state, &evidence.state);
+            Verdict { row, hit: hit.is_some() || fault.trap().is_none(), recovery, wasted, failure }
         }
     }
 }
@@ -287,7 +201,8 @@ mod tests {
         assert_eq!(all.len(), 4 + 3);
         assert_eq!(all, planned(&options, &moments, 1));
         let other = planned(&options, &moments, 2);
-        assert!(all != other && other.iter().all(|case| all.contains(case)));
+        let known = |case: &Planned| all.iter().any(|known| (known.row, known.fault) == (case.row, case.fault));
+        assert!(all != other && other.iter().all(known));
         let some = planned(&Options { sample: Some(2), ..options.clone() }, &moments, 1);
         assert!(some.len() == 4 && some.iter().all(|case| all.contains(case)));
         assert_eq!(some.iter().filter(|case| case.row == 22).count(), 2);

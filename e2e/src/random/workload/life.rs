@@ -1,6 +1,6 @@
-//! Carries out a script. An **effect**.
+//! Carries out the steps of a life. An **effect**.
 
-pub mod app;
+pub mod lasting;
 pub mod script;
 pub mod step;
 
@@ -11,16 +11,16 @@ use anyhow::{Context as _, Result, bail};
 use clientapp_crd::label::{APP, INSTANCE, MANAGED_BY, OPERATOR, POSTGRESQL, POSTGRESQL_UID, RETAINED_FROM};
 use clientapp_crd::percona::CLUSTER_LABEL;
 use clientapp_crd::{GROUP, PostgresProvider, annotation};
-use http::{Method, Request, header};
+use derive_more::Display;
+use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
-    PropagationPolicy,
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
 };
 use kube::runtime::wait::{await_condition, conditions};
-use kube::{Client, ResourceExt as _};
+use kube::{Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
 use self::step::{
@@ -28,12 +28,22 @@ use self::step::{
     external_secret, given_secret,
 };
 use crate::helm::Helm;
-use crate::random::oracle::lives_audit::MARKER;
+use crate::random::oracle::audit::Entry;
+use crate::random::oracle::ownership::REST;
 use crate::random::oracle::ownership::history::{Kind, Time};
 use crate::random::oracle::ownership::model::Asked;
+use crate::random::oracle::ownership::quiet;
 use crate::random::oracle::ownership::recorder::resource;
-use crate::random::preset::lives::Stage;
+use crate::random::report::Done;
+use crate::random::requests::{MERGE, WHOLE, text};
+use crate::random::stage::Found;
+use crate::random::world::World;
 
+/// With the name of its release on all objects of a chart.
+const INSTANCE_OF_CHART: &str = "app.kubernetes.io/instance";
+/// For a request while the API server may be away, and how often it is sent meanwhile.
+const ANSWERED: Duration = Duration::from_secs(120);
+const AGAIN: Duration = Duration::from_millis(100);
 /// The namespace of the apps that show whether the operator has seen all earlier writes.
 pub const ECHO: &str = "life-echo";
 /// How long a step waits before the life continues anyway.
@@ -41,24 +51,18 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait for a state that may never come, such as the success of a release that fails again and again.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// A step that was taken.
-#[derive(Clone, Debug)]
-pub struct Done {
-    /// When it started.
-    pub at: Timestamp,
-    pub step: String,
-    /// The response of the API server, the HTTP API or helm.
-    pub outcome: String,
-}
-
 /// A life in progress.
 pub struct Life {
-    pub stage: Arc<Stage>,
+    pub world: Arc<World>,
     pub namespace: String,
     /// The requests of its steps.
     pub asked: Asked,
     /// The steps taken so far.
-    pub done: Vec<Done>,
+    pub done: Vec<Done<Move>>,
+    /// All writes to its namespace that were read so far.
+    pub trace: Vec<Entry>,
+    /// Of the last change of a spec.
+    pub generation: Option<i64>,
     labels: Value,
     client: Client,
     helm: Arc<Helm>,
@@ -67,32 +71,35 @@ pub struct Life {
 }
 
 impl Life {
-    /// A life in a new namespace.
-    pub async fn new(stage: Arc<Stage>, namespace: String, made: bool) -> Result<Life> {
-        let client = stage.client().await?;
+    /// A life in a namespace, which is created if there is none.
+    pub async fn new(world: Arc<World>, namespace: String, made: bool) -> Result<Life> {
+        let client = world.client().await?;
         let mut labels = json!({MANAGED_BY: OPERATOR});
         if made {
             labels[INSTANCE] = json!("acme");
         }
-        let helm = Helm::for_cluster(&stage.lab.tools.helm, &stage.lab.plane.kubeconfig())?;
+        let lab = world.stage.lab;
+        let helm = Arc::new(Helm::for_cluster(&lab.tools.helm, &lab.plane.kubeconfig())?);
         let echo = format!("echo-{namespace}");
-        let life = Life {
-            stage,
-            namespace,
-            asked: Asked::default(),
-            done: Vec::new(),
-            labels,
-            client,
-            helm: Arc::new(helm),
-            echo,
-            echoes: 0,
-        };
+        let (asked, done, trace, generation) = (Asked::default(), Vec::new(), Vec::new(), None);
+        let life = Life { world, namespace, asked, done, trace, generation, labels, client, helm, echo, echoes: 0 };
         life.ensure_namespace().await?;
-        let spec = json!({"hostname": life.hostname_of_echo(), "suspend": true});
-        let echo = json!({"metadata": {"name": life.echo}, "spec": spec});
-        let api: Api<DynamicObject> = Api::namespaced_with(life.client.clone(), ECHO, &resource(Kind::App));
-        api.create(&PostParams::default(), &object(Kind::App, echo)?).await?;
         Ok(life)
+    }
+
+    /// Creates the app that shows whether the operator has seen all earlier writes.
+    pub async fn listen(&self) -> Result<()> {
+        let namespace = json!({"metadata": {"name": ECHO}});
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        match namespaces.create(&PostParams::default(), &serde_json::from_value(namespace)?).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            created => drop(created?),
+        }
+        let spec = json!({"hostname": self.hostname_of_echo(), "suspend": true});
+        let echo = json!({"metadata": {"name": self.echo}, "spec": spec});
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), ECHO, &resource(Kind::App));
+        api.create(&PostParams::default(), &object(Kind::App, echo)?).await?;
+        Ok(())
     }
 
     /// Takes a step. A refusal is an outcome.
@@ -103,7 +110,7 @@ impl Life {
             Err(error) => Err(error),
         };
         let outcome = outcome.unwrap_or_else(|error| sentence(&error));
-        self.done.push(Done { at, step: moved.to_string(), outcome });
+        self.done.push(Done { at, step: moved.clone(), outcome });
         let waited = match moved.then {
             Then::AtOnce => Ok(None),
             Then::Seen => self.seen().await.map(|()| None),
@@ -115,6 +122,38 @@ impl Life {
         }
     }
 
+    /// Takes a step that cannot be refused, and asks again while the API server is away.
+    ///
+    /// # Errors
+    /// If it is refused to the end.
+    pub async fn insist(&mut self, step: Step) -> Result<()> {
+        let (at, deadline) = (Timestamp::now(), Instant::now() + ANSWERED);
+        // Whether an earlier request may have been applied.
+        let mut is_open = false;
+        let outcome = loop {
+            let error = match self.act(&step).await {
+                Ok(outcome) => break outcome,
+                Err(error) => error,
+            };
+            let code = error.downcast_ref().and_then(|error| match error {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            });
+            match step {
+                // It is put back, or is not there yet.
+                Step::Hand(..) => break sentence(&error),
+                // The former app was gone, so it is this one, and an answer was lost.
+                Step::Create(..) if is_open && code == Some(409) => break "created before".to_owned(),
+                Step::Delete(..) if is_open && error.is::<Missing>() => break "deleted before".to_owned(),
+                _ if Instant::now() > deadline => return Err(error.context(format!("{step} is refused"))),
+                _ => tokio::time::sleep(AGAIN).await,
+            }
+            is_open |= code.is_none_or(|code| code >= 500) && !error.is::<Missing>();
+        };
+        self.done.push(Done { at, step: Move { step, then: Then::AtOnce }, outcome });
+        Ok(())
+    }
+
     /// Waits until the operator has seen everything that was written before.
     ///
     /// # Errors
@@ -124,13 +163,13 @@ impl Life {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), ECHO, &resource(Kind::App));
         let patch = Patch::Merge(json!({"spec": {"values": {"echo": self.echoes}}}));
         let patched = api.patch(&self.echo, &PatchParams::default(), &patch).await?;
-        let heard = |stage: &Stage| {
-            let record = stage.recorder.record();
+        let heard = |world: &World| {
+            let record = world.recorder.record();
             let echo = record.present(ECHO, Kind::App, &self.echo)?;
             let observed = echo.last()["status"]["observedGeneration"].as_i64();
             (observed >= patched.metadata.generation).then_some(())
         };
-        self.stage.until(2 * TIMEOUT, heard).await.context("no operator answers")
+        self.world.until(2 * TIMEOUT, heard).await.context("no operator answers")
     }
 
     /// Waits until the operator has nothing more to do here. Returns its remaining work if the time is up.
@@ -139,8 +178,8 @@ impl Life {
         loop {
             self.seen().await?;
             let left = deadline.saturating_duration_since(Instant::now());
-            let quiet = |_: &Stage| self.busy().is_none().then_some(());
-            if self.stage.until(left, quiet).await.is_none() {
+            let quiet = |_: &World| self.busy().is_none().then_some(());
+            if self.world.until(left, quiet).await.is_none() {
                 return Ok(self.busy());
             }
             // A controller that is about to act does so before another round is over.
@@ -153,13 +192,17 @@ impl Life {
     }
 
     fn busy(&self) -> Option<String> {
-        crate::random::oracle::ownership::quiet::busy(&self.stage.recorder.record(), &self.namespace, &self.asked)
+        quiet::busy(&self.world.recorder.record(), &self.namespace, &self.asked)
     }
 
     fn newest(&self) -> Time {
-        let record = self.stage.recorder.record();
-        let of_life = record.objects.values().filter(|seen| seen.namespace == self.namespace);
-        of_life.map(|seen| seen.gone.unwrap_or(seen.versions[seen.versions.len() - 1].0)).max().unwrap_or_default()
+        let record = self.world.recorder.record();
+        record
+            .of(&self.namespace)
+            .into_iter()
+            .map(|seen| seen.gone.unwrap_or(seen.versions[seen.versions.len() - 1].0))
+            .max()
+            .unwrap_or_default()
     }
 
     fn hostname(&self, name: Name) -> String {
@@ -230,6 +273,7 @@ impl Life {
         }
         let app = json!({"metadata": {"name": name}, "spec": spec.document(name, &self.hostname(name))});
         let made = self.api(Kind::App).create(&PostParams::default(), &object(Kind::App, app)?).await?;
+        self.generation = None;
         Ok(format!("created, uid {}", made.uid().unwrap_or_default()))
     }
 
@@ -239,7 +283,7 @@ impl Life {
             Hostname::Taken => self.hostname_of_echo(),
         };
         let body = spec.request(name, &self.namespace, &hostname);
-        let request = self.stage.http.post(format!("{}/instances", self.stage.fleet.api_url()?));
+        let request = self.world.http.post(format!("{}/instances", self.world.api.get()));
         let answer = request.json(&body).timeout(TIMEOUT).send().await?;
         let status = answer.status();
         let problem: Value = answer.json().await.unwrap_or_default();
@@ -247,24 +291,16 @@ impl Life {
         Ok(format!("{status} {}", problem["detail"].as_str().unwrap_or_default()))
     }
 
-    /// Text in and out: stored objects may be nested more deeply than serde_json reads.
-    async fn request(&self, method: Method, path: &str, kind: &str, body: String) -> Result<String> {
-        let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
-        Ok(self.client.request_text(request.body(body.into_bytes())?).await?)
-    }
-
     fn path(&self, kind: Kind, name: &str) -> String {
-        let resource = resource(kind);
-        let group = if resource.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", resource.group) };
-        format!("{group}/{}/namespaces/{}/{}/{name}", resource.version, self.namespace, kind.plural())
+        format!("{}/{name}", DynamicObject::url_path(&resource(kind), Some(&self.namespace)))
     }
 
     async fn merge(&self, kind: Kind, name: &str, subresource: &str, patch: String) -> Result<String> {
         let path = self.path(kind, name) + subresource;
-        self.request(Method::PATCH, &path, "application/merge-patch+json", patch).await
+        Ok(text(&self.client, Method::PATCH, &path, MERGE, patch).await?)
     }
 
-    async fn edit(&self, name: Name, edit: Edit) -> Result<String> {
+    async fn edit(&mut self, name: Name, edit: Edit) -> Result<String> {
         let patch = match edit {
             Edit::Undecodable => {
                 let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
@@ -279,12 +315,15 @@ impl Life {
             }
             _ => json!({"spec": edit.patch()}).to_string(),
         };
-        self.merge(Kind::App, name, "", patch).await?;
+        let patched = self.merge(Kind::App, name, "", patch).await?;
+        // That of a spec that is nested too deeply does not matter.
+        let patched: Option<Value> = serde_json::from_str(&patched).ok();
+        self.generation = patched.and_then(|patched| patched["metadata"]["generation"].as_i64());
         Ok("patched".to_owned())
     }
 
     async fn flip_solo(&self, policy: Policy) -> Result<String> {
-        let patch = json!({"spec": {"deletionPolicy": policy.word()}});
+        let patch = json!({"spec": {"deletionPolicy": policy}});
         self.merge(Kind::Postgresql, SOLO, "", patch.to_string()).await?;
         Ok("patched".to_owned())
     }
@@ -292,7 +331,7 @@ impl Life {
     /// The uid of the object that currently has this name.
     async fn uid(&self, kind: Kind, name: &str) -> Result<String> {
         let found = self.api(kind).get_metadata_opt(name).await?.and_then(|found| found.uid());
-        found.with_context(|| format!("there is no {} {name}", kind.word()))
+        found.ok_or_else(|| Missing(format!("there is no {kind} {name}")).into())
     }
 
     async fn delete(&mut self, kind: Kind, name: Name, cascade: Cascade) -> Result<String> {
@@ -304,15 +343,15 @@ impl Life {
         };
         self.asked.ended.insert(uid.clone());
         let options = json!({"propagationPolicy": policy, "preconditions": {"uid": uid}});
-        self.request(Method::DELETE, &self.path(kind, name), "application/json", options.to_string()).await?;
+        text(&self.client, Method::DELETE, &self.path(kind, name), WHOLE, options.to_string()).await?;
         Ok(format!("deleted, uid {uid}"))
     }
 
     async fn http_delete(&mut self, name: Name) -> Result<String> {
         let uid = self.uid(Kind::App, name).await?;
         self.asked.ended.insert(uid);
-        let url = format!("{}/instances/{name}?namespace={}", self.stage.fleet.api_url()?, self.namespace);
-        let answer = self.stage.http.delete(url).timeout(TIMEOUT).send().await?;
+        let url = format!("{}/instances/{name}?namespace={}", self.world.api.get(), self.namespace);
+        let answer = self.world.http.delete(url).timeout(TIMEOUT).send().await?;
         Ok(answer.status().to_string())
     }
 
@@ -336,12 +375,12 @@ impl Life {
         let this = Preconditions { uid: Some(uid.clone()), resource_version: None };
         let params = DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
         self.api(kind).delete(name, &params).await?;
-        Ok(format!("deleted {} {name}, uid {uid}", kind.word()))
+        Ok(format!("deleted {} {name}, uid {uid}", kind))
     }
 
     async fn hand(&mut self, name: Name, part: Part) -> Result<String> {
         let there = |kind: Kind, name: &str| {
-            self.stage.recorder.record().present(&self.namespace, kind, name).map(|seen| (seen.kind, seen.name.clone()))
+            self.world.recorder.record().present(&self.namespace, kind, name).map(|seen| (seen.kind, seen.name.clone()))
         };
         let database = if name == SOLO { SOLO.to_owned() } else { format!("{name}-pg") };
         let found = match part {
@@ -351,7 +390,7 @@ impl Life {
             Part::DatabaseSecret => there(Kind::Secret, &format!("{database}-pguser-clientapp"))
                 .or_else(|| there(Kind::Secret, &format!("{database}-credentials"))),
             Part::DatabaseVolume => {
-                let record = self.stage.recorder.record();
+                let record = self.world.recorder.record();
                 let volumes = record.of(&self.namespace).into_iter().filter(|seen| {
                     seen.kind == Kind::Volume && seen.gone.is_none() && seen.name.contains(&format!("{database}-"))
                 });
@@ -373,7 +412,7 @@ impl Life {
 
     async fn delete_deployment(&self, name: Name) -> Result<String> {
         let api = Api::<Deployment>::namespaced(self.client.clone(), &self.namespace);
-        let of_app = ListParams::default().labels(&format!("app.kubernetes.io/instance={name}"));
+        let of_app = ListParams::default().labels(&format!("{INSTANCE_OF_CHART}={name}"));
         let found = api.list_metadata(&of_app).await?.items.first().map(|found| found.name_any());
         let found = found.context("there is none")?;
         api.delete(&found, &DeleteParams::background()).await?;
@@ -381,7 +420,7 @@ impl Life {
     }
 
     async fn helm(&self, name: Name, does: HelmDoes) -> Result<String> {
-        let chart = self.stage.chart().display().to_string();
+        let chart = self.world.chart().display().to_string();
         let arguments: Vec<&str> = match does {
             HelmDoes::Install => vec!["install", name, &chart, "--set", "persistence.enabled=true"],
             HelmDoes::Upgrade => vec!["upgrade", name, &chart, "--reuse-values", "--set", "podAnnotations.by=hand"],
@@ -396,43 +435,21 @@ impl Life {
     }
 
     async fn plant(&mut self, name: Name, plant: Plant) -> Result<String> {
-        let database = format!("{name}-pg");
-        let number = self.asked.planted.len();
-        let own = format!("theirs-{number}");
+        let (database, own) = (format!("{name}-pg"), format!("theirs-{}", self.asked.planted.len()));
+        let named = |name: &str, labels: Value| json!({"name": name, "labels": labels});
         let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        let volume = |labels| (Kind::Volume, json!({"metadata": named(&own, labels), "spec": claim}));
         let (kind, document) = match plant {
-            Plant::ReleaseVolume => (
-                Kind::Volume,
-                json!({
-                    "metadata": {
-                        "name": own,
-                        "labels": {"app.kubernetes.io/instance": name, MANAGED_BY: "Helm"},
-                        "annotations": {
-                            "meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": self.namespace,
-                        },
-                    },
-                    "spec": claim,
-                }),
-            ),
-            Plant::InstanceVolume => (
-                Kind::Volume,
-                json!({
-                    "metadata": {"name": own, "labels": {"app.kubernetes.io/instance": name}}, "spec": claim,
-                }),
-            ),
-            Plant::RetainedVolume => {
-                (Kind::Volume, json!({"metadata": {"name": own, "labels": {RETAINED_FROM: name}}, "spec": claim}))
+            Plant::ReleaseVolume => {
+                let (kind, mut volume) = volume(json!({INSTANCE_OF_CHART: name, MANAGED_BY: "Helm"}));
+                let namespace = &self.namespace;
+                volume["metadata"]["annotations"] =
+                    json!({"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": namespace});
+                (kind, volume)
             }
-            Plant::DatabaseVolume => (
-                Kind::Volume,
-                json!({
-                    "metadata": {
-                        "name": own,
-                        "labels": {CLUSTER_LABEL: database, POSTGRESQL: database, APP: name},
-                    },
-                    "spec": claim,
-                }),
-            ),
+            Plant::InstanceVolume => volume(json!({INSTANCE_OF_CHART: name})),
+            Plant::RetainedVolume => volume(json!({RETAINED_FROM: name})),
+            Plant::DatabaseVolume => volume(json!({CLUSTER_LABEL: database, POSTGRESQL: database, APP: name})),
             Plant::LabelledSecret => {
                 let labels = json!({APP: name, MANAGED_BY: OPERATOR, CLUSTER_LABEL: database, POSTGRESQL: database,
                     "postgres-operator.crunchydata.com/role": "pguser"});
@@ -447,16 +464,13 @@ impl Life {
             Plant::Backup => {
                 (Kind::Backup, json!({"metadata": {"name": own}, "spec": {"pgCluster": database, "repoName": "repo1"}}))
             }
-            Plant::EndpointSlice => (
-                Kind::EndpointSlice,
-                json!({
-                    "metadata": {
-                        "name": own,
-                        "labels": {"kubernetes.io/service-name": format!("{database}-pgbouncer")},
-                    },
-                    "addressType": "IPv4", "endpoints": [{"addresses": ["10.20.30.40"]}], "ports": [],
-                }),
-            ),
+            Plant::EndpointSlice => {
+                let labels = json!({"kubernetes.io/service-name": format!("{database}-pgbouncer")});
+                let endpoints = json!([{"addresses": ["10.20.30.40"]}]);
+                let metadata = named(&own, labels);
+                let slice = json!({"metadata": metadata, "addressType": "IPv4", "endpoints": endpoints, "ports": []});
+                (Kind::EndpointSlice, slice)
+            }
             Plant::Snapshot => {
                 let source = json!({"persistentVolumeClaimName": format!("{name}-nextcloud-nextcloud")});
                 (Kind::Snapshot, json!({"metadata": {"name": own}, "spec": {"source": source}}))
@@ -477,12 +491,12 @@ impl Life {
         let made = self.api(kind).create(&PostParams::default(), &object(kind, document)?).await?;
         let uid = made.uid().unwrap_or_default();
         self.asked.planted.insert(uid.clone(), version(&made));
-        Ok(format!("created {} {}, uid {uid}", kind.word(), made.name_any()))
+        Ok(format!("created {} {}, uid {uid}", kind, made.name_any()))
     }
 
     /// The planted volumes and Secrets that exist.
     fn plants(&self) -> Vec<(Kind, String, String)> {
-        let record = self.stage.recorder.record();
+        let record = self.world.recorder.record();
         let there = self.asked.planted.keys().filter_map(|uid| record.objects.get(uid));
         let there = there.filter(|seen| seen.gone.is_none() && matches!(seen.kind, Kind::Volume | Kind::Secret));
         there.map(|seen| (seen.kind, seen.name.clone(), seen.uid.clone())).collect()
@@ -493,7 +507,7 @@ impl Life {
         let found = self.api(Kind::App).get(name).await?;
         let mut owned = found.data["status"]["owned"].as_array().cloned().unwrap_or_default();
         for (kind, name, uid) in &plants {
-            owned.push(json!({"kind": kind.word(), "name": name, "uid": uid}));
+            owned.push(json!({"kind": kind.to_string(), "name": name, "uid": uid}));
             self.asked.on_record.insert(uid.clone());
         }
         self.merge(Kind::App, name, "/status", json!({"status": {"owned": owned}}).to_string()).await?;
@@ -527,46 +541,24 @@ impl Life {
         Ok("deleted and recreated".to_owned())
     }
 
-    /// The objects without data, and what they say they belong to.
-    pub async fn rest(&self) -> Result<Vec<crate::random::oracle::ownership::Rest>> {
-        let mut found = Vec::new();
-        for (group, version, kind) in [
-            ("apps", "v1", "Deployment"),
-            ("apps", "v1", "StatefulSet"),
-            ("", "v1", "Service"),
-            ("", "v1", "ConfigMap"),
-            ("", "v1", "ServiceAccount"),
-            ("batch", "v1", "Job"),
-            ("batch", "v1", "CronJob"),
-            ("networking.k8s.io", "v1", "Ingress"),
-            ("networking.k8s.io", "v1", "NetworkPolicy"),
-            ("rbac.authorization.k8s.io", "v1", "Role"),
-            ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
-            ("policy", "v1", "PodDisruptionBudget"),
-        ] {
-            let resource = ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(group, version, kind));
-            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
-            for object in api.list_metadata(&ListParams::default()).await?.items {
-                found.push(crate::random::oracle::ownership::Rest {
-                    what: format!("{kind} {}", object.name_any()),
-                    resource: resource.plural.clone(),
-                    name: object.name_any(),
-                    release: object.annotations().get("meta.helm.sh/release-name").cloned(),
-                    postgresql: object.labels().get(POSTGRESQL).cloned(),
-                });
-            }
-        }
-        Ok(found)
+    /// Returns the objects without data.
+    pub async fn rest(&self) -> Result<Vec<Found>> {
+        self.world.stage.listed(Some(&self.namespace), |kind| REST.contains(&kind)).await
     }
 
     /// Reads the audit log up to now.
-    pub async fn audit(&self) -> Result<()> {
-        let marker = format!("{MARKER}{}-{}", self.namespace, Timestamp::now().as_nanosecond());
-        let _ = self.api(Kind::Volume).get_metadata_opt(&marker).await;
-        let read = |stage: &Stage| stage.audit().read_on(&marker).is_ok_and(|found| found).then_some(());
-        self.stage.until(TIMEOUT, read).await.context("the audit log does not grow")
+    pub async fn audit(&mut self) -> Result<()> {
+        let more = self.world.stage.trace(&self.namespace).await?;
+        self.trace.extend(more);
+        Ok(())
     }
 }
+
+/// There is no object of a name.
+#[derive(Debug, Display)]
+struct Missing(String);
+
+impl std::error::Error for Missing {}
 
 /// A refusal, worded by the API server.
 fn sentence(error: &anyhow::Error) -> String {

@@ -8,10 +8,11 @@ mod profile;
 mod writer;
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum;
 use clientapp_crd::{ClientApp, ClientAppStatus};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -19,8 +20,8 @@ use crate::lab::{Apart, IMAGE, Tenant, has, hostname};
 use crate::proxy::By;
 use crate::random::disturbance::operators::ApiUrl;
 use crate::random::requests::{
-    APP, CANARY, DEPLOYMENT, GIVEN, TIMEOUT, create, credentials, delete, give, patch, ready, ready_from,
-    ready_or_deleted, suspended, told_of,
+    APP, CANARY, DEPLOYMENT, GIVEN, TIMEOUT, ask_to_delete, change, create, credentials, delete, give, patch, ready,
+    ready_from, ready_or_deleted, suspended, told_of,
 };
 use crate::scenario::with;
 use crate::wait::within;
@@ -30,7 +31,7 @@ const DUMPS: &str = "acme-pg-backup";
 /// The revision of another Helm client.
 const BY_HAND: i64 = 2;
 
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
     /// An app with a Postgresql, a volume and Redis is created.
     Install,
@@ -79,58 +80,9 @@ pub enum Scenario {
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 22] = [
-        Scenario::Install,
-        Scenario::InstallPercona,
-        Scenario::Brief,
-        Scenario::Upgrade,
-        Scenario::Edit,
-        Scenario::Delete,
-        Scenario::Adopt,
-        Scenario::Repair,
-        Scenario::Rotate,
-        Scenario::Rollback,
-        Scenario::Suspend,
-        Scenario::Approve,
-        Scenario::PutRight,
-        Scenario::DeleteBackground,
-        Scenario::DeleteForeground,
-        Scenario::DeleteOrphan,
-        Scenario::Again,
-        Scenario::Restore,
-        Scenario::Archive,
-        Scenario::Profile,
-        Scenario::Writer,
-        Scenario::Post,
-    ];
-
-    /// As on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Scenario::Install => "install",
-            Scenario::InstallPercona => "install-percona",
-            Scenario::Brief => "brief",
-            Scenario::Upgrade => "upgrade",
-            Scenario::Edit => "edit",
-            Scenario::Delete => "delete",
-            Scenario::Adopt => "adopt",
-            Scenario::Repair => "repair",
-            Scenario::Rotate => "rotate",
-            Scenario::Rollback => "rollback",
-            Scenario::Suspend => "suspend",
-            Scenario::Approve => "approve",
-            Scenario::PutRight => "put-right",
-            Scenario::DeleteBackground => "delete-background",
-            Scenario::DeleteForeground => "delete-foreground",
-            Scenario::DeleteOrphan => "delete-orphan",
-            Scenario::Again => "again",
-            Scenario::Restore => "restore",
-            Scenario::Archive => "archive",
-            Scenario::Profile => "profile",
-            Scenario::Writer => "writer",
-            Scenario::Post => "post",
-        }
+    /// Returns its name on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
     fn spec(self, tenant: &Tenant) -> Value {
@@ -246,8 +198,7 @@ impl Scenario {
             Scenario::Repair => {
                 let deployments = tenant.api::<Deployment>();
                 let before = deployments.get(DEPLOYMENT).await?.metadata.uid;
-                let deleted = async || deployments.delete(DEPLOYMENT, &DeleteParams::default()).await.map(drop);
-                within(TIMEOUT, "the Deployment is deleted", deleted).await?;
+                ask_to_delete::<Deployment>(tenant, DEPLOYMENT, &DeleteParams::default()).await?;
                 let is_back = async || match deployments.get_opt(DEPLOYMENT).await {
                     Ok(Some(found)) if found.metadata.uid != before => Ok(()),
                     Ok(found) => Err(format!("{} is there", found.map_or("nothing", |_| "the old one"))),
@@ -260,9 +211,7 @@ impl Scenario {
                 let before = credentials(tenant).await?;
                 let other = json!({"stringData": {"nextcloud-password": format!("{CANARY}-2")}});
                 let secrets = tenant.api::<Secret>();
-                let changed =
-                    async || secrets.patch(GIVEN, &PatchParams::default(), &Patch::Merge(&other)).await.map(drop);
-                within(TIMEOUT, "the password is changed", changed).await?;
+                change(&secrets, GIVEN, &other).await?;
                 let arrived = async || match credentials(tenant).await {
                     Ok(now) if now != before => Ok(()),
                     Ok(_) => Err("the pods have the old password".to_owned()),
@@ -325,7 +274,6 @@ impl Scenario {
     }
 
     /// Whether it ends in the same way if the app is deleted before.
-    #[must_use]
     pub fn may_be_cut_short(self) -> bool {
         self == Scenario::Brief
     }

@@ -4,30 +4,32 @@
 pub mod kind;
 pub mod schema;
 
-use std::fmt;
 use std::ops::RangeInclusive;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use clientapp_crd::PostgresWriter;
+use anyhow::{Context as _, Result};
+use derive_more::Display;
 use http::Method;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PostParams;
-use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 
-use self::kind::{Answer, Kind, MERGE, Ready, WHOLE, ask, condition, is_current};
+use self::kind::Kind;
 use self::schema::{Mutation, Schema};
 use crate::lab::{Apart, IMAGE, Tenant};
-use crate::operator::Operator;
-use crate::postgres::{PASSWORD, Postgres};
+use crate::postgres::PASSWORD;
+use crate::random::disturbance::operators::{Operators, Remains};
 use crate::random::oracle::convergence::{End, converged, is_past};
 use crate::random::oracle::evidence::{Evidence, leaks};
 use crate::random::oracle::state::differences;
-use crate::random::preset::specs::Stage;
+use crate::random::oracle::{Condition, Oracle, Violation, is_current};
+use crate::random::report::{Done, Ran};
+use crate::random::requests::{Answer, MERGE, WHOLE, ask};
+use crate::random::stage::{Stage, at_rest, database, database_name, postgres};
 use crate::wait::within;
 
 /// How many changes a sequence has.
@@ -51,33 +53,17 @@ const TABLES: &str = "people, others";
 const CANARY: &str = "canary-7d20-in-secrets-only";
 
 /// One change, and whether everything comes to rest before the next.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Display)]
+#[display("{:.400}{}", mutation.patch.to_string(), if *rests { ", until it is at rest" } else { "" })]
 pub struct Step {
     pub mutation: Mutation,
     pub rests: bool,
 }
 
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let patch = self.mutation.patch.to_string();
-        write!(f, "{patch:.400}{}", if self.rests { ", until it is at rest" } else { "" })
-    }
-}
-
-/// How a sequence went.
-#[derive(Debug)]
-pub struct Ran {
-    pub first: Value,
-    /// Each with the API server's refusal.
-    pub steps: Vec<(Step, Option<String>)>,
-    /// What does not hold, a sentence each.
-    pub wrong: Vec<String>,
-}
-
 /// A namespace with the object and its operator.
 struct Room<'a> {
-    // Ends before its proxy does.
-    operator: Operator,
+    // They end before their proxy does.
+    operators: Operators,
     stage: &'a Stage,
     kind: Kind,
     apart: Apart,
@@ -88,16 +74,19 @@ struct Room<'a> {
 ///
 /// # Errors
 /// If it cannot be run.
-pub async fn run(stage: &Stage, namespace: &str, kind: Kind, seed: u64, steps: Option<&[Step]>) -> Result<Ran> {
+pub async fn run(stage: &Stage, namespace: &str, kind: Kind, seed: u64, steps: Option<&[Step]>) -> Result<Ran<Step>> {
     let mut random = StdRng::seed_from_u64(seed);
     let first = kind.least().choose(&mut random).cloned().context("the kind has no first spec")?;
     let number = random.random_range(CHANGES);
     let room = Room::open(stage, kind, namespace).await?;
     room.create(&first).await?.accepted()?;
     let begun = room.rest().await?;
-    let mut ran = Ran { first, steps: Vec::new(), wrong: Vec::new() };
+    let head = format!("{}, created with {first}", kind.name());
+    let again = format!("specs --seed {seed} --count 1 --strings 0");
+    let mut ran = Ran { seed, head, again, ..Ran::default() };
+    let wrong = &mut ran.violations;
     if begun.ready.status != "True" {
-        ran.wrong.push(format!("with its first spec it is {:?}", begun.ready));
+        wrong.push(Violation::new(Oracle::Rest, format!("with its first spec it is {:?}", begun.ready)));
     }
     let schema = kind.schema();
     for index in 0..steps.map_or(number, <[Step]>::len) {
@@ -109,44 +98,46 @@ pub async fn run(stage: &Stage, namespace: &str, kind: Kind, seed: u64, steps: O
                 Step { mutation: change(&schema, &before["spec"], &mut random), rests: random.random_bool(0.3) }
             }
         };
-        let refused = room.change(&before, &step, &mut ran.wrong).await?;
-        if step.rests {
-            ran.wrong.extend(room.rest().await.err().map(|error| format!("after {step}: {error:#}")));
+        let at = Timestamp::now();
+        let outcome = room.change(&before, &step, wrong).await?;
+        if step.rests
+            && let Err(error) = room.rest().await
+        {
+            wrong.push(Violation::new(Oracle::Rest, format!("after {step}: {error:#}")));
         }
-        ran.steps.push((step, refused));
+        ran.done.push(Done { at, step, outcome });
     }
     if kind == Kind::ClientApp {
         // With one of these an app stays as it is, whatever that is.
         room.patch(&json!({"suspend": false, "approval": "Automatic"})).await?.accepted()?;
     }
     let alone = match room.rest().await {
-        Ok(end) => Some(judge(&room, &end, &format!("{namespace}-alone"), &mut ran.wrong).await?),
+        Ok(end) => Some(judge(&room, &end, &format!("{namespace}-alone"), wrong).await?),
         Err(error) => {
-            ran.wrong.push(format!("{error:#}"));
+            wrong.push(Violation::new(Oracle::Rest, format!("{error:#}")));
             None
         }
     };
-    if let Some(why) = back(&room, &ran.first, &begun.ready).await? {
-        ran.wrong.push(why);
-    }
+    wrong.extend(back(&room, &first, &begun.ready).await?);
     for room in alone.into_iter().chain([room]) {
-        ran.wrong.extend(room.close().await?);
+        room.close(wrong).await?;
     }
     Ok(ran)
 }
 
 /// What has to hold at rest. Returns the room with the last spec alone.
-async fn judge<'a>(room: &Room<'a>, end: &End, namespace: &str, wrong: &mut Vec<String>) -> Result<Room<'a>> {
-    wrong.extend(room.storms(&end.ready).await);
+async fn judge<'a>(room: &Room<'a>, end: &End, namespace: &str, wrong: &mut Vec<Violation>) -> Result<Room<'a>> {
+    wrong.extend(Violation::all(Oracle::Quiet, room.storms(&end.ready).await));
     let spec = room.object().await?["spec"].clone();
     let alone = Room::open(room.stage, room.kind, namespace).await?;
+    let mut differs = |why: String| wrong.push(Violation::new(Oracle::Convergence, why));
     if let Answer::Refused { code, message } = alone.create(&spec).await? {
         let spec = spec.to_string();
-        wrong.push(format!("the last spec alone is refused, {code} {message:.600}: {spec:.2000}"));
+        differs(format!("the last spec alone is refused, {code} {message:.600}: {spec:.2000}"));
         return Ok(alone);
     }
     match alone.rest().await {
-        Err(error) => wrong.push(format!("the last spec alone: {error:#}")),
+        Err(error) => differs(format!("the last spec alone: {error:#}")),
         Ok(expected) => {
             let same = within(CONVERGED, "the end state is that of the last spec alone", async || {
                 tokio::time::sleep(LOOK).await;
@@ -154,14 +145,14 @@ async fn judge<'a>(room: &Room<'a>, end: &End, namespace: &str, wrong: &mut Vec<
                 let found = converged(&end, &expected);
                 if found.is_empty() { Ok(()) } else { Err(found.join("\n    ")) }
             });
-            wrong.extend(same.await.err().map(|error| format!("{error:#}")));
+            same.await.unwrap_or_else(|error| differs(format!("{error:#}")));
         }
     }
     Ok(alone)
 }
 
 /// Puts the first spec back, and says why that does not lead to where it led at first. The API server may refuse it.
-async fn back(room: &Room<'_>, first: &Value, begun: &Ready) -> Result<Option<String>> {
+async fn back(room: &Room<'_>, first: &Value, begun: &Condition) -> Result<Option<Violation>> {
     let put = within(CONVERGED, "the first spec is put back", async || {
         let mut object = room.object().await.map_err(|error| format!("{error:#}"))?;
         object["spec"] = first.clone();
@@ -174,31 +165,31 @@ async fn back(room: &Room<'_>, first: &Value, begun: &Ready) -> Result<Option<St
     });
     let answer = put.await?;
     if let Answer::Refused { .. } = answer {
-        return Ok(answer.fault().map(|fault| format!("the first spec is put back: {fault}")));
+        let fault = answer.fault().map(|fault| format!("the first spec is put back: {fault}"));
+        return Ok(fault.map(|fault| Violation::new(Oracle::Answers, fault)));
     }
     let is_back = within(REST, "the first spec gives what it gave", async || {
         let subject = room.subject().await.map_err(|error| format!("{error:#}"))?;
-        let ready = Ready::of(&subject);
+        let ready = Condition::ready(&subject);
         let is = is_current(&subject) && (ready.is(begun) || is_past(&ready));
         if is { Ok(()) } else { Err(format!("{ready:?}, and not {begun:?}")) }
     });
-    Ok(is_back.await.err().map(|error| format!("{error:#}")))
+    Ok(is_back.await.err().map(|error| Violation::new(Oracle::Convergence, format!("{error:#}"))))
 }
 
 impl<'a> Room<'a> {
     /// With an operator that leads, and what specs may name.
     async fn open(stage: &'a Stage, kind: Kind, namespace: &str) -> Result<Room<'a>> {
-        let mut apart = stage.cases.lab.try_apart(namespace).await?;
+        let mut apart = stage.lab.try_apart(namespace).await?;
         furnish(&apart.tenant).await?;
-        let level = ("RUST_LOG".to_owned(), "info,clientapp_operator=debug".to_owned());
-        apart.options.environment.extend([level, ("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned())]);
+        apart.options.environment.push(("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned()));
         let mut sql = None;
         if kind == Kind::PostgresWriter {
-            let name = namespace.replace('-', "_");
-            sql = Some(database(&stage.postgres, &name).await?);
-            apart.options.environment.extend(stage.postgres.environment(&name, TABLES));
+            let name = database_name(namespace);
+            sql = Some(database(&name, TABLES).await?);
+            apart.options.environment.extend(postgres()?.environment(&name, TABLES));
         }
-        Ok(Room { operator: Operator::leading(&apart.options)?, stage, kind, apart, sql })
+        Ok(Room { operators: Operators::start(stage.lab, &apart.options, false)?, stage, kind, apart, sql })
     }
 
     fn namespace(&self) -> &str {
@@ -244,32 +235,30 @@ impl<'a> Room<'a> {
     }
 
     /// Applies a change, and returns the refusal. A refused change leaves the object as it was.
-    async fn change(&self, before: &Value, step: &Step, wrong: &mut Vec<String>) -> Result<Option<String>> {
+    async fn change(&self, before: &Value, step: &Step, wrong: &mut Vec<Violation>) -> Result<String> {
         let answer = self.patch(&step.mutation.patch).await?;
-        wrong.extend(answer.fault().map(|fault| format!("to {step}, {fault}")));
-        match answer {
-            Answer::Accepted(_) if step.mutation.refused => {
-                wrong.push(format!("the schema does not permit {step}, and the API server accepts it"));
-                Ok(None)
+        let mut amiss = |why: String| wrong.push(Violation::new(Oracle::Answers, why));
+        answer.fault().into_iter().for_each(|fault| amiss(format!("to {step}, {fault}")));
+        let Answer::Refused { code, message } = answer else {
+            if step.mutation.refused {
+                amiss(format!("the schema does not permit {step}, and the API server accepts it"));
             }
-            Answer::Accepted(_) => Ok(None),
-            Answer::Refused { code, message } => {
-                let after = self.object().await?;
-                let of = |object: &Value| (object["spec"].clone(), object["metadata"]["generation"].clone());
-                if of(before) != of(&after) {
-                    wrong.push(format!("{step} is refused, and the object has changed all the same"));
-                }
-                Ok(Some(format!("{code} {message:.300}")))
-            }
+            return Ok(String::new());
+        };
+        let after = self.object().await?;
+        let of = |object: &Value| (object["spec"].clone(), object["metadata"]["generation"].clone());
+        if of(before) != of(&after) {
+            amiss(format!("{step} is refused, and the object has changed all the same"));
         }
+        Ok(format!("{code} {message:.300}"))
     }
 
     async fn look(&self) -> Result<End> {
         let subject = self.subject().await?;
-        let is = |kind: &str| condition(&subject, kind)["status"] == "True";
-        let ready = Ready::of(&subject);
+        let is = |kind: &str| Condition::holds(&subject, kind);
+        let ready = Condition::ready(&subject);
         let at_work = is("Reconciling") && !is("Stalled") && ready.reason != "Suspended";
-        let state = self.stage.cases.state(self.namespace(), Vec::new()).await?;
+        let state = self.stage.state(self.namespace(), Vec::new()).await?;
         Ok(End { state, at_work, is_current: is_current(&subject), ready, rows: self.rows().await? })
     }
 
@@ -287,26 +276,24 @@ impl<'a> Room<'a> {
 
     /// Waits until nothing changes any more, and the status is of the current spec and says why.
     async fn rest(&self) -> Result<End> {
-        let mut last = (Instant::now(), self.look().await?);
         let what = format!("{} in {} is at rest", self.kind.name(), self.namespace());
-        within(REST, &what, async || {
+        let look = async || {
             tokio::time::sleep(LOOK).await;
-            let now = self.look().await.map_err(|error| format!("{error:#}"))?;
-            let mut changed = differences(&last.1.state, &now.state);
-            if !now.ready.is(&last.1.ready) || now.rows != last.1.rows || now.is_current != last.1.is_current {
-                changed.push(format!("{:?} is now {:?}", last.1.ready, now.ready));
+            self.look().await
+        };
+        let changes = |before: &End, now: &End| {
+            let mut changed = differences(&before.state, &now.state);
+            if !now.ready.is(&before.ready) || now.rows != before.rows || now.is_current != before.is_current {
+                changed.push(format!("{:?} is now {:?}", before.ready, now.ready));
             }
-            let since = if changed.is_empty() { last.0 } else { Instant::now() };
-            let still = if now.at_work { STILL_AT_WORK } else { STILL };
-            let rests = now.is_current && since.elapsed() >= still;
-            last = (since, now.clone());
-            if rests { Ok(now) } else { Err(format!("{:?}; {}", now.ready, changed.join("\n    "))) }
-        })
-        .await
+            changed
+        };
+        let rests = |now: &End, since| now.is_current && since >= if now.at_work { STILL_AT_WORK } else { STILL };
+        at_rest(REST, &what, look, changes, rests).await
     }
 
     /// Whether the operator sends requests although there is nothing to do.
-    async fn storms(&self, ready: &Ready) -> Option<String> {
+    async fn storms(&self, ready: &Condition) -> Option<String> {
         let before = self.apart.proxy.record().len();
         tokio::time::sleep(STILL).await;
         let mut since = self.apart.proxy.record().split_off(before);
@@ -317,28 +304,23 @@ impl<'a> Room<'a> {
         (number > most).then(|| format!("at rest, in {STILL:?}, the operator sends {number} requests: {since:?}"))
     }
 
-    /// Stops the operator, deletes everything, and returns what the operator has done wrong.
-    async fn close(mut self) -> Result<Vec<String>> {
-        self.operator.signal(Signal::SIGTERM);
-        let well = self.operator.wait()?;
-        let (log, cases) = (self.operator.log(), &self.stage.cases);
-        let mut wrong = Vec::new();
+    /// Stops the operator, judges what it has done, and deletes everything.
+    async fn close(mut self, wrong: &mut Vec<Violation>) -> Result<()> {
+        let Remains { log, arguments, overlaps, leftovers } = self.operators.stop()?;
         let panics = log.lines().filter(|line| line.contains("panicked"));
-        wrong.extend(panics.map(|line| format!("the operator's log has {line:.1000}")));
-        if !well {
-            wrong.push("the operator failed when it was stopped".to_owned());
-        }
+        wrong.extend(Violation::all(Oracle::Quiet, panics.map(|line| format!("the operator's log has {line:.1000}"))));
         if log.contains(PASSWORD) {
-            wrong.push("the password of the database is in the operator's log".to_owned());
+            wrong.push(Violation::new(Oracle::Secrecy, "the password of the database is in the operator's log"));
         }
-        let trace = cases.trace(self.namespace()).await?;
-        wrong.extend(leaks(&Evidence { trace, log, ..Evidence::default() }));
+        let trace = self.stage.trace(self.namespace()).await?;
+        let evidence = Evidence { trace, log, arguments, ..Evidence::default() };
+        wrong.extend(Violation::all(Oracle::Secrecy, leaks(&evidence)));
+        wrong.extend(Violation::all(Oracle::OneWriter, overlaps));
+        wrong.extend(Violation::all(Oracle::Orphans, leftovers));
         if self.kind == Kind::Profile {
             ask(&self.apart.tenant.client, Method::DELETE, &self.url(), WHOLE, &Value::Null).await?;
         }
-        cases.release::<PostgresWriter>(self.namespace()).await?;
-        cases.clean_up([self.namespace(), &self.apart.options.lease_namespace]).await?;
-        Ok(wrong)
+        self.stage.clean_up([self.namespace(), &self.apart.options.lease_namespace]).await
     }
 }
 
@@ -353,19 +335,4 @@ async fn furnish(tenant: &Tenant) -> Result<()> {
     let map = json!({"metadata": {"name": "given"}, "data": {"values.yaml": values, "password": "none"}});
     tenant.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(map)?).await?;
     Ok(())
-}
-
-/// A new database with the tables that PostgresWriters may name.
-///
-/// # Errors
-/// PostgreSQL's.
-pub async fn database(postgres: &Postgres, name: &str) -> Result<tokio_postgres::Client> {
-    ensure!(name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_'), "{name} is no name of a database");
-    postgres.connect("postgres").await?.batch_execute(&format!("CREATE DATABASE {name}")).await?;
-    let sql = postgres.connect(name).await?;
-    for table in TABLES.split(", ") {
-        let columns = "id text PRIMARY KEY, name text NOT NULL, age integer NOT NULL, country text NOT NULL";
-        sql.batch_execute(&format!("CREATE TABLE {table} ({columns})")).await?;
-    }
-    Ok(sql)
 }

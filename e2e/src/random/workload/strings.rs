@@ -20,13 +20,14 @@ use rand::seq::SliceRandom as _;
 use serde_json::{Value, json};
 
 use self::text::{bytes, damaged, hostile};
-use super::specs::database;
-use super::specs::kind::{self, Answer, Kind, Ready, WHOLE, ask, is_current};
+use super::specs::kind::{self, Kind};
 use super::specs::schema::Field;
 use crate::operator::{Operator, Options};
 use crate::progress::Task;
 use crate::proxy::Proxy;
-use crate::random::preset::specs::Stage;
+use crate::random::oracle::{Condition, is_current};
+use crate::random::requests::{Answer, WHOLE, ask};
+use crate::random::stage::{Stage, database, postgres};
 use crate::wait::within;
 
 /// Requests at the same time: to the API server, and to the operator.
@@ -68,11 +69,11 @@ pub struct Strings {
 /// # Errors
 /// If the operator cannot be started.
 pub async fn run(stage: &Stage, seed: u64, number: usize, task: &Task<'_>) -> Result<Strings> {
-    let lab = stage.cases.lab;
+    let lab = stage.lab;
     let client = lab.tenant(NAMESPACE).await.client;
     let proxy = Proxy::start(&lab.operator_kubeconfig)?;
-    let _sql = database(&stage.postgres, "specs_strings").await?;
-    let environment = stage.postgres.environment("specs_strings", "people, others");
+    let _sql = database("specs_strings", "people, others").await?;
+    let environment = postgres()?.environment("specs_strings", "people, others");
     let options = Options { kubeconfig: proxy.kubeconfig(), environment, ..lab.options() };
     let mut operator = Operator::leading(&options)?;
     let mut found = Strings::default();
@@ -183,7 +184,7 @@ async fn create(client: &Client, objects: Vec<(Kind, Field, Value)>, found: &mut
         let says = within(ANSWERED, "the operator says something", async || {
             let answer = ask(client, Method::GET, &url, WHOLE, &Value::Null).await;
             let object = answer.and_then(Answer::accepted).map_err(|error| format!("{error:#}"))?;
-            if is_current(&object) { Ok(()) } else { Err(format!("{:?}", Ready::of(&object))) }
+            if is_current(&object) { Ok(()) } else { Err(format!("{:?}", Condition::ready(&object))) }
         });
         found.failures.extend(says.await.err().map(|error| format!("{told}: {error:#}")));
     }

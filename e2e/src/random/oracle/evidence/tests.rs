@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::random::oracle::lives_audit::Actor;
+use crate::random::oracle::audit::Actor;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -203,8 +203,7 @@ fn every_oracle_can_fail() {
         let mut changed = case();
         change(&mut changed);
         let found = judge(&case(), &changed);
-        let expected: Vec<_> =
-            expected.iter().map(|(oracle, why)| Violation { oracle: *oracle, why: (*why).to_owned() }).collect();
+        let expected: Vec<_> = expected.iter().map(|(oracle, why)| Violation::new(*oracle, *why)).collect();
         assert_eq!(found, expected, "{what}");
     }
 }

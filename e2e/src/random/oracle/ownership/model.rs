@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::history::{Kind, Record, Seen, Time, label};
 use super::recorder::RELEASE;
-use crate::random::oracle::lives_audit::{Actor, Request};
+use crate::random::oracle::audit::{Actor, Entry};
 use crate::random::workload::life::step::SOLO;
 
 /// Later than every version.
@@ -42,7 +42,7 @@ pub struct Facts<'a> {
     pub asked: &'a Asked,
     /// The client that created each object, by uid.
     makers: BTreeMap<&'a str, &'a Actor>,
-    requests: &'a [Request],
+    trace: &'a [Entry],
 }
 
 /// The owner of an object.
@@ -72,24 +72,10 @@ pub enum Expectation {
 
 impl<'a> Facts<'a> {
     /// The facts of a namespace.
-    #[must_use]
-    pub fn new(record: &'a Record, namespace: &str, requests: &'a [Request], asked: &'a Asked) -> Facts<'a> {
-        let objects = record.of(namespace);
-        let mut made: BTreeMap<(&str, &str), std::vec::IntoIter<&Actor>> = BTreeMap::new();
-        let mut by_name: BTreeMap<(&str, &str), Vec<&Actor>> = BTreeMap::new();
-        for request in requests.iter().filter(|request| request.created) {
-            by_name.entry((&request.resource, &request.name)).or_default().push(&request.actor);
-        }
-        made.extend(by_name.into_iter().map(|(name, actors)| (name, actors.into_iter())));
-        // In sequence: an object is created only after the previous one of its name is gone.
-        let makers = objects
-            .iter()
-            .filter_map(|seen| {
-                let maker = made.get_mut(&(seen.kind.plural(), seen.name.as_str()))?.next()?;
-                Some((seen.uid.as_str(), maker))
-            })
-            .collect();
-        Facts { objects, asked, makers, requests }
+    pub fn new(record: &'a Record, namespace: &str, trace: &'a [Entry], asked: &'a Asked) -> Facts<'a> {
+        let made = trace.iter().filter(|entry| entry.created);
+        let makers = made.map(|entry| (entry.uid.as_str(), &entry.actor)).collect();
+        Facts { objects: record.of(namespace), asked, makers, trace }
     }
 
     pub fn of_kind(&self, kind: Kind) -> impl DoubleEndedIterator<Item = &'a Seen> + '_ {
@@ -97,35 +83,26 @@ impl<'a> Facts<'a> {
     }
 
     /// The client that created an object.
-    #[must_use]
     pub fn maker(&self, seen: &Seen) -> Option<&'a Actor> {
-        self.makers.get(seen.uid.as_str()).copied()
+        self.maker_of(&seen.uid)
     }
 
-    /// The request that deleted an object.
-    #[must_use]
-    pub fn deleter(&self, seen: &Seen) -> Option<&'a Request> {
-        let lost = seen.lost_at?;
-        self.requests.iter().rfind(|request| {
-            let named = request.name == seen.name || (request.verb == "deletecollection" && request.name.is_empty());
-            request.verb.starts_with("delete") && request.resource == seen.kind.plural() && named && request.at <= lost
-        })
+    /// The client that created the object with this uid.
+    pub fn maker_of(&self, uid: &str) -> Option<&'a Actor> {
+        self.makers.get(uid).copied()
+    }
+
+    /// The request that began the deletion of an object.
+    pub fn deleter(&self, seen: &Seen) -> Option<&'a Entry> {
+        self.trace.iter().find(|entry| entry.deletes() && entry.uid == seen.uid)
     }
 
     /// Whether an object holds data or gives access to data. Helm's own records do not, nor do Percona's certificates.
-    #[must_use]
     pub fn is_data(&self, seen: &Seen) -> bool {
         let certificate = self.maker(seen) == Some(&Actor::Percona)
             && seen.kind == Kind::Secret
             && label(seen.first(), "postgres-operator.crunchydata.com/role") != Some("pguser");
         seen.kind.is_data() && seen.first()["type"] != RELEASE && !certificate
-    }
-
-    /// The client that created the current object of a name.
-    #[must_use]
-    pub fn maker_of(&self, resource: &str, name: &str) -> Option<&'a Actor> {
-        let made = |request: &&Request| request.created && request.resource == resource && request.name == name;
-        self.requests.iter().rfind(made).map(|request| &request.actor)
     }
 
     /// The object of a name that existed at a time, or else the last one before.
@@ -171,7 +148,6 @@ impl<'a> Facts<'a> {
     }
 
     /// The owner of an object since its creation.
-    #[must_use]
     pub fn owner(&self, seen: &'a Seen) -> Owner<'a> {
         let time = seen.created();
         // A backup belongs to its cluster, even if a user requested it.
@@ -183,8 +159,8 @@ impl<'a> Facts<'a> {
             cluster.map_or(Owner::Unknown, |cluster| self.owner(cluster))
         };
         match self.maker(seen) {
-            Some(Actor::Life) if seen.kind == Kind::Backup => of_cluster(seen.first()["spec"]["pgCluster"].as_str()),
-            Some(Actor::Life) if seen.kind == Kind::Postgresql && seen.name == SOLO => Owner::Solo(seen),
+            Some(Actor::User) if seen.kind == Kind::Backup => of_cluster(seen.first()["spec"]["pgCluster"].as_str()),
+            Some(Actor::User) if seen.kind == Kind::Postgresql && seen.name == SOLO => Owner::Solo(seen),
             Some(Actor::OtherHelm) => Owner::OtherRelease,
             Some(Actor::OperatorHelm) => {
                 let release = seen.first()["metadata"]["annotations"]["meta.helm.sh/release-name"].as_str();
@@ -218,7 +194,6 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether the operator has installed a release for this ClientApp before a time.
-    #[must_use]
     pub fn was_released(&self, app: &Seen, before: Time) -> bool {
         let until = app.gone.unwrap_or(NOW).min(before);
         self.of_kind(Kind::Secret).any(|seen| {
@@ -230,7 +205,6 @@ impl<'a> Facts<'a> {
     }
 
     /// The permitted fate of an object by a time.
-    #[must_use]
     pub fn expectation(&self, seen: &'a Seen, by: Time) -> Expectation {
         match self.expectation_of_its_owners(seen, by) {
             // A backup that a user requested is deleted with its cluster, if Percona noticed it in time.

@@ -1,47 +1,41 @@
 //! Whether the operator has finished its work in a namespace. Pure.
 
-use super::history::{Kind, Record, Seen, condition, is_terminating};
+use super::history::{Kind, Record, Seen, is_terminating};
 use super::model::Asked;
+use crate::random::oracle::{Condition, is_observed};
 
 /// Reasons with which an app or a database may wait for ever, since no part of the plane resolves them: the Percona
 /// stand-in does not recreate Secrets, and no volume grows.
 const WAITING: [&str; 2] = ["SecretMissing", "Growing"];
 
-/// The work still in progress in a namespace.
-#[must_use]
+/// Returns the work still in progress in a namespace.
 pub fn busy(record: &Record, namespace: &str, asked: &Asked) -> Option<String> {
     let there = record.objects.values().filter(|seen| seen.namespace == namespace && seen.gone.is_none());
-    there.filter_map(|seen| why(record, seen, asked)).next()
+    there.filter_map(|seen| why(record, seen, asked).map(|why| format!("{} {why}", seen.what()))).next()
 }
 
-fn why(record: &Record, seen: &Seen, asked: &Asked) -> Option<String> {
+fn why(record: &Record, seen: &Seen, asked: &Asked) -> Option<&'static str> {
     let object = seen.last();
-    let is = |kind: &str| condition(object, kind).is_some_and(|(status, ..)| status == "True");
-    let what = seen.what();
     match seen.kind {
         Kind::App | Kind::Postgresql => {
-            let held = is("Stalled") || condition(object, "Ready").is_some_and(|(_, reason, _)| reason == "Suspended");
-            let undecodable = object["undecodable"].is_string();
-            let current = object["status"]["observedGeneration"] == object["metadata"]["generation"];
-            if is_terminating(object) {
-                (!held).then(|| format!("{what} is being deleted"))
-            } else if undecodable {
+            let held = Condition::holds(object, "Stalled") || Condition::ready(object).reason == "Suspended";
+            let reconciling = Condition::of(object, "Reconciling");
+            let works = reconciling.status == "True" && !held && !WAITING.contains(&reconciling.reason.as_str());
+            match is_terminating(object) {
+                true => (!held).then_some("is being deleted"),
                 // It has no decodable status.
-                None
-            } else if !current {
-                Some(format!("{what} was not reconciled since its last change"))
-            } else {
-                let waits = condition(object, "Reconciling").is_some_and(|(_, reason, _)| WAITING.contains(&reason));
-                (is("Reconciling") && !held && !waits).then(|| format!("{what} is being reconciled"))
+                false if object["undecodable"].is_string() => None,
+                false if !is_observed(object) => Some("was not reconciled since its last change"),
+                false => works.then_some("is being reconciled"),
             }
         }
         Kind::Event => None,
-        _ if is_terminating(object) && !asked.deleted.contains(&seen.uid) => Some(format!("{what} is being deleted")),
+        _ if is_terminating(object) && !asked.deleted.contains(&seen.uid) => Some("is being deleted"),
         _ => {
-            let owners = object["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let mut owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
             let gone = |uid: &str| record.objects.get(uid).is_some_and(|owner| owner.gone.is_some());
-            let collected = owners.iter().any(|owner| owner["uid"].as_str().is_some_and(gone));
-            collected.then(|| format!("{what} is about to be garbage-collected"))
+            let collected = owners.any(|owner| owner["uid"].as_str().is_some_and(gone));
+            collected.then_some("is about to be garbage-collected")
         }
     }
 }

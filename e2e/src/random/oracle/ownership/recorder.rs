@@ -8,7 +8,6 @@ use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster};
 use clientapp_crd::{ClientApp, Guard, Postgresql};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -36,11 +35,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    pub fn start(config: Config) -> Result<Recorder> {
-        let record = Arc::new(Mutex::new(Record::default()));
+    /// Watches these kinds. A brief record has the last version of each object.
+    pub fn start(config: Config, kinds: &'static [Kind], is_brief: bool) -> Result<Recorder> {
+        let record = Arc::new(Mutex::new(Record::new(is_brief)));
         let (changed, changes) = watch::channel(0);
         let kept = record.clone();
-        let service = Background::spawn("recorder", move || run(config, kept, changed))?;
+        let service = Background::spawn("recorder", move || run(config, kinds, kept, changed))?;
         Ok(Recorder { record, changes, _service: service })
     }
 
@@ -56,7 +56,6 @@ impl Recorder {
     }
 }
 
-#[must_use]
 pub fn resource(kind: Kind) -> ApiResource {
     match kind {
         Kind::App => ApiResource::erase::<ClientApp>(&()),
@@ -74,10 +73,11 @@ pub fn resource(kind: Kind) -> ApiResource {
     }
 }
 
-async fn run(config: Config, record: Arc<Mutex<Record>>, changed: watch::Sender<Time>) {
+async fn run(config: Config, kinds: &[Kind], record: Arc<Mutex<Record>>, changed: watch::Sender<Time>) {
     // Created here, since a client belongs to the runtime on which it was created.
     let client = Client::try_from(config).expect("the configuration makes a client");
-    let watches = Kind::ALL.into_iter().map(|kind| -> BoxFuture<'_, ()> {
+    let watches = kinds.iter().map(|kind| -> BoxFuture<'_, ()> {
+        let kind = *kind;
         match kind {
             // The only kind whose stored objects may be nested more deeply than serde_json reads.
             Kind::App => follow(kind, Api::<Guard<ClientApp>>::all(client.clone()), app, &record, &changed).boxed(),
@@ -112,7 +112,7 @@ async fn follow<K>(
             }
             watcher::Event::InitDone => {
                 let now = *changed.borrow();
-                record.relisted(kind, &listed.take().unwrap_or_default(), now, Timestamp::now());
+                record.relisted(kind, &listed.take().unwrap_or_default(), now);
                 now
             }
             watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
@@ -121,13 +121,13 @@ async fn follow<K>(
                     listed.push(uid.to_owned());
                 }
                 let time = version(&object);
-                record.apply(kind, object, Timestamp::now());
+                record.apply(kind, object);
                 time
             }
             watcher::Event::Delete(object) => {
                 let object = value(object);
                 let time = version(&object);
-                record.delete(kind, object, Timestamp::now());
+                record.delete(kind, object);
                 time
             }
         };

@@ -3,15 +3,15 @@ use serde_json::json;
 use super::history::Record;
 use super::model::Asked;
 use super::*;
-use crate::random::oracle::lives_audit::Request;
+use crate::random::oracle::audit::Entry;
 
 /// A life written by hand: each line is one observed event, in order.
 #[derive(Default)]
 struct Tale {
     record: Record,
-    requests: Vec<Request>,
+    trace: Vec<Entry>,
     asked: Asked,
-    rest: Vec<Rest>,
+    rest: Vec<Found>,
     now: Time,
 }
 
@@ -23,34 +23,23 @@ impl Tale {
         self.now.to_string()
     }
 
-    /// The clock time that corresponds to the version.
-    fn clock(&self) -> jiff::Timestamp {
-        jiff::Timestamp::from_second(self.now.cast_signed()).unwrap()
-    }
-
-    fn request(&mut self, verb: &str, actor: Actor, kind: Kind, name: &str) {
-        let request = Request {
-            at: self.clock(),
-            verb: verb.to_owned(),
-            resource: kind.plural().to_owned(),
-            namespace: "life".to_owned(),
-            name: name.to_owned(),
-            actor,
-            created: verb == "create",
-        };
-        self.requests.push(request);
+    fn request(&mut self, verb: &str, actor: Actor, name: &str, uid: String) {
+        let (at, created) = (jiff::Timestamp::UNIX_EPOCH, verb == "create");
+        let [verb, resource, name] = [verb, "", name].map(str::to_owned);
+        self.trace.push(Entry { at, actor, verb, resource, name, uid, created, object: Value::Null, line: None });
     }
 
     /// Creates an object.
     fn made(mut self, actor: Actor, kind: Kind, name: &str, object: Value) -> Self {
         let version = self.tick();
-        self.request("create", actor, kind, name);
         self.write(kind, name, &version, object);
+        let uid = self.uid(kind, name);
+        self.request("create", actor, name, uid);
         self
     }
 
     fn planted(mut self, kind: Kind, name: &str, object: Value) -> Self {
-        self = self.made(Actor::Life, kind, name, object);
+        self = self.made(Actor::User, kind, name, object);
         let uid = self.uid(kind, name);
         self.asked.planted.insert(uid, self.now);
         self
@@ -61,8 +50,7 @@ impl Tale {
         for (key, value) in [("name", name), ("namespace", "life"), ("uid", &uid), ("resourceVersion", version)] {
             object["metadata"][key] = json!(value);
         }
-        let clock = self.clock();
-        self.record.apply(kind, object, clock);
+        self.record.apply(kind, object);
     }
 
     /// Merges a patch into an object.
@@ -80,9 +68,9 @@ impl Tale {
 
     /// Requests the deletion of an object, which begins.
     fn deleted(mut self, actor: Actor, kind: Kind, name: &str) -> Self {
-        self.request("delete", actor.clone(), kind, name);
-        if actor == Actor::Life {
-            let uid = self.uid(kind, name);
+        let uid = self.uid(kind, name);
+        self.request("delete", actor.clone(), name, uid.clone());
+        if actor == Actor::User {
             match kind {
                 Kind::App => self.asked.ended.insert(uid),
                 _ => self.asked.deleted.insert(uid),
@@ -95,8 +83,7 @@ impl Tale {
         let version = self.tick();
         let mut object = self.record.present("life", kind, name).unwrap().last().clone();
         object["metadata"]["resourceVersion"] = json!(version);
-        let clock = self.clock();
-        self.record.delete(kind, object, clock);
+        self.record.delete(kind, object);
         self
     }
 
@@ -108,7 +95,7 @@ impl Tale {
     fn installed(self, spec: &Value) -> Self {
         let release = json!({"metadata": {"labels": {"owner": "helm", "name": "acme"}}, "type": RELEASE});
         let of_release = json!({"metadata": {"annotations": {"meta.helm.sh/release-name": "acme"}}});
-        self.made(Actor::Life, Kind::App, "acme", json!({"spec": spec}))
+        self.made(Actor::User, Kind::App, "acme", json!({"spec": spec}))
             .made(Actor::Operator, Kind::Secret, "acme-admin-secret", secret("nextcloud-password", "one"))
             .made(Actor::OperatorHelm, Kind::Secret, "sh.helm.release.v1.acme.v1", release)
             .made(Actor::OperatorHelm, Kind::Volume, "acme-nextcloud-nextcloud", of_release)
@@ -120,9 +107,9 @@ impl Tale {
     }
 
     /// The oracle's violations, and their objects.
-    fn wrong(&self) -> Vec<(Wrong, &'static str)> {
-        let facts = Facts::new(&self.record, "life", &self.requests, &self.asked);
-        judge(&facts, &self.rest).into_iter().map(|found| (found.wrong, &*found.what.leak())).collect()
+    fn wrong(&self) -> Vec<(Oracle, &'static str)> {
+        let facts = Facts::new(&self.record, "life", &self.trace, &self.asked);
+        judge(&facts, &self.rest).into_iter().map(|found| (found.oracle, &*found.what.leak())).collect()
     }
 }
 
@@ -159,14 +146,14 @@ fn what_a_deletion_takes_and_what_it_leaves() {
             .gone(Kind::App, "acme")
     };
     let left = |tale: Tale| tale.destroyed(Actor::OperatorHelm, Kind::Secret, RELEASE_SECRET).gone(Kind::App, "acme");
-    let app = |tale: Tale| tale.deleted(Actor::Life, Kind::App, "acme");
+    let app = |tale: Tale| tale.deleted(Actor::User, Kind::App, "acme");
     let both = |wrong| vec![(wrong, VOLUME), (wrong, ADMIN)];
     let of_cluster = json!({"metadata": {"labels": {"postgres-operator.crunchydata.com/cluster": "acme-pg"}}});
     for (what, tale, expected) in [
         ("deleted with it", taken(app(delete())), vec![]),
         ("retained", left(app(retain())), vec![]),
-        ("retained, and lost", taken(app(retain())), both(Wrong::Lost)),
-        ("left and not reported", left(app(delete())), both(Wrong::Left)),
+        ("retained, and lost", taken(app(retain())), both(Oracle::Lost)),
+        ("left and not reported", left(app(delete())), both(Oracle::Left)),
         (
             "left, but reported",
             left(
@@ -187,17 +174,17 @@ fn what_a_deletion_takes_and_what_it_leaves() {
         (
             "orphaned, and lost",
             taken(app(delete().changed(Kind::App, "acme", &json!({"metadata": {"finalizers": ["orphan"]}})))),
-            both(Wrong::Lost),
+            both(Oracle::Lost),
         ),
         (
             "suspended, and lost",
             taken(app(delete().changed(Kind::App, "acme", &json!({"spec": {"suspend": true}})))),
-            both(Wrong::Lost),
+            both(Oracle::Lost),
         ),
         (
             "not decodable, and lost",
             taken(app(delete().changed(Kind::App, "acme", &json!({"undecodable": "too deep"})))),
-            both(Wrong::Lost),
+            both(Oracle::Lost),
         ),
         (
             "the policy changed in time",
@@ -207,9 +194,9 @@ fn what_a_deletion_takes_and_what_it_leaves() {
         (
             "lost while the app lives",
             delete().destroyed(Actor::OperatorHelm, Kind::Volume, FILES),
-            vec![(Wrong::Lost, VOLUME)],
+            vec![(Oracle::Lost, VOLUME)],
         ),
-        ("deleted by hand", delete().destroyed(Actor::Life, Kind::Volume, FILES), vec![]),
+        ("deleted by hand", delete().destroyed(Actor::User, Kind::Volume, FILES), vec![]),
         (
             "by the rollback of a request",
             {
@@ -237,7 +224,7 @@ fn what_a_deletion_takes_and_what_it_leaves() {
                 tale.asked.namespaces.push(tale.now);
                 tale
             },
-            vec![(Wrong::Lost, VOLUME)],
+            vec![(Oracle::Lost, VOLUME)],
         ),
     ] {
         assert_eq!(tale.wrong(), expected, "{what}");
@@ -249,24 +236,24 @@ fn a_later_app_of_the_name_has_only_what_it_has_adopted() {
     let first = || {
         Tale::default()
             .installed(&json!({POLICY: "Retain"}))
-            .deleted(Actor::Life, Kind::App, "acme")
+            .deleted(Actor::User, Kind::App, "acme")
             .destroyed(Actor::OperatorHelm, Kind::Secret, RELEASE_SECRET)
             .gone(Kind::App, "acme")
     };
     let release = json!({"metadata": {"labels": {"owner": "helm", "name": "acme"}}, "type": RELEASE});
     let next = |tale: Tale, adopt: bool, released: bool| {
         let spec = json!({POLICY: "Delete", "postgres": {"adopt": adopt}});
-        let tale = tale.made(Actor::Life, Kind::App, "acme", json!({"spec": spec}));
+        let tale = tale.made(Actor::User, Kind::App, "acme", json!({"spec": spec}));
         match released {
             true => tale.made(Actor::OperatorHelm, Kind::Secret, RELEASE_SECRET, release.clone()),
             false => tale,
         }
     };
     let end = |tale: Tale| {
-        let tale = tale.deleted(Actor::Life, Kind::App, "acme").destroyed(Actor::Operator, Kind::Volume, FILES);
+        let tale = tale.deleted(Actor::User, Kind::App, "acme").destroyed(Actor::Operator, Kind::Volume, FILES);
         tale.destroyed(Actor::Operator, Kind::Secret, CREDENTIALS)
     };
-    let both = vec![(Wrong::Lost, VOLUME), (Wrong::Lost, ADMIN)];
+    let both = vec![(Oracle::Lost, VOLUME), (Oracle::Lost, ADMIN)];
     let over = |tale: Tale| tale.gone(Kind::App, "acme");
     assert_eq!(over(end(next(first(), false, false))).wrong(), both);
     assert_eq!(over(end(next(first(), true, false))).wrong(), []);
@@ -285,13 +272,13 @@ fn a_later_app_of_the_name_has_only_what_it_has_adopted() {
 fn a_password_is_not_replaced_in_silence() {
     let lost = || {
         let tale = Tale::default().installed(&json!({POLICY: "Delete"}));
-        tale.destroyed(Actor::Life, Kind::Secret, CREDENTIALS)
+        tale.destroyed(Actor::User, Kind::Secret, CREDENTIALS)
     };
     let anew = |tale: Tale, password: &str| {
         tale.made(Actor::Operator, Kind::Secret, CREDENTIALS, secret("nextcloud-password", password))
     };
     let told = |tale: Tale| tale.told("Secret acme-admin-secret is gone");
-    let untold = vec![(Wrong::Untold, ADMIN)];
+    let untold = vec![(Oracle::Untold, ADMIN)];
     assert_eq!(lost().wrong(), untold);
     assert_eq!(told(lost()).wrong(), []);
     assert_eq!(anew(lost(), "two").wrong(), untold);
@@ -300,7 +287,7 @@ fn a_password_is_not_replaced_in_silence() {
     assert_eq!(lost().told("Secret acme-admin-secret-2 is gone").wrong(), untold);
     let rewritten = Tale::default().installed(&json!({POLICY: "Delete"}));
     let rewritten = rewritten.changed(Kind::Secret, CREDENTIALS, &secret("nextcloud-password", "two"));
-    assert_eq!(rewritten.wrong(), [(Wrong::Lost, ADMIN)]);
+    assert_eq!(rewritten.wrong(), [(Oracle::Lost, ADMIN)]);
 }
 
 #[test]
@@ -310,23 +297,23 @@ fn what_is_foreign_is_not_touched() {
         || Tale::default().installed(&json!({POLICY: "Delete"})).planted(Kind::Volume, "theirs", labels.clone());
     let what = "PersistentVolumeClaim theirs";
     assert_eq!(theirs().wrong(), []);
-    assert_eq!(theirs().destroyed(Actor::Operator, Kind::Volume, "theirs").wrong(), [(Wrong::Lost, what)]);
-    let ended = theirs().deleted(Actor::Life, Kind::App, "acme").deleted(Actor::Percona, Kind::Volume, "theirs");
-    assert!(ended.wrong().contains(&(Wrong::Lost, what)));
+    assert_eq!(theirs().destroyed(Actor::Operator, Kind::Volume, "theirs").wrong(), [(Oracle::Lost, what)]);
+    let ended = theirs().deleted(Actor::User, Kind::App, "acme").deleted(Actor::Percona, Kind::Volume, "theirs");
+    assert!(ended.wrong().contains(&(Oracle::Lost, what)));
     let marked = theirs().changed(Kind::Volume, "theirs", &json!({"metadata": {"labels": {"ours": "now"}}}));
-    assert_eq!(marked.wrong(), [(Wrong::Touched, what)]);
+    assert_eq!(marked.wrong(), [(Oracle::Touched, what)]);
     let bound = theirs().changed(Kind::Volume, "theirs", &json!({"spec": {"volumeName": "pv"}}));
     assert_eq!(bound.wrong(), []);
 }
 
 #[test]
 fn a_deletion_ends_or_says_what_holds_it() {
-    let deleted = || Tale::default().installed(&json!({POLICY: "Delete"})).deleted(Actor::Life, Kind::App, "acme");
+    let deleted = || Tale::default().installed(&json!({POLICY: "Delete"})).deleted(Actor::User, Kind::App, "acme");
     let with = |kind: &str, status: &str, reason: &str| {
         let condition = json!({"type": kind, "status": status, "reason": reason, "message": "…"});
         deleted().changed(Kind::App, "acme", &json!({"status": {"conditions": [condition]}}))
     };
-    let hangs = vec![(Wrong::Hangs, "ClientApp acme")];
+    let hangs = vec![(Oracle::Hangs, "ClientApp acme")];
     assert_eq!(deleted().wrong(), hangs);
     assert_eq!(with("Ready", "False", "Uninstalling").wrong(), hangs);
     assert_eq!(with("Stalled", "True", "ReleaseUnreadable").wrong(), []);
@@ -335,34 +322,28 @@ fn a_deletion_ends_or_says_what_holds_it() {
 
 #[test]
 fn nothing_is_left_without_what_it_belongs_to() {
-    let rest = |release: Option<&str>, postgresql: Option<&str>| Rest {
-        what: "Service acme".to_owned(),
-        resource: "services".to_owned(),
-        name: "acme".to_owned(),
-        release: release.map(str::to_owned),
-        postgresql: postgresql.map(str::to_owned),
+    let rest = |release: Option<&str>, postgresql: Option<&str>| {
+        let annotations = release.map(|release| json!({"meta.helm.sh/release-name": release}));
+        let labels = postgresql.map(|name| json!({POSTGRESQL: name}));
+        let metadata = json!({"name": "acme", "uid": "s", "annotations": annotations, "labels": labels});
+        let [kind, resource] = ["Service", "services"].map(str::to_owned);
+        Found { kind, resource, metadata: serde_json::from_value(metadata).unwrap() }
     };
-    let ended = |maker: Actor, rest: Rest| {
-        let tale = Tale::default().installed(&json!({POLICY: "Retain"})).deleted(Actor::Life, Kind::App, "acme");
+    let ended = |maker: Actor, rest: Found| {
+        let tale = Tale::default().installed(&json!({POLICY: "Retain"})).deleted(Actor::User, Kind::App, "acme");
         let tale = tale.destroyed(Actor::OperatorHelm, Kind::Secret, RELEASE_SECRET).gone(Kind::App, "acme");
         let mut tale = Tale { rest: vec![rest], ..tale };
-        let made = Request {
-            resource: "services".to_owned(),
-            name: "acme".to_owned(),
-            actor: maker,
-            ..tale.requests[0].clone()
-        };
-        tale.requests.push(made);
+        tale.request("create", maker, "acme", "s".to_owned());
         tale
     };
-    assert_eq!(ended(Actor::OperatorHelm, rest(Some("acme"), None)).wrong(), [(Wrong::Orphaned, "Service acme")]);
-    assert_eq!(ended(Actor::Operator, rest(None, Some("acme-pg"))).wrong(), [(Wrong::Orphaned, "Service acme")]);
+    assert_eq!(ended(Actor::OperatorHelm, rest(Some("acme"), None)).wrong(), [(Oracle::Orphaned, "Service acme")]);
+    assert_eq!(ended(Actor::Operator, rest(None, Some("acme-pg"))).wrong(), [(Oracle::Orphaned, "Service acme")]);
     assert_eq!(ended(Actor::OperatorHelm, rest(None, None)).wrong(), []);
     assert_eq!(ended(Actor::OperatorHelm, rest(Some("another"), None)).wrong(), []);
     assert_eq!(ended(Actor::OtherHelm, rest(Some("acme"), None)).wrong(), []);
     let release = Tale::default().installed(&json!({POLICY: "Retain"}));
-    let release = release.deleted(Actor::Life, Kind::App, "acme").gone(Kind::App, "acme");
-    assert_eq!(release.wrong(), [(Wrong::Orphaned, "Secret sh.helm.release.v1.acme.v1")]);
+    let release = release.deleted(Actor::User, Kind::App, "acme").gone(Kind::App, "acme");
+    assert_eq!(release.wrong(), [(Oracle::Orphaned, "Secret sh.helm.release.v1.acme.v1")]);
 }
 
 #[test]
@@ -371,12 +352,12 @@ fn what_is_left_of_an_unclear_deletion_is_named() {
         let finalizers = json!({"metadata": {"finalizers": [finalizer]}});
         let tale = Tale::default().installed(&json!({POLICY: "Retain"})).changed(Kind::App, "acme", &finalizers);
         let event = json!({"note": note, "regarding": {"name": about}});
-        tale.deleted(Actor::Life, Kind::App, "acme")
+        tale.deleted(Actor::User, Kind::App, "acme")
             .made(Actor::Operator, Kind::Event, "e", event)
             .gone(Kind::App, "acme")
     };
     let unclear = "it is not known whether it was orphaned";
-    let left = [(Wrong::Orphaned, "Secret sh.helm.release.v1.acme.v1")];
+    let left = [(Oracle::Orphaned, "Secret sh.helm.release.v1.acme.v1")];
     assert_eq!(kept("orphan", "nothing", "acme").wrong(), []);
     assert_eq!(kept("foregroundDeletion", unclear, "acme").wrong(), []);
     assert_eq!(kept("foregroundDeletion", "nothing", "acme").wrong(), left);

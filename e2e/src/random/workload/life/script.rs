@@ -1,4 +1,5 @@
-//! A random script of a life. Pure: the same seed gives the same script.
+//! What users do next, at random: with everything that users can do, as the script of a life; or so that it is known what then has to
+//! become of their apps. Pure: the same seed gives the same steps.
 
 use clientapp_crd::PostgresProvider;
 use rand::rngs::StdRng;
@@ -19,23 +20,134 @@ pub struct Script {
     pub moves: Vec<Move>,
 }
 
-/// The state after the script so far, as far as it influences later steps. It may be wrong: the API server then refuses
-/// a step, and the life continues.
-#[derive(Clone, Copy, Debug, Default)]
-struct App {
-    exists: bool,
+/// An app after the steps so far, as far as that influences later ones. It may be wrong where users do everything: the API server then
+/// refuses a step, and the life continues.
+#[derive(Clone, Copy, Debug)]
+pub struct App {
+    pub name: Name,
+    /// That of each app of this name, so that a later one can adopt its data; `None` in the first place: any.
+    provider: Option<Option<PostgresProvider>>,
+    is_persistent: bool,
+    pub exists: bool,
     suspended: bool,
-    invalid: bool,
-    /// An earlier app has left data behind.
-    left: bool,
+    /// How its spec is broken.
+    broken: Option<Edit>,
+    pub retain: bool,
+    /// Whether an earlier app of this name may have left data that this one has not adopted yet.
+    pub left: bool,
+    /// Whether it has the next patch version. It never goes back: an older app does not understand newer data.
+    upgraded: bool,
+}
+
+impl App {
+    /// An app whose users do anything.
+    fn of_any_kind(name: Name) -> App {
+        let (exists, suspended, retain, left, upgraded) = (false, false, false, false, false);
+        App { name, provider: None, is_persistent: true, exists, suspended, broken: None, retain, left, upgraded }
+    }
+
+    /// An app of which it is known what has to become of it. The number chooses among all kinds.
+    pub fn numbered(name: Name, number: usize) -> App {
+        let provider = [None, Some(PostgresProvider::Standalone), Some(PostgresProvider::Percona)][number % 3];
+        App { provider: Some(provider), is_persistent: (number / 3).is_multiple_of(2), ..App::of_any_kind(name) }
+    }
+
+    /// What its user does next, where it is known what then has to become of it.
+    pub fn next(&self, random: &mut StdRng) -> Step {
+        let App { name, exists, suspended, broken, upgraded, is_persistent, .. } = *self;
+        let value = Edit::Value(random.random());
+        let edits: Vec<(Edit, u32)> = match (exists, suspended, broken) {
+            (false, ..) => {
+                let policy = if random.random_bool(0.4) { Policy::Retain } else { Policy::Delete };
+                return Step::Create(name, self.spec(policy));
+            }
+            // A suspended app is not deleted.
+            (_, true, _) => vec![(Edit::Suspend(false), 3), (value, 1)],
+            (_, _, Some(_)) if random.random_bool(0.25) => return Step::Delete(name, Cascade::Background),
+            (_, _, Some(_)) => vec![(Edit::Mend, 3)],
+            _ => match random.random_range(0..16) {
+                0..2 => return Step::Hand(name, Part::Deployment),
+                2..4 => return Step::Delete(name, Cascade::Background),
+                _ => vec![
+                    (value, 4),
+                    (Edit::Version, if upgraded { 0 } else { 2 }),
+                    (Edit::Unrenderable, 1),
+                    (Edit::UnknownVersion, 1),
+                    (Edit::ReservedKey, 1),
+                    (Edit::Suspend(true), 1),
+                    // Several pods cannot share its volume.
+                    (Edit::Scale(random.random_range(1..=3)), if is_persistent { 0 } else { 2 }),
+                    (Edit::Policy(if self.retain { Policy::Delete } else { Policy::Retain }), 1),
+                ],
+            },
+        };
+        Step::Edit(name, edits.choose_weighted(random, |(_, weight)| *weight).expect("there is a choice").0)
+    }
+
+    /// The spec to create it with, where it is known what then has to become of it.
+    pub fn spec(&self, policy: Policy) -> Spec {
+        let provider = self.provider.flatten();
+        Spec {
+            provider,
+            policy,
+            is_upgraded: self.upgraded,
+            is_persistent: self.is_persistent,
+            redis: false,
+            given_secret: false,
+            keep: true,
+            // Percona's second controller may make the user's Secret again while the first deletes it.
+            adopt: self.left || provider == Some(PostgresProvider::Percona),
+            backup: false,
+        }
+    }
+
+    /// The app after a step.
+    pub fn after(self, step: &Step) -> App {
+        match *step {
+            Step::Create(_, Spec { policy, .. }) => App { exists: true, retain: policy == Policy::Retain, ..self },
+            Step::Post(_, _, Hostname::Own) => App { exists: true, retain: false, ..self },
+            Step::Edit(_, Edit::Suspend(suspended)) => App { suspended, ..self },
+            Step::Edit(_, Edit::Version) => App { upgraded: true, ..self },
+            Step::Edit(_, Edit::Mend) => App { upgraded: true, broken: None, ..self },
+            Step::Edit(_, Edit::Policy(policy)) => App { retain: policy == Policy::Retain, ..self },
+            Step::Edit(_, edit) if edit.breaks() => App { broken: Some(edit), ..self },
+            // A suspended app is not deleted.
+            Step::Delete(..) | Step::HttpDelete(_) | Step::EditOutFinalizers(_) => {
+                App { exists: self.suspended, broken: None, left: self.left || self.retain, ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// The app once it was as expected: if it was Ready, everything that was left is its own again.
+    pub fn rested(self) -> App {
+        App { left: self.left && !(self.exists && self.remedy().is_none()), ..self }
+    }
+
+    /// What puts it right, unless it is.
+    pub fn remedy(&self) -> Option<Step> {
+        let remedy = if self.suspended { Some(Edit::Suspend(false)) } else { self.broken.map(|_| Edit::Mend) };
+        remedy.map(|edit| Step::Edit(self.name, edit))
+    }
+
+    /// The reasons that `Ready` may have at rest; `None`: the app does not exist.
+    pub fn expected(&self) -> Option<&'static [&'static str]> {
+        let reasons: &[&str] = match (self.suspended, self.broken) {
+            // Nothing was left to do when it was suspended, or something was.
+            (true, _) => &["Ready", "Suspended"],
+            (_, None) => &["Ready"],
+            (_, Some(Edit::ReservedKey)) => &["InvalidSpec"],
+            (_, Some(_)) => &["ChartInvalid"],
+        };
+        self.exists.then_some(reasons)
+    }
 }
 
 /// The script of a seed.
-#[must_use]
 pub fn script(seed: u64) -> Script {
     let mut random = StdRng::seed_from_u64(seed);
     let made_namespace = random.random_bool(0.3);
-    let mut writer = Writer { random, apps: [App::default(); 2], solo: false, moves: Vec::new() };
+    let mut writer = Writer { random, apps: APPS.map(App::of_any_kind), solo: false, moves: Vec::new() };
     // Most lives use one app or its name only, so that names are reused.
     let apps = if writer.random.random_bool(0.75) { 1 } else { 2 };
     let steps = writer.random.random_range(STEPS);
@@ -63,6 +175,11 @@ struct Writer {
 impl Writer {
     fn push(&mut self, step: Step) {
         let then = self.one_of(&[(Then::AtOnce, 2), (Then::Seen, 2), (Then::Settled, 6)]);
+        for app in &mut self.apps {
+            if step.app() == Some(app.name) {
+                *app = app.after(&step);
+            }
+        }
         self.moves.push(Move { step, then });
     }
 
@@ -117,6 +234,8 @@ impl Writer {
         Spec {
             provider,
             policy: self.one_of(&[(Policy::Delete, 3), (Policy::Retain, 2)]),
+            is_upgraded: false,
+            is_persistent: true,
             redis: self.random.random_bool(0.3),
             given_secret: self.random.random_bool(0.2),
             keep: self.random.random_bool(0.5),
@@ -126,18 +245,14 @@ impl Writer {
     }
 
     fn create(&mut self, index: usize) {
-        let left = self.apps[index].left;
-        let spec = self.spec(left);
+        let spec = self.spec(self.apps[index].left);
         self.push(Step::Create(APPS[index], spec));
-        self.apps[index] = App { exists: true, left, ..App::default() };
     }
 
     fn post(&mut self, index: usize) {
-        let left = self.apps[index].left;
-        let spec = self.spec(left);
+        let spec = self.spec(self.apps[index].left);
         let hostname = self.one_of(&[(Hostname::Own, 4), (Hostname::Taken, 1)]);
         self.push(Step::Post(APPS[index], Spec { policy: Policy::Delete, given_secret: false, ..spec }, hostname));
-        self.apps[index] = App { exists: hostname == Hostname::Own, left, ..App::default() };
     }
 
     fn plant(&mut self, name: Name) {
@@ -162,11 +277,11 @@ impl Writer {
     }
 
     fn edit(&mut self, index: usize) {
-        let App { suspended, invalid, .. } = self.apps[index];
+        let App { suspended, broken, .. } = self.apps[index];
         let number = self.random.random();
-        let edit = match (suspended, invalid) {
+        let edit = match (suspended, broken) {
             (true, _) if self.random.random_bool(0.5) => Edit::Suspend(false),
-            (_, true) if self.random.random_bool(0.5) => Edit::Mend,
+            (_, Some(_)) if self.random.random_bool(0.5) => Edit::Mend,
             _ => self.one_of(&[
                 (Edit::Value(number), 3),
                 (Edit::Version, 2),
@@ -185,13 +300,6 @@ impl Writer {
                 (Edit::Adopt, 1),
             ]),
         };
-        let app = &mut self.apps[index];
-        match edit {
-            Edit::Suspend(suspend) => app.suspended = suspend,
-            Edit::ReservedKey | Edit::UnknownVersion | Edit::Unrenderable | Edit::Undecodable => app.invalid = true,
-            Edit::Mend => app.invalid = false,
-            _ => {}
-        }
         self.push(Step::Edit(APPS[index], edit));
     }
 
@@ -208,9 +316,7 @@ impl Writer {
             (Step::EditOutFinalizers(name), 1),
         ]);
         self.push(step);
-        // A suspended app is not deleted.
-        let App { suspended, .. } = self.apps[index];
-        self.apps[index] = App { exists: suspended, suspended, left: true, ..App::default() };
+        self.apps[index].left = true;
         // Recreated under the same name: the operator must not confuse the objects of the two.
         if self.random.random_bool(0.5) {
             self.create(index);
@@ -244,7 +350,7 @@ impl Writer {
 
     fn delete_namespace(&mut self) {
         self.moves.push(Move { step: Step::DeleteNamespace, then: Then::AtOnce });
-        self.apps = [App::default(); 2];
+        self.apps = APPS.map(App::of_any_kind);
         self.solo = false;
     }
 
@@ -271,6 +377,76 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    /// The words of the steps of an app of which it is known what has to become of it.
+    fn known(seed: u64, number: usize) -> Vec<Step> {
+        let (mut random, mut app) = (StdRng::seed_from_u64(seed), App::numbered("a", number));
+        let mut next = || {
+            let step = app.next(&mut random);
+            app = app.after(&step);
+            step
+        };
+        (0..60).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn every_step_of_an_app_with_a_known_end_comes() {
+        assert_eq!(known(7, 0), known(7, 0));
+        let steps = (0..12).flat_map(|number| known(number, number as usize));
+        let words = steps.map(|step| match step {
+            Step::Edit(_, edit) => format!("{edit:?}").split('(').next().unwrap_or_default().to_owned(),
+            other => format!("{other:?}").split('(').next().unwrap_or_default().to_owned(),
+        });
+        let words: BTreeSet<_> = words.collect();
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let expected =
+            "Create Delete Hand Mend Policy ReservedKey Scale Suspend UnknownVersion Unrenderable Value Version";
+        assert_eq!(words.join(" "), expected);
+    }
+
+    #[test]
+    fn what_is_expected_after_some_steps() {
+        let create = |policy| Step::Create("a", App::numbered("a", 0).spec(policy));
+        let (deleted, retained) = (|| create(Policy::Delete), || create(Policy::Retain));
+        let edit = |edit| Step::Edit("a", edit);
+        let (delete, hand) = (|| Step::Delete("a", Cascade::Background), Step::Hand("a", Part::Deployment));
+        let told = |app: &App| app.expected().map(|reasons| reasons.join(" or "));
+        for (steps, expected, left) in [
+            (vec![], None, false),
+            (vec![deleted()], Some("Ready"), false),
+            (vec![deleted(), edit(Edit::UnknownVersion)], Some("ChartInvalid"), false),
+            (vec![deleted(), edit(Edit::Unrenderable), edit(Edit::Mend)], Some("Ready"), false),
+            (vec![deleted(), edit(Edit::ReservedKey)], Some("InvalidSpec"), false),
+            (vec![deleted(), edit(Edit::Suspend(true))], Some("Ready or Suspended"), false),
+            (vec![deleted(), edit(Edit::Suspend(true)), edit(Edit::Suspend(false)), hand], Some("Ready"), false),
+            (vec![deleted(), edit(Edit::UnknownVersion), delete()], None, false),
+            (vec![deleted(), delete(), deleted()], Some("Ready"), false),
+            (vec![deleted(), edit(Edit::Policy(Policy::Retain)), delete()], None, true),
+            (vec![retained(), delete(), deleted()], Some("Ready"), true),
+            (vec![retained(), edit(Edit::Policy(Policy::Delete)), delete()], None, false),
+            // Perhaps deleted before it has adopted anything.
+            (vec![retained(), delete(), deleted(), delete()], None, true),
+            (vec![deleted(), edit(Edit::Version)], Some("Ready"), false),
+        ] {
+            let app = steps.iter().fold(App::numbered("a", 0), App::after);
+            assert_eq!((told(&app).as_deref(), app.left), (expected, left), "{steps:?}");
+            let well = app.remedy().map_or(app, |remedy| app.after(&remedy));
+            assert!(!well.exists || told(&well).as_deref() == Some("Ready"), "{steps:?}");
+            assert_eq!(app.rested().left, left && !app.exists, "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn an_app_comes_back_as_it_was_and_adopts() {
+        let app = App::numbered("a", 1);
+        let steps = [Step::Create("a", app.spec(Policy::Retain)), Step::Edit("a", Edit::Version)];
+        let app = steps.iter().fold(app, App::after).after(&Step::Delete("a", Cascade::Background));
+        let Spec { is_upgraded, is_persistent, adopt, provider, .. } = app.spec(Policy::Delete);
+        assert_eq!(
+            (is_upgraded, is_persistent, adopt, provider),
+            (true, true, true, Some(PostgresProvider::Standalone))
+        );
+    }
 
     #[test]
     fn a_seed_is_a_script() {

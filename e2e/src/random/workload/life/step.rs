@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clientapp_crd::PostgresProvider;
+use derive_more::Display;
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -16,57 +17,76 @@ pub const APPS: [Name; 2] = ["acme", "beta"];
 pub const SOLO: Name = "solo";
 
 /// One step, and what the next one waits for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Display, PartialEq)]
+#[display("{step}{then}")]
 pub struct Move {
     pub step: Step,
     pub then: Then,
 }
 
 /// What happens before the next step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 pub enum Then {
     /// Nothing: the operator is still busy with this one.
+    #[display("")]
     AtOnce,
     /// The operator has seen it.
+    #[display("; until seen")]
     Seen,
     /// The operator has nothing more to do.
+    #[display("; until settled")]
     Settled,
 }
 
 /// An action of a user, a cluster admin or another client.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Display, PartialEq)]
 pub enum Step {
     /// Creates a ClientApp, like `kubectl create`.
+    #[display("create ClientApp {_0}: {_1}")]
     Create(Name, Spec),
     /// Creates an instance with the HTTP API.
+    #[display("POST /instances {_0} with its {_2:?} hostname: {_1}")]
     Post(Name, Spec, Hostname),
+    #[display("edit ClientApp {_0}: {_1:?}")]
     Edit(Name, Edit),
+    #[display("delete ClientApp {_0}, {_1:?}")]
     Delete(Name, Cascade),
     /// Deletes an instance with the HTTP API.
+    #[display("DELETE /instances/{_0}")]
     HttpDelete(Name),
     /// Deletes a ClientApp and removes its finalizers by hand.
+    #[display("delete ClientApp {_0} and remove its finalizers")]
     EditOutFinalizers(Name),
     /// Deletes an object of a ClientApp by hand.
+    #[display("delete the {_1:?} of {_0} by hand")]
     Hand(Name, Part),
     /// Runs helm, as another client of the release.
+    #[display("another client: helm {_1:?} {_0}")]
     Helm(Name, Helm),
     /// Creates an object that looks like the operator's, or has the name of one.
+    #[display("plant a foreign {_1:?} beside {_0}")]
     Plant(Name, Plant),
     /// Writes the uids of all planted volumes and Secrets into the status of a ClientApp.
+    #[display("write the planted objects into the status of ClientApp {_0}")]
     ForgeStatus(Name),
     /// Marks all planted volumes and Secrets with the uid of a ClientApp.
+    #[display("mark the planted objects with the uid of ClientApp {_0}")]
     ForgeMarks(Name),
     /// Creates a Postgresql that serves no ClientApp.
+    #[display("create Postgresql {SOLO}: {_0:?}")]
     CreateSolo(Solo),
     /// Changes the deletionPolicy of that Postgresql.
+    #[display("edit Postgresql {SOLO}: {_0:?}")]
     FlipSolo(Policy),
+    #[display("delete Postgresql {SOLO}, {_0:?}")]
     DeleteSolo(Cascade),
     /// Deletes the namespace with everything in it, waits, and recreates it.
+    #[display("delete the namespace, wait, and recreate it")]
     DeleteNamespace,
 }
 
 /// `spec.deletionPolicy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum Policy {
     Delete,
     Retain,
@@ -78,6 +98,9 @@ pub struct Spec {
     /// `None`: no database.
     pub provider: Option<PostgresProvider>,
     pub policy: Policy,
+    /// Whether it has the next patch version.
+    pub is_upgraded: bool,
+    pub is_persistent: bool,
     pub redis: bool,
     /// Whether the administrator's Secret is created by hand before.
     pub given_secret: bool,
@@ -105,6 +128,8 @@ pub enum Edit {
     Version,
     /// A larger database and a larger volume.
     Grow,
+    /// So many pods.
+    Scale(u8),
     /// Redis on or off.
     Redis(bool),
     /// No volume for files.
@@ -203,13 +228,13 @@ pub struct Solo {
 
 impl Spec {
     /// The `spec` of a ClientApp.
-    #[must_use]
     pub fn document(&self, name: Name, hostname: &str) -> Value {
         let mut spec = json!({
             "hostname": hostname,
-            "deletionPolicy": self.policy.word(),
+            "chartVersion": if self.is_upgraded { charts::PATCH } else { charts::DEFAULT },
+            "deletionPolicy": self.policy,
             "redis": {"enabled": self.redis},
-            "persistence": {"enabled": true},
+            "persistence": {"enabled": self.is_persistent},
             "postgres": self.postgres(name),
         });
         if self.given_secret {
@@ -225,7 +250,6 @@ impl Spec {
     }
 
     /// The body of a request to the HTTP API, which has no `deletionPolicy`.
-    #[must_use]
     pub fn request(&self, name: Name, namespace: &str, hostname: &str) -> Value {
         json!({
             "name": name,
@@ -255,9 +279,8 @@ impl Spec {
 
 impl Solo {
     /// The `spec` of a Postgresql.
-    #[must_use]
     pub fn document(&self) -> Value {
-        let mut spec = json!({"deletionPolicy": self.policy.word(), "replicas": self.replicas});
+        let mut spec = json!({"deletionPolicy": self.policy, "replicas": self.replicas});
         if self.last_dump {
             spec["backup"] = json!({"onDelete": true});
         }
@@ -265,20 +288,27 @@ impl Solo {
     }
 }
 
-impl Policy {
-    /// As in a spec.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Policy::Delete => "Delete",
-            Policy::Retain => "Retain",
+impl Step {
+    /// Returns the ClientApp that it is about.
+    pub fn app(&self) -> Option<Name> {
+        match *self {
+            Step::Create(name, _) | Step::Post(name, ..) | Step::Edit(name, _) | Step::Delete(name, _) => Some(name),
+            Step::HttpDelete(name) | Step::EditOutFinalizers(name) | Step::Hand(name, _) | Step::Helm(name, _) => {
+                Some(name)
+            }
+            Step::Plant(name, _) | Step::ForgeStatus(name) | Step::ForgeMarks(name) => Some(name),
+            Step::CreateSolo(_) | Step::FlipSolo(_) | Step::DeleteSolo(_) | Step::DeleteNamespace => None,
         }
     }
 }
 
 impl Edit {
+    /// Returns whether an app cannot be as its spec says any more.
+    pub fn breaks(self) -> bool {
+        matches!(self, Edit::ReservedKey | Edit::UnknownVersion | Edit::Unrenderable | Edit::Undecodable)
+    }
+
     /// The merge patch of the spec.
-    #[must_use]
     pub fn patch(self) -> Value {
         match self {
             Edit::Value(number) => json!({"values": {"podAnnotations": {"lives/value": number.to_string()}}}),
@@ -296,87 +326,36 @@ impl Edit {
                 "chartVersion": charts::PATCH,
                 "values": {"nextcloud": null, "deep": null},
             }),
+            Edit::Scale(replicas) => json!({"replicas": replicas}),
             Edit::Suspend(suspend) => json!({"suspend": suspend}),
-            Edit::Policy(policy) => json!({"deletionPolicy": policy.word()}),
+            Edit::Policy(policy) => json!({"deletionPolicy": policy}),
             Edit::Adopt => json!({"postgres": {"adopt": true}}),
         }
     }
 }
 
 /// The administrator's Secret for [`Spec::given_secret`].
-#[must_use]
 pub fn given_secret(app: &str) -> String {
     format!("given-{app}")
 }
 
 /// The Secret with the database's credentials for the provider `external`.
-#[must_use]
 pub fn external_secret(app: &str) -> String {
     format!("theirs-{app}")
 }
 
-impl fmt::Display for Move {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let then = match self.then {
-            Then::AtOnce => "",
-            Then::Seen => "; until seen",
-            Then::Settled => "; until settled",
-        };
-        write!(f, "{}{then}", self.step)
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Step::Create(name, spec) => write!(f, "create ClientApp {name}: {spec}"),
-            Step::Post(name, spec, Hostname::Own) => write!(f, "POST /instances {name}: {spec}"),
-            Step::Post(name, spec, Hostname::Taken) => {
-                write!(f, "POST /instances {name} with a taken hostname: {spec}")
-            }
-            Step::Edit(name, edit) => write!(f, "edit ClientApp {name}: {edit:?}"),
-            Step::Delete(name, cascade) => write!(f, "delete ClientApp {name}, {cascade:?}"),
-            Step::HttpDelete(name) => write!(f, "DELETE /instances/{name}"),
-            Step::EditOutFinalizers(name) => write!(f, "delete ClientApp {name} and remove its finalizers"),
-            Step::Hand(name, part) => write!(f, "delete the {part:?} of {name} by hand"),
-            Step::Helm(name, helm) => write!(f, "another client: helm {helm:?} {name}"),
-            Step::Plant(name, plant) => write!(f, "plant a foreign {plant:?} beside {name}"),
-            Step::ForgeStatus(name) => write!(f, "write the planted objects into the status of ClientApp {name}"),
-            Step::ForgeMarks(name) => write!(f, "mark the planted objects with the uid of ClientApp {name}"),
-            Step::CreateSolo(solo) => write!(
-                f,
-                "create Postgresql {SOLO}: {:?}, {} servers{}",
-                solo.policy,
-                solo.replicas,
-                if solo.last_dump { ", a last dump" } else { "" }
-            ),
-            Step::FlipSolo(policy) => write!(f, "edit Postgresql {SOLO}: {policy:?}"),
-            Step::DeleteSolo(cascade) => write!(f, "delete Postgresql {SOLO}, {cascade:?}"),
-            Step::DeleteNamespace => f.write_str("delete the namespace, wait, and recreate it"),
-        }
-    }
-}
-
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let provider = match self.provider {
-            None => "no database",
-            Some(PostgresProvider::Percona) => "percona",
-            Some(PostgresProvider::Standalone) => "standalone",
-            Some(PostgresProvider::External) => "external",
-        };
-        write!(f, "{provider}, {:?}", self.policy)?;
-        for (set, word) in [
+        write!(f, "{:?}, {:?}", self.provider, self.policy)?;
+        let words = [
+            (self.is_upgraded, "the next version"),
+            (!self.is_persistent, "no volume"),
             (self.redis, "redis"),
             (self.given_secret, "a given admin Secret"),
             (!self.keep, "a claim that helm does not keep"),
             (self.adopt, "adopt"),
             (self.backup, "backup before upgrades"),
-        ] {
-            if set {
-                write!(f, ", {word}")?;
-            }
-        }
-        Ok(())
+        ];
+        words.iter().filter(|(is_set, _)| *is_set).try_for_each(|(_, word)| write!(f, ", {word}"))
     }
 }

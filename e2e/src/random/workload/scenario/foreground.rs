@@ -11,7 +11,8 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 
 use crate::lab::Tenant;
-use crate::random::requests::{APP, TIMEOUT, ask_to_delete, gone, told};
+use crate::random::oracle::told;
+use crate::random::requests::{APP, TIMEOUT, ask_to_delete, asked, gone};
 use crate::wait::within;
 
 const DEPENDENT: &str = "dependent";
@@ -38,10 +39,7 @@ pub async fn act(tenant: &Tenant) -> Result<()> {
     };
     within(TIMEOUT, "the operator is done with the ClientApp", is_done).await?;
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    let let_go = async || match tenant.api::<ConfigMap>().patch(DEPENDENT, &PatchParams::default(), &free).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        patched => patched.map(drop),
-    };
-    within(TIMEOUT, "the dependent may go", let_go).await?;
+    let patch = async || tenant.api::<ConfigMap>().patch(DEPENDENT, &PatchParams::default(), &free).await;
+    asked("the dependent may go", 404, patch).await?;
     gone::<ClientApp>(tenant, APP).await
 }

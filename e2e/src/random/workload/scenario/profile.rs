@@ -3,13 +3,12 @@
 use anyhow::Result;
 use clientapp_crd::Profile;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::charts;
 use crate::lab::Tenant;
-use crate::random::requests::{TIMEOUT, ready_from};
-use crate::wait::within;
+use crate::random::requests::{change, ready_from};
 
 /// The name of a namespace's Profile.
 pub fn name(namespace: &str) -> String {
@@ -24,10 +23,7 @@ pub async fn prepare(tenant: &Tenant) -> Result<()> {
 
 /// Changes the Profile, and waits until the app has followed.
 pub async fn act(tenant: &Tenant) -> Result<()> {
-    let (profiles, name) = (profiles(tenant), name(&tenant.namespace));
-    let change = Patch::Merge(json!({"spec": requests("300m")}));
-    let changed = async || profiles.patch(&name, &PatchParams::default(), &change).await.map(drop);
-    within(TIMEOUT, "the Profile is changed", changed).await?;
+    change(&profiles(tenant), &name(&tenant.namespace), &json!({"spec": requests("300m")})).await?;
     // The app's own generation stays.
     ready_from(tenant, charts::DEFAULT, 2).await
 }

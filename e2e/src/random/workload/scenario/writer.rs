@@ -1,16 +1,16 @@
 //! PostgresWriters, with a real PostgreSQL, which all cases share, and in it a database for each. An **effect**.
 
-use std::sync::LazyLock;
-
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clientapp_crd::{PostgresWriter, conditions};
 use kube::Resource as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::lab::Tenant;
-use crate::postgres::{PASSWORD, Postgres};
-use crate::random::requests::{TIMEOUT, delete, plant, told};
+use crate::postgres::PASSWORD;
+use crate::random::oracle::told;
+use crate::random::requests::{TIMEOUT, asked, change, delete, plant};
+use crate::random::stage::{database, database_name, postgres};
 use crate::wait::within;
 
 const TABLE: &str = "people";
@@ -21,28 +21,11 @@ const CHANGED: &str = "ada";
 /// Was there before, and is deleted.
 const DELETED: &str = "bob";
 
-/// The PostgreSQL. It ends with this process.
-fn postgres() -> Result<&'static Postgres> {
-    static POSTGRES: LazyLock<Result<Postgres>> = LazyLock::new(Postgres::start);
-    POSTGRES.as_ref().map_err(|error| anyhow!("{error:#}"))
-}
-
-fn database(namespace: &str) -> String {
-    namespace.replace('-', "_")
-}
-
-/// Runs a statement as the database admin.
-async fn run(database: &str, statement: &str) -> Result<()> {
-    Ok(postgres()?.connect(database).await?.batch_execute(statement).await?)
-}
-
 /// Creates the database and its table, and returns the environment for it.
 pub async fn environment(namespace: &str) -> Result<Vec<(String, String)>> {
-    let database = database(namespace);
-    run("postgres", &format!("CREATE DATABASE {database}")).await?;
-    let columns = "id text PRIMARY KEY, name text NOT NULL, age integer NOT NULL, country text NOT NULL";
-    run(&database, &format!("CREATE TABLE {TABLE} ({columns})")).await?;
-    Ok(postgres()?.environment(&database, TABLE))
+    let name = database_name(namespace);
+    database(&name, TABLE).await?;
+    Ok(postgres()?.environment(&name, TABLE))
 }
 
 /// Creates the object that is deleted later, and a Secret with the password that the operator must keep to itself.
@@ -56,17 +39,14 @@ pub async fn prepare(tenant: &Tenant) -> Result<()> {
 pub async fn act(tenant: &Tenant) -> Result<()> {
     create(tenant, CHANGED).await?;
     written(tenant, CHANGED).await?;
-    let older = Patch::Merge(json!({"spec": {"age": 37}}));
-    let writers = tenant.api::<PostgresWriter>();
-    let changed = async || writers.patch(CHANGED, &PatchParams::default(), &older).await.map(drop);
-    within(TIMEOUT, "the PostgresWriter is changed", changed).await?;
+    change(&tenant.api::<PostgresWriter>(), CHANGED, &json!({"spec": {"age": 37}})).await?;
     written(tenant, CHANGED).await?;
     delete::<PostgresWriter>(tenant, DELETED, &DeleteParams::default()).await
 }
 
 /// The rows of the table and of the ledger, in the form of objects that have the table's name.
 pub async fn rows(namespace: &str) -> Result<Vec<Value>> {
-    let sql = postgres()?.connect(&database(namespace)).await?;
+    let sql = postgres()?.connect(&database_name(namespace)).await?;
     let mut found = Vec::new();
     for table in [TABLE, LEDGER] {
         for row in sql.query(&format!("SELECT to_json({table})::text FROM {table}"), &[]).await? {
@@ -79,7 +59,8 @@ pub async fn rows(namespace: &str) -> Result<Vec<Value>> {
 
 /// Deletes the database of a case that is over.
 pub async fn clean_up(namespace: &str) -> Result<()> {
-    run("postgres", &format!("DROP DATABASE {} WITH (FORCE)", database(namespace))).await
+    let statement = format!("DROP DATABASE {} WITH (FORCE)", database_name(namespace));
+    Ok(postgres()?.connect("postgres").await?.batch_execute(&statement).await?)
 }
 
 async fn create(tenant: &Tenant, name: &str) -> Result<()> {
@@ -89,11 +70,8 @@ async fn create(tenant: &Tenant, name: &str) -> Result<()> {
         "metadata": {"name": name}, "spec": spec,
     });
     let (writers, object) = (tenant.api::<PostgresWriter>(), serde_json::from_value(object)?);
-    let created = async || match writers.create(&PostParams::default(), &object).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        created => created.map(drop),
-    };
-    within(TIMEOUT, "the PostgresWriter is created", created).await
+    let create = async || writers.create(&PostParams::default(), &object).await;
+    asked("the PostgresWriter is created", 409, create).await
 }
 
 /// Waits until the row is as in the current spec.

@@ -124,18 +124,15 @@ pub struct Mutation {
 
 impl Field {
     /// As in messages: `dependsOn[].name`.
-    #[must_use]
     pub fn name(&self) -> String {
         self.path.iter().fold(String::new(), |path, step| beneath(&path, step))
     }
 
-    #[must_use]
     pub fn is_string(&self) -> bool {
         self.schema["type"] == "string"
     }
 
     /// A string that it may be.
-    #[must_use]
     pub fn sample(&self) -> String {
         strings(&self.schema, &self.name())[0].as_str().unwrap_or_default().to_owned()
     }
@@ -158,14 +155,12 @@ fn row<'a, T: ?Sized>(table: &[(&str, &'a T)], path: &str) -> Option<&'a T> {
 }
 
 impl Schema {
-    #[must_use]
     pub fn of(definition: &CustomResourceDefinition) -> Schema {
         let definition = serde_json::to_value(definition).expect("a definition is JSON");
         Schema(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone())
     }
 
     /// All fields, those of lists and maps included.
-    #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let mut found = Vec::new();
         collect(&self.0, &[], &mut found);
@@ -201,7 +196,6 @@ impl Schema {
     }
 
     /// A spec with this value of a field, and with what is required beside it.
-    #[must_use]
     pub fn with(&self, spec: &Value, field: &Field, value: Value) -> Value {
         put(&self.0, spec, "", &field.path, value)
     }
