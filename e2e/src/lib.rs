@@ -10,11 +10,11 @@ pub mod charts;
 pub mod conformance;
 pub mod demo;
 pub mod detached;
-pub mod faults;
+
 pub mod front;
 pub mod helm;
 pub mod lab;
-pub mod lives;
+
 pub mod manifests;
 pub mod nightly;
 pub mod objects;
@@ -25,12 +25,12 @@ pub mod postgres;
 pub mod progress;
 pub mod protocol;
 pub mod proxy;
+pub mod random;
 pub mod registry;
 pub mod repository;
 pub mod scenario;
 pub mod shim;
-pub mod soak;
-pub mod specs;
+
 pub mod tail;
 pub mod tools;
 pub mod wait;

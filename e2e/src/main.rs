@@ -7,8 +7,9 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::progress::Progress;
 use e2e::protocol::{Bounds, Outcome, Protocol};
+use e2e::random::Preset;
 use e2e::tools::{Extra, Tools};
-use e2e::{bench, conformance, demo, detached, faults, lives, nightly, soak, specs};
+use e2e::{bench, conformance, demo, detached, nightly};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -39,14 +40,8 @@ enum Command {
     /// Benchmark the operator against what it replaces, interleaved in one run
     #[command(subcommand)]
     Bench(bench::What),
-    /// Run random lives of apps and databases, and check that no data is lost
-    Lives(lives::Options),
-    /// Run every scenario with every fault at every moment, and check that it ends as without the fault
-    Faults(faults::Options),
-    /// Run many apps for a long time while everything is disturbed, and check that nothing leaks and nothing is left
-    Soak(soak::Options),
-    /// Change specs of all kinds at random, and check that objects end as their last spec alone makes them
-    Specs(specs::Options),
+    #[command(flatten)]
+    Random(Preset),
     /// Render every version of the published chart with the operator's values, check what comes out, and upgrade through all majors
     Charts(conformance::Options),
     /// Run what takes too long for `cargo test`: all random engines at length, and the tests that are ignored there
@@ -88,33 +83,9 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Demo(options) => return demo::run(&options),
         Command::Bench(what) => bench::run(what, &progress)?,
-        Command::Lives(options) => {
-            let outcome = lives::run(&options, &progress)?;
-            outcome.failures.iter().for_each(|failure| println!("{}", failure.story));
-            let (wrong, all) = (outcome.failures.len(), options.count);
-            eprintln!("{wrong} of {all} lives failed, starting at seed {}", outcome.seed);
-            return Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
-        Command::Faults(options) => {
-            let outcome = faults::run(&options, &progress)?;
-            match (options.list, options.json) {
-                (true, _) => print!("{}", outcome.listed()),
-                (false, true) => println!("{}", outcome.json()),
-                (false, false) => println!("{}", outcome.told()),
-            }
-            eprintln!("{} cases failed, starting at seed {}", outcome.failures.len(), outcome.seed);
-            return Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
-        Command::Soak(options) => {
-            let outcome = soak::run(&options, &progress)?;
-            println!("{}", outcome.told());
-            eprintln!("{} violations, seed {}", outcome.violations.len(), outcome.seed);
-            return Ok(if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
-        Command::Specs(options) => {
-            let outcome = specs::run(&options, &progress)?;
-            outcome.failures.iter().for_each(|failure| println!("{failure}"));
-            eprintln!("{}", outcome.told());
+        Command::Random(mut preset) => {
+            let outcome = preset.run(&progress)?;
+            println!("{}", if preset.common().json { outcome.json().to_string() } else { outcome.told() });
             return Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Charts(options) => {

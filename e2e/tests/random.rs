@@ -1,59 +1,59 @@
-//! A small sample of each random engine, the same in each run: their seeds are fixed, and `<ENGINE>_SEED` chooses others. `cargo e2e
-//! nightly` runs them at length.
+//! A small sample of each command of the random engine, the same in each run: their seeds are fixed, and `RANDOM_SEED` chooses others.
+//! `cargo e2e nightly` runs them at length.
 
-use e2e::arguments::defaults;
-use e2e::faults::row::ROWS;
-use e2e::faults::scenario::Scenario;
+use clap::Parser as _;
 use e2e::progress::Progress;
-use e2e::soak::schedule::Blow;
-use e2e::{faults, lives, soak, specs};
+use e2e::random::disturbance::row::ROWS;
+use e2e::random::disturbance::schedule::PACES;
+use e2e::random::{Outcome, Preset};
+
+/// Runs a command with these arguments, and with this seed unless the environment has another.
+fn run(arguments: &str, seed: u64) -> Outcome {
+    #[derive(clap::Parser)]
+    struct Arguments {
+        #[command(subcommand)]
+        preset: Preset,
+    }
+    let mut preset = Arguments::parse_from(["e2e"].into_iter().chain(arguments.split(' '))).preset;
+    preset.common().seed.get_or_insert(seed);
+    let outcome = preset.run(&Progress::hidden()).unwrap();
+    assert!(outcome.failures.is_empty(), "{}", outcome.told());
+    outcome
+}
 
 /// Random lives of apps and databases, while the operator is killed and frozen: nothing is lost.
 #[test]
 fn nothing_is_lost_in_some_lives() {
-    let given: lives::Options = defaults();
-    let options = lives::Options { seed: given.seed.or(Some(7)), count: 8, parallel: 8, ..given };
-    let outcome = lives::run(&options, &Progress::hidden()).unwrap();
-    let stories: String = outcome.failures.iter().map(|lived| lived.story.as_str()).collect();
-    assert!(outcome.failures.is_empty(), "{} of {} lives failed:\n{stories}", outcome.failures.len(), options.count);
+    let outcome = run("lives --count 8 --parallel 8", 7);
+    assert!(outcome.cases == 8 && outcome.counted("steps") > 24, "{}", outcome.told());
 }
 
 /// A sample of the matrix: an app is created while the operator is killed, answers are lost and requests are refused.
 #[test]
 fn every_oracle_holds_in_a_sample_of_the_matrix() {
-    let given: faults::Options = defaults();
-    let seed = given.seed.or(Some(7));
     // Without row 12, whose cases can only run one by one, and row 26, which needs a library.
-    let rows = ROWS.map(|row| row.number).into_iter().filter(|row| ![12, 26].contains(row)).step_by(2).collect();
-    let options =
-        faults::Options { seed, rows, scenarios: vec![Scenario::Install], sample: Some(1), parallel: 4, ..given };
-    let outcome = faults::run(&options, &Progress::hidden()).unwrap();
+    let rows = ROWS.map(|row| row.number).into_iter().filter(|row| ![12, 26].contains(row)).step_by(2);
+    let rows: String = rows.map(|row| format!(" --row {row}")).collect();
+    let outcome = run(&format!("faults --scenario install --sample 1 --parallel 4{rows}"), 7);
     let hit: usize = outcome.lines.iter().map(|line| line.cases).sum();
-    assert!(outcome.failures.is_empty(), "seed {}:\n{}", outcome.seed, outcome.told());
-    assert!(hit > 6, "seed {}: hardly a fault has hit:\n{}", outcome.seed, outcome.told());
+    assert!(hit > 6, "hardly a fault has hit:\n{}", outcome.told());
 }
 
 /// A short soak test: nothing is left over, and the operator has no more in use after the same work once more.
 #[test]
 fn nothing_leaks_and_nothing_is_left() {
-    let given: soak::Options = defaults();
-    let options = soak::Options { minutes: 1, apps: 4, seed: given.seed.or(Some(7)) };
-    let outcome = soak::run(&options, &Progress::hidden()).unwrap();
-    assert!(outcome.violations.is_empty(), "{}", outcome.told());
-    let disturbed =
-        [Blow::Kill, Blow::Outage, Blow::Theft, Blow::OtherHelm].map(|blow| outcome.blows.get(&blow).copied());
-    assert_eq!(disturbed, [Some(3), Some(1), Some(1), Some(1)], "{}", outcome.told());
+    let outcome = run("soak --minutes 0.4 --apps 4", 7);
+    assert_eq!(PACES.map(|pace| outcome.counted(pace.title)), [3, 1, 1, 1], "{}", outcome.told());
     // Each app was created, and had time for more.
-    assert!(outcome.actions > 8 && outcome.helm_runs > 4, "{}", outcome.told());
+    assert!(outcome.counted("steps") > 8 && outcome.counted("helm runs") > 4, "{}", outcome.told());
 }
 
 /// Random specs and strings: a sequence of each kind, and a string or two for each field.
 #[test]
 fn specs_end_as_the_last_one_alone_makes_them() {
-    let given: specs::Options = defaults();
-    let options = specs::Options { seed: given.seed.or(Some(8)), count: 4, parallel: 4, strings: 2, ..given };
-    let outcome = specs::run(&options, &Progress::hidden()).unwrap();
-    assert!(outcome.failures.is_empty(), "{}:\n{}", outcome.told(), outcome.failures.join("\n"));
-    assert!(outcome.accepted > 4 && outcome.refused > 2, "hardly a change was made: {}", outcome.told());
-    assert!(outcome.taken > 10 && outcome.sent > 250, "hardly a string was sent: {}", outcome.told());
+    let outcome = run("specs --count 4 --parallel 4 --strings 2", 8);
+    let [accepted, refused] = ["changes accepted", "changes refused"].map(|what| outcome.counted(what));
+    assert!(accepted > 4 && refused > 2, "hardly a change was made:\n{}", outcome.told());
+    let [taken, sent] = ["strings accepted", "strings sent"].map(|what| outcome.counted(what));
+    assert!(taken > 10 && sent > 250, "hardly a string was sent:\n{}", outcome.told());
 }

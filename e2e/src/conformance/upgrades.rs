@@ -15,10 +15,10 @@ use tokio::task::block_in_place;
 
 use super::archives::Archive;
 use crate::charts;
-use crate::faults::state::RELEASE;
 use crate::lab::{Lab, Object, Tenant, has, hostname};
 use crate::operator;
 use crate::progress::Progress;
+use crate::random::RELEASE;
 use crate::wait::{TIMEOUT, within};
 
 const APP: &str = "acme";
