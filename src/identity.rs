@@ -14,10 +14,12 @@ pub(crate) fn identity() -> String {
     format!("{}.{}.{:08x}", host_label(host.trim()), process::id(), rand::rng().random::<u32>())
 }
 
-/// Host names can have 63 characters, so this is a readable prefix and a digest for uniqueness.
+/// Host names can have 63 characters, so this is the readable end, which tells pods of a Deployment apart, and a digest for uniqueness.
 fn host_label(host: &str) -> String {
-    let prefix: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(16).collect();
-    format!("h{prefix}-{}", &hex(&Sha256::digest(host.as_bytes()))[..8])
+    const MOST: usize = 36;
+    let kept: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    let end = &kept[kept.len().saturating_sub(MOST)..];
+    format!("h{end}-{}", &hex(&Sha256::digest(host.as_bytes()))[..8])
 }
 
 #[cfg(test)]
@@ -32,5 +34,7 @@ mod tests {
             let label = format!("{}.4194304.ffffffff", host_label(host));
             label.parse::<LabelValue>().unwrap();
         }
+        let pod = "clientapp-operator-7d9f8b6c5d-x2x7k";
+        assert!(host_label(pod).starts_with(&format!("h{pod}-")));
     }
 }

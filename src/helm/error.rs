@@ -20,7 +20,7 @@ pub(crate) enum HelmError {
     #[error("helm {verb} was stopped, because it took longer than {}", seconds(*deadline))]
     Deadline { verb: Verb, deadline: Duration },
     /// By another process, such as the kernel when memory ran out.
-    #[error("helm {verb} was killed by signal {signal}")]
+    #[error("helm {verb} was killed by signal {signal}{}", memory(*signal))]
     Killed { verb: Verb, signal: i32 },
     /// The text is helm's own, redacted, in one paragraph.
     #[error("{message}")]
@@ -61,4 +61,9 @@ pub(crate) struct SetupError {
 
 fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
+}
+
+/// Names the usual cause of SIGKILL, which the kernel sends a helm when the pod's memory is short.
+fn memory(signal: i32) -> &'static str {
+    if signal == 9 { ", probably for lack of memory: see the memory limit of the operator's pod" } else { "" }
 }

@@ -169,7 +169,10 @@ async fn failures_are_told_apart_and_worded() {
     let late = Bed::with("sleep 1000", |settings| settings.deadline = Duration::from_millis(100));
     for (error, said) in [
         (failed, "context deadline exceeded"),
-        (killed, "helm upgrade was killed by signal 9"),
+        (
+            killed,
+            "helm upgrade was killed by signal 9, probably for lack of memory: see the memory limit of the operator's pod",
+        ),
         (late.upgrade().await.unwrap_err(), "helm upgrade was stopped, because it took longer than 0.1 s"),
     ] {
         assert_eq!(error.to_string(), said);

@@ -314,7 +314,8 @@ async fn a_helm_that_is_killed_while_it_uninstalls() {
     assert_eq!(revision.labels()["status"], "uninstalling");
     proxy.set([]);
     let told = tenant.condition("acme", "Released", "False", "UpgradeFailed").await;
-    assert_eq!(told, "uninstall release killed-uninstall/acme: helm uninstall was killed by signal 9");
+    let killed = "uninstall release killed-uninstall/acme: helm uninstall was killed by signal 9";
+    assert!(told.starts_with(killed), "{told}");
     tenant.gone("acme").await;
     nothing_is_left(&tenant).await;
 }
