@@ -239,13 +239,14 @@ fn rendered(
     if let Some(hold) = desired.awaits {
         bail!("{}", hold.message);
     }
+    let chart = format!("/chart-cache/{}-{}.tgz", config.chart, desired.target().chart_version);
     let values = if with_registry { helm::values::with_registry(desired.values.0) } else { desired.values.0 };
     let values = helm::values::document(&values);
     let request = Upgrade {
         release: desired.key.name.parse()?,
         namespace: desired.key.namespace.parse()?,
         account: desired.account,
-        chart: PathBuf::from(format!("/chart-cache/{}-{}.tgz", config.chart, desired.chart_version)),
+        chart: PathBuf::from(chart),
         values: values.clone(),
         hidden: desired.hidden,
         labels: ReleaseLabels {

@@ -3,12 +3,12 @@
 //! What is approved is a digest of everything that decides what helm does: the chart's archive, its version, the values, the
 //! credentials, and the account that helm acts as. So what runs is what was approved; whatever changes afterwards is another plan.
 
-use super::{desired::Desired, names::digest, observed::Target, plan::Hold};
+use super::{desired::Desired, names::digest, observed::CachedChart, plan::Hold};
 use crate::crd::{Approval, Planned, Reason};
 
 /// Returns what waits for approval, if it is not approved; a rollback needs no approval.
-pub(super) fn awaited(desired: &Desired, target: &Target) -> Option<Planned> {
-    if desired.approval == Approval::Automatic || desired.rolled_back.is_some() {
+pub(super) fn awaited(desired: &Desired, target: &CachedChart) -> Option<Planned> {
+    if desired.approval == Approval::Automatic || desired.rolled_back().is_some() {
         return None;
     }
     let planned = planned(desired, target);
@@ -16,9 +16,9 @@ pub(super) fn awaited(desired: &Desired, target: &Target) -> Option<Planned> {
 }
 
 /// The plan for the desired state with this chart.
-pub(crate) fn planned(desired: &Desired, target: &Target) -> Planned {
-    let digest = digest(&["plan", &desired.digest, &target.digest, &desired.account.to_string()]);
-    Planned { digest, chart_version: desired.chart_version.to_string() }
+pub(crate) fn planned(desired: &Desired, target: &CachedChart) -> Planned {
+    let digest = digest(&["plan", &desired.target().digest, &target.digest, &desired.account.to_string()]);
+    Planned { digest, chart_version: desired.target().chart_version.to_string() }
 }
 
 /// The hold of an app that waits for approval.

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     desired::Desired,
     error::{self, Refusal},
-    observed::{Observed, Target},
+    observed::{CachedChart, Observed},
 };
 use crate::crd::{
     Attempt, ClientAppStatus, InstalledChart,
@@ -18,16 +18,16 @@ use crate::crd::{
 pub(crate) fn begun(
     desired: &Desired,
     recorded: &ClientAppStatus,
-    chart: Option<&Target>,
+    chart: Option<&CachedChart>,
     left_its_lock: bool,
     now: Timestamp,
 ) -> Attempt {
-    let earlier = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
+    let earlier = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest);
     // It waits for its turn since then, whatever is prepared meanwhile.
     let waiting = earlier.filter(|attempt| attempt.failures > 0 && attempt.retry_at.is_none() && !left_its_lock);
     let failures = |attempt: &Attempt| attempt.failures + u32::from(left_its_lock && attempt.retry_at.is_none());
     Attempt {
-        digest: desired.digest.clone(),
+        digest: desired.target().digest.clone(),
         started_at: waiting.map_or(Time(now), |attempt| attempt.started_at.clone()),
         failures: earlier.map_or(0, failures),
         retry_at: None,
@@ -38,7 +38,7 @@ pub(crate) fn begun(
     }
 }
 
-fn of_target(Target { chart, version, app_version, digest }: &Target) -> InstalledChart {
+fn of_target(CachedChart { chart, version, app_version, digest }: &CachedChart) -> InstalledChart {
     InstalledChart {
         name: chart.clone(),
         version: version.to_string(),
@@ -70,9 +70,9 @@ pub(crate) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
 }
 
 /// The message if this chart differs from the chart that was installed as the same version before.
-pub(crate) fn digest_changed(installed: Option<&InstalledChart>, chart: &Target) -> Option<String> {
+pub(crate) fn digest_changed(installed: Option<&InstalledChart>, chart: &CachedChart) -> Option<String> {
     let InstalledChart { name: _, version: before, app_version: _, digest: installed } = installed?;
-    let Target { chart, version, app_version: _, digest } = chart;
+    let CachedChart { chart, version, app_version: _, digest } = chart;
     (*before == version.to_string() && installed != digest).then(|| {
         format!(
             "chart {chart} {version} has sha256 {digest}, but {installed} was installed as this version before: nothing is installed; publish the change under a new version"
@@ -94,7 +94,8 @@ mod tests {
     #[test]
     fn an_attempt_that_is_repeated_keeps_its_place_until_it_runs() {
         let desired = want(&serde_json::json!({"hostname": "acme.example"}));
-        let earlier = Attempt { started_at: Time(now() - SignedDuration::from_secs(50)), ..attempt(&desired.digest) };
+        let earlier =
+            Attempt { started_at: Time(now() - SignedDuration::from_secs(50)), ..attempt(&desired.target().digest) };
         for (what, failures, retry_at, left_its_lock, kept) in [
             ("it waits", 1, None, false, true),
             ("it has failed", 1, Some(Time(now())), false, false),

@@ -59,9 +59,9 @@ pub struct Desired {
     pub account: AccountName,
     /// Holds what happens before another chart version is installed.
     pub upgrade: DesiredUpgrade,
-    /// The only version that helm may install.
-    pub chart_version: Version,
-    /// The complete values document, all layers merged.
+    /// What the release is reconciled to.
+    pub intent: Intent,
+    /// The complete values document of the spec, all layers merged.
     pub values: Values,
     /// Holds what the chart reads of the administrator's Secret in addition to name and password.
     pub more_admin_keys: Vec<&'static str>,
@@ -69,13 +69,8 @@ pub struct Desired {
     pub replaced: Vec<String>,
     /// Holds what comes from Secrets in the values: no message may contain it.
     pub hidden: Hidden,
-    /// Digest of chart version, values and flags: equal digests are not installed twice.
-    pub digest: String,
     /// The credentials that the app's pods use, as far as they are known.
     pub(crate) credentials: Vec<Credentials>,
-    /// Holds what the release was rolled back to, if it was: then `digest` and `chart_version` are of that revision, and helm gets its
-    /// values, from Helm's storage.
-    pub(crate) rolled_back: Option<RolledBack>,
     /// Holds what the values wait for, if they are not complete. No release has the digest of incomplete values.
     pub(crate) awaits: Option<Hold>,
     /// `spec.suspend`.
@@ -100,6 +95,29 @@ pub struct Desired {
     pub drift_ignore: Vec<DriftIgnore>,
     /// Archives of the app's files.
     pub(crate) files: Option<DesiredFiles>,
+}
+
+/// Names what is installed, without its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The only version that helm may install.
+    pub chart_version: Version,
+    /// Digest of chart version, values and flags: equal digests are not installed twice.
+    pub digest: String,
+}
+
+/// Says what a release is reconciled to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Intent {
+    /// The spec.
+    Spec(Target),
+    /// A revision that was Ready before one failed; helm gets its values from Helm's storage.
+    RolledBack {
+        /// That revision.
+        to: Target,
+        /// The record of the rollback in the status.
+        record: RolledBack,
+    },
 }
 
 /// Who provides a Secret.
@@ -139,6 +157,23 @@ pub struct DesiredUpgrade {
 }
 
 impl Desired {
+    /// Returns what is installed: of the spec, or of the revision that the release was rolled back to.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        match &self.intent {
+            Intent::Spec(target) | Intent::RolledBack { to: target, .. } => target,
+        }
+    }
+
+    /// Returns the record of the rollback that is in effect.
+    #[must_use]
+    pub fn rolled_back(&self) -> Option<&RolledBack> {
+        match &self.intent {
+            Intent::Spec(_) => None,
+            Intent::RolledBack { record, .. } => Some(record),
+        }
+    }
+
     /// The database object, if one is created for the app.
     pub(crate) fn database_object(&self) -> Option<&DesiredObject> {
         self.database.as_ref()?.object.as_ref()
@@ -260,15 +295,13 @@ pub(crate) fn desired(
         adopt: spec.postgres.adopt,
         account,
         upgrade,
-        digest,
-        chart_version,
+        intent: Intent::Spec(Target { chart_version, digest }),
         more_admin_keys: values::more_admin_keys(&values),
         replaced: values::replaced(&config.base_values, &values),
         values: Values(values),
         hidden,
         credentials: credentials.to_vec(),
         values_from: digests,
-        rolled_back: None,
         awaits,
         suspend: spec.suspend,
         deletion_policy: spec.deletion_policy,

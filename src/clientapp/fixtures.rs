@@ -10,10 +10,10 @@ use super::{
     credentials::placeholders,
     database::{DatabaseObject, DatabaseState},
     deployer::{Deployer, Found},
-    desired::{Desired, desired},
+    desired::{Desired, Intent, desired},
     files::FilesView,
     helm_runs::HelmRun,
-    observed::{DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Target, Workload},
+    observed::{CachedChart, DatabaseView, Observed, Phase, ReleaseView, SecretView, Stamp, Workload},
     repairs::Repairs,
     values_from::Sources,
 };
@@ -28,8 +28,10 @@ pub(super) fn outdated(observed: &mut Observed) {
     observed.release.as_mut().unwrap().stamp = Some(Stamp { digest: "before".to_owned() });
 }
 
-pub(super) fn rolled_back() -> RolledBack {
-    RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() }
+/// The same after a rollback to what is desired.
+pub(super) fn rolled_back(desired: &Desired) -> Desired {
+    let record = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
+    Desired { intent: Intent::RolledBack { to: desired.target().clone(), record }, ..desired.clone() }
 }
 
 pub(super) fn now() -> Timestamp {
@@ -78,9 +80,9 @@ pub(super) fn chart(version: &str, app: Option<&str>) -> InstalledChart {
 }
 
 /// A chart to install.
-pub(super) fn target(version: &str, app: Option<&str>) -> Target {
+pub(super) fn target(version: &str, app: Option<&str>) -> CachedChart {
     let InstalledChart { name: chart, version, app_version, digest } = chart(version, app);
-    Target { chart, version: version.parse().unwrap(), app_version, digest }
+    CachedChart { chart, version: version.parse().unwrap(), app_version, digest }
 }
 
 pub(super) fn attempt(digest: &str) -> Attempt {
@@ -160,13 +162,13 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         retained: Vec::new(),
         dependencies: Vec::new(),
         backup: None,
-        target: Some(target(&desired.chart_version.to_string(), None)),
+        chart: Some(target(&desired.target().chart_version.to_string(), None)),
         run: HelmRun::Idle,
         at_work: None,
         has_slot: true,
         has_test_slot: true,
         run_is_shown: true,
-        release: Some(release(&desired.digest)),
+        release: Some(release(&desired.target().digest)),
         workloads: vec![workload("Deployment", "acme-nextcloud"), workload("StatefulSet", "acme-redis-master")],
         stuck_pods: Vec::new(),
         missing: Vec::new(),

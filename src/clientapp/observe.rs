@@ -25,8 +25,8 @@ use super::{
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     inventory, live,
     observed::{
-        AtWork, Awaited, BackupView, DatabaseView, Found, Missing, Observed, Phase, ReleaseView, SecretView, Stamp,
-        Target, Workload,
+        AtWork, Awaited, BackupView, CachedChart, DatabaseView, Found, Missing, Observed, Phase, ReleaseView,
+        SecretView, Stamp, Workload,
     },
     owned::{self, Seen},
     plan::SAFETY_NET,
@@ -397,7 +397,8 @@ async fn with_spec(
     let claims = ctx.watches.claims(&key.namespace);
     let owned = owned(ctx, app, inventory.as_ref(), &claims);
     let redis_secret = with_keys(ctx, own_secret(ctx.watches.secrets.get(&redis), app), &redis).await?;
-    let chart = ctx.charts.at_hand(&desired.chart_version).await.map(|chart| Target::from(chart.as_ref()));
+    let chart =
+        ctx.charts.at_hand(&desired.target().chart_version).await.map(|chart| CachedChart::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
     Ok(Observed {
         hook: hook(ctx, app, desired, &observed).await?,
@@ -412,7 +413,7 @@ async fn with_spec(
         dependencies: dependencies(ctx, desired, release.as_ref()).await,
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),
-        target: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
+        chart: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
         files: files(ctx, app, desired, (inventory.as_ref(), &claims)).await?,
         certificate: match &desired.tls {
             Some(Tls::Secret { name, .. }) => sources::certificate(ctx, key, &Key::new(&key.namespace, name)).await?,
@@ -457,8 +458,8 @@ async fn files(
 /// The dependencies that are not Ready, if helm has to run for what the spec asks.
 async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView>) -> Vec<Awaited> {
     let key = &desired.key;
-    let is_settled = release.is_some_and(|release| release.is_deployed_as(&desired.digest));
-    if is_settled || desired.rolled_back.is_some() || desired.suspend || desired.depends_on.is_empty() {
+    let is_settled = release.is_some_and(|release| release.is_deployed_as(&desired.target().digest));
+    if is_settled || desired.rolled_back().is_some() || desired.suspend || desired.depends_on.is_empty() {
         ctx.memory.waits_for.take(key);
         return Vec::new();
     }

@@ -46,7 +46,7 @@ pub(crate) struct Observed {
     /// The backup that the next upgrade waits for, if any.
     pub backup: Option<BackupView>,
     /// The desired chart, if it is in the cache and may be installed.
-    pub target: Option<Target>,
+    pub chart: Option<CachedChart>,
     pub run: HelmRun,
     /// helm is working on the release, as far as can be seen.
     pub at_work: Option<AtWork>,
@@ -189,16 +189,16 @@ pub(crate) struct BackupView {
 
 /// The facts about a chart that decide whether it may be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct CachedChart {
     pub chart: String,
     pub version: Version,
     pub app_version: Option<String>,
     pub digest: String,
 }
 
-impl From<&Chart> for Target {
-    fn from(Chart { name, version, app_version, digest, .. }: &Chart) -> Target {
-        Target {
+impl From<&Chart> for CachedChart {
+    fn from(Chart { name, version, app_version, digest, .. }: &Chart) -> CachedChart {
+        CachedChart {
             chart: name.to_string(),
             version: version.clone(),
             app_version: app_version.clone(),

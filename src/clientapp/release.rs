@@ -17,7 +17,7 @@ use super::{
     error::{self, Error, Refusal},
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     inventory, live,
-    observed::{Observed, Phase, Target},
+    observed::{CachedChart, Observed, Phase},
     retained, take_over, trial, upgrade, volumes,
 };
 use crate::{
@@ -58,14 +58,14 @@ pub(super) async fn unlock(ctx: &Ctx, key: &Key, (secret, uid): (&str, &str), re
 
 /// Starts to fetch the desired chart. A chart that cannot be fetched is a failed attempt.
 pub(super) fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
-    let version = desired.chart_version.clone();
+    let version = desired.target().chart_version.clone();
     let attempt = attempt::begun(desired, &observed.recorded, None, false, clock::now());
     let installed = upgrade::installed(&observed.recorded);
     let (charts, wanted, panicked) = (ctx.charts.clone(), version.clone(), attempt.clone());
     let work = |cancel: CancellationToken| async move {
         let Some(fetched) = cancel.run_until_cancelled(charts.get(&wanted)).await else { return HelmRun::Idle };
         let failed = match fetched {
-            Ok(chart) => match attempt::digest_changed(installed.as_ref(), &Target::from(chart.as_ref())) {
+            Ok(chart) => match attempt::digest_changed(installed.as_ref(), &CachedChart::from(chart.as_ref())) {
                 None => return HelmRun::Idle,
                 Some(message) => {
                     // The next attempt asks the repository again: it may have been corrected.
@@ -94,7 +94,7 @@ pub(super) async fn upgrade(
     (status, sentence): (&ClientAppStatus, &str),
     revision: i64,
 ) -> Result<(), Error> {
-    let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.target.clone()) else { return Ok(()) };
+    let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.chart.clone()) else { return Ok(()) };
     let waited = attempt::waited(observed, clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key, waited) else { return Ok(()) };
     keep_volumes(ctx, app.key, observed).await?;
@@ -142,7 +142,8 @@ pub(super) async fn upgrade(
         ended(attempt, result, Some(revision), wrote)
     };
     let panicked = move || ended(begun, Err(Some(error::panicked())), Some(revision), Recorded::default());
-    let upgrading = Upgrading { digest: desired.digest.clone(), sentence: sentence.to_owned(), since: clock::now() };
+    let upgrading =
+        Upgrading { digest: desired.target().digest.clone(), sentence: sentence.to_owned(), since: clock::now() };
     ctx.helm_runs.begin((app.key, app.uid()), HelmRun::Upgrading(Box::new(upgrading)), work, panicked);
     Ok(())
 }
@@ -226,7 +227,7 @@ async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), E
 
 /// The desired state with what no message may contain: of the revision that is in effect as well, not only of the spec.
 pub(super) async fn with_hidden(ctx: &Ctx, desired: Desired) -> Result<Desired, Error> {
-    let Some(RolledBack { to, .. }) = &desired.rolled_back else {
+    let Some(RolledBack { to, .. }) = desired.rolled_back() else {
         ctx.memory.rolled_back.take(&desired.key);
         return Ok(desired);
     };
@@ -243,7 +244,7 @@ pub(super) async fn with_hidden(ctx: &Ctx, desired: Desired) -> Result<Desired, 
 
 /// The values for helm, and what no message may contain.
 async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Hidden), Error> {
-    let Some(RolledBack { to: ReadyRevision { revision, .. }, .. }) = &desired.rolled_back else {
+    let Some(RolledBack { to: ReadyRevision { revision, .. }, .. }) = desired.rolled_back() else {
         return Ok((desired.values.0.clone(), desired.hidden.clone()));
     };
     let release = &desired.key;
@@ -267,7 +268,7 @@ fn request(ctx: &Ctx, desired: &Desired, hidden: Hidden, revision: i64) -> Resul
         values: String::new(),
         hidden,
         labels: ReleaseLabels {
-            digest: desired.digest.parse().map_err(parsed)?,
+            digest: desired.target().digest.parse().map_err(parsed)?,
             holder: ctx.holder.parse().map_err(parsed)?,
             operation: operation.parse().map_err(parsed)?,
             revision: u32::try_from(revision).map_err(|error| format!("revision {revision}: {error}"))?,

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::{
-    desired::Desired,
+    desired::{Desired, Intent, Target},
     observe::{is_stored, release_view},
     observed::{Observed, Phase, ReleaseView},
     plan::{Hold, Step},
@@ -35,7 +35,7 @@ pub(super) struct Remedy {
 pub(super) fn remedy(desired: &Desired, observed: &Observed, now: Timestamp) -> Remedy {
     let (key, policy) = (&desired.key, desired.upgrade.on_failure);
     let none = Remedy::default();
-    if desired.rolled_back.is_some() || policy == OnFailure::Retry {
+    if desired.rolled_back().is_some() || policy == OnFailure::Retry {
         return none;
     }
     let Some((release, failure)) = failure(desired, observed, now) else { return none };
@@ -54,7 +54,7 @@ pub(super) fn remedy(desired: &Desired, observed: &Observed, now: Timestamp) -> 
             again(key)
         );
         let hold = Hold::new(Reason::RollingBack, format!("{failed}; rolling back to revision {revision}"));
-        let step = Step::RollBack(RolledBack { digest: desired.digest.clone(), message, to: to.clone() });
+        let step = Step::RollBack(RolledBack { digest: desired.target().digest.clone(), message, to: to.clone() });
         // The next pass begins with what this one records.
         return Remedy { step: Some(step), hold: Some(hold.until(now)), late: None };
     }
@@ -97,7 +97,7 @@ fn failed_tests<'a>(desired: &Desired, observed: &'a Observed) -> Option<&'a Tes
 
 /// The hold of an app that was rolled back.
 pub(super) fn rolled_back(desired: &Desired) -> Option<Hold> {
-    desired.rolled_back.as_ref().map(|back| Hold::new(Reason::RolledBack, back.message.clone()))
+    desired.rolled_back().map(|back| Hold::new(Reason::RolledBack, back.message.clone()))
 }
 
 enum Failure<'a> {
@@ -113,12 +113,12 @@ enum Failure<'a> {
 fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Option<(&'a ReleaseView, Failure<'a>)> {
     let Observed { release, recorded, retry, .. } = observed;
     let release = release.as_ref()?;
-    if release.stamp.as_ref()?.digest != desired.digest {
+    if release.stamp.as_ref()?.digest != desired.target().digest {
         return None;
     }
     match release.phase {
         Phase::Failed => {
-            let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest)?;
+            let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest)?;
             let asked = retry.as_ref() == Some(&annotation::retry_after(attempt));
             // An attempt without a message has begun, or waits for its turn. What kept helm from running says nothing about the
             // revision.
@@ -135,7 +135,7 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
             if let Some(tested) = failed_tests(desired, observed) {
                 return Some((release, Failure::Tests(&tested.message)));
             }
-            let was_ready = recorded.last_ready.as_ref().is_some_and(|ready| ready.digest == desired.digest);
+            let was_ready = recorded.last_ready.as_ref().is_some_and(|ready| ready.digest == desired.target().digest);
             (!was_ready && !observed.workloads_are_ready())
                 .then(|| (release, Failure::Late(begun(release, recorded, now) + desired.upgrade.timeout)))
         }
@@ -161,14 +161,14 @@ fn begun(release: &ReleaseView, recorded: &ClientAppStatus, now: Timestamp) -> T
 fn back_to<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a ReadyRevision, Option<String>> {
     let recorded = &observed.recorded;
     // What failed may be what was ready before, over another client's change.
-    let ready = recorded.last_ready.as_ref().filter(|ready| ready.digest != desired.digest).ok_or(None)?;
+    let ready = recorded.last_ready.as_ref().filter(|ready| ready.digest != desired.target().digest).ok_or(None)?;
     if !observed.last_ready_is_stored {
         return Err(Some(format!(
             "revision {}, the last that was Ready, is not in Helm's history any more",
             ready.revision
         )));
     }
-    let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
+    let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest);
     let chart = attempt.and_then(|attempt| attempt.chart.as_ref());
     let same = chart.is_some_and(|chart| chart.app_version.is_some() && chart.app_version == ready.app_version);
     let app = |version: Option<&String>| version.cloned().unwrap_or_else(|| "of an unknown version".to_owned());
@@ -195,7 +195,7 @@ pub(super) fn in_effect(
         let of_rollback = |last: &&Attempt| last.failures > 0 || last.digest == back.to.digest;
         let last = recorded.last_attempt.as_ref().filter(of_rollback);
         let asked = last.is_some_and(|last| retry == Some(&annotation::retry_after(last)));
-        desired.upgrade.on_failure == OnFailure::Rollback && back.digest == desired.digest && !asked
+        desired.upgrade.on_failure == OnFailure::Rollback && back.digest == desired.target().digest && !asked
     };
     let Some(mut back) = recorded.rolled_back.clone().filter(holds) else { return desired };
     // The revision that takes its place has its values, too.
@@ -204,7 +204,8 @@ pub(super) fn in_effect(
     }
     match back.to.chart_version.parse() {
         Ok(chart_version) if is_stored(&back.to, revisions) => {
-            Desired { digest: back.to.digest.clone(), chart_version, rolled_back: Some(back), ..desired }
+            let to = Target { chart_version, digest: back.to.digest.clone() };
+            Desired { intent: Intent::RolledBack { to, record: back }, ..desired }
         }
         _ => desired,
     }
@@ -212,16 +213,16 @@ pub(super) fn in_effect(
 
 /// Records it in a status: the revision that is ready, or that takes the place of the one that the release was rolled back to.
 pub(super) fn record(status: &mut ClientAppStatus, desired: &Desired, release: Option<&ReleaseView>) {
-    let Some(release) = release.filter(|release| release.is_deployed_as(&desired.digest)) else { return };
-    if let (Some(_), Some(back)) = (&desired.rolled_back, &mut status.rolled_back) {
+    let Some(release) = release.filter(|release| release.is_deployed_as(&desired.target().digest)) else { return };
+    if let (Some(_), Some(back)) = (desired.rolled_back(), &mut status.rolled_back) {
         // Helm may soon drop the older revision from its history.
         back.to.revision = release.revision;
         status.last_ready = Some(back.to.clone());
     } else if find(&status.conditions, kind::READY).is_some_and(|ready| ready.status == "True") {
         status.last_ready = Some(ReadyRevision {
             revision: release.revision,
-            digest: desired.digest.clone(),
-            chart_version: desired.chart_version.to_string(),
+            digest: desired.target().digest.clone(),
+            chart_version: desired.target().chart_version.to_string(),
             app_version: status.release.as_ref().and_then(|release| release.app_version.clone()),
         });
     }

@@ -58,7 +58,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     if let Ok(desired) = desired {
         status.plan = match plan.hold.as_ref().map(|hold| hold.reason) {
             Some(Reason::AwaitingApproval) => {
-                observed.target.as_ref().and_then(|target| approval::awaited(desired, target))
+                observed.chart.as_ref().and_then(|target| approval::awaited(desired, target))
             }
             // The chart is fetched again after each start of an operator.
             Some(Reason::FetchingChart) => previous.plan.clone(),
@@ -68,12 +68,12 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             status.test = None;
         }
         // The chart of a rollback is not the one that the spec allows.
-        if desired.rolled_back.is_none() {
+        if desired.rolled_back().is_none() {
             status.spent_allow = upgrade::spent(desired, previous.installed.as_ref(), previous);
         }
         // Values that are awaited say nothing about what failed.
         if desired.awaits.is_none() {
-            status.rolled_back.clone_from(&desired.rolled_back);
+            status.rolled_back = desired.rolled_back().cloned();
             status.values_from.clone_from(&desired.values_from);
             status.secret_values = secret_values(desired, observed);
         }
@@ -89,7 +89,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             if plan.runs_helm() {
                 status.owned.clone_from(&observed.owned);
                 let left_its_lock = plan.steps.iter().any(|step| matches!(step, Step::UnlockRelease { .. }));
-                let target = observed.target.as_ref();
+                let target = observed.chart.as_ref();
                 status.last_attempt = Some(attempt::begun(desired, previous, target, left_its_lock, now));
             }
             // The first status of an app reports everything; a later one what it waited for before: a run may take long.
@@ -120,8 +120,9 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
         Ok(desired) => {
             status.files = archives::summary(desired, observed);
             status.backup = backup(desired, observed, status.installed.as_ref(), now);
-            let is_deployed = observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.digest));
-            if is_deployed && desired.rolled_back.is_none() {
+            let is_deployed =
+                observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.target().digest));
+            if is_deployed && desired.rolled_back().is_none() {
                 status.url = Some(tls::url(desired, observed, now));
             }
             valid(desired, observed, plan, now)
@@ -160,9 +161,9 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
 
 /// Returns true if the deployed revision may have values from Secrets: until the spec is installed, it has those of an earlier one.
 fn secret_values(desired: &Desired, observed: &Observed) -> Option<bool> {
-    let is_installed = observed.release.as_ref().is_none_or(|release| release.is_deployed_as(&desired.digest));
+    let is_installed = observed.release.as_ref().is_none_or(|release| release.is_deployed_as(&desired.target().digest));
     let now = desired.hidden != Hidden::default();
-    if now || is_installed && desired.rolled_back.is_none() { Some(now) } else { observed.recorded.secret_values }
+    if now || is_installed && desired.rolled_back().is_none() { Some(now) } else { observed.recorded.secret_values }
 }
 
 /// Returns true if a recorded status already says everything of an intent except its start time. That the app now has a slot is reported
@@ -369,9 +370,11 @@ fn valid(desired: &Desired, observed: &Observed, plan: &Plan, now: Timestamp) ->
 }
 
 fn release_verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Verdict {
-    let chart = format!("chart version {}", desired.chart_version);
-    if let Some(release) = observed.release.as_ref().filter(|release| release.is_deployed_as(&desired.digest)) {
-        let attempt = observed.recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.digest);
+    let chart = format!("chart version {}", desired.target().chart_version);
+    if let Some(release) = observed.release.as_ref().filter(|release| release.is_deployed_as(&desired.target().digest))
+    {
+        let attempt =
+            observed.recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest);
         // What helm left as it was, although the spec asks for something else.
         let note = attempt.filter(|attempt| attempt.failures == 0).and_then(|attempt| attempt.message.as_ref());
         let note = note.map(|note| format!("; {note}")).unwrap_or_default();
@@ -466,8 +469,8 @@ fn backup(
 ) -> Option<BackupRecord> {
     let looked_at = observed.backup.as_ref().and_then(|view| upgrade::looked_at(view, &observed.recorded, now));
     let mut record = looked_at.or_else(|| observed.recorded.backup.clone())?;
-    let over =
-        installed.is_some_and(|chart| chart.version == record.to) || desired.chart_version.to_string() != record.to;
+    let over = installed.is_some_and(|chart| chart.version == record.to)
+        || desired.target().chart_version.to_string() != record.to;
     if over && record.revision.is_none() {
         record.revision = Some(observed.release.as_ref().map_or(0, |release| release.revision));
     }

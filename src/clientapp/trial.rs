@@ -29,7 +29,7 @@ const NAMED: usize = 3;
 
 /// Returns what is tested, and how: tests of another digest are outdated.
 pub(super) fn digest(desired: &Desired) -> String {
-    names::digest(&["test", &desired.digest, &format!("{:?}", desired.test)])
+    names::digest(&["test", &desired.target().digest, &format!("{:?}", desired.test)])
 }
 
 /// Returns what follows once the release is as desired: it is tested, or the last tests hold up Ready. `ends` says why failed tests are not
@@ -82,11 +82,11 @@ pub(super) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
 /// The condition; `None`: nothing is tested.
 pub(super) fn verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Option<Verdict> {
     // A rollback's revision passed its tests before.
-    desired.test.filter(|_| desired.rolled_back.is_none())?;
+    desired.test.filter(|_| desired.rolled_back().is_none())?;
     if let Some(hold) = hold.filter(|hold| hold.condition == kind::TESTED) {
         return Some(Verdict { state: State::False, reason: hold.reason.into(), message: hold.message.clone() });
     }
-    let release = observed.release.as_ref().filter(|release| release.is_deployed_as(&desired.digest));
+    let release = observed.release.as_ref().filter(|release| release.is_deployed_as(&desired.target().digest));
     Some(match (release, observed.tested()) {
         (Some(_), Some(tested)) if tested.passed => Verdict::yes(Reason::TestsPassed, sentence(tested)),
         (Some(_), Some(tested)) => Verdict::no(Reason::TestFailed, sentence(tested)),

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     database::DesiredObject,
     desired::Desired,
-    observed::{BackupView, Observed, Phase, ReleaseView, Target},
+    observed::{BackupView, CachedChart, Observed, Phase, ReleaseView},
     plan::{Hold, SAFETY_NET},
 };
 use crate::{
@@ -60,12 +60,12 @@ pub(crate) fn spent(
     let allow = desired.upgrade.allow.as_ref()?;
     let text = allow.to_string();
     let made = installed.is_some_and(|installed| installed.version == text);
-    (made || *allow != desired.chart_version || recorded.spent_allow.as_ref() == Some(&text)).then_some(text)
+    (made || *allow != desired.target().chart_version || recorded.spent_allow.as_ref() == Some(&text)).then_some(text)
 }
 
 /// Returns why the desired chart may not replace the present one.
-pub(crate) fn refusal(desired: &Desired, target: &Target, recorded: &ClientAppStatus) -> Option<Hold> {
-    let Target { chart, version, app_version, digest: _ } = target;
+pub(crate) fn refusal(desired: &Desired, target: &CachedChart, recorded: &ClientAppStatus) -> Option<Hold> {
+    let CachedChart { chart, version, app_version, digest: _ } = target;
     let installed = installed(recorded)?;
     let InstalledChart { name: _, version: before, app_version: app_before, digest: _ } = &installed;
     let allowed = desired.upgrade.allow.as_ref() == Some(version);
@@ -134,9 +134,9 @@ pub(crate) fn backup(
     now: Timestamp,
 ) -> Option<BackupRecord> {
     let object = desired.database_object()?;
-    let (from, to) = (installed(recorded)?.version, desired.chart_version.to_string());
+    let (from, to) = (installed(recorded)?.version, desired.target().chart_version.to_string());
     // A rollback goes back to the same version of the app, and a backup of what failed could push the good one out.
-    if !desired.upgrade.backup || from == to || desired.rolled_back.is_some() {
+    if !desired.upgrade.backup || from == to || desired.rolled_back().is_some() {
         return None;
     }
     if let Some(record) = of_this_upgrade(desired, recorded).filter(|record| counts(record, release, now)) {
@@ -166,7 +166,7 @@ pub(crate) fn backup(
 /// The recorded backup, if it was requested between the same versions and that upgrade is not complete.
 fn of_this_upgrade<'a>(desired: &Desired, recorded: &'a ClientAppStatus) -> Option<&'a BackupRecord> {
     let record = recorded.backup.as_ref()?;
-    let same = installed(recorded)?.version == record.from && desired.chart_version.to_string() == record.to;
+    let same = installed(recorded)?.version == record.from && desired.target().chart_version.to_string() == record.to;
     (same && record.revision.is_none()).then_some(record)
 }
 
@@ -207,9 +207,9 @@ pub(crate) struct Before {
 }
 
 /// Decides whether helm may install the chart now; `None`: it may.
-pub(crate) fn before(desired: &Desired, observed: &Observed, target: &Target, now: Timestamp) -> Option<Before> {
+pub(crate) fn before(desired: &Desired, observed: &Observed, target: &CachedChart, now: Timestamp) -> Option<Before> {
     // The version of the app was compared before the rollback.
-    if desired.rolled_back.is_some() {
+    if desired.rolled_back().is_some() {
         return None;
     }
     if let Some(hold) = refusal(desired, target, &observed.recorded) {
@@ -267,7 +267,8 @@ fn outdated(desired: &Desired, observed: &Observed) -> Option<String> {
     let record = of_this_upgrade(desired, &observed.recorded)?;
     let tried = observed.release.as_ref().filter(|release| is_failed_try(release))?;
     let attempt = observed.recorded.last_attempt.as_ref()?;
-    let asked_again = attempt.digest != desired.digest || observed.retry == Some(annotation::retry_after(attempt));
+    let asked_again =
+        attempt.digest != desired.target().digest || observed.retry == Some(annotation::retry_after(attempt));
     let message = format!(
         "revision {} has failed, and {} is too old for another attempt at chart version {}: check the app's data; then `kubectl clientapp retry {} -n {}` takes another backup and tries again",
         tried.revision,

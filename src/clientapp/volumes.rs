@@ -114,7 +114,7 @@ pub(crate) fn review(
 ) -> Option<impl Fn(&Stored) -> Result<Option<String>, String> + Send + Sync + use<>> {
     let in_use = in_use(desired, inventory, owned);
     let confirm = confirm(desired, owned);
-    let (Key { namespace, name }, version) = (desired.key.clone(), desired.chart_version.clone());
+    let (Key { namespace, name }, version) = (desired.key.clone(), desired.target().chart_version.clone());
     (!in_use.is_empty()).then_some(move |stored: &Stored| {
         let next = inventory::read("", stored)?;
         let is_dropped = |volume: &&Owned| inventory::maker(&next, &namespace, &volume.name).is_none();

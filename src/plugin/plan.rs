@@ -24,7 +24,7 @@ use crate::{
         credentials::placeholders,
         desired::{Desired, StoredProfile, desired},
         error::with_causes,
-        observed::Target,
+        observed::CachedChart,
         sources, upgrade,
         values_from::{Salt, Sources, combined},
         volumes,
@@ -186,7 +186,11 @@ async fn deployed(session: &Session, key: &Key) -> Result<Stored, Error> {
 }
 
 /// The chart, the values as it reads them, and what helm makes of both.
-async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Result<(Target, Value, Stored), Error> {
+async fn rendered(
+    session: &Session,
+    args: &args::Plan,
+    desired: &Desired,
+) -> Result<(CachedChart, Value, Stored), Error> {
     let failed = |what: &str, error: &dyn std::error::Error| Error::Missing(format!("{what}: {}", with_causes(error)));
     let prepare = |error: std::io::Error| Error::Missing(format!("prepare a directory for helm: {error}"));
     let helm =
@@ -196,7 +200,8 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
     let (repository, chart) = (args.install.chart_repository.clone(), args.install.chart.chart.clone());
     let stop = CancellationToken::new();
     let charts = ChartCache::new(helm.clone(), repository, chart, directory.path().to_owned(), stop.clone());
-    let chart = charts.get(&desired.chart_version).await.map_err(|error| Error::Missing(with_causes(&*error)))?;
+    let chart =
+        charts.get(&desired.target().chart_version).await.map_err(|error| Error::Missing(with_causes(&*error)))?;
     let gateway = Gateway::open(session.client.clone(), Lead::assured()).await.map_err(prepare)?;
     let parsed = |error: helm::command::InvalidArgument| Error::Usage(error.to_string());
     let values = chart.values(desired.values.0.clone());
@@ -216,7 +221,7 @@ async fn rendered(session: &Session, args: &args::Plan, desired: &Desired) -> Re
         },
     };
     let finished = helm.plan(&gateway, &request, &stop).await.map_err(|error| failed("helm", &error))?;
-    let target = Target::from(chart.as_ref());
+    let target = CachedChart::from(chart.as_ref());
     // Warnings may stand before it.
     let json = finished.stdout.find('{').map_or("", |start| &finished.stdout[start..]);
     let after = Stored::deserialize(&mut serde_json::Deserializer::from_str(json))
@@ -266,9 +271,9 @@ fn painted(style: Style, line: &str) -> String {
 }
 
 /// How much changes, and what runs: hooks run even if nothing changes. **Pure.**
-fn summary(found: &[Change], hooks: &[String], from: Option<&str>, target: &Target) -> String {
+fn summary(found: &[Change], hooks: &[String], from: Option<&str>, target: &CachedChart) -> String {
     let count = |wanted: &[What]| found.iter().filter(|change| wanted.contains(&change.what)).count();
-    let Target { chart, version, .. } = target;
+    let CachedChart { chart, version, .. } = target;
     let version = match from {
         Some(from) if from.parse::<Version>().ok().as_ref() != Some(version) => format!("{from} -> {version}"),
         _ => version.to_string(),
@@ -284,7 +289,7 @@ fn summary(found: &[Change], hooks: &[String], from: Option<&str>, target: &Targ
 }
 
 /// Whether this is what the operator has in mind, and what to do about it. **Pure.**
-fn told(desired: &Desired, app: &ClientApp, target: &Target) -> Option<String> {
+fn told(desired: &Desired, app: &ClientApp, target: &CachedChart) -> Option<String> {
     let name = &desired.key.name;
     let status = app.status.as_ref();
     let waits = status.and_then(|status| status.plan.as_ref()).filter(|_| desired.approval == Approval::Manual)?;
@@ -370,7 +375,7 @@ mod tests {
 
     #[test]
     fn the_summary_names_the_hooks_that_run() {
-        let target = Target {
+        let target = CachedChart {
             chart: "app".to_owned(),
             version: Version::new(1, 2, 3),
             app_version: None,

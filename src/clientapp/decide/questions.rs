@@ -73,7 +73,7 @@ fn helm_at_work(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
     if until.is_some() {
         return Answer::go().ends().look_again(*until);
     }
-    let is_outdated = digest.as_ref().is_some_and(|digest| *digest != desired.digest);
+    let is_outdated = digest.as_ref().is_some_and(|digest| *digest != desired.target().digest);
     let then = if is_outdated { "; the spec has changed since, and helm runs again after that" } else { "" };
     let hold = Hold::new(Reason::Upgrading, format!("{sentence}{then}"));
     Answer::hold(hold).look_again(release::look_at_pods(observed, *now))
@@ -199,23 +199,23 @@ fn awaited_dependencies(Case { observed, release, now, .. }: &Case<'_>) -> Answe
 }
 
 fn chart(Case { desired, observed, config, release, .. }: &Case<'_>) -> Answer {
-    if release.upgrade().is_none() || observed.target.is_some() {
+    if release.upgrade().is_none() || observed.chart.is_some() {
         return Answer::go();
     }
-    let version = &desired.chart_version;
+    let version = &desired.target().chart_version;
     let is_fetched = observed.run == HelmRun::FetchingChart(version.clone());
     let hold = Hold::new(Reason::FetchingChart, format!("fetching chart {} {version}", config.chart));
     Answer::hold(hold.begins()).after((!is_fetched).then_some(Step::FetchChart))
 }
 
 fn approved(Case { desired, observed, release, .. }: &Case<'_>) -> Answer {
-    let target = observed.target.as_ref().filter(|_| release.upgrade().is_some());
+    let target = observed.chart.as_ref().filter(|_| release.upgrade().is_some());
     let awaited = target.and_then(|target| approval::awaited(desired, target));
     awaited.map(|planned| approval::hold(desired, &planned)).into()
 }
 
 fn backed_up(Case { desired, observed, release, now, .. }: &Case<'_>) -> Answer {
-    let target = observed.target.as_ref().filter(|_| release.upgrade().is_some());
+    let target = observed.chart.as_ref().filter(|_| release.upgrade().is_some());
     match target.and_then(|target| upgrade::before(desired, observed, target, *now)) {
         Some(Before { back_up, hold }) => Answer::hold(hold).after(back_up.map(Step::BackUp)),
         None => Answer::go(),
@@ -223,10 +223,10 @@ fn backed_up(Case { desired, observed, release, now, .. }: &Case<'_>) -> Answer 
 }
 
 fn upgraded(Case { desired, observed, config, release, .. }: &Case<'_>) -> Answer {
-    let (Some(Upgrade { revision, cause, .. }), Some(target)) = (release.upgrade(), &observed.target) else {
+    let (Some(Upgrade { revision, cause, .. }), Some(target)) = (release.upgrade(), &observed.chart) else {
         return Answer::go();
     };
-    let (chart, version, name) = (&target.chart, &desired.chart_version, &desired.key.name);
+    let (chart, version, name) = (&target.chart, &desired.target().chart_version, &desired.key.name);
     let mut message = format!("{chart} {version} is being installed as revision {revision} of release {name}");
     if !observed.has_slot {
         let most = config.max_concurrent;

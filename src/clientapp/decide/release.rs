@@ -66,7 +66,7 @@ pub(super) fn state(desired: &Desired, observed: &Observed, now: Timestamp) -> R
     let upgrade = |cause| Upgrade { unlock: None, revision: revision + 1, cause };
     let is_managed = *known || recorded.is_some();
     match (phase, stamp) {
-        (Phase::Deployed, Some(stamp)) if stamp.digest == desired.digest => ReleaseState::InSync,
+        (Phase::Deployed, Some(stamp)) if stamp.digest == desired.target().digest => ReleaseState::InSync,
         (Phase::Deployed | Phase::Failed, Some(_)) => ReleaseState::OutOfSync(upgrade(None)),
         (Phase::Deployed | Phase::Failed, None) if is_managed => {
             ReleaseState::OutOfSync(upgrade(Some(UpgradeCause::ChangedByOthers { revision: *revision })))
@@ -137,7 +137,7 @@ pub(super) fn wait(case: &Case<'_>) -> Option<Hold> {
     let attempt = observed.recorded.last_attempt.as_ref().filter(|attempt| !is_repeated(attempt));
     let deployer = desired.account.is_deployer().then_some(&observed.deployer);
     owed(case, attempt).or_else(|| {
-        let same = attempt.filter(|attempt| attempt.digest == desired.digest)?;
+        let same = attempt.filter(|attempt| attempt.digest == desired.target().digest)?;
         refused(same)
             .or_else(|| backoff(same, deployer, *now))
             .or_else(|| cut_off(same, observed.release.as_ref(), *now))

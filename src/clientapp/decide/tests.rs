@@ -13,11 +13,14 @@ use crate::{
         approval,
         database::{self, DatabaseObject, DatabaseState, Place},
         deployer::{self, Deployer, Part},
+        desired::{Intent, Target},
         fixtures::{
             attempt, chart, config, database, deployer, keys, now, outdated, own, release, rolled_back, settled, want,
             with,
         },
-        observed::{AtWork, Awaited, DatabaseView, Found, Missing, Phase, ReleaseView, Retained, SecretView, Target},
+        observed::{
+            AtWork, Awaited, CachedChart, DatabaseView, Found, Missing, Phase, ReleaseView, Retained, SecretView,
+        },
         plan::{Apply, SAFETY_NET, UpgradeCause},
         remedy,
         repairs::Refused,
@@ -117,7 +120,7 @@ fn from_nothing_to_settled() {
 
 fn nothing() -> Observed {
     Observed {
-        target: settled(&want(&none())).target,
+        chart: settled(&want(&none())).chart,
         database: DatabaseView { kind: Availability::Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() },
         ..Observed::default()
     }
@@ -135,9 +138,9 @@ fn what_comes_before_everything() {
 
 #[test]
 fn values_from_elsewhere() {
+    let intent = |digest: &str| Intent::Spec(Target { digest: digest.to_owned(), ..want(&none()).target().clone() });
     let plan = |reason: Reason, change: &dyn Fn(&mut Observed)| {
-        let desired =
-            Desired { awaits: Some(Hold::new(reason, "x")), digest: "incomplete".to_owned(), ..want(&none()) };
+        let desired = Desired { awaits: Some(Hold::new(reason, "x")), intent: intent("incomplete"), ..want(&none()) };
         let mut observed = settled(&desired);
         // As before the values were lost.
         observed.release = Some(release("complete"));
@@ -257,7 +260,7 @@ fn an_account_that_was_too_young_is_tried_again() {
                 failures: 1,
                 retry_at: Some(Time(now() + SignedDuration::from_mins(5))),
                 reason: Some(reason.to_owned()),
-                ..attempt(&want(&none()).digest)
+                ..attempt(&want(&none()).target().digest)
             });
         };
         row(what, none(), change, plan);
@@ -792,7 +795,7 @@ fn pods_of_former_revisions_make_room() {
     row("the release has failed", none(), with(|w| w.release.as_mut().unwrap().phase = Phase::Failed), "helm 4");
     row("another client's release", none(), with(|w| w.release.as_mut().unwrap().stamp = None), "helm 4 over 3");
     row("suspended", json!({"suspend": true}), stuck, "hold Reconciling/Suspended");
-    let at_work = AtWork { digest: Some(want(&none()).digest), sentence: "x".to_owned(), until: None };
+    let at_work = AtWork { digest: Some(want(&none()).target().digest.clone()), sentence: "x".to_owned(), until: None };
     row("helm runs", none(), |w| (stuck(w), w.at_work = Some(at_work)).1, "hold Released/Upgrading");
     // A volume that is being deleted goes with the last pod that uses it.
     let lost = |w: &mut Observed| {
@@ -814,7 +817,7 @@ fn part(api_version: &str, kind: &str) -> ReleaseObject {
 
 #[test]
 fn a_chart_is_fetched_before_helm_runs() {
-    let version = want(&none()).chart_version.to_string();
+    let version = want(&none()).target().chart_version.to_string();
     let old = |w: &mut Observed| w.release = Some(release("old"));
     let fetching = |version: &str| HelmRun::FetchingChart(version.parse().unwrap());
     for (what, run, plan) in [
@@ -822,10 +825,10 @@ fn a_chart_is_fetched_before_helm_runs() {
         ("it is fetched", fetching(&version), "hold Released/FetchingChart"),
         ("another one is fetched", fetching("1.2.3"), "fetch, hold Released/FetchingChart"),
     ] {
-        row(what, none(), |w| (old(w), w.target = None, w.run = run).0, plan);
+        row(what, none(), |w| (old(w), w.chart = None, w.run = run).0, plan);
     }
     row("at hand", none(), old, "helm 4");
-    row("not needed", none(), |w| w.target = None, "");
+    row("not needed", none(), |w| w.chart = None, "");
 }
 
 #[test]
@@ -840,9 +843,9 @@ fn nothing_else_is_decided_while_helm_runs() {
     const RUNS: &str = "hold Released/Upgrading";
     let of_predecessor = AtWork { digest: None, ..at_work("", None) };
     for (what, spec, at_work, plan, says) in [
-        ("on record", none(), at_work(&desired.digest, Some(5)), "", None),
+        ("on record", none(), at_work(&desired.target().digest, Some(5)), "", None),
         ("for an older spec", none(), at_work("old", Some(5)), "", None),
-        ("for long", none(), at_work(&desired.digest, None), RUNS, Some("helm runs")),
+        ("for long", none(), at_work(&desired.target().digest, None), RUNS, Some("helm runs")),
         (
             "for long, for an older spec",
             none(),
@@ -851,7 +854,13 @@ fn nothing_else_is_decided_while_helm_runs() {
             Some("helm runs; the spec has changed since"),
         ),
         ("for a deleted ClientApp", none(), of_predecessor, RUNS, Some("helm runs")),
-        ("suspended", suspend(), at_work(&desired.digest, Some(5)), "cancel helm, hold Reconciling/Suspended", None),
+        (
+            "suspended",
+            suspend(),
+            at_work(&desired.target().digest, Some(5)),
+            "cancel helm, hold Reconciling/Suspended",
+            None,
+        ),
         ("suspended, for long", suspend(), at_work("old", None), "cancel helm, hold Reconciling/Suspended", None),
     ] {
         let desired = want(&spec);
@@ -997,7 +1006,7 @@ impl Sim {
             HelmEnd::Fails => Phase::Failed,
             HelmEnd::Killed => Phase::Pending,
         };
-        self.observed.release = Some(ReleaseView { revision, phase, ..release(&self.desired.digest) });
+        self.observed.release = Some(ReleaseView { revision, phase, ..release(&self.desired.target().digest) });
         self.observed.workloads = settled(&self.desired).workloads;
         let failed = end == HelmEnd::Fails;
         let retry_at = self.now + SignedDuration::from_mins(10);
@@ -1005,7 +1014,7 @@ impl Sim {
             started_at: Time(self.now),
             failures: failed.into(),
             retry_at: failed.then_some(Time(retry_at)),
-            ..attempt(&self.desired.digest)
+            ..attempt(&self.desired.target().digest)
         });
         self.observed.recorded.release = Some(Release { revision, ..Release::default() });
     }
@@ -1041,6 +1050,6 @@ proptest! {
         prop_assert!(sim.helm_runs <= runs + 1, "one helm run is enough");
         prop_assert_eq!(sim.created, [1, 1], "a password was made twice");
         let release = sim.observed.release.clone().unwrap();
-        prop_assert_eq!((release.phase, release.stamp.unwrap().digest), (Phase::Deployed, sim.desired.digest.clone()));
+        prop_assert_eq!((release.phase, release.stamp.unwrap().digest), (Phase::Deployed, sim.desired.target().digest.clone()));
     }
 }

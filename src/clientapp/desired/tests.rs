@@ -226,7 +226,7 @@ fn a_hostname_that_is_nearly_right_gets_a_suggestion() {
 #[test]
 fn the_digest_follows_what_helm_would_do_and_nothing_else() {
     let base = json!({"values": {"b": 1, "a": {"y": 1, "x": 2}}});
-    let same = want(&base).digest;
+    let same = want(&base).target().digest.clone();
     for (change, equal) in [
         (json!({"suspend": true}), true),
         (json!({"deletionPolicy": "Retain"}), true),
@@ -240,7 +240,7 @@ fn the_digest_follows_what_helm_would_do_and_nothing_else() {
         (json!({"values": {"b": 2, "a": {"y": 1, "x": 2}}}), false),
         (json!({"redis": {"enabled": false}}), false),
     ] {
-        assert_eq!(want(&with(base.clone(), &change)).digest == same, equal, "{change}");
+        assert_eq!(want(&with(base.clone(), &change)).target().digest == same, equal, "{change}");
     }
 }
 
@@ -276,11 +276,11 @@ fn credentials_are_awaited_and_then_part_of_the_digest() {
         );
         let mut changed = all.clone();
         changed[left_out].digest = "another".to_owned();
-        assert_ne!(of(&changed).digest, known.digest, "{}", missing.secret);
+        assert_ne!(of(&changed).target().digest, known.target().digest, "{}", missing.secret);
         let redis = |desired: &Desired| desired.values.0["redis"]["master"].clone();
         assert_eq!(redis(&of(&changed)) == redis(&known), missing.secret != "acme-redis-secret");
         changed[left_out] = Credentials { resource_version: "2".to_owned(), ..missing };
-        assert_eq!(of(&changed).digest, known.digest);
+        assert_eq!(of(&changed).target().digest, known.target().digest);
     }
 }
 
@@ -367,9 +367,9 @@ fn values_from_elsewhere_undergo_the_checks_of_the_spec() {
 fn a_digest_does_not_help_to_guess_a_secret() {
     let of = |values: &Value, salt: &str| {
         let made = with_values(&json!({}), &found(&[layer("Secret", values.clone())], salt)).unwrap();
-        (made.digest, made.values)
+        (made.target().digest.clone(), made.values)
     };
-    let inline = |values: &Value| want(&json!({"values": values})).digest;
+    let inline = |values: &Value| want(&json!({"values": values})).target().digest.clone();
     let pin = json!({"pin": "1234"});
     let (salted, Values(values)) = of(&pin, "salt");
     assert_eq!(salted, of(&pin, "salt").0);
@@ -378,11 +378,11 @@ fn a_digest_does_not_help_to_guess_a_secret() {
     // What a user can compute who knows everything but the salt.
     assert_ne!(salted, inline(&pin));
     // Without values from elsewhere, the digest is as it always was.
-    assert_eq!(with_values(&json!({}), &found(&[], "salt")).unwrap().digest, want(&json!({})).digest);
+    assert_eq!(with_values(&json!({}), &found(&[], "salt")).unwrap().target().digest, want(&json!({})).target().digest);
     let awaited = Sources::Awaited(Hold::new(Reason::ValuesMissing, "there is none"));
     let incomplete = with_values(&json!({}), &awaited).unwrap();
-    assert_eq!(incomplete.awaits.unwrap().reason, Reason::ValuesMissing);
-    assert_ne!(incomplete.digest, want(&json!({})).digest);
+    assert_eq!(incomplete.awaits.as_ref().unwrap().reason, Reason::ValuesMissing);
+    assert_ne!(incomplete.target().digest, want(&json!({})).target().digest);
 
     assert_eq!(values["pin"], "1234");
     let made = with_values(&json!({}), &found(&[layer("Secret", pin)], "salt")).unwrap();
@@ -504,7 +504,7 @@ fn a_database_is_closed_unless_its_profile_opens_namespaces() {
 
 #[test]
 fn a_changed_profile_changes_the_digest() {
-    let digest = |profile: ProfileSpec| with_profile(&Ok(profile), &json!({})).unwrap().digest;
+    let digest = |profile: ProfileSpec| with_profile(&Ok(profile), &json!({})).unwrap().target().digest.clone();
     let described = ProfileSpec { description: "another".to_owned(), ..premium() };
     assert_eq!(digest(premium()), digest(described));
     let mut larger = premium();

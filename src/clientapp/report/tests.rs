@@ -62,7 +62,7 @@ fn the_deployed_revision_has_secret_values_until_another_is_deployed() {
     let plain = want(&json!({}));
     let hidden = Hidden::of([&json!("canary")]).unwrap();
     let secret = Desired { hidden, ..plain.clone() };
-    let back = Desired { rolled_back: Some(rolled_back()), ..plain.clone() };
+    let back = rolled_back(&plain);
     for (what, desired, is_installed, recorded, expected) in [
         ("none", &plain, true, Some(true), Some(false)),
         ("none, and another is deployed", &plain, false, Some(true), Some(true)),
@@ -233,7 +233,7 @@ fn what_the_conditions_say() {
 fn a_whole_status() {
     let desired = want(&json!({"ingressClassName": "traefik"}));
     let chart = InstalledChart { digest: "ab".repeat(32), ..chart("5.5.2", Some("29.0.4")) };
-    let attempt = Attempt { chart: Some(chart), ..attempt(&desired.digest) };
+    let attempt = Attempt { chart: Some(chart), ..attempt(&desired.target().digest) };
     let recorded = ClientAppStatus { last_attempt: Some(attempt), ..ClientAppStatus::default() };
     insta::assert_yaml_snapshot!(at_rest(&desired, &Observed { recorded, ..settled(&desired) }));
 }
@@ -318,7 +318,7 @@ fn what_is_installed_is_known_whatever_becomes_of_the_release() {
     let desired = want(&json!({}));
     let said = |change: &dyn Fn(&mut Observed)| {
         let mut observed = settled(&desired);
-        let attempt = Attempt { chart: Some(chart("5.5.3", None)), ..attempt(&desired.digest) };
+        let attempt = Attempt { chart: Some(chart("5.5.3", None)), ..attempt(&desired.target().digest) };
         observed.recorded = ClientAppStatus {
             installed: Some(chart("5.5.2", None)),
             last_attempt: Some(attempt),
@@ -438,7 +438,7 @@ fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
 fn what_helm_has_made_is_on_record_before_the_next_intent() {
     let made = want(&json!({}));
     let mut before = status(&made, &settled(&made));
-    before.last_attempt = Some(Attempt { chart: Some(chart("5.5.2", None)), ..attempt(&made.digest) });
+    before.last_attempt = Some(Attempt { chart: Some(chart("5.5.2", None)), ..attempt(&made.target().digest) });
     let said = intent(&before, 8, 5, now());
     assert_eq!(said.release.unwrap().revision, 4);
     assert_eq!(said.installed.unwrap().version, "5.5.2");
@@ -488,7 +488,7 @@ fn a_run_that_takes_long_hides_nothing() {
     let desired = want(&json!({}));
     let before = status(&desired, &settled(&desired));
     let told = |until: Option<Timestamp>, change: &dyn Fn(&mut Observed)| {
-        let at_work = AtWork { digest: Some(desired.digest.clone()), sentence: "helm runs".to_owned(), until };
+        let at_work = AtWork { digest: Some(desired.target().digest.clone()), sentence: "helm runs".to_owned(), until };
         let mut observed = Observed { at_work: Some(at_work), recorded: before.clone(), ..settled(&desired) };
         change(&mut observed);
         let plan = decide(&desired, &observed, &config(), now());

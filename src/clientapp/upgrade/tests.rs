@@ -14,7 +14,7 @@ use crate::{
 fn where_an_app_may_go() {
     let none = |_: &str| json!({});
     let allowed = |version: &str| json!({"upgrade": {"allow": version}});
-    let chart = |name: &str, target: Target| Target { chart: name.to_owned(), ..target };
+    let chart = |name: &str, target: CachedChart| CachedChart { chart: name.to_owned(), ..target };
     for (from, to, upgrade, refused) in [
         (at("5.5.2", Some("29.0.5")), target("5.5.3", Some("29.0.5")), none(""), None),
         (at("5.5.3", Some("29.0.5")), target("5.5.2", Some("29.0.5")), none(""), None),
@@ -45,7 +45,7 @@ fn where_an_app_may_go() {
 #[test]
 fn the_way_is_told() {
     let before = ClientAppStatus { installed: Some(at("5.5.2", Some("29.0.5"))), ..ClientAppStatus::default() };
-    let said = |to: Target| refusal(&want(&json!({})), &to, &before).unwrap().message;
+    let said = |to: CachedChart| refusal(&want(&json!({})), &to, &before).unwrap().message;
     insta::assert_snapshot!(
         [said(target("7.0.0", Some("31.0.0"))), said(target("5.5.1", Some("29.0.4"))), said(target("5.5.1", None)),]
             .join("\n\n")
@@ -278,7 +278,7 @@ fn after_a_try_that_failed_another_backup_is_made_when_a_user_asks() {
     let old = Some(Time(noon() - SignedDuration::from_mins(31)));
     let record = |as_of: Option<Time>| BackupRecord { as_of, state: BackupState::Succeeded, ..asked() };
     let failed = |digest: &str| Attempt { failures: 1, ..attempt(digest) };
-    let same = failed(&desired.digest);
+    let same = failed(&desired.target().digest);
     let retry = Some(annotation::retry_after(&same));
     let tried = |at: i64| Some(revision(at, Phase::Failed, true));
     let put_right = Some(revision(2, Phase::Deployed, false));

@@ -44,7 +44,7 @@ fn a_revision_is_tested_once_it_is_ready() {
     row("suspended", suspended, testing, "cancel helm, hold Reconciling/Suspended");
     // Its revision was Ready before.
     let desired = want(&tests());
-    let desired = Desired { rolled_back: Some(rolled_back()), ..desired };
+    let desired = rolled_back(&desired);
     assert_eq!(brief(&decide(&desired, &settled(&desired), &config(), now())), "hold Released/RolledBack!");
 }
 
@@ -61,18 +61,18 @@ fn what_has_to_be_approved() {
     let mut desired = want(&manual(None));
     let mut observed = settled(&desired);
     outdated(&mut observed);
-    let planned = approval::planned(&desired, observed.target.as_ref().unwrap());
+    let planned = approval::planned(&desired, observed.chart.as_ref().unwrap());
     desired.approved = Some(planned.digest.clone());
     let decided = || decide(&desired, &observed, &config(), now());
     assert_eq!(brief(&decided()), "helm 4");
     // The same version with other content is another plan.
-    let replaced = Target { digest: "other".to_owned(), ..observed.target.clone().unwrap() };
-    let replaced = Observed { target: Some(replaced), ..observed.clone() };
+    let replaced = CachedChart { digest: "other".to_owned(), ..observed.chart.clone().unwrap() };
+    let replaced = Observed { chart: Some(replaced), ..observed.clone() };
     assert_eq!(brief(&decide(&desired, &replaced, &config(), now())), AWAITED);
     let values = want(&with(manual(Some(&planned.digest)), &json!({"values": {"a": 1}})));
     assert_eq!(brief(&decide(&values, &observed, &config(), now())), AWAITED);
     // A rollback goes back to what was approved before.
-    let back = Desired { rolled_back: Some(rolled_back()), approved: None, ..desired };
+    let back = Desired { approved: None, ..rolled_back(&desired) };
     assert_eq!(brief(&decide(&back, &observed, &config(), now())), "helm 4");
 }
 
@@ -243,11 +243,14 @@ fn what_follows_a_failure() {
         let (stamped, digest) = (Some(number), Some(digest.to_owned()));
         (format!("v{number}"), RevisionMeta { uid, revision: number, status, digest, stamped, written: None })
     };
-    let history = [revision(2, "ready"), revision(3, &desired.digest)];
+    let history = [revision(2, "ready"), revision(3, &desired.target().digest)];
     let effect =
         |desired: &Desired, retry: Option<&String>| remedy::in_effect(desired.clone(), retry, &recorded, &history);
     let rolled = effect(&desired, None);
-    assert_eq!((rolled.digest.as_str(), rolled.chart_version.to_string()), ("ready", "5.5.1".to_owned()));
+    assert_eq!(
+        (rolled.target().digest.as_str(), rolled.target().chart_version.to_string()),
+        ("ready", "5.5.1".to_owned())
+    );
     let other = want(&with(policy("Rollback"), &json!({"replicas": 2})));
     assert_eq!(effect(&other, None), other);
     assert_eq!(effect(&want(&policy("Stop")), None), want(&policy("Stop")));
@@ -261,13 +264,13 @@ fn what_follows_a_failure() {
     // Helm's history decides whether there is anything to go back to, and where its values are now.
     for (history, expected) in [
         (vec![], None),
-        (vec![revision(3, &desired.digest)], None),
-        (vec![revision(2, "another"), revision(3, &desired.digest)], None),
-        (vec![revision(2, "ready"), revision(3, &desired.digest), revision(4, "ready")], Some(4)),
-        (vec![revision(3, &desired.digest), revision(4, "ready")], Some(4)),
+        (vec![revision(3, &desired.target().digest)], None),
+        (vec![revision(2, "another"), revision(3, &desired.target().digest)], None),
+        (vec![revision(2, "ready"), revision(3, &desired.target().digest), revision(4, "ready")], Some(4)),
+        (vec![revision(3, &desired.target().digest), revision(4, "ready")], Some(4)),
     ] {
         let effect = remedy::in_effect(desired.clone(), None, &recorded, &history);
-        assert_eq!(effect.rolled_back.map(|back| back.to.revision), expected, "{history:?}");
+        assert_eq!(effect.rolled_back().map(|back| back.to.revision), expected, "{history:?}");
     }
     let of = |change: &dyn Fn(&mut Observed)| {
         let mut observed = settled(&rolled);
@@ -292,7 +295,7 @@ fn a_revision_that_would_drop_a_volume_is_not_tried_again() {
             w.recorded.last_attempt = Some(Attempt { failures: 1, reason, message, ..attempt });
         }
     };
-    let same = want(&none()).digest;
+    let same = want(&none()).target().digest.clone();
     row("dropped", none(), dropped(&same), "hold Released/VolumeDropped!");
     row("another spec", none(), dropped("another"), "helm 4");
     let again = |w: &mut Observed| {
@@ -307,7 +310,7 @@ fn a_revision_that_would_drop_a_volume_is_not_tried_again() {
     let credentials = crate::clientapp::credentials::placeholders(&app, &config());
     let confirmed = crate::clientapp::desired::desired(&app, None, (&sources, &credentials), &config()).unwrap();
     assert_eq!(confirmed.without_volumes, ["1", "2"].map(str::to_owned).into());
-    assert_ne!(confirmed.digest, same);
+    assert_ne!(confirmed.target().digest, same);
 }
 
 #[test]
