@@ -236,11 +236,12 @@ fn rendered(
     // The values as they are have to be valid.
     desired(app, profile, (&sources, &credentials), config)?;
     let desired = desired(app, profile, (&sources.masked(), &credentials), config)?;
-    if let Some(hold) = desired.awaits {
+    if let Some(hold) = desired.values.awaits {
         bail!("{}", hold.message);
     }
     let chart = format!("/chart-cache/{}-{}.tgz", config.chart, desired.target().chart_version);
-    let values = if with_registry { helm::values::with_registry(desired.values.0) } else { desired.values.0 };
+    let values =
+        if with_registry { helm::values::with_registry(desired.values.merged.0) } else { desired.values.merged.0 };
     let values = helm::values::document(&values);
     let request = Upgrade {
         release: desired.key.name.parse()?,
@@ -248,7 +249,7 @@ fn rendered(
         account: desired.account,
         chart: PathBuf::from(chart),
         values: values.clone(),
-        hidden: desired.hidden,
+        hidden: desired.values.hidden,
         labels: ReleaseLabels {
             // Only the operator knows the salt.
             digest: "with-salt".parse()?,
@@ -259,6 +260,6 @@ fn rendered(
     };
     let command =
         HelmCommand::upgrade(&request, Flags { history_max: HISTORY_MAX, hook_timeout: Duration::from_secs(300) });
-    let replaced: String = desired.replaced.iter().map(|sentence| format!("# {sentence}\n")).collect();
+    let replaced: String = desired.values.replaced.iter().map(|sentence| format!("# {sentence}\n")).collect();
     Ok(format!("# {command}\n{replaced}{values}"))
 }

@@ -8,11 +8,11 @@ use crate::crd::{Approval, Planned, Reason};
 
 /// Returns what waits for approval, if it is not approved; a rollback needs no approval.
 pub(super) fn awaited(desired: &Desired, target: &CachedChart) -> Option<Planned> {
-    if desired.approval == Approval::Automatic || desired.rolled_back().is_some() {
+    if desired.upgrade.approval == Approval::Automatic || desired.rolled_back().is_some() {
         return None;
     }
     let planned = planned(desired, target);
-    (desired.approved.as_ref() != Some(&planned.digest)).then_some(planned)
+    (desired.upgrade.approved.as_ref() != Some(&planned.digest)).then_some(planned)
 }
 
 /// The plan for the desired state with this chart.
@@ -24,7 +24,7 @@ pub(crate) fn planned(desired: &Desired, target: &CachedChart) -> Planned {
 /// The hold of an app that waits for approval.
 pub(super) fn hold(desired: &Desired, planned: &Planned) -> Hold {
     let key = &desired.key;
-    let overtaken = desired.approved.as_ref().map_or("", |_| "; what was approved before is another plan");
+    let overtaken = desired.upgrade.approved.as_ref().map_or("", |_| "; what was approved before is another plan");
     let message = format!(
         "plan {} of chart version {} waits for approval{overtaken}: `kubectl clientapp plan {} -n {}` shows what it changes, and `kubectl clientapp approve {} {} -n {}` lets helm run",
         planned.digest, planned.chart_version, key.name, key.namespace, key.name, planned.digest, key.namespace

@@ -27,7 +27,7 @@ pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Op
     if observed.at_work.is_some() || desired.suspend || is_foreign {
         return None;
     }
-    let Some(files) = &desired.files else {
+    let Some(files) = &desired.data.files else {
         // The Job that restores would go with it.
         let goes = cron_job.as_ref().filter(|_| !is_restoring);
         return goes.map(|found| Step::DeleteArchives { uid: found.uid.clone() });
@@ -52,7 +52,7 @@ pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Op
 
 /// The record, updated from the Jobs.
 pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<FilesSummary> {
-    desired.files.as_ref()?;
+    desired.data.files.as_ref()?;
     let mut summary = observed.recorded.files.clone();
     let FilesView { app_uid, cron_job, archives, .. } = &observed.files;
     let ours = cron_job.as_ref().filter(|found| found.is_of(app_uid)).map(|found| &found.uid);
@@ -107,7 +107,7 @@ fn failed_at(summary: &mut FilesSummary, job: &str, ended: &Time, why: Option<&S
 
 /// The condition about the archives; `None`: none are asked for.
 pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&FilesSummary>) -> Option<Verdict> {
-    desired.files.as_ref()?;
+    desired.data.files.as_ref()?;
     let FilesView { image, app_uid, volumes, cron_job, is_restoring, refused, archives: _ } = &observed.files;
     if let Some(CronJobView { owner, .. }) = cron_job.as_ref().filter(|found| !found.is_of(app_uid)) {
         let owner =

@@ -47,52 +47,72 @@ pub struct Desired {
     pub hostname: String,
     /// Where the certificate of the hostname comes from; `None`: the operator configures no TLS.
     pub tls: Option<Tls>,
-    /// The Secret with the administrator's credentials, and whether the operator generates it.
-    pub admin: SecretSource,
-    /// The generated Secret with the Redis password; `None`: no Redis.
-    pub redis_secret: Option<String>,
-    /// The database; `None`: no database.
-    pub(crate) database: Option<DesiredDatabase>,
-    /// `spec.postgres.adopt`: take over what an earlier ClientApp of this name left.
-    pub adopt: bool,
-    /// The ServiceAccount whose rights helm has.
-    pub account: AccountName,
-    /// Holds what happens before another chart version is installed.
-    pub upgrade: DesiredUpgrade,
-    /// What the release is reconciled to.
-    pub intent: Intent,
-    /// The complete values document of the spec, all layers merged.
-    pub values: Values,
-    /// Holds what the chart reads of the administrator's Secret in addition to name and password.
-    pub more_admin_keys: Vec<&'static str>,
-    /// One sentence on each part of the base values that the app needs and other values replace.
-    pub replaced: Vec<String>,
-    /// Holds what comes from Secrets in the values: no message may contain it.
-    pub hidden: Hidden,
-    /// The credentials that the app's pods use, as far as they are known.
-    pub(crate) credentials: Vec<Credentials>,
-    /// Holds what the values wait for, if they are not complete. No release has the digest of incomplete values.
-    pub(crate) awaits: Option<Hold>,
     /// `spec.suspend`.
     pub suspend: bool,
+    /// The ServiceAccount whose rights helm has.
+    pub account: AccountName,
+    /// The Secrets with the app's credentials.
+    pub secrets: DesiredSecrets,
+    /// The database; `None`: no database.
+    pub(crate) database: Option<DesiredDatabase>,
+    /// The target of the release: the spec, or an earlier revision.
+    pub intent: Intent,
+    /// The chart's values.
+    pub values: DesiredValues,
+    /// The conditions of a helm run, and what follows from its failure.
+    pub upgrade: DesiredUpgrade,
+    /// The treatment of objects of the release that other clients change.
+    pub drift: DesiredDrift,
+    /// The treatment of data.
+    pub data: DesiredData,
+}
+
+/// The Secrets with the app's credentials.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredSecrets {
+    /// The administrator's, and whether the operator generates it.
+    pub admin: SecretSource,
+    /// The keys that the chart reads of it in addition to name and password.
+    pub more_admin_keys: Vec<&'static str>,
+    /// The generated Secret with the Redis password; `None`: no Redis.
+    pub redis: Option<String>,
+    /// The credentials that the app's pods use, as far as they are known.
+    pub(crate) in_use: Vec<Credentials>,
+}
+
+/// The chart's values, as the spec asks for them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredValues {
+    /// The complete document, all layers merged.
+    pub merged: Values,
+    /// `spec.valuesFrom`, with a digest of each source's content.
+    pub sources: Vec<ValuesDigest>,
+    /// One sentence on each part of the base values that the app needs and other values replace.
+    pub replaced: Vec<String>,
+    /// The texts from Secrets, which no message may contain.
+    pub hidden: Hidden,
+    /// The wait for values that are missing. No release has the digest of incomplete values.
+    pub(crate) awaits: Option<Hold>,
+}
+
+/// The treatment of objects of the release that other clients change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredDrift {
+    /// `spec.drift`.
+    pub policy: Drift,
+    /// The fields that other clients may edit.
+    pub ignore: Vec<DriftIgnore>,
+}
+
+/// The treatment of data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredData {
     /// `spec.deletionPolicy`.
     pub deletion_policy: DeletionPolicy,
+    /// `spec.postgres.adopt`: take over the data that an earlier ClientApp of this name left.
+    pub adopt: bool,
     /// uids of the volumes without which a user has confirmed that the app goes on.
     pub(crate) without_volumes: BTreeSet<String>,
-    /// Holds what to do when an object of the release is missing.
-    pub drift: Drift,
-    /// Holds what `spec.valuesFrom` amounts to.
-    pub values_from: Vec<ValuesDigest>,
-    /// Says whether helm runs at once, and what a user has approved.
-    pub approval: Approval,
-    /// `spec.approved`.
-    pub approved: Option<String>,
-    /// How long the tests of a revision may take; `None`: it is not tested.
-    pub test: Option<SignedDuration>,
-    /// Holds what has to be Ready before helm runs.
-    pub depends_on: Vec<Dependency>,
-    /// The fields that other clients may edit.
-    pub drift_ignore: Vec<DriftIgnore>,
     /// Archives of the app's files.
     pub(crate) files: Option<DesiredFiles>,
 }
@@ -139,10 +159,16 @@ impl SecretSource {
     }
 }
 
-/// Holds what happens before another chart version is installed.
+/// The conditions of a helm run, and what follows from its failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredUpgrade {
-    /// The database is backed up.
+    /// Says whether helm runs at once, or what a user has approved.
+    pub approval: Approval,
+    /// `spec.approved`.
+    pub approved: Option<String>,
+    /// The objects that have to be Ready before.
+    pub depends_on: Vec<Dependency>,
+    /// The database is backed up before another chart version is installed.
     pub backup: bool,
     /// The version that may be installed even if it downgrades the app or skips a major version.
     pub allow: Option<Version>,
@@ -154,6 +180,8 @@ pub struct DesiredUpgrade {
     pub retries: u32,
     /// How long a deployed revision may take to become ready.
     pub timeout: SignedDuration,
+    /// How long its tests may take; `None`: it is not tested.
+    pub test: Option<SignedDuration>,
 }
 
 impl Desired {
@@ -289,30 +317,31 @@ pub(crate) fn desired(
     Ok(Desired {
         hostname: hostname.to_owned(),
         tls,
-        admin,
-        redis_secret,
-        database,
-        adopt: spec.postgres.adopt,
-        account,
-        upgrade,
-        intent: Intent::Spec(Target { chart_version, digest }),
-        more_admin_keys: values::more_admin_keys(&values),
-        replaced: values::replaced(&config.base_values, &values),
-        values: Values(values),
-        hidden,
-        credentials: credentials.to_vec(),
-        values_from: digests,
-        awaits,
         suspend: spec.suspend,
-        deletion_policy: spec.deletion_policy,
-        without_volumes,
-        drift: spec.drift,
-        approval: spec.approval,
-        approved: spec.approved.clone(),
-        test: test(&spec.test)?,
-        depends_on: spec.depends_on.clone(),
-        drift_ignore: spec.drift_ignore.clone(),
-        files: spec.persistence.backup.as_ref().map(|backup| files(&key, backup)).transpose()?,
+        account,
+        secrets: DesiredSecrets {
+            admin,
+            more_admin_keys: values::more_admin_keys(&values),
+            redis: redis_secret,
+            in_use: credentials.to_vec(),
+        },
+        database,
+        intent: Intent::Spec(Target { chart_version, digest }),
+        values: DesiredValues {
+            sources: digests,
+            replaced: values::replaced(&config.base_values, &values),
+            merged: Values(values),
+            hidden,
+            awaits,
+        },
+        upgrade,
+        drift: DesiredDrift { policy: spec.drift, ignore: spec.drift_ignore.clone() },
+        data: DesiredData {
+            deletion_policy: spec.deletion_policy,
+            adopt: spec.postgres.adopt,
+            without_volumes,
+            files: spec.persistence.backup.as_ref().map(|backup| files(&key, backup)).transpose()?,
+        },
         key,
     })
 }
@@ -517,7 +546,12 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     let timeout = duration(timeout, SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).ok_or_else(|| {
         invalid("spec.upgrade.timeout", "must be a duration such as 15m, at least 1m and at most 24h")
     })?;
+    let spec = &app.spec;
     Ok(DesiredUpgrade {
+        approval: spec.approval,
+        approved: spec.approved.clone(),
+        depends_on: spec.depends_on.clone(),
+        test: test(&spec.test)?,
         backup: *backup,
         allow,
         foreign_lock_timeout: foreign_lock_timeout(app)?,

@@ -97,7 +97,7 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
         None => can_be,
     };
     let (happened, remedy) = can_be.first().map(|first| happened(first)).unwrap_or_default();
-    if desired.drift == Drift::Report && !can_be.is_empty() {
+    if desired.drift.policy == Drift::Report && !can_be.is_empty() {
         let says = format!(": {happened}, and spec.drift is Report; set it to Repair, and it is {remedy}");
         return Some((None, Hold { stalled: true, until: None, ..hold(&can_be, &says) }));
     }

@@ -152,7 +152,7 @@ fn unusable(
         && (on_record == Some(&found.uid) || made(&found.stamp) || made(&found.owner_uid))
         && found.retained_from.is_none();
     // Then adoption is the first step.
-    let left = desired.adopt && found.is_left(&desired.key.name, app_uid);
+    let left = desired.data.adopt && found.is_left(&desired.key.name, app_uid);
     if !(ours || left) {
         let message = format!(
             "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp, or remove that, or hand it over with the label {}={} and spec.postgres.adopt",

@@ -162,7 +162,7 @@ pub(super) async fn edited(
             };
             let mut left: Vec<_> = edited::scaled(&found).into_iter().collect();
             let mut applied = apply(&left).await?;
-            let ignored = edited::left(&object, (&found, &applied), &document, &desired.drift_ignore);
+            let ignored = edited::left(&object, (&found, &applied), &document, &desired.drift.ignore);
             if !ignored.is_empty() {
                 left.extend(ignored);
                 applied = apply(&left).await?;

@@ -261,12 +261,12 @@ fn hide(desired: &Desired, observed: &mut Observed) {
         DatabaseState::Silent | DatabaseState::Restoring(_) | DatabaseState::Ready => None,
     });
     for words in database.warnings.iter_mut().chain(state) {
-        *words = desired.hidden.masked(words);
+        *words = desired.values.hidden.masked(words);
     }
     let sentence = observed.at_work.iter_mut().map(|at_work| &mut at_work.sentence);
     let waiting = observed.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut());
     for waiting in sentence.chain(waiting) {
-        *waiting = desired.hidden.masked(waiting);
+        *waiting = desired.values.hidden.masked(waiting);
     }
 }
 
@@ -274,7 +274,7 @@ fn hide(desired: &Desired, observed: &mut Observed) {
 /// object that no watch shows: a watch may be late, and a missing object makes the app not ready.
 async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
     let (key, Observed { release, inventory, .. }) = (&desired.key, &*observed);
-    let is_asked_for = desired.drift != Drift::Ignore && !desired.suspend;
+    let is_asked_for = desired.drift.policy != Drift::Ignore && !desired.suspend;
     // Whatever the spec asks by now: helm may have to wait for long, for approval or for a dependency.
     let release = release.as_ref().filter(|release| is_asked_for && release.deployed().is_some());
     let (Some(release), Some(inventory)) = (release, inventory) else { return };
@@ -299,7 +299,7 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     if inventory.secret != release.secret_uid {
         return;
     }
-    let (managed, ignored) = (ctx.watches.managed(key), &desired.drift_ignore);
+    let (managed, ignored) = (ctx.watches.managed(key), &desired.drift.ignore);
     let shown = observed.repairs.shown(now);
     let known = match &observed.run {
         // Exactly what helm wrote, so that an edit right after it is noticed as well.
@@ -337,7 +337,7 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     };
     observed.missing.extend(found.into_iter().map(|mut missing| {
         if let Found::Uncompared(problem) = &mut missing.found {
-            *problem = desired.hidden.masked(problem);
+            *problem = desired.values.hidden.masked(problem);
         }
         missing
     }));
@@ -362,7 +362,7 @@ async fn tested(
         // The pod of an earlier test says nothing about this one. Its time has no fractions.
         let is_new = |created: &Time| created.0.as_second() >= began.as_second();
         found.retain(|pod| pod.metadata.creation_timestamp.as_ref().is_some_and(is_new));
-        pods = pods_why(&found, None).map(|why| desired.hidden.masked(&why));
+        pods = pods_why(&found, None).map(|why| desired.values.hidden.masked(&why));
     }
     Ok(trial::record(before, trial, tests, pods))
 }
@@ -377,10 +377,10 @@ async fn with_spec(
 ) -> Result<Observed, Error> {
     let (key, uid) = (app.key, app.uid());
     let Observed { release, inventory, recorded, .. } = &observed;
-    let admin_secret = match &desired.admin {
+    let admin_secret = match &desired.secrets.admin {
         SecretSource::Generated(name) => {
             let (view, secret) = (admin_secret(ctx, app, name, &observed).await?, Key::new(&key.namespace, name));
-            match (with_keys(ctx, view, &secret).await?, &*desired.more_admin_keys) {
+            match (with_keys(ctx, view, &secret).await?, &*desired.secrets.more_admin_keys) {
                 (SecretView::Own { uid, .. }, [_, ..]) => match secret_keys(ctx, &secret).await? {
                     SecretView::Present { keys } => SecretView::Own { uid, keys },
                     view => view,
@@ -435,7 +435,7 @@ async fn files(
 ) -> Result<FilesView, Error> {
     let key = app.key;
     let mut cron_job = ctx.watches.cron_job(key);
-    if desired.files.is_some() && cron_job.is_none() && inventory.is_some() {
+    if desired.data.files.is_some() && cron_job.is_none() && inventory.is_some() {
         cron_job = live::cron_job(ctx, app).await?;
     }
     let volume = |claim: &str| {
@@ -459,19 +459,19 @@ async fn files(
 async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView>) -> Vec<Awaited> {
     let key = &desired.key;
     let is_settled = release.is_some_and(|release| release.is_deployed_as(&desired.target().digest));
-    if is_settled || desired.rolled_back().is_some() || desired.suspend || desired.depends_on.is_empty() {
+    if is_settled || desired.rolled_back().is_some() || desired.suspend || desired.upgrade.depends_on.is_empty() {
         ctx.memory.waits_for.take(key);
         return Vec::new();
     }
     // First of all, so that no change is missed after an app is looked at.
-    ctx.memory.waits_for.put(key.clone(), dependencies::apps(&key.namespace, &desired.depends_on));
+    ctx.memory.waits_for.put(key.clone(), dependencies::apps(&key.namespace, &desired.upgrade.depends_on));
     let depends = |app: &Key| {
         let found = ctx.watches.apps.get(app);
         let spec = found.as_ref().and_then(|found| found.object.as_ref().ok()).map(|app| &app.spec);
         spec.map(|spec| dependencies::apps(&app.namespace, &spec.depends_on)).unwrap_or_default()
     };
     let mut awaited = Vec::new();
-    for of in &desired.depends_on {
+    for of in &desired.upgrade.depends_on {
         let name = Key::new(&key.namespace, &of.name);
         let sentence = match (&of.api_version, of.kind.as_str()) {
             (None, _) if of.is_app() => dependencies::app(&of.name, ctx.watches.apps.get(&name).as_deref()),

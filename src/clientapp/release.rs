@@ -13,7 +13,7 @@ use super::{
     account, attempt,
     build::values::with_credentials_of,
     context::{App, Ctx},
-    desired::Desired,
+    desired::{Desired, DesiredValues},
     error::{self, Error, Refusal},
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     inventory, live,
@@ -150,12 +150,12 @@ pub(super) async fn upgrade(
 
 /// Starts Helm's tests of the release if the app gets a slot; otherwise the app joins the queue.
 pub(super) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed, sentence: &str) {
-    let (Some(timeout), Some(release)) = (desired.test, observed.release.clone()) else { return };
+    let (Some(timeout), Some(release)) = (desired.upgrade.test, observed.release.clone()) else { return };
     // An app with another name has no release.
     let (Ok(name), Ok(namespace)) = (app.key.name.parse(), app.key.namespace.parse()) else { return };
     let waited = trial::waited(observed, clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key, waited) else { return };
-    let (account, hidden) = (desired.account.clone(), desired.hidden.clone());
+    let (account, hidden) = (desired.account.clone(), desired.values.hidden.clone());
     let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), hidden };
     let (helm, gateway, metrics, claim) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.metrics.clone(), ctx.claim(app));
     let trial = Trial {
@@ -239,21 +239,22 @@ pub(super) async fn with_hidden(ctx: &Ctx, desired: Desired) -> Result<Desired, 
             hidden
         }
     };
-    Ok(Desired { hidden, ..desired })
+    let values = DesiredValues { hidden, ..desired.values };
+    Ok(Desired { values, ..desired })
 }
 
 /// The values for helm, and what no message may contain.
 async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Hidden), Error> {
     let Some(RolledBack { to: ReadyRevision { revision, .. }, .. }) = desired.rolled_back() else {
-        return Ok((desired.values.0.clone(), desired.hidden.clone()));
+        return Ok((desired.values.merged.0.clone(), desired.values.hidden.clone()));
     };
     let release = &desired.key;
     let stored = live::values(ctx, release, &storage::secret(&release.name, revision)).await?;
     let unread = |problem| Error::Stored { release: release.name.clone(), revision: *revision, problem };
     let values = stored.map_err(unread)?;
-    let hidden = Hidden::formerly(&values, &desired.values.0, &desired.hidden)
+    let hidden = Hidden::formerly(&values, &desired.values.merged.0, &desired.values.hidden)
         .ok_or_else(|| unread("it has too many values to keep them out of messages".to_owned()))?;
-    Ok((with_credentials_of(values, &desired.values.0), hidden))
+    Ok((with_credentials_of(values, &desired.values.merged.0), hidden))
 }
 
 /// The request to helm, without the chart's path and the values.

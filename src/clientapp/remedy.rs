@@ -90,7 +90,7 @@ pub(super) fn ends_tests(desired: &Desired, observed: &Observed) -> Option<Strin
 /// The tests that have failed more often than the spec allows, unless a user asks for another run.
 fn failed_tests<'a>(desired: &Desired, observed: &'a Observed) -> Option<&'a Tested> {
     observed.tested().filter(|tested| {
-        let is_failed = desired.test.is_some() && !tested.passed && !observed.asks_for(tested);
+        let is_failed = desired.upgrade.test.is_some() && !tested.passed && !observed.asks_for(tested);
         is_failed && tested.failures > desired.upgrade.retries
     })
 }

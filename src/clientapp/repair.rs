@@ -46,7 +46,7 @@ pub(super) async fn repair(
         }
         let applied = match document {
             Ok(document) => apply(ctx, app, desired, missing, document).await,
-            Err(problem) => Err(refused(desired.hidden.masked(&problem))),
+            Err(problem) => Err(refused(desired.values.hidden.masked(&problem))),
         };
         let mut repairs = ctx.memory.repairs.get(key).unwrap_or_default();
         repairs.tried(&missing.object, applied.err(), clock::now());
@@ -75,7 +75,7 @@ async fn apply(
     let ReleaseObject { kind, name, .. } = object;
     // As the gateway does for helm.
     if hosts::are_named_by(&document) {
-        hosts::claimed(&document, ctx.claim(app)).map_err(|problem| refused(desired.hidden.masked(&problem)))?;
+        hosts::claimed(&document, ctx.claim(app)).map_err(|problem| refused(desired.values.hidden.masked(&problem)))?;
     }
     let api = live::of_release(ctx, key, &desired.account, object);
     let helm = PatchParams::apply(HELM);
@@ -103,7 +103,7 @@ async fn apply(
         kube::Error::Api(status) if kind == "Secret" && disposition.reason != Reason::QuotaExceeded => {
             format!("the API server refuses it, with code {} {}", status.code, status.reason)
         }
-        _ => sentence(&desired.hidden.masked(&api_sentence(&error))),
+        _ => sentence(&desired.values.hidden.masked(&api_sentence(&error))),
     };
     tracing::warn!(release = %key, "{kind} {}/{name} cannot be repaired: {sentence}", key.namespace);
     Err(Refused { sentence, stalled: disposition.stalled })

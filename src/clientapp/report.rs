@@ -64,7 +64,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             Some(Reason::FetchingChart) => previous.plan.clone(),
             _ => None,
         };
-        if desired.test.is_none() {
+        if desired.upgrade.test.is_none() {
             status.test = None;
         }
         // The chart of a rollback is not the one that the spec allows.
@@ -72,18 +72,18 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             status.spent_allow = upgrade::spent(desired, previous.installed.as_ref(), previous);
         }
         // Values that are awaited say nothing about what failed.
-        if desired.awaits.is_none() {
+        if desired.values.awaits.is_none() {
             status.rolled_back = desired.rolled_back().cloned();
-            status.values_from.clone_from(&desired.values_from);
+            status.values_from.clone_from(&desired.values.sources);
             status.secret_values = secret_values(desired, observed);
         }
-        status.admin_secret_name = Some(desired.admin.name().to_owned());
-        status.redis_secret_name.clone_from(&desired.redis_secret);
+        status.admin_secret_name = Some(desired.secrets.admin.name().to_owned());
+        status.redis_secret_name.clone_from(&desired.secrets.redis);
         status.tls_secret_name = match &desired.tls {
             Some(Tls::Secret { name, .. }) => Some(name.clone()),
             Some(Tls::Elsewhere) | None => None,
         };
-        status.credentials.clone_from(&desired.credentials);
+        status.credentials.clone_from(&desired.secrets.in_use);
         status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
         if let Some(hold) = plan.hold.as_ref().filter(|hold| hold.begins) {
             if plan.runs_helm() {
@@ -162,7 +162,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
 /// Returns true if the deployed revision may have values from Secrets: until the spec is installed, it has those of an earlier one.
 fn secret_values(desired: &Desired, observed: &Observed) -> Option<bool> {
     let is_installed = observed.release.as_ref().is_none_or(|release| release.is_deployed_as(&desired.target().digest));
-    let now = desired.hidden != Hidden::default();
+    let now = desired.values.hidden != Hidden::default();
     if now || is_installed && desired.rolled_back().is_none() { Some(now) } else { observed.recorded.secret_values }
 }
 

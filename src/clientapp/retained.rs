@@ -36,7 +36,7 @@ pub(crate) async fn find(
         None => volumes(ctx, desired, uid, recorded).await?,
         Some(_) => Vec::new(),
     };
-    let admin = match &desired.admin {
+    let admin = match &desired.secrets.admin {
         SecretSource::Generated(name) => Some(name.as_str()),
         SecretSource::Given(_) => None,
     };
@@ -97,7 +97,7 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
 fn awaited(ctx: &Ctx, desired: &Desired, recorded: &ClientAppStatus) -> Option<&'static dyn Provider> {
     let provider = desired.database_object()?.provider;
     let is_awaited = provider.facts().reuses_leftovers
-        && !desired.adopt
+        && !desired.data.adopt
         && owned::uid(&recorded.owned, provider.kind(), &desired.key.database()).is_none()
         && ctx.watches.database(provider, &desired.key).is_none();
     is_awaited.then_some(provider)

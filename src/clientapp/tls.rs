@@ -33,7 +33,7 @@ pub(super) fn url(desired: &Desired, observed: &Observed, now: Timestamp) -> Str
         }
         // The user's own, which is not checked.
         None => {
-            let ingress = &desired.values.0["ingress"];
+            let ingress = &desired.values.merged.0["ingress"];
             ingress["enabled"] == true && ingress["tls"].as_array().is_some_and(|tls| !tls.is_empty())
         }
     };

@@ -29,7 +29,7 @@ const NAMED: usize = 3;
 
 /// Returns what is tested, and how: tests of another digest are outdated.
 pub(super) fn digest(desired: &Desired) -> String {
-    names::digest(&["test", &desired.target().digest, &format!("{:?}", desired.test)])
+    names::digest(&["test", &desired.target().digest, &format!("{:?}", desired.upgrade.test)])
 }
 
 /// Returns what follows once the release is as desired: it is tested, or the last tests hold up Ready. `ends` says why failed tests are not
@@ -40,7 +40,7 @@ pub(super) fn follows(
     ends: Option<String>,
     now: Timestamp,
 ) -> Option<(Option<Step>, Hold)> {
-    let release = observed.release.as_ref().filter(|_| desired.test.is_some())?;
+    let release = observed.release.as_ref().filter(|_| desired.upgrade.test.is_some())?;
     let revision = release.revision;
     if let HelmRun::Testing(testing) = &observed.run {
         return Some((None, Hold::new(Reason::Testing, testing.sentence.clone())));
@@ -82,7 +82,7 @@ pub(super) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
 /// The condition; `None`: nothing is tested.
 pub(super) fn verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Option<Verdict> {
     // A rollback's revision passed its tests before.
-    desired.test.filter(|_| desired.rolled_back().is_none())?;
+    desired.upgrade.test.filter(|_| desired.rolled_back().is_none())?;
     if let Some(hold) = hold.filter(|hold| hold.condition == kind::TESTED) {
         return Some(Verdict { state: State::False, reason: hold.reason.into(), message: hold.message.clone() });
     }

@@ -47,7 +47,7 @@ fn in_use(desired: &Desired, inventory: Option<&Inventory>, owned: &[Owned]) -> 
         let maker = |inventory| inventory::maker(inventory, &desired.key.namespace, &owned.name);
         inventory.is_none_or(|inventory| maker(inventory).is_some())
     };
-    let owned = owned.iter().filter(|owned| has_data(owned, &desired.key.name, &desired.without_volumes));
+    let owned = owned.iter().filter(|owned| has_data(owned, &desired.key.name, &desired.data.without_volumes));
     owned.filter(is_of_release).cloned().collect()
 }
 
@@ -96,7 +96,7 @@ pub(super) fn hold(desired: &Desired, observed: &Observed) -> Option<Hold> {
 /// for a volume that is not on record any more is left out.
 fn confirm(desired: &Desired, owned: &[Owned]) -> impl Fn(&[&Owned]) -> String + Send + Sync + use<> {
     let Key { namespace, name } = desired.key.clone();
-    let mut before = desired.without_volumes.clone();
+    let mut before = desired.data.without_volumes.clone();
     before.retain(|uid| owned.iter().any(|owned| owned.uid == *uid));
     move |volumes: &[&Owned]| {
         let uids: BTreeSet<_> = before.iter().chain(volumes.iter().map(|volume| &volume.uid)).cloned().collect();
@@ -209,7 +209,9 @@ mod tests {
     }
 
     fn confirmed(uids: &[&str]) -> Desired {
-        Desired { without_volumes: uids.iter().map(ToString::to_string).collect(), ..want(&json!({})) }
+        let mut desired = want(&json!({}));
+        desired.data.without_volumes = uids.iter().map(ToString::to_string).collect();
+        desired
     }
 
     #[test]

@@ -55,19 +55,19 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     let profile = profile(session, &app).await?;
     let desired = desired(&app, profile.as_ref(), (&sources, &placeholders(&app, &config)), &config)
         .map_err(|error| Error::Missing(error.to_string()))?;
-    if let Some(hold) = &desired.awaits {
+    if let Some(hold) = &desired.values.awaits {
         return Err(Error::Missing(hold.message.clone()));
     }
     let before = deployed(session, &desired.key).await?;
     let (target, values, after) = rendered(session, args, &desired).await?;
     let status = app.status.clone().unwrap_or_default();
     let hidden = match status.secret_values {
-        Some(false) => desired.hidden.clone(),
-        _ => hidden(&before, &values, &desired.hidden)?,
+        Some(false) => desired.values.hidden.clone(),
+        _ => hidden(&before, &values, &desired.values.hidden)?,
     };
     // What cannot be read may be quoted.
     let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.masked(&problem)))?;
-    let hooks = hooks(&after, desired.test.is_some(), &hidden);
+    let hooks = hooks(&after, desired.upgrade.test.is_some(), &hidden);
 
     let values_stored = stored.as_ref().map(|stored| &stored.spec.values);
     if args.file.is_some()
@@ -81,7 +81,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     if let Some(hold) = upgrade::refusal(&desired, &target, &status) {
         printer.note(&format!("{} the operator would refuse it: {}", paint(UNSURE, "note:"), harmless(&hold.message)));
     }
-    for sentence in &desired.replaced {
+    for sentence in &desired.values.replaced {
         printer.note(&format!("{} {}", paint(UNSURE, "note:"), harmless(sentence)));
     }
     let dropped = volumes::review(&desired, status.inventory.as_ref(), &status.owned).map(|review| review(&after));
@@ -204,14 +204,14 @@ async fn rendered(
         charts.get(&desired.target().chart_version).await.map_err(|error| Error::Missing(with_causes(&*error)))?;
     let gateway = Gateway::open(session.client.clone(), Lead::assured()).await.map_err(prepare)?;
     let parsed = |error: helm::command::InvalidArgument| Error::Usage(error.to_string());
-    let values = chart.values(desired.values.0.clone());
+    let values = chart.values(desired.values.merged.0.clone());
     let request = Upgrade {
         release: desired.key.name.parse().map_err(parsed)?,
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         account: desired.account.clone(),
         chart: chart.path.clone(),
         values: helm::values::document(&values),
-        hidden: desired.hidden.clone(),
+        hidden: desired.values.hidden.clone(),
         // None of them is in what is rendered.
         labels: ReleaseLabels {
             digest: "plan".parse().map_err(parsed)?,
@@ -292,7 +292,8 @@ fn summary(found: &[Change], hooks: &[String], from: Option<&str>, target: &Cach
 fn told(desired: &Desired, app: &ClientApp, target: &CachedChart) -> Option<String> {
     let name = &desired.key.name;
     let status = app.status.as_ref();
-    let waits = status.and_then(|status| status.plan.as_ref()).filter(|_| desired.approval == Approval::Manual)?;
+    let waits =
+        status.and_then(|status| status.plan.as_ref()).filter(|_| desired.upgrade.approval == Approval::Manual)?;
     if status.and_then(|status| status.observed_generation) != app.metadata.generation {
         return Some("the operator has not looked at the present spec yet: run this again in a moment".to_owned());
     }

@@ -125,7 +125,7 @@ fn account(Case { desired, observed, .. }: &Case<'_>) -> Answer {
 }
 
 fn admin_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
-    match secrets::generated(&desired.admin, &observed.admin_secret, Step::CreateAdminSecret) {
+    match secrets::generated(&desired.secrets.admin, &observed.admin_secret, Step::CreateAdminSecret) {
         Ok(step) => Answer::steps(step),
         Err(hold) => Answer::hold(hold),
     }
@@ -136,7 +136,7 @@ fn redis_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     let is_going = matches!(view, SecretView::NotOurs { goes: true, .. });
     match secrets::generated(&source, view, Step::CreateRedisSecret) {
         Ok(step) => Answer::steps(step),
-        Err(hold) if desired.redis_secret.is_some() || is_going => Answer::hold(hold),
+        Err(hold) if desired.secrets.redis.is_some() || is_going => Answer::hold(hold),
         // Without Redis, the Secret only shows how the app is deleted.
         Err(_) => Answer::go(),
     }
@@ -159,7 +159,7 @@ fn new(case: &Case<'_>) -> Answer {
 }
 
 fn values(case: &Case<'_>) -> Answer {
-    let Some(hold) = &case.desired.awaits else { return Answer::go() };
+    let Some(hold) = &case.desired.values.awaits else { return Answer::go() };
     Answer::hold(if case.account_is_there() { hold.clone() } else { deployer_taken(&case.desired.key) })
 }
 
@@ -183,7 +183,7 @@ fn drifted(case: &Case<'_>) -> Answer {
     let Case { desired, observed, now, .. } = case;
     let follows = drift::follows(desired, observed, *now).filter(|_| case.release.upgrade().is_none());
     let Some((repair, hold)) = follows else { return Answer::go() };
-    if desired.drift == Drift::Repair && !case.account_is_there() {
+    if desired.drift.policy == Drift::Repair && !case.account_is_there() {
         return Answer::hold(deployer_taken(&desired.key));
     }
     Answer::hold(hold).after(repair)

@@ -22,7 +22,7 @@ pub(super) fn adopt(
     // Volumes are not watched, so look again.
     let hold = |message: String| Hold::new(Reason::DataRetained, message).until(now + SAFETY_NET);
     let left = format!("an earlier ClientApp {}, or its database, has left {}", desired.key.name, summary(retained));
-    if !desired.adopt {
+    if !desired.data.adopt {
         return Err(hold(format!(
             "{left}: set spec.postgres.adopt to true to continue with these data; otherwise rename this ClientApp, or delete what `kubectl get pvc,secret -n {} -l {}={}` shows",
             desired.key.namespace,

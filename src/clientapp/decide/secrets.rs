@@ -3,7 +3,7 @@
 use crate::{
     clientapp::{
         build::secrets,
-        desired::{Desired, SecretSource},
+        desired::{Desired, DesiredSecrets, SecretSource},
         observed::{Observed, SecretView},
         owned,
         plan::{Hold, Step},
@@ -14,7 +14,7 @@ use crate::{
 /// The app's data know the generated administrator credentials once they are in use, so no new ones are generated.
 pub(super) fn lost(desired: &Desired, observed: &Observed) -> Option<Hold> {
     let Observed { admin_secret: view, recorded, release, .. } = observed;
-    let SecretSource::Generated(name) = &desired.admin else { return None };
+    let SecretSource::Generated(name) = &desired.secrets.admin else { return None };
     (*view == SecretView::Absent && owned::is_in_use(name, recorded, release.as_ref())).then(|| {
         let message = format!(
             "Secret {name} with the administrator's password is gone, and the app knows no other: restore it, or recreate it with the app's credentials: `kubectl create secret generic {name} -n {} --from-literal={}=… --from-literal={}=…`",
@@ -43,7 +43,8 @@ pub(super) fn generated(source: &SecretSource, view: &SecretView, create: Step) 
 
 /// The Secret with the administrator's credentials, and what else the chart reads of it: the one that the spec names, one that a user
 /// created under the generated name, or the generated one.
-pub(super) fn given(Desired { admin, more_admin_keys, .. }: &Desired, view: &SecretView) -> Option<Hold> {
+pub(super) fn given(desired: &Desired, view: &SecretView) -> Option<Hold> {
+    let DesiredSecrets { admin, more_admin_keys, .. } = &desired.secrets;
     let (name, named) = match (admin, view) {
         (SecretSource::Given(name), _) => (name, "named in spec.adminSecret"),
         (SecretSource::Generated(name), SecretView::Own { .. }) => (name, "which this operator generated"),
@@ -70,7 +71,7 @@ pub(super) fn given(Desired { admin, more_admin_keys, .. }: &Desired, view: &Sec
 
 /// A Secret that a user created in place of the generated one for Redis.
 pub(super) fn given_for_redis(desired: &Desired, view: &SecretView) -> Option<Hold> {
-    let name = desired.redis_secret.as_ref().filter(|_| !matches!(view, SecretView::Own { .. }))?;
+    let name = desired.secrets.redis.as_ref().filter(|_| !matches!(view, SecretView::Own { .. }))?;
     let problem = view.lacks(&[secrets::REDIS_PASSWORD])?;
     let message = format!(
         "Secret {name}, which this operator did not create, {problem}: complete it, or delete it to have one generated"

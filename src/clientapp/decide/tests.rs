@@ -140,7 +140,8 @@ fn what_comes_before_everything() {
 fn values_from_elsewhere() {
     let intent = |digest: &str| Intent::Spec(Target { digest: digest.to_owned(), ..want(&none()).target().clone() });
     let plan = |reason: Reason, change: &dyn Fn(&mut Observed)| {
-        let desired = Desired { awaits: Some(Hold::new(reason, "x")), intent: intent("incomplete"), ..want(&none()) };
+        let mut desired = Desired { intent: intent("incomplete"), ..want(&none()) };
+        desired.values.awaits = Some(Hold::new(reason, "x"));
         let mut observed = settled(&desired);
         // As before the values were lost.
         observed.release = Some(release("complete"));

@@ -16,7 +16,7 @@ fn of(spec: &Value) -> Result<Desired, InvalidSpec> {
 #[test]
 fn a_minimal_spec() {
     let desired = want(&json!({}));
-    insta::assert_snapshot!(serde_yaml::to_string(&desired.values.0).unwrap());
+    insta::assert_snapshot!(serde_yaml::to_string(&desired.values.merged.0).unwrap());
     insta::assert_snapshot!(document(&desired));
 }
 
@@ -36,7 +36,7 @@ fn a_standalone_database() {
     let postgres = json!({"provider": "standalone", "version": "17", "instances": 2});
     let desired = want(&json!({"postgres": postgres}));
     insta::assert_snapshot!(document(&desired));
-    insta::assert_snapshot!(serde_yaml::to_string(&desired.values.0["externalDatabase"]).unwrap());
+    insta::assert_snapshot!(serde_yaml::to_string(&desired.values.merged.0["externalDatabase"]).unwrap());
 }
 
 #[test]
@@ -98,8 +98,9 @@ fn refusals_name_the_field() {
 
 #[test]
 fn an_image_is_not_moved_to_another_registry() {
-    let of =
-        |image: &str, values: Value| of(&json!({"image": image, "values": values})).map(|desired| desired.values.0);
+    let of = |image: &str, values: Value| {
+        of(&json!({"image": image, "values": values})).map(|desired| desired.values.merged.0)
+    };
     let global = |registry: &str| json!({"global": {"image": {"registry": registry}}});
     for (image, values, problem) in [
         (
@@ -123,7 +124,7 @@ fn an_image_is_not_moved_to_another_registry() {
     // A registry for all apps of a Profile is not for an image of one's own.
     let profile = json!({"helm": {"values": {"image": {"registry": "mirror.example"}}}});
     let profile = Ok(serde_json::from_value(profile).unwrap());
-    let image = |spec: Value| with_profile(&profile, &spec).unwrap().values.0["image"].clone();
+    let image = |spec: Value| with_profile(&profile, &spec).unwrap().values.merged.0["image"].clone();
     assert_eq!(image(json!({})), json!({"registry": "mirror.example"}));
     let own = json!({"registry": null, "repository": "r.example/a", "tag": "1"});
     assert_eq!(image(json!({"image": "r.example/a:1"})), own);
@@ -136,7 +137,7 @@ fn mail_needs_nothing_of_a_generated_secret_that_it_lacks() {
         "extraEnv": [{"name": "MAIL_DOMAIN", "value": "own.example"}],
     }});
     let made = want(&json!({"values": mail}));
-    let Values(values) = &made.values;
+    let Values(values) = &made.values.merged;
     let variables = values["nextcloud"]["extraEnv"].as_array().unwrap();
     let of = |name: &str| {
         let found: Vec<_> = variables.iter().filter(|of| of["name"] == name).map(|of| &of["value"]).collect();
@@ -147,13 +148,13 @@ fn mail_needs_nothing_of_a_generated_secret_that_it_lacks() {
     assert_eq!(of("SMTP_PASSWORD"), (1, Some(json!("p"))));
     assert_eq!(of("MAIL_DOMAIN"), (1, Some(json!("own.example"))));
     assert_eq!(of("PGSSLCERT").0, 1);
-    assert_eq!((made.more_admin_keys, made.replaced), (vec![], vec![]));
+    assert_eq!((made.secrets.more_admin_keys, made.values.replaced), (vec![], vec![]));
     // The chart's own way, with a Secret of the user's, and without a server in the values.
     let own = want(&json!({"adminSecret": "mine", "values": mail}));
     let without = want(&json!({"values": {"nextcloud": {"mail": {"enabled": true}}}}));
     for made in [own, without] {
-        assert_eq!(made.values.0["nextcloud"]["mail"]["enabled"], true);
-        assert_eq!(made.more_admin_keys, ["smtp-host", "smtp-username", "smtp-password"]);
+        assert_eq!(made.values.merged.0["nextcloud"]["mail"]["enabled"], true);
+        assert_eq!(made.secrets.more_admin_keys, ["smtp-host", "smtp-username", "smtp-password"]);
     }
     let incomplete = json!({"values": {"nextcloud": {"mail": {"enabled": true, "smtp": {"host": "h"}}}}});
     assert_eq!(
@@ -161,7 +162,7 @@ fn mail_needs_nothing_of_a_generated_secret_that_it_lacks() {
         "spec.values: nextcloud.mail: set fromAddress and domain, the two halves of the sender's address"
     );
     let awaited = Sources::Awaited(Hold::new(Reason::ValuesMissing, "there is none"));
-    assert_eq!(with_values(&incomplete, &awaited).unwrap().awaits.unwrap().reason, Reason::ValuesMissing);
+    assert_eq!(with_values(&incomplete, &awaited).unwrap().values.awaits.unwrap().reason, Reason::ValuesMissing);
 }
 
 fn of_error(spec: &Value) -> String {
@@ -265,11 +266,11 @@ fn credentials_are_awaited_and_then_part_of_the_digest() {
     let of = |credentials: &[Credentials]| desired(&app, None, (&Sources::default(), credentials), &config).unwrap();
     let all = placeholders(&app, &config);
     let known = of(&all);
-    assert!(known.awaits.is_none());
+    assert!(known.values.awaits.is_none());
     for left_out in 0..3 {
         let mut some = all.clone();
         let missing = some.remove(left_out);
-        let hold = of(&some).awaits.unwrap();
+        let hold = of(&some).values.awaits.unwrap();
         assert_eq!(
             (hold.reason, hold.message),
             (Reason::Pending, format!("Secret {} has not been read yet", missing.secret))
@@ -277,7 +278,7 @@ fn credentials_are_awaited_and_then_part_of_the_digest() {
         let mut changed = all.clone();
         changed[left_out].digest = "another".to_owned();
         assert_ne!(of(&changed).target().digest, known.target().digest, "{}", missing.secret);
-        let redis = |desired: &Desired| desired.values.0["redis"]["master"].clone();
+        let redis = |desired: &Desired| desired.values.merged.0["redis"]["master"].clone();
         assert_eq!(redis(&of(&changed)) == redis(&known), missing.secret != "acme-redis-secret");
         changed[left_out] = Credentials { resource_version: "2".to_owned(), ..missing };
         assert_eq!(of(&changed).target().digest, known.target().digest);
@@ -293,7 +294,7 @@ fn values_from_elsewhere_lie_between_the_profile_and_the_spec() {
     let spec = json!({"profile": "premium", "postgres": {"enabled": false}, "values": {"b": "of the spec"}});
     let more = json!({"a": "of the last", "b": "of the last", "cronjob": {"type": "of the last"}});
     let made = desired(&app(&spec), Some(&profile), (&found(&of(more), ""), &[]), &Config::for_tests()).unwrap();
-    let Values(values) = &made.values;
+    let Values(values) = &made.values.merged;
     assert_eq!(values["cronjob"], json!({"enabled": true, "type": "of the last", "x": 1}));
     assert_eq!((&values["a"], &values["b"]), (&json!("of the last"), &json!("of the spec")));
     assert_eq!(values["nextcloud"]["host"], "acme.example.com");
@@ -367,7 +368,7 @@ fn values_from_elsewhere_undergo_the_checks_of_the_spec() {
 fn a_digest_does_not_help_to_guess_a_secret() {
     let of = |values: &Value, salt: &str| {
         let made = with_values(&json!({}), &found(&[layer("Secret", values.clone())], salt)).unwrap();
-        (made.target().digest.clone(), made.values)
+        (made.target().digest.clone(), made.values.merged)
     };
     let inline = |values: &Value| want(&json!({"values": values})).target().digest.clone();
     let pin = json!({"pin": "1234"});
@@ -381,15 +382,15 @@ fn a_digest_does_not_help_to_guess_a_secret() {
     assert_eq!(with_values(&json!({}), &found(&[], "salt")).unwrap().target().digest, want(&json!({})).target().digest);
     let awaited = Sources::Awaited(Hold::new(Reason::ValuesMissing, "there is none"));
     let incomplete = with_values(&json!({}), &awaited).unwrap();
-    assert_eq!(incomplete.awaits.as_ref().unwrap().reason, Reason::ValuesMissing);
+    assert_eq!(incomplete.values.awaits.as_ref().unwrap().reason, Reason::ValuesMissing);
     assert_ne!(incomplete.target().digest, want(&json!({})).target().digest);
 
     assert_eq!(values["pin"], "1234");
     let made = with_values(&json!({}), &found(&[layer("Secret", pin)], "salt")).unwrap();
     assert!(!format!("{made:?}").contains("1234"));
-    assert_eq!(made.hidden.masked("pin 1234 is wrong"), "pin *** is wrong");
+    assert_eq!(made.values.hidden.masked("pin 1234 is wrong"), "pin *** is wrong");
     let public = with_values(&json!({}), &found(&[layer("ConfigMap", json!({"pin": "1234"}))], "salt")).unwrap();
-    assert_eq!(public.hidden.masked("pin 1234 is wrong"), "pin 1234 is wrong");
+    assert_eq!(public.values.hidden.masked("pin 1234 is wrong"), "pin 1234 is wrong");
 }
 
 fn premium() -> ProfileSpec {
@@ -414,7 +415,7 @@ fn with_profile(profile: &StoredProfile, more: &Value) -> Result<Desired, Invali
 #[test]
 fn a_profile_lies_over_the_base_values_and_under_the_spec() {
     let profile = Ok(premium());
-    let values = |more: Value| with_profile(&profile, &more).unwrap().values.0;
+    let values = |more: Value| with_profile(&profile, &more).unwrap().values.merged.0;
     let taken = values(json!({}));
     assert_eq!(taken["replicaCount"], 2);
     assert_eq!(taken["resources"], json!({"requests": {"cpu": "200m"}}));
@@ -440,7 +441,7 @@ fn a_profile_lies_over_the_base_values_and_under_the_spec() {
     assert_eq!(over["nextcloud"]["extraEnv"][0]["name"], "PGSSLCERT");
     assert_eq!(values(json!({"persistence": {"enabled": false}}))["persistence"], json!({"enabled": false}));
     let unsaid = with_profile(&Ok(ProfileSpec::default()), &json!({})).unwrap();
-    assert_eq!(unsaid.values.0["persistence"]["size"], "8Gi");
+    assert_eq!(unsaid.values.merged.0["persistence"]["size"], "8Gi");
 }
 
 #[test]

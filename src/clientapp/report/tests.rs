@@ -61,7 +61,8 @@ fn conditions(status: &ClientAppStatus) -> String {
 fn the_deployed_revision_has_secret_values_until_another_is_deployed() {
     let plain = want(&json!({}));
     let hidden = Hidden::of([&json!("canary")]).unwrap();
-    let secret = Desired { hidden, ..plain.clone() };
+    let mut secret = plain.clone();
+    secret.values.hidden = hidden;
     let back = rolled_back(&plain);
     for (what, desired, is_installed, recorded, expected) in [
         ("none", &plain, true, Some(true), Some(false)),

@@ -62,7 +62,7 @@ fn what_has_to_be_approved() {
     let mut observed = settled(&desired);
     outdated(&mut observed);
     let planned = approval::planned(&desired, observed.chart.as_ref().unwrap());
-    desired.approved = Some(planned.digest.clone());
+    desired.upgrade.approved = Some(planned.digest.clone());
     let decided = || decide(&desired, &observed, &config(), now());
     assert_eq!(brief(&decided()), "helm 4");
     // The same version with other content is another plan.
@@ -72,7 +72,8 @@ fn what_has_to_be_approved() {
     let values = want(&with(manual(Some(&planned.digest)), &json!({"values": {"a": 1}})));
     assert_eq!(brief(&decide(&values, &observed, &config(), now())), AWAITED);
     // A rollback goes back to what was approved before.
-    let back = Desired { approved: None, ..rolled_back(&desired) };
+    let mut back = rolled_back(&desired);
+    back.upgrade.approved = None;
     assert_eq!(brief(&decide(&back, &observed, &config(), now())), "helm 4");
 }
 
@@ -309,7 +310,7 @@ fn a_revision_that_would_drop_a_volume_is_not_tried_again() {
     let sources = crate::clientapp::values_from::Sources::default();
     let credentials = crate::clientapp::credentials::placeholders(&app, &config());
     let confirmed = crate::clientapp::desired::desired(&app, None, (&sources, &credentials), &config()).unwrap();
-    assert_eq!(confirmed.without_volumes, ["1", "2"].map(str::to_owned).into());
+    assert_eq!(confirmed.data.without_volumes, ["1", "2"].map(str::to_owned).into());
     assert_ne!(confirmed.target().digest, same);
 }
 
