@@ -173,7 +173,8 @@ async fn back_up(
     observed: &Observed,
     record: &BackupRecord,
 ) -> Result<(), Error> {
-    let targets = observed.database.object.as_ref().map(|found| found.targets.clone()).unwrap_or_default();
+    let targets =
+        observed.prerequisites.database.object.as_ref().map(|found| found.targets.clone()).unwrap_or_default();
     let (resource, name, patch) = object.provider.back_up(key, record, &targets);
     let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource);
     let params = PatchParams { field_manager: Some(BACKUP_MANAGER.to_owned()), ..PatchParams::default() };

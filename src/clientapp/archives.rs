@@ -24,7 +24,7 @@ use crate::{
 pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Step> {
     let FilesView { image, app_uid, volumes, cron_job, is_restoring, refused, archives: _ } = &observed.files;
     let is_foreign = cron_job.as_ref().is_some_and(|found| !found.is_of(app_uid));
-    if observed.at_work.is_some() || desired.suspend || is_foreign {
+    if observed.run.at_work.is_some() || desired.suspend || is_foreign {
         return None;
     }
     let Some(files) = &desired.data.files else {

@@ -106,7 +106,7 @@ struct Case<'a> {
 impl Case<'_> {
     /// Returns whether the account that helm acts as is usable, as far as the operator checks it.
     fn account_is_there(&self) -> bool {
-        !self.desired.account.is_deployer() || self.observed.deployer.is_there()
+        !self.desired.account.is_deployer() || self.observed.prerequisites.deployer.is_there()
     }
 }
 
@@ -118,11 +118,11 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
             let mut plan = decide(desired, observed, config, now);
             plan.steps.extend(archives::step(desired, observed, now));
             let retry = observed.files.refused.as_ref().map(|refused| refused.until).filter(|until| now < *until);
-            let certificate = tls::next_look(desired, observed, now).filter(|_| observed.at_work.is_none());
+            let certificate = tls::next_look(desired, observed, now).filter(|_| observed.run.at_work.is_none());
             plan.look_again = plan.look_again.into_iter().chain(retry).chain(certificate).min();
             plan
         }
-        None => Plan { look_again: observed.at_work.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
+        None => Plan { look_again: observed.run.at_work.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
     }
 }
 
@@ -174,20 +174,20 @@ fn repairing(case: &Case<'_>, mut plan: Plan) -> Plan {
 /// with data is going or lost.
 fn stuck_pods(Case { desired, observed, .. }: &Case<'_>, plan: &Plan) -> Vec<Step> {
     let is_settled = observed.release.as_ref().is_some_and(|release| release.deployed().is_some());
-    if desired.suspend || observed.at_work.is_some() || !is_settled || plan.runs_helm() {
+    if desired.suspend || observed.run.at_work.is_some() || !is_settled || plan.runs_helm() {
         return Vec::new();
     }
     // A volume that is being deleted goes with the last pod that uses it.
     if volumes::hold(desired, observed).is_some() {
         return Vec::new();
     }
-    let idle = observed.stuck_pods.iter().filter(|pod| pod.is_idle);
+    let idle = observed.objects.stuck_pods.iter().filter(|pod| pod.is_idle);
     idle.map(|pod| Step::DeleteStuckPod(pod.clone())).collect()
 }
 
 /// A test changes nothing, so nothing waits for its end; it is stopped if its revision is not the one to test any more.
 fn while_testing(Case { desired, observed, .. }: &Case<'_>, plan: Plan) -> Plan {
-    let HelmRun::Testing(testing) = &observed.run else { return plan };
+    let HelmRun::Testing(testing) = &observed.run.state else { return plan };
     let stop = |reason, why| {
         let hold = Hold::new(reason, format!("the tests are being stopped: {why}"));
         Plan { steps: vec![Step::CancelHelm], hold: Some(hold), ..Plan::default() }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     desired::Desired,
     inventory::{self, MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
-    observed::{Edit, Found, Missing, Observed, ReleaseView},
+    observed::{Edit, Found, Missing, Observed, ObservedObjects, ReleaseView},
     plan::{Hold, SAFETY_NET, Step, join_limited},
     repairs::Refused,
 };
@@ -82,7 +82,7 @@ pub(super) fn watched(object: &ReleaseObject) -> Option<&'static str> {
 
 /// Returns what follows if the release is as desired except for missing objects.
 pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<(Option<Step>, Hold)> {
-    let Observed { missing, repairs, .. } = observed;
+    let ObservedObjects { missing, repairs, .. } = &observed.objects;
     let hold = |objects: &[&Missing], says: &str| {
         let message = format!("{} of release {}{says}", names(objects.iter().copied()), desired.key.name);
         Hold::new(Reason::Drifted, message).until(now + SAFETY_NET)

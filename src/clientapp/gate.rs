@@ -34,7 +34,8 @@ fn stalled(reason: Reason, message: String) -> Gate {
 
 pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Gate {
     let Some(DesiredDatabase { address, object }) = &desired.database else { return Gate::default() };
-    let DatabaseView { kind, app_uid, on_record, object: found, secret, reachable, warnings } = &observed.database;
+    let DatabaseView { kind, app_uid, on_record, object: found, secret, reachable, warnings } =
+        &observed.prerequisites.database;
     let Some(object) = object else {
         let name = &address.secret;
         return match secret_problem(secret, &address.keys()) {

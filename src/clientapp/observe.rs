@@ -25,8 +25,8 @@ use super::{
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     inventory, live,
     observed::{
-        AtWork, Awaited, BackupView, CachedChart, DatabaseView, Found, Missing, Observed, Phase, ReleaseView,
-        SecretView, Stamp, Workload,
+        AtWork, Awaited, BackupView, CachedChart, DatabaseView, Found, Missing, Observed, ObservedObjects, ObservedRun,
+        Phase, Prerequisites, ReleaseView, SecretView, Stamp, Workload,
     },
     owned::{self, Seen},
     plan::SAFETY_NET,
@@ -107,8 +107,13 @@ pub(crate) async fn observe(
         // helm may be changing everything else right now.
         let is_long = at_work.until.is_none() && at_work.digest.is_some();
         let workloads = if is_long { ctx.watches.workloads(key) } else { Vec::new() };
-        let at_work = Some(at_work);
-        let mut observed = Observed { run, at_work, release: cached, workloads, recorded, ..Observed::default() };
+        let mut observed = Observed {
+            run: ObservedRun { state: run, at_work: Some(at_work), ..ObservedRun::default() },
+            release: cached,
+            objects: ObservedObjects { workloads, ..ObservedObjects::default() },
+            recorded,
+            ..Observed::default()
+        };
         if let Some(desired) = desired.filter(|_| is_long) {
             with_reasons(ctx, desired, &mut observed, now).await;
             with_refused_hook(ctx, key, &mut observed);
@@ -135,12 +140,9 @@ pub(crate) async fn observe(
     let last_ready_is_stored = recorded.last_ready.as_ref().is_some_and(|ready| is_stored(ready, &revisions));
     let observed = Observed {
         last_ready_is_stored,
-        run,
-        run_is_shown,
-        workloads,
-        repairs,
+        run: ObservedRun { state: run, is_shown: run_is_shown, ..ObservedRun::default() },
         release,
-        inventory,
+        objects: ObservedObjects { inventory, workloads, repairs, ..ObservedObjects::default() },
         owned,
         recorded,
         ..Observed::default()
@@ -197,7 +199,7 @@ fn is_former(seen: &Workload, Written { kind, metadata, .. }: &Written) -> bool 
 /// Adds why the pods of workloads are not ready, which the workloads themselves do not say. The API server is asked only about
 /// workloads that have waited for a while, and not in each pass; if it cannot answer, the reason is left out.
 async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
-    for workload in &mut observed.workloads {
+    for workload in &mut observed.objects.workloads {
         if let (Some(waiting), Some(why)) = (&mut workload.waiting, workload.refused.take()) {
             waiting.push_str(": ");
             waiting.push_str(&why);
@@ -206,7 +208,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
     let key = &desired.key;
     let since = pods::not_ready_since(&observed.recorded);
     let is_settled = observed.release.as_ref().is_some_and(|release| release.phase == Phase::Deployed);
-    let is_asked_for = is_settled || observed.at_work.is_some();
+    let is_asked_for = is_settled || observed.run.at_work.is_some();
     let Some(since) = since.filter(|since| is_asked_for && now.duration_since(*since) >= pods::GRACE) else {
         ctx.memory.pods.take(key);
         return;
@@ -217,7 +219,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
         .get(key)
         .filter(|look| now < look.until)
         .unwrap_or_else(|| pods::Look { until: pods::next_look(since, now), reasons: BTreeMap::new() });
-    let waiting = observed.workloads.iter_mut().filter(|workload| workload.waiting.is_some());
+    let waiting = observed.objects.workloads.iter_mut().filter(|workload| workload.waiting.is_some());
     for workload in waiting.take(NAMED_WORKLOADS) {
         let Some(selector) = &workload.selector else { continue };
         // Each generation has its own pods.
@@ -228,7 +230,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
             look.reasons.insert(of.clone(), PodsView::of(workload, &found, &key.namespace));
         }
         let PodsView { there, why, stuck } = look.reasons.get(&of).cloned().unwrap_or_default();
-        observed.stuck_pods.extend(stuck);
+        observed.objects.stuck_pods.extend(stuck);
         // A Deployment has a condition that says so. What was refused before the pods were there says nothing.
         let refusal = || {
             let wants = usize::try_from(workload.replicas).is_ok_and(|replicas| there < replicas);
@@ -245,7 +247,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
 
 /// Adds why a hook's Job, for which helm waits, has no pod.
 fn with_refused_hook(ctx: &Ctx, key: &Key, observed: &mut Observed) {
-    if let (HelmRun::Upgrading(upgrading), Some(at_work)) = (&observed.run, &mut observed.at_work)
+    if let (HelmRun::Upgrading(upgrading), Some(at_work)) = (&observed.run.state, &mut observed.run.at_work)
         && let Some(refusal) = ctx.watches.refused_job(key, upgrading.since)
     {
         at_work.sentence.push_str("; ");
@@ -255,7 +257,7 @@ fn with_refused_hook(ctx: &Ctx, key: &Key, observed: &mut Observed) {
 
 /// Kubelet, webhooks and the database's operator may quote values from Secrets.
 fn hide(desired: &Desired, observed: &mut Observed) {
-    let database = &mut observed.database;
+    let database = &mut observed.prerequisites.database;
     let state = database.object.as_mut().and_then(|object| match &mut object.state {
         DatabaseState::Waiting(words) | DatabaseState::Stalled(words) => Some(words),
         DatabaseState::Silent | DatabaseState::Restoring(_) | DatabaseState::Ready => None,
@@ -263,8 +265,8 @@ fn hide(desired: &Desired, observed: &mut Observed) {
     for words in database.warnings.iter_mut().chain(state) {
         *words = desired.values.hidden.masked(words);
     }
-    let sentence = observed.at_work.iter_mut().map(|at_work| &mut at_work.sentence);
-    let waiting = observed.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut());
+    let sentence = observed.run.at_work.iter_mut().map(|at_work| &mut at_work.sentence);
+    let waiting = observed.objects.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut());
     for waiting in sentence.chain(waiting) {
         *waiting = desired.values.hidden.masked(waiting);
     }
@@ -273,19 +275,19 @@ fn hide(desired: &Desired, observed: &mut Observed) {
 /// Adds missing objects of the release, if nothing else is to be done about the release. The API server is asked about each
 /// object that no watch shows: a watch may be late, and a missing object makes the app not ready.
 async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
-    let (key, Observed { release, inventory, .. }) = (&desired.key, &*observed);
+    let (key, release, inventory) = (&desired.key, &observed.release, &observed.objects.inventory);
     let is_asked_for = desired.drift.policy != Drift::Ignore && !desired.suspend;
     // Whatever the spec asks by now: helm may have to wait for long, for approval or for a dependency.
     let release = release.as_ref().filter(|release| is_asked_for && release.deployed().is_some());
     let (Some(release), Some(inventory)) = (release, inventory) else { return };
     let unseen = drift::unseen(inventory, release, key, |kind, name| ctx.watches.has(key, kind, name));
-    if let Some(shown) = observed.repairs.shown(now).filter(|_| !unseen.is_empty()) {
+    if let Some(shown) = observed.objects.repairs.shown(now).filter(|_| !unseen.is_empty()) {
         observed.look_again = Some(shown);
         return;
     }
     for object in unseen {
         match live::found(ctx, key, &desired.account, &object).await {
-            Some(found) => observed.missing.push(Missing { object, found }),
+            Some(found) => observed.objects.missing.push(Missing { object, found }),
             None => observed.look_again = Some(now + SAFETY_NET),
         }
     }
@@ -295,13 +297,13 @@ async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
 /// Adds objects of the release that another client has edited.
 async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: Timestamp) {
     let key = &desired.key;
-    let (Some(release), Some(inventory)) = (&observed.release, &observed.inventory) else { return };
+    let (Some(release), Some(inventory)) = (&observed.release, &observed.objects.inventory) else { return };
     if inventory.secret != release.secret_uid {
         return;
     }
     let (managed, ignored) = (ctx.watches.managed(key), &desired.drift.ignore);
-    let shown = observed.repairs.shown(now);
-    let known = match &observed.run {
+    let shown = observed.objects.repairs.shown(now);
+    let known = match &observed.run.state {
         // Exactly what helm wrote, so that an edit right after it is noticed as well.
         HelmRun::Upgraded(upgraded) if upgraded.revision == Some(release.revision) => {
             let wrote = upgraded.wrote.managed();
@@ -335,7 +337,7 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
             }
         },
     };
-    observed.missing.extend(found.into_iter().map(|mut missing| {
+    observed.objects.missing.extend(found.into_iter().map(|mut missing| {
         if let Found::Uncompared(problem) = &mut missing.found {
             *problem = desired.values.hidden.masked(problem);
         }
@@ -376,7 +378,7 @@ async fn with_spec(
     now: Timestamp,
 ) -> Result<Observed, Error> {
     let (key, uid) = (app.key, app.uid());
-    let Observed { release, inventory, recorded, .. } = &observed;
+    let Observed { release, objects: ObservedObjects { inventory, .. }, recorded, .. } = &observed;
     let admin_secret = match &desired.secrets.admin {
         SecretSource::Generated(name) => {
             let (view, secret) = (admin_secret(ctx, app, name, &observed).await?, Key::new(&key.namespace, name));
@@ -400,26 +402,31 @@ async fn with_spec(
     let chart =
         ctx.charts.at_hand(&desired.target().chart_version).await.map(|chart| CachedChart::from(chart.as_ref()));
     let installed = upgrade::installed(recorded);
-    Ok(Observed {
-        hook: hook(ctx, app, desired, &observed).await?,
-        has_slot: ctx.helm_runs.may_run(Work::Change, key),
-        has_test_slot: ctx.helm_runs.may_run(Work::Test, key),
+    let prerequisites = Prerequisites {
         hostname_holder: ctx.hostnames.holder(&desired.hostname, uid, key),
+        certificate: match &desired.tls {
+            Some(Tls::Secret { name, .. }) => sources::certificate(ctx, key, &Key::new(&key.namespace, name)).await?,
+            Some(Tls::Elsewhere) | None => None,
+        },
         admin_secret,
         redis_secret,
         database: database(ctx, desired, uid, &recorded.owned).await?,
         deployer: ctx.watches.deployer(&key.namespace),
         retained: retained::find(ctx, desired, uid, recorded).await?,
         dependencies: dependencies(ctx, desired, release.as_ref()).await,
+        chart: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
         backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),
-        chart: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
-        files: files(ctx, app, desired, (inventory.as_ref(), &claims)).await?,
-        certificate: match &desired.tls {
-            Some(Tls::Secret { name, .. }) => sources::certificate(ctx, key, &Key::new(&key.namespace, name)).await?,
-            Some(Tls::Elsewhere) | None => None,
-        },
-        claims,
+    };
+    let hook = hook(ctx, app, desired, &observed).await?;
+    let files = files(ctx, app, desired, (inventory.as_ref(), &claims)).await?;
+    let slots = [Work::Change, Work::Test].map(|work| ctx.helm_runs.may_run(work, key));
+    let Observed { run, objects, .. } = observed;
+    Ok(Observed {
+        run: ObservedRun { has_slot: slots[0], has_test_slot: slots[1], ..run },
+        objects: ObservedObjects { hook, claims, ..objects },
+        prerequisites,
+        files,
         owned,
         retry: app.annotation(annotation::RETRY).cloned(),
         ..observed
@@ -504,7 +511,7 @@ async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView
 /// A hook's Job that still runs, of a revision that an operator's helm left pending.
 async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) -> Result<Option<String>, Error> {
     let Some(release) = observed.release.as_ref().filter(|release| release.is_left_locked()) else { return Ok(None) };
-    let inventory = observed.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid);
+    let inventory = observed.objects.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid);
     for job in inventory.iter().flat_map(|inventory| &inventory.hook_jobs) {
         if live::job_runs(ctx, app.key, &desired.account, job).await? {
             return Ok(Some(job.clone()));

@@ -29,60 +29,79 @@ use crate::{
 /// Everything that decisions depend on, at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
-    /// Another ClientApp that holds the hostname.
-    pub hostname_holder: Option<Key>,
-    /// A hook's Job that still runs, of a revision that an operator's helm left pending.
-    pub hook: Option<String>,
-    pub admin_secret: SecretView,
-    /// The generated Secret with the Redis password.
-    pub redis_secret: SecretView,
-    pub database: DatabaseView,
-    /// Holds what exists of the deployer in the namespace, if the spec names no other account.
-    pub deployer: Deployer,
-    /// Holds what an earlier ClientApp of this name left, whether or not it is to be adopted.
-    pub retained: Vec<Retained>,
-    /// The dependencies that are not Ready, while helm has to run.
-    pub dependencies: Vec<Awaited>,
-    /// The backup that the next upgrade waits for, if any.
-    pub backup: Option<BackupView>,
-    /// The desired chart, if it is in the cache and may be installed.
-    pub chart: Option<CachedChart>,
-    pub run: HelmRun,
-    /// helm is working on the release, as far as can be seen.
-    pub at_work: Option<AtWork>,
-    /// True if a helm run started now gets a slot; otherwise it waits in the queue.
-    pub has_slot: bool,
-    /// The same for tests.
-    pub has_test_slot: bool,
-    /// The caches show the outcome of the run, so that it can be forgotten once it is recorded.
-    pub run_is_shown: bool,
+    pub run: ObservedRun,
     pub release: Option<ReleaseView>,
-    /// The release's Deployments and StatefulSets, sorted by kind and name.
-    pub workloads: Vec<Workload>,
-    /// The pods of former revisions that their StatefulSets wait for.
-    pub stuck_pods: Vec<StuckPod>,
-    /// Missing and edited objects of the release, of the watched kinds, while the release is otherwise as the spec asks.
-    pub missing: Vec<Missing>,
+    /// Set if Helm's history has the last revision that was Ready.
+    pub last_ready_is_stored: bool,
+    pub objects: ObservedObjects,
+    /// Observed only with a valid spec, and while helm does not work on the release.
+    pub prerequisites: Prerequisites,
+    /// The CronJob that archives the app's files, and what it archives.
+    pub files: FilesView,
+    /// The objects that hold data or give access to it, and are owned by this app.
+    pub owned: Vec<Owned>,
     /// When to look again at what is not watched.
     pub look_again: Option<Timestamp>,
-    /// True if Helm's history has the last revision that was Ready.
-    pub last_ready_is_stored: bool,
-    /// Holds what was recreated recently.
-    pub repairs: Repairs,
-    /// The PersistentVolumeClaims of the app's namespace.
-    pub claims: Vec<Arc<ObjectMeta>>,
-    /// Holds what archives the app's files.
-    pub files: FilesView,
-    /// The objects of the release; `None`: there is no release, or it cannot be read.
-    pub inventory: Option<Inventory>,
-    /// Holds what holds data or gives access to it, and is owned by this app.
-    pub owned: Vec<Owned>,
-    /// The certificate of the hostname; `None`: none is asked for, or its Secret does not exist.
-    pub certificate: Option<certificate::Read>,
     /// The attempt that a user asks to repeat at once, by annotation.
     pub retry: Option<String>,
     /// The status as last reported.
     pub recorded: ClientAppStatus,
+}
+
+/// helm's work for the app.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservedRun {
+    pub state: HelmRun,
+    /// Set while helm works on the release, as far as can be seen; all else may be changing then.
+    pub at_work: Option<AtWork>,
+    /// The caches show the outcome of the run, so that it can be forgotten once it is recorded.
+    pub is_shown: bool,
+    /// Set if a helm run started now gets a slot; otherwise it waits in the queue.
+    pub has_slot: bool,
+    /// The same for tests.
+    pub has_test_slot: bool,
+}
+
+/// The objects of the release.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservedObjects {
+    /// Their list; `None`: there is no release, or it cannot be read.
+    pub inventory: Option<Inventory>,
+    /// The Deployments and StatefulSets, sorted by kind and name.
+    pub workloads: Vec<Workload>,
+    /// The pods of former revisions that their StatefulSets wait for.
+    pub stuck_pods: Vec<StuckPod>,
+    /// Missing and edited objects of the watched kinds, while the release is otherwise as the spec asks.
+    pub missing: Vec<Missing>,
+    /// The objects that were recreated recently.
+    pub repairs: Repairs,
+    /// A hook's Job that still runs, of a revision that an operator's helm left pending.
+    pub hook: Option<String>,
+    /// The PersistentVolumeClaims of the app's namespace.
+    pub claims: Vec<Arc<ObjectMeta>>,
+}
+
+/// The conditions of a helm run outside of the release.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Prerequisites {
+    /// Another ClientApp that holds the hostname.
+    pub hostname_holder: Option<Key>,
+    /// The certificate of the hostname; `None`: none is asked for, or its Secret does not exist.
+    pub certificate: Option<certificate::Read>,
+    pub admin_secret: SecretView,
+    /// The generated Secret with the Redis password.
+    pub redis_secret: SecretView,
+    pub database: DatabaseView,
+    /// The deployer's objects in the namespace, if the spec names no other account.
+    pub deployer: Deployer,
+    /// The objects that an earlier ClientApp of this name left, whether or not they are to be adopted.
+    pub retained: Vec<Retained>,
+    /// The dependencies that are not Ready, while helm has to run.
+    pub dependencies: Vec<Awaited>,
+    /// The desired chart, if it is in the cache and may be installed.
+    pub chart: Option<CachedChart>,
+    /// The backup that the next upgrade waits for, if any.
+    pub backup: Option<BackupView>,
 }
 
 impl Observed {
@@ -99,7 +118,7 @@ impl Observed {
 
     /// Returns true if all workloads of the release are ready.
     pub(crate) fn workloads_are_ready(&self) -> bool {
-        self.workloads.iter().all(|workload| workload.waiting.is_none())
+        self.objects.workloads.iter().all(|workload| workload.waiting.is_none())
     }
 }
 

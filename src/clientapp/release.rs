@@ -94,7 +94,9 @@ pub(super) async fn upgrade(
     (status, sentence): (&ClientAppStatus, &str),
     revision: i64,
 ) -> Result<(), Error> {
-    let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.chart.clone()) else { return Ok(()) };
+    let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.prerequisites.chart.clone()) else {
+        return Ok(());
+    };
     let waited = attempt::waited(observed, clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key, waited) else { return Ok(()) };
     keep_volumes(ctx, app.key, observed).await?;
@@ -104,8 +106,8 @@ pub(super) async fn upgrade(
     }
     let (values, hidden) = values(ctx, desired).await?;
     let request = request(ctx, desired, hidden, revision);
-    let review =
-        volumes::review(desired, observed.inventory.as_ref(), &observed.owned).map(|review| Box::new(review) as Review);
+    let review = volumes::review(desired, observed.objects.inventory.as_ref(), &observed.owned)
+        .map(|review| Box::new(review) as Review);
     let checks = (ctx.claim(app), review);
     let (charts, metrics) = (ctx.charts.clone(), ctx.metrics.clone());
     let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
@@ -212,7 +214,9 @@ fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded
 /// or the release's objects got other names, stays: an upgrade with Helm leaves objects with this annotation
 /// (helm.sh/helm/v4/pkg/kube/client.go, `Update`). An uninstall goes by the manifest that the chart rendered.
 async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), Error> {
-    for name in observed.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace)) {
+    for name in
+        observed.objects.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace))
+    {
         let Some(claim) = live::object(ctx, key, Kind::Volume, name).await? else { continue };
         let policy = claim.annotations.as_ref().and_then(|annotations| annotations.get(storage::RESOURCE_POLICY));
         let kept = policy.is_some_and(|policy| policy == inventory::KEEP);

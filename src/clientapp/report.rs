@@ -49,16 +49,19 @@ pub(crate) struct Pass<'a> {
 pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let Pass { key, generation, desired, observed, plan } = *pass;
     let previous = &observed.recorded;
-    if observed.at_work.is_some() {
+    if observed.run.at_work.is_some() {
         return while_helm_runs(pass, now);
     }
-    let mut status =
-        ClientAppStatus { release: release(key, observed), inventory: observed.inventory.clone(), ..previous.clone() };
+    let mut status = ClientAppStatus {
+        release: release(key, observed),
+        inventory: observed.objects.inventory.clone(),
+        ..previous.clone()
+    };
     status.plan = None;
     if let Ok(desired) = desired {
         status.plan = match plan.hold.as_ref().map(|hold| hold.reason) {
             Some(Reason::AwaitingApproval) => {
-                observed.chart.as_ref().and_then(|target| approval::awaited(desired, target))
+                observed.prerequisites.chart.as_ref().and_then(|target| approval::awaited(desired, target))
             }
             // The chart is fetched again after each start of an operator.
             Some(Reason::FetchingChart) => previous.plan.clone(),
@@ -89,7 +92,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             if plan.runs_helm() {
                 status.owned.clone_from(&observed.owned);
                 let left_its_lock = plan.steps.iter().any(|step| matches!(step, Step::UnlockRelease { .. }));
-                let target = observed.chart.as_ref();
+                let target = observed.prerequisites.chart.as_ref();
                 status.last_attempt = Some(attempt::begun(desired, previous, target, left_its_lock, now));
             }
             // The first status of an app reports everything; a later one what it waited for before: a run may take long.
@@ -109,7 +112,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
                 status.release.clone_from(&previous.release);
             }
             let said = progress(&status, generation, hold.reason, &hold.message, now);
-            return if is_on_record(&said, previous, observed.has_slot) { previous.clone() } else { said };
+            return if is_on_record(&said, previous, observed.run.has_slot) { previous.clone() } else { said };
         }
     }
     status.observed_generation = generation;
@@ -398,6 +401,7 @@ fn workloads(observed: &Observed) -> Verdict {
         return Verdict::no(Reason::NoRelease, "there is no release yet");
     }
     let waiting: Vec<_> = observed
+        .objects
         .workloads
         .iter()
         .filter_map(|workload| {
@@ -405,14 +409,14 @@ fn workloads(observed: &Observed) -> Verdict {
             Some(format!("{} {}: {why}", workload.kind, workload.name))
         })
         .collect();
-    if waiting.is_empty() && observed.inventory.is_none() {
+    if waiting.is_empty() && observed.objects.inventory.is_none() {
         return Verdict::unknown(
             Reason::InventoryUnknown,
             "the objects of the release cannot be read from Helm's storage",
         );
     }
     if waiting.is_empty() {
-        return Verdict::yes(Reason::Ready, format!("{} workloads are ready", observed.workloads.len()));
+        return Verdict::yes(Reason::Ready, format!("{} workloads are ready", observed.objects.workloads.len()));
     }
     let mut message = waiting[..waiting.len().min(NAMED_WORKLOADS)].join("; ");
     if waiting.len() > NAMED_WORKLOADS {
@@ -422,7 +426,7 @@ fn workloads(observed: &Observed) -> Verdict {
 }
 
 fn is_stuck(observed: &Observed) -> bool {
-    observed.workloads.iter().any(|workload| workload.stuck)
+    observed.objects.workloads.iter().any(|workload| workload.stuck)
 }
 
 /// A condition that this pass did not check stays as it was.
@@ -433,7 +437,7 @@ fn kept(observed: &Observed, type_: &str) -> Verdict {
 
 /// Returns what the database itself reports of its dumps.
 fn backed_up(observed: &Observed) -> Option<(&'static str, Verdict)> {
-    let verdict = observed.database.object.as_ref()?.backed_up.clone()?;
+    let verdict = observed.prerequisites.database.object.as_ref()?.backed_up.clone()?;
     Some((reason::BACKED_UP, verdict))
 }
 
@@ -467,7 +471,8 @@ fn backup(
     installed: Option<&InstalledChart>,
     now: Timestamp,
 ) -> Option<BackupRecord> {
-    let looked_at = observed.backup.as_ref().and_then(|view| upgrade::looked_at(view, &observed.recorded, now));
+    let looked_at =
+        observed.prerequisites.backup.as_ref().and_then(|view| upgrade::looked_at(view, &observed.recorded, now));
     let mut record = looked_at.or_else(|| observed.recorded.backup.clone())?;
     let over = installed.is_some_and(|chart| chart.version == record.to)
         || desired.target().chart_version.to_string() != record.to;
@@ -498,15 +503,15 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
         }
         written?;
     }
-    if let HelmRun::Upgraded(upgraded) = &observed.run
-        && observed.run_is_shown
+    if let HelmRun::Upgraded(upgraded) = &observed.run.state
+        && observed.run.is_shown
         && status.last_attempt.as_ref() == Some(&upgraded.attempt)
     {
         ctx.helm_runs.settle(app.key);
         let hosts = status.inventory.as_ref().map_or(&[][..], |inventory| &inventory.hosts);
         ctx.hostnames.settled(app.key, hosts);
     }
-    if let HelmRun::Tested(_) = &observed.run {
+    if let HelmRun::Tested(_) = &observed.run.state {
         ctx.helm_runs.settle(app.key);
     }
     Ok(())
@@ -514,7 +519,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
 
 /// Adds to an event about drift the object that it is about. **Pure.**
 fn about(mut notes: Vec<Note>, observed: &Observed, key: &Key) -> Vec<Note> {
-    let drifted = observed.missing.first().map(|missing| ObjectReference {
+    let drifted = observed.objects.missing.first().map(|missing| ObjectReference {
         api_version: Some(missing.object.api_version.clone()),
         kind: Some(missing.object.kind.clone()),
         name: Some(missing.object.name.clone()),

@@ -27,7 +27,7 @@ use crate::runtime::{api::unless_gone, error::api_sentence, key::Key, lean::HELM
 pub(super) async fn from_others(ctx: &Ctx, desired: &Desired, observed: &Observed) -> Result<(), Error> {
     let key = &desired.key;
     let is_others = observed.release.as_ref().is_some_and(|release| release.stamp.is_none());
-    let Some(inventory) = observed.inventory.as_ref().filter(|_| is_others) else { return Ok(()) };
+    let Some(inventory) = observed.objects.inventory.as_ref().filter(|_| is_others) else { return Ok(()) };
     for object in inventory::own(inventory, &key.namespace) {
         if !ctx.lead.holds() {
             return Err(Error::Shutdown);

@@ -29,7 +29,7 @@ pub(super) fn url(desired: &Desired, observed: &Observed, now: Timestamp) -> Str
     let is_secure = match &desired.tls {
         Some(Tls::Elsewhere) => true,
         Some(Tls::Secret { .. }) => {
-            matches!(&observed.certificate, Some(Ok(certificate)) if certificate.is_valid(&desired.hostname, now))
+            matches!(&observed.prerequisites.certificate, Some(Ok(certificate)) if certificate.is_valid(&desired.hostname, now))
         }
         // The user's own, which is not checked.
         None => {
@@ -49,7 +49,7 @@ pub(super) fn verdict(desired: &Desired, observed: &Observed, now: Timestamp) ->
         None => "replace it".to_owned(),
     };
     let invalid = |problem: String| Verdict::no(Reason::CertificateInvalid, problem);
-    Some(match &observed.certificate {
+    Some(match &observed.prerequisites.certificate {
         None if issuer.is_some() => {
             let message = format!("cert-manager has not created Secret {name} with a certificate for {host}: {ask}");
             let late = issued_by(desired, observed.release.as_ref()).is_some_and(|until| until <= now);
@@ -102,7 +102,7 @@ pub(super) fn next_look(desired: &Desired, observed: &Observed, now: Timestamp) 
     let Some(Tls::Secret { name, issuer }) = &desired.tls else { return None };
     // A Secret that changed before the status named it has triggered no reconcile.
     let unnamed = (observed.recorded.tls_secret_name.as_ref() != Some(name)).then(|| now + UNNAMED);
-    let moments = match &observed.certificate {
+    let moments = match &observed.prerequisites.certificate {
         Some(Ok(certificate)) => {
             let Certificate { not_before, not_after, names: _ } = certificate.as_ref();
             vec![*not_before, certificate.expires_soon_from(), *not_after]

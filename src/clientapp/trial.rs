@@ -42,7 +42,7 @@ pub(super) fn follows(
 ) -> Option<(Option<Step>, Hold)> {
     let release = observed.release.as_ref().filter(|_| desired.upgrade.test.is_some())?;
     let revision = release.revision;
-    if let HelmRun::Testing(testing) = &observed.run {
+    if let HelmRun::Testing(testing) = &observed.run.state {
         return Some((None, Hold::new(Reason::Testing, testing.sentence.clone())));
     }
     match observed.tested() {
@@ -65,7 +65,7 @@ pub(super) fn follows(
         return None;
     }
     let name = &desired.key.name;
-    let message = match observed.has_test_slot {
+    let message = match observed.run.has_test_slot {
         true => format!("revision {revision} of release {name} is being tested"),
         false => format!("revision {revision} of release {name} is tested when its turn comes"),
     };

@@ -215,7 +215,7 @@ pub(crate) fn before(desired: &Desired, observed: &Observed, target: &CachedChar
     if let Some(hold) = refusal(desired, target, &observed.recorded) {
         return Some(Before { back_up: None, hold });
     }
-    let BackupView { record, seen } = observed.backup.as_ref()?;
+    let BackupView { record, seen } = observed.prerequisites.backup.as_ref()?;
     let object = desired.database_object()?;
     let facts = object.provider.facts();
     let on_record = observed.recorded.backup.as_ref().filter(|on_record| on_record.name == record.name);
@@ -237,10 +237,14 @@ pub(crate) fn before(desired: &Desired, observed: &Observed, target: &CachedChar
         (None, _) if let Some(message) = outdated(desired, observed) => {
             return Some(Before { back_up: None, hold: Hold::new(Reason::BackupOutdated, message) });
         }
-        _ => (observed.database.object.as_ref().map_or(Some("there"), |found| found.backup_waits_for), false),
+        _ => (
+            observed.prerequisites.database.object.as_ref().map_or(Some("there"), |found| found.backup_waits_for),
+            false,
+        ),
     };
     // This pass records the observation, and helm runs in the next.
-    let done = matches!(observed.backup, Some(BackupView { seen: Some((BackupState::Succeeded, _)), .. }));
+    let done =
+        matches!(observed.prerequisites.backup, Some(BackupView { seen: Some((BackupState::Succeeded, _)), .. }));
     let message = match waits_for {
         None => format!("{what} has to succeed before chart version {} is installed", record.to),
         Some(state) => format!("{what} is made once {} is {state}", object.described()),

@@ -54,11 +54,11 @@ fn in_use(desired: &Desired, inventory: Option<&Inventory>, owned: &[Owned]) -> 
 /// Returns why nothing is changed: a volume in use is being deleted, or is lost.
 pub(super) fn hold(desired: &Desired, observed: &Observed) -> Option<Hold> {
     let namespace = &desired.key.namespace;
-    let inventory = observed.inventory.as_ref()?;
+    let inventory = observed.objects.inventory.as_ref()?;
     let (mut going, mut lost) = (Vec::new(), Vec::new());
     let in_use = in_use(desired, Some(inventory), &observed.owned);
     for volume in in_use.into_iter().filter(|volume| inventory::expects(inventory, namespace, &volume.name)) {
-        match observed.claims.iter().find(|claim| claim.name.as_ref() == Some(&volume.name)) {
+        match observed.objects.claims.iter().find(|claim| claim.name.as_ref() == Some(&volume.name)) {
             Some(claim) if claim.uid.as_ref() == Some(&volume.uid) => {
                 if claim.deletion_timestamp.is_some() {
                     going.push(volume.name);
@@ -167,6 +167,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::clientapp::observed::ObservedObjects;
     use crate::{
         clientapp::fixtures::{settled, want},
         crd::ReleaseObject,
@@ -205,7 +206,9 @@ mod tests {
             owned("left", "4"),
         ];
         let claims = owned.iter().map(|owned| claim(&owned.name, &owned.uid, json!({}))).collect();
-        Observed { inventory: Some(inventory), owned, claims, ..settled(desired) }
+        let observed = settled(desired);
+        let objects = ObservedObjects { inventory: Some(inventory), claims, ..observed.objects };
+        Observed { objects, owned, ..observed }
     }
 
     fn confirmed(uids: &[&str]) -> Desired {
@@ -220,16 +223,21 @@ mod tests {
         type Row<'a> = (&'a str, &'a [&'a str], &'a dyn Fn(&mut Observed), Option<&'a str>);
         let rows: [Row<'_>; 11] = [
             ("there", &[], &|_| {}, None),
-            ("being deleted", &[], &|w| w.claims[0] = claim("acme-files", "1", going.clone()), Some("VolumeGoing")),
-            ("gone", &[], &|w| drop(w.claims.remove(0)), Some("VolumeLost")),
-            ("gone, and that is confirmed", &["1"], &|w| drop(w.claims.remove(0)), None),
-            ("gone, and another is confirmed", &["2"], &|w| drop(w.claims.remove(0)), Some("VolumeLost")),
-            ("replaced", &[], &|w| w.claims[0] = claim("acme-files", "9", json!({})), Some("VolumeLost")),
-            ("of a StatefulSet", &[], &|w| drop(w.claims.remove(1)), Some("VolumeLost")),
-            ("of the cache", &[], &|w| drop(w.claims.remove(2)), None),
-            ("not of the release any more", &[], &|w| drop(w.claims.remove(3)), None),
+            (
+                "being deleted",
+                &[],
+                &|w| w.objects.claims[0] = claim("acme-files", "1", going.clone()),
+                Some("VolumeGoing"),
+            ),
+            ("gone", &[], &|w| drop(w.objects.claims.remove(0)), Some("VolumeLost")),
+            ("gone, and that is confirmed", &["1"], &|w| drop(w.objects.claims.remove(0)), None),
+            ("gone, and another is confirmed", &["2"], &|w| drop(w.objects.claims.remove(0)), Some("VolumeLost")),
+            ("replaced", &[], &|w| w.objects.claims[0] = claim("acme-files", "9", json!({})), Some("VolumeLost")),
+            ("of a StatefulSet", &[], &|w| drop(w.objects.claims.remove(1)), Some("VolumeLost")),
+            ("of the cache", &[], &|w| drop(w.objects.claims.remove(2)), None),
+            ("not of the release any more", &[], &|w| drop(w.objects.claims.remove(3)), None),
             ("of more replicas than there are", &[], &|w| w.owned.push(owned("data-acme-mariadb-1", "5")), None),
-            ("not known", &[], &|w| (w.inventory, w.claims) = (None, vec![]), None),
+            ("not known", &[], &|w| (w.objects.inventory, w.objects.claims) = (None, vec![]), None),
         ];
         for (what, without, change, expected) in rows {
             let desired = confirmed(without);
@@ -242,7 +250,7 @@ mod tests {
     #[test]
     fn what_a_revision_would_drop() {
         let desired = confirmed(&[]);
-        let Observed { inventory, owned, .. } = observed(&desired);
+        let Observed { objects: ObservedObjects { inventory, .. }, owned, .. } = observed(&desired);
         let in_use: Vec<_> = in_use(&desired, inventory.as_ref(), &owned).into_iter().map(|owned| owned.name).collect();
         assert_eq!(in_use, ["acme-files", "data-acme-mariadb-0"]);
         let manifest = |claim: &str, set: &str| {
@@ -282,7 +290,7 @@ mod tests {
     #[test]
     fn what_stays_on_record() {
         let desired = confirmed(&[]);
-        let Observed { inventory, owned, claims, .. } = observed(&desired);
+        let Observed { objects: ObservedObjects { inventory, claims, .. }, owned, .. } = observed(&desired);
         let names = |claims: &[std::sync::Arc<ObjectMeta>], inventory: Option<&Inventory>| {
             let kept = without_gone(owned.clone(), inventory, "tenants", claims);
             kept.into_iter().map(|owned| owned.uid).collect::<Vec<_>>()

@@ -128,7 +128,7 @@ fn when_the_cron_job_is_applied_and_deleted() {
         (
             "helm runs",
             &desired,
-            Box::new(|o| o.at_work = Some(AtWork { digest: None, sentence: String::new(), until: None })),
+            Box::new(|o| o.run.at_work = Some(AtWork { digest: None, sentence: String::new(), until: None })),
             None,
         ),
         ("nothing is changed", &suspended, Box::new(|_| {}), None),

@@ -64,7 +64,7 @@ pub(crate) const QUESTIONS: [Question; 23] = [
 /// One helm at a time works on a release: its end triggers the next reconcile. Only a suspension does not wait for it; a deletion
 /// is handled by the teardown.
 fn helm_at_work(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
-    let Some(AtWork { digest, sentence, until }) = &observed.at_work else { return Answer::go() };
+    let Some(AtWork { digest, sentence, until }) = &observed.run.at_work else { return Answer::go() };
     if desired.suspend {
         let message = "spec.suspend is true: helm is being stopped, and nothing else is changed until it is false";
         return Answer::hold(Hold::new(Reason::Suspended, message)).after([Step::CancelHelm]);
@@ -85,7 +85,7 @@ fn suspended(Case { desired, .. }: &Case<'_>) -> Answer {
 }
 
 fn hostname(Case { desired, observed, .. }: &Case<'_>) -> Answer {
-    let hold = observed.hostname_holder.as_ref().map(|holder| {
+    let hold = observed.prerequisites.hostname_holder.as_ref().map(|holder| {
         let message = format!(
             "hostname {} belongs to ClientApp {holder}: choose another, or delete that ClientApp, and this one takes over",
             desired.hostname
@@ -96,10 +96,10 @@ fn hostname(Case { desired, observed, .. }: &Case<'_>) -> Answer {
 }
 
 fn adoption(Case { desired, observed, database, now, .. }: &Case<'_>) -> Answer {
-    if observed.retained.is_empty() {
+    if observed.prerequisites.retained.is_empty() {
         return Answer::go();
     }
-    match retained::adopt(desired, &observed.retained, database.hold.as_ref(), *now) {
+    match retained::adopt(desired, &observed.prerequisites.retained, database.hold.as_ref(), *now) {
         // The adopted objects decide what comes next.
         Ok(step) => Answer::steps([step]).ends(),
         Err(hold) => Answer::hold(hold),
@@ -121,18 +121,20 @@ fn account(Case { desired, observed, .. }: &Case<'_>) -> Answer {
         return Answer::go();
     }
     let again = observed.recorded.release.is_some() || observed.recorded.last_attempt.is_some();
-    Answer::steps(observed.deployer.missing().into_iter().map(|part| Step::CreateDeployer { part, again }))
+    Answer::steps(
+        observed.prerequisites.deployer.missing().into_iter().map(|part| Step::CreateDeployer { part, again }),
+    )
 }
 
 fn admin_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
-    match secrets::generated(&desired.secrets.admin, &observed.admin_secret, Step::CreateAdminSecret) {
+    match secrets::generated(&desired.secrets.admin, &observed.prerequisites.admin_secret, Step::CreateAdminSecret) {
         Ok(step) => Answer::steps(step),
         Err(hold) => Answer::hold(hold),
     }
 }
 
 fn redis_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
-    let (source, view) = (SecretSource::Generated(desired.key.redis_secret()), &observed.redis_secret);
+    let (source, view) = (SecretSource::Generated(desired.key.redis_secret()), &observed.prerequisites.redis_secret);
     let is_going = matches!(view, SecretView::NotOurs { goes: true, .. });
     match secrets::generated(&source, view, Step::CreateRedisSecret) {
         Ok(step) => Answer::steps(step),
@@ -148,8 +150,8 @@ fn database(Case { database, .. }: &Case<'_>) -> Answer {
 
 /// After the database, which is created while a user adds what is missing.
 fn given_secrets(Case { desired, observed, .. }: &Case<'_>) -> Answer {
-    let redis = || secrets::given_for_redis(desired, &observed.redis_secret);
-    secrets::given(desired, &observed.admin_secret).or_else(redis).into()
+    let redis = || secrets::given_for_redis(desired, &observed.prerequisites.redis_secret);
+    secrets::given(desired, &observed.prerequisites.admin_secret).or_else(redis).into()
 }
 
 /// Stops here: new credentials must be recorded before helm uses them.
@@ -195,27 +197,27 @@ fn account_of_upgrade(case: &Case<'_>) -> Answer {
 }
 
 fn awaited_dependencies(Case { observed, release, now, .. }: &Case<'_>) -> Answer {
-    release.upgrade().and_then(|_| dependencies::hold(&observed.dependencies, *now)).into()
+    release.upgrade().and_then(|_| dependencies::hold(&observed.prerequisites.dependencies, *now)).into()
 }
 
 fn chart(Case { desired, observed, config, release, .. }: &Case<'_>) -> Answer {
-    if release.upgrade().is_none() || observed.chart.is_some() {
+    if release.upgrade().is_none() || observed.prerequisites.chart.is_some() {
         return Answer::go();
     }
     let version = &desired.target().chart_version;
-    let is_fetched = observed.run == HelmRun::FetchingChart(version.clone());
+    let is_fetched = observed.run.state == HelmRun::FetchingChart(version.clone());
     let hold = Hold::new(Reason::FetchingChart, format!("fetching chart {} {version}", config.chart));
     Answer::hold(hold.begins()).after((!is_fetched).then_some(Step::FetchChart))
 }
 
 fn approved(Case { desired, observed, release, .. }: &Case<'_>) -> Answer {
-    let target = observed.chart.as_ref().filter(|_| release.upgrade().is_some());
+    let target = observed.prerequisites.chart.as_ref().filter(|_| release.upgrade().is_some());
     let awaited = target.and_then(|target| approval::awaited(desired, target));
     awaited.map(|planned| approval::hold(desired, &planned)).into()
 }
 
 fn backed_up(Case { desired, observed, release, now, .. }: &Case<'_>) -> Answer {
-    let target = observed.chart.as_ref().filter(|_| release.upgrade().is_some());
+    let target = observed.prerequisites.chart.as_ref().filter(|_| release.upgrade().is_some());
     match target.and_then(|target| upgrade::before(desired, observed, target, *now)) {
         Some(Before { back_up, hold }) => Answer::hold(hold).after(back_up.map(Step::BackUp)),
         None => Answer::go(),
@@ -223,12 +225,13 @@ fn backed_up(Case { desired, observed, release, now, .. }: &Case<'_>) -> Answer 
 }
 
 fn upgraded(Case { desired, observed, config, release, .. }: &Case<'_>) -> Answer {
-    let (Some(Upgrade { revision, cause, .. }), Some(target)) = (release.upgrade(), &observed.chart) else {
+    let (Some(Upgrade { revision, cause, .. }), Some(target)) = (release.upgrade(), &observed.prerequisites.chart)
+    else {
         return Answer::go();
     };
     let (chart, version, name) = (&target.chart, &desired.target().chart_version, &desired.key.name);
     let mut message = format!("{chart} {version} is being installed as revision {revision} of release {name}");
-    if !observed.has_slot {
+    if !observed.run.has_slot {
         let most = config.max_concurrent;
         message += &format!(" when its turn comes: helm runs for at most {most} apps at a time");
     }

@@ -122,7 +122,7 @@ pub(super) fn hook(Case { observed, config, release, now, .. }: &Case<'_>) -> Op
     let until = release.written? + config.helm_deadline;
     let message = format!(
         "Job {}, a hook of the chart, is still running, without the helm process that started it for revision {}: the operator waits as long as helm would have",
-        observed.hook.as_ref()?,
+        observed.objects.hook.as_ref()?,
         release.revision
     );
     (*now < until).then(|| Hold::new(Reason::ExternalOperationInProgress, message).until(until.min(*now + LOOK)))
@@ -135,7 +135,7 @@ pub(super) fn wait(case: &Case<'_>) -> Option<Hold> {
     let Case { desired, observed, now, .. } = case;
     let is_repeated = |attempt: &&Attempt| observed.retry.as_ref() == Some(&annotation::retry_after(attempt));
     let attempt = observed.recorded.last_attempt.as_ref().filter(|attempt| !is_repeated(attempt));
-    let deployer = desired.account.is_deployer().then_some(&observed.deployer);
+    let deployer = desired.account.is_deployer().then_some(&observed.prerequisites.deployer);
     owed(case, attempt).or_else(|| {
         let same = attempt.filter(|attempt| attempt.digest == desired.target().digest)?;
         refused(same)
@@ -193,7 +193,7 @@ fn owed(Case { desired, observed, .. }: &Case<'_>, attempt: Option<&Attempt>) ->
     let Key { namespace, name } = &desired.key;
     let failed = |release: &&ReleaseView| matches!(release.phase, Phase::Failed | Phase::Pending);
     let release = observed.release.as_ref().filter(failed)?;
-    let inventory = observed.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid)?;
+    let inventory = observed.objects.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid)?;
     // A release that was deployed before has completed its installation, whatever an uninstall of it left.
     if inventory.install_hooks.is_empty() || upgrade::installed(&observed.recorded).is_some() {
         return None;

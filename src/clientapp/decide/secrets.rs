@@ -4,7 +4,7 @@ use crate::{
     clientapp::{
         build::secrets,
         desired::{Desired, DesiredSecrets, SecretSource},
-        observed::{Observed, SecretView},
+        observed::{Observed, Prerequisites, SecretView},
         owned,
         plan::{Hold, Step},
     },
@@ -13,7 +13,7 @@ use crate::{
 
 /// The app's data know the generated administrator credentials once they are in use, so no new ones are generated.
 pub(super) fn lost(desired: &Desired, observed: &Observed) -> Option<Hold> {
-    let Observed { admin_secret: view, recorded, release, .. } = observed;
+    let Observed { prerequisites: Prerequisites { admin_secret: view, .. }, recorded, release, .. } = observed;
     let SecretSource::Generated(name) = &desired.secrets.admin else { return None };
     (*view == SecretView::Absent && owned::is_in_use(name, recorded, release.as_ref())).then(|| {
         let message = format!(

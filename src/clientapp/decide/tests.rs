@@ -19,7 +19,8 @@ use crate::{
             with,
         },
         observed::{
-            AtWork, Awaited, CachedChart, DatabaseView, Found, Missing, Phase, ReleaseView, Retained, SecretView,
+            AtWork, Awaited, CachedChart, DatabaseView, Found, Missing, Phase, Prerequisites, ReleaseView, Retained,
+            SecretView,
         },
         plan::{Apply, SAFETY_NET, UpgradeCause},
         remedy,
@@ -119,11 +120,9 @@ fn from_nothing_to_settled() {
 }
 
 fn nothing() -> Observed {
-    Observed {
-        chart: settled(&want(&none())).chart,
-        database: DatabaseView { kind: Availability::Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() },
-        ..Observed::default()
-    }
+    let database = DatabaseView { kind: Availability::Installed, app_uid: "uid".to_owned(), ..DatabaseView::default() };
+    let chart = settled(&want(&none())).prerequisites.chart;
+    Observed { prerequisites: Prerequisites { chart, database, ..Prerequisites::default() }, ..Observed::default() }
 }
 
 #[test]
@@ -131,8 +130,11 @@ fn what_comes_before_everything() {
     row("suspended", json!({"suspend": true}), |w| *w = nothing(), "hold Reconciling/Suspended");
     let other = || Some(Key::new("b", "older"));
     const TAKEN: &str = "hold Released/HostnameConflict!";
-    row("hostname taken", none(), |w| w.hostname_holder = other(), TAKEN);
-    let no_more = |w: &mut Observed| *w = Observed { hostname_holder: other(), ..nothing() };
+    row("hostname taken", none(), |w| w.prerequisites.hostname_holder = other(), TAKEN);
+    let no_more = |w: &mut Observed| {
+        *w = nothing();
+        w.prerequisites.hostname_holder = other();
+    };
     row("hostname taken, nothing made yet", none(), no_more, TAKEN);
 }
 
@@ -148,7 +150,7 @@ fn values_from_elsewhere() {
         change(&mut observed);
         brief(&decide(&desired, &observed, &config(), now()))
     };
-    let taken = |w: &mut Observed| w.deployer.binding.as_mut().unwrap().fits = false;
+    let taken = |w: &mut Observed| w.prerequisites.deployer.binding.as_mut().unwrap().fits = false;
     for (what, reason, change, expected) in [
         (
             "missing",
@@ -167,14 +169,14 @@ fn values_from_elsewhere() {
         (
             "the account is missing",
             Reason::Pending,
-            &|w| w.deployer = Deployer::default(),
+            &|w| w.prerequisites.deployer = Deployer::default(),
             "ServiceAccount again, RoleBinding again",
         ),
         ("the account is taken", Reason::Pending, &taken, "hold Released/DeployerNotOurs!"),
         (
             "the database is not ready",
             Reason::ValuesMissing,
-            &|w| w.database.reachable = false,
+            &|w| w.prerequisites.database.reachable = false,
             "hold PostgresReady/Provisioning",
         ),
     ] {
@@ -182,7 +184,8 @@ fn values_from_elsewhere() {
     }
     // A run that has begun ends first.
     let running = |w: &mut Observed| {
-        w.at_work = Some(AtWork { digest: Some("complete".to_owned()), sentence: "helm runs".to_owned(), until: None });
+        w.run.at_work =
+            Some(AtWork { digest: Some("complete".to_owned()), sentence: "helm runs".to_owned(), until: None });
     };
     assert_eq!(plan(Reason::ValuesMissing, &running), "hold Released/Upgrading");
 }
@@ -191,41 +194,57 @@ fn values_from_elsewhere() {
 fn secrets() {
     let given = || json!({"adminSecret": "mine"});
     let not_ours = || SecretView::NotOurs { owner: "ClientApp acme".to_owned(), goes: false };
-    row("a generated Secret is lost", none(), |w| w.redis_secret = SecretView::Absent, "redis");
-    row("a predecessor's Secret", none(), |w| w.redis_secret = not_ours(), "hold Released/SecretNotOurs");
+    row("a generated Secret is lost", none(), |w| w.prerequisites.redis_secret = SecretView::Absent, "redis");
+    row("a predecessor's Secret", none(), |w| w.prerequisites.redis_secret = not_ours(), "hold Released/SecretNotOurs");
     let no_redis = json!({"redis": {"enabled": false}});
-    row("a predecessor's Secret, and no Redis", no_redis.clone(), |w| w.redis_secret = not_ours(), "");
+    row("a predecessor's Secret, and no Redis", no_redis.clone(), |w| w.prerequisites.redis_secret = not_ours(), "");
     // The Redis Secret shows how the app is deleted: without its own one, a deletion keeps everything.
-    let going = |w: &mut Observed| w.redis_secret = SecretView::NotOurs { owner: "x".to_owned(), goes: true };
+    let going =
+        |w: &mut Observed| w.prerequisites.redis_secret = SecretView::NotOurs { owner: "x".to_owned(), goes: true };
     row("a predecessor's Secret that goes, and no Redis", no_redis, going, "hold Released/SecretNotOurs");
     for (kept, plan) in [(&["redis-password"][..], ""), (&["password"], "hold Released/RedisSecretKeyMissing!")] {
-        row("made by a user for Redis", none(), |w| w.redis_secret = keys(kept), plan);
+        row("made by a user for Redis", none(), |w| w.prerequisites.redis_secret = keys(kept), plan);
         let no_redis = json!({"redis": {"enabled": false}});
-        row("made by a user, and no Redis", no_redis, |w| w.redis_secret = keys(kept), "");
+        row("made by a user, and no Redis", no_redis, |w| w.prerequisites.redis_secret = keys(kept), "");
     }
-    row("a predecessor's admin Secret", none(), |w| w.admin_secret = not_ours(), "hold Released/SecretNotOurs");
-    row("given and absent", given(), |w| w.admin_secret = SecretView::Absent, "hold Released/AdminSecretMissing!");
-    let half = |w: &mut Observed| w.admin_secret = keys(&["nextcloud-username"]);
+    row(
+        "a predecessor's admin Secret",
+        none(),
+        |w| w.prerequisites.admin_secret = not_ours(),
+        "hold Released/SecretNotOurs",
+    );
+    row(
+        "given and absent",
+        given(),
+        |w| w.prerequisites.admin_secret = SecretView::Absent,
+        "hold Released/AdminSecretMissing!",
+    );
+    let half = |w: &mut Observed| w.prerequisites.admin_secret = keys(&["nextcloud-username"]);
     row("given without a password", given(), half, "hold Released/AdminSecretKeyMissing!");
     let mail = |more: Value| with(more, &json!({"values": {"nextcloud": {"mail": {"enabled": true}}}}));
     let all = ["nextcloud-username", "nextcloud-password", "smtp-host", "smtp-username", "smtp-password"];
     for count in 2..=5 {
         let plan = if count == 5 { "" } else { "hold Released/AdminSecretKeyMissing!" };
-        row("mail with a given Secret", mail(given()), |w| w.admin_secret = keys(&all[..count]), plan);
+        row("mail with a given Secret", mail(given()), |w| w.prerequisites.admin_secret = keys(&all[..count]), plan);
         let read = all[..count].iter().map(|key| (*key).to_owned()).collect();
         let own = SecretView::Own { uid: "admin-uid".to_owned(), keys: read };
-        row("mail with the generated Secret", mail(none()), |w| w.admin_secret = own.clone(), plan);
+        row("mail with the generated Secret", mail(none()), |w| w.prerequisites.admin_secret = own.clone(), plan);
     }
-    row("given and whole", given(), |w| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]), "");
+    row(
+        "given and whole",
+        given(),
+        |w| w.prerequisites.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]),
+        "",
+    );
     let made = "ServiceAccount, RoleBinding, redis, postgres, hold PostgresReady/Provisioning";
     row("given and absent does not hold up the database", given(), |w| *w = nothing(), made);
 }
 
 #[test]
 fn the_account_that_helm_acts_as() {
-    let lost = |w: &mut Observed| w.deployer.account = None;
-    let unbound = |w: &mut Observed| w.deployer.binding = None;
-    let taken = |w: &mut Observed| w.deployer.binding.as_mut().unwrap().fits = false;
+    let lost = |w: &mut Observed| w.prerequisites.deployer.account = None;
+    let unbound = |w: &mut Observed| w.prerequisites.deployer.binding = None;
+    let taken = |w: &mut Observed| w.prerequisites.deployer.binding.as_mut().unwrap().fits = false;
     let old = |w: &mut Observed| w.release = Some(release("old"));
     row("removed at rest", none(), lost, "ServiceAccount again");
     row("its binding removed at rest", none(), unbound, "RoleBinding again");
@@ -254,7 +273,7 @@ fn an_account_that_was_too_young_is_tried_again() {
         ("failed for another reason", "UpgradeFailed", 10, 8, "hold Released/UpgradeFailed"),
     ] {
         let change = |w: &mut Observed| {
-            w.deployer = deployer(ago(made));
+            w.prerequisites.deployer = deployer(ago(made));
             w.release = Some(release("old"));
             w.recorded.last_attempt = Some(Attempt {
                 started_at: Time(ago(started)),
@@ -280,7 +299,7 @@ fn external() -> Value {
 #[test]
 fn the_database_gate() {
     let of = |change: fn(&mut DatabaseObject)| {
-        move |w: &mut Observed| w.database.object.as_mut().map(change).unwrap_or_default()
+        move |w: &mut Observed| w.prerequisites.database.object.as_mut().map(change).unwrap_or_default()
     };
     const WAIT: &str = "hold PostgresReady/Provisioning";
     const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
@@ -330,7 +349,7 @@ fn the_database_gate() {
         }
         row(what, external(), change, "");
     }
-    let of = |change: fn(&mut DatabaseView)| move |w: &mut Observed| change(&mut w.database);
+    let of = |change: fn(&mut DatabaseView)| move |w: &mut Observed| change(&mut w.prerequisites.database);
     const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
     for (what, change, made, theirs) in [
         ("not installed", of(|d| (d.kind, d.object) = (Availability::Missing, None)), NO_KIND, ""),
@@ -346,7 +365,7 @@ fn the_database_gate() {
         }
     }
     let waiting = |w: &mut Observed| {
-        w.database.object.as_mut().unwrap().state = DatabaseState::Waiting(" is initializing".to_owned());
+        w.prerequisites.database.object.as_mut().unwrap().state = DatabaseState::Waiting(" is initializing".to_owned());
         w.release = Some(release("old"));
     };
     // It had nothing to do while it was ready, and no time that anybody wrote makes the operator stop.
@@ -366,7 +385,7 @@ fn the_database_gate() {
     ] {
         let stuck = |w: &mut Observed| {
             waiting(w);
-            w.database.object.as_mut().unwrap().progressed = Some(progressed);
+            w.prerequisites.database.object.as_mut().unwrap().progressed = Some(progressed);
             w.recorded.conditions.push(Condition {
                 type_: kind::POSTGRES_READY.to_owned(),
                 status: status.to_owned(),
@@ -381,8 +400,9 @@ fn the_database_gate() {
     // What was seen last is in the message.
     let (desired, mut observed) = (want(&none()), settled(&want(&none())));
     waiting(&mut observed);
-    observed.database.object.as_mut().unwrap().progressed = Some(ago(400));
-    observed.database.warnings = Some("MissingRequiredImage: Missing image(s): [crunchy-pgbackrest]".to_owned());
+    observed.prerequisites.database.object.as_mut().unwrap().progressed = Some(ago(400));
+    observed.prerequisites.database.warnings =
+        Some("MissingRequiredImage: Missing image(s): [crunchy-pgbackrest]".to_owned());
     let hold = decide(&desired, &observed, &config(), now()).hold.unwrap();
     let since = ago(400);
     let expected = format!(
@@ -390,14 +410,19 @@ fn the_database_gate() {
     );
     assert_eq!((hold.message, hold.until), (expected, Some(now() + SAFETY_NET)));
     row("a change waits for the database", json!({"chartVersion": "5.5.3"}), waiting, WAIT);
-    row("without one Percona is not asked for", no_database(), |w| w.database = DatabaseView::default(), "");
+    row(
+        "without one Percona is not asked for",
+        no_database(),
+        |w| w.prerequisites.database = DatabaseView::default(),
+        "",
+    );
 }
 
 /// While a database is being restored, neither Percona nor helm is asked for anything, and no backup is requested.
 #[test]
 fn a_restore_stands_before_everything() {
     let restored = |w: &mut Observed| {
-        w.database.object.as_mut().unwrap().state = DatabaseState::Restoring(" is restored".to_owned());
+        w.prerequisites.database.object.as_mut().unwrap().state = DatabaseState::Restoring(" is restored".to_owned());
         w.release = Some(release("old"));
     };
     for spec in [json!({"chartVersion": "5.5.3"}), json!({"chartVersion": "5.5.3", "upgrade": {"backup": true}})] {
@@ -412,11 +437,11 @@ fn what_percona_is_asked_for() {
     let with = |percona: Value| json!({"postgres": {"percona": percona}});
     let repository = || with(json!({"repository": {"s3": s3, "secretName": "s", "path": "/a"}}));
     let source = || with(json!({"dataSource": {"cluster": "other-pg"}}));
-    let gone = |w: &mut Observed| w.database.object = None;
-    let new = |w: &mut Observed| (w.database.object, w.database.on_record) = (None, None);
+    let gone = |w: &mut Observed| w.prerequisites.database.object = None;
+    let new = |w: &mut Observed| (w.prerequisites.database.object, w.prerequisites.database.on_record) = (None, None);
     let elsewhere = |w: &mut Observed| {
         let place = Place { store: "s3://b".to_owned(), endpoint: None, path: "/old".to_owned() };
-        w.database.object.as_mut().unwrap().targets.repository = Some(place);
+        w.prerequisites.database.object.as_mut().unwrap().targets.repository = Some(place);
     };
     const MADE: &str = ", hold PostgresReady/Provisioning";
     const MISMATCH: &str = "hold PostgresReady/RepositoryMismatch!";
@@ -429,7 +454,7 @@ fn what_percona_is_asked_for() {
     row("made once", source(), |_| {}, "");
     row("deleted by a user, whose volumes are there still", source(), gone, &format!("postgres with backups{MADE}"));
     let said_again = |w: &mut Observed| {
-        let found = w.database.object.as_mut().unwrap();
+        let found = w.prerequisites.database.object.as_mut().unwrap();
         (found.source, found.digest) = (Some(json!({})), None);
     };
     row("said again, whatever the spec says by now", none(), said_again, "postgres from a backup");
@@ -446,27 +471,30 @@ fn what_a_hold_says() {
     for (spec, change, message) in [
         (
             standalone(),
-            (|w| w.database.kind = Availability::Missing) as fn(&mut Observed),
+            (|w| w.prerequisites.database.kind = Availability::Missing) as fn(&mut Observed),
             "this cluster has no kind Postgresql: apply the operator's crds/, and acme-pg is created at once",
         ),
         (
             standalone(),
-            |w| w.database.object.as_mut().unwrap().state = DatabaseState::Waiting(": pod acme-pg-0: x".to_owned()),
+            |w| {
+                w.prerequisites.database.object.as_mut().unwrap().state =
+                    DatabaseState::Waiting(": pod acme-pg-0: x".to_owned())
+            },
             "Postgresql acme-pg: pod acme-pg-0: x",
         ),
         (
             none(),
-            |w| w.database.secret = SecretView::Absent,
+            |w| w.prerequisites.database.secret = SecretView::Absent,
             "PerconaPGCluster acme-pg is ready, but Secret acme-pg-pguser-clientapp does not exist",
         ),
         (
             external(),
-            |w| w.database.secret = keys(&["user", "host"]),
+            |w| w.prerequisites.database.secret = keys(&["user", "host"]),
             "Secret theirs, named in spec.postgres.external, has no value under password and dbname: it needs the keys user, password, host, dbname",
         ),
         (
             json!({"adminSecret": "mine"}),
-            |w| w.admin_secret = keys(&[]),
+            |w| w.prerequisites.admin_secret = keys(&[]),
             "Secret mine, named in spec.adminSecret, has no value under nextcloud-username and nextcloud-password: it needs the keys nextcloud-username and nextcloud-password",
         ),
     ] {
@@ -487,16 +515,16 @@ fn what_an_earlier_app_has_left() {
     let percona = database::provider(PostgresProvider::Percona).unwrap().kind();
     let left = |database: bool| {
         move |w: &mut Observed| {
-            let found = w.database.object.take();
+            let found = w.prerequisites.database.object.take();
             *w = nothing();
-            w.retained = vec![retained(Kind::Volume, "acme-nextcloud")];
+            w.prerequisites.retained = vec![retained(Kind::Volume, "acme-nextcloud")];
             if database {
-                w.retained.push(retained(percona, "acme-pg"));
+                w.prerequisites.retained.push(retained(percona, "acme-pg"));
                 let left =
                     |found| DatabaseObject { app: None, stamp: None, retained_from: Some("acme".into()), ..found };
-                w.database.object = found.map(left);
-                w.database.secret = keys(&["user", "password"]);
-                w.database.reachable = true;
+                w.prerequisites.database.object = found.map(left);
+                w.prerequisites.database.secret = keys(&["user", "password"]);
+                w.prerequisites.database.reachable = true;
             }
         }
     };
@@ -509,7 +537,7 @@ fn what_an_earlier_app_has_left() {
     row("none of its own", json!({"postgres": {"enabled": false, "adopt": true}}), left(true), LEFT);
     let shrunk = |w: &mut Observed| {
         left(true)(w);
-        w.database.object.as_mut().unwrap().storage_bytes = Some(1e12);
+        w.prerequisites.database.object.as_mut().unwrap().storage_bytes = Some(1e12);
     };
     row("a shrink is no adoption", adopting("percona"), shrunk, "hold PostgresReady/StorageShrink!");
     row("an app that adopts may find nothing", adopting("percona"), |_| {}, "");
@@ -519,7 +547,7 @@ fn what_an_earlier_app_has_left() {
 fn what_an_app_depends_on() {
     let waits = |w: &mut Observed| {
         let sentence = "ClientApp base is not Ready yet".to_owned();
-        w.dependencies = vec![Awaited { sentence, is_watched: true, is_circle: false }];
+        w.prerequisites.dependencies = vec![Awaited { sentence, is_watched: true, is_circle: false }];
     };
     const HOLD: &str = "hold Released/DependencyNotReady";
     row("before the installation", none(), |w| (waits(w), w.release = None, w.recorded.release = None).0, HOLD);
@@ -563,7 +591,7 @@ fn the_release() {
     row("another client's uninstall, too long", hour(), locked(Phase::Uninstalling, 3600), DEAD);
     let hooked = |since: i64| {
         move |w: &mut Observed| {
-            w.hook = Some("migrate".to_owned());
+            w.objects.hook = Some("migrate".to_owned());
             let release = w.release.as_mut().unwrap();
             (release.phase, release.written) = (Phase::Pending, Some(ago(since)));
         }
@@ -613,7 +641,8 @@ fn failures_are_not_repeated_before_their_time() {
             let release = w.release.as_mut().unwrap();
             release.phase = phase;
             let install_hooks = hooks.iter().map(|hook| (*hook).to_owned()).collect();
-            w.inventory = Some(Inventory { secret: release.secret_uid.clone(), install_hooks, ..Inventory::default() });
+            w.objects.inventory =
+                Some(Inventory { secret: release.secret_uid.clone(), install_hooks, ..Inventory::default() });
         }
     };
     const MIGRATE: &[&str] = &["Job migrate"];
@@ -665,7 +694,7 @@ fn failures_are_not_repeated_before_their_time() {
 
 #[test]
 fn what_is_lost_of_generated_secrets() {
-    let absent = |w: &mut Observed| w.admin_secret = SecretView::Absent;
+    let absent = |w: &mut Observed| w.prerequisites.admin_secret = SecretView::Absent;
     const LOST: &str = "hold Released/AdminSecretLost!";
     row("in use", none(), absent, LOST);
     let (mut attempted, mut handed_out, mut gone) = (nothing(), nothing(), nothing());
@@ -675,10 +704,15 @@ fn what_is_lost_of_generated_secrets() {
     for observed in [attempted, handed_out, gone] {
         row("once in use", none(), |w| *w = observed, LOST);
     }
-    row("made by hand, without keys", none(), |w| w.admin_secret = keys(&[]), "hold Released/AdminSecretKeyMissing!");
-    let by_hand = |w: &mut Observed| w.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]);
+    row(
+        "made by hand, without keys",
+        none(),
+        |w| w.prerequisites.admin_secret = keys(&[]),
+        "hold Released/AdminSecretKeyMissing!",
+    );
+    let by_hand = |w: &mut Observed| w.prerequisites.admin_secret = keys(&["nextcloud-username", "nextcloud-password"]);
     row("made by hand", none(), by_hand, "");
-    row("Redis", none(), |w| w.redis_secret = SecretView::Absent, "redis");
+    row("Redis", none(), |w| w.prerequisites.redis_secret = SecretView::Absent, "redis");
 }
 
 #[test]
@@ -686,7 +720,7 @@ fn what_is_missing_of_a_release_is_made_again() {
     let policy = |drift: &str| json!({"drift": drift});
     let found = |service: Found, ingress: Found| {
         move |w: &mut Observed| {
-            w.missing = vec![
+            w.objects.missing = vec![
                 Missing { object: part("v1", "Service"), found: service },
                 Missing { object: part("networking.k8s.io/v1", "Ingress"), found: ingress },
             ];
@@ -717,12 +751,14 @@ fn what_is_missing_of_a_release_is_made_again() {
         (Found::Unmarked, "repair StatefulSet acme, hold Released/Drifted"),
     ] {
         let missing = vec![Missing { object: set.clone(), found }];
-        row("a StatefulSet whose claims go with it", none(), |w| w.missing = missing, plan);
+        row("a StatefulSet whose claims go with it", none(), |w| w.objects.missing = missing, plan);
     }
     let made = |parts: std::ops::Range<usize>, seconds: i64| {
         move |w: &mut Observed| {
             missing(w);
-            w.missing[parts].iter().for_each(|missing| w.repairs.tried(&missing.object, None, ago(seconds)));
+            w.objects.missing[parts]
+                .iter()
+                .for_each(|missing| w.objects.repairs.tried(&missing.object, None, ago(seconds)));
         }
     };
     row("another client deletes both again", none(), made(0..2, 1), HOLD);
@@ -733,7 +769,10 @@ fn what_is_missing_of_a_release_is_made_again() {
         move |w: &mut Observed| {
             missing(w);
             let refused = Refused { sentence: "forbidden".to_owned(), stalled };
-            w.missing.iter().for_each(|missing| w.repairs.tried(&missing.object, Some(refused.clone()), ago(seconds)));
+            w.objects
+                .missing
+                .iter()
+                .for_each(|missing| w.objects.repairs.tried(&missing.object, Some(refused.clone()), ago(seconds)));
         }
     };
     row("refused", none(), refused(true, 1), "hold Released/Drifted!");
@@ -747,7 +786,7 @@ fn what_is_missing_of_a_release_is_made_again() {
     row("told only, and on their way out", policy("Report"), found(Found::Going, Found::Going), HOLD);
     let initializing = |w: &mut Observed| {
         missing(w);
-        w.database.reachable = false;
+        w.prerequisites.database.reachable = false;
     };
     row(
         "while the database is away",
@@ -761,7 +800,8 @@ fn what_is_missing_of_a_release_is_made_again() {
     row("suspended", json!({"suspend": true}), missing, "hold Reconciling/Suspended");
     let unbound = |w: &mut Observed| {
         missing(w);
-        w.deployer.binding = w.deployer.binding.take().map(|binding| deployer::Found { fits: false, ..binding });
+        w.prerequisites.deployer.binding =
+            w.prerequisites.deployer.binding.take().map(|binding| deployer::Found { fits: false, ..binding });
     };
     row("without its account", none(), unbound, "hold Released/DeployerNotOurs!");
 
@@ -782,14 +822,14 @@ fn pods_of_former_revisions_make_room() {
             is_idle,
             why: "it does not start".to_owned(),
         };
-        w.stuck_pods = vec![pod("redis-0", true), pod("search-0", false)];
+        w.objects.stuck_pods = vec![pod("redis-0", true), pod("search-0", false)];
     };
     let with = |change: fn(&mut Observed)| move |w: &mut Observed| (stuck(w), change(w)).1;
     row("at rest", none(), stuck, "delete pod redis-0");
     row(
         "while the database is away",
         none(),
-        with(|w| w.database.reachable = false),
+        with(|w| w.prerequisites.database.reachable = false),
         "delete pod redis-0, hold PostgresReady/Provisioning",
     );
     row("helm changes the StatefulSet first", none(), with(|w| w.release = Some(release("old"))), "helm 4");
@@ -797,11 +837,12 @@ fn pods_of_former_revisions_make_room() {
     row("another client's release", none(), with(|w| w.release.as_mut().unwrap().stamp = None), "helm 4 over 3");
     row("suspended", json!({"suspend": true}), stuck, "hold Reconciling/Suspended");
     let at_work = AtWork { digest: Some(want(&none()).target().digest.clone()), sentence: "x".to_owned(), until: None };
-    row("helm runs", none(), |w| (stuck(w), w.at_work = Some(at_work)).1, "hold Released/Upgrading");
+    row("helm runs", none(), |w| (stuck(w), w.run.at_work = Some(at_work)).1, "hold Released/Upgrading");
     // A volume that is being deleted goes with the last pod that uses it.
     let lost = |w: &mut Observed| {
         stuck(w);
-        w.inventory = Some(Inventory { objects: vec![part("v1", "PersistentVolumeClaim")], ..Inventory::default() });
+        w.objects.inventory =
+            Some(Inventory { objects: vec![part("v1", "PersistentVolumeClaim")], ..Inventory::default() });
         w.owned.push(Owned { kind: "PersistentVolumeClaim".to_owned(), name: "acme".to_owned(), uid: "1".to_owned() });
     };
     row("a volume with data is lost", none(), lost, "hold Ready/VolumeLost!");
@@ -826,10 +867,10 @@ fn a_chart_is_fetched_before_helm_runs() {
         ("it is fetched", fetching(&version), "hold Released/FetchingChart"),
         ("another one is fetched", fetching("1.2.3"), "fetch, hold Released/FetchingChart"),
     ] {
-        row(what, none(), |w| (old(w), w.chart = None, w.run = run).0, plan);
+        row(what, none(), |w| (old(w), w.prerequisites.chart = None, w.run.state = run).0, plan);
     }
     row("at hand", none(), old, "helm 4");
-    row("not needed", none(), |w| w.chart = None, "");
+    row("not needed", none(), |w| w.prerequisites.chart = None, "");
 }
 
 #[test]
@@ -866,7 +907,8 @@ fn nothing_else_is_decided_while_helm_runs() {
     ] {
         let desired = want(&spec);
         // Whatever else is to be done.
-        let observed = Observed { at_work: Some(at_work.clone()), ..nothing() };
+        let mut observed = nothing();
+        observed.run.at_work = Some(at_work.clone());
         let decided = decide(&desired, &observed, &config(), now());
         assert_eq!(brief(&decided), plan, "{what}");
         if let Some(says) = says {
@@ -935,7 +977,7 @@ impl Sim {
                 }
             }
             Event::Percona => {
-                let database = &mut self.observed.database;
+                let database = &mut self.observed.prerequisites.database;
                 if let Some(object) = &mut database.object {
                     object.state = DatabaseState::Ready;
                     database.secret = keys(&["user", "password"]);
@@ -951,7 +993,7 @@ impl Sim {
                 }
             }
             Event::ForeignUninstall => self.observed.release = None,
-            Event::AccountLost => self.observed.deployer.account = None,
+            Event::AccountLost => self.observed.prerequisites.deployer.account = None,
             Event::Wait => self.now += SignedDuration::from_mins(40),
         }
     }
@@ -962,22 +1004,22 @@ impl Sim {
                 let made =
                     Some(deployer::Found { uid: "uid".to_owned(), created: Some(self.now), fits: true, made: true });
                 match part {
-                    Part::ServiceAccount => self.observed.deployer.account = made,
-                    Part::RoleBinding => self.observed.deployer.binding = made,
+                    Part::ServiceAccount => self.observed.prerequisites.deployer.account = made,
+                    Part::RoleBinding => self.observed.prerequisites.deployer.binding = made,
                 }
             }
             Step::CreateAdminSecret => {
                 self.created[0] += 1;
-                self.observed.admin_secret = own("uid");
+                self.observed.prerequisites.admin_secret = own("uid");
             }
             Step::CreateRedisSecret => {
                 self.created[1] += 1;
-                self.observed.redis_secret = own("uid");
+                self.observed.prerequisites.redis_secret = own("uid");
             }
             Step::ApplyDatabase(Apply { targets, .. }) => {
                 let made = DatabaseObject { state: DatabaseState::Silent, ..database(&self.desired).unwrap() };
                 let applied = self.desired.database_object().unwrap().document(targets);
-                let object = self.observed.database.object.get_or_insert(made);
+                let object = self.observed.prerequisites.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
             }
             Step::Adopt(_) | Step::BackUp(_) | Step::Repair(_) | Step::RollBack(_) | Step::DeleteStuckPod(_) => {
@@ -997,7 +1039,7 @@ impl Sim {
     }
 
     fn helm(&mut self, revision: i64, end: HelmEnd) {
-        assert!(self.observed.deployer.is_there(), "it acts without an account");
+        assert!(self.observed.prerequisites.deployer.is_there(), "it acts without an account");
         let newest = self.observed.release.as_ref().map_or(0, |release| release.revision);
         assert_eq!(revision, newest + 1, "the revision that is stamped is the one helm makes");
         assert!(self.observed.release.as_ref().is_none_or(|release| release.phase != Phase::Pending), "two helms");
@@ -1008,7 +1050,7 @@ impl Sim {
             HelmEnd::Killed => Phase::Pending,
         };
         self.observed.release = Some(ReleaseView { revision, phase, ..release(&self.desired.target().digest) });
-        self.observed.workloads = settled(&self.desired).workloads;
+        self.observed.objects.workloads = settled(&self.desired).objects.workloads;
         let failed = end == HelmEnd::Fails;
         let retry_at = self.now + SignedDuration::from_mins(10);
         self.observed.recorded.last_attempt = (end != HelmEnd::Killed).then(|| Attempt {

@@ -89,7 +89,7 @@ fn the_dumps_of_its_database_are_reported() {
     let is_backed_up = |status: &ClientAppStatus| find(&status.conditions, reason::BACKED_UP).cloned();
     assert_eq!(is_backed_up(&status(&desired, &observed)), None);
     let failed = Verdict::no(Reason::DumpFailed, "Postgresql acme-pg: Job x has failed");
-    observed.database.object.as_mut().unwrap().backed_up = Some(failed);
+    observed.prerequisites.database.object.as_mut().unwrap().backed_up = Some(failed);
     let invalid = Invalid { reason: Reason::InvalidSpec, message: "spec.x: odd".to_owned() };
     for status in [status(&desired, &observed), built(7, Err(&invalid), &observed, &Plan::default(), now())] {
         let condition = is_backed_up(&status).unwrap();
@@ -117,7 +117,8 @@ fn ready_waits_for_a_valid_certificate_but_not_for_a_new_one() {
         (valid("2026-01-03T00:00:00Z"), ("True", "Ready"), "CertificateExpiring", "https://acme.example.com"),
         (valid("2027-01-01T00:00:00Z"), ("True", "Ready"), "CertificateValid", "https://acme.example.com"),
     ] {
-        let mut observed = Observed { certificate, ..settled(&desired) };
+        let mut observed = settled(&desired);
+        observed.prerequisites.certificate = certificate;
         let found = at_rest(&desired, &observed);
         let condition = |status: &ClientAppStatus, type_: &str| find(&status.conditions, type_).unwrap().clone();
         let summary = condition(&found, kind::READY);
@@ -127,7 +128,7 @@ fn ready_waits_for_a_valid_certificate_but_not_for_a_new_one() {
         assert!(ready.0 == "False" || summary.message.ends_with(&format!(", serving {url}")), "{}", summary.message);
         assert_eq!(condition(&found, kind::STALLED).status, "False", "{reason}");
         // What says more comes first, and nothing is said without a valid spec.
-        observed.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
+        observed.objects.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
         assert_eq!(condition(&at_rest(&desired, &observed), kind::READY).reason, "NotReady", "{reason}");
         observed.recorded.conditions = found.conditions;
         let invalid = Invalid { reason: Reason::InvalidSpec, message: "spec.x: odd".to_owned() };
@@ -164,53 +165,55 @@ fn what_the_conditions_say() {
     say("nothing exists", json!({}), &|w| *w = Observed::default());
     say("no Percona", database.clone(), &|w| *w = Observed::default());
     say("the database starts", database.clone(), &|w| {
-        *w = Observed { database: percona("initializing"), ..Observed::default() };
+        *w = Observed::default();
+        w.prerequisites.database = percona("initializing");
     });
-    say("the database fails later", database, &|w| w.database = percona("initializing"));
+    say("the database fails later", database, &|w| w.prerequisites.database = percona("initializing"));
     say("the spec has changed", json!({}), &|w| w.release = Some(release("old")));
     say("suspended with a change", json!({"suspend": true}), &|w| w.release = Some(release("old")));
     say("suspended without a change", json!({"suspend": true}), &|_| {});
     say("a workload is not ready", json!({}), &|w| {
-        w.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
+        w.objects.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
     });
     say("a workload makes no progress any more", json!({}), &|w| {
         let why =
             "0 of 1 replicas are available, and no progress within its deadline: pod x is not scheduled: no node fits";
-        (w.workloads[0].waiting, w.workloads[0].stuck) = (Some(why.to_owned()), true);
+        (w.objects.workloads[0].waiting, w.objects.workloads[0].stuck) = (Some(why.to_owned()), true);
     });
     let [kind, name] = ["Service", "acme"].map(str::to_owned);
     let service = ReleaseObject { kind, name, ..ReleaseObject::default() };
     let missing = |found: Found| vec![Missing { object: service.clone(), found }];
     for drift in ["Repair", "Report"] {
         say(&format!("a Service is missing: {drift}"), json!({"drift": drift}), &|w| {
-            w.missing = missing(Found::Nothing)
+            w.objects.missing = missing(Found::Nothing)
         });
     }
     let edit = Edit { fields: vec!["spec.ports".to_owned()], by: Some("kubectl-edit".to_owned()), left: vec![] };
     for drift in ["Repair", "Report"] {
         say(&format!("a Service is edited: {drift}"), json!({"drift": drift}), &|w| {
-            w.missing = missing(Found::Edited(edit.clone()));
+            w.objects.missing = missing(Found::Edited(edit.clone()));
         });
     }
     for found in [Found::Foreign, Found::Going, Found::Unknown("services is forbidden".to_owned())] {
-        say(&format!("a Service is missing: {found:?}"), json!({}), &|w| w.missing = missing(found.clone()));
+        say(&format!("a Service is missing: {found:?}"), json!({}), &|w| w.objects.missing = missing(found.clone()));
     }
     say("a Service cannot be recreated", json!({}), &|w| {
-        w.missing = missing(Found::Nothing);
+        w.objects.missing = missing(Found::Nothing);
         let refused = Refused { sentence: "services is forbidden".to_owned(), stalled: true };
-        w.repairs.tried(&service, Some(refused), now());
+        w.objects.repairs.tried(&service, Some(refused), now());
     });
     say("a Service is deleted again and again", json!({}), &|w| {
-        w.missing = missing(Found::Nothing);
-        (1..=3).for_each(|_| w.repairs.tried(&service, None, now()));
+        w.objects.missing = missing(Found::Nothing);
+        (1..=3).for_each(|_| w.objects.repairs.tried(&service, None, now()));
     });
     say("many workloads are not ready", json!({}), &|w| {
         let waiting = Some("0 of 1 replicas are available".to_owned());
         let workload = Workload { kind: "Deployment", waiting, ..Workload::default() };
-        w.workloads = (1..=5).map(|n| Workload { name: format!("d{n}"), ..workload.clone() }).collect();
+        w.objects.workloads = (1..=5).map(|n| Workload { name: format!("d{n}"), ..workload.clone() }).collect();
     });
     say("the hostname is taken", json!({}), &|w| {
-        *w = Observed { hostname_holder: Some(Key::new("other", "first")), ..Observed::default() };
+        *w = Observed::default();
+        w.prerequisites.hostname_holder = Some(Key::new("other", "first"));
     });
     say("another Helm client is at work", json!({}), &|w| {
         let release = w.release.as_mut().unwrap();
@@ -288,9 +291,9 @@ fn events_are_for_transitions() {
     let desired = want(&json!({}));
     let well = status(&desired, &settled(&desired));
     let mut observed = settled(&desired);
-    observed.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
+    observed.objects.workloads[0].waiting = Some("0 of 1 replicas are available".to_owned());
     let waiting = status(&desired, &observed);
-    observed.workloads[0].waiting = Some("its controller has not seen it yet".to_owned());
+    observed.objects.workloads[0].waiting = Some("its controller has not seen it yet".to_owned());
     let waiting_otherwise = status(&desired, &observed);
     let mut observed = settled(&desired);
     observed.release.as_mut().unwrap().revision = 4;
@@ -470,7 +473,8 @@ fn a_turn_that_has_come_in_the_queue_is_on_record() {
     let desired = want(&json!({}));
     let before = status(&desired, &settled(&desired));
     let intent = |recorded: &ClientAppStatus, has_slot: bool| {
-        let mut observed = Observed { recorded: recorded.clone(), has_slot, ..settled(&desired) };
+        let mut observed = Observed { recorded: recorded.clone(), ..settled(&desired) };
+        observed.run.has_slot = has_slot;
         observed.release = Some(release("old"));
         let plan = decide(&desired, &observed, &config(), now());
         built(7, Ok(&desired), &observed, &plan, now())
@@ -490,7 +494,8 @@ fn a_run_that_takes_long_hides_nothing() {
     let before = status(&desired, &settled(&desired));
     let told = |until: Option<Timestamp>, change: &dyn Fn(&mut Observed)| {
         let at_work = AtWork { digest: Some(desired.target().digest.clone()), sentence: "helm runs".to_owned(), until };
-        let mut observed = Observed { at_work: Some(at_work), recorded: before.clone(), ..settled(&desired) };
+        let mut observed = Observed { recorded: before.clone(), ..settled(&desired) };
+        observed.run.at_work = Some(at_work);
         change(&mut observed);
         let plan = decide(&desired, &observed, &config(), now());
         built(7, Ok(&desired), &observed, &plan, now())
@@ -503,7 +508,7 @@ fn a_run_that_takes_long_hides_nothing() {
     let long = told(None, &|_| ());
     assert_eq!(says(&long, kind::RECONCILING), "True Upgrading helm runs");
     assert_eq!(says(&long, kind::READY), says(&before, kind::READY));
-    let fails = |observed: &mut Observed| observed.workloads[0].waiting = Some("0 of 1 replicas".to_owned());
+    let fails = |observed: &mut Observed| observed.objects.workloads[0].waiting = Some("0 of 1 replicas".to_owned());
     let long = told(None, &fails);
     for type_ in [kind::READY, kind::WORKLOADS_READY] {
         assert_eq!(says(&long, type_), "False NotReady Deployment acme-nextcloud: 0 of 1 replicas");
@@ -511,7 +516,8 @@ fn a_run_that_takes_long_hides_nothing() {
     assert_eq!(long.release, before.release);
 
     let at_work = AtWork { digest: None, sentence: String::new(), until: Some(now()) };
-    let observed = Observed { at_work: Some(at_work), recorded: before.clone(), ..Observed::default() };
+    let mut observed = Observed { recorded: before.clone(), ..Observed::default() };
+    observed.run.at_work = Some(at_work);
     let invalid = Invalid { reason: Reason::InvalidSpec, message: "spec.hostname: no".to_owned() };
     let said = built(7, Err(&invalid), &observed, &Plan::default(), now());
     assert_eq!(says(&said, kind::STALLED), "True InvalidSpec spec.hostname: no");
@@ -527,7 +533,8 @@ fn an_event_about_drift_names_its_object() {
         ..ReleaseObject::default()
     };
     let missing = vec![Missing { object, found: Found::Nothing }];
-    let observed = Observed { missing, ..Observed::default() };
+    let mut observed = Observed::default();
+    observed.objects.missing = missing;
     let notes = [Reason::Drifted, Reason::NotReady].map(|reason| Note::normal("Reconcile", reason, String::new()));
     let named: Vec<_> = about(notes.to_vec(), &observed, &Key::new("tenants", "acme"))
         .into_iter()

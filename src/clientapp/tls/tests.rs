@@ -29,7 +29,8 @@ fn wildcard() -> Value {
 /// An app at rest with this certificate.
 fn at_rest(spec: &Value, certificate: Option<Read>) -> (Desired, Observed) {
     let desired = want(spec);
-    let mut observed = Observed { certificate, ..settled(&desired) };
+    let mut observed = settled(&desired);
+    observed.prerequisites.certificate = certificate;
     if let Some(Tls::Secret { name, .. }) = &desired.tls {
         observed.recorded.tls_secret_name = Some(name.clone());
     }

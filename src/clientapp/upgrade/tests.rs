@@ -5,7 +5,7 @@ use crate::{
     clientapp::{
         database::DatabaseObject,
         fixtures::{attempt, chart as at, now as noon, release, target, want, with},
-        observed::DatabaseView,
+        observed::{DatabaseView, Prerequisites},
     },
     crd::Attempt,
 };
@@ -259,8 +259,11 @@ fn helm_waits_for_the_backup_to_be_on_record() {
         let waits = (what == "too early").then_some("ReadyForBackup");
         let object = DatabaseObject { backup_waits_for: waits, ..DatabaseObject::default() };
         let observed = Observed {
-            database: DatabaseView { object: Some(object), ..DatabaseView::default() },
-            backup: Some(BackupView { record: record(state), seen }),
+            prerequisites: Prerequisites {
+                database: DatabaseView { object: Some(object), ..DatabaseView::default() },
+                backup: Some(BackupView { record: record(state), seen }),
+                ..Prerequisites::default()
+            },
             recorded: recorded(on_record.map(record)),
             ..Observed::default()
         };
@@ -300,8 +303,11 @@ fn after_a_try_that_failed_another_backup_is_made_when_a_user_asks() {
         let seen = (Some(&needed) == status.backup.as_ref()).then_some((BackupState::Succeeded, None));
         let object = DatabaseObject::default();
         let observed = Observed {
-            database: DatabaseView { object: Some(object), ..DatabaseView::default() },
-            backup: Some(BackupView { record: needed, seen }),
+            prerequisites: Prerequisites {
+                database: DatabaseView { object: Some(object), ..DatabaseView::default() },
+                backup: Some(BackupView { record: needed, seen }),
+                ..Prerequisites::default()
+            },
             release,
             retry,
             recorded: status,

@@ -8,7 +8,7 @@ fn policy(policy: &str) -> Value {
 }
 
 fn gone(observed: &mut Observed) {
-    observed.missing = vec![Missing { object: part("v1", "Service"), found: Found::Nothing }];
+    observed.objects.missing = vec![Missing { object: part("v1", "Service"), found: Found::Nothing }];
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn a_revision_is_tested_once_it_is_ready() {
     let tests = || json!({"test": {"enabled": true}});
     const TESTED: &str = "test, hold Tested/Testing";
     row("ready", tests(), |_| {}, TESTED);
-    row("not ready", tests(), |w| w.workloads[0].waiting = Some("0 of 1".to_owned()), "");
+    row("not ready", tests(), |w| w.objects.workloads[0].waiting = Some("0 of 1".to_owned()), "");
     row("not deployed", tests(), |w| w.release = None, "helm 1 again");
     let record = |passed: bool, retry: i64, secret: &'static str| {
         move |w: &mut Observed| {
@@ -32,7 +32,8 @@ fn a_revision_is_tested_once_it_is_ready() {
     row("failed by a clock that was ahead", tests(), record(false, 90_000, "revision-3"), TESTED);
     let testing = |w: &mut Observed| {
         let of = trial::digest(&want(&tests()));
-        w.run = HelmRun::Testing(Box::new(Upgrading { digest: of, sentence: "being tested".to_owned(), since: now() }));
+        w.run.state =
+            HelmRun::Testing(Box::new(Upgrading { digest: of, sentence: "being tested".to_owned(), since: now() }));
     };
     row("under way", tests(), testing, "hold Tested/Testing");
     const STOPPED: &str = "cancel helm, hold Tested/Testing";
@@ -61,13 +62,15 @@ fn what_has_to_be_approved() {
     let mut desired = want(&manual(None));
     let mut observed = settled(&desired);
     outdated(&mut observed);
-    let planned = approval::planned(&desired, observed.chart.as_ref().unwrap());
+    let planned = approval::planned(&desired, observed.prerequisites.chart.as_ref().unwrap());
     desired.upgrade.approved = Some(planned.digest.clone());
     let decided = || decide(&desired, &observed, &config(), now());
     assert_eq!(brief(&decided()), "helm 4");
     // The same version with other content is another plan.
-    let replaced = CachedChart { digest: "other".to_owned(), ..observed.chart.clone().unwrap() };
-    let replaced = Observed { chart: Some(replaced), ..observed.clone() };
+    let replaced = CachedChart { digest: "other".to_owned(), ..observed.prerequisites.chart.clone().unwrap() };
+    let mut other = observed.clone();
+    other.prerequisites.chart = Some(replaced);
+    let replaced = other;
     assert_eq!(brief(&decide(&desired, &replaced, &config(), now())), AWAITED);
     let values = want(&with(manual(Some(&planned.digest)), &json!({"values": {"a": 1}})));
     assert_eq!(brief(&decide(&values, &observed, &config(), now())), AWAITED);
@@ -186,7 +189,7 @@ fn what_follows_a_failure() {
             if was == "ready" {
                 w.recorded.last_ready.as_mut().unwrap().digest = digest;
             }
-            w.workloads[0].waiting = (was != "now").then(|| "0 of 1 replicas are available".to_owned());
+            w.objects.workloads[0].waiting = (was != "now").then(|| "0 of 1 replicas are available".to_owned());
             let since = Time(now() - SignedDuration::from_mins(minutes));
             w.recorded.last_attempt.as_mut().unwrap().started_at = since.clone();
             let condition = |type_: &str, status: &str| Condition {
@@ -319,12 +322,17 @@ fn a_volume_that_goes_comes_before_helm_and_repairs() {
     let going = |w: &mut Observed| {
         let name = "acme-files".to_owned();
         let object = ReleaseObject { name: name.clone(), ..part("v1", "PersistentVolumeClaim") };
-        w.inventory.as_mut().unwrap().objects = vec![object];
+        w.objects.inventory.as_mut().unwrap().objects = vec![object];
         w.owned = vec![Owned { kind: "PersistentVolumeClaim".to_owned(), name, uid: "1".to_owned() }];
     };
     row("gone", none(), going, "hold Ready/VolumeLost!");
     row("helm has to run", none(), |w| (going(w), outdated(w)).1, "hold Ready/VolumeLost!");
     row("an object is deleted", none(), |w| (going(w), gone(w)).1, "hold Ready/VolumeLost!");
-    row("the database is away", none(), |w| (going(w), w.database.reachable = false).1, "hold Ready/VolumeLost!");
+    row(
+        "the database is away",
+        none(),
+        |w| (going(w), w.prerequisites.database.reachable = false).1,
+        "hold Ready/VolumeLost!",
+    );
     row("suspended", json!({"suspend": true}), going, "hold Reconciling/Suspended");
 }
