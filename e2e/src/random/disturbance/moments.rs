@@ -49,24 +49,25 @@ pub async fn trouble(world: &World, seed: u64) -> Result<()> {
         }
         if random.random_bool(0.6) {
             world.note(format!("the operator is killed ({moment:?})"));
-            block_in_place(|| world.operators().kill(false))?;
+            let mut operators = world.operators().await;
+            block_in_place(|| operators.kill(false))?;
             // So that it need not expire.
             let leases = world.stage.leases(manifests::NAMESPACE);
             leases.delete(clientapp_crd::LEASE, &DeleteParams::default()).await?;
-            block_in_place(|| world.operators().lead())?;
+            block_in_place(|| operators.lead())?;
         } else {
             let frozen_at = world.now();
             world.note(format!("the operator is frozen ({moment:?})"));
-            block_in_place(|| {
-                let mut operators = world.operators();
-                operators.freeze().and_then(|()| operators.lead())
-            })?;
+            let mut operators = world.operators().await;
+            block_in_place(|| operators.freeze().and_then(|()| operators.lead()))?;
+            drop(operators);
             // Thawed when its successor has finished a deletion that it was in the middle of, and that app was
             // recreated.
             let overtaken = |world: &World| overtaken(&world.recorder.record(), frozen_at).then_some(());
             let overtaken = if world.until(TIMEOUT, overtaken).await.is_some() { "overtaken" } else { "not overtaken" };
             world.note(format!("the frozen operator is thawed, {overtaken}"));
-            block_in_place(|| world.operators().thaw())?;
+            let mut operators = world.operators().await;
+            block_in_place(|| operators.thaw())?;
         }
     }
 }

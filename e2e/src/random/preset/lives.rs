@@ -77,13 +77,12 @@ pub(crate) async fn run(options: &Options, seed: u64, progress: &Progress) -> Re
     let mut outcome = Outcome { cases: lived.len(), ..Outcome::default() };
     outcome.count("steps", lived.iter().map(|lived| lived.done.len()).sum::<usize>());
     if options.sequences.shrink {
-        block_in_place(|| world.operators().resume())?;
+        let mut operators = world.operators().await;
+        block_in_place(|| operators.resume())?;
     }
     outcome.failures = failures(&lives, lived, &options.sequences, parallel, progress).await;
-    let remains = block_in_place(|| {
-        let mut operators = world.operators();
-        operators.thaw().and_then(|()| operators.stop())
-    })?;
+    let mut operators = world.operators().await;
+    let remains = block_in_place(|| operators.thaw().and_then(|()| operators.stop()))?;
     outcome.count("helm runs", remains.arguments.len());
     let record = world.recorder.record();
     let secrets = record.of_kind(Kind::Secret).flat_map(|secret| &secret.versions);
@@ -116,7 +115,7 @@ impl Workload for Lives {
             let (violations, mut details) = verdict(&life, &life.rest().await?);
             if Instant::now() > deadline || !violations.iter().any(Violation::may_pass) {
                 let notes = self.world.noted(began);
-                details.extend(self.world.logged(&life.namespace));
+                details.extend(self.world.logged(&life.namespace).await);
                 let again = format!("lives --seed {seed} --count 1");
                 return Ok(Ran { seed, head, done: life.done, notes, violations, details, again });
             }
