@@ -347,7 +347,8 @@ async fn trouble(world: &World, mut random: StdRng, total: Duration) -> Result<S
         world.proxy.count_writes(None);
         let leases = world.stage.leases(manifests::NAMESPACE);
         let mut operators = world.operators().await;
-        let mut target = Target { lab, operators: &mut operators, proxy: &world.proxy, leases };
+        let (proxy, leads_at_once) = (&world.proxy, random.random_bool(0.5));
+        let mut target = Target { lab, operators: &mut operators, proxy, leases, leads_at_once };
         // One after the other, so never during an outage, in which helm would leave a lock behind.
         let ran = target.strike(blow, async || change_release(world, &helm, &mut random).await).await;
         ran.with_context(|| format!("{title} after {} s", began.elapsed().as_secs()))?;
