@@ -80,8 +80,14 @@ pub(crate) async fn run(options: &Options, seed: u64, progress: &Progress) -> Re
     for number in 0..count.min(NEWCOMERS) {
         newcomers.push(Lasting::new(&world, &format!("{NAMESPACE}rounds"), number, random.random()).await?);
     }
-    let mut soak =
-        Soak { world, random, outcome: Outcome { cases: count, ..Outcome::default() }, struck: Vec::new(), peak: 0 };
+    let mut soak = Soak {
+        world,
+        random,
+        outcome: Outcome { cases: count, ..Outcome::default() },
+        struck: Vec::new(),
+        searched: 0,
+        peak: 0,
+    };
     soak.disturbed(&mut lives, total, progress).await?;
 
     let task = progress.task("at rest");
@@ -119,6 +125,8 @@ struct Soak {
     outcome: Outcome,
     /// What was struck, by title.
     struck: Vec<&'static str>,
+    /// How many passwords were looked for.
+    searched: usize,
     /// The most memory that any operator had, in KiB.
     peak: u64,
 }
@@ -149,8 +157,8 @@ impl Soak {
         let living = join_all(lives.iter_mut().map(|life| life.live(stopped.clone(), others)));
         let (lived, ended) = futures::join!(living, ended);
         task.done();
-        let Struck { titles, exposed, peak } = ended??;
-        (self.struck, self.peak) = (titles, peak);
+        let Struck { titles, exposed, searched, peak } = ended??;
+        (self.struck, self.searched, self.peak) = (titles, searched, peak);
         self.violated(Oracle::Secrecy, exposed);
         let failed =
             lives.iter().zip(lived).filter_map(|(life, lived)| life.story(format!("{:#}", lived.err()?)).failure());
@@ -303,7 +311,10 @@ impl Soak {
         let remains = block_in_place(|| operators.stop())?;
         self.outcome.count("helm runs", remains.arguments.len());
         self.violated(Oracle::Orphans, remains.leftovers);
-        let wrong = passwords(&self.world, &remains.log, &remains.arguments);
+        let mut wrong = passwords(&self.world, &remains.log, &remains.arguments, &mut self.searched);
+        if self.searched == 0 {
+            wrong.push("no Secret with a password was seen, so that nothing was looked for".to_owned());
+        }
         self.violated(Oracle::Secrecy, wrong);
         Ok(())
     }
@@ -315,11 +326,12 @@ async fn in_use(world: &World) -> Result<Measured> {
 }
 
 /// Returns where a password is besides Secrets, of all Secrets that there were since the last call.
-fn passwords(world: &World, log: &str, arguments: &[String]) -> Vec<String> {
+fn passwords(world: &World, log: &str, arguments: &[String], searched: &mut usize) -> Vec<String> {
     let mut record = world.recorder.record();
     let canaries: BTreeSet<_> = record.of_kind(Kind::Secret).flat_map(|secret| passwords_in(secret.last())).collect();
     record.forget();
     drop(record);
+    *searched += canaries.len();
     exposed(&canaries, log, arguments)
 }
 
@@ -328,6 +340,8 @@ struct Struck {
     titles: Vec<&'static str>,
     /// A sentence for each password outside Secrets.
     exposed: Vec<String>,
+    /// How many passwords were looked for.
+    searched: usize,
     peak: u64,
 }
 
@@ -335,7 +349,8 @@ struct Struck {
 async fn trouble(world: &World, mut random: StdRng, total: Duration) -> Result<Struck> {
     let lab = world.stage.lab;
     let helm = Helm::for_cluster(&lab.tools.helm, &lab.plane.kubeconfig())?;
-    let (began, mut struck) = (Instant::now(), Struck { titles: Vec::new(), exposed: Vec::new(), peak: 0 });
+    let (began, mut struck) =
+        (Instant::now(), Struck { titles: Vec::new(), exposed: Vec::new(), searched: 0, peak: 0 });
     for (at, Pace { blow, title, .. }) in schedule(total) {
         sleep_until((began + at).into()).await;
         let blow = match blow {
@@ -352,7 +367,7 @@ async fn trouble(world: &World, mut random: StdRng, total: Duration) -> Result<S
         // One after the other, so never during an outage, in which helm would leave a lock behind.
         let ran = target.strike(blow, async || change_release(world, &helm, &mut random).await).await;
         ran.with_context(|| format!("{title} after {} s", began.elapsed().as_secs()))?;
-        struck.exposed.extend(passwords(world, &operators.take_log(), &[]));
+        struck.exposed.extend(passwords(world, &operators.take_log(), &[], &mut struck.searched));
         struck.titles.push(title);
     }
     sleep_until((began + total).into()).await;
