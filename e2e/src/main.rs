@@ -44,7 +44,7 @@ enum Command {
     Random(Preset),
     /// Render every version of the published chart with the operator's values, check what comes out, and upgrade through all majors
     Charts(conformance::Options),
-    /// Run what takes too long for `cargo test`: all random engines at length, and the tests that are ignored there
+    /// Run what takes too long for `cargo test`: all random tests at length, and the tests that are ignored there
     Nightly(nightly::Options),
     /// Check the protocol of leaders, helm runs, fence and locks exhaustively, as a model
     Model,

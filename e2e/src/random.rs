@@ -185,8 +185,8 @@ async fn failures<W: Workload>(
     for failure in ran.into_iter().filter(|ran| !ran.violations.is_empty()) {
         let places = |ran: &Ran<W::Step>| ran.violations.iter().map(|v| (v.oracle, v.what.clone())).collect::<Vec<_>>();
         let wanted = places(&failure);
-        let mut least = failure;
-        while options.shrink {
+        let (mut least, mut is_least) = (failure, !options.shrink);
+        while !is_least {
             progress.note(&format!("shrinking seed {}: {} steps", least.seed, least.done.len()));
             let candidates = (0..least.done.len()).map(|left_out| {
                 let kept = least.done.iter().enumerate().filter(|(index, _)| *index != left_out);
@@ -197,7 +197,7 @@ async fn failures<W: Workload>(
             let same = |found: &Ran<W::Step>| places(found).iter().any(|place| wanted.contains(place));
             match tried.into_iter().find(same) {
                 Some(shorter) => least = shorter,
-                None => break,
+                None => is_least = true,
             }
         }
         stories.push(least.told());

@@ -42,7 +42,7 @@ fn every_oracle_holds_in_a_sample_of_the_matrix() {
 /// A short soak test: nothing is left over, and the operator has no more in use after the same work once more.
 #[test]
 fn nothing_leaks_and_nothing_is_left() {
-    let outcome = run("soak --minutes 0.4 --apps 4", 7);
+    let outcome = run("soak --minutes 0.5 --apps 4", 7);
     assert_eq!(PACES.map(|pace| outcome.counted(pace.title)), [3, 1, 1, 1], "{}", outcome.told());
     // Each app was created, and had time for more.
     assert!(outcome.counted("steps") > 8 && outcome.counted("helm runs") > 4, "{}", outcome.told());

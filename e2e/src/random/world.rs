@@ -1,7 +1,7 @@
 //! One operator, and everything that lives see and share. An **effect**.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -13,7 +13,7 @@ use kube::api::{Api, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::sync::watch;
+use tokio::sync::{MutexGuard, watch};
 use tokio::task::block_in_place;
 
 use super::disturbance::operators::{ApiUrl, Operators};
@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_secs(1);
 
 pub struct World {
     // They end before their proxy does.
-    operators: Mutex<Operators>,
+    operators: tokio::sync::Mutex<Operators>,
     pub proxy: Proxy,
     pub stage: Stage,
     pub recorder: Recorder,
@@ -58,7 +58,7 @@ impl World {
         let operators = block_in_place(|| Operators::start(stage.lab, &options, false))?;
         Ok(World {
             api: operators.api(),
-            operators: Mutex::new(operators),
+            operators: tokio::sync::Mutex::new(operators),
             proxy,
             stage,
             recorder,
@@ -69,9 +69,8 @@ impl World {
         })
     }
 
-    /// Returns the operators; whoever has them blocks its thread.
-    pub fn operators(&self) -> MutexGuard<'_, Operators> {
-        self.operators.lock().unwrap_or_else(PoisonError::into_inner)
+    pub async fn operators(&self) -> MutexGuard<'_, Operators> {
+        self.operators.lock().await
     }
 
     /// Returns a client for a user's requests.
@@ -120,9 +119,9 @@ impl World {
     }
 
     /// Returns the operators' log entries about a namespace: time and text.
-    pub fn logged(&self, namespace: &str) -> Vec<String> {
+    pub async fn logged(&self, namespace: &str) -> Vec<String> {
         let about = [format!("\"{namespace}/"), format!("\"{namespace}\""), format!(" {namespace}/")];
-        let log = self.operators().log();
+        let log = self.operators().await.log();
         let lines = log.lines().filter(|line| about.iter().any(|place| line.contains(place)));
         let lines = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         lines

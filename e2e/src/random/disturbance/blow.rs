@@ -10,6 +10,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
+use tokio::task::block_in_place;
 
 use super::operators::Operators;
 use crate::lab::Lab;
@@ -139,6 +140,8 @@ pub struct Target<'a> {
     pub operators: &'a mut Operators,
     pub proxy: &'a Proxy,
     pub leases: Api<Lease>,
+    /// Whether the Lease of a killed operator is deleted, so that it need not expire before another leads.
+    pub leads_at_once: bool,
 }
 
 impl Target<'_> {
@@ -147,13 +150,16 @@ impl Target<'_> {
     /// # Errors
     /// If no operator leads again, or the API server does not come back.
     pub async fn strike(&mut self, blow: Blow, by_user: impl AsyncFnOnce() -> Result<()>) -> Result<Vacancy> {
-        let Target { lab, operators, proxy, leases } = self;
+        let Target { lab, operators, proxy, leases, leads_at_once } = self;
         let taken = Timestamp::now();
         match blow {
             // The write stays held: nothing may reach the API server for a process that is dead.
             Blow::Kill(_) | Blow::KillTree(_) => {
-                operators.kill(matches!(blow, Blow::KillTree(_)))?;
-                operators.lead()?;
+                block_in_place(|| operators.kill(matches!(blow, Blow::KillTree(_))))?;
+                if *leads_at_once {
+                    leases.delete(clientapp_crd::LEASE, &DeleteParams::default()).await?;
+                }
+                block_in_place(|| operators.lead())?;
             }
             Blow::Terminate(_) => {
                 operators.terminate(|| proxy.lift())?;
@@ -180,8 +186,7 @@ impl Target<'_> {
             }
             // The write stays held until the leader is thawed.
             Blow::Freeze => {
-                operators.freeze()?;
-                operators.lead()?;
+                block_in_place(|| operators.freeze().and_then(|()| operators.lead()))?;
             }
             Blow::Usurp => {
                 let times = json!({"holderIdentity": THIEF, "renewTime": format!("{taken:.6}"), "acquireTime": format!("{taken:.6}")});

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use kube::api::DeleteParams;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::block_in_place;
 
+use super::blow::{Blow, Side, Target};
 use crate::manifests;
 use crate::random::oracle::ownership::history::{Kind, Record, Seen, Time, is_terminating};
 use crate::random::oracle::ownership::recorder::RELEASE;
@@ -47,26 +47,23 @@ pub async fn trouble(world: &World, seed: u64) -> Result<()> {
         for _ in 0..random.random_range(3..12) {
             since = world.until(TIMEOUT, |world| came(&world.recorder.record(), moment, since)).await.unwrap_or(since);
         }
-        if random.random_bool(0.6) {
-            world.note(format!("the operator is killed ({moment:?})"));
-            block_in_place(|| world.operators().kill(false))?;
-            // So that it need not expire.
-            let leases = world.stage.leases(manifests::NAMESPACE);
-            leases.delete(clientapp_crd::LEASE, &DeleteParams::default()).await?;
-            block_in_place(|| world.operators().lead())?;
-        } else {
-            let frozen_at = world.now();
-            world.note(format!("the operator is frozen ({moment:?})"));
-            block_in_place(|| {
-                let mut operators = world.operators();
-                operators.freeze().and_then(|()| operators.lead())
-            })?;
+        let (blow, word) =
+            if random.random_bool(0.6) { (Blow::Kill(Side::Meanwhile), "killed") } else { (Blow::Freeze, "frozen") };
+        let struck_at = world.now();
+        world.note(format!("the operator is {word} ({moment:?})"));
+        let (lab, proxy, leases) = (world.stage.lab, &world.proxy, world.stage.leases(manifests::NAMESPACE));
+        let mut operators = world.operators().await;
+        let mut target = Target { lab, operators: &mut operators, proxy, leases, leads_at_once: true };
+        target.strike(blow, async || Ok(())).await?;
+        drop(operators);
+        if blow == Blow::Freeze {
             // Thawed when its successor has finished a deletion that it was in the middle of, and that app was
             // recreated.
-            let overtaken = |world: &World| overtaken(&world.recorder.record(), frozen_at).then_some(());
+            let overtaken = |world: &World| overtaken(&world.recorder.record(), struck_at).then_some(());
             let overtaken = if world.until(TIMEOUT, overtaken).await.is_some() { "overtaken" } else { "not overtaken" };
             world.note(format!("the frozen operator is thawed, {overtaken}"));
-            block_in_place(|| world.operators().thaw())?;
+            let mut operators = world.operators().await;
+            block_in_place(|| operators.thaw())?;
         }
     }
 }

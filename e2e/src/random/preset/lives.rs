@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tokio::task::block_in_place;
 
 use crate::progress::Progress;
@@ -20,7 +21,7 @@ use crate::random::oracle::ownership::judge;
 use crate::random::oracle::ownership::model::Facts;
 use crate::random::oracle::{Oracle, Violation};
 use crate::random::report::Ran;
-use crate::random::stage::Found;
+use crate::random::stage::{Found, on_a_thread};
 use crate::random::workload::life::Life;
 use crate::random::workload::life::script::script;
 use crate::random::workload::life::step::Move;
@@ -54,36 +55,40 @@ pub(crate) async fn run(options: &Options, seed: u64, progress: &Progress) -> Re
     let parallel = common.parallel.unwrap_or(20);
     let world = Arc::new(World::start(true).await?);
     let lives = Arc::new(Lives { world: world.clone() });
-    let trouble = (!calm).then(|| {
+    let (stop, mut stopped) = watch::channel(*calm);
+    let mut trouble = on_a_thread({
         let world = world.clone();
-        tokio::spawn(async move { moments::trouble(&world, seed).await })
+        async move || {
+            tokio::select! {
+                ended = moments::trouble(&world, seed) => ended,
+                _ = stopped.wait_for(|stopped| *stopped) => Ok(()),
+            }
+        }
     });
     let lived = sequences(&lives, seed, *count, parallel, progress);
-    let lived = match trouble {
-        None => lived.await,
-        Some(mut trouble) => tokio::select! {
-            lived = lived => {
-                trouble.abort();
-                // It may be starting an operator.
-                let _ = trouble.await;
-                lived
-            }
-            ended = &mut trouble => return Err(ended?.expect_err("trouble has no end")),
-        },
+    let lived = if *calm {
+        lived.await
+    } else {
+        tokio::select! {
+            lived = lived => lived,
+            ended = &mut trouble => bail!("no operator leads: {:#}", ended?.expect_err("trouble has no end")),
+        }
     };
+    stop.send_replace(true);
+    // It may be starting an operator.
+    trouble.await??;
     if *tell {
         lived.iter().for_each(|lived| progress.note(&lived.told()));
     }
     let mut outcome = Outcome { cases: lived.len(), ..Outcome::default() };
     outcome.count("steps", lived.iter().map(|lived| lived.done.len()).sum::<usize>());
     if options.sequences.shrink {
-        block_in_place(|| world.operators().resume())?;
+        let mut operators = world.operators().await;
+        block_in_place(|| operators.resume())?;
     }
     outcome.failures = failures(&lives, lived, &options.sequences, parallel, progress).await;
-    let remains = block_in_place(|| {
-        let mut operators = world.operators();
-        operators.thaw().and_then(|()| operators.stop())
-    })?;
+    let mut operators = world.operators().await;
+    let remains = block_in_place(|| operators.thaw().and_then(|()| operators.stop()))?;
     outcome.count("helm runs", remains.arguments.len());
     let record = world.recorder.record();
     let secrets = record.of_kind(Kind::Secret).flat_map(|secret| &secret.versions);
@@ -116,7 +121,7 @@ impl Workload for Lives {
             let (violations, mut details) = verdict(&life, &life.rest().await?);
             if Instant::now() > deadline || !violations.iter().any(Violation::may_pass) {
                 let notes = self.world.noted(began);
-                details.extend(self.world.logged(&life.namespace));
+                details.extend(self.world.logged(&life.namespace).await);
                 let again = format!("lives --seed {seed} --count 1");
                 return Ok(Ran { seed, head, done: life.done, notes, violations, details, again });
             }

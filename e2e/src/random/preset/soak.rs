@@ -80,8 +80,14 @@ pub(crate) async fn run(options: &Options, seed: u64, progress: &Progress) -> Re
     for number in 0..count.min(NEWCOMERS) {
         newcomers.push(Lasting::new(&world, &format!("{NAMESPACE}rounds"), number, random.random()).await?);
     }
-    let mut soak =
-        Soak { world, random, outcome: Outcome { cases: count, ..Outcome::default() }, struck: Vec::new(), peak: 0 };
+    let mut soak = Soak {
+        world,
+        random,
+        outcome: Outcome { cases: count, ..Outcome::default() },
+        struck: Vec::new(),
+        searched: 0,
+        peak: 0,
+    };
     soak.disturbed(&mut lives, total, progress).await?;
 
     let task = progress.task("at rest");
@@ -96,7 +102,7 @@ pub(crate) async fn run(options: &Options, seed: u64, progress: &Progress) -> Re
     }
     soak.reached(&lives).await;
     soak.at_rest().await?;
-    let before = soak.measure("at rest")?;
+    let before = soak.measure("at rest").await?;
     task.done();
 
     soak.rounds(&mut newcomers, progress.task("the same work again")).await?;
@@ -119,6 +125,8 @@ struct Soak {
     outcome: Outcome,
     /// What was struck, by title.
     struck: Vec<&'static str>,
+    /// How many passwords were looked for.
+    searched: usize,
     /// The most memory that any operator had, in KiB.
     peak: u64,
 }
@@ -135,7 +143,7 @@ impl Soak {
         let others = 4 * lives.len() as u64;
         let (stop, stopped) = watch::channel(false);
         let (world, random) = (self.world.clone(), StdRng::seed_from_u64(self.random.random()));
-        let mut struck = on_a_thread(async move || Trouble::new(world, random)?.run(total).await);
+        let mut struck = on_a_thread(async move || trouble(&world, random, total).await);
         let ended = async {
             let ended = loop {
                 match timeout(TOLD, &mut struck).await {
@@ -149,8 +157,8 @@ impl Soak {
         let living = join_all(lives.iter_mut().map(|life| life.live(stopped.clone(), others)));
         let (lived, ended) = futures::join!(living, ended);
         task.done();
-        let Struck { titles, exposed, peak } = ended??;
-        (self.struck, self.peak) = (titles, peak);
+        let Struck { titles, exposed, searched, peak } = ended??;
+        (self.struck, self.searched, self.peak) = (titles, searched, peak);
         self.violated(Oracle::Secrecy, exposed);
         let failed =
             lives.iter().zip(lived).filter_map(|(life, lived)| life.story(format!("{:#}", lived.err()?)).failure());
@@ -182,12 +190,13 @@ impl Soak {
         let databases = Api::<Postgresql>::all(self.world.stage.client.clone());
         let databases = databases.list_metadata(&ListParams::default()).await?;
         let objects = databases.items.len() + apps(&self.world.recorder.record()).count();
+        let mut operators = self.world.operators().await;
         block_in_place(|| {
-            let mut operators = self.world.operators();
             operators.terminate(|| {})?;
             operators.lead()?;
             operators.has_reconciled(objects)
         })?;
+        drop(operators);
         self.counts().await;
         let writes = self.world.proxy.writes();
         // The Lease's is not one of them.
@@ -202,8 +211,8 @@ impl Soak {
     async fn counts(&mut self) {
         let counted = within(CALM, "/metrics counts the apps as they are", async || {
             let samples = samples(&self.world.recorder.record());
+            let mut operators = self.world.operators().await;
             block_in_place(|| {
-                let mut operators = self.world.operators();
                 let operator = operators.running.as_mut().ok_or("no operator runs")?;
                 for (sample, count) in samples {
                     let counted = operator.counted(&sample).map_err(|error| format!("{error:#}"))?;
@@ -228,7 +237,7 @@ impl Soak {
             newcomers.iter_mut().for_each(|life| life.app = life.app.rested());
             try_join_all(newcomers.iter_mut().map(Lasting::delete)).await?;
             self.still().await?;
-            rounds.push(self.measure(&format!("after round {round}"))?);
+            rounds.push(self.measure(&format!("after round {round}")).await?);
         }
         self.violated(Oracle::Leaks, leaks(&rounds));
         task.done();
@@ -237,9 +246,9 @@ impl Soak {
 
     /// Waits until what the operator has in use does not change, apart from threads, which stay a while when they are idle.
     async fn still(&self) -> Result<()> {
-        let mut last = (Instant::now(), in_use(&self.world)?);
+        let mut last = (Instant::now(), in_use(&self.world).await?);
         _ = within(CALM, "the operator is at rest", async || {
-            let now = in_use(&self.world)?;
+            let now = in_use(&self.world).await?;
             if !now.is_like(&last.1) {
                 last = (Instant::now(), now);
             }
@@ -250,8 +259,8 @@ impl Soak {
         Ok(())
     }
 
-    fn measure(&mut self, when: &str) -> Result<Measured> {
-        let measured = in_use(&self.world)?;
+    async fn measure(&mut self, when: &str) -> Result<Measured> {
+        let measured = in_use(&self.world).await?;
         self.outcome.counted.push((format!("in use {when}"), measured.to_string()));
         self.peak = self.peak.max(measured.peak);
         Ok(measured)
@@ -292,32 +301,37 @@ impl Soak {
 
     /// Stops the operator, once it has no more in use than before, and judges what it and its predecessors have left.
     async fn stopped(&mut self, before: &Measured) -> Result<()> {
-        let calm = async || in_use(&self.world).is_ok_and(|now| is_calm(before, &now));
+        let calm = async || in_use(&self.world).await.is_ok_and(|now| is_calm(before, &now));
         _ = within(CALM, "the operator has no more in use than before", calm).await;
-        let after = self.measure("without apps")?;
+        let after = self.measure("without apps").await?;
         self.violated(Oracle::Leaks, lingering(before, &after, ROUNDS));
         let world = self.world.clone();
+        let mut operators = world.operators().await;
         // Helms of different releases may overlap.
-        let remains = block_in_place(|| world.operators().stop())?;
+        let remains = block_in_place(|| operators.stop())?;
         self.outcome.count("helm runs", remains.arguments.len());
         self.violated(Oracle::Orphans, remains.leftovers);
-        let wrong = passwords(&self.world, &remains.log, &remains.arguments);
+        let mut wrong = passwords(&self.world, &remains.log, &remains.arguments, &mut self.searched);
+        if self.searched == 0 {
+            wrong.push("no Secret with a password was seen, so that nothing was looked for".to_owned());
+        }
         self.violated(Oracle::Secrecy, wrong);
         Ok(())
     }
 }
 
-fn in_use(world: &World) -> Result<Measured> {
-    let operators = world.operators();
+async fn in_use(world: &World) -> Result<Measured> {
+    let operators = world.operators().await;
     measure(operators.running.as_ref().context("no operator runs")?, &operators.temporary())
 }
 
 /// Returns where a password is besides Secrets, of all Secrets that there were since the last call.
-fn passwords(world: &World, log: &str, arguments: &[String]) -> Vec<String> {
+fn passwords(world: &World, log: &str, arguments: &[String], searched: &mut usize) -> Vec<String> {
     let mut record = world.recorder.record();
     let canaries: BTreeSet<_> = record.of_kind(Kind::Secret).flat_map(|secret| passwords_in(secret.last())).collect();
     record.forget();
     drop(record);
+    *searched += canaries.len();
     exposed(&canaries, log, arguments)
 }
 
@@ -326,76 +340,58 @@ struct Struck {
     titles: Vec<&'static str>,
     /// A sentence for each password outside Secrets.
     exposed: Vec<String>,
+    /// How many passwords were looked for.
+    searched: usize,
     peak: u64,
 }
 
-struct Trouble {
-    world: Arc<World>,
-    random: StdRng,
-    helm: Helm,
+/// Strikes when it is time, until this time has passed. It blocks its thread now and then.
+async fn trouble(world: &World, mut random: StdRng, total: Duration) -> Result<Struck> {
+    let lab = world.stage.lab;
+    let helm = Helm::for_cluster(&lab.tools.helm, &lab.plane.kubeconfig())?;
+    let (began, mut struck) =
+        (Instant::now(), Struck { titles: Vec::new(), exposed: Vec::new(), searched: 0, peak: 0 });
+    for (at, Pace { blow, title, .. }) in schedule(total) {
+        sleep_until((began + at).into()).await;
+        let blow = match blow {
+            Blow::Kill(_) if random.random_bool(0.5) => Blow::KillTree(Side::Meanwhile),
+            blow => blow,
+        };
+        struck.peak = struck.peak.max(in_use(world).await?.peak);
+        // It counts all writes, and nothing asks for so many.
+        world.proxy.count_writes(None);
+        let leases = world.stage.leases(manifests::NAMESPACE);
+        let mut operators = world.operators().await;
+        let (proxy, leads_at_once) = (&world.proxy, random.random_bool(0.5));
+        let mut target = Target { lab, operators: &mut operators, proxy, leases, leads_at_once };
+        // One after the other, so never during an outage, in which helm would leave a lock behind.
+        let ran = target.strike(blow, async || change_release(world, &helm, &mut random).await).await;
+        ran.with_context(|| format!("{title} after {} s", began.elapsed().as_secs()))?;
+        struck.exposed.extend(passwords(world, &operators.take_log(), &[], &mut struck.searched));
+        struck.titles.push(title);
+    }
+    sleep_until((began + total).into()).await;
+    Ok(struck)
 }
 
-impl Trouble {
-    fn new(world: Arc<World>, random: StdRng) -> Result<Trouble> {
-        let helm = Helm::for_cluster(&world.stage.lab.tools.helm, &world.stage.lab.plane.kubeconfig())?;
-        Ok(Trouble { world, random, helm })
-    }
-
-    /// Strikes when it is time, until this time has passed. It blocks its thread now and then.
-    async fn run(mut self, total: Duration) -> Result<Struck> {
-        let (began, mut struck) = (Instant::now(), Struck { titles: Vec::new(), exposed: Vec::new(), peak: 0 });
-        for (at, Pace { blow, title, .. }) in schedule(total) {
-            sleep_until((began + at).into()).await;
-            let blow = match blow {
-                Blow::Kill(_) if self.random.random_bool(0.5) => Blow::KillTree(Side::Meanwhile),
-                blow => blow,
-            };
-            let world = self.world.clone();
-            struck.peak = struck.peak.max(in_use(&world)?.peak);
-            if blow == Blow::OtherHelm {
-                // Never during an outage, in which it would leave a lock behind.
-                self.other_helm().await?;
-            } else {
-                // It counts all writes, and nothing asks for so many.
-                world.proxy.count_writes(None);
-                let leases = world.stage.leases(manifests::NAMESPACE);
-                let mut operators = world.operators();
-                let (lab, proxy) = (world.stage.lab, &world.proxy);
-                let mut target = Target { lab, operators: &mut operators, proxy, leases };
-                let ran = target.strike(blow, async || Ok(())).await;
-                ran.with_context(|| format!("{title} after {} s", began.elapsed().as_secs()))?;
-                let log = operators.take_log();
-                drop(operators);
-                struck.exposed.extend(passwords(&world, &log, &[]));
-            }
-            struck.titles.push(title);
-        }
-        sleep_until((began + total).into()).await;
-        Ok(struck)
-    }
-
-    /// Upgrades or uninstalls a release that is at rest.
-    async fn other_helm(&mut self) -> Result<()> {
-        let Trouble { world, random, helm } = self;
-        let (uninstalls, chart) = (random.random_bool(0.5), world.chart().display().to_string());
-        within(OTHER_HELM, "another Helm client has changed a release", async || {
-            let at_rest: Vec<Key> = {
-                let record = world.recorder.record();
-                let ready = apps(&record).filter(|app| {
-                    as_expected(Some(&["Ready"]), None, Some(app.last())).is_ok()
-                        && app.last()["spec"]["suspend"] != true
-                });
-                ready.map(|app| (app.namespace.clone(), app.name.clone())).collect()
-            };
-            let Some((namespace, name)) = at_rest.choose(random) else { return Err("no app is Ready".to_owned()) };
-            let arguments: &[&str] = match uninstalls {
-                true => &["uninstall", name],
-                false => &["upgrade", name, &chart, "--reuse-values", "--set", "podAnnotations.by=hand"],
-            };
-            let ran =
-                helm.run(&[arguments, &["--namespace", namespace]].concat()).map_err(|error| format!("{error:#}"))?;
-            if ran.success { Ok(()) } else { Err(ran.stderr) }
-        })
-        .await
-    }
+/// Upgrades or uninstalls a release that is at rest, as another Helm client.
+async fn change_release(world: &World, helm: &Helm, random: &mut StdRng) -> Result<()> {
+    let (uninstalls, chart) = (random.random_bool(0.5), world.chart().display().to_string());
+    within(OTHER_HELM, "another Helm client has changed a release", async || {
+        let at_rest: Vec<Key> = {
+            let record = world.recorder.record();
+            let ready = apps(&record).filter(|app| {
+                as_expected(Some(&["Ready"]), None, Some(app.last())).is_ok() && app.last()["spec"]["suspend"] != true
+            });
+            ready.map(|app| (app.namespace.clone(), app.name.clone())).collect()
+        };
+        let Some((namespace, name)) = at_rest.choose(random) else { return Err("no app is Ready".to_owned()) };
+        let arguments: &[&str] = match uninstalls {
+            true => &["uninstall", name],
+            false => &["upgrade", name, &chart, "--reuse-values", "--set", "podAnnotations.by=hand"],
+        };
+        let ran = helm.run(&[arguments, &["--namespace", namespace]].concat()).map_err(|error| format!("{error:#}"))?;
+        if ran.success { Ok(()) } else { Err(ran.stderr) }
+    })
+    .await
 }

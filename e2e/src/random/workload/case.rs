@@ -137,7 +137,7 @@ async fn disturb(
     let Some(write) = apart.proxy.sprung().await else { return Ok(None) };
     let at = Instant::now();
     let leases = kube::Api::namespaced(apart.tenant.client.clone(), &apart.options.lease_namespace);
-    let mut target = Target { lab, operators, proxy: &apart.proxy, leases };
+    let mut target = Target { lab, operators, proxy: &apart.proxy, leases, leads_at_once: false };
     let delete = async || ask_to_delete::<ClientApp>(&apart.tenant, APP, &DeleteParams::default()).await;
     Ok(Some(Struck { at, write, usurped: target.strike(blow, delete).await? }))
 }

@@ -188,6 +188,13 @@ impl Writer {
         chosen.clone()
     }
 
+    /// Chooses with the weight of each of a group.
+    fn one_of_each<T: Copy>(&mut self, groups: &[(u32, &[T])]) -> T {
+        let all: Vec<_> =
+            groups.iter().flat_map(|(weight, group)| group.iter().map(|choice| (*choice, *weight))).collect();
+        self.one_of(&all)
+    }
+
     fn about_app(&mut self, index: usize) {
         let name = APPS[index];
         if !self.apps[index].exists {
@@ -202,16 +209,15 @@ impl Writer {
             0..32 => self.delete(index),
             32..62 => self.edit(index),
             62..78 => {
-                let part = self.one_of(&[
-                    (Part::AdminSecret, 2),
-                    (Part::RedisSecret, 1),
-                    (Part::Database, 2),
-                    (Part::DatabaseVolume, 1),
-                    (Part::DatabaseSecret, 1),
-                    (Part::Files, 1),
-                    (Part::ReleaseSecret, 2),
-                    (Part::Deployment, 1),
-                ]);
+                use Part::{
+                    AdminSecret, Database, DatabaseSecret, DatabaseVolume, Deployment, Files, RedisSecret,
+                    ReleaseSecret,
+                };
+                let (twice, once) = (
+                    [AdminSecret, Database, ReleaseSecret],
+                    [RedisSecret, DatabaseVolume, DatabaseSecret, Files, Deployment],
+                );
+                let part = self.one_of_each(&[(2, &twice), (1, &once)]);
                 self.push(Step::Hand(name, part));
             }
             78..84 => {
@@ -256,19 +262,10 @@ impl Writer {
     }
 
     fn plant(&mut self, name: Name) {
-        let plant = self.one_of(&[
-            (Plant::ReleaseVolume, 2),
-            (Plant::InstanceVolume, 2),
-            (Plant::RetainedVolume, 1),
-            (Plant::DatabaseVolume, 2),
-            (Plant::LabelledSecret, 2),
-            (Plant::AdminSecret, 1),
-            (Plant::Cluster, 2),
-            (Plant::Postgresql, 1),
-            (Plant::Backup, 1),
-            (Plant::EndpointSlice, 1),
-            (Plant::Snapshot, 1),
-        ]);
+        use Plant::*;
+        let twice = [ReleaseVolume, InstanceVolume, DatabaseVolume, LabelledSecret, Cluster];
+        let once = [RetainedVolume, AdminSecret, Postgresql, Backup, EndpointSlice, Snapshot];
+        let plant = self.one_of_each(&[(2, &twice), (1, &once)]);
         self.push(Step::Plant(name, plant));
         if matches!(plant, Plant::Cluster | Plant::Postgresql) && self.random.random_bool(0.5) {
             // Anything it leaves behind is as foreign as it was.
@@ -282,22 +279,12 @@ impl Writer {
         let edit = match (suspended, broken) {
             (true, _) if self.random.random_bool(0.5) => Edit::Suspend(false),
             (_, Some(_)) if self.random.random_bool(0.5) => Edit::Mend,
-            _ => self.one_of(&[
-                (Edit::Value(number), 3),
-                (Edit::Version, 2),
-                (Edit::Grow, 2),
-                (Edit::Redis(true), 1),
-                (Edit::Redis(false), 1),
-                (Edit::NoPersistence, 1),
-                (Edit::Rename, 1),
-                (Edit::ReservedKey, 2),
-                (Edit::UnknownVersion, 1),
-                (Edit::Unrenderable, 1),
-                (Edit::Undecodable, 2),
-                (Edit::Suspend(true), 4),
-                (Edit::Policy(Policy::Retain), 3),
-                (Edit::Policy(Policy::Delete), 3),
-                (Edit::Adopt, 1),
+            _ => self.one_of_each(&[
+                (4, &[Edit::Suspend(true)]),
+                (3, &[Edit::Value(number), Edit::Policy(Policy::Retain), Edit::Policy(Policy::Delete)]),
+                (2, &[Edit::Version, Edit::Grow, Edit::ReservedKey, Edit::Undecodable]),
+                (1, &[Edit::Redis(true), Edit::Redis(false), Edit::NoPersistence, Edit::Rename]),
+                (1, &[Edit::UnknownVersion, Edit::Unrenderable, Edit::Adopt]),
             ]),
         };
         self.push(Step::Edit(APPS[index], edit));
@@ -466,33 +453,16 @@ mod tests {
                 Step::Create(_, spec) => format!("create {:?}", spec.provider),
                 Step::Edit(_, Edit::Value(_)) => "edit Value".to_owned(),
                 Step::Post(..) | Step::CreateSolo(_) => step.to_string().split(' ').next().unwrap().to_owned(),
-                other => format!("{other:?}").replace("\"beta\"", "\"acme\""),
+                other => format!("{other:?}").replace("\"beta\"", "acme").replace("\"acme\"", "acme"),
             })
             .collect();
-        for wanted in [
-            "create None",
-            "create Some(Percona)",
-            "create Some(Standalone)",
-            "create Some(External)",
-            "POST",
-            "Delete(\"acme\", Orphan)",
-            "EditOutFinalizers(\"acme\")",
-            "HttpDelete(\"acme\")",
-            "Edit(\"acme\", Undecodable)",
-            "Edit(\"acme\", Suspend(true))",
-            "Edit(\"acme\", Adopt)",
-            "Hand(\"acme\", ReleaseSecret)",
-            "Hand(\"acme\", AdminSecret)",
-            "Helm(\"acme\", Install)",
-            "Helm(\"acme\", UninstallKeepHistory)",
-            "Plant(\"acme\", Cluster)",
-            "Plant(\"acme\", DatabaseVolume)",
-            "Plant(\"acme\", Snapshot)",
-            "ForgeStatus(\"acme\")",
-            "ForgeMarks(\"acme\")",
-            "DeleteSolo(Foreground)",
-            "DeleteNamespace",
-        ] {
+        let wanted = "create None; create Some(Percona); create Some(Standalone); create Some(External); POST; \
+            Delete(acme, Orphan); EditOutFinalizers(acme); HttpDelete(acme); Edit(acme, Undecodable); \
+            Edit(acme, Suspend(true)); Edit(acme, Adopt); Hand(acme, ReleaseSecret); Hand(acme, AdminSecret); \
+            Helm(acme, Install); Helm(acme, UninstallKeepHistory); Plant(acme, Cluster); \
+            Plant(acme, DatabaseVolume); Plant(acme, Snapshot); ForgeStatus(acme); ForgeMarks(acme); \
+            DeleteSolo(Foreground); DeleteNamespace";
+        for wanted in wanted.split("; ") {
             assert!(words.contains(wanted), "{wanted} does not occur in {words:#?}");
         }
     }
