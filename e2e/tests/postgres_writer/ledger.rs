@@ -64,17 +64,6 @@ async fn a_row_that_the_ledger_does_not_have_is_left_alone_whatever_the_object_b
 }
 
 #[tokio::test]
-async fn a_row_that_comes_in_the_same_moment_is_left_alone() {
-    let scene = Scene::new("writer-moment").await;
-    scene.run("BEGIN; INSERT INTO people VALUES ('writer-moment/ada', 'Eva', 1, 'UK')").await;
-    scene.apply("ada", ada(36)).await.unwrap();
-    scene.waits_for_lock("INSERT").await;
-    scene.run("COMMIT").await;
-    scene.not_ready("ada", "RowNotOurs").await;
-    assert_eq!(scene.rows().await, [(scene.id("ada"), "Eva".into(), 1, "UK".into())]);
-}
-
-#[tokio::test]
 async fn a_row_moves_with_the_table_of_its_object_and_goes_wherever_it_is() {
     let mut scene = Scene::new("writer-moves").await;
     scene.run(&PEOPLE.replace("people", "others")).await;
@@ -138,8 +127,7 @@ async fn a_successor_inherits_the_row_and_a_row_without_an_object_is_told() {
     scene.apply("ada", ada(37)).await.unwrap();
     scene.start(&[]).await;
     scene.ready("ada").await;
-    let bob = (scene.id("bob"), "Ada".into(), 36, "UK".into());
-    assert_eq!(scene.rows().await, [scene.ada(37), bob]);
+    assert_eq!(scene.rows().await, [scene.ada(37), scene.row("bob", 36)]);
     assert_eq!(scene.ledger().await[0], scene.entry("ada", "people").await);
 
     let told = "was deleted without its finalizer are kept";
@@ -157,7 +145,8 @@ async fn a_successor_inherits_the_row_and_a_row_without_an_object_is_told() {
 
 #[tokio::test]
 async fn an_object_that_does_not_decode_is_told_and_takes_its_row_with_it() {
-    let scene = Scene::with("writer-undecodable", Lab::own().await, Server::shared().await).await.served().await;
+    let (lab, _turn) = lab_to_change().await;
+    let scene = Scene::with("writer-undecodable", lab, Server::shared().await).await.served().await;
     for name in ["ada", "bob", "eve"] {
         scene.apply(name, ada(36)).await.unwrap();
         scene.ready(name).await;
@@ -197,8 +186,10 @@ async fn an_object_that_does_not_decode_is_told_and_takes_its_row_with_it() {
     for name in ["ada", "eve"] {
         scene.until("it is gone", async || raw.get_opt(name).await.unwrap().is_none().then_some(())).await;
     }
-    let bob = (scene.id("bob"), "Ada".into(), 37, "UK".into());
-    scene.until_rows(&[bob]).await;
+    scene.until_rows(&[scene.row("bob", 37)]).await;
+    // The definition goes with another scene, and its objects with it.
+    scene.delete("bob").await;
+    scene.gone("bob").await;
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ use kube::{Api, CustomResourceExt as _, ResourceExt as _};
 use nix::sys::signal::Signal;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
 
 type Row = (String, String, i32, String);
 
@@ -71,6 +72,25 @@ impl Deref for Server {
     }
 }
 
+/// The control plane of all scenes but those that change the cluster itself. None needs Percona.
+async fn lab() -> &'static Lab {
+    static LAB: OnceLock<Lab> = OnceLock::new();
+    started(&LAB).await
+}
+
+/// A control plane for scenes that change definitions and roles, one after the other.
+async fn lab_to_change() -> (&'static Lab, MutexGuard<'static, ()>) {
+    static LAB: OnceLock<Lab> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    (started(&LAB).await, turn)
+}
+
+async fn started(lab: &'static OnceLock<Lab>) -> &'static Lab {
+    let start = || lab.get_or_init(|| Lab::start(false).expect("the lab starts"));
+    tokio::task::spawn_blocking(start).await.expect("the lab starts")
+}
+
 /// A namespace, and its own database with an operator for it.
 struct Scene {
     // Dropped before its connection to the API server.
@@ -97,7 +117,7 @@ impl Scene {
     }
 
     async fn bare(name: &str) -> Scene {
-        Scene::with(name, Lab::unattended().await, Server::shared().await).await
+        Scene::with(name, lab().await, Server::shared().await).await
     }
 
     async fn with(name: &str, lab: &'static Lab, postgres: Server) -> Scene {
@@ -119,7 +139,10 @@ impl Scene {
 
     /// Starts the operator, replacing the running one.
     async fn start(&mut self, more: &[(&str, &str)]) {
-        let options = self.options(more);
+        self.start_with(self.options(more)).await;
+    }
+
+    async fn start_with(&mut self, options: Options) {
         let before = self.operator.take();
         let start = move || {
             drop(before);
@@ -265,7 +288,19 @@ fn ada(age: i32) -> Value {
 
 impl Scene {
     fn ada(&self, age: i32) -> Row {
-        (self.id("ada"), "Ada".into(), age, "UK".into())
+        self.row("ada", age)
+    }
+
+    /// The row of an object whose spec is [`ada`].
+    fn row(&self, name: &str, age: i32) -> Row {
+        (self.id(name), "Ada".into(), age, "UK".into())
+    }
+
+    /// Creates an object, and waits until the operator writes its row, in a transaction that a lock holds up until `COMMIT`.
+    async fn held_up(&self, name: &str) {
+        self.run("BEGIN; LOCK TABLE people IN SHARE MODE").await;
+        self.apply(name, ada(36)).await.unwrap();
+        self.waits_for_lock("INSERT").await;
     }
 
     /// Waits until the operator waits for a lock with a statement that begins like this.
