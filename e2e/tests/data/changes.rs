@@ -1,33 +1,22 @@
 //! Changes in the middle of a deletion take effect: policy, suspension, propagation, and the existing objects.
 
 use axum::http::StatusCode;
-use clientapp_crd::{ClientApp, Postgresql, label};
-use e2e::charts;
-use e2e::lab::{Apart, Lab, Tenant, hostname};
+use clientapp_crd::Postgresql;
+use e2e::lab::{Apart, Lab};
 use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{operated, small, with};
+use e2e::scenario::{names, operated, small, with};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
-use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 
-fn unkept() -> Value {
-    json!({"persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}})
-}
-
-async fn volume(tenant: &Tenant, name: &str) -> Option<String> {
-    let found = tenant.api::<PersistentVolumeClaim>().get_opt(name).await.unwrap();
-    found.filter(|claim| claim.metadata.deletion_timestamp.is_none()).and_then(|claim| claim.uid())
-}
+use super::*;
 
 async fn delete(tenant: &Tenant, name: &str) {
-    tenant.api::<ClientApp>().delete(name, &DeleteParams::default()).await.unwrap();
+    begin_deletion(tenant, name, PropagationPolicy::Background).await;
 }
 
 async fn orphan(tenant: &Tenant, name: &str) {
-    let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
-    tenant.api::<ClientApp>().delete(name, &orphan).await.unwrap();
+    begin_deletion(tenant, name, PropagationPolicy::Orphan).await;
 }
 
 #[tokio::test]
@@ -42,10 +31,7 @@ async fn while_it_waits_for_its_turn_and_half_way() {
         before.push(volume(&tenant, &files(name)).await);
     }
     // All others have to wait for this one's helm.
-    let slow = json!({"chartVersion": charts::HOOK_FAILS, "values": {"hookSeconds": 3600}});
-    tenant.create("slow", with(small(&tenant, "slow"), slow)).await.unwrap();
-    let runs = |job: Option<&Job>| (job?.status.as_ref()?.active? > 0).then_some(());
-    tenant.wait_for("slow-nextcloud-prepare", "there", runs).await;
+    deletion::installing(&tenant, "slow").await;
     for name in APPS {
         delete(&tenant, name).await;
         let judged = |app: Option<&ClientApp>| (!app?.status.as_ref()?.orphaned?).then_some(());
@@ -54,8 +40,13 @@ async fn while_it_waits_for_its_turn_and_half_way() {
     tenant.patch("suspended", json!({"suspend": true})).await.unwrap();
     tenant.patch("retained", json!({"deletionPolicy": "Retain"})).await.unwrap();
     orphan(&tenant, "orphaned").await;
+    // A deletion ends the helm that runs, and leaves nothing.
     delete(&tenant, "slow").await;
     tenant.gone("slow").await;
+    assert_eq!(tenant.listed("slow"), None);
+    let no_job = |job: Option<&Job>| job.is_none().then_some(());
+    tenant.wait_for("slow-nextcloud-prepare", "gone", no_job).await;
+    assert!(!names::<Secret>(&tenant).await.iter().any(|name| name.contains("slow")));
     tenant.condition("suspended", "Ready", "False", "Suspended").await;
     tenant.condition("retained", "Ready", "False", "RetainUnsafe").await;
     tenant.gone("orphaned").await;
@@ -132,8 +123,7 @@ async fn a_release_whose_secret_is_lost_is_installed_over_its_volume() {
     let tenant = Lab::shared().await.tenant("record-lost").await;
     tenant.create("acme", with(small(&tenant, "acme"), unkept())).await.unwrap();
     tenant.ready("acme", 1).await;
-    let files = "acme-nextcloud-nextcloud";
-    let before = volume(&tenant, files).await;
+    let before = volume(&tenant, FILES).await;
     assert!(before.is_some());
     let record = "sh.helm.release.v1.acme.v1";
     let lost = tenant.uid::<Secret>(record).await;
@@ -146,13 +136,13 @@ async fn a_release_whose_secret_is_lost_is_installed_over_its_volume() {
     tenant.event("acme", "ReleaseDrifted", "was uninstalled by another Helm client").await;
     tenant.patch("acme", json!({"replicas": 2, "deletionPolicy": "Retain"})).await.unwrap();
     tenant.ready("acme", 2).await;
-    assert_eq!(volume(&tenant, files).await, before);
+    assert_eq!(volume(&tenant, FILES).await, before);
     delete(&tenant, "acme").await;
-    tenant.held("acme", "RetainUnsafe", &[files]).await;
-    assert_eq!(volume(&tenant, files).await, before);
+    tenant.held("acme", "RetainUnsafe", &[FILES]).await;
+    assert_eq!(volume(&tenant, FILES).await, before);
     orphan(&tenant, "acme").await;
     tenant.gone("acme").await;
-    assert_eq!(volume(&tenant, files).await, before);
+    assert_eq!(volume(&tenant, FILES).await, before);
 }
 
 #[tokio::test]
@@ -168,18 +158,17 @@ async fn a_namespace_stays_with_what_was_said_to_stay() {
     tenant.create("acme", with(spec, json!({"postgres": {"enabled": false, "adopt": true}}))).await.unwrap();
     tenant.ready("acme", 1).await;
     // Adopted, and since then owned by another object.
-    let files = "acme-nextcloud-nextcloud";
-    let before = volume(&tenant, files).await;
+    let before = volume(&tenant, FILES).await;
     let velero = Patch::Merge(json!({"metadata": {"labels": {label::MANAGED_BY: "velero"}}}));
-    tenant.api::<PersistentVolumeClaim>().patch(files, &PatchParams::default(), &velero).await.unwrap();
+    tenant.api::<PersistentVolumeClaim>().patch(FILES, &PatchParams::default(), &velero).await.unwrap();
     delete(&tenant, "acme").await;
     tenant.gone("acme").await;
     let told = tenant.events("acme").await;
     for reason in ["DataKept", "NamespaceKept"] {
-        assert!(told.iter().any(|(event, note)| event == reason && note.contains(files)), "{reason}: {told:#?}");
+        assert!(told.iter().any(|(event, note)| event == reason && note.contains(FILES)), "{reason}: {told:#?}");
     }
     let namespace = namespaces.get(&tenant.namespace).await.unwrap();
-    assert_eq!((namespace.metadata.deletion_timestamp, volume(&tenant, files).await), (None, before));
+    assert_eq!((namespace.metadata.deletion_timestamp, volume(&tenant, FILES).await), (None, before));
 }
 
 /// Deleted at any moment of its first reconcile: the objects created for it are deleted, or named.
@@ -194,7 +183,7 @@ async fn created_and_deleted_at_once() {
         |app| app.status.is_some(),
         |app| app.status.as_ref().is_some_and(|status| status.last_attempt.is_some()),
     ];
-    let lived = (0..40).map(|number| {
+    let lived = (0..16).map(|number| {
         let tenant = &tenant;
         async move {
             let name = name(number);
@@ -202,12 +191,12 @@ async fn created_and_deleted_at_once() {
             tenant.create(&name, spec).await.unwrap();
             let come = |app: Option<&ClientApp>| moments[number % 4](app?).then_some(());
             tenant.wait_for(&name, "at its moment", come).await;
-            tenant.api::<ClientApp>().delete(&name, &DeleteParams::default()).await.unwrap();
+            delete(tenant, &name).await;
             tenant.gone(&name).await;
         }
     });
     futures::future::join_all(lived).await;
-    for number in 0..40 {
+    for number in 0..16 {
         let secret = format!("{}-admin-secret", name(number));
         if tenant.api::<Secret>().get_opt(&secret).await.unwrap().is_some() {
             tenant.event(&name(number), "DataKept", &secret).await;

@@ -2,10 +2,9 @@
 
 use clientapp_crd::{Postgresql, conditions};
 use e2e::lab::Lab;
-use e2e::scenario::{small, with};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::DeleteParams;
-use serde_json::{Value, json};
+use e2e::scenario::{names, small, with};
+
+use super::*;
 
 fn standalone(more: Value) -> Value {
     json!({"postgres": with(json!({"provider": "standalone"}), more)})
@@ -20,22 +19,12 @@ async fn an_app_comes_back_from_its_last_dump() {
     // A dump does not overwrite an existing database, and the app keeps running.
     let restore = json!({"restore": {"claim": "acme-pg-backup"}});
     tenant.patch("acme", standalone(restore.clone())).await.unwrap();
-    let refused = tenant.condition("acme", "Ready", "False", "Refused").await;
-    assert!(refused.contains("only be restored into a new database"), "{refused}");
+    tenant.held("acme", "Refused", &["only be restored into a new database"]).await;
     tenant.patch("acme", standalone(json!({"restore": null}))).await.unwrap();
     tenant.ready("acme", 1).await;
 
     tenant.delete("acme").await;
-    let claims = tenant.api::<PersistentVolumeClaim>();
-    let left: Vec<_> = claims
-        .list(&Default::default())
-        .await
-        .unwrap()
-        .items
-        .into_iter()
-        .filter_map(|claim| claim.metadata.name)
-        .collect();
-    assert_eq!(left, ["acme-pg-backup"]);
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-pg-backup"]);
     tenant.create("acme", with(small(&tenant, "acme"), standalone(restore))).await.unwrap();
     tenant.ready("acme", 1).await;
     let restored = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().restored.unwrap();
@@ -43,8 +32,8 @@ async fn an_app_comes_back_from_its_last_dump() {
 
     // Its database object is deleted by mistake, and its leftovers are handed over: it continues with its volume, not
     // with a dump.
-    let volume = async || claims.get("data-acme-pg-0").await.unwrap().metadata.uid;
-    let (before, databases) = (volume().await, tenant.api::<Postgresql>());
+    let (before, databases) = (volume(&tenant, "data-acme-pg-0").await, tenant.api::<Postgresql>());
+    assert!(before.is_some());
     let uid = databases.get("acme-pg").await.unwrap().metadata.uid;
     databases.delete("acme-pg", &DeleteParams::default()).await.unwrap();
     let told = |found: Option<&Postgresql>| {
@@ -60,5 +49,5 @@ async fn an_app_comes_back_from_its_last_dump() {
         (ready.status == "True").then_some(())
     };
     tenant.wait_for("acme-pg", "serving again", again).await;
-    assert_eq!(volume().await, before);
+    assert_eq!(volume(&tenant, "data-acme-pg-0").await, before);
 }
