@@ -75,8 +75,7 @@ async fn a_lost_password_is_said_and_handed_over_not_made_up() {
     api.patch("db-app", &PatchParams::default(), &Patch::Merge(&held_by)).await.unwrap();
     delete::<Secret>(&tenant, "db-app").await;
     delete::<Secret>(&tenant, "db-credentials").await;
-    let words =
-        ["Secrets db-credentials and db-app are gone", "kubectl create secret generic db-credentials", "psql"];
+    let words = ["Secrets db-credentials and db-app are gone", "kubectl create secret generic db-credentials", "psql"];
     held(&tenant, "db", "SecretLost", &words).await;
     let none = json!({"metadata": {"finalizers": null}});
     api.patch("db-app", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
