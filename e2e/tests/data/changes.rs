@@ -26,8 +26,7 @@ async fn while_it_waits_for_its_turn_and_half_way() {
     let files = |name: &str| format!("{name}-nextcloud-nextcloud");
     let mut before = Vec::new();
     for name in APPS {
-        tenant.create(name, with(small(&tenant, name), unkept())).await.unwrap();
-        tenant.ready(name, 1).await;
+        install(&tenant, name, with(small(&tenant, name), unkept())).await;
         before.push(volume(&tenant, &files(name)).await);
     }
     // All others have to wait for this one's helm.
@@ -62,11 +61,7 @@ async fn while_it_waits_for_its_turn_and_half_way() {
 
     // A watch that is late with a volume does not hide it from the policy.
     proxy.set([Rule::new("watch", "persistentvolumeclaims", Fault::Hang)]);
-    tenant
-        .create("late", with(small(&tenant, "late"), with(unkept(), json!({"deletionPolicy": "Retain"}))))
-        .await
-        .unwrap();
-    tenant.ready("late", 1).await;
+    install(&tenant, "late", with(small(&tenant, "late"), with(unkept(), json!({"deletionPolicy": "Retain"})))).await;
     delete(&tenant, "late").await;
     tenant.condition("late", "Ready", "False", "RetainUnsafe").await;
     assert!(volume(&tenant, &files("late")).await.is_some());
@@ -75,8 +70,7 @@ async fn while_it_waits_for_its_turn_and_half_way() {
 
     // An interrupted deletion of the database that is changed to Retain is undone.
     let spec = with(small(&tenant, "half"), json!({"postgres": {"provider": "standalone"}}));
-    tenant.create("half", spec.clone()).await.unwrap();
-    tenant.ready("half", 1).await;
+    install(&tenant, "half", spec.clone()).await;
     let database = volume(&tenant, "data-half-pg-0").await;
     let met = proxy.met();
     proxy.set([Rule::new("delete", "postgresqls", Fault::Answer(StatusCode::INTERNAL_SERVER_ERROR))]);
@@ -85,8 +79,7 @@ async fn while_it_waits_for_its_turn_and_half_way() {
     tenant.patch("half", json!({"deletionPolicy": "Retain"})).await.unwrap();
     tenant.gone("half").await;
     proxy.set([]);
-    tenant.create("half", with(spec, json!({"postgres": {"provider": "standalone", "adopt": true}}))).await.unwrap();
-    tenant.ready("half", 1).await;
+    install(&tenant, "half", with(spec, json!({"postgres": {"provider": "standalone", "adopt": true}}))).await;
     // By mistake.
     tenant.api::<Postgresql>().delete("half-pg", &DeleteParams::default()).await.unwrap();
     let again = |found: Option<&Postgresql>| (found?.metadata.deletion_timestamp.is_none()).then_some(());
@@ -99,8 +92,7 @@ async fn without_helms_secret_a_release_is_as_dangerous() {
     let tenant = Lab::shared().await.tenant("no-record").await;
     let claims = json!({"redis": {"enabled": true}, "deletionPolicy": "Retain",
         "values": {"redis": {"master": {"claimRetention": "Delete"}}}});
-    tenant.create("acme", with(small(&tenant, "acme"), claims)).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), claims)).await;
     let redis = "redis-data-acme-redis-master-0";
     let before = volume(&tenant, redis).await;
     assert!(before.is_some());
@@ -108,8 +100,7 @@ async fn without_helms_secret_a_release_is_as_dangerous() {
     tenant.condition("acme", "Ready", "False", "RetainUnsafe").await;
     tenant.kubectl(&["delete", "secret", "sh.helm.release.v1.acme.v1"]).unwrap();
     // After this, the operator has handled everything before it.
-    tenant.create("later", small(&tenant, "later")).await.unwrap();
-    tenant.ready("later", 1).await;
+    install(&tenant, "later", small(&tenant, "later")).await;
     tenant.condition("acme", "Ready", "False", "RetainUnsafe").await;
     assert_eq!(volume(&tenant, redis).await, before);
     // The remedy in its message.
@@ -121,8 +112,7 @@ async fn without_helms_secret_a_release_is_as_dangerous() {
 #[tokio::test]
 async fn a_release_whose_secret_is_lost_is_installed_over_its_volume() {
     let tenant = Lab::shared().await.tenant("record-lost").await;
-    tenant.create("acme", with(small(&tenant, "acme"), unkept())).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), unkept())).await;
     let before = volume(&tenant, FILES).await;
     assert!(before.is_some());
     let record = "sh.helm.release.v1.acme.v1";
@@ -152,11 +142,9 @@ async fn a_namespace_stays_with_what_was_said_to_stay() {
     let marks = json!({"metadata": {"labels": {label::MANAGED_BY: label::OPERATOR, label::INSTANCE: "acme"}}});
     namespaces.patch(&tenant.namespace, &PatchParams::default(), &Patch::Merge(marks)).await.unwrap();
     let spec = with(small(&tenant, "acme"), json!({"persistence": {"enabled": true}}));
-    tenant.create("acme", with(spec.clone(), json!({"deletionPolicy": "Retain"}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(spec.clone(), json!({"deletionPolicy": "Retain"}))).await;
     tenant.delete("acme").await;
-    tenant.create("acme", with(spec, json!({"postgres": {"enabled": false, "adopt": true}}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(spec, json!({"postgres": {"enabled": false, "adopt": true}}))).await;
     // Adopted, and since then owned by another object.
     let before = volume(&tenant, FILES).await;
     let velero = Patch::Merge(json!({"metadata": {"labels": {label::MANAGED_BY: "velero"}}}));

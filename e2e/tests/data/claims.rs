@@ -32,8 +32,7 @@ async fn grow(tenant: &Tenant, size: &str) {
 #[tokio::test]
 async fn a_volume_that_has_grown_keeps_its_size() {
     let tenant = Lab::shared().await.tenant("grown").await;
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"persistence": {"enabled": true}}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), json!({"persistence": {"enabled": true}}))).await;
     grow(&tenant, "20Gi").await;
     rotate(&tenant, "two");
     let status = tenant.ready("acme", 2).await;
@@ -65,8 +64,7 @@ async fn autoscale(tenant: &Tenant, replicas: i32) {
 #[tokio::test]
 async fn an_autoscaler_keeps_its_replicas() {
     let tenant = Lab::shared().await.tenant("autoscaled").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", small(&tenant, "acme")).await;
     let autoscaler: HorizontalPodAutoscaler = serde_json::from_value(json!({
         "metadata": {"name": "beside"},
         "spec": {
@@ -106,8 +104,7 @@ async fn the_charts_autoscaler_gives_way_to_zero_replicas() {
     tenant.kubectl(&["create", "role", "autoscalers", verbs, "--resource=horizontalpodautoscalers"]).unwrap();
     let account = format!("--serviceaccount={}:clientapp-deployer", tenant.namespace);
     tenant.kubectl(&["create", "rolebinding", "autoscalers", "--role=autoscalers", &account]).unwrap();
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"replicas": 3}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), json!({"replicas": 3}))).await;
     tenant.patch("acme", json!({"values": {"hpa": {"enabled": true}}})).await.unwrap();
     tenant.ready("acme", 2).await;
     assert_eq!(replicas(&tenant).await, 3);
@@ -124,8 +121,7 @@ async fn the_charts_autoscaler_gives_way_to_zero_replicas() {
 
 async fn with_files(tenant: &Tenant, more: Value) -> String {
     let spec = with(small(tenant, "acme"), json!({"persistence": {"enabled": true}}));
-    tenant.create("acme", with(spec, more)).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(spec, more)).await;
     tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap()
 }
 
@@ -217,8 +213,7 @@ async fn a_volume_that_is_deleted_under_its_pod_is_not_replaced_unasked() {
     let pod = tenant.api::<Pod>().list(&pods).await.unwrap().items.remove(0);
     rotate(&tenant, "two");
     // After this, the operator has handled everything before it.
-    tenant.create("later", small(&tenant, "later")).await.unwrap();
-    tenant.ready("later", 1).await;
+    install(&tenant, "later", small(&tenant, "later")).await;
     tenant.held("acme", "VolumeGoing", &[]).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
     assert!(tenant.api::<Pod>().get(&pod.name_any()).await.unwrap().metadata.deletion_timestamp.is_none());

@@ -17,8 +17,7 @@ use super::*;
 #[tokio::test]
 async fn everything_goes_once_percona_would_take_nothing_else_along() {
     let tenant = Lab::shared().await.tenant("delete").await;
-    tenant.create("acme", whole(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", whole(&tenant, "acme")).await;
     assert!(!claims_of_database(&tenant, "acme").await.is_empty());
     // A copy restored from a snapshot with all its labels.
     let of_cluster = json!({CLUSTER_LABEL: "acme-pg", "postgres-operator.crunchydata.com/role": "pgdata"});
@@ -83,8 +82,7 @@ async fn what_the_guide_removes_goes_by_the_policy_of_each_app() {
 async fn what_a_deleted_database_has_left_is_named_by_its_app() {
     let tenant = Lab::shared().await.tenant("removed-first").await;
     let spec = with(whole(&tenant, "acme"), json!({"postgres": {"provider": "standalone", "version": "17"}}));
-    tenant.create("acme", spec).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", spec).await;
     tenant.kubectl(&["delete", "postgresql", "acme-pg"]).unwrap();
     tenant.delete("acme").await;
     tenant.event("acme", "DataKept", "PersistentVolumeClaim data-acme-pg-0 stays: the database was deleted").await;
@@ -98,8 +96,7 @@ async fn a_successor_does_not_wait_for_the_garbage_collector() {
     let mut deletions = 0;
     for policy in ["Delete", "Retain"] {
         let spec = json!({"adminSecret": "given", "redis": {"enabled": true}, "deletionPolicy": policy});
-        tenant.create("acme", with(small(&tenant, "acme"), spec)).await.unwrap();
-        tenant.ready("acme", 1).await;
+        install(&tenant, "acme", with(small(&tenant, "acme"), spec)).await;
         tenant.delete("acme").await;
         assert_eq!(tenant.uid::<Secret>("acme-redis-secret").await, None, "{policy}");
         deletions += 1;
@@ -112,8 +109,7 @@ async fn a_successor_does_not_wait_for_the_garbage_collector() {
 #[tokio::test]
 async fn a_database_that_stays_is_given_to_a_successor_only_when_told() {
     let tenant = Lab::shared().await.tenant("retain").await;
-    tenant.create("acme", whole(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", whole(&tenant, "acme")).await;
     let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
     let admin = secret(&tenant, "acme-admin-secret", "nextcloud-password").await;
     let database = tenant.uid::<PerconaPGCluster>("acme-pg").await;
@@ -163,8 +159,7 @@ async fn a_database_that_stays_is_given_to_a_successor_only_when_told() {
 #[tokio::test]
 async fn an_object_that_does_not_decode_keeps_its_release_and_can_be_deleted() {
     let tenant = Lab::shared().await.tenant("undecodable").await;
-    tenant.create("acme", whole(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", whole(&tenant, "acme")).await;
     let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
     // The API server stores objects that are nested too deeply for any decoder here.
     let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
@@ -185,8 +180,7 @@ async fn an_object_that_does_not_decode_keeps_its_release_and_can_be_deleted() {
 #[tokio::test]
 async fn an_invalid_object_keeps_its_release_and_can_be_deleted() {
     let tenant = Lab::shared().await.tenant("invalid").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", small(&tenant, "acme")).await;
     tenant.patch("acme", json!({"values": {"redis": {"enabled": true}}})).await.unwrap();
     let told = tenant.condition("acme", "Stalled", "True", "InvalidSpec").await;
     assert!(told.contains("redis.enabled is computed by the operator: set spec.redis.enabled instead"), "{told}");
@@ -241,8 +235,7 @@ async fn a_namespace_can_be_deleted_whatever_its_apps_are_doing() {
 #[tokio::test]
 async fn a_percona_that_does_not_delete_its_cluster_is_waited_for_and_named() {
     let tenant = Lab::shared().await.tenant("percona-stuck").await;
-    tenant.create("acme", whole(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", whole(&tenant, "acme")).await;
     let before = claims_of_database(&tenant, "acme").await;
     assert!(!before.is_empty());
     tenant.percona_ignores(true).await;
@@ -264,8 +257,7 @@ async fn a_percona_that_does_not_delete_its_cluster_is_waited_for_and_named() {
 async fn a_secret_that_percona_leaves_is_named() {
     let tenant = Lab::shared().await.tenant("percona-leaves").await;
     let spec = with(whole(&tenant, "acme"), json!({"persistence": {"enabled": false}}));
-    tenant.create("acme", spec.clone()).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", spec.clone()).await;
     tenant.percona_ignores(true).await;
     begin_deletion(&tenant, "acme", PropagationPolicy::Background).await;
     tenant.held("acme", "DeletingDatabase", &["waiting for Percona to delete PerconaPGCluster acme-pg"]).await;

@@ -32,6 +32,12 @@ fn unkept() -> Value {
     json!({"persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}})
 }
 
+/// Creates a ClientApp, and waits until it is Ready.
+async fn install(tenant: &Tenant, name: &str, spec: Value) {
+    tenant.create(name, spec).await.unwrap();
+    tenant.ready(name, 1).await;
+}
+
 /// Deletes a ClientApp, and does not wait.
 async fn begin_deletion(tenant: &Tenant, name: &str, propagation: PropagationPolicy) {
     let params = DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() };

@@ -36,8 +36,7 @@ async fn look_alikes_of_an_apps_objects_are_neither_deleted_nor_marked() {
         tenant.create("acme", never).await.unwrap();
         tenant.condition("acme", "Ready", "False", "AdminSecretMissing").await;
         tenant.delete("acme").await;
-        tenant.create("acme", with(small(&tenant, "acme"), json!({"deletionPolicy": policy}))).await.unwrap();
-        tenant.ready("acme", 1).await;
+        install(&tenant, "acme", with(small(&tenant, "acme"), json!({"deletionPolicy": policy}))).await;
         // Younger than the app, and labelled like the app's own.
         let young = format!("planted-under-{}", policy.to_lowercase());
         planted.push(foreign_claim(&tenant, &young, labels.clone(), annotations.clone()).await);
@@ -55,8 +54,7 @@ async fn a_status_that_claims_what_is_not_ours_proves_nothing() {
     let theirs = foreign_claim(&tenant, "theirs", json!({}), json!({})).await;
     tenant.kubectl(&["create", "secret", "generic", "their-secret", "--from-literal=password=x"]).unwrap();
     let secret_uid = tenant.uid::<Secret>("their-secret").await.unwrap();
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", small(&tenant, "acme")).await;
     let forged = json!({"status": {
         "owned": [
             {"kind": "PersistentVolumeClaim", "name": "theirs", "uid": theirs.uid()},
@@ -143,8 +141,7 @@ async fn retain_waits_until_no_volume_would_go_with_the_release() {
     let tenant = Lab::shared().await.tenant("retain-unsafe").await;
     let unkept = json!({"persistence": {"annotations": {"helm.sh/resource-policy": "none"}}});
     let retain = json!({"persistence": {"enabled": true}, "deletionPolicy": "Retain", "values": unkept});
-    tenant.create("acme", with(small(&tenant, "acme"), retain)).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), retain)).await;
     let files = volume(&tenant, FILES).await;
     assert!(files.is_some());
     begin_deletion(&tenant, "acme", PropagationPolicy::Background).await;
@@ -161,8 +158,7 @@ async fn retain_waits_until_no_volume_would_go_with_the_release() {
 #[tokio::test]
 async fn a_lost_administrators_password_is_told_and_never_made_up() {
     let tenant = Lab::shared().await.tenant("lost-password").await;
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await;
     let password = secret(&tenant, "acme-admin-secret", "nextcloud-password").await;
     tenant.kubectl(&["delete", "secret", "acme-admin-secret"]).unwrap();
     let told = tenant.condition("acme", "Stalled", "True", "AdminSecretLost").await;
@@ -190,8 +186,7 @@ async fn credentials_that_a_user_makes_immutable_hold_nothing_up() {
     let tenant = Lab::shared().await.tenant("immutable").await;
     let retain = json!({"deletionPolicy": "Retain", "postgres": {"provider": "standalone"}});
     let spec = with(whole(&tenant, "acme"), retain);
-    tenant.create("acme", spec.clone()).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", spec.clone()).await;
     const SECRETS: [(&str, &str); 4] = [
         ("acme-redis-secret", "redis-password"),
         ("acme-admin-secret", "nextcloud-password"),
@@ -215,8 +210,7 @@ async fn credentials_that_a_user_makes_immutable_hold_nothing_up() {
     assert!(passwords().await == before, "no password has changed");
     tenant.delete("acme").await;
     let adopt = json!({"postgres": {"provider": "standalone", "adopt": true}, "chartVersion": charts::PATCH});
-    tenant.create("acme", with(spec, adopt)).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(spec, adopt)).await;
     // The one for Redis goes with the app, and the next has its own.
     assert!(passwords().await[1..] == before[1..], "no password has changed");
     tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
@@ -229,8 +223,7 @@ async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     let (Apart { tenant, proxy: _proxy, .. }, operator) = operated("collected", &[]).await;
     let retain = json!({"deletionPolicy": "Retain"});
     let spec = with(whole(&tenant, "acme"), retain.clone());
-    tenant.create("acme", whole(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", whole(&tenant, "acme")).await;
     let kept = async || {
         (
             secret(&tenant, "acme-admin-secret", "nextcloud-password").await,
@@ -249,11 +242,8 @@ async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     assert_eq!(kept().await, before);
 
     // Adopted, and its finalizer removed by hand: its data is without an owner, and stays.
-    tenant
-        .create("acme", with(spec.clone(), json!({"postgres": {"adopt": true}, "deletionPolicy": "Delete"})))
-        .await
-        .unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(spec.clone(), json!({"postgres": {"adopt": true}, "deletionPolicy": "Delete"})))
+        .await;
     assert_eq!(kept().await, before);
     operator.signal(nix::sys::signal::Signal::SIGSTOP);
     free(&tenant, "acme").await;
@@ -282,8 +272,7 @@ async fn a_deletion_ends_whatever_helms_storage_says() {
     let spec = |name: &str| with(whole(&tenant, name), json!({"postgres": {"enabled": false}}));
     let planted = foreign_claim(&tenant, "planted", json!({"app.kubernetes.io/instance": "gone"}), json!({})).await;
     for name in ["gone", "garbled"] {
-        tenant.create(name, spec(name)).await.unwrap();
-        tenant.ready(name, 1).await;
+        install(&tenant, name, spec(name)).await;
     }
     begin_deletion(&tenant, "gone", PropagationPolicy::Background).await;
     let _ = tenant.kubectl(&["delete", "secret", "sh.helm.release.v1.gone.v1"]);
@@ -339,8 +328,7 @@ async fn an_object_of_another_namespace_says_nothing_about_an_app() {
     let record =
         json!({"metadata": {"name": "sh.helm.release.v1.other.v9", "labels": marks}, "type": "helm.sh/release.v1"});
     tenant.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(record).unwrap()).await.unwrap();
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", small(&tenant, "acme")).await;
     let (labels, annotations) = of_release("acme", &tenant.namespace);
     let forged = json!({
         "metadata": {"name": "never-ready", "labels": labels, "annotations": annotations},
@@ -473,8 +461,7 @@ async fn a_foreground_deletion_whose_operator_is_killed_half_way_retains_everyth
         ("release", "delete", "services"),
     ] {
         let spec = with(whole(&tenant, name), json!({"deletionPolicy": "Retain"}));
-        tenant.create(name, spec.clone()).await.unwrap();
-        tenant.ready(name, 1).await;
+        install(&tenant, name, spec.clone()).await;
         let kept = async || {
             (
                 tenant.uid::<PerconaPGCluster>(&format!("{name}-pg")).await.unwrap(),
@@ -496,8 +483,7 @@ async fn a_foreground_deletion_whose_operator_is_killed_half_way_retains_everyth
         tenant.gone(name).await;
         assert_eq!(tenant.listed(name), None);
         assert_eq!(kept().await, before, "{name}");
-        tenant.create(name, with(spec, json!({"postgres": {"adopt": true}}))).await.unwrap();
-        tenant.ready(name, 1).await;
+        install(&tenant, name, with(spec, json!({"postgres": {"adopt": true}}))).await;
         assert_eq!(kept().await, before, "{name}");
     }
 }
@@ -508,8 +494,7 @@ async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
     let tenant = Lab::shared().await.tenant("inherited").await;
     // With Redis, the next app is Ready only once it has its own witness of orphan deletions.
     let spec = with(with(small(&tenant, "acme"), unkept()), json!({"redis": {"enabled": true}}));
-    tenant.create("acme", spec.clone()).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", spec.clone()).await;
     let before = tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap();
     // Its finalizer is removed by hand while the app is suspended.
     tenant.patch("acme", json!({"suspend": true})).await.unwrap();

@@ -14,8 +14,7 @@ fn standalone(more: Value) -> Value {
 async fn an_app_comes_back_from_its_last_dump() {
     let tenant = Lab::shared().await.tenant("way-back").await;
     let backup = json!({"backup": {"schedule": "0 3 * * *", "drill": "@weekly", "onDelete": true}});
-    tenant.create("acme", with(small(&tenant, "acme"), standalone(backup.clone()))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), standalone(backup.clone()))).await;
     // A dump does not overwrite an existing database, and the app keeps running.
     let restore = json!({"restore": {"claim": "acme-pg-backup"}});
     tenant.patch("acme", standalone(restore.clone())).await.unwrap();
@@ -25,8 +24,7 @@ async fn an_app_comes_back_from_its_last_dump() {
 
     tenant.delete("acme").await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-pg-backup"]);
-    tenant.create("acme", with(small(&tenant, "acme"), standalone(restore))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), standalone(restore))).await;
     let restored = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().restored.unwrap();
     assert_eq!(restored.claim.as_deref(), Some("acme-pg-backup"));
 

@@ -6,8 +6,7 @@ use super::*;
 async fn without_the_database_nothing_is_lost_and_nothing_stays_behind() {
     let mut scene = Scene::with("writer-down", lab().await, Server::own().await).await.served().await;
     for name in ["ada", "bob"] {
-        scene.apply(name, ada(36)).await.unwrap();
-        scene.ready(name).await;
+        scene.write(name, ada(36)).await;
     }
     scene.postgres.disturbed().stop();
     scene.apply("ada", ada(37)).await.unwrap();
@@ -29,13 +28,11 @@ async fn without_the_database_nothing_is_lost_and_nothing_stays_behind() {
 async fn a_lock_holds_up_and_a_broken_connection_is_replaced() {
     let scene = Scene::new("writer-slow").await;
     for name in ["ada", "bob"] {
-        scene.apply(name, ada(36)).await.unwrap();
-        scene.ready(name).await;
+        scene.write(name, ada(36)).await;
     }
     let bob = scene.row("bob", 36);
     scene.run("BEGIN; LOCK TABLE people").await;
-    scene.apply("ada", ada(37)).await.unwrap();
-    let sentence = scene.not_ready("ada", "DatabaseBusy").await;
+    let sentence = scene.fail("ada", ada(37), "DatabaseBusy").await;
     assert!(sentence.contains("statement timeout"), "{sentence}");
     let told = "cannot compare the rows with the PostgresWriters";
     scene.until(told, async || scene.log().contains(told).then_some(())).await;
@@ -46,8 +43,7 @@ async fn a_lock_holds_up_and_a_broken_connection_is_replaced() {
     for age in 38..41 {
         let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}");
         assert!(!scene.sql.query(&end, &[]).await.unwrap().is_empty());
-        scene.apply("ada", ada(age)).await.unwrap();
-        scene.ready("ada").await;
+        scene.write("ada", ada(age)).await;
         assert_eq!(scene.rows().await, [scene.ada(age), bob.clone()]);
     }
 }
@@ -69,8 +65,7 @@ async fn what_happens_while_a_row_is_written_is_taken_into_account() {
     scene.run("COMMIT").await;
     scene.not_ready("ada", "RowNotOurs").await;
     assert_eq!(scene.rows().await, [(scene.id("ada"), "Eva".into(), 1, "UK".into())]);
-    scene.delete("ada").await;
-    scene.gone("ada").await;
+    scene.remove("ada").await;
     scene.run("DELETE FROM people").await;
 
     // The operator is killed, so that the transaction is rolled back, and the spec changes, or the object is deleted.
@@ -141,8 +136,7 @@ async fn many_objects_are_as_many_rows_wherever_the_operator_is_killed() {
 #[tokio::test]
 async fn a_leader_that_was_deposed_meanwhile_writes_no_row() {
     let mut scene = Scene::new("writer-deposed").await;
-    scene.apply("bob", ada(1)).await.unwrap();
-    scene.ready("bob").await;
+    scene.write("bob", ada(1)).await;
     // It has started, and waits for a client that locks the same object.
     let cluster: String = scene.sql.query_one("SELECT cluster FROM clientapp_operator_rows", &[]).await.unwrap().get(0);
     let lock = format!("hashtextextended('clientapp_operator_rows {cluster} {}', 0)", scene.id("ada"));
@@ -172,8 +166,7 @@ async fn a_password_a_right_or_a_writable_database_that_is_wanting_is_named() {
     let mut scene = Scene::bare("writer-refused").await;
     scene.run(PEOPLE).await;
     scene.start(&[("PSQL_PASSWORD", "hunter2")]).await;
-    scene.apply("ada", ada(36)).await.unwrap();
-    let sentence = scene.not_ready("ada", "CredentialsRefused").await;
+    let sentence = scene.fail("ada", ada(36), "CredentialsRefused").await;
     assert!(sentence.contains("PSQL_PASSWORD"), "{sentence}");
     // The password itself appears nowhere.
     let object = scene.tenant.kubectl(&["get", "postgreswriter", "ada", "-o", "yaml"]).unwrap();
@@ -241,13 +234,11 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     let mut scene = Scene::with("writer-off", lab, Server::shared().await).await;
     scene.run(PEOPLE).await;
     scene.start_with(scene.bare.clone()).await;
-    scene.apply("ada", ada(36)).await.unwrap();
-    let sentence = scene.not_ready("ada", "DatabaseNotConfigured").await;
+    let sentence = scene.fail("ada", ada(36), "DatabaseNotConfigured").await;
     assert!(sentence.contains("PSQL_HOST"), "{sentence}");
     assert!(scene.log().contains("no PSQL_ variables are set"), "{}", scene.log());
     // It has no row, so nothing holds it up.
-    scene.delete("ada").await;
-    scene.gone("ada").await;
+    scene.remove("ada").await;
     assert_eq!(scene.rows().await, []);
 
     // Nor does the log complain that an operator without a database has no rights on the kind.
@@ -265,8 +256,7 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     scene.until("the right is granted again", async || refused().await.is_none().then_some(())).await;
 
     scene.start(&[]).await;
-    scene.apply("ada", ada(36)).await.unwrap();
-    scene.ready("ada").await;
+    scene.write("ada", ada(36)).await;
     // An object with a row waits for the database, and says so.
     scene.stop().await;
     scene.delete("ada").await;
@@ -276,8 +266,7 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     // The kind is removed together with its objects, which have rows, and installed again.
     scene.start(&[]).await;
     scene.gone("ada").await;
-    scene.apply("ada", ada(36)).await.unwrap();
-    scene.ready("ada").await;
+    scene.write("ada", ada(36)).await;
     kubectl(&["delete", "crd", "postgreswriters.apps.bnerd-operator.local"]);
     scene.until_rows(&[]).await;
     let crds = manifests::directory().with_file_name("crds");

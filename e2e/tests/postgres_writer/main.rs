@@ -178,6 +178,18 @@ impl Scene {
         self.tenant.api::<PostgresWriter>().patch(name, &params, &Patch::Apply(object)).await
     }
 
+    /// Applies an object, and waits until its row is written.
+    async fn write(&self, name: &str, spec: Value) -> PostgresWriterStatus {
+        self.apply(name, spec).await.unwrap();
+        self.ready(name).await
+    }
+
+    /// Applies an object, and waits until it is not Ready for this reason; returns the message.
+    async fn fail(&self, name: &str, spec: Value, reason: &str) -> String {
+        self.apply(name, spec).await.unwrap();
+        self.not_ready(name, reason).await
+    }
+
     /// Waits until the object's status says that its latest spec is in the database.
     async fn ready(&self, name: &str) -> PostgresWriterStatus {
         let check = |object: Option<&PostgresWriter>| {
@@ -219,6 +231,12 @@ impl Scene {
     async fn gone(&self, name: &str) {
         let check = |object: Option<&PostgresWriter>| object.is_none().then_some(());
         self.tenant.wait_for(name, "gone", check).await;
+    }
+
+    /// Deletes an object, and waits until it is gone.
+    async fn remove(&self, name: &str) {
+        self.delete(name).await;
+        self.gone(name).await;
     }
 
     fn id(&self, name: &str) -> String {

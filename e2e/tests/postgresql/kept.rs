@@ -25,8 +25,7 @@ async fn lose_volume(tenant: &Tenant, name: &str) -> (String, String) {
 #[tokio::test]
 async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
     let tenant = tenant("pg-volume-lost").await;
-    create(&tenant, "db", json!({})).await.unwrap();
-    let recorded = up(&tenant, "db").await.volume.unwrap();
+    let recorded = make(&tenant, "db", json!({})).await.volume.unwrap();
     assert!(recorded.initialized, "{recorded:?}");
     assert_eq!(tenant.uid::<PersistentVolumeClaim>("data-db-0").await, Some(recorded.uid.clone()));
     assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new(), "the Job that initialised it has completed");
@@ -74,8 +73,7 @@ async fn accepted(tenant: &Tenant, name: &str, claim: &PersistentVolumeClaim) {
 #[tokio::test]
 async fn a_standbys_volume_takes_the_place_of_the_primarys() {
     let tenant = tenant("pg-promoted").await;
-    create(&tenant, "orders", json!({"replicas": 2})).await.unwrap();
-    let before = up(&tenant, "orders").await.volume.unwrap();
+    let before = make(&tenant, "orders", json!({"replicas": 2})).await.volume.unwrap();
     tenant.kubectl(&["patch", "db", "orders", "--type=merge", "-p", r#"{"spec": {"replicas": 1}}"#]).unwrap();
     gone::<Pod>(&tenant, "orders-standby-0").await;
     let said = |arguments: &[&str]| tenant.kubectl(arguments).unwrap().trim().to_owned();
@@ -100,8 +98,7 @@ async fn a_standbys_volume_takes_the_place_of_the_primarys() {
 #[tokio::test]
 async fn a_volume_that_is_not_on_record_outlives_its_postgresql() {
     let tenant = tenant("pg-not-on-record").await;
-    create(&tenant, "db", json!({"backup": {"onDelete": true}})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({"backup": {"onDelete": true}})).await;
     let (_, after) = lose_volume(&tenant, "db").await;
     held(&tenant, "db", "VolumeLost", &[]).await;
     // A volume labelled as its own, and its record edited by hand.
@@ -128,8 +125,7 @@ async fn a_volume_that_is_not_on_record_outlives_its_postgresql() {
 #[tokio::test]
 async fn a_volume_that_has_lost_its_label_is_kept_with_what_opens_it() {
     let tenant = tenant("pg-unlabelled").await;
-    create(&tenant, "db", json!({})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({})).await;
     let before = tenant.uid::<PersistentVolumeClaim>("data-db-0").await;
     let off = Patch::Merge(json!({"metadata": {"labels": {label::POSTGRESQL: null, label::POSTGRESQL_UID: null}}}));
     tenant.api::<PersistentVolumeClaim>().patch("data-db-0", &PatchParams::default(), &off).await.unwrap();
@@ -143,8 +139,7 @@ async fn a_volume_that_has_lost_its_label_is_kept_with_what_opens_it() {
 #[tokio::test]
 async fn retained_data_stay_with_their_password_and_are_given_to_no_other_by_accident() {
     let tenant = tenant("pg-retain").await;
-    create(&tenant, "db", json!({"deletionPolicy": "Retain", "replicas": 2})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({"deletionPolicy": "Retain", "replicas": 2})).await;
     let password = secret(&tenant, "db-app").await["password"].clone();
     // Even if the garbage collector starts at once with the objects that the Postgresql owns.
     tenant.api::<Postgresql>().delete("db", &DeleteParams::foreground()).await.unwrap();
@@ -198,8 +193,7 @@ async fn retained_data_stay_with_their_password_and_are_given_to_no_other_by_acc
 #[tokio::test]
 async fn without_its_finalizer_nothing_is_lost_nor_taken_over() {
     let tenant = tenant("pg-edited-out").await;
-    create(&tenant, "db", json!({"backup": {"onDelete": true}, "resources": requests()})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({"backup": {"onDelete": true}, "resources": requests()})).await;
     let before = data(&tenant).await;
     no_job_pods(&tenant).await;
     delete::<Postgresql>(&tenant, "db").await;

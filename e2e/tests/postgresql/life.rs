@@ -5,8 +5,7 @@ use super::*;
 #[tokio::test]
 async fn it_comes_up_comes_back_and_leaves_nothing() {
     let tenant = tenant("pg-life").await;
-    create(&tenant, "db", json!({})).await.unwrap();
-    let status = up(&tenant, "db").await;
+    let status = make(&tenant, "db", json!({})).await;
     let pod = tenant.api::<Pod>().get("db-0").await.unwrap();
     let active = status.active.unwrap();
     assert_eq!((active.kind.as_str(), active.name.as_str(), Some(active.uid)), ("Pod", "db-0", pod.uid()));
@@ -47,8 +46,7 @@ async fn it_comes_up_comes_back_and_leaves_nothing() {
     let before = tenant.requests().await;
     tenant.kubectl(&["annotate", "db", "db", "note=hello"]).unwrap();
     let other = tenant.lab.tenant("pg-life-other").await;
-    create(&other, "db", json!({})).await.unwrap();
-    up(&other, "db").await;
+    make(&other, "db", json!({})).await;
     let after = tenant.requests().await;
     assert_eq!(before.len(), after.len(), "{:?}", &after[before.len()..]);
 
@@ -67,8 +65,7 @@ async fn it_comes_up_comes_back_and_leaves_nothing() {
 #[tokio::test]
 async fn a_lost_password_is_said_and_handed_over_not_made_up() {
     let tenant = tenant("pg-lost").await;
-    create(&tenant, "db", json!({})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({})).await;
     // The operator sees both deletions at once, since it would recreate the one from the other.
     let held_by = json!({"metadata": {"finalizers": ["example.com/held"]}});
     let api = tenant.api::<Secret>();
@@ -123,8 +120,7 @@ async fn a_given_password_is_awaited_checked_and_never_told() {
     told(&tenant, "db-app", "password", canary).await;
 
     let inline = "inline-canary-77";
-    create(&tenant, "inline", json!({"password": inline})).await.unwrap();
-    up(&tenant, "inline").await;
+    make(&tenant, "inline", json!({"password": inline})).await;
     told(&tenant, "inline-app", "password", inline).await;
     // A second time if the operator creates the Secret again before its watch has shown the first one.
     let warned = async || tenant.events("inline").await.iter().filter(|(reason, _)| reason == "InlinePassword").count();
@@ -149,8 +145,7 @@ async fn a_given_password_is_awaited_checked_and_never_told() {
 #[tokio::test]
 async fn a_volume_grows_where_it_can() {
     let tenant = tenant("pg-grow").await;
-    create(&tenant, "db", json!({})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({})).await;
     patch(&tenant, "db", json!({"storageSize": "2Gi"})).await.unwrap();
     let growing = status(&tenant, "db", "growing", |status| has(status, "Reconciling", "True", "Growing")).await;
     assert!(has(&growing, "Ready", "True", "Ready") && growing.phase == Some(Phase::Up), "{growing:?}");
@@ -225,8 +220,7 @@ async fn nothing_of_others_is_taken_over() {
 #[tokio::test]
 async fn standbys_come_and_go_without_the_primary() {
     let tenant = tenant("pg-standbys").await;
-    create(&tenant, "db", json!({"replicas": 3})).await.unwrap();
-    let status = up(&tenant, "db").await;
+    let status = make(&tenant, "db", json!({"replicas": 3})).await;
     assert_eq!(tenant.api::<StatefulSet>().get("db-standby").await.unwrap().spec.unwrap().replicas, Some(2));
     let read_only = tenant.api::<Service>().get("db-ro").await.unwrap().spec.unwrap();
     assert_eq!(read_only.selector.unwrap()[label::ROLE], "standby");
@@ -281,8 +275,7 @@ async fn without_its_definition_nothing_is_asked_for() {
     for delete_first in [true, false] {
         tenant.kubectl(&["create", "-f", crds.to_str().unwrap()]).unwrap();
         tenant.kubectl(&["wait", "--for=condition=Established", "crd/postgresqls.apps.bnerd-operator.local"]).unwrap();
-        create(&tenant, "db", json!({})).await.unwrap();
-        up(&tenant, "db").await;
+        make(&tenant, "db", json!({})).await;
         if delete_first {
             remove(&tenant, "db").await;
         }

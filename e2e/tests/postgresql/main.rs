@@ -106,6 +106,12 @@ async fn up(tenant: &Tenant, name: &str) -> PostgresqlStatus {
     status(tenant, name, "up", is_settled).await
 }
 
+/// Creates a Postgresql, and waits until it is up.
+async fn make(tenant: &Tenant, name: &str, spec: Value) -> PostgresqlStatus {
+    create(tenant, name, spec).await.unwrap();
+    up(tenant, name).await
+}
+
 fn is_settled(status: &PostgresqlStatus) -> bool {
     status.phase == Some(Phase::Up)
         && has(status, "Ready", "True", "Ready")

@@ -19,8 +19,7 @@ async fn arguments(tenant: &Tenant, name: &str, before: Option<&String>, wanted:
 #[tokio::test]
 async fn a_setting_with_which_no_server_starts_is_said_and_corrected() {
     let tenant = tenant("pg-settings").await;
-    create(&tenant, "db", json!({"replicas": 3})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({"replicas": 3})).await;
     let uid = async |pod: &str| tenant.api::<Pod>().get(pod).await.unwrap().uid();
     let (primary, standby) = (uid("db-0").await, uid("db-standby-1").await);
 
@@ -108,8 +107,7 @@ async fn a_standby_is_on_another_node_if_there_is_one() {
         ]}}},
     });
     let backup = json!({"request": "one"});
-    create(&tenant, "db", json!({"replicas": 2, "scheduling": scheduling, "backup": backup})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({"replicas": 2, "scheduling": scheduling, "backup": backup})).await;
     let mut on = Vec::new();
     for pod in ["db-0", "db-standby-0"] {
         on.push(tenant.api::<Pod>().get(pod).await.unwrap().spec.unwrap().node_name.unwrap());
@@ -131,8 +129,7 @@ async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for(
         {"namespaceSelector": {"matchLabels": {"team": "reports"}}, "podSelector": {"matchLabels": {}}},
         {"ipBlock": {"cidr": "10.0.0.0/8", "except": []}},
     ]);
-    create(&tenant, "db", json!({"replicas": 3, "networkPolicy": {"from": peers}})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({"replicas": 3, "networkPolicy": {"from": peers}})).await;
     let budget = tenant.api::<PodDisruptionBudget>().get("db-standby").await.unwrap().spec;
     let policy = tenant.api::<NetworkPolicy>().get("db-access").await.unwrap().spec;
     let rules = policy.clone().unwrap().ingress.unwrap();
@@ -181,8 +178,7 @@ async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for(
 #[tokio::test]
 async fn connections_are_encrypted_with_a_certificate_that_can_be_replaced() {
     let tenant = tenant("pg-tls").await;
-    create(&tenant, "db", json!({"replicas": 2})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({"replicas": 2})).await;
     assert!(!secret(&tenant, "db-app").await.contains_key("ca.crt"));
     patch(&tenant, "db", json!({"tls": {"required": true}})).await.unwrap();
     let with = async |certificate: Option<String>| {

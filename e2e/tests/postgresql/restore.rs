@@ -136,8 +136,7 @@ async fn a_database_is_made_from_a_dump_in_a_bucket() {
 #[tokio::test]
 async fn a_drill_restores_the_latest_dump_and_says_so() {
     let tenant = tenant("pg-drill").await;
-    create(&tenant, "db", json!({"backup": {"schedule": "@daily", "drill": "0 5 * * 0"}})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({"backup": {"schedule": "@daily", "drill": "0 5 * * 0"}})).await;
     let cron = tenant.api::<CronJob>().get("db-drill").await.unwrap().spec.unwrap();
     assert_eq!(cron.schedule, "0 5 * * 0");
     let drill = |job: &'static str, condition: &'static str| {

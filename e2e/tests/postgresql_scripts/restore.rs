@@ -234,29 +234,13 @@ fn a_restore_that_is_cut_off_is_begun_again() {
     let mut server = with_dumps(&node);
     let dump = dumped(&node, &server);
     server.stop();
-    for (point, (program, before)) in [
-        ("sha256sum", ""),
-        ("psql", ""),
-        ("pg_restore", ""),
-        ("pg_restore", r#"$REAL "$@""#),
-        ("vacuumdb", ""),
-        ("sync", ""),
-        ("mv", ""),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let volume = format!("data{point}");
-        node.volume(&volume).unwrap();
-        cut_off(&node, (program, before), restore(&node, &volume, "latest"));
-        assert!(!node.path(&volume).join("data").exists(), "{program}, {point}");
-        succeeds(restore(&node, &volume, "latest"));
+    let points = ["sha256sum", "psql", "pg_restore", "vacuumdb", "sync", "mv"].map(|program| (program, ""));
+    let points = [&points[..], &[("pg_restore", r#"$REAL "$@""#)]].concat();
+    let is_whole = |server: &Server<'_>| {
         assert_eq!(report(&node), format!("{dump} 1"));
-        let mut server = Server::primary(&node, &volume, "pg_hba.conf", "");
-        assert_eq!(server.over_tcp("shop", PASSWORD, "orders", "SELECT sum(n) FROM t").unwrap(), "500500");
-        server.stop();
-        assert_eq!(files(&node.path(&volume)), ["data", "initialize.lock"], "{program}, {point}");
-    }
+        server.over_tcp("shop", PASSWORD, "orders", "SELECT sum(n) FROM t").unwrap() == "500500"
+    };
+    is_begun_again(&node, &points, |volume| restore(&node, volume, "latest"), is_whole);
 }
 
 /// A database's user is not a superuser, and its code does not run as one: neither in a dump nor in a restore, including a drill.

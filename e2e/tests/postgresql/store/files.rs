@@ -296,10 +296,10 @@ fn files_that_are_replaced_are_set_aside() {
 }
 
 #[test]
-fn a_damaged_archive_replaces_nothing() {
+fn an_archive_that_is_damaged_or_cut_off_replaces_nothing() {
     let bench = Bench::new();
     let source = filled();
-    succeeds(archive(&bench, &source, "uid-1", "x-a"));
+    let name = archived(&bench, &source, "x-a");
     let used = in_use();
     let before = BOTH.map(|volume| used.content(volume));
     for part in ["nextcloud.tar.gz", "nextcloud-data.tar.gz"] {
@@ -310,9 +310,20 @@ fn a_damaged_archive_replaces_nothing() {
             assert_eq!((&used.content(volume), left(&used, volume)), (before, Vec::new()), "{part}");
         }
     }
-    // Killed once one volume is unpacked: nothing was moved, so another archive may take the place of this one.
+    // During a restore, the volume lacks files that are somewhere else, and another would not know what the first has moved.
     let unpacked = || Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang);
-    killed(&bench, replace(&bench, &used, "one"), unpacked());
+    let mut child = held_up(&bench, replace(&bench, &used, "one"), unpacked());
+    for second in [replace(&bench, &used, "two"), archive(&bench, &used, "uid-1", "x-b")] {
+        let sentence = fails(second);
+        assert!(sentence.contains("another process archives or restores volume"), "{sentence}");
+    }
+    // Killed once one volume is unpacked: nothing was moved, so another archive may take the place of this one.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    bench.objects.set([]);
+    let sentence = fails(archive(&bench, &used, "uid-1", "x-b"));
+    let whole = format!("/nextcloud/.clientapp-restore.{name}.one.whole belongs to a restore that has not ended");
+    assert!(sentence.contains(&whole), "{sentence}");
     assert_eq!((used.content("nextcloud"), left(&used, "nextcloud").len()), (before[0].clone(), 3));
     let sentence = fails(extract(&bench, &used, "two"));
     assert!(sentence.contains("is not empty"), "{sentence}");
@@ -322,7 +333,17 @@ fn a_damaged_archive_replaces_nothing() {
     let later = archived(&bench, &source, "x-zlater");
     assert!(succeeds(replace(&bench, &used, "three")).contains(&later));
     assert_eq!(fs::read(used.path("nextcloud/later")).unwrap(), b"later");
-    assert_eq!(left(&used, "nextcloud"), [&*format!(".clientapp-restore.former.{later}"), ".clientapp-restored"]);
+    let former = [&*format!(".clientapp-restore.former.{later}"), ".clientapp-restored"];
+    assert_eq!(left(&used, "nextcloud"), former);
+
+    // All volumes are replaced, or none.
+    let before = used.content("nextcloud");
+    let half = Volumes::new(&["nextcloud"]);
+    half.write("nextcloud/a", b"a", 0o600);
+    archived(&bench, &half, "x-zz");
+    let sentence = fails(replace(&bench, &used, "four"));
+    assert!(sentence.contains("contains no files of volume nextcloud-data"), "{sentence}");
+    assert_eq!((used.content("nextcloud"), left(&used, "nextcloud")), (before, former.map(str::to_owned).to_vec()));
 }
 
 #[test]
@@ -427,109 +448,34 @@ fn an_archive_cannot_lead_out_of_its_volume() {
     }
 }
 
-/// Archives of another volume, such as one that was lost and recreated, never displace those of this one.
+/// An archive of another volume, such as one that was lost and recreated, displaces none of this one, and neither does one without
+/// files, or without the files of one volume.
 #[test]
 fn archives_that_newer_ones_stand_for_go() {
     let bench = Bench::new();
-    let volumes = Volumes::new(&["nextcloud"]);
-    let kept = |of: &str, pod: &str| {
-        succeeds(with_env(archive(&bench, &volumes, of, pod), [("STORE_KEEP_LAST", "1")]));
-        let names = bench.list().into_iter().map(|name| name.split_once("Z-").unwrap().1.to_owned());
-        names.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    let kept = |volumes: &Volumes, of: &str, pod: &str| {
+        succeeds(with_env(archive(&bench, volumes, of, pod), [("STORE_KEEP_LAST", "1")]));
+        let mut names: Vec<_> =
+            bench.list().into_iter().map(|name| name.split_once("Z-").unwrap().1.to_owned()).collect();
+        names.sort();
+        names
     };
-    volumes.write("nextcloud/a", b"a", 0o600);
-    assert_eq!(kept("uid-1", "x-a"), ["a"]);
-    assert_eq!(kept("uid-1", "x-b"), ["b"]);
-    // An empty archive never replaces one with files.
-    fs::remove_file(volumes.path("nextcloud/a")).unwrap();
-    assert_eq!(kept("uid-1", "x-c"), ["b", "c"]);
-    assert_eq!(kept("uid-2", "x-d"), ["b", "c", "d"]);
-    // Nor does one with directories only.
-    fs::create_dir(volumes.path("nextcloud/a")).unwrap();
-    assert_eq!(kept("uid-1", "x-e"), ["b", "d", "e"]);
-}
-
-/// An archive without the files of one volume, such as one that was lost, is not enough either.
-#[test]
-fn an_archive_with_an_empty_volume_replaces_no_whole_one() {
-    let bench = Bench::new();
-    let volumes = filled();
-    let first = archived(&bench, &volumes, "x-a");
-    let lost = Volumes::new(&BOTH);
-    lost.write("nextcloud/config/config.php", b"<?php", 0o640);
-    fs::create_dir(lost.path("nextcloud-data/a")).unwrap();
-    let later = with_env(archive(&bench, &lost, "uid-1", "x-zlater"), [("STORE_KEEP_LAST", "1")]);
-    assert!(succeeds(later).contains(": 3 files"));
-    assert_eq!(bench.list().len(), 2);
+    let one = Volumes::new(&["nextcloud"]);
+    one.write("nextcloud/a", b"a", 0o600);
+    assert_eq!(kept(&one, "uid-1", "x-a"), ["a"]);
+    assert_eq!(kept(&one, "uid-1", "x-b"), ["b"]);
+    fs::remove_file(one.path("nextcloud/a")).unwrap();
+    assert_eq!(kept(&one, "uid-1", "x-c"), ["b", "c"], "it is empty");
+    assert_eq!(kept(&one, "uid-2", "x-d"), ["b", "c", "d"], "it is of another volume");
+    fs::create_dir(one.path("nextcloud/a")).unwrap();
+    assert_eq!(kept(&one, "uid-1", "x-e"), ["b", "d", "e"], "there are only directories");
+    let both = filled();
+    assert_eq!(kept(&both, "uid-3", "x-f"), ["b", "d", "e", "f"]);
+    let first = bench.list().remove(0);
+    fs::remove_dir_all(both.path("nextcloud-data")).unwrap();
+    fs::create_dir_all(both.path("nextcloud-data/a")).unwrap();
+    assert_eq!(kept(&both, "uid-3", "x-g"), ["b", "d", "e", "f", "g"], "one volume has no files");
+    // Nor is it the latest.
     let empty = Volumes::new(&BOTH);
     assert!(succeeds(extract(&bench, &empty, "one")).contains(&first));
-}
-
-#[test]
-fn all_volumes_are_replaced_or_none() {
-    let bench = Bench::new();
-    let source = Volumes::new(&["nextcloud"]);
-    source.write("nextcloud/a", b"a", 0o600);
-    succeeds(archive(&bench, &source, "uid-1", "x-a"));
-    let used = in_use();
-    let before = used.content("nextcloud");
-    let sentence = fails(replace(&bench, &used, "one"));
-    assert!(sentence.contains("contains no files of volume nextcloud-data"), "{sentence}");
-    assert_eq!((used.content("nextcloud"), left(&used, "nextcloud")), (before, Vec::new()));
-}
-
-/// During a restore, the volume lacks files that are somewhere else, and a second one would not know what the first has moved.
-#[test]
-fn one_process_at_a_time_changes_a_volume() {
-    let bench = Bench::new();
-    let source = filled();
-    source.write("nextcloud/.clientapp-restore-notes", b"the app's own", 0o600);
-    let name = archived(&bench, &source, "x-a");
-    let used = in_use();
-    let held = Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang);
-    let mut child = held_up(&bench, replace(&bench, &used, "one"), held);
-    for second in [replace(&bench, &used, "two"), archive(&bench, &used, "uid-1", "x-b")] {
-        let sentence = fails(second);
-        assert!(sentence.contains("another process archives or restores volume"), "{sentence}");
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    bench.objects.set([]);
-    let sentence = fails(archive(&bench, &used, "uid-1", "x-b"));
-    let whole = format!("/nextcloud/.clientapp-restore.{name}.one.whole belongs to a restore that has not ended");
-    assert!(sentence.contains(&whole), "{sentence}");
-
-    // Files have moved: no other restore takes the place of this one, which no longer needs the bucket.
-    let own = |kind: &str| used.path(&format!("nextcloud/.clientapp-restore.{name}.one.{kind}"));
-    succeeds(replace(&bench, &used, "one"));
-    assert_eq!(fs::read(used.path("nextcloud/.clientapp-restore-notes")).unwrap(), b"the app's own");
-    fs::rename(used.path(&former("nextcloud", &name, "")), own("aside")).unwrap();
-    fs::rename(used.path("nextcloud/.clientapp-restored"), own("stamp")).unwrap();
-    fs::create_dir(own("whole")).unwrap();
-    for entry in ["config", "html", "empty", "absolute", "dangling", ".clientapp-restore-notes"] {
-        fs::rename(used.path("nextcloud").join(entry), own("whole").join(entry)).unwrap();
-    }
-    let sentence = fails(replace(&bench, &used, "two"));
-    assert!(sentence.contains("belongs to restore one, which has moved files already"), "{sentence}");
-    let later = archived(&bench, &source, "x-zlater");
-    let sentence = fails(with_argument(replace(&bench, &used, "one"), &later));
-    assert!(sentence.contains(&format!("restore one has moved files of archive {name} already")), "{sentence}");
-    for key in bench.keys().iter().filter(|key| key.starts_with(&name)) {
-        fs::remove_file(bench.file(key)).unwrap();
-    }
-    assert!(succeeds(replace(&bench, &used, "one")).contains(&name));
-    assert_eq!(used.content("nextcloud"), restorable(&source));
-    succeeds(archive(&bench, &used, "uid-1", "x-zlast"));
-}
-
-/// The upload of an archive whose entry nothing could read would be in vain.
-#[test]
-fn an_overlong_identity_is_refused_first() {
-    let bench = Bench::new();
-    let volumes = filled();
-    let sentence = fails(archive(&bench, &volumes, &"u".repeat(257), "x-a"));
-    assert!(sentence.contains("ARCHIVE_OF"), "{sentence}");
-    assert!(bench.keys().is_empty());
-    let sentence = fails(extract(&bench, &volumes, "a.b"));
-    assert!(sentence.contains("RESTORE_ID"), "{sentence}");
 }

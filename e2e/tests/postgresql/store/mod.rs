@@ -478,13 +478,11 @@ fn input_that_cannot_be_right_is_refused_in_a_sentence() {
             assert!(sentence.contains(part), "{variable}: {part} is not in {sentence}");
         }
     }
+    // The rest is in the tables of src/store/settings.rs.
     for (variable, value) in [
-        ("STORE_ENDPOINT", "ftp://x"),
         ("STORE_ENDPOINT", "https://me:canary@s3.example.com"),
-        ("STORE_PREFIX", "../x"),
         ("STORE_RECIPIENT", "age1canary"),
         ("STORE_KEEP_LAST", "-1"),
-        ("STORE_RETRY_TIMEOUT", "long"),
     ] {
         let refused = with_env(bench.store(&["push"]), [(variable, value)]).output().unwrap();
         assert_eq!(refused.status.code(), Some(2), "{variable}: {}", said(&refused));
@@ -613,26 +611,6 @@ fn a_dump_comes_back_whole_or_not_at_all() {
     fs::write(into.path().join(A).join("globals.sql"), "other").unwrap();
     let sentence = fails(fetch(A, Some(&identity)));
     assert!(sentence.contains("move it away"), "{sentence}");
-}
-
-/// A user who may write to the bucket, or a node whose clock was ahead, names a dump later than all others.
-#[test]
-fn what_is_named_later_than_the_newest_dump_takes_the_place_of_none() {
-    let bench = Bench::new();
-    for name in [A, B] {
-        small(bench.dumps(), name);
-    }
-    bench.push();
-    let ahead = "99991231T000000Z-x";
-    let text = fs::read_to_string(bench.file(format!("{B}.json"))).unwrap();
-    fs::write(bench.file(format!("{ahead}.json")), text.replace(B, ahead)).unwrap();
-    let copied = Command::new("cp").arg("-a").args([B, ahead].map(|name| bench.file(name))).status().unwrap();
-    assert!(copied.success());
-    assert_eq!(bench.list(), [ahead, B, A]);
-    small(bench.dumps(), C);
-    let told = bench.push_with([("STORE_KEEP_LAST", "1")]);
-    assert!(told.contains(&format!("stored dump {C}")) && told.contains(&format!("{ahead} is named later")), "{told}");
-    assert_eq!(bench.list(), [ahead, C]);
 }
 
 /// The peak memory of a process so far, in KiB.
