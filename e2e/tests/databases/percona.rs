@@ -151,12 +151,10 @@ async fn a_database_that_never_ran_is_deleted() {
 }
 
 #[tokio::test]
-async fn nothing_else_goes_on_while_a_database_is_restored() {
+async fn nothing_else_goes_on_during_a_restore_and_a_database_is_made_from_backups_once() {
     let tenant = Lab::shared().await.tenant("restored").await;
-    let spec = json!({
-        "hostname": hostname(&tenant, "acme"), "postgres": {"percona": {"keep": 2}}, "redis": {"enabled": false},
-    });
-    tenant.create("acme", spec).await.unwrap();
+    let spec = |name: &str, percona: Value| json!({"hostname": hostname(&tenant, name), "postgres": {"percona": percona}, "redis": {"enabled": false}});
+    tenant.create("acme", spec("acme", json!({"keep": 2}))).await.unwrap();
     tenant.ready("acme", 1).await;
     tenant.percona("acme-pg", Knobs { hold_restores: true, ..Knobs::default() });
     let restore: PerconaPGRestore = serde_json::from_value(json!({
@@ -172,10 +170,8 @@ async fn nothing_else_goes_on_while_a_database_is_restored() {
     let change = json!({
         "chartVersion": charts::PATCH, "upgrade": {"backup": true}, "postgres": {"storageSize": "2Gi"},
     });
-    tenant.patch("acme", change).await.unwrap();
-    let generation = tenant.api::<clientapp_crd::ClientApp>().get("acme").await.unwrap().metadata.generation;
-    let looked_at = |status: &clientapp_crd::ClientAppStatus| status.observed_generation == generation;
-    tenant.status("acme", "looked at", looked_at).await;
+    let changed = tenant.patch("acme", change).await.unwrap();
+    tenant.status("acme", "looked at", |status| status.observed_generation == changed.metadata.generation).await;
     tenant.condition("acme", "PostgresReady", "False", "Restoring").await;
     let found = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
     assert!(storage("1Gi")(&found), "it was changed during the restore");
@@ -188,15 +184,8 @@ async fn nothing_else_goes_on_while_a_database_is_restored() {
     // Percona's own record of the restore stays.
     let found = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
     assert_eq!(found.spec.backups.pgbackrest.unwrap()["restore"]["enabled"], false);
-    tenant.delete("acme").await;
-}
 
-#[tokio::test]
-async fn a_database_is_made_from_backups_once() {
-    let tenant = Lab::shared().await.tenant("copied").await;
-    let spec = |name: &str, percona: Value| json!({"hostname": hostname(&tenant, name), "postgres": {"percona": percona}, "redis": {"enabled": false}});
-    tenant.create("acme", spec("acme", json!({"keep": 2}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    // Another database is made from its backups.
     let source = json!({"cluster": "acme-pg", "backup": "20260131-030000F"});
     tenant.create("copy", spec("copy", json!({"dataSource": source}))).await.unwrap();
     tenant.ready("copy", 1).await;
@@ -235,7 +224,9 @@ async fn a_database_is_made_from_backups_once() {
     for app in ["acme", "copy", "gone"] {
         tenant.delete(app).await;
     }
+    // Backups on a volume go with their database.
     nothing_is_left(&tenant).await;
+    assert_eq!(names::<PerconaPGBackup>(&tenant).await, [""; 0]);
 }
 
 #[tokio::test]

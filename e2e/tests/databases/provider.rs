@@ -97,16 +97,6 @@ async fn a_cluster_without_percona_gets_a_postgresql_and_it_goes_with_the_app() 
 }
 
 #[tokio::test]
-async fn a_foreground_deletion_takes_the_postgresql_with_its_data() {
-    let tenant = Lab::shared().await.tenant("standalone-foreground").await;
-    tenant.create("acme", standalone(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
-    delete(&tenant, "acme", PropagationPolicy::Foreground).await;
-    nothing_is_left(&tenant).await;
-    assert_eq!(names::<Postgresql>(&tenant).await, [""; 0]);
-}
-
-#[tokio::test]
 async fn a_postgresql_in_trouble_holds_helm_up_and_says_why() {
     let tenant = Lab::shared().await.tenant("standalone-trouble").await;
     // A Service with the name that the database needs, but of another client.
@@ -219,8 +209,10 @@ async fn a_postgresql_that_is_deleted_by_mistake_keeps_its_data() {
     }
     tenant.ready("acme", 1).await;
     assert_eq!(secret(&tenant, "acme-pg-app", "password").await, password);
-    tenant.delete("acme").await;
+    // In the foreground the garbage collector deletes as well.
+    delete(&tenant, "acme", PropagationPolicy::Foreground).await;
     nothing_is_left(&tenant).await;
+    assert_eq!(names::<Postgresql>(&tenant).await, [""; 0]);
 }
 
 #[tokio::test]

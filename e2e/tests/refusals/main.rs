@@ -19,6 +19,7 @@ use e2e::operator::{Operator, Options};
 use e2e::repository::{Fault, Repository};
 use e2e::wait::{blocking_until, until};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
@@ -26,11 +27,6 @@ use kube::{CustomResourceExt as _, Resource as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
-
-/// A spec with a hostname and one more field.
-fn with(field: &str, value: Value) -> Value {
-    json!({"hostname": "a.example.com", field: value})
-}
 
 /// The API server's response.
 fn refusal<T>(result: kube::Result<T>) -> String {
@@ -115,9 +111,10 @@ async fn time_passes(tenant: &Tenant, name: &str) {
     tenant.api::<ClientApp>().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-fn revisions(tenant: &Tenant, release: &str) -> usize {
-    let ran = tenant.helm(&["history", release, "--output", "json"]);
-    serde_json::from_str::<Vec<Value>>(&ran.stdout).map_or(0, |history| history.len())
+/// The number of revisions in Helm's storage.
+async fn revisions(tenant: &Tenant, release: &str) -> usize {
+    let stored = ListParams::default().labels(&format!("owner=helm,name={release}"));
+    tenant.api::<Secret>().list_metadata(&stored).await.unwrap().items.len()
 }
 
 fn small(tenant: &Tenant, name: &str, version: &str) -> Value {

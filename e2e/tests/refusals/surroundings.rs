@@ -1,4 +1,4 @@
-//! What the operator needs from its environment: helm, rights, space.
+//! What the operator needs from its environment: helm, rights, space, Percona.
 
 use std::io::ErrorKind;
 use std::process::Command;
@@ -6,9 +6,10 @@ use std::process::Command;
 use clientapp_crd::DEPLOYER;
 use e2e::manifests;
 use e2e::operator::binary;
+use e2e::percona::Percona;
 use e2e::shim::executable;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{ResourceQuota, ServiceAccount};
 use nix::unistd::Uid;
 
 use super::*;
@@ -39,29 +40,10 @@ async fn without_a_usable_helm_nothing_is_touched() {
             if answers { Ok(()) } else { Err(format!("it answers {status}: {body}")) }
         });
     };
-    let mut last = None;
-    for (text, mode, words) in [
-        (Some("#!/bin/sh\necho v4.3.1\n"), 0o644, "HelmUnavailable: helm cannot be executed: "),
-        (Some("not a program"), 0o755, "is not helm: asked for its version, it said"),
-        (Some("#!/bin/sh\necho v3.18.6\n"), 0o755, "HelmUnavailable: helm 3.18.6 is too old: at least 4.0.0 is needed"),
-        (Some("#!/bin/sh\necho welcome\n"), 0o755, "is not helm: asked for its version, it said \"welcome\""),
-        (
-            Some("#!/bin/sh\necho 'Error: no' >&2; exit 1\n"),
-            0o755,
-            "is not helm: asked for its version, it said \"no\"",
-        ),
-        (None, 0, "HelmUnavailable: helm is missing: there is no executable at "),
-    ] {
-        match text {
-            Some(text) => executable(&helm, text, mode).unwrap(),
-            None => std::fs::remove_file(&helm).unwrap(),
-        }
-        let mut operator = Operator::start(&options).unwrap();
-        wait_for(&mut operator, "503", words);
-        assert!(get(&operator.health_url().unwrap(), "/healthz").unwrap().0.contains("200"));
-        assert!(operator.log().contains("HelmUnavailable"), "{}", operator.log());
-        last = Some(operator);
-    }
+    let mut operator = Operator::start(&options).unwrap();
+    wait_for(&mut operator, "503", "HelmUnavailable: helm is missing: there is no executable at ");
+    assert!(get(&operator.health_url().unwrap(), "/healthz").unwrap().0.contains("200"));
+    assert!(operator.log().contains("HelmUnavailable"), "{}", operator.log());
     let app = raw(&tenant).get("acme").await.unwrap();
     assert_eq!((app.metadata.finalizers, app.data.get("status")), (None, None));
 
@@ -69,7 +51,6 @@ async fn without_a_usable_helm_nothing_is_touched() {
     let real = tenant.lab.tools.helm.display();
     let newer = format!("#!/bin/sh\nif [ \"$1\" = version ]; then echo v5.0.0; else exec '{real}' \"$@\"; fi\n");
     executable(&helm, &newer, 0o755).unwrap();
-    let mut operator = last.unwrap();
     wait_for(&mut operator, "200", "ok");
     let warned = |line: &str| line.contains("WARN") && line.contains("helm 5.0.0 is newer than this operator knows");
     assert!(operator.log().lines().any(warned), "{}", operator.log());
@@ -191,61 +172,74 @@ async fn a_right_that_is_missing_is_named() {
     tenant.ready("secret", 1).await;
 }
 
+/// Each stands in the way of another step, from the first Secret to the pods.
 #[tokio::test]
-async fn a_quota_that_is_used_up_is_named() {
-    let lab = Lab::shared().await;
-    for (namespace, hard, condition, reason, parts) in [
-        (
-            "quota-secrets",
-            "count/secrets=0",
-            "Ready",
-            "QuotaExceeded",
-            &["create Secret quota-secrets/acme-", "exceeded quota: few"][..],
-        ),
-        (
-            "quota-services",
-            "services=0",
-            "Released",
-            "UpgradeFailed",
-            &["services \"acme-nextcloud\"", "exceeded quota: few"],
-        ),
-        ("quota-pods", "pods=0", "WorkloadsReady", "NotReady", &["Deployment acme-nextcloud", "exceeded quota: few"]),
-    ] {
-        let tenant = lab.tenant(namespace).await;
-        tenant.kubectl(&["create", "quota", "few", &format!("--hard={hard}")]).unwrap();
-        tenant.kubectl(&["wait", "resourcequota/few", "--for=jsonpath={.status.hard}", "--timeout=120s"]).unwrap();
-        tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
-        let status = tenant
-            .status("acme", "refused by the quota", |status| {
-                let message = find(&status.conditions, condition).map(|condition| condition.message.as_str());
-                has(status, condition, "False", reason)
-                    && message.is_some_and(|said| parts.iter().all(|part| said.contains(part)))
-            })
-            .await;
-        assert_eq!(find(&status.conditions, "Ready").unwrap().status, "False");
-        // Deletion needs nothing else.
-        tenant.delete("acme").await;
-    }
-}
-
-#[tokio::test]
-async fn a_quota_that_an_upgrade_exceeds_is_named_until_it_is_raised() {
+async fn a_quota_that_is_exceeded_is_named_until_it_is_raised() {
     let tenant = Lab::shared().await.tenant("quota-raised").await;
+    tenant.quota("few", json!({"hard": {"count/secrets": "0"}})).await;
+    let limit = async |hard: Value| {
+        let patch = json!({"spec": {"hard": hard}}).to_string();
+        tenant.kubectl(&["patch", "quota", "few", "--type=merge", "-p", &patch]).unwrap();
+        let counts = |quota: Option<&ResourceQuota>| {
+            let quota = quota?;
+            (quota.status.as_ref()?.hard == quota.spec.as_ref()?.hard).then_some(())
+        };
+        tenant.wait_for("few", "counted", counts).await;
+    };
     tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+    const FEW: &str = "exceeded quota: few";
+    tenant.condition_with("acme", ("Ready", "QuotaExceeded"), &["create Secret quota-raised/acme-", FEW]).await;
+    limit(json!({"count/secrets": null, "pods": "0"})).await;
+    tenant.patch("acme", json!({"deletionPolicy": "Retain"})).await.unwrap();
+    tenant.condition_with("acme", ("WorkloadsReady", "NotReady"), &["Deployment acme-nextcloud", FEW]).await;
+    limit(json!({"pods": null, "services": "1"})).await;
     tenant.ready("acme", 1).await;
-    tenant.quota("few", json!({"hard": {"services": "1"}})).await;
     // Redis has two Services of its own.
-    tenant.patch("acme", json!({"redis": {"enabled": true}})).await.unwrap();
-    tenant
-        .condition_with("acme", ("Released", "UpgradeFailed"), &["services \"acme-redis", "exceeded quota: few"])
-        .await;
-    tenant
-        .kubectl(&["patch", "quota", "few", "--type=merge", "-p", r#"{"spec": {"hard": {"services": "9"}}}"#])
-        .unwrap();
-    tenant.kubectl(&["wait", "quota/few", "--for=jsonpath={.status.hard.services}=9", "--timeout=120s"]).unwrap();
+    tenant.patch("acme", json!({"redis": {"enabled": true}, "deletionPolicy": "Delete"})).await.unwrap();
+    tenant.condition_with("acme", ("Released", "UpgradeFailed"), &["services \"acme-redis", FEW]).await;
+    limit(json!({"services": "9"})).await;
     time_passes(&tenant, "acme").await;
     // One revision has failed, and no more.
     tenant.ready("acme", 3).await;
+    // Deletion needs nothing else.
+    limit(json!({"count/secrets": "0", "pods": "0", "services": "0"})).await;
+    tenant.delete("acme").await;
+}
+
+#[tokio::test]
+async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
+    let (lab, _turn) = rough().await;
+    let tenant = lab.tenant("no-percona").await;
+    let log = || std::fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
+    let before = log().len();
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
+    let told = tenant.condition("acme", "Ready", "False", "DependencyMissing").await;
+    assert!(told.contains("install the Percona Operator for PostgreSQL"), "{told}");
+    tenant.condition("acme", "Stalled", "True", "DependencyMissing").await;
+    // Apps that need no database are unaffected.
+    tenant.ready("other", 1).await;
+
+    // The reconcile sends no request about the kind, not even a watch, which would be refused repeatedly.
+    nudge(&tenant, "acme", "Retain").await;
+    nudge(&tenant, "acme", "Delete").await;
+    tenant.requests().await;
+    let log = log().split_off(before);
+    let asked = log.lines().filter(|line| line.contains("perconapgclusters") && line.contains(&manifests::user()));
+    let asked: Vec<_> = asked.filter(|line| !line.contains("customresourcedefinitions")).collect();
+    assert!(asked.is_empty(), "{asked:#?}");
+    assert!(tenant.listed("acme").is_none());
+
+    Percona::define(&tenant.client).await.unwrap();
+    let percona = Percona::start(&lab.plane).await.unwrap();
+    tenant.ready("acme", 1).await;
+
+    // And removed again: the status reports it, and nothing happens to the running app.
+    Percona::undefine(&tenant.client).await.unwrap();
+    tenant.condition("acme", "PostgresReady", "False", "DependencyMissing").await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "1");
+    drop(percona);
+    tenant.delete("acme").await;
 }
 
 /// The chart cache and the temporary files have a small file system each, which only the operator's process sees.

@@ -16,7 +16,7 @@ use kube::runtime::wait::{await_condition, conditions as is};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::admit_only;
+use super::{admit_only, installed};
 
 /// A user whose only right is to write ClientApps in the tenant's namespace.
 async fn user(tenant: &Tenant, name: &str) -> Client {
@@ -48,55 +48,38 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
     let refused = Api::<Secret>::namespaced(mallory.clone(), "boundary-victim").get("treasure").await.unwrap_err();
     assert!(refused.to_string().contains("cannot get resource \"secrets\""), "{refused}");
 
-    let rbac = |kind: &str, name: &str, namespace: Option<&str>, more: Value| {
-        let metadata = json!({"name": name, "namespace": namespace});
-        with(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata}), more)
+    const RBAC: &str = "rbac.authorization.k8s.io/v1";
+    let object = |version: &str, kind: &str, metadata: &str, more: &str| {
+        format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{{metadata}}}\n{more}")
     };
     let to = |role: &str| {
-        json!({
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "User", "name": "mallory"}],
-        })
+        let group = "apiGroup: rbac.authorization.k8s.io";
+        format!(
+            "roleRef: {{{group}, kind: ClusterRole, name: {role}}}\nsubjects: [{{{group}, kind: User, name: mallory}}]"
+        )
     };
-    let everything = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
-    let stolen = |lookup: &str| {
-        json!(format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: stolen}}\ndata: {{it: '{{{{ {lookup} }}}}'}}"
-        ))
-    };
-    let there = |namespace: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "planted", "namespace": namespace}});
-    let cannot = |verb: &str, resource: &str, place: &str| {
-        vec![format!("cannot {verb} resource \"{resource}\""), place.to_owned()]
-    };
-    let grants = || vec!["attempting to grant RBAC permissions not currently held".to_owned()];
+    const EVERYTHING: &str = "rules: [{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]";
+    let stolen =
+        |lookup: &str| object("v1", "ConfigMap", "name: stolen", &format!("data: {{it: '{{{{ {lookup} }}}}'}}"));
+    let there = |namespace: &str| object("v1", "ConfigMap", &format!("name: planted, namespace: {namespace}"), "");
+    let cannot = |verb: &str, resource: &str| format!("cannot {verb} resource \"{resource}\"");
+    let grants = || "attempting to grant RBAC permissions not currently held".to_owned();
     let of_victim = "in the namespace \"boundary-victim\"";
+    let of_system = "in the namespace \"kube-system\"";
     let of_all = "at the cluster scope";
+    let planted = |kind: &str, more: &str| object(RBAC, kind, "name: planted", more);
+    let in_system = object(RBAC, "RoleBinding", "name: planted, namespace: kube-system", &to("admin"));
+    let treasure = stolen("(lookup \"v1\" \"Secret\" \"boundary-victim\" \"treasure\").data");
     let attempts = [
-        (
-            "secret",
-            stolen("(lookup \"v1\" \"Secret\" \"boundary-victim\" \"treasure\").data"),
-            cannot("get", "secrets", of_victim),
-        ),
-        ("secrets", stolen("(lookup \"v1\" \"Secret\" \"\" \"\").items"), cannot("list", "secrets", of_all)),
-        (
-            "system",
-            rbac("RoleBinding", "planted", Some("kube-system"), to("admin")),
-            cannot("get", "rolebindings", "in the namespace \"kube-system\""),
-        ),
-        ("role", rbac("ClusterRole", "planted", None, everything.clone()), cannot("get", "clusterroles", of_all)),
-        (
-            "binding",
-            rbac("ClusterRoleBinding", "planted", None, to("cluster-admin")),
-            cannot("get", "clusterrolebindings", of_all),
-        ),
-        ("elsewhere", there("boundary-victim"), cannot("get", "configmaps", of_victim)),
-        (
-            "namespace",
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "planted"}}),
-            cannot("get", "namespaces", "planted"),
-        ),
-        ("more", rbac("Role", "planted", None, everything), grants()),
-        ("admin", rbac("RoleBinding", "planted", None, to("cluster-admin")), grants()),
+        ("secret", treasure, cannot("get", "secrets"), of_victim),
+        ("secrets", stolen("(lookup \"v1\" \"Secret\" \"\" \"\").items"), cannot("list", "secrets"), of_all),
+        ("system", in_system, cannot("get", "rolebindings"), of_system),
+        ("role", planted("ClusterRole", EVERYTHING), cannot("get", "clusterroles"), of_all),
+        ("binding", planted("ClusterRoleBinding", &to("cluster-admin")), cannot("get", "clusterrolebindings"), of_all),
+        ("elsewhere", there("boundary-victim"), cannot("get", "configmaps"), of_victim),
+        ("namespace", object("v1", "Namespace", "name: planted", ""), cannot("get", "namespaces"), "planted"),
+        ("more", planted("Role", EVERYTHING), grants(), ""),
+        ("admin", planted("RoleBinding", &to("cluster-admin")), grants(), ""),
     ];
     let apps = Api::<ClientApp>::namespaced(mallory, "boundary");
     let create = async |name: &str, objects: Value| {
@@ -110,14 +93,14 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
         json!([there("boundary"), stolen("(lookup \"v1\" \"ConfigMap\" \"boundary\" \"kube-root-ca.crt\").kind")]),
     )
     .await;
-    for (name, object, _) in &attempts {
+    for (name, object, ..) in &attempts {
         create(name, json!([object])).await;
     }
     tenant.ready("fair", 1).await;
-    for (name, _, parts) in &attempts {
+    for (name, _, refused, place) in &attempts {
         // Not the first refusal: the account may be so new that even its own rights are not effective yet.
-        let parts = parts.iter().map(String::as_str).chain(["system:serviceaccount:boundary:clientapp-deployer"]);
-        let sentence = tenant.condition_with(name, ("Released", "AccessDenied"), &parts.collect::<Vec<_>>()).await;
+        let parts = [refused.as_str(), place, "system:serviceaccount:boundary:clientapp-deployer"];
+        let sentence = tenant.condition_with(name, ("Released", "AccessDenied"), &parts).await;
         assert!(!sentence.contains("canary") && !sentence.contains("Y2FuYXJ5"), "{sentence}");
     }
 
@@ -168,9 +151,7 @@ async fn asked(tenant: &Tenant, what: &str) -> usize {
 
 #[tokio::test]
 async fn what_is_removed_by_hand_is_put_back_and_told_of() {
-    let tenant = Lab::shared().await.tenant("account-removed").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let tenant = installed("account-removed", json!({})).await;
     let account = tenant.api::<ServiceAccount>().get(DEPLOYER).await.unwrap();
     assert_eq!(account.automount_service_account_token, Some(false));
     // One of each for the namespace, and none for an upgrade or another app.
@@ -218,9 +199,7 @@ async fn what_is_removed_by_hand_is_put_back_and_told_of() {
 /// The account is deleted before its app, and can no longer be recreated.
 #[tokio::test]
 async fn a_namespace_is_deleted_with_an_app_in_it() {
-    let tenant = Lab::shared().await.tenant("account-terminating").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let tenant = installed("account-terminating", json!({})).await;
     tenant.patch("acme", json!({"suspend": true})).await.unwrap();
     tenant.condition("acme", "Reconciling", "False", "Suspended").await;
     let namespaces = Api::<Namespace>::all(tenant.client.clone());

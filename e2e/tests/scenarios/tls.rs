@@ -129,28 +129,3 @@ async fn a_users_certificate_is_checked_whenever_it_changes() {
     secrets.delete("wildcard", &DeleteParams::default()).await.unwrap();
     tenant.held("acme", "CertificateMissing", &["wildcard"]).await;
 }
-
-/// A Profile names the issuer; `{terminatedElsewhere: true}` of one app takes precedence.
-#[tokio::test]
-async fn a_profile_says_where_certificates_come_from() {
-    let tenant = Lab::shared().await.tenant("tls-profile").await;
-    let profile = json!({
-        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "Profile", "metadata": {"name": "tls-profile"},
-        "spec": {"defaults": {"tls": {"secretName": "wildcard"}}},
-    });
-    let request = http::Request::post("/apis/apps.bnerd-operator.local/v1alpha1/profiles")
-        .header(http::header::CONTENT_TYPE, "application/json");
-    tenant.client.request::<Value>(request.body(profile.to_string().into_bytes()).unwrap()).await.unwrap();
-    let of_profile =
-        |name: &str| with(small(&tenant, name), json!({"ingressClassName": "traefik", "profile": "tls-profile"}));
-    let elsewhere = with(of_profile("other"), json!({"tls": {"terminatedElsewhere": true}}));
-    tenant.create("other", elsewhere).await.unwrap();
-    tenant.create("acme", of_profile("acme")).await.unwrap();
-    let status = tenant.ready("other", 1).await;
-    assert_eq!(status.url, Some(format!("https://{}", hostname(&tenant, "other"))));
-    assert!(status.conditions.iter().all(|condition| condition.type_ != "CertificateReady"));
-    tenant.held("acme", "CertificateMissing", &["wildcard"]).await;
-    let found = secret(&certificate(&["*.tls-profile.example.com"], |_| {}));
-    tenant.api::<Secret>().create(&PostParams::default(), &found).await.unwrap();
-    tenant.ready("acme", 1).await;
-}
