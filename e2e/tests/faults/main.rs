@@ -38,6 +38,11 @@ async fn installed(tenant: &Tenant, name: &str) {
     tenant.ready(name, 1).await;
 }
 
+/// Begins to delete an app.
+async fn delete(tenant: &Tenant, name: &str) {
+    tenant.api::<ClientApp>().delete(name, &DeleteParams::default()).await.unwrap();
+}
+
 /// No event about the app has this reason.
 async fn is_not_told(tenant: &Tenant, name: &str, reason: &str) {
     let told = tenant.events(name).await;
@@ -232,45 +237,47 @@ async fn a_database_that_is_deleted_before_it_is_complete_leaves_nothing() {
     tenant.wait_for("db-last-dump", "gone", |job: Option<&Job>| job.is_none().then_some(())).await;
 }
 
+/// Installs an app, and deletes it while requests about its Service meet this fault.
+async fn deleted_with_fault(tenant: &Tenant, proxy: &Proxy, verb: &'static str, fault: Fault) {
+    installed(tenant, "acme").await;
+    let met = proxy.met();
+    proxy.set([Rule::new(verb, "services", fault)]);
+    delete(tenant, "acme").await;
+    proxy.met_more_than(met).await;
+}
+
 #[tokio::test]
-async fn an_uninstall_that_is_cut_off_or_denied_is_told_and_goes_on() {
-    let Apart { tenant, proxy, options } = Lab::unattended().await.apart("uninstalls").await;
-    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
-    let _operator = leading(&Options { helm: shim.path(), ..options }).await;
-    let fails = async |verb: &'static str, fault: Fault| {
-        installed(&tenant, "acme").await;
-        let met = proxy.met();
-        proxy.set([Rule::new(verb, "services", fault)]);
-        tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
-        proxy.met_more_than(met).await;
-    };
-    let goes_on = async || {
+async fn an_uninstall_that_fails_keeps_the_app_and_says_what_is_left() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("failed-uninstall", &[]).await;
+    let service = "Service failed-uninstall/acme-nextcloud";
+    for (verb, status, words) in [
+        // helm exits with 0 although it could not read an object: the deletion removes what it left behind.
+        ("get", StatusCode::INTERNAL_SERVER_ERROR, "Service"),
+        // helm says only that it failed to delete the release: the operator has to name the object.
+        ("delete", StatusCode::FORBIDDEN, service),
+    ] {
+        deleted_with_fault(&tenant, &proxy, verb, Fault::Answer(status)).await;
+        let before = tenant.uid::<Service>("acme-nextcloud").await;
+        let told = |app: Option<&ClientApp>| {
+            assert_eq!(app?.finalizers(), [FINALIZER]);
+            let ready = conditions::find(&app?.status.as_ref()?.conditions, "Ready")?;
+            (ready.status != "True" && ready.message.contains(words)).then_some(())
+        };
+        tenant.wait_for("acme", "told of what is left", told).await;
+        assert_eq!(tenant.uid::<Service>("acme-nextcloud").await, before);
         proxy.set([]);
         tenant.gone("acme").await;
         nothing_is_left(&tenant).await;
-    };
+    }
+}
 
-    // helm exits with 0 although it could not read an object: the deletion removes what it left behind.
-    fails("get", Fault::Answer(StatusCode::INTERNAL_SERVER_ERROR)).await;
-    let ready = |app: Option<&ClientApp>| conditions::find(&app?.status.as_ref()?.conditions, "Ready").cloned();
-    let names = |app: Option<&ClientApp>| ready(app).filter(|ready| ready.message.contains("Service")).map(drop);
-    tenant.wait_for("acme", "told of", names).await;
-    goes_on().await;
-
-    // helm says only that it failed to delete the release: the operator has to name the object.
-    fails("delete", Fault::Answer(StatusCode::FORBIDDEN)).await;
-    let service = tenant.uid::<Service>("acme-nextcloud").await.unwrap();
-    let denied = |app: Option<&ClientApp>| {
-        assert_eq!(app?.finalizers(), [FINALIZER]);
-        let ready = ready(app)?;
-        (ready.status != "True" && ready.message.contains("Service uninstalls/acme-nextcloud")).then_some(())
-    };
-    tenant.wait_for("acme", "told of what is denied", denied).await;
-    assert_eq!(tenant.uid::<Service>("acme-nextcloud").await.unwrap(), service);
-    goes_on().await;
-
-    // helm alone is killed, which leaves the release `uninstalling`: that is no other Helm client's lock.
-    fails("delete", Fault::Hang).await;
+/// helm alone is killed, which leaves the release `uninstalling`: that is no other Helm client's lock.
+#[tokio::test]
+async fn a_helm_that_is_killed_while_it_uninstalls() {
+    let Apart { tenant, proxy, options } = Lab::unattended().await.apart("killed-uninstall").await;
+    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
+    let _operator = leading(&Options { helm: shim.path(), ..options }).await;
+    deleted_with_fault(&tenant, &proxy, "delete", Fault::Hang).await;
     let helm = shim.runs().pop().unwrap();
     assert!(helm.arguments.starts_with("uninstall") && helm.alive(), "{helm:?}");
     kill(Pid::from_raw(helm.pid.cast_signed()), Signal::SIGKILL).unwrap();
@@ -279,8 +286,9 @@ async fn an_uninstall_that_is_cut_off_or_denied_is_told_and_goes_on() {
     assert_eq!(revision.labels()["status"], "uninstalling");
     proxy.set([]);
     let told = tenant.condition("acme", "Released", "False", "UpgradeFailed").await;
-    assert_eq!(told, "uninstall release uninstalls/acme: helm uninstall was killed by signal 9");
-    goes_on().await;
+    assert_eq!(told, "uninstall release killed-uninstall/acme: helm uninstall was killed by signal 9");
+    tenant.gone("acme").await;
+    nothing_is_left(&tenant).await;
 }
 
 /// helm cannot uninstall a release with an object of a kind that it does not know.
@@ -324,7 +332,7 @@ async fn a_read_that_fails_while_data_are_retained() {
     let before = uids().await;
     let fails = |verb, resource| Rule::new(verb, resource, Fault::Answer(StatusCode::INTERNAL_SERVER_ERROR));
     proxy.set([fails("list", "persistentvolumeclaims")]);
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    delete(&tenant, "acme").await;
     for (told, next) in [
         ("list the volumes in failed-read", Some(("get", "persistentvolumeclaims"))),
         ("look for PersistentVolumeClaim", Some(("get", "postgresqls"))),
@@ -375,7 +383,7 @@ async fn a_leader_that_is_frozen_in_the_middle_of_a_deletion() {
     let old = tenant.uid::<PersistentVolumeClaim>(files).await;
     let met = proxy.met();
     proxy.set([Rule::new("delete", "persistentvolumeclaims", Fault::Hang)]);
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    delete(&tenant, "acme").await;
     proxy.met_more_than(met).await;
     frozen.signal(Signal::SIGSTOP);
     let direct = Proxy::confined(&tenant.lab.operator_kubeconfig, &tenant.namespace).unwrap();

@@ -193,7 +193,7 @@ async fn an_app_that_is_wrongly_told_to_be_gone_goes_on() {
 
     // Nor removed.
     let met = not_found("clientapps");
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    delete(&tenant, "acme").await;
     proxy.met_more_than(met).await;
     proxy.set([]);
     tenant.gone("acme").await;
@@ -317,7 +317,7 @@ async fn a_deletion_waits_for_another_helm_client_that_is_at_work() {
     let serves = tenant.uid::<Deployment>("acme-nextcloud").await.unwrap();
     let (_home, mut helm, _lock) = upgraded_by_another(&tenant, &tenant.lab.tools.helm, "acme").await;
     let before = tenant.requests().await.len();
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    delete(&tenant, "acme").await;
     let words = ["revision 2 of release acme is pending-upgrade, by another Helm client", "foreignLockTimeout"];
     tenant.held("acme", "ExternalOperationInProgress", &words).await;
     // The hold is the end of a pass, and this begins another.
