@@ -125,20 +125,21 @@ async fn with_files(tenant: &Tenant, more: Value) -> String {
     tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap()
 }
 
-/// Waits until helm has refused what the spec asks for, because this claim would no longer be in the release, and confirms, as the
-/// message says, that the app goes on without it.
-async fn confirmed(tenant: &Tenant, claim: &str, uid: &str) {
+/// Waits until helm has refused what the spec asks for, because this claim would no longer be in the release, and confirms that the app
+/// goes on without the volumes of these uids.
+async fn confirmed(tenant: &Tenant, claim: &str, uids: &str) {
     let message = tenant.condition_with("acme", ("Released", "VolumeDropped"), &[claim]).await;
-    is_advised(tenant, &message, uid);
-    confirm(tenant, uid);
+    confirm(tenant, &message, uids);
 }
 
-/// The message says how to confirm that the app goes on without a volume.
+/// Confirms, as the message says, that the app goes on without the volumes of these uids.
 #[track_caller]
-fn is_advised(tenant: &Tenant, message: &str, uid: &str) {
+fn confirm(tenant: &Tenant, message: &str, uids: &str) {
     let command = format!("kubectl annotate clientapp acme -n {} --overwrite ", tenant.namespace);
     let (_, rest) = message.split_once(&command).unwrap_or_else(|| panic!("{message}"));
-    assert_eq!(rest.split('`').next().unwrap(), format!("{}={uid}", annotation::WITHOUT_VOLUME));
+    let mark = rest.split('`').next().unwrap();
+    assert_eq!(mark, format!("{}={uids}", annotation::WITHOUT_VOLUME));
+    tenant.kubectl(&["annotate", "clientapp", "acme", "--overwrite", mark]).unwrap();
 }
 
 /// Helm deletes objects that a revision no longer has, but volumes among them hold data.
@@ -192,7 +193,9 @@ async fn no_revision_leaves_a_volume_behind_unasked() {
     tenant.ready("acme", 5).await;
     let second = tenant.uid::<PersistentVolumeClaim>("acme-files-nextcloud").await.unwrap();
     tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
-    confirmed(&tenant, "acme-files-nextcloud", &second).await;
+    let mut both = [uid.as_str(), &second];
+    both.sort_unstable();
+    confirmed(&tenant, "acme-files-nextcloud", &both.join(",")).await;
     tenant.ready("acme", 6).await;
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-files-nextcloud", FILES]);
     assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
@@ -229,8 +232,7 @@ async fn a_volume_that_is_deleted_under_its_pod_is_not_replaced_unasked() {
     claims.delete(FILES, &DeleteParams::default()).await.unwrap();
     let gone = |found: Option<&PersistentVolumeClaim>| found.is_none().then_some(());
     tenant.wait_for(FILES, "gone", gone).await;
-    is_advised(&tenant, &message, &uid);
-    confirm(&tenant, &uid);
+    confirm(&tenant, &message, &uid);
     tenant.ready("acme", 2).await;
     let new = tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap();
     assert_ne!(new, uid);

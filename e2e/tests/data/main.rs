@@ -15,6 +15,7 @@ use clientapp_crd::{ClientApp, annotation, label};
 use e2e::lab::{Tenant, hostname};
 use e2e::scenario::secret;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use serde_json::{Value, json};
@@ -92,27 +93,22 @@ async fn is_untouched(tenant: &Tenant, before: &PersistentVolumeClaim) {
     assert_eq!(now.metadata.deletion_timestamp, None);
 }
 
-/// The database of app `acme` with everything needed to use it stays, without an owner, and can be found.
-async fn is_retained(tenant: &Tenant, password: &str) {
-    assert_eq!(secret(tenant, "acme-pg-pguser-clientapp", "password").await, password);
-    let retained =
-        |labels: &BTreeMap<String, String>| labels.get(label::RETAINED_FROM).map(String::as_str) == Some("acme");
-    let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
-    assert!(retained(cluster.labels()) && cluster.owner_references().is_empty(), "{:?}", cluster.metadata);
-    assert!(cluster.metadata.deletion_timestamp.is_none());
-    for name in ["acme-pg-pguser-clientapp", "acme-admin-secret"] {
-        let kept = tenant.api::<Secret>().get(name).await.unwrap();
-        assert!(retained(kept.labels()) && kept.owner_references().is_empty(), "{:?}", kept.metadata);
+/// The database of an app with everything needed to use it stays, without an owner, and can be found.
+async fn is_retained(tenant: &Tenant, app: &str, password: &str) {
+    let user = format!("{app}-pg-pguser-clientapp");
+    assert_eq!(secret(tenant, &user, "password").await, password);
+    let is_marked = |meta: &ObjectMeta| {
+        let from = meta.labels.as_ref().and_then(|labels| labels.get(label::RETAINED_FROM));
+        let is_owned = meta.owner_references.iter().flatten().next().is_some();
+        assert!(from.is_some_and(|from| from == app) && !is_owned && meta.deletion_timestamp.is_none(), "{meta:?}");
+    };
+    is_marked(&tenant.api::<PerconaPGCluster>().get(&format!("{app}-pg")).await.unwrap().metadata);
+    for name in [user, format!("{app}-admin-secret")] {
+        is_marked(&tenant.api::<Secret>().get(&name).await.unwrap().metadata);
     }
+    let files = format!("{app}-nextcloud-nextcloud");
+    is_marked(&tenant.api::<PersistentVolumeClaim>().get(&files).await.unwrap().metadata);
+    assert!(!claims_of_database(tenant, app).await.is_empty());
     let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
-    let files = claims.iter().find(|claim| claim.name_any() == FILES).unwrap();
-    assert!(retained(files.labels()) && files.owner_references().is_empty(), "{:?}", files.metadata);
-    assert!(claims.iter().any(|claim| claim.name_any().starts_with("acme-pg-")));
     assert!(claims.iter().all(|claim| claim.metadata.deletion_timestamp.is_none()));
-}
-
-/// Confirms that app `acme` goes on without the volume of this uid.
-fn confirm(tenant: &Tenant, uid: &str) {
-    let mark = format!("{}={uid}", annotation::WITHOUT_VOLUME);
-    tenant.kubectl(&["annotate", "clientapp", "acme", "--overwrite", &mark]).unwrap();
 }

@@ -21,7 +21,7 @@ use e2e::wait::until;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Container, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service,
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service,
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::storage::v1::StorageClass;

@@ -87,7 +87,8 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     assert!(message.contains("only be restored into a new database"), "{message}");
 }
 
-/// From a bucket: with credentials meant for it, and the operator's own image; a failed fetch is reported.
+/// From a bucket: with credentials meant for it; a failed fetch is reported. What the Job is like, and that no container with the
+/// tenant's image has the credentials, is in the snapshots of src/postgresql/build.
 #[tokio::test]
 async fn a_database_is_made_from_a_dump_in_a_bucket() {
     let tenant = tenant("pg-bucket").await;
@@ -111,18 +112,6 @@ async fn a_database_is_made_from_a_dump_in_a_bucket() {
     patch(&tenant, "db", store("prod/pg-bucket/db")).await.unwrap();
     held(&tenant, "db", "Restoring", &["restores dump latest of http://127.0.0.1:9/dumps/prod/pg-bucket/db"]).await;
     let [job] = names::<Job>(&tenant).await.try_into().unwrap();
-    let made = tenant.api::<Job>().get(&job).await.unwrap();
-    let pod = made.spec.unwrap().template.spec.unwrap();
-    let fetch = pod.init_containers.unwrap().remove(0);
-    assert_eq!(fetch.args, Some(vec!["store".to_owned(), "fetch".to_owned()]));
-    // No container with the tenant's image has the credentials.
-    let secrets = |container: &Container| {
-        let variables = container.env.iter().flatten();
-        variables.filter(|one| one.value_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some())).count()
-    };
-    assert_eq!((secrets(&fetch), secrets(&pod.containers[0])), (2, 0));
-    assert_ne!(fetch.image, pod.containers[0].image);
-
     end_of(&tenant, &job, ("initContainerStatuses", "fetch"), 1, "error: there is no complete dump at all in s3://x\n")
         .await;
     fails(&tenant, "there is no complete dump at all in s3://x; change spec.restore, or delete").await;

@@ -99,7 +99,7 @@ fn a_setting_says_what_it_says_and_opens_nothing() {
     let pod = node.start(start("-c hba_file=/nowhere -c listen_addresses= -c wal_keep_size=0"), "data.log").unwrap();
     let says = |statement: &str| within(&node, port, "orders", statement);
     blocking_until("it answers", || says("SELECT").is_ok());
-    assert_eq!(says("SELECT current_setting('log_line_prefix')").unwrap(), value.trim());
+    assert_eq!(says("SELECT current_setting('log_line_prefix')").unwrap(), value);
     let settings = "SELECT current_setting('fsync') || ' ' || current_setting('wal_keep_size')";
     assert_eq!(says(settings).unwrap(), "on 0");
     assert_eq!(query("127.0.0.1", port, ("shop", PASSWORD), "orders", "SELECT 1").unwrap(), "1");
