@@ -2,6 +2,7 @@
 //! API server, or in a condition by the operator.
 
 mod charts_that_fail;
+mod neighbours;
 mod schema;
 mod spec;
 mod stored;

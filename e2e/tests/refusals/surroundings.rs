@@ -1,4 +1,4 @@
-//! What the operator needs from its environment: helm, rights, space, Percona.
+//! What the operator needs from its environment: helm, rights, space.
 
 use std::io::ErrorKind;
 use std::process::Command;
@@ -6,7 +6,6 @@ use std::process::Command;
 use clientapp_crd::DEPLOYER;
 use e2e::manifests;
 use e2e::operator::binary;
-use e2e::percona::Percona;
 use e2e::shim::executable;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ResourceQuota, ServiceAccount};
@@ -203,42 +202,6 @@ async fn a_quota_that_is_exceeded_is_named_until_it_is_raised() {
     tenant.ready("acme", 3).await;
     // Deletion needs nothing else.
     limit(json!({"count/secrets": "0", "pods": "0", "services": "0"})).await;
-    tenant.delete("acme").await;
-}
-
-#[tokio::test]
-async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
-    let (lab, _turn) = rough().await;
-    let tenant = lab.tenant("no-percona").await;
-    let log = || std::fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
-    let before = log().len();
-    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
-    tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "DependencyMissing").await;
-    assert!(told.contains("install the Percona Operator for PostgreSQL"), "{told}");
-    tenant.condition("acme", "Stalled", "True", "DependencyMissing").await;
-    // Apps that need no database are unaffected.
-    tenant.ready("other", 1).await;
-
-    // The reconcile sends no request about the kind, not even a watch, which would be refused repeatedly.
-    nudge(&tenant, "acme", "Retain").await;
-    nudge(&tenant, "acme", "Delete").await;
-    tenant.requests().await;
-    let log = log().split_off(before);
-    let asked = log.lines().filter(|line| line.contains("perconapgclusters") && line.contains(&manifests::user()));
-    let asked: Vec<_> = asked.filter(|line| !line.contains("customresourcedefinitions")).collect();
-    assert!(asked.is_empty(), "{asked:#?}");
-    assert!(tenant.listed("acme").is_none());
-
-    Percona::define(&tenant.client).await.unwrap();
-    let percona = Percona::start(&lab.plane).await.unwrap();
-    tenant.ready("acme", 1).await;
-
-    // And removed again: the status reports it, and nothing happens to the running app.
-    Percona::undefine(&tenant.client).await.unwrap();
-    tenant.condition("acme", "PostgresReady", "False", "DependencyMissing").await;
-    assert_eq!(tenant.listed("acme").unwrap().0, "1");
-    drop(percona);
     tenant.delete("acme").await;
 }
 

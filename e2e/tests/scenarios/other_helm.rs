@@ -56,7 +56,8 @@ async fn an_upgrade_and_a_rollback_by_hand_are_put_right_once_each() {
     let lab = Lab::shared().await;
     let mut tenant = lab.tenant("helm-by-hand").await;
     // With an Ingress: the gateway reads what helm writes of it.
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"ingressClassName": "traefik"}))).await.unwrap();
+    let more = json!({"ingressClassName": "traefik", "replicas": 2});
+    tenant.create("acme", with(small(&tenant, "acme"), more)).await.unwrap();
     tenant.ready("acme", 1).await;
     let repository = lab.repository.url();
     let mut newest = 1;
@@ -78,11 +79,11 @@ async fn an_upgrade_and_a_rollback_by_hand_are_put_right_once_each() {
         let read = |command: &[&str]| -> Value {
             serde_json::from_str(&helm(&tenant, &[command, &["acme", "-o", "json"]].concat())).unwrap()
         };
-        assert_eq!(read(&["get", "values"])["replicaCount"], 1);
+        assert_eq!(read(&["get", "values"])["replicaCount"], 2);
         let status = read(&["status"]);
         assert_eq!((&status["version"], &status["info"]["status"]), (&json!(newest + 2), &json!("deployed")));
         let app = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
-        assert_eq!(app.spec.unwrap().replicas, Some(1));
+        assert_eq!(app.spec.unwrap().replicas, Some(2));
         let ingress = tenant.api::<Ingress>().get("acme-nextcloud").await.unwrap();
         let managers = ingress.metadata.managed_fields.unwrap();
         let operations: Vec<_> = managers.iter().filter_map(|entry| entry.operation.as_deref()).collect();
@@ -100,7 +101,7 @@ async fn an_upgrade_and_a_rollback_by_hand_are_put_right_once_each() {
         assert!(told[2 * done..].iter().zip(&by_hand).all(|(told, words)| told.contains(words)), "{told:?}");
         newest += 4;
     }
-    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
+    tenant.patch("acme", json!({"replicas": 1})).await.unwrap();
     tenant.ready("acme", newest + 1).await;
     // --history-max
     assert_eq!(history(&tenant, "acme").len(), 3);
