@@ -333,8 +333,7 @@ async fn a_users_own_cron_job_is_not_taken_over_and_archives_outlive_the_field()
     tenant.patch("acme", json!({"persistence": {"backup": null}})).await.unwrap();
     tenant.wait_for(CRON_JOB, "gone", |found: Option<&CronJob>| found.is_none().then_some(())).await;
     without_archives(tenant).await;
-    let no_jobs = async || names::<Job>(tenant).await.is_empty().then_some(());
-    until("the Jobs go with the CronJob", no_jobs).await;
+    until("the Jobs go with the CronJob", async || names::<Job>(tenant).await.is_empty()).await;
     assert_eq!(site.keys(), keys);
     assert_eq!(read(&site.files("acme").await, "a.txt").as_deref(), Some("content"));
     tenant.ready("acme", 1).await;

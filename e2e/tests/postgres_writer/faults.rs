@@ -35,7 +35,7 @@ async fn a_lock_holds_up_and_a_broken_connection_is_replaced() {
     let sentence = scene.fail("ada", ada(37), "DatabaseBusy").await;
     assert!(sentence.contains("statement timeout"), "{sentence}");
     let told = "cannot compare the rows with the PostgresWriters";
-    scene.until(told, async || scene.log().contains(told).then_some(())).await;
+    scene.until(told, async || scene.log().contains(told)).await;
     scene.run("COMMIT").await;
     scene.ready("ada").await;
     assert_eq!(scene.rows().await, [scene.ada(37), bob.clone()]);
@@ -108,9 +108,7 @@ async fn many_objects_are_as_many_rows_wherever_the_operator_is_killed() {
         // At any point: after a few rows, and after many.
         for rows in [rand::random_range(1..20), rand::random_range(20..numbers.len() - 10)] {
             scene.start(&[]).await;
-            scene
-                .until("the operator is working", async || (scene.statements("COMMIT") >= before + rows).then_some(()))
-                .await;
+            scene.until("the operator is working", async || scene.statements("COMMIT") >= before + rows).await;
             scene.kill().await;
         }
     }
@@ -153,7 +151,7 @@ async fn a_leader_that_was_deposed_meanwhile_writes_no_row() {
     scene.force("ada").await;
     scene.start(&[]).await;
     deposed.signal(Signal::SIGCONT);
-    until("the lease is lost", async || (lost(&deposed) > before).then_some(())).await;
+    until("the lease is lost", async || lost(&deposed) > before).await;
     scene.run("COMMIT").await;
     let log = deposed.log();
     assert!(tokio::task::spawn_blocking(|| deposed.stop()).await.unwrap().unwrap());
@@ -247,13 +245,13 @@ async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it
     let mut ask = vec!["auth", "can-i", "watch", "postgreswriters.apps.bnerd-operator.local", "--as"];
     let user = manifests::user();
     ask.push(&user);
-    let refused = async || manifests::kubectl(&lab.plane, &lab.tools, &ask).is_err().then_some(());
+    let refused = async || manifests::kubectl(&lab.plane, &lab.tools, &ask).is_err();
     scene.until("the right is revoked", refused).await;
     scene.start_with(scene.bare.clone()).await;
     scene.operator.as_mut().unwrap().wait_for_log("PostgresWriters are not watched").unwrap();
     let role = manifests::directory().join("role-postgres-writer.yaml");
     kubectl(&["apply", "-f", role.to_str().unwrap()]);
-    scene.until("the right is granted again", async || refused().await.is_none().then_some(())).await;
+    scene.until("the right is granted again", async || !refused().await).await;
 
     scene.start(&[]).await;
     scene.write("ada", ada(36)).await;

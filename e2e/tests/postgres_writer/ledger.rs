@@ -116,9 +116,7 @@ async fn a_successor_inherits_the_row_and_a_row_without_an_object_is_told() {
     assert_eq!(scene.ledger().await[0], scene.entry("ada", "people").await);
 
     let told = "was deleted without its finalizer are kept";
-    scene
-        .until(told, async || (scene.log().contains(told) && scene.log().contains("writer-heirs/bob")).then_some(()))
-        .await;
+    scene.until(told, async || scene.log().contains(told) && scene.log().contains("writer-heirs/bob")).await;
     // As the message says.
     scene.write("bob", ada(1)).await;
     scene.remove("bob").await;
@@ -152,7 +150,7 @@ async fn an_object_that_does_not_decode_is_told_and_takes_its_row_with_it() {
             .await;
     }
     define(&strict).await;
-    let refused = async || scene.apply("never", json!({"table": "people"})).await.is_err().then_some(());
+    let refused = async || scene.apply("never", json!({"table": "people"})).await.is_err();
     scene.until("the strict schema applies", refused).await;
     for (name, age) in [("ada", "36"), ("eve", "37")] {
         let sentence =
@@ -166,7 +164,7 @@ async fn an_object_that_does_not_decode_is_told_and_takes_its_row_with_it() {
         let _ = raw.delete(name, &DeleteParams::default()).await;
     }
     for name in ["ada", "eve"] {
-        scene.until("it is gone", async || raw.get_opt(name).await.unwrap().is_none().then_some(())).await;
+        scene.until("it is gone", async || raw.get_opt(name).await.unwrap().is_none()).await;
     }
     scene.until_rows(&[scene.row("bob", 37)]).await;
     // The definition goes with another scene, and its objects with it.

@@ -14,7 +14,7 @@ use e2e::manifests;
 use e2e::operator::{Operator, Options};
 use e2e::postgres::{PASSWORD, Postgres};
 use e2e::proxy::Proxy;
-use e2e::wait::{until, within};
+use e2e::wait::{Look, until, within};
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -254,11 +254,11 @@ impl Scene {
 
     /// Waits until the rows are these.
     async fn until_rows(&self, expected: &[Row]) {
-        self.until(&format!("{expected:?}"), async || (self.rows().await == expected).then_some(())).await;
+        self.until(&format!("{expected:?}"), async || self.rows().await == expected).await;
     }
 
-    async fn until<T>(&self, what: &str, found: impl AsyncFn() -> Option<T>) -> T {
-        match within(TIMEOUT, what, found).await {
+    async fn until<L: Look>(&self, what: &str, look: impl AsyncFn() -> L) -> L::Found {
+        match within(TIMEOUT, what, look).await {
             Ok(found) => found,
             Err(late) => panic!("{late}: {:?}{}", self.rows().await, self.log()),
         }
@@ -329,6 +329,6 @@ impl Scene {
         );
         // Within a transaction, such as that of the session with the lock, the view does not change.
         let sql = self.postgres.connect(&self.database).await.unwrap();
-        self.until(&waiting, async || (!sql.query(&waiting, &[]).await.unwrap().is_empty()).then_some(())).await;
+        self.until(&waiting, async || !sql.query(&waiting, &[]).await.unwrap().is_empty()).await;
     }
 }

@@ -26,7 +26,7 @@ async fn a_row_comes_changes_and_goes_with_its_object() {
     let version = scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap().resource_version();
     let (selects, looks) = (scene.statements("SELECT wanted.id"), scene.statements("SELECT relation"));
     scene.start(&[]).await;
-    let compared = async || (scene.statements("SELECT wanted.id") >= selects + 3).then_some(());
+    let compared = async || scene.statements("SELECT wanted.id") >= selects + 3;
     scene.until("the rows are compared", compared).await;
     assert_eq!((scene.statements(ours), scene.statements("SELECT relation")), (before + 1, looks));
     assert_eq!(scene.tenant.api::<PostgresWriter>().get("ada").await.unwrap().resource_version(), version);
@@ -65,7 +65,7 @@ async fn a_row_that_others_delete_or_change_is_put_back() {
     scene.stop().await;
     let looks = scene.statements("SELECT relation");
     scene.start(&[("PSQL_RESYNC", "0")]).await;
-    scene.until("it is reconciled", async || (scene.statements("SELECT relation") >= looks + 2).then_some(())).await;
+    scene.until("it is reconciled", async || scene.statements("SELECT relation") >= looks + 2).await;
     scene.not_ready("ada", "TableMissing").await;
     scene.start(&[]).await;
     scene.run(PEOPLE).await;

@@ -152,7 +152,7 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
     assert_eq!(proven.backup.unwrap().drill.unwrap().dump.as_deref(), Some("20260130T030000Z-a"));
     // Its scratch volume is deleted with its pod.
     delete::<Job>(&tenant, "drill-one").await;
-    let gone = async || (names::<PersistentVolumeClaim>(&tenant).await == ["data-db-0", "db-backup"]).then_some(());
+    let gone = async || names::<PersistentVolumeClaim>(&tenant).await == ["data-db-0", "db-backup"];
     until("the scratch volume is gone", gone).await;
 
     // A failed drill casts doubt on the dumps, but the database keeps serving. There is no pod while the quota exists.
