@@ -114,8 +114,7 @@ async fn a_database_of_another_owner_is_never_touched() {
 
     let spec = json!({"hostname": hostname(&tenant, "theirs")});
     tenant.create("theirs", spec).await.unwrap();
-    let told = tenant.condition("theirs", "Ready", "False", "DatabaseNotOurs").await;
-    assert!(told.contains("PerconaPGCluster theirs-pg") && told.contains("not taken over"), "{told}");
+    tenant.held("theirs", "DatabaseNotOurs", &["PerconaPGCluster theirs-pg", "not taken over"]).await;
     tenant.delete("theirs").await;
     assert_eq!(clusters.get("theirs-pg").await.unwrap(), before);
     no_helm_yet(&tenant).await;

@@ -18,8 +18,7 @@ async fn percona_is_missed_without_polling_and_picked_up_when_it_comes() {
     let before = log().len();
     tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
     tenant.create("other", small(&tenant, "other", charts::DEFAULT)).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "DependencyMissing").await;
-    assert!(told.contains("install the Percona Operator for PostgreSQL"), "{told}");
+    tenant.held("acme", "DependencyMissing", &["install the Percona Operator for PostgreSQL"]).await;
     tenant.condition("acme", "Stalled", "True", "DependencyMissing").await;
     // Apps that need no database are unaffected.
     tenant.ready("other", 1).await;

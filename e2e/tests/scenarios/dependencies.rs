@@ -61,9 +61,8 @@ async fn helm_waits_for_objects_of_other_kinds() {
     let words = ["Postgresql shared does not exist, Deployment cache does not exist"];
     tenant.condition_with("acme", ("Released", "DependencyNotReady"), &words).await;
     tenant.kubectl(&["create", "deployment", "cache", "--image=cache:1", "--replicas=0"]).unwrap();
-    tenant
-        .condition_with("acme", ("Released", "DependencyNotReady"), &["Deployment cache has no condition Ready"])
-        .await;
+    let words = ["Deployment cache has no condition Ready"];
+    tenant.condition_with("acme", ("Released", "DependencyNotReady"), &words).await;
     // As the controller of a kind with such a condition would.
     let condition = json!({"type": "Ready", "status": "True", "reason": "Made", "message": ""});
     let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));

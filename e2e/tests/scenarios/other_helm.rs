@@ -138,8 +138,7 @@ async fn a_release_that_was_never_ours_is_not_taken_over() {
     let repository = tenant.lab.repository.url();
     helm(&tenant, &["install", "acme", "nextcloud", "--repo", &repository, "--version", charts::DEFAULT]);
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "ReleaseNotOurs").await;
-    assert!(told.contains("release acme") && told.contains("uninstall it or rename the ClientApp"), "{told}");
+    tenant.held("acme", "ReleaseNotOurs", &["release acme", "uninstall it or rename the ClientApp"]).await;
 
     // Neither a later reconcile nor a later revision by the other client makes it the operator's.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();

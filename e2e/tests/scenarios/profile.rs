@@ -55,8 +55,7 @@ async fn instances_wait_for_their_profile_and_follow_it() {
     patch(&tenant, "class", json!({"description": "for trying things out"})).await;
     // An invalid Profile stops no instance.
     patch(&tenant, "class", json!({"helm": {"values": {"nextcloud": {"host": "elsewhere"}}}})).await;
-    let told = tenant.condition("follows", "Ready", "False", "ProfileInvalid").await;
-    assert!(told.contains("Profile class") && told.contains("nextcloud.host"), "{told}");
+    tenant.held("follows", "ProfileInvalid", &["Profile class", "nextcloud.host"]).await;
     patch(&tenant, "class", json!({"helm": {"values": null}})).await;
     tenant.ready("follows", 2).await;
 

@@ -88,13 +88,8 @@ async fn a_revision_that_is_not_ready_in_time_is_rolled_back() {
         let secret = format!("sh.helm.release.v1.acme.v{revision}");
         until(&format!("{secret} is there"), async || tenant.uid::<Secret>(&secret).await.is_some()).await;
     }
-    tenant
-        .held(
-            "acme",
-            "RolledBack",
-            &["revision 2 of release acme has failed: it was not ready within 1m", "what revision 1 was"],
-        )
-        .await;
+    let words = ["revision 2 of release acme has failed: it was not ready within 1m", "what revision 1 was"];
+    tenant.held("acme", "RolledBack", &words).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "3");
     assert_eq!(values(&tenant, "3"), values(&tenant, "1"));
     let placed = |found: Option<&Deployment>| {
