@@ -6,7 +6,8 @@ use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::percona::Knobs;
 use e2e::scenario::secret;
-use kube::api::{ApiResource, DynamicObject, PostParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
@@ -79,16 +80,29 @@ async fn helm_waits_until_the_database_is_ready_and_goes_on_without_it() {
     tenant.ready("acme", 2).await;
     assert_eq!(generated().await, before);
 
+    // Percona takes a password that a user writes, and helm hands it to the app.
+    const SECRET: &str = "acme-pg-pguser-clientapp";
+    let before = tenant.api::<Secret>().get(SECRET).await.unwrap().data.unwrap();
+    let rotated = json!({"stringData": {"password": "rotated", "verifier": ""}});
+    tenant.api::<Secret>().patch(SECRET, &PatchParams::default(), &Patch::Merge(rotated)).await.unwrap();
+    let verified = |secret: Option<&Secret>| {
+        let data = secret?.data.clone()?;
+        (data["password"].0 == b"rotated" && data["verifier"].0.starts_with(b"SCRAM-SHA-256$")).then_some(data)
+    };
+    let after = tenant.wait_for(SECRET, "rotated", verified).await;
+    assert_ne!((&after["verifier"], &after["pgbouncer-uri"]), (&before["verifier"], &before["pgbouncer-uri"]));
+    tenant.ready("acme", 3).await;
+
     // Percona would put a key back that is missing.
     tenant.percona_ignores(true).await;
     let patch = r#"--patch=[{"op": "remove", "path": "/data/password"}]"#;
-    tenant.kubectl(&["patch", "secret", "acme-pg-pguser-clientapp", "--type=json", patch]).unwrap();
+    tenant.kubectl(&["patch", "secret", SECRET, "--type=json", patch]).unwrap();
     let told = tenant.condition("acme", "PostgresReady", "False", "SecretKeyMissing").await;
     assert_eq!(told, "Secret acme-pg-pguser-clientapp has no value under password");
-    assert_eq!(tenant.listed("acme").unwrap().0, "2");
+    assert_eq!(tenant.listed("acme").unwrap().0, "3");
     tenant.percona_ignores(false).await;
-    tenant.ready("acme", 3).await;
-    assert_ne!(generated().await[2], password);
+    tenant.ready("acme", 4).await;
+    assert_ne!(generated().await[2], "rotated");
 }
 
 #[tokio::test]

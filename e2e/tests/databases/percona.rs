@@ -4,11 +4,11 @@ use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
 use e2e::percona::Knobs;
-use e2e::scenario::{names, nothing_is_left, secret};
+use e2e::scenario::{names, nothing_is_left};
 use e2e::wait::until;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 fn s3() -> Value {
@@ -23,45 +23,6 @@ async fn cluster(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&PerconaPG
 
 fn storage(size: &'static str) -> impl Fn(&PerconaPGCluster) -> bool {
     move |cluster| cluster.spec.instances[0].storage() == Some(size)
-}
-
-/// From `kubectl apply` to the end, as a user who names nothing sees it.
-#[tokio::test]
-async fn a_default_app_gets_a_database_that_it_keeps_adopts_and_gives_back() {
-    let tenant = Lab::shared().await.tenant("default-app").await;
-    let spec = json!({"hostname": hostname(&tenant, "acme"), "deletionPolicy": "Retain"});
-    tenant.create("acme", spec.clone()).await.unwrap();
-    let status = tenant.ready("acme", 1).await;
-    assert_eq!(status.postgres_cluster_name.as_deref(), Some("acme-pg"));
-    let made =
-        cluster(&tenant, "acme-pg", "ready", |found| found.status.as_ref().unwrap().state.as_deref() == Some("ready"));
-    let uid = made.await.uid();
-
-    // Percona takes a password that a user writes, and helm hands it to the app.
-    let name = "acme-pg-pguser-clientapp";
-    let before = tenant.api::<Secret>().get(name).await.unwrap().data.unwrap();
-    let rotated = json!({"stringData": {"password": "rotated", "verifier": ""}});
-    tenant.api::<Secret>().patch(name, &PatchParams::default(), &Patch::Merge(rotated)).await.unwrap();
-    let verified = |secret: Option<&Secret>| {
-        let data = secret?.data.clone()?;
-        (data["password"].0 == b"rotated" && data["verifier"].0.starts_with(b"SCRAM-SHA-256$")).then_some(data)
-    };
-    let after = tenant.wait_for(name, "rotated", verified).await;
-    assert_ne!((&after["verifier"], &after["pgbouncer-uri"]), (&before["verifier"], &before["pgbouncer-uri"]));
-    tenant.ready("acme", 2).await;
-
-    tenant.delete("acme").await;
-    let kept = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
-    assert_eq!((kept.uid(), kept.metadata.deletion_timestamp), (uid.clone(), None));
-    let mut adopting = spec;
-    adopting["postgres"] = json!({"adopt": true});
-    adopting["deletionPolicy"] = json!("Delete");
-    tenant.create("acme", adopting).await.unwrap();
-    tenant.ready("acme", 1).await;
-    assert_eq!(tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().uid(), uid);
-    assert_eq!(secret(&tenant, name, "password").await, "rotated");
-    tenant.delete("acme").await;
-    nothing_is_left(&tenant).await;
 }
 
 #[tokio::test]
@@ -88,7 +49,7 @@ async fn backups_in_a_repository_outlive_their_app() {
     // On a schedule, and before an upgrade; not on a volume.
     let scheduled = |backup: &PerconaPGBackup| backup.name_any().starts_with("acme-pg-repo1-full-");
     let name = until("a scheduled backup exists", async || {
-        let backups = tenant.api::<PerconaPGBackup>().list(&kube::api::ListParams::default()).await.unwrap();
+        let backups = tenant.api::<PerconaPGBackup>().list(&ListParams::default()).await.unwrap();
         backups.iter().find(|backup| scheduled(backup)).map(|backup| backup.name_any()).ok_or("none yet".to_owned())
     })
     .await;

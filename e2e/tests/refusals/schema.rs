@@ -417,7 +417,7 @@ async fn what_is_left_out_has_its_documented_default() {
 }
 
 #[tokio::test]
-async fn kubectl_shows_fields_columns_and_misspelt_fields() {
+async fn kubectl_shows_columns_and_misspelt_fields() {
     let tenant = Lab::shared().await.tenant("kubectl").await;
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
@@ -430,10 +430,6 @@ async fn kubectl_shows_fields_columns_and_misspelt_fields() {
     for field in ["unknown field \"spec.ingressClas\"", "unknown field \"spec.postgres.sise\""] {
         assert!(refused.contains(field), "{refused}");
     }
-    write(json!({"hostname": "Acme"}));
-    let refused = tenant.kubectl(&["apply", "-f", path]).unwrap_err().to_string();
-    assert!(refused.contains("spec.hostname") && refused.contains("must be a DNS name in lower case"), "{refused}");
-
     write(json!({"hostname": host, "suspend": true}));
     assert_eq!(
         tenant.kubectl(&["apply", "-f", path]).unwrap().trim(),
@@ -458,15 +454,5 @@ async fn kubectl_shows_fields_columns_and_misspelt_fields() {
         assert_eq!(header.split_whitespace().collect::<Vec<_>>().join(" "), columns);
         assert!(cells.iter().all(|cell| row.contains(cell)), "{cells:?} are not in {row}");
         assert!(arguments.len() > 2 || table.lines().all(|line| line.trim_end().len() <= 80), "{table}");
-    }
-
-    for (field, part) in [
-        ("clientapp", "one tenant's complete, isolated instance"),
-        ("clientapp.spec.hostname", "DNS name that the app is served under"),
-        ("ca.spec.postgres.storageSize", "can only grow"),
-        ("ca.status.conditions", "`Ready` summarizes"),
-    ] {
-        let explained = tenant.kubectl(&["explain", field]).unwrap();
-        assert!(explained.contains(part), "{field}: {explained}");
     }
 }

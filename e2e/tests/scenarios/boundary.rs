@@ -58,6 +58,7 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
             "roleRef: {{{group}, kind: ClusterRole, name: {role}}}\nsubjects: [{{{group}, kind: User, name: mallory}}]"
         )
     };
+    const EXEC: &str = "rules: [{apiGroups: [''], resources: [pods/exec], verbs: [create]}]";
     const EVERYTHING: &str = "rules: [{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]";
     let stolen =
         |lookup: &str| object("v1", "ConfigMap", "name: stolen", &format!("data: {{it: '{{{{ {lookup} }}}}'}}"));
@@ -79,6 +80,7 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
         ("elsewhere", there("boundary-victim"), cannot("get", "configmaps"), of_victim),
         ("namespace", object("v1", "Namespace", "name: planted", ""), cannot("get", "namespaces"), "planted"),
         ("more", planted("Role", EVERYTHING), grants(), ""),
+        ("exec", planted("Role", EXEC), grants(), ""),
         ("admin", planted("RoleBinding", &to("cluster-admin")), grants(), ""),
     ];
     let apps = Api::<ClientApp>::namespaced(mallory, "boundary");
@@ -87,12 +89,10 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
         let app = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
         apps.create(&PostParams::default(), &app).await.unwrap();
     };
-    // Objects that the chart renders are created, if the account has the right.
-    create(
-        "fair",
-        json!([there("boundary"), stolen("(lookup \"v1\" \"ConfigMap\" \"boundary\" \"kube-root-ca.crt\").kind")]),
-    )
-    .await;
+    // Objects that the chart renders are created, if the account has the right; and what the reference chart grants may be granted.
+    let own = stolen("(lookup \"v1\" \"ConfigMap\" \"boundary\" \"kube-root-ca.crt\").kind");
+    let use_policy = "rules: [{apiGroups: [extensions], resources: [podsecuritypolicies], resourceNames: [privileged], verbs: [use]}]";
+    create("fair", json!([there("boundary"), own, object(RBAC, "Role", "name: granted", use_policy)])).await;
     for (name, object, ..) in &attempts {
         create(name, json!([object])).await;
     }
@@ -234,45 +234,36 @@ async fn until_admitted(tenant: &Tenant, name: &str, admitted: bool) {
 }
 
 #[tokio::test]
-async fn a_namespace_whose_owner_forbids_the_account() {
-    let tenant = Lab::shared().await.tenant("account-forbidden").await;
-    let policy = forbid(&tenant, DEPLOYER).await;
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
-    let words = ["create ServiceAccount account-forbidden/clientapp-deployer", "no robots in here"];
-    tenant.held("acme", "Refused", &words).await;
-    tenant.condition("acme", "Stalled", "True", "Refused").await;
-    // Nothing is half done.
-    assert_eq!(names::<Secret>(&tenant).await, Vec::<String>::new());
-    assert_eq!(names::<RoleBinding>(&tenant).await, Vec::<String>::new());
-    assert_eq!(accounts(&tenant).await, Vec::<String>::new());
-
-    policy.delete("account-forbidden", &DeleteParams::default()).await.unwrap();
-    until_admitted(&tenant, DEPLOYER, true).await;
-    // A change is handled at once.
-    tenant.patch("acme", json!({"deletionPolicy": "Retain"})).await.unwrap();
-    tenant.ready("acme", 1).await;
-}
-
-#[tokio::test]
-async fn a_binding_of_the_name_that_another_client_made() {
+async fn a_namespace_whose_owner_forbids_the_account_or_has_a_binding_of_its_name() {
     let tenant = Lab::shared().await.tenant("account-taken").await;
+    let policy = forbid(&tenant, DEPLOYER).await;
     let account = format!("{}:{DEPLOYER}", tenant.namespace);
-    tenant
-        .kubectl(&["create", "rolebinding", DEPLOYER, "--clusterrole", "view", "--serviceaccount", &account])
-        .unwrap();
+    let binding = ["create", "rolebinding", DEPLOYER, "--clusterrole", "view", "--serviceaccount", &account];
+    tenant.kubectl(&binding).unwrap();
     let before = tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap();
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+    tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
     let words = ["RoleBinding clientapp-deployer", "kubectl delete rolebinding clientapp-deployer -n account-taken"];
     tenant.condition_with("acme", ("Released", "DeployerNotOurs"), &words).await;
     tenant.condition("acme", "Stalled", "True", "DeployerNotOurs").await;
     assert_eq!(tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap(), before);
-    assert_eq!(accounts(&tenant).await, Vec::<String>::new());
+
     tenant.api::<RoleBinding>().delete(DEPLOYER, &DeleteParams::default()).await.unwrap();
+    let words = ["create ServiceAccount account-taken/clientapp-deployer", "no robots in here"];
+    tenant.held("acme", "Refused", &words).await;
+    tenant.condition("acme", "Stalled", "True", "Refused").await;
+    // Nothing is half done.
+    let made = [names::<Secret>(&tenant).await, names::<RoleBinding>(&tenant).await, accounts(&tenant).await];
+    assert_eq!(made.concat(), Vec::<String>::new());
+    policy.delete("account-taken", &DeleteParams::default()).await.unwrap();
+    until_admitted(&tenant, DEPLOYER, true).await;
+    // A change is handled at once.
+    tenant.patch("acme", json!({"deletionPolicy": "Retain"})).await.unwrap();
     tenant.ready("acme", 1).await;
 
-    // Edited while the app is at rest, it counts as another client's as well, which is reported when helm has to run.
-    let eve = json!([{"op": "add", "path": "/subjects/-", "value": {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}}]);
-    tenant.kubectl(&["patch", "rolebinding", DEPLOYER, "--type=json", "--patch", &eve.to_string()]).unwrap();
+    // Edited while the app is at rest, the binding counts as another client's as well, which is reported when helm has to run.
+    let eve = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"});
+    let add = json!([{"op": "add", "path": "/subjects/-", "value": eve}]).to_string();
+    tenant.kubectl(&["patch", "rolebinding", DEPLOYER, "--type=json", "--patch", &add]).unwrap();
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.condition("acme", "Released", "False", "DeployerNotOurs").await;
     // The app continues to serve.

@@ -420,7 +420,7 @@ fn asked(lab: &Lab) -> Vec<Asked> {
     // The last line may be incomplete.
     for event in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let object = &event["objectRef"];
-        // The test that tries to grant too much uses dry runs.
+        // A dry run only compares, and what is then put back is a request of its own.
         let dry = event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun"));
         if event["user"]["username"] != manifests::user().as_str() || object.is_null() || dry {
             continue;
