@@ -8,8 +8,6 @@ mod spec;
 mod stored;
 mod surroundings;
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::sync::OnceLock;
 
 use clientapp_crd::conditions::find;
@@ -18,7 +16,7 @@ use e2e::charts::{self, Content};
 use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::{Operator, Options};
 use e2e::repository::{Fault, Repository};
-use e2e::wait::{blocking_until, until};
+use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};

@@ -13,17 +13,6 @@ use nix::unistd::Uid;
 
 use super::*;
 
-/// Requests a path of the operator's own server, and returns the first and the last line of the response.
-fn get(url: &str, path: &str) -> std::io::Result<(String, String)> {
-    let address = url.trim_start_matches("http://");
-    let mut connection = TcpStream::connect(address)?;
-    write!(connection, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    Ok((head.lines().next().unwrap_or_default().to_owned(), body.trim_end().to_owned()))
-}
-
 #[tokio::test]
 async fn without_a_usable_helm_nothing_is_touched() {
     let Apart { tenant, proxy: _proxy, options } = Lab::unattended().await.apart("no-helm").await;
@@ -31,17 +20,19 @@ async fn without_a_usable_helm_nothing_is_touched() {
     let dir = tempfile::tempdir().unwrap();
     let helm = dir.path().join("helm");
     let options = Options { helm: helm.clone(), ..options };
-    let wait_for = |operator: &mut Operator, code: &str, words: &str| {
-        let url = operator.health_url().unwrap();
-        blocking_until(&format!("/readyz answers {code}: {words}"), || {
-            let (status, body) = get(&url, "/readyz").unwrap();
-            let answers = status.contains(code) && body.contains(words);
-            if answers { Ok(()) } else { Err(format!("it answers {status}: {body}")) }
-        });
-    };
     let mut operator = Operator::start(&options).unwrap();
-    wait_for(&mut operator, "503", "HelmUnavailable: helm is missing: there is no executable at ");
-    assert!(get(&operator.health_url().unwrap(), "/healthz").unwrap().0.contains("200"));
+    let url = operator.health_url().unwrap();
+    let answers = async |path: &str, code: u16, words: &str| {
+        until(&format!("{path} answers {code}: {words}"), async || {
+            let answer = reqwest::get(format!("{url}{path}")).await.unwrap();
+            let (status, body) = (answer.status().as_u16(), answer.text().await.unwrap());
+            if status == code && body.contains(words) { Ok(()) } else { Err(format!("it answers {status}: {body}")) }
+        })
+        .await;
+    };
+    const MISSING: &str = "HelmUnavailable: helm is missing: there is no executable at ";
+    answers("/readyz", 503, MISSING).await;
+    answers("/healthz", 200, "").await;
     assert!(operator.log().contains("HelmUnavailable"), "{}", operator.log());
     let app = raw(&tenant).get("acme").await.unwrap();
     assert_eq!((app.metadata.finalizers, app.data.get("status")), (None, None));
@@ -50,18 +41,18 @@ async fn without_a_usable_helm_nothing_is_touched() {
     let real = tenant.lab.tools.helm.display();
     let newer = format!("#!/bin/sh\nif [ \"$1\" = version ]; then echo v5.0.0; else exec '{real}' \"$@\"; fi\n");
     executable(&helm, &newer, 0o755).unwrap();
-    wait_for(&mut operator, "200", "ok");
+    answers("/readyz", 200, "ok").await;
     let warned = |line: &str| line.contains("WARN") && line.contains("helm 5.0.0 is newer than this operator knows");
     assert!(operator.log().lines().any(warned), "{}", operator.log());
     tenant.ready("acme", 1).await;
 
     // If it vanishes under a running operator, /readyz and the status say so, and recover when it returns.
     std::fs::remove_file(&helm).unwrap();
-    wait_for(&mut operator, "503", "HelmUnavailable: helm is missing: there is no executable at ");
+    answers("/readyz", 503, MISSING).await;
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.condition_with("acme", ("Released", "HelmUnavailable"), &[helm.to_str().unwrap()]).await;
     std::os::unix::fs::symlink(&tenant.lab.tools.helm, &helm).unwrap();
-    wait_for(&mut operator, "200", "ok");
+    answers("/readyz", 200, "ok").await;
     time_passes(&tenant, "acme").await;
     tenant.ready("acme", 2).await;
 }
