@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use clientapp_crd::Postgresql;
 use e2e::lab::{Apart, Lab};
 use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{names, operated, small, with};
+use e2e::scenario::{names, operated, small};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;

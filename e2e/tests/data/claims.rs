@@ -3,7 +3,7 @@
 use clientapp_crd::conditions;
 use e2e::charts;
 use e2e::lab::{Lab, has};
-use e2e::scenario::{names, nothing_is_left, small, with};
+use e2e::scenario::{names, nothing_is_left, small};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;

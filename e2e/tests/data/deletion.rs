@@ -4,7 +4,7 @@ use clientapp_crd::percona::CLUSTER_LABEL;
 use e2e::charts;
 use e2e::lab::{Apart, Lab, TIMEOUT, has};
 use e2e::proxy::{Fault, Rule};
-use e2e::scenario::{admin_secret, names, nothing_is_left, operated, small, with};
+use e2e::scenario::{admin_secret, names, nothing_is_left, operated, small};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
@@ -57,7 +57,7 @@ async fn what_the_guide_removes_goes_by_the_policy_of_each_app() {
     let lab = Lab::shared().await;
     let (tenant, retaining) = (lab.tenant("removed").await, lab.tenant("removed-retaining").await);
     let standalone = |tenant: &Tenant, name: &str| {
-        with(whole(tenant, name), json!({"postgres": {"provider": "standalone", "version": "17"}}))
+        with(with_database(tenant, name), json!({"postgres": {"provider": "standalone", "version": "17"}}))
     };
     tenant.create("acme", standalone(&tenant, "acme")).await.unwrap();
     let kept = with(standalone(&retaining, "kept"), json!({"deletionPolicy": "Retain"}));
@@ -81,7 +81,7 @@ async fn what_the_guide_removes_goes_by_the_policy_of_each_app() {
 #[tokio::test]
 async fn what_a_deleted_database_has_left_is_named_by_its_app() {
     let tenant = Lab::shared().await.tenant("removed-first").await;
-    let spec = with(whole(&tenant, "acme"), json!({"postgres": {"provider": "standalone", "version": "17"}}));
+    let spec = with(with_database(&tenant, "acme"), json!({"postgres": {"provider": "standalone", "version": "17"}}));
     install(&tenant, "acme", spec).await;
     tenant.kubectl(&["delete", "postgresql", "acme-pg"]).unwrap();
     tenant.delete("acme").await;
@@ -109,7 +109,7 @@ async fn a_successor_does_not_wait_for_the_garbage_collector() {
 #[tokio::test]
 async fn a_database_that_stays_is_given_to_a_successor_only_when_told() {
     let tenant = Lab::shared().await.tenant("retain").await;
-    install(&tenant, "acme", whole(&tenant, "acme")).await;
+    install(&tenant, "acme", with_database(&tenant, "acme")).await;
     let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
     let admin = secret(&tenant, "acme-admin-secret", "nextcloud-password").await;
     let database = tenant.uid::<PerconaPGCluster>("acme-pg").await;
@@ -120,7 +120,7 @@ async fn a_database_that_stays_is_given_to_a_successor_only_when_told() {
     assert_eq!(tenant.listed("acme").unwrap().1, "deployed");
     assert!(names::<Deployment>(&tenant).await.contains(&"acme-nextcloud".to_owned()));
     is_retained(&tenant, "acme", &password).await;
-    let retain = with(whole(&tenant, "acme"), json!({"deletionPolicy": "Retain"}));
+    let retain = with(with_database(&tenant, "acme"), json!({"deletionPolicy": "Retain"}));
     tenant.create("acme", with(retain.clone(), json!({"postgres": {"adopt": true}}))).await.unwrap();
     tenant.status("acme", "adopted", |status| has(status, "Ready", "True", "Ready")).await;
     let adopted = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
@@ -159,7 +159,7 @@ async fn a_database_that_stays_is_given_to_a_successor_only_when_told() {
 #[tokio::test]
 async fn an_object_that_does_not_decode_keeps_its_release_and_can_be_deleted() {
     let tenant = Lab::shared().await.tenant("undecodable").await;
-    install(&tenant, "acme", whole(&tenant, "acme")).await;
+    install(&tenant, "acme", with_database(&tenant, "acme")).await;
     let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
     // The API server stores objects that are nested too deeply for any decoder here.
     let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
@@ -200,8 +200,8 @@ pub async fn installing(tenant: &Tenant, name: &str) {
 #[tokio::test]
 async fn a_namespace_can_be_deleted_whatever_its_apps_are_doing() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("whole-namespace", &[]).await;
-    tenant.create("acme", whole(&tenant, "acme")).await.unwrap();
-    tenant.create("kept", with(whole(&tenant, "kept"), json!({"deletionPolicy": "Retain"}))).await.unwrap();
+    tenant.create("acme", with_database(&tenant, "acme")).await.unwrap();
+    tenant.create("kept", with(with_database(&tenant, "kept"), json!({"deletionPolicy": "Retain"}))).await.unwrap();
     tenant.create("stuck", with(small(&tenant, "stuck"), json!({"adminSecret": "missing"}))).await.unwrap();
     tenant.create("uninstalling", small(&tenant, "uninstalling")).await.unwrap();
     for name in ["acme", "kept", "uninstalling"] {
@@ -249,7 +249,7 @@ async fn a_percona_that_does_not_delete_its_cluster_is_waited_for_and_named() {
 #[tokio::test]
 async fn a_secret_that_percona_leaves_is_named() {
     let tenant = Lab::shared().await.tenant("percona-leaves").await;
-    let spec = with(whole(&tenant, "acme"), json!({"persistence": {"enabled": false}}));
+    let spec = with(with_database(&tenant, "acme"), json!({"persistence": {"enabled": false}}));
     install(&tenant, "acme", spec.clone()).await;
     tenant.percona_ignores(true).await;
     begin_deletion(&tenant, "acme", PropagationPolicy::Background).await;

@@ -10,7 +10,7 @@ use clientapp_crd::{ClientAppStatus, FilesSummary, Postgresql, conditions};
 use e2e::lab::Lab;
 use e2e::objects::{ACCESS_KEY, BUCKET, Fault, Objects, Rule, SECRET_KEY};
 use e2e::operator;
-use e2e::scenario::{names, nothing_is_left, small, with};
+use e2e::scenario::{names, nothing_is_left, small};
 use e2e::wait::until;
 use e2e::worker::Worker;
 use k8s_openapi::api::apps::v1::Deployment;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use clientapp_crd::percona::PerconaPGCluster;
 use clientapp_crd::{ClientApp, annotation, label};
 use e2e::lab::{Tenant, hostname};
-use e2e::scenario::secret;
+use e2e::scenario::{secret, with};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
@@ -26,6 +26,11 @@ const FILES: &str = "acme-nextcloud-nextcloud";
 /// A spec with a database, Redis and a volume.
 fn whole(tenant: &Tenant, name: &str) -> Value {
     json!({"hostname": hostname(tenant, name)})
+}
+
+/// A spec with a database and a volume, where Redis has no part in what is tested.
+fn with_database(tenant: &Tenant, name: &str) -> Value {
+    with(whole(tenant, name), json!({"redis": {"enabled": false}}))
 }
 
 /// Volumes that helm deletes with the release.

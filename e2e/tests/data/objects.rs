@@ -6,7 +6,7 @@ use clientapp_crd::{FINALIZER, Postgresql};
 use e2e::charts;
 use e2e::lab::{Apart, Lab, Object, has, leading};
 use e2e::proxy::{Fault, Rule};
-use e2e::scenario::{admin_secret, delete, forge, names, nothing_is_left, operated, small, with};
+use e2e::scenario::{admin_secret, delete, forge, names, nothing_is_left, operated, small};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -91,7 +91,7 @@ async fn what_a_cluster_of_the_apps_name_has_left_stays_and_is_adopted_only_when
     let invalid = json!({"hostname": "kube.example", "suspend": false, "values": {"redis": {"enabled": true}}});
     for propagation in [PropagationPolicy::Foreground, PropagationPolicy::Background] {
         let suspended = json!({"adminSecret": "missing", "suspend": true});
-        tenant.create("acme", with(whole(&tenant, "acme"), suspended)).await.unwrap();
+        tenant.create("acme", with(with_database(&tenant, "acme"), suspended)).await.unwrap();
         tenant.condition("acme", "Ready", "False", "Suspended").await;
         tenant.patch("acme", invalid.clone()).await.unwrap();
         tenant.condition("acme", "Ready", "False", "InvalidSpec").await;
@@ -101,7 +101,7 @@ async fn what_a_cluster_of_the_apps_name_has_left_stays_and_is_adopted_only_when
         assert_eq!(now.metadata.labels, opens.metadata.labels);
     }
     // An app that would use it.
-    tenant.create("acme", whole(&tenant, "acme")).await.unwrap();
+    tenant.create("acme", with_database(&tenant, "acme")).await.unwrap();
     tenant.held("acme", "DataRetained", &["PersistentVolumeClaim acme-pg-instance1-abcd-pgdata"]).await;
     assert_eq!(names::<PerconaPGCluster>(&tenant).await, Vec::<String>::new());
     is_untouched(&tenant, &volume).await;
@@ -222,8 +222,8 @@ async fn credentials_that_a_user_makes_immutable_hold_nothing_up() {
 async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     let (Apart { tenant, proxy: _proxy, .. }, operator) = operated("collected", &[]).await;
     let retain = json!({"deletionPolicy": "Retain"});
-    let spec = with(whole(&tenant, "acme"), retain.clone());
-    install(&tenant, "acme", whole(&tenant, "acme")).await;
+    let spec = with(with_database(&tenant, "acme"), retain.clone());
+    install(&tenant, "acme", with_database(&tenant, "acme")).await;
     let kept = async || {
         (
             secret(&tenant, "acme-admin-secret", "nextcloud-password").await,
@@ -460,7 +460,7 @@ async fn a_foreground_deletion_whose_operator_is_killed_half_way_retains_everyth
         ("release", "delete", "services"),
         ("credentials", "patch", "secrets"),
     ] {
-        let spec = with(whole(&tenant, name), json!({"deletionPolicy": "Retain"}));
+        let spec = with(with_database(&tenant, name), json!({"deletionPolicy": "Retain"}));
         install(&tenant, name, spec.clone()).await;
         let password = secret(&tenant, &format!("{name}-pg-pguser-clientapp"), "password").await;
         let kept = async || {

@@ -2,7 +2,7 @@
 
 use clientapp_crd::{Postgresql, conditions};
 use e2e::lab::Lab;
-use e2e::scenario::{names, small, with};
+use e2e::scenario::{names, small};
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn standalone(more: Value) -> Value {
 #[tokio::test]
 async fn an_app_comes_back_from_its_last_dump() {
     let tenant = Lab::shared().await.tenant("way-back").await;
-    let backup = json!({"backup": {"schedule": "0 3 * * *", "drill": "@weekly", "onDelete": true}});
+    let backup = json!({"backup": {"schedule": "0 3 * * *", "onDelete": true}});
     install(&tenant, "acme", with(small(&tenant, "acme"), standalone(backup.clone()))).await;
     // A dump does not overwrite an existing database, and the app keeps running.
     let restore = json!({"restore": {"claim": "acme-pg-backup"}});
