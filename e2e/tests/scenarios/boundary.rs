@@ -237,27 +237,28 @@ async fn until_admitted(tenant: &Tenant, name: &str, admitted: bool) {
 async fn a_namespace_whose_owner_forbids_the_account_or_has_a_binding_of_its_name() {
     let tenant = Lab::shared().await.tenant("account-taken").await;
     let policy = forbid(&tenant, DEPLOYER).await;
-    let account = format!("{}:{DEPLOYER}", tenant.namespace);
-    let binding = ["create", "rolebinding", DEPLOYER, "--clusterrole", "view", "--serviceaccount", &account];
-    tenant.kubectl(&binding).unwrap();
-    let before = tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap();
     tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
-    let words = ["RoleBinding clientapp-deployer", "kubectl delete rolebinding clientapp-deployer -n account-taken"];
-    tenant.condition_with("acme", ("Released", "DeployerNotOurs"), &words).await;
-    tenant.condition("acme", "Stalled", "True", "DeployerNotOurs").await;
-    assert_eq!(tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap(), before);
-
-    tenant.api::<RoleBinding>().delete(DEPLOYER, &DeleteParams::default()).await.unwrap();
     let words = ["create ServiceAccount account-taken/clientapp-deployer", "no robots in here"];
     tenant.held("acme", "Refused", &words).await;
     tenant.condition("acme", "Stalled", "True", "Refused").await;
     // Nothing is half done.
     let made = [names::<Secret>(&tenant).await, names::<RoleBinding>(&tenant).await, accounts(&tenant).await];
     assert_eq!(made.concat(), Vec::<String>::new());
+
+    let account = format!("{}:{DEPLOYER}", tenant.namespace);
+    let binding = ["create", "rolebinding", DEPLOYER, "--clusterrole", "view", "--serviceaccount", &account];
+    tenant.kubectl(&binding).unwrap();
+    let before = tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap();
     policy.delete("account-taken", &DeleteParams::default()).await.unwrap();
     until_admitted(&tenant, DEPLOYER, true).await;
     // A change is handled at once.
     tenant.patch("acme", json!({"deletionPolicy": "Retain"})).await.unwrap();
+    let words = ["RoleBinding clientapp-deployer", "kubectl delete rolebinding clientapp-deployer -n account-taken"];
+    tenant.condition_with("acme", ("Released", "DeployerNotOurs"), &words).await;
+    tenant.condition("acme", "Stalled", "True", "DeployerNotOurs").await;
+    assert_eq!(tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap(), before);
+    assert_eq!(accounts(&tenant).await, Vec::<String>::new());
+    tenant.api::<RoleBinding>().delete(DEPLOYER, &DeleteParams::default()).await.unwrap();
     tenant.ready("acme", 1).await;
 
     // Edited while the app is at rest, the binding counts as another client's as well, which is reported when helm has to run.

@@ -143,7 +143,7 @@ async fn what_another_client_makes_or_deletes_over_and_over_is_told_and_can_be_i
         app.status.filter(|status| told(status)).map(|status| format!("{:?}", status.conditions))
     })
     .await;
-    assert!(message.contains("stop that client"), "{message}");
+    assert!(message.contains("find that client"), "{message}");
     // Once by the test, and once for each time that it was recreated.
     assert_eq!(deleted, 3);
 }
