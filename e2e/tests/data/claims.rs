@@ -121,7 +121,7 @@ async fn the_charts_autoscaler_gives_way_to_zero_replicas() {
 
 async fn with_files(tenant: &Tenant, more: Value) -> String {
     let spec = with(small(tenant, "acme"), json!({"persistence": {"enabled": true}}));
-    install(&tenant, "acme", with(spec, more)).await;
+    install(tenant, "acme", with(spec, more)).await;
     tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap()
 }
 
