@@ -123,20 +123,6 @@ async fn a_volume_that_is_not_on_record_outlives_its_postgresql() {
 }
 
 #[tokio::test]
-async fn a_volume_that_has_lost_its_label_is_kept_with_what_opens_it() {
-    let tenant = tenant("pg-unlabelled").await;
-    make(&tenant, "db", json!({})).await;
-    let before = tenant.uid::<PersistentVolumeClaim>("data-db-0").await;
-    let off = Patch::Merge(json!({"metadata": {"labels": {label::POSTGRESQL: null, label::POSTGRESQL_UID: null}}}));
-    tenant.api::<PersistentVolumeClaim>().patch("data-db-0", &PatchParams::default(), &off).await.unwrap();
-    remove(&tenant, "db").await;
-    assert_eq!(tenant.uid::<PersistentVolumeClaim>("data-db-0").await, before);
-    assert_eq!(names::<Secret>(&tenant).await, SECRETS);
-    let told = tenant.events("db").await;
-    assert!(told.iter().any(|(reason, note)| reason == "Retained" && note.contains("data-db-0 stays")), "{told:?}");
-}
-
-#[tokio::test]
 async fn retained_data_stay_with_their_password_and_are_given_to_no_other_by_accident() {
     let tenant = tenant("pg-retain").await;
     make(&tenant, "db", json!({"deletionPolicy": "Retain", "replicas": 2})).await;

@@ -218,7 +218,7 @@ async fn nothing_of_others_is_taken_over() {
 }
 
 #[tokio::test]
-async fn standbys_come_and_go_without_the_primary() {
+async fn standbys_come_and_go_without_the_primary_and_only_volumes_on_record_go() {
     let tenant = tenant("pg-standbys").await;
     let status = make(&tenant, "db", json!({"replicas": 3})).await;
     assert_eq!(tenant.api::<StatefulSet>().get("db-standby").await.unwrap().spec.unwrap().replicas, Some(2));
@@ -239,9 +239,15 @@ async fn standbys_come_and_go_without_the_primary() {
     // The second primary has one if the StatefulSet's controller was faster than the operator.
     copies.retain(|name| name != "data-db-1");
     assert_eq!(copies, ["data-db-0", "data-db-standby-0", "data-db-standby-1"]);
-    // They are deleted with the Postgresql, which has them on record.
+    // They are deleted with the Postgresql, which has them on record. A volume that has lost its label is kept with what opens it.
+    let before = tenant.uid::<PersistentVolumeClaim>("data-db-0").await;
+    let off = Patch::Merge(json!({"metadata": {"labels": {label::POSTGRESQL: null, label::POSTGRESQL_UID: null}}}));
+    tenant.api::<PersistentVolumeClaim>().patch("data-db-0", &PatchParams::default(), &off).await.unwrap();
     remove(&tenant, "db").await;
-    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["data-db-0"]);
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>("data-db-0").await, before);
+    assert_eq!(names::<Secret>(&tenant).await, SECRETS);
+    tenant.event("db", "Retained", "data-db-0 stays").await;
 }
 
 #[tokio::test]

@@ -289,16 +289,13 @@ fn a_database_is_made_whole_and_once() {
     assert_eq!(files(&volume), ["data", "initialize.lock"]);
     let logs = log + &fs::read_to_string(node.path("data.log")).unwrap();
     assert!(!logs.contains(REPLICATION) && !logs.contains(PASSWORD), "{logs}");
-}
 
-#[test]
-fn a_database_of_the_servers_own_name() {
-    let node = node();
-    node.volume("data").unwrap();
-    let mut command = initialize(&node, "data", "yes");
+    // A database of the server's own name.
+    node.volume("own").unwrap();
+    let mut command = initialize(&node, "own", "yes");
     command.env("POSTGRES_DB", "postgres");
     succeeds(command);
-    let mut server = Server::primary(&node, "data", "pg_hba.conf", "");
+    let mut server = Server::primary(&node, "own", "pg_hba.conf", "");
     let is = "SELECT current_user || ' ' || rolsuper FROM pg_roles WHERE rolname = current_user";
     assert_eq!(server.over_tcp("shop", PASSWORD, "postgres", is).unwrap(), "shop false");
     assert!(server.over_tcp("postgres", PASSWORD, "postgres", "SELECT 1").is_err(), "it has no password");
