@@ -19,11 +19,9 @@ use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
 use e2e::objects::{ACCESS_KEY, BUCKET, Objects, SECRET_KEY, make_dump};
 use e2e::operator;
 use e2e::percona::Knobs;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret};
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nix::pty::{OpenptyResult, Winsize, openpty};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -164,38 +162,29 @@ async fn on_terminal(tenant: &Tenant, arguments: &[&str], answer: &str, environm
 
 /// The kubeconfig of a user with all rights on the ClientApps of the namespace, and no others.
 async fn little_user(tenant: &Tenant) -> PathBuf {
-    user_with(tenant, &json!([])).await
+    user_with(tenant, &[]).await
 }
 
-/// The same with additional rights.
-async fn user_with(tenant: &Tenant, more: &Value) -> PathBuf {
-    let create = PostParams::default();
-    let account = serde_json::from_value(json!({"metadata": {"name": "little"}})).unwrap();
-    tenant.api::<ServiceAccount>().create(&create, &account).await.unwrap();
-    let mut rules = more.as_array().unwrap().clone();
-    rules.push(json!({"apiGroups": ["apps.bnerd-operator.local"], "resources": ["clientapps"], "verbs": ["*"]}));
-    let role = json!({"metadata": {"name": "little"}, "rules": rules});
-    tenant.api::<Role>().create(&create, &serde_json::from_value(role).unwrap()).await.unwrap();
-    let binding = json!({
-        "metadata": {"name": "little"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "little"},
-        "subjects": [{"kind": "ServiceAccount", "name": "little", "namespace": tenant.namespace}],
-    });
-    tenant.api::<RoleBinding>().create(&create, &serde_json::from_value(binding).unwrap()).await.unwrap();
-    let request = TokenRequest {
-        spec: TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() },
-        ..TokenRequest::default()
-    };
-    let answer = tenant.api::<ServiceAccount>().create_token_request("little", &create, &request).await.unwrap();
-    let token = answer.status.unwrap().token;
+/// The same with additional rights: verbs, and a resource.
+async fn user_with(tenant: &Tenant, more: &[(&str, &str)]) -> PathBuf {
+    tenant.kubectl(&["create", "serviceaccount", "little"]).unwrap();
+    let little = format!("--serviceaccount={}:little", tenant.namespace);
+    let apps = ("*", "clientapps.apps.bnerd-operator.local");
+    for (index, (verbs, resource)) in more.iter().chain([&apps]).enumerate() {
+        let name = &format!("little-{index}");
+        let (verbs, resource) = (format!("--verb={verbs}"), format!("--resource={resource}"));
+        tenant.kubectl(&["create", "role", name, &verbs, &resource]).unwrap();
+        tenant.kubectl(&["create", "rolebinding", name, &format!("--role={name}"), &little]).unwrap();
+    }
+    let token = tenant.kubectl(&["create", "token", "little"]).unwrap();
     let admin = fs::read_to_string(tenant.lab.plane.kubeconfig()).unwrap();
     let mut config: Value = serde_yaml::from_str(&admin).unwrap();
-    config["users"][0]["user"] = json!({"token": token});
+    config["users"][0]["user"] = json!({"token": token.trim()});
     let path = tenant.lab.plane.directory().join(format!("{}.kubeconfig", tenant.namespace));
     let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
     file.write_all(config.to_string().as_bytes()).unwrap();
     let user = format!("system:serviceaccount:{}:little", tenant.namespace);
-    tenant.until_may(&user, ["get", "clientapps.apps.bnerd-operator.local"], true).await;
+    tenant.until_may(&user, ["get", apps.1], true).await;
     path
 }
 
@@ -331,8 +320,7 @@ async fn the_life_of_an_app() {
     let suspended = typed(&tenant, &["suspend", "acme"]).await.done();
     assert!(suspended.starts_with("clientapp/acme suspended: the operator changes nothing"), "{suspended}");
     typed(&tenant, &["suspend", "acme"]).await.prints(&["unchanged: it is already suspended"]);
-    let held = typed(&tenant, &["upgrade", "acme", charts::MAJOR, "--wait"]).await;
-    held.failed(4, "spec.suspend is true");
+    typed(&tenant, &["upgrade", "acme", charts::MAJOR, "--wait"]).await.failed(4, "spec.suspend is true");
     typed(&tenant, &["status", "acme"]).await.prints(&["suspended: the operator changes nothing"]);
     typed(&tenant, &["resume", "acme"]).await.done();
     tenant.ready("acme", 5).await;
@@ -520,8 +508,7 @@ async fn another_attempt_now() {
 
     // The same request does not count twice: the attempt that it named is no longer the last one.
     tenant.kubectl(&["annotate", "clientapp", "acme", "any=thing"]).unwrap();
-    let third = typed(&tenant, &["retry", "acme", "--wait", "--timeout", "2m"]).await;
-    third.failed(4, "error: acme: ");
+    typed(&tenant, &["retry", "acme", "--wait", "--timeout", "2m"]).await.failed(4, "error: acme: ");
     assert_eq!(failed_attempt(&tenant, Some(&second)).await.failures, 3, "one attempt for each request");
 
     // Once the app is ready there is nothing to retry.
@@ -564,8 +551,7 @@ async fn a_user_who_may_do_little() {
     refused(plugin(Some(&little), &["list", "-A"]), "cannot list resource \"clientapps\"");
     refused(plugin(Some(&little), &["wait", "acme", "-n", "default"]), "clientapps");
     typed_as(&tenant, little.clone(), &["suspend", "amce"]).await.failed(5, "did you mean acme?");
-    let gone = typed_as(&tenant, little.clone(), &["delete", "acme", "-y"]).await;
-    gone.begins("acme: deleted");
+    typed_as(&tenant, little.clone(), &["delete", "acme", "-y"]).await.begins("acme: deleted");
 }
 
 async fn watching(tenant: &Tenant, arguments: &[&str], text: &'static str) -> JoinHandle<String> {
@@ -652,9 +638,8 @@ async fn an_app_gets_yesterdays_database_back() {
     // Missing rights show before the first step.
     let database = async || tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
     let app = async || tenant.api::<ClientApp>().get("acme").await.unwrap().spec;
-    let databases = json!({"apiGroups": ["apps.bnerd-operator.local"], "resources": ["postgresqls"], "verbs": ["*"]});
-    let claims = json!({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "patch"]});
-    let user = user_with(&tenant, &json!([databases, claims])).await;
+    let databases = ("*", "postgresqls.apps.bnerd-operator.local");
+    let user = user_with(&tenant, &[databases, ("get,list,patch", "persistentvolumeclaims")]).await;
     let before = database().await.spec;
     for more in [&["--from", DUMP][..], &["--no-backup"]] {
         let arguments = [&["restore", "acme", "--yes"][..], more].concat();
@@ -699,35 +684,30 @@ async fn an_app_gets_yesterdays_database_back() {
 async fn what_no_restore_deletes() {
     let tenant = Lab::shared().await.tenant("not-deleted").await;
     with_a_dump(&tenant).await;
-    let restore = async |seconds: &str| {
-        typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait", "--timeout", seconds]).await
-    };
+    let restore = ["restore", "acme", "--from", DUMP, "--yes", "--wait", "--timeout", "1m"];
     // The volume with the dumps, whatever a user wrote into the Postgresql.
     let dumps = uid_of(&tenant, "acme-pg-backup").await;
     let databases = tenant.api::<Postgresql>();
     let policy = Patch::Merge(json!({"spec": {"deletionPolicy": "Delete"}}));
     databases.patch("acme-pg", &PatchParams::default(), &policy).await.unwrap();
-    let said = restore("60s").await;
-    eprintln!("POLICY {said:#?}");
-    assert!(dumps.is_some() && uid_of(&tenant, "acme-pg-backup").await == dumps, "{said:?}");
+    typed(&tenant, &restore).await.done();
+    assert!(dumps.is_some() && uid_of(&tenant, "acme-pg-backup").await == dumps);
 
     // A volume that was not dumped first: the past restore stays in the spec, and if the Postgresql is deleted by mistake, its leftovers
     // must not count as an old volume of an interrupted restore.
     let volume = uid_of(&tenant, "data-acme-pg-0").await;
     assert!(volume.is_some() && tenant.api::<ClientApp>().get("acme").await.unwrap().spec.postgres.restore.is_some());
     tenant.replaced::<Postgresql>("acme-pg").await;
-    let said = restore("20s").await;
-    eprintln!("NOTDUMPED {said:#?}");
-    assert_eq!(uid_of(&tenant, "data-acme-pg-0").await, volume, "{said:?}");
+    let said = typed(&tenant, &restore).await;
+    assert!(said.code != 0 && uid_of(&tenant, "data-acme-pg-0").await == volume, "{said:#?}");
 
     // The app: `spec.suspend` holds up a deletion, and a restore must not let it continue.
     let files = uid_of(&tenant, "acme-nextcloud-nextcloud").await;
     assert!(files.is_some());
     typed(&tenant, &["suspend", "acme"]).await.done();
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
-    let said = restore("10s").await;
-    eprintln!("HELDUP {said:#?}");
-    assert_eq!(uid_of(&tenant, "acme-nextcloud-nextcloud").await, files, "{said:?}");
+    typed(&tenant, &restore).await.failed(4, "acme is being deleted: nothing is restored");
+    assert_eq!(uid_of(&tenant, "acme-nextcloud-nextcloud").await, files);
 }
 
 const RESTORE_TO: &str = "apps.bnerd-operator.local/restore-to";
@@ -766,10 +746,9 @@ async fn another_app_gets_yesterdays_database() {
         typed(&tenant, &line).await.failed(code, words);
     }
     // Missing rights show before the first step, and so does a volume that is meant for another database.
-    let databases = json!({"apiGroups": ["apps.bnerd-operator.local"], "resources": ["postgresqls"], "verbs": ["get"]});
-    let volumes = json!({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list"]});
-    let secrets = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create"]});
-    let user = user_with(&tenant, &json!([databases, volumes, secrets])).await;
+    let databases = ("get", "postgresqls.apps.bnerd-operator.local");
+    let more = [databases, ("get,list", "persistentvolumeclaims"), ("get,create", "secrets")];
+    let user = user_with(&tenant, &more).await;
     let refused = typed_as(&tenant, user, &copy).await.failed(1, "label PersistentVolumeClaim beside/acme-pg-backup");
     assert!(refused.contains("is forbidden"), "{refused}");
     tenant.kubectl(&["label", "pvc", "acme-pg-backup", &label]).unwrap();
