@@ -9,17 +9,15 @@ use serde::Serialize;
 
 use super::*;
 
-/// What the operator needs for an object of any kind, whose `Ready` has the reason `end` after the fault.
-struct Probe {
-    name: &'static str,
-    request: [&'static str; 2],
+/// During an outage only one object probes the API server, and few statuses are written. The operator needs the request for an object of
+/// any kind, whose `Ready` has the reason `end` after the fault.
+async fn is_probed<K: Object + Serialize>(
+    Apart { tenant, proxy, .. }: &Apart,
+    name: &str,
+    [verb, resource]: [&'static str; 2],
     spec: Value,
-    end: &'static str,
-}
-
-/// During an outage only one object probes the API server, and few statuses are written.
-async fn is_probed<K: Object + Serialize>(Apart { tenant, proxy, .. }: &Apart, probe: Probe) {
-    let Probe { name, request: [verb, resource], spec, end } = probe;
+    end: &str,
+) {
     let written = async || {
         let write = format!("operator patch {}/status", K::plural(&()));
         tenant.requests().await.iter().filter(|asked| **asked == write).count()
@@ -52,10 +50,8 @@ async fn is_probed<K: Object + Serialize>(Apart { tenant, proxy, .. }: &Apart, p
 async fn an_error_of_an_app_whose_words_vary_is_not_asked_for_over_and_over() {
     let (apart, _operator) = operated("varying", &[]).await;
     let spec = with(small(&apart.tenant, "database"), json!({"postgres": {"provider": "standalone"}}));
-    is_probed::<ClientApp>(&apart, Probe { name: "whole", request: ["patch", "postgresqls"], spec, end: "Ready" })
-        .await;
-    let spec = small(&apart.tenant, "app");
-    is_probed::<ClientApp>(&apart, Probe { name: "app", request: ["create", "secrets"], spec, end: "Ready" }).await;
+    is_probed::<ClientApp>(&apart, "whole", ["patch", "postgresqls"], spec, "Ready").await;
+    is_probed::<ClientApp>(&apart, "app", ["create", "secrets"], small(&apart.tenant, "app"), "Ready").await;
 }
 
 #[tokio::test]
@@ -67,11 +63,9 @@ async fn an_error_of_a_database_whose_words_vary_is_not_asked_for_over_and_over(
     let variables = variables.into_iter().filter_map(|variable| variable.split_once('='));
     apart.options.environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let _operator = leading(&apart.options).await;
-    let spec = json!({});
-    is_probed::<Postgresql>(&apart, Probe { name: "db", request: ["create", "secrets"], spec, end: "Ready" }).await;
+    is_probed::<Postgresql>(&apart, "db", ["create", "secrets"], json!({}), "Ready").await;
     let spec = json!({"table": "a", "name": "Ada", "age": 36, "country": "UK"});
-    let probe = Probe { name: "row", request: ["patch", "postgreswriters"], spec, end: "DatabaseUnavailable" };
-    is_probed::<PostgresWriter>(&apart, probe).await;
+    is_probed::<PostgresWriter>(&apart, "row", ["patch", "postgreswriters"], spec, "DatabaseUnavailable").await;
 }
 
 /// The operator's renewals of its Lease are the clock, with one tick a second: on a slow machine, both are slow.
