@@ -10,7 +10,7 @@ use e2e::proxy::{Fault as Refusal, Proxy, Rule};
 use e2e::registry::Registry;
 use e2e::repository::{Fault, Repository};
 use e2e::scenario::{nothing_is_left, secret, small, with};
-use e2e::shim::{Shim, executable};
+use e2e::shim::{Run, Shim, executable};
 use e2e::wait::until;
 use http::StatusCode;
 use k8s_openapi::api::batch::v1::Job;
@@ -177,165 +177,152 @@ async fn at_rest_an_app_costs_nothing_and_a_successor_repeats_nothing() {
     assert!(operator.stop().unwrap());
 }
 
-fn leases(tenant: &Tenant, options: &Options) -> Api<Lease> {
-    Api::namespaced(tenant.client.clone(), &options.lease_namespace)
-}
-
 async fn lease_holder(tenant: &Tenant, options: &Options) -> String {
-    leases(tenant, options).get("clientapp-operator").await.unwrap().spec.unwrap().holder_identity.unwrap()
+    let leases = Api::<Lease>::namespaced(tenant.client.clone(), &options.lease_namespace);
+    leases.get("clientapp-operator").await.unwrap().spec.unwrap().holder_identity.unwrap()
 }
 
-/// A leader, and an operator with a proxy of its own that waits for the Lease.
+/// A leader, an operator that waits for the Lease, and the proxies between them and the API server.
 struct Pair {
     tenant: Tenant,
     options: Options,
-    shim: Shim,
     first: Operator,
     second: Operator,
-    /// Between each of them and the API server.
     proxies: [Proxy; 2],
 }
 
-/// A suspended app `busy` gives the leader something to write at any time.
-async fn pair(namespace: &str) -> Pair {
-    let Apart { tenant, proxy, options } = apart(namespace).await;
-    let shim = Shim::around(&tenant.lab.tools.helm).unwrap();
-    let other = Proxy::confined(&tenant.lab.operator_kubeconfig, &tenant.namespace).unwrap();
-    let options = Options { helm: shim.path(), ..options };
-    let first = leading(&options).await;
-    tenant.create("busy", json!({"hostname": hostname(&tenant, "busy"), "suspend": true})).await.unwrap();
-    tenant.condition("busy", "Ready", "False", "Suspended").await;
-    let second = standby(&options, &other);
-    Pair { tenant, options, shim, first, second, proxies: [proxy, other] }
-}
+impl Pair {
+    /// A suspended app `busy` gives the leader something to write at any time.
+    async fn start(namespace: &str, helm: &Shim) -> Pair {
+        let Apart { tenant, proxy, options } = apart(namespace).await;
+        let other = Proxy::confined(&tenant.lab.operator_kubeconfig, &tenant.namespace).unwrap();
+        let options = Options { helm: helm.path(), ..options };
+        let first = leading(&options).await;
+        tenant.create("busy", json!({"hostname": hostname(&tenant, "busy"), "suspend": true})).await.unwrap();
+        tenant.condition("busy", "Ready", "False", "Suspended").await;
+        let second = Self::standby(&options, &other);
+        Pair { tenant, options, first, second, proxies: [proxy, other] }
+    }
 
-/// An operator that waits for the Lease.
-fn standby(options: &Options, proxy: &Proxy) -> Operator {
-    let mut standby = Operator::start(&Options { kubeconfig: proxy.kubeconfig(), ..options.clone() }).unwrap();
-    standby.wait_for_log("waiting for the lease").unwrap();
-    standby
-}
+    fn standby(options: &Options, proxy: &Proxy) -> Operator {
+        let mut standby = Operator::start(&Options { kubeconfig: proxy.kubeconfig(), ..options.clone() }).unwrap();
+        standby.wait_for_log("waiting for the lease").unwrap();
+        standby
+    }
 
-/// Waits until the second operator leads, and checks meanwhile that the first does not lead as well. Until then there is
-/// always something to write: each change of the app `busy` is reported in its status.
-async fn taken_over(tenant: &Tenant, first: &mut Operator, second: &mut Operator) {
-    let mut changes = 0;
-    until("the second leads, and the first no longer does", async || {
-        changes += 1;
-        tenant.patch("busy", json!({"values": {"changes": changes}})).await.unwrap();
-        // In this order: if the second already leads while the first still does, both are seen leading.
-        let second = leads(second);
-        assert!(!(second && leads(first)), "two operators lead");
-        second
-    })
-    .await;
+    /// How often the first has lost the Lease.
+    fn losses(&self) -> usize {
+        self.first.log().matches("the lease is lost").count()
+    }
+
+    /// Waits until the second leads and the first has noticed, and checks that both never lead. Until then there is always something
+    /// to write: each change of the app `busy` is reported in its status. By then this helm of the first has ended. The second goes on.
+    async fn taken_over(&mut self, app: &str, helm: Option<&Run>) {
+        let (losses, mut changes) = (self.losses(), 0);
+        until("the second leads, and the first no longer does", async || {
+            changes += 1;
+            self.tenant.patch("busy", json!({"values": {"changes": changes}})).await.unwrap();
+            // In this order: if the second already leads while the first still does, both are seen leading.
+            let second = leads(&mut self.second);
+            assert!(!(second && leads(&mut self.first)), "two operators lead");
+            assert!(!(second && helm.is_some_and(Run::alive)), "helm ends before another leads");
+            second
+        })
+        .await;
+        until("the first has lost the Lease", async || self.losses() > losses).await;
+        let holder = lease_holder(&self.tenant, &self.options).await;
+        assert!(holder.contains(&format!(".{}.", self.second.pid())), "{holder}");
+        self.tenant.create(app, small(&self.tenant, app)).await.unwrap();
+        self.tenant.ready(app, 1).await;
+        assert!(!leads(&mut self.first) && leads(&mut self.second));
+    }
+
+    /// Replaces the second by another that waits, when the first leads again, and has written something.
+    async fn handed_back(&mut self) {
+        self.proxies[0].set([]);
+        self.second.signal(Signal::SIGTERM);
+        assert!(self.second.wait().unwrap());
+        until("the first leads again", async || leads(&mut self.first)).await;
+        let changed = self.tenant.patch("busy", json!({"values": {"changes": "back"}})).await.unwrap();
+        let seen = changed.metadata.generation;
+        self.tenant.status("busy", "reported", |status| status.observed_generation == seen).await;
+        self.second = Self::standby(&self.options, &self.proxies[1]);
+    }
 }
 
 fn leads(operator: &mut Operator) -> bool {
     operator.counted("clientapp_operator_leader").unwrap() > 0.0
 }
 
-/// Each leader, and each in its turn, has written alone.
-async fn wrote_in_turn(tenant: &Tenant, proxies: &[Proxy; 2], turns: usize) {
-    let expected: Vec<_> = proxies.iter().map(Proxy::name).cycle().take(turns).collect();
-    assert_eq!(tenant.writers().await, expected, "each leader writes alone");
-}
-
 #[tokio::test]
-async fn a_leader_that_cannot_renew_its_lease_ends_with_its_helm_before_another_leads() {
-    let Pair { tenant, options, shim, mut first, mut second, proxies } = pair("not-renewed").await;
-    tenant.create("acme", slow(&tenant, "acme")).await.unwrap();
-    let hook = next_hook(&tenant, "acme", "").await;
+async fn a_leader_without_its_lease_ends_its_helm_and_writes_nothing_and_may_lead_again() {
+    let shim = Shim::around(&Lab::unattended().await.tools.helm).unwrap();
+    let mut pair = Pair::start("leases", &shim).await;
+    pair.tenant.create("acme", slow(&pair.tenant, "acme")).await.unwrap();
+    let hook = next_hook(&pair.tenant, "acme", "").await;
     let helm = shim.runs().pop().unwrap();
-    assert!(leads(&mut first) && helm.alive());
+    assert!(leads(&mut pair.first) && helm.alive());
+    let leases = |fault: Refusal| [Rule::new("*", "leases", fault)];
 
-    proxies[0].set([Rule::new("*", "leases", Refusal::Answer(StatusCode::SERVICE_UNAVAILABLE))]);
-    taken_over(&tenant, &mut first, &mut second).await;
-    assert!(!helm.alive(), "helm ends before another leads");
-    first.wait_for_log("the lease is lost").unwrap();
+    // It cannot renew its Lease.
+    pair.proxies[0].set(leases(Refusal::Answer(StatusCode::SERVICE_UNAVAILABLE)));
+    pair.taken_over("unavailable", Some(&helm)).await;
     // A running hook is not started again before it has ended.
-    tenant.let_job_run(&hook).await;
-    let hook = next_hook(&tenant, "acme", &hook).await;
-    tenant.let_job_run(&hook).await;
-    tenant.ready("acme", 2).await;
+    pair.tenant.let_job_run(&hook).await;
+    let hook = next_hook(&pair.tenant, "acme", &hook).await;
+    pair.tenant.let_job_run(&hook).await;
+    pair.tenant.ready("acme", 2).await;
+    pair.proxies[0].set([]);
+    pair.first.wait_for_log("requests for the Lease succeed again").unwrap();
+    pair.handed_back().await;
 
-    // The other way round: it stands by again, and its own requests hang once it leads.
-    proxies[0].set([]);
-    first.wait_for_log("requests for the Lease succeed again").unwrap();
-    assert!(second.stop().unwrap());
-    until("the first leads again", async || leads(&mut first)).await;
-    tenant.create("between", small(&tenant, "between")).await.unwrap();
-    tenant.ready("between", 1).await;
-    let mut second = standby(&options, &proxies[1]);
-    proxies[0].set([Rule::new("*", "leases", Refusal::Hang)]);
-    taken_over(&tenant, &mut first, &mut second).await;
-    // The hanging requests arrive, and do not affect the new leader.
-    proxies[0].set([]);
-    let holder = lease_holder(&tenant, &options).await;
-    assert!(holder.contains(&format!(".{}.", second.pid())), "{holder}");
-    tenant.create("other", small(&tenant, "other")).await.unwrap();
-    tenant.ready("other", 1).await;
-    assert!(!leads(&mut first) && first.stop().unwrap());
-    assert!(leads(&mut second) && second.stop().unwrap());
-    wrote_in_turn(&tenant, &proxies, 4).await;
-}
+    // Its requests hang. They arrive in the end, and do not affect the new leader.
+    pair.proxies[0].set(leases(Refusal::Hang));
+    pair.taken_over("hung", None).await;
+    pair.proxies[0].set([]);
+    pair.tenant.patch("hung", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    pair.tenant.ready("hung", 2).await;
+    assert!(!leads(&mut pair.first) && leads(&mut pair.second));
+    pair.handed_back().await;
 
-/// Answers that are late, but not too late, cost nothing; those that are later than the term end it.
-#[tokio::test]
-async fn a_leader_whose_lease_is_renewed_late() {
-    let Pair { tenant, shim: _shim, mut first, mut second, proxies, .. } = pair("renewed-late").await;
-    let late = |by: u64| proxies[0].set([Rule::new("*", "leases", Refusal::Late(Duration::from_millis(by)))]);
-    late(1000);
-    // Longer than a term.
-    proxies[0].met_more_than(proxies[0].met() + 6).await;
-    assert!(leads(&mut first) && !first.log().contains("the lease is lost"), "{}", first.log());
-    late(6000);
-    taken_over(&tenant, &mut first, &mut second).await;
-    first.wait_for_log("the lease is lost").unwrap();
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
-    proxies[0].set([]);
-    assert!(leads(&mut second) && !leads(&mut first));
-    assert!(first.stop().unwrap() && second.stop().unwrap());
-    wrote_in_turn(&tenant, &proxies, 2).await;
-}
+    // Answers that are late, but not too late, cost nothing, for longer than a term; those that are later than the term end it.
+    let losses = pair.losses();
+    pair.proxies[0].set(leases(Refusal::Late(Duration::from_secs(1))));
+    pair.proxies[0].met_more_than(pair.proxies[0].met() + 6).await;
+    assert!(leads(&mut pair.first) && pair.losses() == losses, "{}", pair.first.log());
+    pair.proxies[0].set(leases(Refusal::Late(Duration::from_secs(6))));
+    pair.taken_over("late", None).await;
+    pair.handed_back().await;
 
-#[tokio::test]
-async fn a_leader_that_was_frozen_wakes_up_without_the_lead() {
-    let Pair { tenant, shim: _shim, mut first, mut second, proxies, .. } = pair("woken").await;
-    // It is stopped between a change and its report.
-    proxies[0].set([Rule::new("patch", "clientapps/status", Refusal::Hang)]);
-    let met = proxies[0].met();
-    tenant.patch("busy", json!({"values": {"a": 1}})).await.unwrap();
-    proxies[0].met_more_than(met).await;
-    first.signal(Signal::SIGSTOP);
-    until("the second leads", async || leads(&mut second)).await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
-    first.signal(Signal::SIGCONT);
-    assert!(!leads(&mut first));
-    first.wait_for_log("the lease is lost").unwrap();
-    // The first writes nothing any more.
-    wrote_in_turn(&tenant, &proxies, 2).await;
-    proxies[0].set([]);
-    assert!(second.stop().unwrap());
-    until("the first leads again", async || leads(&mut first)).await;
-    assert!(first.stop().unwrap());
-}
+    // It is frozen between a change and its report, and wakes up without the lead.
+    let losses = pair.losses();
+    pair.proxies[0].set([Rule::new("patch", "clientapps/status", Refusal::Hang)]);
+    let met = pair.proxies[0].met();
+    pair.tenant.patch("busy", json!({"values": {"changes": "unreported"}})).await.unwrap();
+    pair.proxies[0].met_more_than(met).await;
+    pair.first.signal(Signal::SIGSTOP);
+    until("the second leads", async || leads(&mut pair.second)).await;
+    pair.tenant.create("frozen", small(&pair.tenant, "frozen")).await.unwrap();
+    pair.tenant.ready("frozen", 1).await;
+    pair.first.signal(Signal::SIGCONT);
+    assert!(!leads(&mut pair.first));
+    until("the first has lost the Lease", async || pair.losses() > losses).await;
+    let in_turn: Vec<_> = pair.proxies.iter().map(Proxy::name).cycle().take(8).collect();
+    assert_eq!(pair.tenant.writers().await, in_turn, "each leader writes alone");
+    pair.handed_back().await;
 
-#[tokio::test]
-async fn a_lease_that_is_deleted_ends_the_lead_before_there_is_another() {
-    let Pair { tenant, options, shim: _shim, mut first, mut second, proxies: _proxies } = pair("lease-deleted").await;
-    leases(&tenant, &options).delete("clientapp-operator", &DeleteParams::default()).await.unwrap();
-    first.wait_for_log("it was deleted").unwrap();
+    // Its Lease is deleted, and it stops leading before there is another leader.
+    let leases = Api::<Lease>::namespaced(pair.tenant.client.clone(), &pair.options.lease_namespace);
+    leases.delete("clientapp-operator", &DeleteParams::default()).await.unwrap();
+    pair.first.wait_for_log("it was deleted").unwrap();
     until("one leads again", async || {
-        let second = leads(&mut second);
-        let first = leads(&mut first);
+        let second = leads(&mut pair.second);
+        let first = leads(&mut pair.first);
         assert!(!(first && second), "two operators lead");
         first || second
     })
     .await;
-    assert!(second.stop().unwrap() && first.stop().unwrap());
+    assert!(pair.second.stop().unwrap() && pair.first.stop().unwrap());
 }
 
 /// Two operators with different Leases: neither respects the other's helm, since each takes a pending revision with an

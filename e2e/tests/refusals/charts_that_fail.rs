@@ -173,6 +173,9 @@ async fn a_slow_repository_holds_up_no_other_app() {
         tenant.create(name, small(&tenant, name, charts::DEFAULT)).await.unwrap();
         tenant.ready(name, 1).await;
     };
+    // Nor does an app that never becomes ready: helm does not wait for it.
+    tenant.create("never", small(&tenant, "never", charts::NEVER_READY)).await.unwrap();
+    tenant.condition_with("never", ("WorkloadsReady", "NotReady"), &["Deployment never-nextcloud"]).await;
     warm("first").await;
 
     for (fault, slow, doomed) in [(Fault::Slow, "slow", "doomed"), (Fault::Trickle, "trickling", "doomed-too")] {
