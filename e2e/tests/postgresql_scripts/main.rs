@@ -309,7 +309,7 @@ fn a_first_start_that_is_cut_off_is_begun_again() {
     let half =
         r#"for a; do case $a in --pgdata=*) d=${a#--pgdata=};; esac; done; mkdir "$d"; echo 15 >"$d/PG_VERSION""#;
     let whole = r#"$REAL "$@""#;
-    let points = [("initdb", half), ("initdb", whole), ("psql", ""), ("psql", whole), ("sync", ""), ("mv", "")];
+    let points = [("initdb", half), ("initdb", whole), ("psql", ""), ("psql", whole), ("mv", "")];
     let answers = |server: &Server<'_>| server.over_tcp("shop", PASSWORD, "orders", "SELECT 1").unwrap() == "1";
     is_begun_again(&node, &points, |volume| initialize(&node, volume, "yes"), answers);
 
