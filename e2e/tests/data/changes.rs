@@ -171,7 +171,7 @@ async fn created_and_deleted_at_once() {
         |app| app.status.is_some(),
         |app| app.status.as_ref().is_some_and(|status| status.last_attempt.is_some()),
     ];
-    let lived = (0..16).map(|number| {
+    let lived = (0..12).map(|number| {
         let tenant = &tenant;
         async move {
             let name = name(number);
@@ -184,7 +184,7 @@ async fn created_and_deleted_at_once() {
         }
     });
     futures::future::join_all(lived).await;
-    for number in 0..16 {
+    for number in 0..12 {
         let secret = format!("{}-admin-secret", name(number));
         if tenant.api::<Secret>().get_opt(&secret).await.unwrap().is_some() {
             tenant.event(&name(number), "DataKept", &secret).await;

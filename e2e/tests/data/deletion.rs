@@ -77,18 +77,6 @@ async fn what_the_guide_removes_goes_by_the_policy_of_each_app() {
     }
 }
 
-/// A user who deletes a database by mistake keeps its data, also if the app goes later; then the app says so.
-#[tokio::test]
-async fn what_a_deleted_database_has_left_is_named_by_its_app() {
-    let tenant = Lab::shared().await.tenant("removed-first").await;
-    let spec = with(with_database(&tenant, "acme"), json!({"postgres": {"provider": "standalone", "version": "17"}}));
-    install(&tenant, "acme", spec).await;
-    tenant.kubectl(&["delete", "postgresql", "acme-pg"]).unwrap();
-    tenant.delete("acme").await;
-    tenant.event("acme", "DataKept", "PersistentVolumeClaim data-acme-pg-0 stays: the database was deleted").await;
-    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["data-acme-pg-0"]);
-}
-
 #[tokio::test]
 async fn a_successor_does_not_wait_for_the_garbage_collector() {
     let tenant = Lab::shared().await.tenant("again-at-once").await;

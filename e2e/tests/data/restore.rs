@@ -11,7 +11,7 @@ fn standalone(more: Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_app_comes_back_from_its_last_dump() {
+async fn an_app_comes_back_from_its_last_dump_and_names_what_its_database_has_left() {
     let tenant = Lab::shared().await.tenant("way-back").await;
     let backup = json!({"backup": {"schedule": "0 3 * * *", "onDelete": true}});
     install(&tenant, "acme", with(small(&tenant, "acme"), standalone(backup.clone()))).await;
@@ -47,5 +47,12 @@ async fn an_app_comes_back_from_its_last_dump() {
         (ready.status == "True").then_some(())
     };
     tenant.wait_for("acme-pg", "serving again", again).await;
+    assert_eq!(volume(&tenant, "data-acme-pg-0").await, before);
+
+    // Deleted by mistake again, it keeps its data, also if the app goes later; then the app says so.
+    tenant.kubectl(&["delete", "postgresql", "acme-pg"]).unwrap();
+    tenant.delete("acme").await;
+    tenant.event("acme", "DataKept", "PersistentVolumeClaim data-acme-pg-0 stays: the database was deleted").await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-pg-backup", "data-acme-pg-0"]);
     assert_eq!(volume(&tenant, "data-acme-pg-0").await, before);
 }
