@@ -43,7 +43,7 @@ async fn delete(tenant: &Tenant, name: &str) {
     tenant.api::<ClientApp>().delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-/// No event about the app has this reason.
+/// Checks that no event about the app has this reason.
 async fn is_not_told(tenant: &Tenant, name: &str, reason: &str) {
     let told = tenant.events(name).await;
     assert!(told.iter().all(|(found, _)| found != reason), "{told:#?}");
@@ -192,7 +192,7 @@ async fn many_versions_of_a_slow_repository_are_fetched_two_at_a_time() {
     assert!(repository.most_at_once() <= 2, "{}", repository.most_at_once());
 }
 
-/// A Postgresql that is up.
+/// Creates a Postgresql, and waits until it is up.
 async fn database(tenant: &Tenant, name: &str, spec: Value) {
     make_database(tenant, name, spec).await;
     let up = |database: Option<&Postgresql>| (database?.status.as_ref()?.phase == Some(Phase::Up)).then_some(());

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::*;
 
-/// During an outage only one object probes the API server, and few statuses are written. The operator needs the request for an object of
-/// any kind, whose `Ready` has the reason `end` after the fault.
+/// Checks that during an outage only one object probes the API server, and few statuses are written. The operator needs the request for
+/// an object of this kind, whose `Ready` has the reason `end` after the fault.
 async fn is_probed<K: Object + Serialize>(
     Apart { tenant, proxy, .. }: &Apart,
     name: &str,

@@ -265,7 +265,7 @@ fn the_computed_values_render_every_kind() {
     assert_eq!(ingress["spec"]["rules"][0]["host"], "shop.example.org");
 }
 
-/// What was rendered at a place: a field of the app's Deployment, or of another object, the number of objects of a kind, or else a
+/// Returns what was rendered at a place: a field of the app's Deployment, or of another object, the number of objects of a kind, or else a
 /// variable of the app. Null where there is none.
 fn rendered(objects: &[Value], place: &str) -> Value {
     let (found, pointer) = match place.split_once(' ') {
@@ -351,7 +351,7 @@ fn the_full_name_is_the_release_where_it_contains_the_chart() {
     }
 }
 
-/// Texts that YAML 1.1 reads as another type without quotes, and characters with special rules.
+/// Returns texts that YAML 1.1 reads as another type without quotes, and characters with special rules.
 fn odd() -> Vec<&'static str> {
     let words = "NO no y N yes On off true False null Null ~ 1 0 -1 +1 1_000 0o14 0777 08 0x1F 0b11 1e3 1. .5 .inf .nan 12:30:45 \
                  2001-01-01 << = {{";

@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-/// The objects of one of Percona's kinds, with all that they have.
+/// Returns the API of one of Percona's kinds, untyped.
 fn objects(tenant: &Tenant, kind: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("pgv2.percona.com", "v2", kind));
     Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &resource)
@@ -95,7 +95,7 @@ fn claim() -> Value {
     json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}})
 }
 
-/// With some fields replaced, or without them.
+/// Returns the spec with some fields replaced, or left out where they are null.
 fn with(change: Value) -> Value {
     let mut spec = spec();
     let fields = spec.as_object_mut().unwrap();
@@ -104,7 +104,7 @@ fn with(change: Value) -> Value {
     spec
 }
 
-/// With a volume for backups.
+/// Returns a spec with a volume for backups.
 fn backed_up(enabled: bool) -> Value {
     let repos = json!([{"name": "repo1", "volume": {"volumeClaimSpec": claim()}}]);
     let image = "percona/percona-pgbackrest:2.58.0-1";
