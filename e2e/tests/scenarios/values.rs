@@ -143,7 +143,6 @@ async fn a_null_of_a_file_reaches_the_release_by_the_documented_ways() {
         applied("acme", &more, &[]);
         assert_ne!(json!(stored("acme").await), unset, "kubectl loses it");
     }
-    tenant.ready("acme", 1).await;
     strategic("acme", "Recreate").await;
     applied("acme", &json!({"values": unset}), &["--server-side", "--force-conflicts"]);
     assert_eq!(json!(stored("acme").await), unset);
