@@ -81,9 +81,9 @@ async fn invalid(tenant: &Tenant, name: &str) -> String {
     find(&status.await.conditions, "Ready").unwrap().message.clone()
 }
 
-/// Deletes a ClientApp, whatever its spec is, and waits until it is gone.
-async fn delete(tenant: &Tenant, name: &str) {
-    tenant.kubectl(&["delete", "clientapp", name]).unwrap();
+/// Deletes ClientApps, whatever their spec is, and waits until they are gone.
+fn delete(tenant: &Tenant, names: &[&str]) {
+    tenant.kubectl(&[&["delete", "clientapp"], names].concat()).unwrap();
 }
 
 /// The objects in the namespace, except those of every namespace.

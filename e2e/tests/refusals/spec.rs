@@ -56,8 +56,6 @@ async fn the_operator_refuses_what_the_schema_cannot() {
     // Refused fields are corrected or removed.
     tenant.patch("host", json!({"values": null, "postgres": {"enabled": false}})).await.unwrap();
     tenant.ready("host", 1).await;
-    for name in names {
-        delete(&tenant, &name).await;
-    }
+    delete(&tenant, &names.iter().map(String::as_str).collect::<Vec<_>>());
     until("everything created for it is garbage-collected", async || made(&tenant).is_empty().then_some(())).await;
 }

@@ -87,9 +87,7 @@ async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
         raw(&tenant).patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": repaired}))).await.unwrap();
         tenant.ready(name, 1).await;
     }
-    for name in ["list", "nothing", "turned", "number", "word", "good", installed, new] {
-        delete(&tenant, name).await;
-    }
+    delete(&tenant, &["list", "nothing", "turned", "number", "word", "good", installed, new]);
     for name in ["turned", installed] {
         assert_eq!(tenant.listed(name), None);
     }

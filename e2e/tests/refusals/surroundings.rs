@@ -161,8 +161,8 @@ async fn a_quota_that_is_exceeded_is_named_until_it_is_raised() {
     let tenant = Lab::shared().await.tenant("quota-raised").await;
     tenant.quota("few", json!({"hard": {"count/secrets": "0"}})).await;
     let limit = async |hard: Value| {
-        let patch = json!({"spec": {"hard": hard}}).to_string();
-        tenant.kubectl(&["patch", "quota", "few", "--type=merge", "-p", &patch]).unwrap();
+        let patch = Patch::Merge(json!({"spec": {"hard": hard}}));
+        tenant.api::<ResourceQuota>().patch("few", &PatchParams::default(), &patch).await.unwrap();
         let counts = |quota: Option<&ResourceQuota>| {
             let quota = quota?;
             (quota.status.as_ref()?.hard == quota.spec.as_ref()?.hard).then_some(())
