@@ -169,7 +169,7 @@ fn with(mut body: Value, field: &str, value: impl Into<Value>) -> Value {
     body
 }
 
-/// The mark of a request with this key, by which it is known when it is repeated.
+/// Returns the mark of a request with this key, by which the API knows it when it is repeated.
 fn stamp(key: &'static str, body: &Value) -> Stamp {
     let headers = HeaderMap::from_iter([("idempotency-key".parse().unwrap(), HeaderValue::from_static(key))]);
     let user = User { name: "anonymous".to_owned(), ..User::default() };

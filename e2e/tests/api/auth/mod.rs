@@ -40,7 +40,7 @@ impl Deref for Served {
 }
 
 impl Served {
-    /// With the most verbose log.
+    /// Starts it with the most verbose log.
     async fn start(options: Options, flags: &[&str]) -> Served {
         let arguments = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let environment = vec![("RUST_LOG".to_owned(), "trace".to_owned())];
