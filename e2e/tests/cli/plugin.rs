@@ -67,7 +67,7 @@ impl Answer {
         self.stdout
     }
 
-    /// The same, if it has all these parts.
+    /// Checks that it succeeded, and that its stdout has all these parts.
     #[track_caller]
     fn prints(self, parts: &[&str]) {
         let missing: Vec<_> = parts.iter().filter(|part| !self.stdout.contains(**part)).collect();
@@ -75,14 +75,14 @@ impl Answer {
         self.done();
     }
 
-    /// The same, if it begins like this.
+    /// Checks that it succeeded, and that its stdout begins like this.
     #[track_caller]
     fn begins(self, sentence: &str) {
         assert!(self.stdout.starts_with(sentence), "{sentence} is not the beginning of {self:#?}");
         self.done();
     }
 
-    /// Checks that it has told this beside its output.
+    /// Checks that its stderr has this part.
     #[track_caller]
     fn notes(self, sentence: &str) -> Answer {
         assert!(self.stderr.contains(sentence), "{sentence} is not in {self:#?}");
@@ -203,15 +203,12 @@ fn nowhere(directory: &Path) -> PathBuf {
 
 #[test]
 fn what_needs_no_cluster() {
-    let help = plugin(None, &["--help"]).done();
     let words =
         ["kubectl clientapp", "create", "adopt", "password", "--namespace", "--as-group", "Examples:", "Exit codes:"];
-    for word in words {
-        assert!(help.contains(word), "{word} is not in {help}");
-    }
+    plugin(None, &["--help"]).prints(&words);
     plugin(None, &["--version"]).prints(&[env!("CARGO_PKG_VERSION")]);
     for shell in ["bash", "zsh", "fish", "powershell"] {
-        assert!(plugin(None, &["completion", shell]).done().contains("deletion-policy"), "{shell}");
+        plugin(None, &["completion", shell]).prints(&["deletion-policy"]);
     }
     plugin(None, &["create"]).failed(2, "<NAME>");
     plugin(None, &["create", "acme"]).failed(2, "--hostname");
@@ -1002,7 +999,7 @@ async fn a_cluster_gets_yesterdays_data_back() {
     typed(&tenant, &["wait", "acme", "--for", "deleted"]).await.done();
 }
 
-/// A ClientApp with a Postgresql.
+/// Creates a ClientApp with a Postgresql.
 async fn standalone(tenant: &Tenant) {
     let host = hostname(tenant, "acme");
     typed(tenant, &["create", "acme", "--hostname", &host, "--no-redis", "--standalone", "--wait"]).await.done();
@@ -1025,7 +1022,7 @@ async fn dumps_are_listed(tenant: &Tenant) {
     tenant.wait_for("acme-pg", "with a list of its dumps", listed).await;
 }
 
-/// The same with a dump.
+/// Creates one with a dump.
 async fn with_a_dump(tenant: &Tenant) {
     standalone(tenant).await;
     typed(tenant, &["backup", "acme", "--wait"]).await.done();
