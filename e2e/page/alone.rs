@@ -9,12 +9,13 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use clientapp_operator::api::page;
+use e2e::wait::until;
 use jiff::{SignedDuration, Timestamp};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::{Browser, DESK, fits, text, trials, was_quiet};
+use crate::{DESK, fits, open, text, trials, was_quiet};
 
 pub fn trials() -> Vec<Trial> {
     trials![
@@ -47,14 +48,13 @@ fn problem(status: StatusCode, detail: &str) -> Response {
 }
 
 async fn a_token_is_asked_for_and_kept_for_the_tab() {
-    let browser = Browser::start().await;
     let list = async |headers: HeaderMap| match headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()) {
         Some(b"Bearer right") => Json(json!({"items": [instance("acme")]})).into_response(),
         Some(_) => problem(StatusCode::UNAUTHORIZED, "The cluster does not know this token."),
         None => problem(StatusCode::UNAUTHORIZED, "A token is needed."),
     };
     let url = serve(Router::new().route("/instances", get(list))).await;
-    let tab = browser.open(&format!("{url}/"), DESK).await.unwrap();
+    let tab = open(&format!("{url}/"), DESK).await;
 
     tab.wait("document.querySelector('#sign-in').open && document.activeElement.id === 'token'").await;
     tab.write("wrong").await;
@@ -79,11 +79,9 @@ async fn a_token_is_asked_for_and_kept_for_the_tab() {
     assert_eq!(tab.wait("document.querySelector('#problem').textContent").await, "A token is needed.");
 
     was_quiet(&tab, &url, &["401", "401", "401"]).await;
-    browser.end().await.unwrap();
 }
 
 async fn a_long_list_is_shown_part_by_part_and_filtered() {
-    let browser = Browser::start().await;
     let list = async |Query(query): Query<HashMap<String, String>>| {
         let start: usize = query.get("continue").map_or(0, |start| start.parse().unwrap());
         let end = start + query["limit"].parse::<usize>().unwrap();
@@ -91,7 +89,7 @@ async fn a_long_list_is_shown_part_by_part_and_filtered() {
         Json(json!({"items": items, "continue": (end < 60).then(|| end.to_string())}))
     };
     let url = serve(Router::new().route("/instances", get(list))).await;
-    let tab = browser.open(&format!("{url}/"), DESK).await.unwrap();
+    let tab = open(&format!("{url}/"), DESK).await;
 
     let rows = "document.querySelectorAll('#instances tbody tr').length";
     tab.wait(&format!("{rows} === 50")).await;
@@ -111,12 +109,10 @@ async fn a_long_list_is_shown_part_by_part_and_filtered() {
     fits(&tab, "an empty list").await;
 
     was_quiet(&tab, &url, &[]).await;
-    browser.end().await.unwrap();
 }
 
 // A time in the future is as good as now, and does not depend on how long the page takes.
 async fn a_revision_says_when_it_was_deployed() {
-    let browser = Browser::start().await;
     for (age, said) in [(-3600, "deployed just now"), (2 * 3600 + 60, "deployed 2 h ago")] {
         let deployed = (Timestamp::now() - SignedDuration::from_secs(age)).to_string();
         let mut acme = instance("acme");
@@ -131,17 +127,15 @@ async fn a_revision_says_when_it_was_deployed() {
                 "/instances/acme/events",
                 get(async move || ([(header::CONTENT_TYPE, "text/event-stream")], events)),
             );
-        let tab = browser.open(&format!("{}/#/tenants/acme", serve(api).await), DESK).await.unwrap();
+        let tab = open(&format!("{}/#/tenants/acme", serve(api).await), DESK).await;
         tab.wait(&format!("document.querySelector('#facts').textContent.includes('{said}')")).await;
     }
-    browser.end().await.unwrap();
 }
 
 async fn what_the_policy_forbids_does_not_happen_and_is_seen() {
-    let browser = Browser::start().await;
     let list = async || Json(json!({"items": [instance("acme")]}));
     let url = serve(Router::new().route("/instances", get(list))).await;
-    let tab = browser.open(&format!("{url}/"), DESK).await.unwrap();
+    let tab = open(&format!("{url}/"), DESK).await;
     tab.wait("document.querySelector('#instances tbody tr')").await;
     was_quiet(&tab, &url, &[]).await;
 
@@ -151,12 +145,12 @@ async fn what_the_policy_forbids_does_not_happen_and_is_seen() {
     let fetched = tab.evaluate("fetch('http://192.0.2.1/').then(() => 'fetched', () => 'refused')").await.unwrap();
     assert_eq!(fetched, "refused");
     tab.evaluate("console.error('seen')").await.unwrap();
-    let complaints = tab.complaints();
     for expected in ["TrustedHTML", "192.0.2.1", "seen"] {
-        assert!(
-            complaints.iter().any(|complaint| complaint.contains(expected)),
-            "{expected} is not in {complaints:#?}"
-        );
+        let complains = async || {
+            let complaints = tab.complaints();
+            let found = complaints.iter().any(|complaint| complaint.contains(expected));
+            if found { Ok(()) } else { Err(format!("{complaints:#?}")) }
+        };
+        until(&format!("{expected} is among the complaints"), complains).await;
     }
-    browser.end().await.unwrap();
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
 use chromiumoxide::browser::{Browser as Chromium, BrowserConfig};
+use chromiumoxide::cdp::browser_protocol::target::CreateTargetParams;
 use chromiumoxide::cdp::browser_protocol::{log, network};
 use chromiumoxide::cdp::js_protocol::runtime;
 use chromiumoxide::types::{Command, Method, MethodId};
@@ -82,9 +83,10 @@ impl Browser {
         Ok(Browser { chromium, handler: tokio::spawn(handle(handler)), _profile: profile })
     }
 
-    /// Opens an address in a tab of this size, in CSS pixels.
+    /// Opens an address in a window of this size, in CSS pixels, that is visible and has the focus whatever others there are.
     pub async fn open(&self, url: &str, (width, height): (u32, u32)) -> Result<Tab> {
-        let page = self.chromium.new_page("about:blank").await?;
+        let target = CreateTargetParams::builder().url("about:blank").new_window(true).build();
+        let page = self.chromium.new_page(target.map_err(anyhow::Error::msg)?).await?;
         let tab = Tab { page, seen: Arc::default() };
         tab.record(tab.page.event_listener::<log::EventEntryAdded>().await?, |event| {
             let entry = &event.entry;
@@ -101,6 +103,7 @@ impl Browser {
             Some(Seen::Request(event.request.url.clone()))
         });
         tab.page.enable_log().await?;
+        tab.call("Emulation.setFocusEmulationEnabled", json!({"enabled": true})).await?;
         tab.resize(width, height).await?;
         tab.call("Page.navigate", json!({"url": url})).await?;
         Ok(tab)

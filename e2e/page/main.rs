@@ -5,15 +5,65 @@ mod operated;
 
 use std::pin::Pin;
 use std::process::ExitCode;
+use std::sync::{LazyLock, mpsc};
 
 use browser::{Browser, Tab};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
+use tokio::runtime::Builder;
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::{JoinError, LocalSet, spawn_local};
 
 /// An ordinary window.
 const DESK: (u32, u32) = (1200, 800);
 /// A small phone.
 const PHONE: (u32, u32) = (360, 740);
+
+type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
+type Ended = mpsc::Sender<Result<(), JoinError>>;
+
+/// Takes tests to the thread on which all of them run, like the browser's events: what the browser has told before an answer is known
+/// before that answer.
+static TESTS: LazyLock<UnboundedSender<(Test, Ended)>> = LazyLock::new(|| {
+    let (tests, mut begun) = unbounded_channel::<(Test, Ended)>();
+    std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            while let Some((test, ended)) = begun.recv().await {
+                let test = spawn_local(test());
+                spawn_local(async move { ended.send(test.await) });
+            }
+        });
+    });
+    tests
+});
+
+fn run(test: Test) {
+    let (ended, end) = mpsc::channel();
+    TESTS.send((test, ended)).expect("the thread runs");
+    if let Err(error) = end.recv().expect("the thread runs") {
+        std::panic::resume_unwind(error.into_panic());
+    }
+}
+
+/// Shared by all tests.
+static BROWSER: Mutex<Option<Browser>> = Mutex::const_new(None);
+
+/// Opens an address in a new tab. The first one starts the browser.
+async fn open(url: &str, size: (u32, u32)) -> Tab {
+    let mut browser = BROWSER.lock().await;
+    if browser.is_none() {
+        *browser = Some(Browser::start().await);
+    }
+    browser.as_ref().expect("it is started").open(url, size).await.unwrap()
+}
+
+async fn end() {
+    if let Some(browser) = BROWSER.lock().await.take() {
+        browser.end().await.expect("Chromium ends");
+    }
+}
 
 /// The text of the first element that a selector matches.
 async fn text(tab: &Tab, selector: &str) -> String {
@@ -94,9 +144,9 @@ macro_rules! trials {
 }
 use trials;
 
-fn trial(name: &str, test: fn() -> Pin<Box<dyn Future<Output = ()>>>) -> Trial {
+fn trial(name: &str, test: Test) -> Trial {
     let run = move || {
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test());
+        run(test);
         Ok(())
     };
     Trial::test(name.trim_start_matches("page::"), run)
@@ -109,5 +159,7 @@ fn main() -> ExitCode {
     if arguments.test_threads.is_none() {
         arguments.test_threads = std::env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
     }
-    libtest_mimic::run(&arguments, alone::trials().into_iter().chain(operated::trials()).collect()).exit_code()
+    let ran = libtest_mimic::run(&arguments, alone::trials().into_iter().chain(operated::trials()).collect());
+    run(|| Box::pin(end()));
+    ran.exit_code()
 }

@@ -13,7 +13,7 @@ use kube::api::PostParams;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::{Browser, DESK, PHONE, fits, is_legible, text, trials, was_quiet};
+use crate::{DESK, PHONE, fits, is_legible, open, text, trials, was_quiet};
 
 pub fn trials() -> Vec<Trial> {
     trials![
@@ -52,12 +52,11 @@ async fn row(tab: &Tab, name: &str, state: &str) {
 }
 
 async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
-    let browser = Browser::start().await;
     let tenant = Lab::shared().await.tenant("page-keys").await;
     // The API creates nothing in a namespace of another owner.
     tenant.kubectl(&["label", "namespace", "page-keys", "app.kubernetes.io/managed-by=clientapp-operator"]).unwrap();
     let url = url(tenant.lab);
-    let tab = browser.open(&format!("{url}/#/page-keys"), DESK).await.unwrap();
+    let tab = open(&format!("{url}/#/page-keys"), DESK).await;
     tab.wait("!document.querySelector('#nothing').hidden").await;
 
     // An error is shown at its field.
@@ -159,11 +158,9 @@ async fn from_the_form_to_ready_and_gone_by_keyboard_alone() {
     assert!(tenant.api::<ClientApp>().get_opt("acme").await.unwrap().is_none());
 
     was_quiet(&tab, &url, &["422"]).await;
-    browser.end().await.unwrap();
 }
 
 async fn what_users_write_is_text_and_nothing_else() {
-    let browser = Browser::start().await;
     let tenant = Lab::shared().await.tenant("page-markup").await;
     let url = url(tenant.lab);
     let markup = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
@@ -187,7 +184,7 @@ async fn what_users_write_is_text_and_nothing_else() {
     let event = serde_json::from_value(event).unwrap();
     tenant.api::<k8s_openapi::api::events::v1::Event>().create(&PostParams::default(), &event).await.unwrap();
 
-    let tab = browser.open(&format!("{url}/#/page-markup"), DESK).await.unwrap();
+    let tab = open(&format!("{url}/#/page-markup"), DESK).await;
     row(&tab, "evil", "Stalled").await;
     tab.evaluate("location.hash = '#/page-markup/evil'").await.unwrap();
     for (part, said) in [("#detail-message", told.as_str()), ("#conditions", &told), ("#events", markup)] {
@@ -203,11 +200,9 @@ async fn what_users_write_is_text_and_nothing_else() {
 
     // An invalid name is refused or not found.
     was_quiet(&tab, &url, &["status of 4"]).await;
-    browser.end().await.unwrap();
 }
 
 async fn on_a_phone_everything_fits_and_is_legible_by_night_and_by_day() {
-    let browser = Browser::start().await;
     let tenant = Lab::shared().await.tenant("page-phone").await;
     let url = url(tenant.lab);
     let long = "a-name-as-long-as-names-may-be-at-all";
@@ -215,7 +210,7 @@ async fn on_a_phone_everything_fits_and_is_legible_by_night_and_by_day() {
     create(&tenant, "acme", json!({})).await;
     tenant.ready("acme", 1).await;
 
-    let tab = browser.open(&format!("{url}/#/page-phone"), PHONE).await.unwrap();
+    let tab = open(&format!("{url}/#/page-phone"), PHONE).await;
     tab.prefer(&[("prefers-color-scheme", "dark"), ("prefers-reduced-motion", "reduce")]).await.unwrap();
     row(&tab, "acme", "Ready").await;
     fits(&tab, "the list").await;
@@ -248,14 +243,14 @@ async fn on_a_phone_everything_fits_and_is_legible_by_night_and_by_day() {
     is_legible(&tab, "the list by day").await;
 
     was_quiet(&tab, &url, &[]).await;
-    browser.end().await.unwrap();
 }
 
 async fn the_picture_of_the_readme() {
-    let browser = Browser::start().await;
     let tenant = Lab::shared().await.tenant("tenants").await;
     let url = url(tenant.lab);
-    tenant.create("acme", json!({"hostname": "acme.example.com", "ingressClassName": "traefik"})).await.unwrap();
+    let standalone = json!({"provider": "standalone"});
+    let acme = json!({"hostname": "acme.example.com", "ingressClassName": "traefik", "postgres": standalone});
+    create(&tenant, "acme", acme).await;
     create(&tenant, "bluebird", json!({"hostname": "bluebird.example.com", "chartVersion": charts::NEVER_READY})).await;
     create(&tenant, "cedar", json!({"hostname": "cedar.example.com", "chartVersion": "5.9.9"})).await;
     create(&tenant, "dove", json!({"hostname": "dove.example.com", "suspend": true})).await;
@@ -263,7 +258,7 @@ async fn the_picture_of_the_readme() {
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
 
-    let tab = browser.open(&format!("{url}/#/tenants"), (1120, 560)).await.unwrap();
+    let tab = open(&format!("{url}/#/tenants"), (1120, 560)).await;
     tab.prefer(&[("prefers-reduced-motion", "reduce")]).await.unwrap();
     row(&tab, "acme", "Ready").await;
     row(&tab, "bluebird", "Not ready").await;
@@ -318,7 +313,6 @@ async fn the_picture_of_the_readme() {
     }
 
     was_quiet(&tab, &url, &[]).await;
-    browser.end().await.unwrap();
     if std::env::var_os("UPDATE_GENERATED").is_some() {
         fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("page.png"), picture).unwrap();
     }

@@ -1,5 +1,6 @@
 //! `cargo demo` does what it says, and leaves nothing behind, wherever it is interrupted.
 
+use std::fmt::Debug;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -11,10 +12,11 @@ use e2e::wait::blocking_until;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Resource, ResourceExt as _};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -50,43 +52,27 @@ fn it_shows_a_clientapp_from_apply_to_its_end_and_leaves_nothing() {
 }
 
 #[test]
-fn interrupted_anywhere_it_leaves_nothing() {
-    for (arguments, line) in [
-        // While the servers start, while helm runs, and while it waits for Ctrl-C.
-        (&[][..], "Starting etcd"),
-        (&[], "Upgrading"),
-        (&["--keep"], "It stays until you press Ctrl-C"),
+fn interrupted_or_killed_it_leaves_nothing() {
+    for (line, signal, code) in [
+        // While the servers start, and while helm runs.
+        ("Starting etcd", Signal::SIGINT, Some(130)),
+        ("Upgrading", Signal::SIGINT, Some(130)),
+        ("Upgrading", Signal::SIGKILL, None),
     ] {
         let demo = Demo::new();
-        let mut child = demo.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
-        let mut output = until(&mut child, line);
-        kill(pid(&child), Signal::SIGINT).unwrap();
-        let mut rest = String::new();
-        output.read_to_string(&mut rest).unwrap();
-        let status = child.wait().unwrap();
-        assert_eq!(status.code(), Some(if arguments.is_empty() { 130 } else { 0 }), "at {line}: {status}\n{rest}");
+        let (ended, rest) = ended_at(demo.command(&[]), line, signal);
+        assert_eq!(ended, code, "at {line}: {rest}");
         demo.assert_nothing_left();
     }
-}
-
-#[test]
-fn killed_it_leaves_nothing() {
-    let demo = Demo::new();
-    let mut child = demo.command(&["--keep"]).stdout(Stdio::piped()).spawn().unwrap();
-    let _output = until(&mut child, "It stays until you press Ctrl-C");
-    kill(pid(&child), Signal::SIGKILL).unwrap();
-    child.wait().unwrap();
-    demo.assert_nothing_left();
 }
 
 #[test]
 fn it_fails_with_what_the_operator_said_last() {
     let demo = Demo::new();
     let mut child = demo.command(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut output = until(&mut child, "kubectl apply");
+    let (mut rest, mut output) = until(&mut child, "kubectl apply");
     let operator = demo.processes().into_iter().find(|(_, line)| line.contains("clientapp-operator run")).unwrap();
     kill(Pid::from_raw(operator.0), Signal::SIGKILL).unwrap();
-    let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{rest}");
@@ -96,6 +82,12 @@ fn it_fails_with_what_the_operator_said_last() {
     demo.assert_nothing_left();
 }
 
+/// All objects of a kind, by name and uid.
+async fn all<K: Resource + Clone + Debug + DeserializeOwned>(objects: &Api<K>) -> Vec<(String, Option<String>)> {
+    let found = objects.list(&ListParams::default()).await.unwrap();
+    found.iter().map(|object| (object.name_any(), object.uid())).collect()
+}
+
 #[tokio::test]
 async fn a_cluster_of_the_users_is_left_as_it_was() {
     let plane = cluster();
@@ -103,19 +95,11 @@ async fn a_cluster_of_the_users_is_left_as_it_was() {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let roles: Api<ClusterRole> = Api::all(client);
-    let state = || async {
-        let namespaces = namespaces.list(&ListParams::default()).await.unwrap().items;
-        let definitions = definitions.list(&ListParams::default()).await.unwrap().items;
-        let names = namespaces.iter().map(|object| (object.name_any(), object.uid()));
-        let names = names.chain(definitions.iter().map(|object| (object.name_any(), object.uid())));
-        let roles = roles.list(&ListParams::default()).await.unwrap().items;
-        names.chain(roles.iter().map(|object| (object.name_any(), object.uid()))).collect::<Vec<_>>()
-    };
+    let state = async || [all(&namespaces).await, all(&definitions).await, all(&roles).await];
     let before = state().await;
     let demo = Demo::new();
     let context = ["--context", "plane"];
 
-    // A complete run.
     let output = demo.on(plane, &context).output().unwrap();
     let said = said(&output);
     assert!(output.status.success(), "{said}");
@@ -128,15 +112,13 @@ async fn a_cluster_of_the_users_is_left_as_it_was() {
     assert_eq!(state().await, before);
     demo.assert_nothing_left();
 
-    // Interrupted while helm runs. The operator is not interrupted, since it has to uninstall.
-    let mut child = demo.on(plane, &context).stdout(Stdio::piped()).spawn().unwrap();
-    let mut output = until(&mut child, "Upgrading");
-    kill(pid(&child), Signal::SIGINT).unwrap();
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
-    assert_eq!(state().await, before, "{rest}");
-    demo.assert_nothing_left();
+    // Interrupted while helm runs, and while it waits for Ctrl-C. The operator is not interrupted, since it has to uninstall.
+    for (more, line, code) in [(&[][..], "Upgrading", 130), (&["--keep"], "It stays until you press Ctrl-C", 0)] {
+        let (ended, said) = ended_at(demo.on(plane, &[&context, more].concat()), line, Signal::SIGINT);
+        assert_eq!(ended, Some(code), "at {line}: {said}");
+        assert_eq!(state().await, before, "{said}");
+        demo.assert_nothing_left();
+    }
 
     // An existing namespace of this name may be in use.
     let namespace = serde_json::from_value(json!({"metadata": {"name": "clientapp-demo"}})).unwrap();
@@ -195,8 +177,18 @@ impl Demo {
     }
 }
 
-/// Reads until a line contains this text; the line may still be growing.
-fn until(child: &mut Child, text: &str) -> impl std::io::Read + use<> {
+/// Sends a signal to a demonstration that has printed this text, and returns its exit code and all that it has printed.
+fn ended_at(mut command: Command, text: &str, signal: Signal) -> (Option<i32>, String) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut output) = until(&mut child, text);
+    kill(pid(&child), signal).unwrap();
+    // After SIGKILL its processes hold the pipe for a moment longer.
+    output.read_to_string(&mut said).unwrap();
+    (child.wait().unwrap().code(), said)
+}
+
+/// Reads until a line contains this text; the line may still be growing. Returns what was read.
+fn until(child: &mut Child, text: &str) -> (String, impl std::io::Read + use<>) {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut said = Vec::new();
     while !String::from_utf8_lossy(&said).contains(text) {
@@ -205,7 +197,7 @@ fn until(child: &mut Child, text: &str) -> impl std::io::Read + use<> {
         output.consume(some.len());
         said.extend(some);
     }
-    output
+    (String::from_utf8_lossy(&said).into_owned(), output)
 }
 
 /// Whether the line contains the words, in this order.

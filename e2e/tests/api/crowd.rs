@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clientapp_crd::ClientApp;
 use e2e::lab::Lab;
-use e2e::operator::{Operator, Options};
+use e2e::operator::Options;
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
@@ -15,7 +15,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use nix::sys::signal::Signal;
 
-use crate::{Http, small, until, with_hostname};
+use crate::{Http, small, standby, until, with_hostname};
 
 /// The operator's namespaces, ClientApps and administrators' Secrets, each as the instance's name.
 async fn made(client: &Client) -> [BTreeSet<String>; 3] {
@@ -37,9 +37,7 @@ async fn two_hundred_at_once_two_replicas_and_a_stop() {
     let lab = Lab::own().await;
     let options = Options { helm: PathBuf::from("/nonexistent/helm"), ..lab.options() };
     let start = async || {
-        let options = options.clone();
-        let mut operator = tokio::task::spawn_blocking(move || Operator::start(&options).unwrap()).await.unwrap();
-        let url = operator.api_url().unwrap();
+        let (operator, url) = standby(options.clone()).await;
         (operator, Http::at(url).await)
     };
     let client = lab.plane.client().await.unwrap();

@@ -10,13 +10,17 @@ mod places;
 mod watching;
 
 use clientapp_crd::{ClientApp, Guard};
+use clientapp_operator::api::auth::User;
+use clientapp_operator::api::idempotency::Stamp;
 use e2e::lab::{Lab, TIMEOUT};
+use e2e::operator::{Operator, Options};
 use e2e::wait::until;
+use http::HeaderValue;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use reqwest::header::HeaderMap;
-use reqwest::{Method, RequestBuilder};
+use reqwest::{Certificate, Method, RequestBuilder};
 use serde_json::{Value, json};
 
 /// The API of one operator.
@@ -45,9 +49,7 @@ impl Http {
 
     /// The API at an address, once the operator knows the instances.
     async fn at(base: String) -> Http {
-        // Another test of this process may have been first.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = Http { client: reqwest::Client::new(), base };
+        let http = Http { client: client(None), base };
         until("the API is in sync", async || (http.get("/instances").await.status == 200).then_some(())).await;
         http
     }
@@ -74,8 +76,18 @@ impl Http {
 
     /// Host and port, for requests that no client library would send.
     fn address(&self) -> &str {
-        self.base.trim_start_matches("http://")
+        self.base.split_once("://").unwrap().1
     }
+}
+
+/// A client that trusts one certificate, or needs none.
+fn client(trusted: Option<&str>) -> reqwest::Client {
+    // Another test of this process may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let trusted = trusted.map(|pem| Certificate::from_pem(pem.as_bytes()).unwrap());
+    // A connection that was idle may be closed just when it is used again.
+    let client = reqwest::Client::builder().pool_max_idle_per_host(0);
+    client.tls_certs_only(trusted).build().unwrap()
 }
 
 async fn send(request: RequestBuilder) -> Answer {
@@ -84,6 +96,16 @@ async fn send(request: RequestBuilder) -> Answer {
     let text = response.text().await.unwrap();
     let json = serde_json::from_str(&text).unwrap_or_default();
     Answer { status, headers, text, json }
+}
+
+/// Starts an operator that serves its API as a standby, and returns the API's address.
+async fn standby(options: Options) -> (Operator, String) {
+    let start = move || {
+        let mut operator = Operator::start(&options).unwrap();
+        let url = operator.api_url().unwrap();
+        (operator, url)
+    };
+    tokio::task::spawn_blocking(start).await.unwrap()
 }
 
 impl Answer {
@@ -95,17 +117,35 @@ impl Answer {
         self.json[field].as_str().unwrap_or_else(|| panic!("there is no {field} in {self:?}")).to_owned()
     }
 
-    /// Checks that it is a problem document with this status, reason and field, and with this part in its detail.
-    fn is_problem(&self, status: u16, reason: &str, field: Option<&str>, sentence: &str) {
+    /// Checks that it is a refusal, in the form of all refusals, and returns its detail.
+    #[track_caller]
+    fn refused(&self, status: u16, reason: &str) -> String {
         assert_eq!(self.status, status, "{self:?}");
-        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
         assert_eq!((&self.json["status"], &self.json["reason"]), (&json!(status), &json!(reason)), "{self:?}");
+        for (name, value) in [
+            ("content-type", "application/problem+json"),
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "no-referrer"),
+            ("cache-control", "no-store"),
+            ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+        ] {
+            assert_eq!(self.header(name), value, "{self:?}");
+        }
+        assert_eq!(self.headers.contains_key("www-authenticate"), status == 401, "{self:?}");
+        assert!(!self.header("x-request-id").is_empty() && self.json["title"].is_string(), "{self:?}");
+        self.word("detail")
+    }
+
+    /// The same, with this field, and with this part in its detail.
+    #[track_caller]
+    fn is_problem(&self, status: u16, reason: &str, field: Option<&str>, sentence: &str) {
+        let detail = self.refused(status, reason);
         assert_eq!(self.json["field"].as_str(), field, "{self:?}");
-        assert!(self.word("detail").contains(sentence), "{sentence:?} is not in {self:?}");
-        assert!(self.json["title"].is_string(), "{self:?}");
+        assert!(detail.contains(sentence), "{sentence:?} is not in {self:?}");
     }
 
     /// Checks that it is an instance that was just created; returns namespace and name.
+    #[track_caller]
     fn made(&self) -> (String, String) {
         assert_eq!(self.status, 201, "{self:?}");
         (self.word("namespace"), self.word("name"))
@@ -118,10 +158,22 @@ fn small(hostname: &str) -> Value {
         "persistence": {"enabled": false}})
 }
 
+/// A request for an instance that helm never installs: there is no such database.
+fn idle(hostname: &str) -> Value {
+    with(small(hostname), "postgres", json!({"provider": "external", "external": {"secretName": "none"}}))
+}
+
 /// A request with another field.
 fn with(mut body: Value, field: &str, value: impl Into<Value>) -> Value {
     body[field] = value.into();
     body
+}
+
+/// Returns the mark of a request with this key, by which the API knows it when it is repeated.
+fn stamp(key: &'static str, body: &Value) -> Stamp {
+    let headers = HeaderMap::from_iter([("idempotency-key".parse().unwrap(), HeaderValue::from_static(key))]);
+    let user = User { name: "anonymous".to_owned(), ..User::default() };
+    Stamp::of(&headers, &user, body).unwrap().unwrap()
 }
 
 /// A namespace, with or without the operator's mark.

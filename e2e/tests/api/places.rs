@@ -1,20 +1,19 @@
 //! Names, hostnames and namespaces that are taken.
 
 use clientapp_crd::ClientApp;
-use e2e::operator::Operator;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 
-use crate::{Http, make_namespace, ours, small, until, with, with_hostname};
+use crate::{Http, idle, make_namespace, ours, small, standby, until, with, with_hostname};
 
 #[tokio::test]
 async fn one_hostname_is_given_once() {
     let (lab, http) = Http::shared().await;
     let client = lab.plane.client().await.unwrap();
-    let body = small("once.api.example");
+    let body = idle("once.api.example");
     let answers = join_all((0..10).map(|_| http.post(&body))).await;
     let (made, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 201);
     assert_eq!(made.len(), 1, "{refused:?}");
@@ -33,13 +32,7 @@ async fn one_hostname_is_given_once() {
 #[tokio::test]
 async fn one_hostname_asked_of_two_replicas_at_once() {
     let (lab, here) = Http::shared().await;
-    let options = lab.options();
-    let start = move || {
-        let mut operator = Operator::start(&options).unwrap();
-        let url = operator.api_url().unwrap();
-        (operator, url)
-    };
-    let (second, url) = tokio::task::spawn_blocking(start).await.unwrap();
+    let (second, url) = standby(lab.options()).await;
     let there = Http::at(url).await;
     let client = lab.plane.client().await.unwrap();
     for round in 0..5 {
@@ -73,16 +66,15 @@ async fn one_hostname_asked_of_two_replicas_at_once() {
 async fn a_name_that_is_taken_stays_whose_it_is() {
     let (lab, http) = Http::shared().await;
     let client = lab.plane.client().await.unwrap();
-    let body = with(small("first.taken.example"), "name", "api-taken");
+    let body = with(idle("first.taken.example"), "name", "api-taken");
     http.post(&body).await.made();
-    let second = with(small("second.taken.example"), "name", "api-taken");
-    let answer = http.post(&second).await;
-    answer.is_problem(409, "NameTaken", Some("name"), "instance api-taken/api-taken already exists");
+    let second = with(idle("second.taken.example"), "name", "api-taken");
+    http.post(&second).await.is_problem(409, "NameTaken", Some("name"), "instance api-taken/api-taken already exists");
     let app = Api::<ClientApp>::namespaced(client.clone(), "api-taken").get("api-taken").await.unwrap();
     assert_eq!(app.spec.hostname, "first.taken.example");
     assert!(!crate::is_gone(&client, "api-taken").await);
     // Another name in that namespace is free.
-    let third = with(with(small("third.taken.example"), "name", "other"), "namespace", "api-taken");
+    let third = with(with(idle("third.taken.example"), "name", "other"), "namespace", "api-taken");
     http.post(&third).await.made();
 }
 
@@ -95,8 +87,7 @@ async fn a_namespace_that_is_not_ours_stays_empty() {
         with(small("foreign.api.example"), "namespace", "api-foreign"),
         with(small("foreign.api.example"), "name", "api-foreign"),
     ] {
-        let answer = http.post(&body).await;
-        answer.is_problem(409, "NamespaceNotOurs", Some("namespace"), "was not made by this operator");
+        http.post(&body).await.is_problem(409, "NamespaceNotOurs", Some("namespace"), "was not made by this operator");
     }
     assert!(with_hostname(&client, "foreign.api.example").await.is_empty());
     assert!(!crate::is_gone(&client, "api-foreign").await);

@@ -37,18 +37,6 @@ fn version() {
 }
 
 #[test]
-fn help_tells_of_every_command_and_setting() {
-    let help = answer(&["--help"]).ran.stdout;
-    for word in ["run", "crds", "render", "--version"] {
-        assert!(help.contains(word), "{word} is not in {help}");
-    }
-    let help = answer(&["run", "--help"]).ran.stdout;
-    for word in ["--chart-repository", "CLIENTAPP_CHART_REPOSITORY", "--max-concurrent", "--helm", "--kubeconfig"] {
-        assert!(help.contains(word), "{word} is not in {help}");
-    }
-}
-
-#[test]
 fn the_printed_definitions_are_the_committed_ones() {
     let Answer { code, ran } = answer(&["crds"]);
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds");
@@ -89,22 +77,9 @@ fn render_prints_argv_and_values_without_a_cluster() {
     let mut words = argv.split(' ');
     // Only the operator knows the salt.
     assert!(argv.contains("/digest=with-salt,"), "{argv}");
-    let expected = [
-        "helm",
-        "upgrade",
-        "--install",
-        "acme",
-        "/chart-cache/nextcloud-6.0.0.tgz",
-        "--namespace",
-        "tenants",
-        "--values",
-        "-",
-        "--history-max",
-        "3",
-        "--timeout",
-        "300s",
-    ];
-    for word in expected {
+    let expected = "helm upgrade --install acme /chart-cache/nextcloud-6.0.0.tgz --namespace tenants --values - --history-max 3 \
+                    --timeout 300s";
+    for word in expected.split(' ') {
         assert!(words.any(|said| said == word), "{word} is not in its place in {argv}");
     }
     assert!(!argv.contains("--set") && !argv.contains("--wait") && !argv.contains("--atomic"), "{argv}");
@@ -113,14 +88,7 @@ fn render_prints_argv_and_values_without_a_cluster() {
     let values: Value = serde_json::from_str(values).unwrap();
     for (path, expected) in [
         ("/nextcloud/host", "acme.example.com"),
-        ("/nextcloud/existingSecret/secretName", "acme-admin-secret"),
-        ("/ingress/className", "traefik"),
-        ("/redis/auth/existingSecret", "acme-redis-secret"),
-        ("/externalDatabase/type", "postgresql"),
-        ("/externalDatabase/host", "acme-pg-pgbouncer.tenants.svc.cluster.local"),
-        ("/externalDatabase/existingSecret/secretName", "acme-pg-pguser-clientapp"),
         ("/persistence/size", "20Gi"),
-        ("/persistence/storageClass", "fast"),
         ("/image/repository", "registry.example.com:5000/cloud"),
         ("/image/tag", "30"),
     ] {
@@ -160,21 +128,9 @@ fn render_shows_no_value_of_a_secret() {
     let values: Value = serde_json::from_str(values).unwrap();
     assert_eq!(values["smtp"], serde_json::json!({"host": "mail", "password": "***"}));
     assert!(argv.contains("digest=with-salt,"), "{argv}");
-    for (text, part) in [
-        (format!("{app}---\n{map}"), "spec.valuesFrom: put the Secret b into the same file"),
-        (
-            format!("{app}---\n{map}---\n{}", secret.replace("k: canary", "x: canary")),
-            "Secret b, named in spec.valuesFrom, has no key k",
-        ),
-        (
-            format!("{app}---\n{}---\n{secret}", map.replace("smtp: {host: mail}", "nextcloud: {host: x}")),
-            "spec.valuesFrom: ConfigMap a, key values.yaml: nextcloud.host is computed by the operator",
-        ),
-    ] {
-        let Answer { code, ran } = render(&text);
-        assert_refused(&text, code, &ran);
-        assert!(ran.stderr.contains(part) && !ran.stderr.contains("canary"), "{}", ran.stderr);
-    }
+    let Answer { code, ran } = render(&format!("{app}---\n{map}"));
+    assert_refused("without the Secret", code, &ran);
+    assert!(ran.stderr.contains("spec.valuesFrom: put the Secret b into the same file"), "{}", ran.stderr);
 }
 
 #[test]
@@ -183,16 +139,8 @@ fn render_refuses_in_one_sentence() {
     let spec = |spec: &str| ACME.split_once("spec:\n").unwrap().0.to_owned() + "spec:\n  " + spec + "\n";
     for (text, parts) in [
         (spec("hostname: Acme"), &["ClientApp tenants/acme", "spec.hostname: must be a DNS name in lower case"][..]),
-        (spec("{hostname: a.example, chartVersion: latest}"), &["spec.chartVersion: must be one exact version"]),
-        (spec("{hostname: a.example, image: cloud}"), &["spec.image: must be repository:tag"]),
-        (spec("{hostname: a.example, values: {redis: {enabled: false}}}"), &["spec.values: redis.enabled is computed"]),
-        (
-            spec("{hostname: a.example, values: {a: [9007199254740993]}}"),
-            &["spec.values: a[0]: the number would reach the chart changed"],
-        ),
         // Read like kubectl and helm, or refused.
         (spec("{hostname: a.example, values: {a: no}}"), &["line 5: no is false to kubectl and helm"]),
-        (spec("{hostname: a.example, values: {a: 0777}}"), &["line 5: 0777 is a number"]),
         (spec("hostname: 7"), &["not a ClientApp", "spec.hostname", "expected a string"]),
         (spec("{}"), &["not a ClientApp", "missing field `hostname`"]),
         (spec("{hostname: a.example, ingressClas: traefik}"), &["spec.ingressClas", "unknown field"]),
@@ -263,15 +211,12 @@ fn flags_that_cannot_be_right_are_refused_by_name() {
             &["--chart-repository", "ftp://charts.example.com"][..],
             &["--chart-repository", "https:// or oci:// URL"][..],
         ),
-        (&["--chart-repository", "http://charts.example.com"], &["--chart-repository", "charts.example.com is not"]),
         (
             &["--chart-repository", "https://me:secret@charts.example.com"],
             &["--chart-repository", "must not hold credentials"],
         ),
-        (&["--chart-repository", ""], &["--chart-repository"]),
         (&["--chart", "Next Cloud"], &["--chart"]),
         (&["--max-concurrent", "0"], &["--max-concurrent", "1..=64"]),
-        (&["--max-concurrent", "many"], &["--max-concurrent"]),
         (&["--history-max", "1"], &["--history-max", "2..=100"]),
         (&["--hook-timeout", "0"], &["--hook-timeout", "1..=86400"]),
         (&["--health-listen", "here"], &["--health-listen", "invalid socket address"]),
@@ -304,7 +249,6 @@ fn run_ends_at_once_where_it_cannot_work() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("config"), KUBECONFIG).unwrap();
     std::fs::write(dir.path().join("broken"), "clusters: [\n").unwrap();
-    std::fs::write(dir.path().join("list.yaml"), "- a\n").unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let free = "127.0.0.1:0";
@@ -313,10 +257,6 @@ fn run_ends_at_once_where_it_cannot_work() {
         (&["--kubeconfig", "broken", "--health-listen", free], &["--kubeconfig broken"]),
         (&["--kubeconfig", "config", "--context", "other", "--health-listen", free], &["--context", "other"]),
         (&["--health-listen", free], &["no cluster", "--kubeconfig"]),
-        (
-            &["--kubeconfig", "config", "--base-values", "list.yaml", "--health-listen", free],
-            &["list.yaml", "not a map"],
-        ),
         (&["--kubeconfig", "config", "--health-listen", &taken], &["--health-listen", &taken, "in use"]),
     ] {
         let arguments: Vec<_> = ["run"].iter().chain(arguments).copied().collect();

@@ -1,18 +1,16 @@
 //! Volumes and replicas that helm would change, or lose, without knowing it.
 
-use clientapp_crd::{ClientApp, annotation, conditions};
+use clientapp_crd::conditions;
 use e2e::charts;
-use e2e::lab::{Lab, Tenant, has};
-use e2e::scenario::{small, with};
+use e2e::lab::{Lab, has};
+use e2e::scenario::{names, nothing_is_left, small};
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Pod;
 
-const FILES: &str = "acme-nextcloud-nextcloud";
+use super::*;
+
 const APP: &str = "acme-nextcloud";
 
 /// Changes the administrator's password, so that helm runs.
@@ -34,15 +32,14 @@ async fn grow(tenant: &Tenant, size: &str) {
 #[tokio::test]
 async fn a_volume_that_has_grown_keeps_its_size() {
     let tenant = Lab::shared().await.tenant("grown").await;
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"persistence": {"enabled": true}}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), json!({"persistence": {"enabled": true}}))).await;
     grow(&tenant, "20Gi").await;
     rotate(&tenant, "two");
     let status = tenant.ready("acme", 2).await;
     assert_eq!(requested(&tenant).await, "20Gi");
     for type_ in ["Released", "Ready"] {
         let told = &conditions::find(&status.conditions, type_).unwrap().message;
-        assert!(told.contains("acme-nextcloud-nextcloud (20Gi, asked 8Gi)"), "{told}");
+        assert!(told.contains(&format!("{FILES} (20Gi, asked 8Gi)")), "{told}");
         assert!(told.contains("raise spec.persistence.size"), "{told}");
     }
     tenant.event("acme", "Ready", "raise spec.persistence.size").await;
@@ -67,8 +64,7 @@ async fn autoscale(tenant: &Tenant, replicas: i32) {
 #[tokio::test]
 async fn an_autoscaler_keeps_its_replicas() {
     let tenant = Lab::shared().await.tenant("autoscaled").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", small(&tenant, "acme")).await;
     let autoscaler: HorizontalPodAutoscaler = serde_json::from_value(json!({
         "metadata": {"name": "beside"},
         "spec": {
@@ -108,8 +104,7 @@ async fn the_charts_autoscaler_gives_way_to_zero_replicas() {
     tenant.kubectl(&["create", "role", "autoscalers", verbs, "--resource=horizontalpodautoscalers"]).unwrap();
     let account = format!("--serviceaccount={}:clientapp-deployer", tenant.namespace);
     tenant.kubectl(&["create", "rolebinding", "autoscalers", "--role=autoscalers", &account]).unwrap();
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"replicas": 3}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), json!({"replicas": 3}))).await;
     tenant.patch("acme", json!({"values": {"hpa": {"enabled": true}}})).await.unwrap();
     tenant.ready("acme", 2).await;
     assert_eq!(replicas(&tenant).await, 3);
@@ -126,78 +121,87 @@ async fn the_charts_autoscaler_gives_way_to_zero_replicas() {
 
 async fn with_files(tenant: &Tenant, more: Value) -> String {
     let spec = with(small(tenant, "acme"), json!({"persistence": {"enabled": true}}));
-    tenant.create("acme", with(spec, more)).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(tenant, "acme", with(spec, more)).await;
     tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap()
 }
 
-/// Confirms, as the message says, that the app goes on without a volume.
-async fn confirm(tenant: &Tenant, message: &str, uid: &str) {
+/// Waits until helm has refused what the spec asks for, because this claim would no longer be in the release, and confirms that the app
+/// goes on without the volumes of these uids.
+async fn confirmed(tenant: &Tenant, claim: &str, uids: &str) {
+    let message = tenant.condition_with("acme", ("Released", "VolumeDropped"), &[claim]).await;
+    confirm(tenant, &message, uids);
+}
+
+/// Confirms, as the message says, that the app goes on without the volumes of these uids.
+#[track_caller]
+fn confirm(tenant: &Tenant, message: &str, uids: &str) {
     let command = format!("kubectl annotate clientapp acme -n {} --overwrite ", tenant.namespace);
     let (_, rest) = message.split_once(&command).unwrap_or_else(|| panic!("{message}"));
     let mark = rest.split('`').next().unwrap();
-    assert_eq!(mark, format!("{}={uid}", annotation::WITHOUT_VOLUME));
+    assert_eq!(mark, format!("{}={uids}", annotation::WITHOUT_VOLUME));
     tenant.kubectl(&["annotate", "clientapp", "acme", "--overwrite", mark]).unwrap();
 }
 
-/// Waits until helm has refused what the spec asks for, and the app serves as before.
-async fn dropped(tenant: &Tenant, words: &[&str]) -> String {
-    let message = tenant.condition_with("acme", ("Released", "VolumeDropped"), words).await;
-    let status = tenant.status("acme", "stalled", |status| has(status, "Stalled", "True", "VolumeDropped")).await;
-    assert_eq!(status.release.unwrap().revision, 1);
-    assert_eq!(tenant.listed("acme").unwrap().0, "1");
-    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
-    assert_eq!(claims.iter().map(|claim| claim.name_any()).collect::<Vec<_>>(), [FILES]);
-    message
-}
-
+/// Helm deletes objects that a revision no longer has, but volumes among them hold data.
 #[tokio::test]
 async fn no_revision_leaves_a_volume_behind_unasked() {
     let tenant = Lab::shared().await.tenant("dropped").await;
-    let uid = with_files(&tenant, json!({})).await;
+    let uid = with_files(&tenant, unkept()).await;
+    // The app serves as before.
+    let renamed = json!({"persistence": {"keep": false}, "nameOverride": "files"});
     for (spec, instead) in [
-        (json!({"values": {"nameOverride": "files"}}), "acme-files-nextcloud"),
+        (json!({"values": renamed}), "acme-files-nextcloud"),
         (json!({"values": null, "chartVersion": charts::RENAMES_CLAIM}), "acme-nextcloud-files"),
     ] {
         tenant.patch("acme", spec).await.unwrap();
-        dropped(&tenant, &[FILES, "with the app's data is not in the next revision", instead]).await;
+        let words = [FILES, "with the app's data is not in the next revision", instead];
+        tenant.condition_with("acme", ("Released", "VolumeDropped"), &words).await;
+        let status = tenant.status("acme", "stalled", |status| has(status, "Stalled", "True", "VolumeDropped")).await;
+        assert_eq!(status.release.unwrap().revision, 1);
+        assert_eq!(tenant.listed("acme").unwrap().0, "1");
+        assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, [FILES]);
     }
     // helm is not asked again until something changes.
     let attempts = |app: ClientApp| app.status.unwrap().last_attempt.unwrap();
     let before = attempts(tenant.api::<ClientApp>().get("acme").await.unwrap());
     assert!(before.retry_at.is_none() && before.failures == 1, "{before:?}");
-    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
-    tenant.ready("acme", 2).await;
-    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
-}
-
-#[tokio::test]
-async fn a_confirmed_revision_leaves_a_volume_behind() {
-    let tenant = Lab::shared().await.tenant("confirmed").await;
-    let uid = with_files(&tenant, json!({})).await;
-    tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
-    let message = dropped(&tenant, &[FILES]).await;
-    confirm(&tenant, &message, &uid).await;
-    tenant.ready("acme", 2).await;
-    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
-    // It can be used again, and is then as safe as before.
-    tenant.patch("acme", json!({"persistence": {"enabled": true}})).await.unwrap();
-    tenant.ready("acme", 3).await;
-    tenant.kubectl(&["annotate", "clientapp", "acme", &format!("{}-", annotation::WITHOUT_VOLUME)]).unwrap();
-    tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
-    tenant.condition_with("acme", ("Released", "VolumeDropped"), &[FILES]).await;
-    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
-}
-
-/// The app runs on while a chart cannot be rendered without its values.
-#[tokio::test]
-async fn a_chart_without_values_changes_nothing() {
-    let tenant = Lab::shared().await.tenant("without-values").await;
-    let uid = with_files(&tenant, json!({})).await;
+    // A chart that cannot be rendered without its values changes nothing either.
     tenant.patch("acme", json!({"chartVersion": charts::WITHOUT_VALUES})).await.unwrap();
     tenant.held("acme", "ChartInvalid", &["nil pointer evaluating"]).await;
     tenant.condition("acme", "WorkloadsReady", "True", "Ready").await;
     assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
+    let values = json!({"persistence": {"keep": false}});
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH, "values": values})).await.unwrap();
+    tenant.ready("acme", 2).await;
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
+
+    // Confirmed, it is left behind, although helm would delete it. It can be used again, and is then as safe as before.
+    tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
+    confirmed(&tenant, FILES, &uid).await;
+    tenant.ready("acme", 3).await;
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
+    tenant.patch("acme", json!({"persistence": {"enabled": true}})).await.unwrap();
+    tenant.ready("acme", 4).await;
+    tenant.kubectl(&["annotate", "clientapp", "acme", &format!("{}-", annotation::WITHOUT_VOLUME)]).unwrap();
+    tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
+    tenant.condition_with("acme", ("Released", "VolumeDropped"), &[FILES]).await;
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
+
+    // Another one takes its place, and is left behind as well.
+    tenant.patch("acme", json!({"persistence": {"enabled": true}, "values": renamed})).await.unwrap();
+    confirmed(&tenant, FILES, &uid).await;
+    tenant.ready("acme", 5).await;
+    let second = tenant.uid::<PersistentVolumeClaim>("acme-files-nextcloud").await.unwrap();
+    tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
+    let mut both = [uid.as_str(), &second];
+    both.sort_unstable();
+    confirmed(&tenant, "acme-files-nextcloud", &both.join(",")).await;
+    tenant.ready("acme", 6).await;
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-files-nextcloud", FILES]);
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), uid);
+    // They are recorded, and deleted with the app.
+    tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
 }
 
 #[tokio::test]
@@ -212,8 +216,7 @@ async fn a_volume_that_is_deleted_under_its_pod_is_not_replaced_unasked() {
     let pod = tenant.api::<Pod>().list(&pods).await.unwrap().items.remove(0);
     rotate(&tenant, "two");
     // After this, the operator has handled everything before it.
-    tenant.create("later", small(&tenant, "later")).await.unwrap();
-    tenant.ready("later", 1).await;
+    install(&tenant, "later", small(&tenant, "later")).await;
     tenant.held("acme", "VolumeGoing", &[]).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
     assert!(tenant.api::<Pod>().get(&pod.name_any()).await.unwrap().metadata.deletion_timestamp.is_none());
@@ -222,20 +225,14 @@ async fn a_volume_that_is_deleted_under_its_pod_is_not_replaced_unasked() {
     let message = tenant.condition_with("acme", ("Ready", "VolumeLost"), &[FILES, "is gone"]).await;
     assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await, None);
     // Another one of the name, whatever marks it has, is not taken for it.
-    let another = json!({
-        "metadata": {
-            "name": FILES, "labels": {"app.kubernetes.io/managed-by": "Helm"},
-            "annotations": {"meta.helm.sh/release-name": "acme", "meta.helm.sh/release-namespace": tenant.namespace},
-        },
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "8Gi"}}},
-    });
-    let another = claims.create(&PostParams::default(), &serde_json::from_value(another).unwrap()).await.unwrap();
+    let (labels, annotations) = of_release("acme", &tenant.namespace);
+    let another = foreign_claim(&tenant, FILES, labels, annotations).await;
     let words = [another.metadata.uid.as_deref().unwrap(), &uid];
     tenant.held("acme", "VolumeLost", &words).await;
     claims.delete(FILES, &DeleteParams::default()).await.unwrap();
     let gone = |found: Option<&PersistentVolumeClaim>| found.is_none().then_some(());
     tenant.wait_for(FILES, "gone", gone).await;
-    confirm(&tenant, &message, &uid).await;
+    confirm(&tenant, &message, &uid);
     tenant.ready("acme", 2).await;
     let new = tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap();
     assert_ne!(new, uid);

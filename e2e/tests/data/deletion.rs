@@ -1,25 +1,39 @@
 //! Deletion: what is deleted, what is kept, and that it always finishes.
 
-use clientapp_crd::percona::PerconaPGCluster;
-use clientapp_crd::{ClientApp, label};
+use clientapp_crd::percona::CLUSTER_LABEL;
 use e2e::charts;
-use e2e::lab::{Apart, Lab, TIMEOUT, Tenant, hostname};
+use e2e::lab::{Apart, Lab, TIMEOUT, has};
 use e2e::proxy::{Fault, Rule};
-use e2e::scenario::{admin_secret, delete, names, nothing_is_left, operated, secret, small, with};
+use e2e::scenario::{admin_secret, names, nothing_is_left, operated, small};
+use e2e::wait::until;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PropagationPolicy};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use kube::runtime::wait::{await_condition, conditions};
-use kube::{Api, ResourceExt as _};
-use serde_json::json;
+
+use super::*;
 
 #[tokio::test]
-async fn everything_goes_and_the_database_with_its_volumes() {
+async fn everything_goes_once_percona_would_take_nothing_else_along() {
     let tenant = Lab::shared().await.tenant("delete").await;
-    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
-    tenant.ready("acme", 1).await;
-    assert!(names::<PersistentVolumeClaim>(&tenant).await.iter().any(|name| name.starts_with("acme-pg-")));
-    tenant.delete("acme").await;
+    install(&tenant, "acme", whole(&tenant, "acme")).await;
+    assert!(!claims_of_database(&tenant, "acme").await.is_empty());
+    // A copy restored from a snapshot with all its labels.
+    let of_cluster = json!({CLUSTER_LABEL: "acme-pg", "postgres-operator.crunchydata.com/role": "pgdata"});
+    let copy = foreign_claim(&tenant, "copy", of_cluster, json!({})).await;
+    begin_deletion(&tenant, "acme", PropagationPolicy::Background).await;
+    tenant.held("acme", "LabelledForPercona", &["PersistentVolumeClaim copy", CLUSTER_LABEL]).await;
+    let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
+    assert_eq!(cluster.metadata.deletion_timestamp, None);
+    is_untouched(&tenant, &copy).await;
+
+    let off = Patch::Merge(json!({"metadata": {"labels": {CLUSTER_LABEL: null}}}));
+    tenant.api::<PersistentVolumeClaim>().patch("copy", &PatchParams::default(), &off).await.unwrap();
+    tenant.gone("acme").await;
+    // The database's claims are gone when their own controller releases them.
+    until("only the copy is left", async || names::<PersistentVolumeClaim>(&tenant).await == ["copy"]).await;
+    tenant.kubectl(&["delete", "pvc", "copy"]).unwrap();
     nothing_is_left(&tenant).await;
 
     // Percona deletes volumes and Secrets only if asked to before its cluster is deleted.
@@ -42,13 +56,13 @@ fn removal() -> Vec<&'static str> {
 async fn what_the_guide_removes_goes_by_the_policy_of_each_app() {
     let lab = Lab::shared().await;
     let (tenant, retaining) = (lab.tenant("removed").await, lab.tenant("removed-retaining").await);
-    let standalone = |tenant: &Tenant, name: &str| json!({"hostname": hostname(tenant, name), "postgres": {"provider": "standalone", "version": "17"}});
-    for name in ["acme", "other"] {
-        tenant.create(name, standalone(&tenant, name)).await.unwrap();
-    }
+    let standalone = |tenant: &Tenant, name: &str| {
+        with(with_database(tenant, name), json!({"postgres": {"provider": "standalone", "version": "17"}}))
+    };
+    tenant.create("acme", standalone(&tenant, "acme")).await.unwrap();
     let kept = with(standalone(&retaining, "kept"), json!({"deletionPolicy": "Retain"}));
     retaining.create("kept", kept).await.unwrap();
-    for (tenant, name) in [(&tenant, "acme"), (&tenant, "other"), (&retaining, "kept")] {
+    for (tenant, name) in [(&tenant, "acme"), (&retaining, "kept")] {
         tenant.ready(name, 1).await;
     }
     for tenant in [&tenant, &retaining] {
@@ -63,19 +77,6 @@ async fn what_the_guide_removes_goes_by_the_policy_of_each_app() {
     }
 }
 
-/// A user who deletes a database by mistake keeps its data, also if the app goes later; then the app says so.
-#[tokio::test]
-async fn what_a_deleted_database_has_left_is_named_by_its_app() {
-    let tenant = Lab::shared().await.tenant("removed-first").await;
-    let spec = json!({"hostname": hostname(&tenant, "acme"), "postgres": {"provider": "standalone", "version": "17"}});
-    tenant.create("acme", spec).await.unwrap();
-    tenant.ready("acme", 1).await;
-    tenant.kubectl(&["delete", "postgresql", "acme-pg"]).unwrap();
-    tenant.delete("acme").await;
-    tenant.event("acme", "DataKept", "PersistentVolumeClaim data-acme-pg-0 stays: the database was deleted").await;
-    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["data-acme-pg-0"]);
-}
-
 #[tokio::test]
 async fn a_successor_does_not_wait_for_the_garbage_collector() {
     let tenant = Lab::shared().await.tenant("again-at-once").await;
@@ -83,8 +84,7 @@ async fn a_successor_does_not_wait_for_the_garbage_collector() {
     let mut deletions = 0;
     for policy in ["Delete", "Retain"] {
         let spec = json!({"adminSecret": "given", "redis": {"enabled": true}, "deletionPolicy": policy});
-        tenant.create("acme", with(small(&tenant, "acme"), spec)).await.unwrap();
-        tenant.ready("acme", 1).await;
+        install(&tenant, "acme", with(small(&tenant, "acme"), spec)).await;
         tenant.delete("acme").await;
         assert_eq!(tenant.uid::<Secret>("acme-redis-secret").await, None, "{policy}");
         deletions += 1;
@@ -95,66 +95,48 @@ async fn a_successor_does_not_wait_for_the_garbage_collector() {
 }
 
 #[tokio::test]
-async fn a_foreground_deletion_takes_everything_as_well() {
-    let tenant = Lab::shared().await.tenant("delete-foreground").await;
-    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
-    tenant.ready("acme", 1).await;
-    delete(&tenant, "acme", PropagationPolicy::Foreground).await;
-    nothing_is_left(&tenant).await;
-}
-
-/// The database with everything needed to use it stays, without an owner, and can be found.
-async fn is_retained(tenant: &Tenant, app: &str, password: &str) {
-    let cluster = format!("{app}-pg");
-    assert_eq!(secret(tenant, &format!("{cluster}-pguser-clientapp"), "password").await, password);
-    let retained = |labels: &std::collections::BTreeMap<String, String>| {
-        labels.get(label::RETAINED_FROM).map(String::as_str) == Some(app)
-    };
-    let cluster = tenant.api::<PerconaPGCluster>().get(&cluster).await.unwrap();
-    assert!(retained(cluster.labels()) && cluster.owner_references().is_empty(), "{:?}", cluster.metadata);
-    assert!(cluster.metadata.deletion_timestamp.is_none());
-    let user = tenant.api::<Secret>().get(&format!("{app}-pg-pguser-clientapp")).await.unwrap();
-    assert!(retained(user.labels()) && user.owner_references().is_empty(), "{:?}", user.metadata);
-    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
-    let files = claims.iter().find(|claim| claim.name_any() == format!("{app}-nextcloud-nextcloud")).unwrap();
-    assert!(retained(files.labels()) && files.owner_references().is_empty(), "{:?}", files.metadata);
-    assert!(claims.iter().any(|claim| claim.name_any().starts_with(&format!("{app}-pg-"))));
-    assert!(claims.iter().all(|claim| claim.metadata.deletion_timestamp.is_none()));
-}
-
-#[tokio::test]
-async fn a_retained_database_stays_and_a_successor_gets_it_only_when_told() {
+async fn a_database_that_stays_is_given_to_a_successor_only_when_told() {
     let tenant = Lab::shared().await.tenant("retain").await;
-    let spec = json!({"hostname": hostname(&tenant, "acme"), "deletionPolicy": "Retain"});
-    tenant.create("acme", spec.clone()).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with_database(&tenant, "acme")).await;
     let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
     let admin = secret(&tenant, "acme-admin-secret", "nextcloud-password").await;
+    let database = tenant.uid::<PerconaPGCluster>("acme-pg").await;
+
+    // An orphan deletion leaves everything, the release too.
+    tenant.kubectl(&["delete", "clientapp", "acme", "--cascade=orphan"]).unwrap();
+    tenant.gone("acme").await;
+    assert_eq!(tenant.listed("acme").unwrap().1, "deployed");
+    assert!(names::<Deployment>(&tenant).await.contains(&"acme-nextcloud".to_owned()));
+    is_retained(&tenant, "acme", &password).await;
+    let retain = with(with_database(&tenant, "acme"), json!({"deletionPolicy": "Retain"}));
+    tenant.create("acme", with(retain.clone(), json!({"postgres": {"adopt": true}}))).await.unwrap();
+    tenant.status("acme", "adopted", |status| has(status, "Ready", "True", "Ready")).await;
+    let adopted = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
+    let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
+    assert_eq!(
+        (adopted.uid(), adopted.annotations().get(annotation::OWNER_UID)),
+        (database.clone(), app.metadata.uid.as_ref())
+    );
+
+    // Retained, it is not even taken by an app that is deleted before it was told to.
     tenant.delete("acme").await;
     assert_eq!(tenant.listed("acme"), None);
     is_retained(&tenant, "acme", &password).await;
-
-    let labels = tenant.api::<Secret>().get("acme-admin-secret").await.unwrap().labels().clone();
-    assert_eq!(labels[label::RETAINED_FROM], "acme");
-
-    tenant.create("acme", spec.clone()).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "DataRetained").await;
-    for part in ["PerconaPGCluster acme-pg, PersistentVolumeClaim", "more", "spec.postgres.adopt to true"] {
-        assert!(told.contains(part), "{told}");
-    }
+    tenant.create("acme", retain.clone()).await.unwrap();
+    let words = ["PerconaPGCluster acme-pg, PersistentVolumeClaim", "more", "spec.postgres.adopt to true"];
+    tenant.held("acme", "DataRetained", &words).await;
     tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
     tenant.delete("acme").await;
     is_retained(&tenant, "acme", &password).await;
 
     // Volumes do not shrink, not even for an adoption.
     let adopt = json!({"postgres": {"adopt": true, "storageSize": "512Mi"}, "deletionPolicy": "Delete"});
-    tenant.create("acme", with(spec, adopt)).await.unwrap();
+    tenant.create("acme", with(retain, adopt)).await.unwrap();
     tenant.condition("acme", "Ready", "False", "StorageShrink").await;
     is_retained(&tenant, "acme", &password).await;
-    let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
     tenant.patch("acme", json!({"postgres": {"storageSize": "1Gi"}})).await.unwrap();
     tenant.ready("acme", 1).await;
-    assert_eq!(tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().uid(), cluster.uid());
+    assert_eq!(tenant.uid::<PerconaPGCluster>("acme-pg").await, database);
     assert_eq!(secret(&tenant, "acme-pg-pguser-clientapp", "password").await, password);
     assert_eq!(secret(&tenant, "acme-admin-secret", "nextcloud-password").await, admin);
     // It belongs to the app again, and is deleted with it.
@@ -163,26 +145,9 @@ async fn a_retained_database_stays_and_a_successor_gets_it_only_when_told() {
 }
 
 #[tokio::test]
-async fn a_foreground_deletion_retains_as_well_also_when_the_policy_came_late() {
-    let tenant = Lab::shared().await.tenant("retain-foreground").await;
-    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
-    let app = tenant.patch("acme", json!({"deletionPolicy": "Retain"})).await.unwrap();
-    tenant
-        .status("acme", "retaining", |status| {
-            status.observed_generation == app.metadata.generation && e2e::lab::has(status, "Ready", "True", "Ready")
-        })
-        .await;
-    delete(&tenant, "acme", PropagationPolicy::Foreground).await;
-    is_retained(&tenant, "acme", &password).await;
-}
-
-#[tokio::test]
 async fn an_object_that_does_not_decode_keeps_its_release_and_can_be_deleted() {
     let tenant = Lab::shared().await.tenant("undecodable").await;
-    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with_database(&tenant, "acme")).await;
     let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
     // The API server stores objects that are nested too deeply for any decoder here.
     let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
@@ -203,101 +168,66 @@ async fn an_object_that_does_not_decode_keeps_its_release_and_can_be_deleted() {
 #[tokio::test]
 async fn an_invalid_object_keeps_its_release_and_can_be_deleted() {
     let tenant = Lab::shared().await.tenant("invalid").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", small(&tenant, "acme")).await;
     tenant.patch("acme", json!({"values": {"redis": {"enabled": true}}})).await.unwrap();
     let told = tenant.condition("acme", "Stalled", "True", "InvalidSpec").await;
     assert!(told.contains("redis.enabled is computed by the operator: set spec.redis.enabled instead"), "{told}");
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
-
-    // And one that was never valid.
-    let never = with(small(&tenant, "never"), json!({"values": {"redis": {"enabled": true}}}));
-    tenant.create("never", never).await.unwrap();
-    tenant.condition("never", "Ready", "False", "InvalidSpec").await;
-    tenant.delete("never").await;
-    nothing_is_left(&tenant).await;
-}
-
-#[tokio::test]
-async fn a_deletion_ends_the_helm_that_runs() {
-    let tenant = Lab::shared().await.tenant("delete-midway").await;
-    installing(&tenant).await;
-    tenant.delete("acme").await;
-    nothing_is_left(&tenant).await;
 }
 
 /// Creates an app whose helm waits for a hook that does not end.
-async fn installing(tenant: &Tenant) {
-    let slow =
-        with(small(tenant, "acme"), json!({"chartVersion": charts::HOOK_FAILS, "values": {"hookSeconds": 3600}}));
-    tenant.create("acme", slow).await.unwrap();
+pub async fn installing(tenant: &Tenant, name: &str) {
+    let slow = json!({"chartVersion": charts::HOOK_FAILS, "values": {"hookSeconds": 3600}});
+    tenant.create(name, with(small(tenant, name), slow)).await.unwrap();
     let runs = |job: Option<&Job>| (job?.status.as_ref()?.active? > 0).then_some(());
-    tenant.wait_for("acme-nextcloud-prepare", "there", runs).await;
+    tenant.wait_for(&format!("{name}-nextcloud-prepare"), "there", runs).await;
 }
 
 #[tokio::test]
-async fn a_namespace_with_apps_can_be_deleted() {
-    let tenant = Lab::shared().await.tenant("whole-namespace").await;
-    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
-    tenant.create("kept", json!({"hostname": hostname(&tenant, "kept"), "deletionPolicy": "Retain"})).await.unwrap();
+async fn a_namespace_can_be_deleted_whatever_its_apps_are_doing() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("whole-namespace", &[]).await;
+    tenant.create("acme", with_database(&tenant, "acme")).await.unwrap();
+    tenant.create("kept", with(with_database(&tenant, "kept"), json!({"deletionPolicy": "Retain"}))).await.unwrap();
     tenant.create("stuck", with(small(&tenant, "stuck"), json!({"adminSecret": "missing"}))).await.unwrap();
-    tenant.ready("acme", 1).await;
-    tenant.ready("kept", 1).await;
+    tenant.create("uninstalling", small(&tenant, "uninstalling")).await.unwrap();
+    for name in ["acme", "kept", "uninstalling"] {
+        tenant.ready(name, 1).await;
+    }
     tenant.condition("stuck", "Ready", "False", "AdminSecretMissing").await;
+    installing(&tenant, "installing").await;
+    let met = proxy.met();
+    proxy.set([Rule::new("delete", "services", Fault::Hang)]);
+    begin_deletion(&tenant, "uninstalling", PropagationPolicy::Background).await;
+    proxy.met_more_than(met).await;
 
-    goes_with_everything(&tenant, || ()).await;
-}
-
-/// Deletes the tenant's namespace, and waits until it is gone; `meanwhile` happens once its deletion has begun.
-async fn goes_with_everything(tenant: &Tenant, meanwhile: impl FnOnce()) {
     let namespaces = Api::<Namespace>::all(tenant.client.clone());
     let uid = namespaces.get(&tenant.namespace).await.unwrap().metadata.uid.unwrap();
     namespaces.delete(&tenant.namespace, &DeleteParams::default()).await.unwrap();
-    meanwhile();
+    proxy.set([]);
     let gone = await_condition(namespaces, &tenant.namespace, conditions::is_deleted(&uid));
-    tokio::time::timeout(TIMEOUT, gone).await.expect("the namespace goes").unwrap();
+    if tokio::time::timeout(TIMEOUT, gone).await.is_err() {
+        panic!("the namespace still has {:?}", names::<ClientApp>(&tenant).await);
+    }
 }
 
-#[tokio::test]
-async fn a_namespace_can_be_deleted_while_helm_installs() {
-    let tenant = Lab::shared().await.tenant("whole-installing").await;
-    installing(&tenant).await;
-    goes_with_everything(&tenant, || ()).await;
-}
-
-#[tokio::test]
-async fn a_namespace_can_be_deleted_while_helm_uninstalls() {
-    let (Apart { tenant, proxy, .. }, _operator) = operated("whole-uninstalling", &[]).await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let met = proxy.met();
-    proxy.set([Rule::new("delete", "services", Fault::Hang)]);
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
-    proxy.met_more_than(met).await;
-    goes_with_everything(&tenant, || proxy.set([])).await;
-}
-
+/// The same for a foreground deletion, with which the garbage collector is at work as well.
 #[tokio::test]
 async fn a_percona_that_does_not_delete_its_cluster_is_waited_for_and_named() {
     let tenant = Lab::shared().await.tenant("percona-stuck").await;
-    let spec = json!({"hostname": hostname(&tenant, "acme"), "persistence": {"enabled": false}});
-    tenant.create("acme", spec).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let claims = async || {
-        let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
-        let of_database = claims.into_iter().filter(|claim| claim.name_any().starts_with("acme-pg-"));
-        of_database.map(|claim| (claim.name_any(), claim.uid(), claim.metadata.deletion_timestamp)).collect::<Vec<_>>()
-    };
-    let before = claims().await;
+    install(&tenant, "acme", whole(&tenant, "acme")).await;
+    let before = claims_of_database(&tenant, "acme").await;
     assert!(!before.is_empty());
     tenant.percona_ignores(true).await;
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    begin_deletion(&tenant, "acme", PropagationPolicy::Foreground).await;
     tenant.held("acme", "DeletingDatabase", &["waiting for Percona to delete PerconaPGCluster acme-pg"]).await;
     let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap().metadata;
     assert!(cluster.deletion_timestamp.is_some() && cluster.finalizers.is_some(), "{cluster:?}");
-    assert_eq!(claims().await, before);
+    assert_eq!(claims_of_database(&tenant, "acme").await, before);
+    for claim in before.keys() {
+        assert!(volume(&tenant, claim).await.is_some(), "{claim} is not being deleted");
+    }
     tenant.percona_ignores(false).await;
     tenant.gone("acme").await;
     nothing_is_left(&tenant).await;
@@ -307,11 +237,10 @@ async fn a_percona_that_does_not_delete_its_cluster_is_waited_for_and_named() {
 #[tokio::test]
 async fn a_secret_that_percona_leaves_is_named() {
     let tenant = Lab::shared().await.tenant("percona-leaves").await;
-    let spec = json!({"hostname": hostname(&tenant, "acme"), "persistence": {"enabled": false}});
-    tenant.create("acme", spec.clone()).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let spec = with(with_database(&tenant, "acme"), json!({"persistence": {"enabled": false}}));
+    install(&tenant, "acme", spec.clone()).await;
     tenant.percona_ignores(true).await;
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    begin_deletion(&tenant, "acme", PropagationPolicy::Background).await;
     tenant.held("acme", "DeletingDatabase", &["waiting for Percona to delete PerconaPGCluster acme-pg"]).await;
     let alone = Patch::Merge(json!({"metadata": {"ownerReferences": null, "finalizers": null}}));
     let name = "acme-pg-pguser-clientapp";
@@ -321,7 +250,7 @@ async fn a_secret_that_percona_leaves_is_named() {
     tenant.event("acme", "DataKept", &format!("Secret {name} stays: Percona has left it; delete it, or")).await;
 
     tenant.create("acme", spec).await.unwrap();
-    tenant.condition_with("acme", ("Ready", "DataRetained"), &[name]).await;
+    tenant.held("acme", "DataRetained", &[name]).await;
     tenant.delete("acme").await;
     assert!(tenant.api::<Secret>().get_opt(name).await.unwrap().is_some());
     tenant.percona_ignores(false).await;

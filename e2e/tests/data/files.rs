@@ -6,20 +6,19 @@ use std::process::{Command, Output, Stdio};
 
 use axum::http::{Method, StatusCode};
 use clientapp_crd::reason::FILES_BACKED_UP;
-use clientapp_crd::{ClientApp, FilesSummary, Postgresql, annotation, conditions};
-use e2e::lab::{Lab, Tenant, hostname};
+use clientapp_crd::{ClientAppStatus, FilesSummary, Postgresql, conditions};
+use e2e::lab::Lab;
 use e2e::objects::{ACCESS_KEY, BUCKET, Fault, Objects, Rule, SECRET_KEY};
 use e2e::operator;
-use e2e::scenario::{names, nothing_is_left, secret, with};
+use e2e::scenario::{names, nothing_is_left, small};
 use e2e::wait::until;
 use e2e::worker::Worker;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::ResourceExt as _;
-use kube::api::{ListParams, Patch, PatchParams};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::task::JoinHandle;
+
+use super::*;
 
 const CRON_JOB: &str = "acme-files";
 
@@ -49,10 +48,8 @@ impl Site {
         let store = json!({
             "endpoint": self.objects.faulty_url(), "bucket": BUCKET, "prefix": "prod", "credentialsSecret": credentials,
         });
-        json!({
-            "hostname": hostname(&self.tenant, "acme"), "postgres": {"enabled": false}, "redis": {"enabled": false},
-            "persistence": {"backup": {"schedule": "@yearly", "store": store}},
-        })
+        let backup = json!({"schedule": "@yearly", "store": store});
+        with(small(&self.tenant, "acme"), json!({"persistence": {"enabled": true, "backup": backup}}))
     }
 
     /// Creates the app, and waits until it is Ready and its CronJob exists.
@@ -129,7 +126,7 @@ fn uploads(fault: Fault) -> [Rule; 2] {
 }
 
 #[tokio::test]
-async fn archives_are_made_and_a_failure_is_told() {
+async fn archives_are_made_and_a_failure_is_told_and_holds_up_nothing() {
     let site = Site::new("files-archived").await;
     let tenant = &site.tenant;
     site.create_credentials();
@@ -138,13 +135,6 @@ async fn archives_are_made_and_a_failure_is_told() {
     assert_eq!((Some(owner.uid), owner.controller), (tenant.uid::<ClientApp>("acme").await, Some(true)));
     let spec = cron_job.spec.unwrap();
     assert_eq!((spec.schedule.as_str(), spec.suspend), ("@yearly", Some(false)));
-    let pod = spec.job_template.spec.unwrap().template.spec.unwrap();
-    let mounts = pod.containers[0].volume_mounts.iter().flatten();
-    let mounts: Vec<_> = mounts.map(|mount| (mount.mount_path.as_str(), mount.read_only)).collect();
-    assert_eq!(mounts, [("/volumes/nextcloud", Some(true))]);
-    let claims = pod.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
-    let claims: Vec<_> = claims.map(|claim| (claim.claim_name.as_str(), claim.read_only)).collect();
-    assert_eq!(claims, [("acme-nextcloud-nextcloud", Some(true))]);
     tenant.condition("acme", FILES_BACKED_UP, "Unknown", "NoArchive").await;
 
     write(&site.files("acme").await, "data/a.txt", "content");
@@ -176,6 +166,17 @@ async fn archives_are_made_and_a_failure_is_told() {
     site.archive("third", "Complete").await;
     tenant.condition("acme", FILES_BACKED_UP, "True", "Archived").await;
     assert_eq!(site.keys().iter().filter(|key| key.ends_with(".json")).count(), 2, "{:?}", site.keys());
+
+    // A deletion does not wait for an archive.
+    let met = site.objects.met();
+    site.objects.set(uploads(Fault::Hang));
+    tenant.kubectl(&["create", "job", "fourth", &format!("--from=cronjob/{CRON_JOB}")]).unwrap();
+    until("the archive is uploaded", async || site.objects.met() > met).await;
+    // It is the user's, and the only object that would stay.
+    tenant.kubectl(&["delete", "secret", "s3"]).unwrap();
+    tenant.delete("acme").await;
+    nothing_is_left(tenant).await;
+    assert_eq!(names::<CronJob>(tenant).await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -277,10 +278,30 @@ async fn another_app_gets_the_files_with_the_database() {
 }
 
 #[tokio::test]
-async fn missing_credentials_are_told_and_archives_outlive_the_field() {
+async fn a_users_own_cron_job_is_not_taken_over_and_archives_outlive_the_field() {
     let site = Site::new("files-removed").await;
     let tenant = &site.tenant;
+    tenant.kubectl(&["create", "cronjob", CRON_JOB, "--image=theirs", "--schedule=@yearly"]).unwrap();
+    let essence = async || {
+        let found = tenant.api::<CronJob>().get(CRON_JOB).await.unwrap();
+        (found.uid(), found.labels().clone(), found.annotations().clone(), found.owner_references().len(), found.spec)
+    };
+    let before = essence().await;
     site.install(site.spec()).await;
+    tenant.condition_with("acme", (FILES_BACKED_UP, "NotOurs"), &["CronJob acme-files", "not taken over"]).await;
+    assert_eq!(essence().await, before);
+    // Nor when its owner leaves or is deleted.
+    tenant.patch("acme", json!({"persistence": {"backup": null}})).await.unwrap();
+    without_archives(tenant).await;
+    assert_eq!(essence().await, before);
+    tenant.delete("acme").await;
+    assert_eq!(essence().await, before);
+    // Once it is gone, the operator creates its own.
+    tenant.kubectl(&["delete", "cronjob", CRON_JOB]).unwrap();
+    let cron_job = site.install(site.spec()).await;
+    assert_eq!(cron_job.owner_references()[0].name, "acme");
+
+    // Missing credentials are told.
     write(&site.files("acme").await, "a.txt", "content");
     site.archive("first", "Failed").await;
     let words = ["Job first has failed", "AWS_ACCESS_KEY_ID is not set", "Secret", "there is no earlier archive"];
@@ -311,61 +332,17 @@ async fn missing_credentials_are_told_and_archives_outlive_the_field() {
     assert!(!keys.is_empty());
     tenant.patch("acme", json!({"persistence": {"backup": null}})).await.unwrap();
     tenant.wait_for(CRON_JOB, "gone", |found: Option<&CronJob>| found.is_none().then_some(())).await;
-    tenant
-        .status("acme", "without archives", |status| {
-            status.files.is_none() && conditions::find(&status.conditions, FILES_BACKED_UP).is_none()
-        })
-        .await;
-    let no_jobs = async || names::<Job>(tenant).await.is_empty().then_some(());
-    until("the Jobs go with the CronJob", no_jobs).await;
+    without_archives(tenant).await;
+    until("the Jobs go with the CronJob", async || names::<Job>(tenant).await.is_empty()).await;
     assert_eq!(site.keys(), keys);
     assert_eq!(read(&site.files("acme").await, "a.txt").as_deref(), Some("content"));
     tenant.ready("acme", 1).await;
 }
 
-#[tokio::test]
-async fn a_users_own_cron_job_is_not_taken_over() {
-    let site = Site::new("files-not-ours").await;
-    let tenant = &site.tenant;
-    tenant.kubectl(&["create", "cronjob", CRON_JOB, "--image=theirs", "--schedule=@yearly"]).unwrap();
-    let essence = async || {
-        let found = tenant.api::<CronJob>().get(CRON_JOB).await.unwrap();
-        (found.uid(), found.labels().clone(), found.annotations().clone(), found.owner_references().len(), found.spec)
+/// Waits until the status tells nothing about archives.
+async fn without_archives(tenant: &Tenant) {
+    let untold = |status: &ClientAppStatus| {
+        status.files.is_none() && conditions::find(&status.conditions, FILES_BACKED_UP).is_none()
     };
-    let before = essence().await;
-    site.install(site.spec()).await;
-    let words = ["CronJob acme-files", "not taken over"];
-    tenant.condition_with("acme", (FILES_BACKED_UP, "NotOurs"), &words).await;
-    assert_eq!(essence().await, before);
-    // Nor when its owner leaves or is deleted.
-    tenant.patch("acme", json!({"persistence": {"backup": null}})).await.unwrap();
-    let not_told = |found: Option<&ClientApp>| {
-        let conditions = &found?.status.as_ref()?.conditions;
-        conditions::find(conditions, FILES_BACKED_UP).is_none().then_some(())
-    };
-    tenant.wait_for("acme", "without archives", not_told).await;
-    assert_eq!(essence().await, before);
-    tenant.delete("acme").await;
-    assert_eq!(essence().await, before);
-    // Once it is gone, the operator creates its own.
-    tenant.kubectl(&["delete", "cronjob", CRON_JOB]).unwrap();
-    let cron_job = site.install(site.spec()).await;
-    assert_eq!(cron_job.owner_references()[0].name, "acme");
-}
-
-#[tokio::test]
-async fn a_deletion_does_not_wait_for_an_archive() {
-    let site = Site::new("files-deleted").await;
-    let tenant = &site.tenant;
-    site.create_credentials();
-    site.install(site.spec()).await;
-    write(&site.files("acme").await, "a.txt", "content");
-    site.objects.set(uploads(Fault::Hang));
-    tenant.kubectl(&["create", "job", "first", &format!("--from=cronjob/{CRON_JOB}")]).unwrap();
-    until("the archive is uploaded", async || site.objects.met() > 0).await;
-    // It is the user's, and the only object that would stay.
-    tenant.kubectl(&["delete", "secret", "s3"]).unwrap();
-    tenant.delete("acme").await;
-    nothing_is_left(tenant).await;
-    assert_eq!(names::<CronJob>(tenant).await, Vec::<String>::new());
+    tenant.status("acme", "without archives", untold).await;
 }

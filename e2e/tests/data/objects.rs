@@ -1,74 +1,42 @@
-//! Only data that was to be deleted is ever lost, and a loss is reported: forged marks, other Helm clients, deletions
-//! of every kind, and missing objects.
+//! A loss is reported, and nothing of others is taken: forged marks, other Helm clients, deletions of every kind, and missing
+//! objects.
 
-use std::collections::BTreeMap;
-
-use clientapp_crd::percona::{CLUSTER_LABEL, PerconaPGCluster};
-use clientapp_crd::{ClientApp, FINALIZER, Postgresql, annotation, label};
+use clientapp_crd::percona::CLUSTER_LABEL;
+use clientapp_crd::{FINALIZER, Postgresql};
 use e2e::charts;
-use e2e::lab::{Apart, Lab, Object, Tenant, has, hostname, leading};
+use e2e::lab::{Apart, Lab, Object, has, leading};
 use e2e::proxy::{Fault, Rule};
-use e2e::scenario::{delete, forge, names, nothing_is_left, operated, secret, small, with};
+use e2e::scenario::{admin_secret, delete, forge, names, nothing_is_left, operated, small};
 use e2e::wait::until;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
-use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use serde_json::{Value, json};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject};
 
-/// Another user's claim, with these marks on it.
-async fn foreign_claim(tenant: &Tenant, name: &str, labels: Value, annotations: Value) -> PersistentVolumeClaim {
-    let claim = serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": labels, "annotations": annotations},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    }));
-    tenant.api().create(&PostParams::default(), &claim.unwrap()).await.unwrap()
-}
-
-/// The parts of an object that only its owner may change.
-fn essence(claim: &PersistentVolumeClaim) -> (Option<String>, BTreeMap<String, String>, BTreeMap<String, String>) {
-    let mut annotations = claim.annotations().clone();
-    // The volume controllers write their own.
-    annotations.retain(|key, _| !key.contains("kubernetes.io/"));
-    (claim.uid(), claim.labels().clone(), annotations)
-}
-
-async fn is_untouched(tenant: &Tenant, before: &PersistentVolumeClaim) {
-    let now = tenant.api::<PersistentVolumeClaim>().get(&before.name_any()).await.unwrap();
-    assert_eq!(essence(&now), essence(before));
-    assert_eq!(now.metadata.deletion_timestamp, None);
-}
-
-fn of_release(name: &str, namespace: &str) -> (Value, Value) {
-    let annotations = json!({"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": namespace});
-    (json!({"app.kubernetes.io/instance": name, "app.kubernetes.io/managed-by": "Helm"}), annotations)
-}
+use super::*;
 
 #[tokio::test]
 async fn look_alikes_of_an_apps_objects_are_neither_deleted_nor_marked() {
     let tenant = Lab::shared().await.tenant("look-alikes").await;
     let (labels, annotations) = of_release("acme", &tenant.namespace);
-    let mut planted = vec![
-        foreign_claim(&tenant, "kept-by-helm", labels.clone(), annotations.clone()).await,
-        foreign_claim(&tenant, "data-of-another-set-0", json!({"app.kubernetes.io/instance": "acme"}), json!({})).await,
-        foreign_claim(&tenant, "data-acme-redis-master-7", json!({"app.kubernetes.io/instance": "acme"}), json!({}))
-            .await,
-        foreign_claim(
-            &tenant,
-            "by-argo",
-            json!({"app.kubernetes.io/instance": "acme", "app.kubernetes.io/managed-by": "argocd"}),
-            json!({}),
-        )
-        .await,
-    ];
+    let instance = json!({"app.kubernetes.io/instance": "acme"});
+    let by_argo = with(instance.clone(), json!({"app.kubernetes.io/managed-by": "argocd"}));
+    let mut planted = Vec::new();
+    for (name, labels, annotations) in [
+        ("kept-by-helm", labels.clone(), annotations.clone()),
+        ("data-of-another-set-0", instance.clone(), json!({})),
+        ("data-acme-redis-master-7", instance, json!({})),
+        ("by-argo", by_argo, json!({})),
+    ] {
+        planted.push(foreign_claim(&tenant, name, labels, annotations).await);
+    }
     for policy in ["Delete", "Retain"] {
         // One that never installs anything, and one that does.
         let never = with(small(&tenant, "acme"), json!({"adminSecret": "missing", "deletionPolicy": policy}));
         tenant.create("acme", never).await.unwrap();
         tenant.condition("acme", "Ready", "False", "AdminSecretMissing").await;
         tenant.delete("acme").await;
-        tenant.create("acme", with(small(&tenant, "acme"), json!({"deletionPolicy": policy}))).await.unwrap();
-        tenant.ready("acme", 1).await;
+        install(&tenant, "acme", with(small(&tenant, "acme"), json!({"deletionPolicy": policy}))).await;
         // Younger than the app, and labelled like the app's own.
         let young = format!("planted-under-{}", policy.to_lowercase());
         planted.push(foreign_claim(&tenant, &young, labels.clone(), annotations.clone()).await);
@@ -86,8 +54,7 @@ async fn a_status_that_claims_what_is_not_ours_proves_nothing() {
     let theirs = foreign_claim(&tenant, "theirs", json!({}), json!({})).await;
     tenant.kubectl(&["create", "secret", "generic", "their-secret", "--from-literal=password=x"]).unwrap();
     let secret_uid = tenant.uid::<Secret>("their-secret").await.unwrap();
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", small(&tenant, "acme")).await;
     let forged = json!({"status": {
         "owned": [
             {"kind": "PersistentVolumeClaim", "name": "theirs", "uid": theirs.uid()},
@@ -112,57 +79,35 @@ async fn a_status_that_claims_what_is_not_ours_proves_nothing() {
 }
 
 #[tokio::test]
-async fn a_hand_made_cluster_of_the_apps_name_keeps_what_it_has() {
+async fn what_a_cluster_of_the_apps_name_has_left_stays_and_is_adopted_only_when_told() {
     let tenant = Lab::shared().await.tenant("hand-made").await;
-    let database = json!({"hostname": hostname(&tenant, "acme")});
     // Left behind by a cluster that another user created and deleted.
-    let marks = json!({"postgres-operator.crunchydata.com/cluster": "acme-pg"});
+    let marks = json!({CLUSTER_LABEL: "acme-pg"});
     let volume = foreign_claim(&tenant, "acme-pg-instance1-abcd-pgdata", marks.clone(), json!({})).await;
     let opens = json!({"metadata": {"name": "acme-pg-pguser-other", "labels": marks}, "stringData": {"password": "x"}});
     let opens: Secret = serde_json::from_value(opens).unwrap();
     let opens = tenant.api::<Secret>().create(&PostParams::default(), &opens).await.unwrap();
+    // An app that is deleted before its spec was ever valid.
+    let invalid = json!({"hostname": "kube.example", "suspend": false, "values": {"redis": {"enabled": true}}});
     for propagation in [PropagationPolicy::Foreground, PropagationPolicy::Background] {
-        tenant
-            .create("acme", with(database.clone(), json!({"adminSecret": "missing", "suspend": true})))
-            .await
-            .unwrap();
+        let suspended = json!({"adminSecret": "missing", "suspend": true});
+        tenant.create("acme", with(with_database(&tenant, "acme"), suspended)).await.unwrap();
         tenant.condition("acme", "Ready", "False", "Suspended").await;
-        tenant
-            .patch(
-                "acme",
-                json!({"hostname": "kube.example", "suspend": false, "values": {"redis": {"enabled": true}}}),
-            )
-            .await
-            .unwrap();
+        tenant.patch("acme", invalid.clone()).await.unwrap();
         tenant.condition("acme", "Ready", "False", "InvalidSpec").await;
         delete(&tenant, "acme", propagation).await;
         is_untouched(&tenant, &volume).await;
-        assert_eq!(
-            tenant.api::<Secret>().get("acme-pg-pguser-other").await.unwrap().metadata.labels,
-            opens.metadata.labels
-        );
+        let now = tenant.api::<Secret>().get("acme-pg-pguser-other").await.unwrap();
+        assert_eq!(now.metadata.labels, opens.metadata.labels);
     }
-}
-
-#[tokio::test]
-async fn what_percona_would_take_along_is_looked_at_before() {
-    let tenant = Lab::shared().await.tenant("labelled-for-percona").await;
-    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    // An app that would use it.
+    tenant.create("acme", with_database(&tenant, "acme")).await.unwrap();
+    tenant.held("acme", "DataRetained", &["PersistentVolumeClaim acme-pg-instance1-abcd-pgdata"]).await;
+    assert_eq!(names::<PerconaPGCluster>(&tenant).await, Vec::<String>::new());
+    is_untouched(&tenant, &volume).await;
+    // With permission it is adopted.
+    tenant.patch("acme", json!({"postgres": {"adopt": true}})).await.unwrap();
     tenant.ready("acme", 1).await;
-    // A copy restored from a snapshot with all its labels.
-    let of_cluster = json!({CLUSTER_LABEL: "acme-pg", "postgres-operator.crunchydata.com/role": "pgdata"});
-    let copy = foreign_claim(&tenant, "copy", of_cluster, json!({})).await;
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
-    tenant.held("acme", "LabelledForPercona", &["PersistentVolumeClaim copy", CLUSTER_LABEL]).await;
-    let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
-    assert_eq!(cluster.metadata.deletion_timestamp, None);
-    is_untouched(&tenant, &copy).await;
-
-    let off = Patch::Merge(json!({"metadata": {"labels": {CLUSTER_LABEL: null}}}));
-    tenant.api::<PersistentVolumeClaim>().patch("copy", &PatchParams::default(), &off).await.unwrap();
-    tenant.gone("acme").await;
-    // The database's claims are gone when their own controller releases them.
-    until("only the copy is left", async || names::<PersistentVolumeClaim>(&tenant).await == ["copy"]).await;
 }
 
 #[tokio::test]
@@ -182,36 +127,28 @@ async fn a_database_that_only_carries_our_label_is_not_ours() {
             "backups": {"enabled": false},
         },
     });
-    let path = tenant.namespace.clone() + ".json";
-    let file = std::env::temp_dir().join(path);
-    std::fs::write(&file, cluster.to_string()).unwrap();
-    tenant.kubectl(&["create", "-f", file.to_str().unwrap()]).unwrap();
-    std::fs::remove_file(&file).unwrap();
-    let before = tenant.uid::<PerconaPGCluster>("labelled-pg").await.unwrap();
-    tenant.create("labelled", json!({"hostname": hostname(&tenant, "labelled")})).await.unwrap();
-    let told = tenant.condition("labelled", "Ready", "False", "DatabaseNotOurs").await;
-    assert!(told.contains("is not taken over"), "{told}");
+    let resource = ApiResource::erase::<PerconaPGCluster>(&());
+    let clusters: Api<DynamicObject> = Api::namespaced_with(tenant.client.clone(), &tenant.namespace, &resource);
+    let cluster = clusters.create(&PostParams::default(), &serde_json::from_value(cluster).unwrap()).await.unwrap();
+    tenant.create("labelled", whole(&tenant, "labelled")).await.unwrap();
+    tenant.held("labelled", "DatabaseNotOurs", &["is not taken over"]).await;
     tenant.delete("labelled").await;
-    let cluster = tenant.api::<PerconaPGCluster>().get("labelled-pg").await.unwrap();
-    assert_eq!((cluster.uid(), cluster.metadata.deletion_timestamp), (Some(before), None));
+    assert_eq!(clusters.get("labelled-pg").await.unwrap(), cluster);
 }
 
 #[tokio::test]
 async fn retain_waits_until_no_volume_would_go_with_the_release() {
     let tenant = Lab::shared().await.tenant("retain-unsafe").await;
     let unkept = json!({"persistence": {"annotations": {"helm.sh/resource-policy": "none"}}});
-    let spec = json!({
-        "hostname": hostname(&tenant, "acme"), "postgres": {"enabled": false}, "redis": {"enabled": false},
-        "deletionPolicy": "Retain", "values": unkept,
-    });
-    tenant.create("acme", spec).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let files = tenant.uid::<PersistentVolumeClaim>("acme-nextcloud-nextcloud").await.unwrap();
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    let retain = json!({"persistence": {"enabled": true}, "deletionPolicy": "Retain", "values": unkept});
+    install(&tenant, "acme", with(small(&tenant, "acme"), retain)).await;
+    let files = volume(&tenant, FILES).await;
+    assert!(files.is_some());
+    begin_deletion(&tenant, "acme", PropagationPolicy::Background).await;
     let told = tenant.condition("acme", "Stalled", "True", "RetainUnsafe").await;
-    assert!(told.contains("acme-nextcloud-nextcloud") && told.contains("--cascade=orphan"), "{told}");
+    assert!(told.contains(FILES) && told.contains("--cascade=orphan"), "{told}");
     assert_eq!(tenant.listed("acme").unwrap().1, "deployed");
-    assert_eq!(tenant.uid::<PersistentVolumeClaim>("acme-nextcloud-nextcloud").await.unwrap(), files);
+    assert_eq!(volume(&tenant, FILES).await, files);
     // The remedy: whatever may be deleted is deleted.
     tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
     tenant.gone("acme").await;
@@ -221,8 +158,7 @@ async fn retain_waits_until_no_volume_would_go_with_the_release() {
 #[tokio::test]
 async fn a_lost_administrators_password_is_told_and_never_made_up() {
     let tenant = Lab::shared().await.tenant("lost-password").await;
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await;
     let password = secret(&tenant, "acme-admin-secret", "nextcloud-password").await;
     tenant.kubectl(&["delete", "secret", "acme-admin-secret"]).unwrap();
     let told = tenant.condition("acme", "Stalled", "True", "AdminSecretLost").await;
@@ -235,17 +171,7 @@ async fn a_lost_administrators_password_is_told_and_never_made_up() {
         })
         .await;
     assert!(tenant.api::<Secret>().get_opt("acme-admin-secret").await.unwrap().is_none());
-    let literal = format!("--from-literal=nextcloud-password={password}");
-    tenant
-        .kubectl(&[
-            "create",
-            "secret",
-            "generic",
-            "acme-admin-secret",
-            "--from-literal=nextcloud-username=admin",
-            &literal,
-        ])
-        .unwrap();
+    admin_secret(&tenant, "acme-admin-secret", &password).await;
     tenant.ready("acme", 2).await;
 
     assert_eq!(tenant.listed("acme").unwrap().0, "2");
@@ -258,11 +184,9 @@ async fn a_lost_administrators_password_is_told_and_never_made_up() {
 #[tokio::test]
 async fn credentials_that_a_user_makes_immutable_hold_nothing_up() {
     let tenant = Lab::shared().await.tenant("immutable").await;
-    let spec = json!({
-        "hostname": hostname(&tenant, "acme"), "deletionPolicy": "Retain", "postgres": {"provider": "standalone"},
-    });
-    tenant.create("acme", spec.clone()).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let retain = json!({"deletionPolicy": "Retain", "postgres": {"provider": "standalone"}});
+    let spec = with(whole(&tenant, "acme"), retain);
+    install(&tenant, "acme", spec.clone()).await;
     const SECRETS: [(&str, &str); 4] = [
         ("acme-redis-secret", "redis-password"),
         ("acme-admin-secret", "nextcloud-password"),
@@ -286,8 +210,7 @@ async fn credentials_that_a_user_makes_immutable_hold_nothing_up() {
     assert!(passwords().await == before, "no password has changed");
     tenant.delete("acme").await;
     let adopt = json!({"postgres": {"provider": "standalone", "adopt": true}, "chartVersion": charts::PATCH});
-    tenant.create("acme", with(spec, adopt)).await.unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(spec, adopt)).await;
     // The one for Redis goes with the app, and the next has its own.
     assert!(passwords().await[1..] == before[1..], "no password has changed");
     tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
@@ -298,34 +221,33 @@ async fn credentials_that_a_user_makes_immutable_hold_nothing_up() {
 #[tokio::test]
 async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     let (Apart { tenant, proxy: _proxy, .. }, operator) = operated("collected", &[]).await;
-    let spec = json!({"hostname": hostname(&tenant, "acme"), "deletionPolicy": "Retain"});
-    tenant.create("acme", spec.clone()).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let retain = json!({"deletionPolicy": "Retain"});
+    let spec = with(with_database(&tenant, "acme"), retain.clone());
+    install(&tenant, "acme", with_database(&tenant, "acme")).await;
     let kept = async || {
         (
             secret(&tenant, "acme-admin-secret", "nextcloud-password").await,
             tenant.uid::<Secret>("acme-admin-secret").await.unwrap(),
             tenant.uid::<PerconaPGCluster>("acme-pg").await.unwrap(),
-            tenant.uid::<PersistentVolumeClaim>("acme-nextcloud-nextcloud").await.unwrap(),
+            tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(),
         )
     };
     let before = kept().await;
+    let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
+    // A policy that came late counts.
+    tenant.patch("acme", retain).await.unwrap();
+    tenant.ready("acme", 1).await;
     delete(&tenant, "acme", PropagationPolicy::Foreground).await;
+    is_retained(&tenant, "acme", &password).await;
     assert_eq!(kept().await, before);
 
     // Adopted, and its finalizer removed by hand: its data is without an owner, and stays.
-    tenant
-        .create("acme", with(spec.clone(), json!({"postgres": {"adopt": true}, "deletionPolicy": "Delete"})))
-        .await
-        .unwrap();
-    tenant.ready("acme", 1).await;
+    install(&tenant, "acme", with(spec.clone(), json!({"postgres": {"adopt": true}, "deletionPolicy": "Delete"})))
+        .await;
     assert_eq!(kept().await, before);
-    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    let apps = tenant.api::<ClientApp>();
     operator.signal(nix::sys::signal::Signal::SIGSTOP);
-    apps.patch("acme", &PatchParams::default(), &bare).await.unwrap();
-    apps.delete("acme", &DeleteParams::foreground()).await.unwrap();
-    tenant.gone("acme").await;
+    free(&tenant, "acme").await;
+    delete(&tenant, "acme", PropagationPolicy::Foreground).await;
     operator.signal(nix::sys::signal::Signal::SIGCONT);
     assert_eq!(kept().await, before);
     // The recreated app gets none of it without asking.
@@ -335,65 +257,29 @@ async fn no_deletion_lets_the_garbage_collector_take_what_is_retained() {
     tenant.patch("acme", json!({"postgres": {"adopt": true}, "deletionPolicy": "Delete"})).await.unwrap();
     tenant.status("acme", "adopted", |status| has(status, "Ready", "True", "Ready")).await;
     assert_eq!(kept().await, before);
-    assert!(apps.get("acme").await.unwrap().finalizers().contains(&FINALIZER.to_owned()));
+    assert!(tenant.api::<ClientApp>().get("acme").await.unwrap().finalizers().contains(&FINALIZER.to_owned()));
     tenant.delete("acme").await;
     // The volumes of the app whose finalizer was removed do not have this app's mark: they are not provably its own.
-    assert_eq!(tenant.uid::<PersistentVolumeClaim>("acme-nextcloud-nextcloud").await.unwrap(), before.3);
-    tenant.event("acme", "DataKept", "PersistentVolumeClaim acme-nextcloud-nextcloud stays").await;
+    assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), before.3);
+    tenant.event("acme", "DataKept", &format!("PersistentVolumeClaim {FILES} stays")).await;
     tenant.kubectl(&["delete", "pvc", "-l", "app.kubernetes.io/instance=acme"]).unwrap();
     nothing_is_left(&tenant).await;
 }
 
 #[tokio::test]
-async fn an_orphan_deletion_leaves_everything() {
-    let tenant = Lab::shared().await.tenant("orphaned").await;
-    let spec = json!({"hostname": hostname(&tenant, "acme")});
-    tenant.create("acme", spec.clone()).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let password = secret(&tenant, "acme-admin-secret", "nextcloud-password").await;
-    let database = tenant.uid::<PerconaPGCluster>("acme-pg").await.unwrap();
-    tenant.kubectl(&["delete", "clientapp", "acme", "--cascade=orphan"]).unwrap();
-    tenant.gone("acme").await;
-    assert_eq!(tenant.listed("acme").unwrap().1, "deployed");
-    assert!(names::<Deployment>(&tenant).await.contains(&"acme-nextcloud".to_owned()));
-    assert_eq!(tenant.uid::<PerconaPGCluster>("acme-pg").await.unwrap(), database);
-    let files = tenant.api::<PersistentVolumeClaim>().get("acme-nextcloud-nextcloud").await.unwrap();
-    assert_eq!(files.labels()[label::RETAINED_FROM], "acme");
-    // And it is adopted if the spec asks for it.
-    tenant.create("acme", with(spec, json!({"postgres": {"adopt": true}}))).await.unwrap();
-    tenant.status("acme", "adopted", |status| has(status, "Ready", "True", "Ready")).await;
-    assert_eq!(secret(&tenant, "acme-admin-secret", "nextcloud-password").await, password);
-    let adopted = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
-    let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
-    assert_eq!(
-        (adopted.uid(), adopted.annotations().get(annotation::OWNER_UID)),
-        (Some(database), app.metadata.uid.as_ref())
-    );
-    tenant.delete("acme").await;
-    nothing_is_left(&tenant).await;
-}
-
-/// The latest storage Secret of a release.
-async fn stored(tenant: &Tenant, release: &str, revision: i64) -> Secret {
-    tenant.api::<Secret>().get(&format!("sh.helm.release.v1.{release}.v{revision}")).await.unwrap()
-}
-
-#[tokio::test]
 async fn a_deletion_ends_whatever_helms_storage_says() {
     let tenant = Lab::shared().await.tenant("storage").await;
-    let spec = |name: &str| json!({"hostname": hostname(&tenant, name), "postgres": {"enabled": false}});
+    let spec = |name: &str| with(whole(&tenant, name), json!({"postgres": {"enabled": false}}));
     let planted = foreign_claim(&tenant, "planted", json!({"app.kubernetes.io/instance": "gone"}), json!({})).await;
     for name in ["gone", "garbled"] {
-        tenant.create(name, spec(name)).await.unwrap();
-        tenant.ready(name, 1).await;
+        install(&tenant, name, spec(name)).await;
     }
-    let name = stored(&tenant, "gone", 1).await.name_any();
-    tenant.kubectl(&["delete", "clientapp", "gone", "--wait=false"]).unwrap();
-    let _ = tenant.kubectl(&["delete", "secret", &name]);
+    begin_deletion(&tenant, "gone", PropagationPolicy::Background).await;
+    let _ = tenant.kubectl(&["delete", "secret", "sh.helm.release.v1.gone.v1"]);
     tenant.gone("gone").await;
-    let garbled = stored(&tenant, "garbled", 1).await;
     let broken = Patch::Merge(json!({"data": {"release": "bm90IGEgcmVsZWFzZQ=="}}));
-    tenant.api::<Secret>().patch(&garbled.name_any(), &PatchParams::default(), &broken).await.unwrap();
+    let record = "sh.helm.release.v1.garbled.v1";
+    tenant.api::<Secret>().patch(record, &PatchParams::default(), &broken).await.unwrap();
     tenant.delete("garbled").await;
     is_untouched(&tenant, &planted).await;
     tenant.kubectl(&["delete", "pvc", "planted"]).unwrap();
@@ -417,7 +303,7 @@ async fn a_forged_revision_takes_nothing_of_another_app_along() {
         tenant.patch(app, json!({"suspend": true})).await.unwrap();
         tenant.condition(app, "Reconciling", "False", "Suspended").await;
         let forged = forge(&tenant, app, victim, |_| {}).await;
-        tenant.api::<ClientApp>().delete(app, &DeleteParams::default()).await.unwrap();
+        begin_deletion(&tenant, app, PropagationPolicy::Background).await;
         tenant.patch(app, json!({"suspend": false})).await.unwrap();
         // helm itself leaves what another release owns, but the operator does not rely on that for a volume.
         if !keep {
@@ -434,27 +320,15 @@ async fn a_forged_revision_takes_nothing_of_another_app_along() {
 }
 
 #[tokio::test]
-async fn a_release_without_its_workloads_is_not_ready() {
-    let tenant = Lab::shared().await.tenant("workload-gone").await;
-    let spec = json!({"redis": {"enabled": true}, "drift": "Ignore"});
-    tenant.create("acme", with(small(&tenant, "acme"), spec)).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let set = names::<StatefulSet>(&tenant).await.remove(0);
-    tenant.kubectl(&["delete", "deployment", "acme-nextcloud"]).unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "NotReady").await;
-    assert_eq!(told, "Deployment acme-nextcloud: is not there");
-    tenant.kubectl(&["delete", "statefulset", &set]).unwrap();
-    let both = format!("Deployment acme-nextcloud: is not there; StatefulSet {set}: is not there");
-    tenant.status("acme", "without both", |status| status.conditions.iter().any(|c| c.message == both)).await;
-    assert_eq!(tenant.listed("acme").unwrap().0, "1");
-}
-
-#[tokio::test]
 async fn an_object_of_another_namespace_says_nothing_about_an_app() {
     let lab = Lab::shared().await;
     let (tenant, other) = (lab.tenant("spoken-for").await, lab.tenant("speaker").await);
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    // Nor does a revision of an impossible number of another release.
+    let marks = json!({"owner": "helm", "name": "other", "status": "deployed", "version": i64::MAX.to_string()});
+    let record =
+        json!({"metadata": {"name": "sh.helm.release.v1.other.v9", "labels": marks}, "type": "helm.sh/release.v1"});
+    tenant.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(record).unwrap()).await.unwrap();
+    install(&tenant, "acme", small(&tenant, "acme")).await;
     let (labels, annotations) = of_release("acme", &tenant.namespace);
     let forged = json!({
         "metadata": {"name": "never-ready", "labels": labels, "annotations": annotations},
@@ -485,108 +359,81 @@ async fn an_object_of_another_namespace_says_nothing_about_an_app() {
 }
 
 #[tokio::test]
-async fn a_revision_of_an_impossible_number_is_none() {
-    let tenant = Lab::shared().await.tenant("forged-revision").await;
-    let labels = json!({"owner": "helm", "name": "acme", "status": "deployed", "version": i64::MAX.to_string()});
-    let forged =
-        json!({"metadata": {"name": "sh.helm.release.v1.acme.v9", "labels": labels}, "type": "helm.sh/release.v1"});
-    let forged: Secret = serde_json::from_value(forged).unwrap();
-    tenant.api::<Secret>().create(&PostParams::default(), &forged).await.unwrap();
-    tenant.create("beside", small(&tenant, "beside")).await.unwrap();
-    tenant.ready("beside", 1).await;
-}
-
-#[tokio::test]
 async fn deletions_with_the_operator_away() {
-    deleted_with_the_operator_away::<Postgresql>("away", "standalone").await;
+    let apps = ["kept", "gone", "orphan", "plain", "noredis", "remade", "without"];
+    deleted_with_the_operator_away::<Postgresql>("away", "standalone", &apps).await;
 }
 
+/// What Redis has to do with it is the same for every provider.
 #[tokio::test]
 async fn deletions_with_the_operator_away_and_percona() {
-    deleted_with_the_operator_away::<PerconaPGCluster>("away-percona", "percona").await;
-}
-
-/// The claims of an app's database, with their uids.
-async fn claims_of_database(tenant: &Tenant, app: &str) -> BTreeMap<String, Option<String>> {
-    let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
-    let of_database = claims.into_iter().filter(|claim| claim.name_any().contains(&format!("{app}-pg-")));
-    of_database.map(|claim| (claim.name_any(), claim.uid())).collect()
+    let apps = ["kept", "gone", "orphan", "plain"];
+    deleted_with_the_operator_away::<PerconaPGCluster>("away-percona", "percona", &apps).await;
 }
 
 /// `K` is the kind of this provider's databases.
-async fn deleted_with_the_operator_away<K: Object>(namespace: &str, provider: &str) {
+async fn deleted_with_the_operator_away<K: Object>(namespace: &str, provider: &str, apps: &[&str]) {
     let (Apart { tenant, options, proxy: _proxy }, operator) = operated(namespace, &[]).await;
-    let spec = |name: &str, policy: &str| {
-        json!({
-            "hostname": hostname(&tenant, name), "deletionPolicy": policy,
-            "postgres": {"provider": provider}, "redis": {"enabled": !["noredis", "plain"].contains(&name)},
-            "persistence": {"enabled": false},
-        })
-    };
-    const APPS: [&str; 7] = ["kept", "gone", "orphan", "noredis", "plain", "remade", "without"];
-    // A foreground deletion that the garbage collector has completed looks like an orphan deletion whose witness is gone.
-    const ORPHANED: [&str; 6] = ["orphan", "noredis", "remade", "without", "kept", "gone"];
-    for name in APPS {
-        tenant.create(name, spec(name, if name == "kept" { "Retain" } else { "Delete" })).await.unwrap();
+    // Redis's Secret shows whether a deletion orphans; what that means for a database is the same in each case.
+    let has_database = |name: &str| ["kept", "gone", "orphan", "plain"].contains(&name);
+    for name in apps {
+        let spec = json!({
+            "deletionPolicy": if *name == "kept" { "Retain" } else { "Delete" },
+            "postgres": {"provider": provider, "enabled": has_database(name)},
+            "redis": {"enabled": !["noredis", "plain"].contains(name)},
+        });
+        tenant.create(name, with(small(&tenant, name), spec)).await.unwrap();
     }
-    for name in APPS {
+    for name in apps {
         tenant.ready(name, 1).await;
     }
-    let databases = async || {
-        let mut uids = BTreeMap::new();
-        for name in ORPHANED {
-            uids.insert(
-                name,
-                (
-                    tenant.uid::<K>(&format!("{name}-pg")).await.unwrap(),
-                    claims_of_database(&tenant, name).await,
-                    secret(&tenant, &format!("{name}-admin-secret"), "nextcloud-password").await,
-                ),
-            );
+    // A foreground deletion that the garbage collector has completed looks like an orphan deletion whose witness is gone.
+    let orphaned: Vec<&str> = apps.iter().copied().filter(|name| *name != "plain").collect();
+    let data = async || {
+        let mut data = BTreeMap::new();
+        for name in orphaned.iter().copied() {
+            let database = tenant.uid::<K>(&format!("{name}-pg")).await;
+            let password = secret(&tenant, &format!("{name}-admin-secret"), "nextcloud-password").await;
+            data.insert(name, (database, claims_of_database(&tenant, name).await, password));
         }
-        uids
+        data
     };
-    let before = databases().await;
-    assert!(before.values().all(|(_, claims, _)| !claims.is_empty()), "each has a volume");
+    let before = data().await;
+    for (name, (database, claims, _)) in &before {
+        assert_eq!((database.is_some(), !claims.is_empty()), (has_database(name), has_database(name)), "{name}");
+    }
     operator.kill().unwrap();
-    for name in ["kept", "gone"] {
-        tenant.api::<ClientApp>().delete(name, &DeleteParams::foreground()).await.unwrap();
+    for name in apps.iter().copied() {
+        let propagation = match name {
+            "kept" | "gone" => PropagationPolicy::Foreground,
+            "plain" => PropagationPolicy::Background,
+            _ => PropagationPolicy::Orphan,
+        };
+        // Another Secret replaces the witness of an orphan deletion, or none does.
+        let witness = format!("{name}-redis-secret");
+        if ["remade", "without"].contains(&name) {
+            tenant.kubectl(&["delete", "secret", &witness]).unwrap();
+        }
+        if name == "remade" {
+            tenant.kubectl(&["create", "secret", "generic", &witness, "--from-literal=redis-password=x"]).unwrap();
+        }
+        begin_deletion(&tenant, name, propagation).await;
     }
-    tenant.api::<ClientApp>().delete("plain", &DeleteParams::background()).await.unwrap();
-    // Another Secret replaces the witness of an orphan deletion.
-    tenant.kubectl(&["delete", "secret", "remade-redis-secret"]).unwrap();
-    tenant.kubectl(&["create", "secret", "generic", "remade-redis-secret", "--from-literal=redis-password=x"]).unwrap();
-    tenant.kubectl(&["delete", "secret", "without-redis-secret"]).unwrap();
-    for name in &ORPHANED[..4] {
-        tenant
-            .api::<ClientApp>()
-            .delete(
-                name,
-                &DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() },
-            )
-            .await
-            .unwrap();
+    for name in apps {
+        is_collected(&tenant, name).await;
     }
-    // The garbage collector has finished.
-    for name in APPS {
-        tenant
-            .wait_for(name, "through with the garbage collector", |app: Option<&ClientApp>| {
-                (app?.finalizers() == [FINALIZER]).then_some(())
-            })
-            .await;
-    }
-    assert_eq!(databases().await, before);
+    assert_eq!(data().await, before);
     let _operator = leading(&options).await;
-    for name in APPS {
+    for name in apps {
         tenant.gone(name).await;
     }
-    assert_eq!(databases().await, before);
-    for name in ORPHANED {
+    assert_eq!(data().await, before);
+    for name in orphaned.iter().copied() {
         assert_eq!(tenant.listed(name).unwrap().1, "deployed");
         tenant.event(name, "DataKept", &format!("{name}-admin-secret")).await;
-    }
-    for name in ["without", "gone"] {
-        tenant.event(name, "DataKept", "it is not known whether with --cascade=orphan, since Secret").await;
+        if ["without", "gone"].contains(&name) {
+            tenant.event(name, "DataKept", "it is not known whether with --cascade=orphan, since Secret").await;
+        }
     }
     // Even without Redis it is known that nothing was to stay.
     assert_eq!(tenant.listed("plain"), None);
@@ -600,90 +447,52 @@ async fn deleted_with_the_operator_away<K: Object>(namespace: &str, provider: &s
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// Waits until the garbage collector has done its part of a deletion.
+async fn is_collected(tenant: &Tenant, name: &str) {
+    let collected = |app: Option<&ClientApp>| (app?.finalizers() == [FINALIZER]).then_some(());
+    tenant.wait_for(name, "through with the garbage collector", collected).await;
+}
+
 /// In a foreground deletion the garbage collector is at work as well, and the next operator finds half of the work done.
 #[tokio::test]
 async fn a_foreground_deletion_whose_operator_is_killed_half_way_retains_everything() {
     let (Apart { tenant, options, proxy }, mut operator) = operated("half-way", &[]).await;
-    // While the credentials, the database or the volumes get their marks, and while helm uninstalls.
+    // While the database, the volumes or the credentials get their marks, and while helm uninstalls.
     for (name, verb, resource) in [
-        ("credentials", "patch", "secrets"),
         ("database", "patch", "perconapgclusters"),
         ("volumes", "patch", "persistentvolumeclaims"),
         ("release", "delete", "services"),
+        ("credentials", "patch", "secrets"),
     ] {
-        let spec = json!({"hostname": hostname(&tenant, name), "deletionPolicy": "Retain"});
-        tenant.create(name, spec.clone()).await.unwrap();
-        tenant.ready(name, 1).await;
+        let spec = with(with_database(&tenant, name), json!({"deletionPolicy": "Retain"}));
+        install(&tenant, name, spec.clone()).await;
+        let password = secret(&tenant, &format!("{name}-pg-pguser-clientapp"), "password").await;
         let kept = async || {
             (
                 tenant.uid::<PerconaPGCluster>(&format!("{name}-pg")).await.unwrap(),
                 claims_of_database(&tenant, name).await,
                 tenant.uid::<PersistentVolumeClaim>(&format!("{name}-nextcloud-nextcloud")).await.unwrap(),
-                secret(&tenant, &format!("{name}-pg-pguser-clientapp"), "password").await,
                 secret(&tenant, &format!("{name}-admin-secret"), "nextcloud-password").await,
             )
         };
         let before = kept().await;
         let met = proxy.met();
         proxy.set([Rule::new(verb, resource, Fault::Hang)]);
-        tenant.api::<ClientApp>().delete(name, &DeleteParams::foreground()).await.unwrap();
+        begin_deletion(&tenant, name, PropagationPolicy::Foreground).await;
         proxy.met_more_than(met).await;
         operator.kill().unwrap();
-        // The garbage collector has finished.
-        let collected = |app: Option<&ClientApp>| (app?.finalizers() == [FINALIZER]).then_some(());
-        tenant.wait_for(name, "through with the garbage collector", collected).await;
+        is_collected(&tenant, name).await;
         proxy.set([]);
         operator = leading(&options).await;
         tenant.gone(name).await;
         assert_eq!(tenant.listed(name), None);
         assert_eq!(kept().await, before, "{name}");
-        tenant.create(name, with(spec, json!({"postgres": {"adopt": true}}))).await.unwrap();
-        tenant.ready(name, 1).await;
-        assert_eq!(kept().await, before, "{name}");
+        is_retained(&tenant, name, &password).await;
+        if name == "credentials" {
+            install(&tenant, name, with(spec, json!({"postgres": {"adopt": true}}))).await;
+            assert_eq!(kept().await, before, "adopted");
+        }
     }
-}
-
-/// Helm deletes objects that a revision no longer has, but volumes among them hold data.
-#[tokio::test]
-async fn no_edit_takes_a_volume_along() {
-    let tenant = Lab::shared().await.tenant("edited-away").await;
-    let unkept = json!({"persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}});
-    tenant.create("acme", with(small(&tenant, "acme"), unkept)).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let files = "acme-nextcloud-nextcloud";
-    let before = tenant.uid::<PersistentVolumeClaim>(files).await.unwrap();
-    tenant.patch("acme", json!({"values": {"nameOverride": "files"}})).await.unwrap();
-    tenant.held("acme", "VolumeDropped", &[files]).await;
-    let confirm = |uid: &str| {
-        let mark = format!("{}={uid}", annotation::WITHOUT_VOLUME);
-        tenant.kubectl(&["annotate", "clientapp", "acme", "--overwrite", &mark]).unwrap();
-    };
-    confirm(&before);
-    tenant.ready("acme", 2).await;
-    let renamed = tenant.uid::<PersistentVolumeClaim>("acme-files-nextcloud").await.unwrap();
-    tenant.patch("acme", json!({"persistence": {"enabled": false}})).await.unwrap();
-    tenant.held("acme", "VolumeDropped", &["acme-files-nextcloud"]).await;
-    confirm(&renamed);
-    tenant.ready("acme", 3).await;
-    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["acme-files-nextcloud", files]);
-    assert_eq!(tenant.uid::<PersistentVolumeClaim>(files).await.unwrap(), before);
-    // They are recorded, and deleted with the app.
-    tenant.delete("acme").await;
-    nothing_is_left(&tenant).await;
-}
-
-#[tokio::test]
-async fn what_another_cluster_of_the_name_has_left_is_not_taken_over_unasked() {
-    let tenant = Lab::shared().await.tenant("left-by-a-cluster").await;
-    let of_cluster = json!({CLUSTER_LABEL: "acme-pg"});
-    let volume = foreign_claim(&tenant, "acme-pg-instance1-abcd-pgdata", of_cluster, json!({})).await;
-    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
-    tenant.held("acme", "DataRetained", &["PersistentVolumeClaim acme-pg-instance1-abcd-pgdata"]).await;
-    assert_eq!(names::<PerconaPGCluster>(&tenant).await, Vec::<String>::new());
-    is_untouched(&tenant, &volume).await;
-    // With permission it is adopted.
-    tenant.patch("acme", json!({"postgres": {"adopt": true}})).await.unwrap();
-    tenant.ready("acme", 1).await;
 }
 
 /// Helm deletes all objects of a release that the chart does not ask it to keep, whichever app they were created for.
@@ -691,23 +500,17 @@ async fn what_another_cluster_of_the_name_has_left_is_not_taken_over_unasked() {
 async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
     let tenant = Lab::shared().await.tenant("inherited").await;
     // With Redis, the next app is Ready only once it has its own witness of orphan deletions.
-    let unkept = json!({
-        "persistence": {"enabled": true}, "values": {"persistence": {"keep": false}}, "redis": {"enabled": true},
-    });
-    let spec = with(small(&tenant, "acme"), unkept);
-    tenant.create("acme", spec.clone()).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let files = "acme-nextcloud-nextcloud";
-    let before = tenant.uid::<PersistentVolumeClaim>(files).await.unwrap();
+    let spec = with(with(small(&tenant, "acme"), unkept()), json!({"redis": {"enabled": true}}));
+    install(&tenant, "acme", spec.clone()).await;
+    let before = tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap();
     // Its finalizer is removed by hand while the app is suspended.
     tenant.patch("acme", json!({"suspend": true})).await.unwrap();
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
-    let off = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    tenant.api::<ClientApp>().patch("acme", &PatchParams::default(), &off).await.unwrap();
+    begin_deletion(&tenant, "acme", PropagationPolicy::Background).await;
+    free(&tenant, "acme").await;
     tenant.gone("acme").await;
 
     // Creation times are whole seconds: the volume must be older than the next app.
-    let created = tenant.api::<PersistentVolumeClaim>().get(files).await.unwrap().metadata.creation_timestamp.unwrap();
+    let created = tenant.api::<PersistentVolumeClaim>().get(FILES).await.unwrap().metadata.creation_timestamp.unwrap();
     let clock = json!({"metadata": {"generateName": "clock-"}});
     let clock: ConfigMap = serde_json::from_value(clock).unwrap();
     while tenant.api().create(&PostParams::default(), &clock).await.unwrap().metadata.creation_timestamp.unwrap()
@@ -718,13 +521,13 @@ async fn a_volume_of_another_app_in_the_release_holds_its_end_up() {
     tenant.create("acme", with(spec, retain)).await.unwrap();
     // Redis has a new password by now.
     tenant.ready("acme", 2).await;
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    begin_deletion(&tenant, "acme", PropagationPolicy::Background).await;
     for part in ["spec.deletionPolicy is Retain", "is not on record"] {
         tenant.held("acme", "RetainUnsafe", &[part]).await;
-        assert_eq!(tenant.uid::<PersistentVolumeClaim>(files).await.unwrap(), before);
+        assert_eq!(tenant.uid::<PersistentVolumeClaim>(FILES).await.unwrap(), before);
         tenant.patch("acme", json!({"deletionPolicy": "Delete"})).await.unwrap();
     }
-    tenant.api::<PersistentVolumeClaim>().delete(files, &DeleteParams::default()).await.unwrap();
+    tenant.api::<PersistentVolumeClaim>().delete(FILES, &DeleteParams::default()).await.unwrap();
     tenant.gone("acme").await;
     assert_eq!(tenant.listed("acme"), None);
 }

@@ -7,7 +7,7 @@ use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::percona::Knobs;
 use e2e::scenario::secret;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
@@ -17,102 +17,47 @@ async fn no_helm_yet(tenant: &Tenant) {
     assert!(!requests.iter().any(|request| request.starts_with("helm")), "{requests:?}");
 }
 
-/// An app whose database misbehaves, and the message of its condition once it has this reason.
-async fn misbehaving(tenant: &Tenant, name: &str, knobs: Knobs, reason: &str) -> String {
-    tenant.percona(&format!("{name}-pg"), knobs);
-    tenant.create(name, json!({"hostname": hostname(tenant, name)})).await.unwrap();
-    tenant.condition(name, "PostgresReady", "False", reason).await
-}
-
+/// From a Percona that says nothing to a database that has grown and lost a key.
 #[tokio::test]
-async fn helm_waits_until_the_database_is_through_with_initializing() {
+async fn helm_waits_until_the_database_is_ready_and_goes_on_without_it() {
     let tenant = Lab::shared().await.tenant("initializing").await;
-    let hold = Knobs { hold: true, ..Knobs::default() };
-    misbehaving(&tenant, "db-slow", hold, "Provisioning").await;
-    let initializing = "PerconaPGCluster db-slow-pg is initializing: 0 of 1 instances are ready";
-    let status = tenant
-        .status("db-slow", initializing, |status| status.conditions.iter().any(|c| c.message.starts_with(initializing)))
-        .await;
+    let misbehaves = |knobs: Knobs| tenant.percona("acme-pg", knobs);
+    let condition = async |reason: &str, words: &[&str]| {
+        tenant.condition_with("acme", ("PostgresReady", reason), words).await;
+    };
+    tenant.percona_ignores(true).await;
+    misbehaves(Knobs { hold: true, ..Knobs::default() });
+    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    condition("NotReporting", &["watches namespace initializing", "watchAllNamespaces"]).await;
+    tenant.percona_ignores(false).await;
+    condition("Provisioning", &["PerconaPGCluster acme-pg is initializing: 0 of 1 instances are ready"]).await;
+    let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
+    let status = app.status.unwrap();
     assert!(has(&status, "Ready", "False", "Provisioning") && has(&status, "Stalled", "False", "NotStalled"));
-    assert_eq!(status.postgres_cluster_name.as_deref(), Some("db-slow-pg"));
+    assert_eq!(status.postgres_cluster_name.as_deref(), Some("acme-pg"));
     // Its Secret exists long before PostgreSQL runs, and must not start helm.
-    let password = secret(&tenant, "db-slow-pg-pguser-clientapp", "password").await;
+    let password = secret(&tenant, "acme-pg-pguser-clientapp", "password").await;
     no_helm_yet(&tenant).await;
-
-    let cluster = tenant.api::<PerconaPGCluster>().get("db-slow-pg").await.unwrap();
-    let app = tenant.api::<ClientApp>().get("db-slow").await.unwrap();
+    let cluster = tenant.api::<PerconaPGCluster>().get("acme-pg").await.unwrap();
     // No ownerReference, since the garbage collector would delete it.
     assert_eq!(
         (cluster.annotations().get(annotation::OWNER_UID), cluster.owner_references()),
         (app.metadata.uid.as_ref(), &[][..])
     );
 
-    tenant.percona("db-slow-pg", Knobs::default());
-    tenant.ready("db-slow", 1).await;
-    assert_eq!(secret(&tenant, "db-slow-pg-pguser-clientapp", "password").await, password);
-}
-
-#[tokio::test]
-async fn a_missing_key_of_the_databases_secret_is_named() {
-    let tenant = Lab::shared().await.tenant("no-key").await;
-    tenant.create("db-keyless", json!({"hostname": hostname(&tenant, "db-keyless")})).await.unwrap();
-    tenant.ready("db-keyless", 1).await;
-    // It would put the key back.
-    tenant.percona_ignores(true).await;
-    let name = "db-keyless-pg-pguser-clientapp";
-    let before = secret(&tenant, name, "password").await;
-    tenant
-        .kubectl(&["patch", "secret", name, "--type=json", r#"--patch=[{"op": "remove", "path": "/data/password"}]"#])
-        .unwrap();
-    let told = tenant.condition("db-keyless", "PostgresReady", "False", "SecretKeyMissing").await;
-    assert_eq!(told, "Secret db-keyless-pg-pguser-clientapp has no value under password");
-    assert_eq!(tenant.listed("db-keyless").unwrap().0, "1");
-    tenant.percona_ignores(false).await;
-    tenant.ready("db-keyless", 2).await;
-    assert_ne!(secret(&tenant, name, "password").await, before);
-}
-
-#[tokio::test]
-async fn a_pgbouncer_that_is_not_ready_is_waited_for() {
-    let tenant = Lab::shared().await.tenant("no-pgbouncer").await;
+    // PostgreSQL runs, which is not enough.
     let unready = Knobs { pgbouncer_unready: true, ..Knobs::default() };
-    misbehaving(&tenant, "db-bounced", unready, "Provisioning").await;
-    // PostgreSQL itself runs by now, which is not enough.
-    tenant
-        .wait_for("db-bounced-pg", "half ready", |cluster: Option<&PerconaPGCluster>| {
-            (cluster?.status.as_ref()?.state.as_deref() == Some("initializing")).then_some(())
-        })
-        .await;
+    misbehaves(unready.clone());
+    condition("Provisioning", &["is initializing: 0 of 1 PgBouncers are ready"]).await;
     no_helm_yet(&tenant).await;
-    tenant.percona("db-bounced-pg", Knobs::default());
-    tenant.ready("db-bounced", 1).await;
-}
-
-#[tokio::test]
-async fn a_percona_that_says_nothing_is_told_of() {
-    let tenant = Lab::shared().await.tenant("silent").await;
-    tenant.percona_ignores(true).await;
-    let told = misbehaving(&tenant, "db-silent", Knobs::default(), "NotReporting").await;
-    assert!(told.contains("watches namespace silent") && told.contains("watchAllNamespaces"), "{told}");
-    no_helm_yet(&tenant).await;
-    tenant.percona_ignores(false).await;
-    tenant.ready("db-silent", 1).await;
-}
-
-#[tokio::test]
-async fn a_database_grows_without_helm_and_its_passwords_stay() {
-    let tenant = Lab::shared().await.tenant("growing").await;
-    tenant.create("acme", json!({"hostname": hostname(&tenant, "acme")})).await.unwrap();
+    misbehaves(Knobs::default());
     tenant.ready("acme", 1).await;
-    let passwords = async || {
-        [
-            secret(&tenant, "acme-admin-secret", "nextcloud-password").await,
-            secret(&tenant, "acme-redis-secret", "redis-password").await,
-            secret(&tenant, "acme-pg-pguser-clientapp", "password").await,
-        ]
-    };
-    let before = passwords().await;
 
+    // When it is no longer ready, that shows, and starts no helm. Nor does its growth.
+    misbehaves(unready);
+    tenant.condition("acme", "Ready", "False", "Provisioning").await;
+    misbehaves(Knobs::default());
+    tenant.ready("acme", 1).await;
     tenant.patch("acme", json!({"postgres": {"storageSize": "2Gi"}})).await.unwrap();
     tenant
         .wait_for("acme-pg", "grown", |cluster: Option<&PerconaPGCluster>| {
@@ -122,20 +67,42 @@ async fn a_database_grows_without_helm_and_its_passwords_stay() {
     tenant.ready("acme", 1).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
 
-    let smaller = tenant.patch("acme", json!({"postgres": {"storageSize": "1Gi"}})).await.unwrap_err();
-    assert!(smaller.to_string().contains("storageSize can only grow"), "{smaller}");
-
+    let generated = async || {
+        [
+            secret(&tenant, "acme-admin-secret", "nextcloud-password").await,
+            secret(&tenant, "acme-redis-secret", "redis-password").await,
+            secret(&tenant, "acme-pg-pguser-clientapp", "password").await,
+        ]
+    };
+    let before = generated().await;
+    assert_eq!(before[2], password);
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
-    assert_eq!(passwords().await, before);
+    assert_eq!(generated().await, before);
 
-    // An object deleted by mistake is recreated, unless data depends on the old one.
-    tenant.kubectl(&["delete", "secret", "acme-redis-secret"]).unwrap();
-    tenant.wait_for("acme-redis-secret", "back", |secret: Option<&Secret>| secret.is_some().then_some(())).await;
-    let after = passwords().await;
-    assert_eq!((&after[0], &after[2]), (&before[0], &before[2]));
-    assert_ne!(after[1], before[1]);
-    tenant.ready("acme", 2).await;
+    // Percona takes a password that a user writes, and helm hands it to the app.
+    const SECRET: &str = "acme-pg-pguser-clientapp";
+    let before = tenant.api::<Secret>().get(SECRET).await.unwrap().data.unwrap();
+    let rotated = json!({"stringData": {"password": "rotated", "verifier": ""}});
+    tenant.api::<Secret>().patch(SECRET, &PatchParams::default(), &Patch::Merge(rotated)).await.unwrap();
+    let verified = |secret: Option<&Secret>| {
+        let data = secret?.data.clone()?;
+        (data["password"].0 == b"rotated" && data["verifier"].0.starts_with(b"SCRAM-SHA-256$")).then_some(data)
+    };
+    let after = tenant.wait_for(SECRET, "rotated", verified).await;
+    assert_ne!((&after["verifier"], &after["pgbouncer-uri"]), (&before["verifier"], &before["pgbouncer-uri"]));
+    tenant.ready("acme", 3).await;
+
+    // Percona would put a key back that is missing.
+    tenant.percona_ignores(true).await;
+    let patch = r#"--patch=[{"op": "remove", "path": "/data/password"}]"#;
+    tenant.kubectl(&["patch", "secret", SECRET, "--type=json", patch]).unwrap();
+    let told = tenant.condition("acme", "PostgresReady", "False", "SecretKeyMissing").await;
+    assert_eq!(told, "Secret acme-pg-pguser-clientapp has no value under password");
+    assert_eq!(tenant.listed("acme").unwrap().0, "3");
+    tenant.percona_ignores(false).await;
+    tenant.ready("acme", 4).await;
+    assert_ne!(generated().await[2], "rotated");
 }
 
 #[tokio::test]
@@ -161,21 +128,8 @@ async fn a_database_of_another_owner_is_never_touched() {
 
     let spec = json!({"hostname": hostname(&tenant, "theirs")});
     tenant.create("theirs", spec).await.unwrap();
-    let told = tenant.condition("theirs", "Ready", "False", "DatabaseNotOurs").await;
-    assert!(told.contains("PerconaPGCluster theirs-pg") && told.contains("not taken over"), "{told}");
+    tenant.held("theirs", "DatabaseNotOurs", &["PerconaPGCluster theirs-pg", "not taken over"]).await;
     tenant.delete("theirs").await;
     assert_eq!(clusters.get("theirs-pg").await.unwrap(), before);
     no_helm_yet(&tenant).await;
-}
-
-#[tokio::test]
-async fn a_database_that_is_not_ready_any_more_shows_and_starts_no_helm() {
-    let tenant = Lab::shared().await.tenant("database-down").await;
-    tenant.create("db-down", json!({"hostname": hostname(&tenant, "db-down")})).await.unwrap();
-    tenant.ready("db-down", 1).await;
-    tenant.percona("db-down-pg", Knobs { pgbouncer_unready: true, ..Knobs::default() });
-    tenant.condition("db-down", "Ready", "False", "Provisioning").await;
-    tenant.percona("db-down-pg", Knobs::default());
-    tenant.ready("db-down", 1).await;
-    assert_eq!(tenant.listed("db-down").unwrap().0, "1");
 }

@@ -97,16 +97,6 @@ async fn a_cluster_without_percona_gets_a_postgresql_and_it_goes_with_the_app() 
 }
 
 #[tokio::test]
-async fn a_foreground_deletion_takes_the_postgresql_with_its_data() {
-    let tenant = Lab::shared().await.tenant("standalone-foreground").await;
-    tenant.create("acme", standalone(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
-    delete(&tenant, "acme", PropagationPolicy::Foreground).await;
-    nothing_is_left(&tenant).await;
-    assert_eq!(names::<Postgresql>(&tenant).await, [""; 0]);
-}
-
-#[tokio::test]
 async fn a_postgresql_in_trouble_holds_helm_up_and_says_why() {
     let tenant = Lab::shared().await.tenant("standalone-trouble").await;
     // A Service with the name that the database needs, but of another client.
@@ -165,11 +155,8 @@ async fn a_retained_postgresql_is_adopted_when_that_is_asked_for() {
 
     // An app does not get it by name alone, and no other database is created beside it.
     tenant.create("acme", with(spec.clone(), json!({"postgres": {"enabled": false}}))).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "DataRetained").await;
-    for part in ["Postgresql acme-pg", "PersistentVolumeClaim acme-nextcloud-nextcloud", "spec.postgres.adopt to true"]
-    {
-        assert!(told.contains(part), "{told}");
-    }
+    let words = ["Postgresql acme-pg", "PersistentVolumeClaim acme-nextcloud-nextcloud", "spec.postgres.adopt to true"];
+    tenant.held("acme", "DataRetained", &words).await;
     assert_eq!(secrets().await, before);
     tenant.delete("acme").await;
     assert_eq!(retained(&tenant, "acme").len(), 6);
@@ -177,8 +164,7 @@ async fn a_retained_postgresql_is_adopted_when_that_is_asked_for() {
     let adopt = json!({"postgres": {"provider": "standalone", "version": "17", "adopt": true}});
     tenant.create("acme", with(with(spec, adopt), json!({"deletionPolicy": "Delete"}))).await.unwrap();
     // The data is of a newer version of the app than the spec's.
-    let told = tenant.condition("acme", "Ready", "False", "DowngradeRefused").await;
-    assert!(told.contains("(chart 5.5.3)"), "{told}");
+    tenant.held("acme", "DowngradeRefused", &["(chart 5.5.3)"]).await;
     assert_eq!(tenant.listed("acme"), None);
     tenant.patch("acme", newer).await.unwrap();
     tenant.ready("acme", 1).await;
@@ -205,8 +191,8 @@ async fn a_postgresql_that_is_deleted_by_mistake_keeps_its_data() {
 
     // The recreated Postgresql does not start an empty database in place of the lost one, and says how to hand over the
     // old data.
-    let told = tenant.condition("acme", "PostgresReady", "False", "DatabaseStalled").await;
-    assert!(told.contains("acme-pg-credentials") && told.contains("kubectl label"), "{told}");
+    let words = ["acme-pg-credentials", "kubectl label"];
+    tenant.condition_with("acme", ("PostgresReady", "DatabaseStalled"), &words).await;
     assert_eq!(tenant.api::<PersistentVolumeClaim>().get("data-acme-pg-0").await.unwrap().uid(), claim.uid());
     assert_eq!(secret(&tenant, "acme-pg-credentials", "password").await, password);
 
@@ -219,8 +205,10 @@ async fn a_postgresql_that_is_deleted_by_mistake_keeps_its_data() {
     }
     tenant.ready("acme", 1).await;
     assert_eq!(secret(&tenant, "acme-pg-app", "password").await, password);
-    tenant.delete("acme").await;
+    // In the foreground the garbage collector deletes as well.
+    delete(&tenant, "acme", PropagationPolicy::Foreground).await;
     nothing_is_left(&tenant).await;
+    assert_eq!(names::<Postgresql>(&tenant).await, [""; 0]);
 }
 
 #[tokio::test]
@@ -241,8 +229,7 @@ async fn a_database_that_exists_already_is_used_and_left_alone() {
 
     let literals = ["--from-literal=login=u", "--from-literal=password=p", "--from-literal=host=db.example.com:6432"];
     tenant.kubectl(&[&["create", "secret", "generic", "theirs"], &literals[..]].concat()).unwrap();
-    let told = tenant.condition("acme", "PostgresReady", "False", "SecretKeyMissing").await;
-    assert!(told.contains("has no value under db:"), "{told}");
+    tenant.condition_with("acme", ("PostgresReady", "SecretKeyMissing"), &["has no value under db:"]).await;
     tenant.kubectl(&["patch", "secret", "theirs", "--patch", r#"{"stringData": {"db": "acme"}}"#]).unwrap();
     let status = tenant.ready("acme", 1).await;
     assert!(has(&status, "PostgresReady", "True", "Ready") && status.postgres_cluster_name.is_none(), "{status:?}");

@@ -1,13 +1,9 @@
 //! What a tenant writes to keep the operator from its work for all others.
 
-use clientapp_crd::ClientApp;
-use e2e::lab::Apart;
-use e2e::scenario::{forge, operated, small, with};
+use e2e::scenario::forge;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::PostParams;
-use serde_json::json;
 
-use super::installed;
+use super::*;
 
 /// libyaml would take an hour for the one, and some seconds for the other, each time.
 #[tokio::test]
@@ -33,8 +29,7 @@ async fn what_takes_long_to_read_is_not_read() {
     };
     tenant.wait_for("hog-19", "told of the directives", is_told).await;
 
-    tenant.create("other", small(&tenant, "other")).await.unwrap();
-    tenant.ready("other", 1).await;
+    installed(&tenant, "other").await;
     assert!(!operator.log().contains("the lease is lost"), "{}", operator.log());
     assert!(operator.stop().unwrap());
 }

@@ -23,10 +23,15 @@ fn interruptions(operator: &e2e::operator::Operator) -> BTreeMap<String, usize> 
     lines
 }
 
+/// On a plane of their own, one after the other, since each disturbs everything on it.
 #[tokio::test]
-async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_for_each_watch() {
-    // A plane of its own, since the outage disturbs everything on it.
+async fn an_api_server_that_is_away_and_an_aggregated_api_that_is_down() {
     let lab = Lab::own().await;
+    an_outage_costs_no_revision_no_process_and_one_line_for_each_watch(lab).await;
+    an_api_of_nobody_keeps_no_app_from_its_life(lab).await;
+}
+
+async fn an_outage_costs_no_revision_no_process_and_one_line_for_each_watch(lab: &'static Lab) {
     let tenant = lab.tenant("outage").await;
     let operator = leading(&lab.options()).await;
     installed(&tenant, "acme").await;
@@ -34,11 +39,13 @@ async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_fo
     // While an edit is in progress.
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     lab.plane.restart_apiserver().unwrap();
-    tenant
-        .status("acme", "ready with the edit", |status| {
-            has(status, "Ready", "True", "Ready") && status.observed_generation == Some(2)
-        })
-        .await;
+    let ready_with = async |generation: i64| {
+        let ready = |status: &ClientAppStatus| {
+            has(status, "Ready", "True", "Ready") && status.observed_generation == Some(generation)
+        };
+        tenant.status("acme", "ready with the edit", ready).await;
+    };
+    ready_with(2).await;
     // An interrupted helm has failed and runs once more; a deployed revision is not deployed again.
     let (well, all) = deployed(&tenant, "acme");
     assert!(well == 2 && all <= 3, "{well} of {all}");
@@ -51,15 +58,10 @@ async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_fo
     until("the operator has noticed", async || operator.log().contains("the lease is lost").then_some(())).await;
     lab.plane.start_apiserver().unwrap();
     tenant.patch("acme", json!({"values": {"podAnnotations": {"a": "b"}}})).await.unwrap();
-    tenant
-        .status("acme", "ready with the next edit", |status| {
-            has(status, "Ready", "True", "Ready") && status.observed_generation == Some(3)
-        })
-        .await;
+    ready_with(3).await;
     assert_eq!(deployed(&tenant, "acme").0, 3);
 
-    let told = tenant.events("acme").await;
-    assert!(told.iter().all(|(reason, _)| reason != "ReleaseDrifted"), "{told:#?}");
+    is_not_told(&tenant, "acme", "ReleaseDrifted").await;
     // Of the first, short outage a watch may have noticed nothing. No resource has more than six watches, and these have fewer.
     let second = interruptions(&operator);
     let watches = |resource: &str| match resource {
@@ -76,11 +78,9 @@ async fn an_api_server_that_is_away_costs_no_revision_no_process_and_one_line_fo
     assert!(operator.stop().unwrap());
 }
 
-/// An API server of an extension that nobody runs any more: every discovery of the cluster lacks its group.
-#[tokio::test]
-async fn an_aggregated_api_that_is_down() {
-    // A plane of its own, since on it no namespace can be deleted.
-    let lab = Lab::own().await;
+/// An API server of an extension that nobody runs any more: every discovery of the cluster lacks its group, and no namespace can be
+/// deleted.
+async fn an_api_of_nobody_keeps_no_app_from_its_life(lab: &'static Lab) {
     let tenant = lab.tenant("aggregated").await;
     let services = Api::<APIService>::all(tenant.client.clone());
     let service = json!({
@@ -97,8 +97,7 @@ async fn an_aggregated_api_that_is_down() {
     })
     .await;
     let operator = leading(&lab.options()).await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    installed(&tenant, "acme").await;
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
     tenant.delete("acme").await;

@@ -1,16 +1,9 @@
 //! An expired watch lists again, and only the list shows the changes in between.
 
-use clientapp_crd::{ClientApp, ClientAppStatus, Postgresql};
-use e2e::charts;
-use e2e::lab::{Apart, Tenant};
-use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{admin_secret, operated, small, with};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::json;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
 
-use super::installed;
+use super::*;
 
 /// The watch of these objects reports nothing from now on.
 fn blind(proxy: &Proxy, resource: &'static str) {
@@ -25,55 +18,60 @@ async fn relisted(proxy: &Proxy, resource: &'static str) {
     proxy.set([]);
 }
 
-/// The operator writes a status because of an unrelated change.
-async fn written_over(tenant: &Tenant) {
-    let nowhere = json!({"spec": {"template": {"spec": {"nodeSelector": {"clientapp.test/no-such-node": "true"}}}}});
-    let deployments = tenant.api::<Deployment>();
-    deployments.patch("acme-nextcloud", &PatchParams::default(), &Patch::Merge(&nowhere)).await.unwrap();
-    tenant.condition("acme", "WorkloadsReady", "False", "NotReady").await;
-}
-
+/// A deletion, and a spec, over which the operator wrote a status because of an unrelated change; and a hostname that has become free.
 #[tokio::test]
-async fn a_deletion_over_which_a_status_was_written_is_seen() {
-    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-deletion", &[]).await;
-    installed(&tenant, "acme").await;
+async fn what_only_a_list_shows_is_seen() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted", &[]).await;
+    let apps = tenant.api::<ClientApp>();
+    let written_over = async |name: &str| {
+        let nowhere =
+            json!({"spec": {"template": {"spec": {"nodeSelector": {"clientapp.test/no-such-node": "true"}}}}});
+        let deployments = tenant.api::<Deployment>();
+        let name_of = format!("{name}-nextcloud");
+        deployments.patch(&name_of, &PatchParams::default(), &Patch::Merge(&nowhere)).await.unwrap();
+        tenant.condition(name, "WorkloadsReady", "False", "NotReady").await;
+    };
+    for name in ["changed", "deleted"] {
+        installed(&tenant, name).await;
+    }
     blind(&proxy, "clientapps");
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
-    written_over(&tenant).await;
+    tenant.patch("changed", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    apps.delete("deleted", &DeleteParams::default()).await.unwrap();
+    written_over("changed").await;
+    written_over("deleted").await;
     relisted(&proxy, "clientapps").await;
-    tenant.gone("acme").await;
-}
-
-#[tokio::test]
-async fn a_spec_over_which_a_status_was_written_is_seen() {
-    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-spec", &[]).await;
-    installed(&tenant, "acme").await;
-    blind(&proxy, "clientapps");
-    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
-    written_over(&tenant).await;
-    relisted(&proxy, "clientapps").await;
+    tenant.gone("deleted").await;
     let upgraded = |status: &ClientAppStatus| {
         status.release.as_ref().is_some_and(|release| release.chart_version.as_deref() == Some(charts::PATCH))
     };
-    tenant.status("acme", "upgraded", upgraded).await;
-}
+    tenant.status("changed", "upgraded", upgraded).await;
 
-#[tokio::test]
-async fn a_deletion_of_a_database_over_which_a_status_was_written_is_seen() {
-    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-database", &[]).await;
-    let databases = tenant.api::<Postgresql>();
-    let database = json!({"metadata": {"name": "acme"}, "spec": {}});
-    databases.create(&PostParams::default(), &serde_json::from_value(database).unwrap()).await.unwrap();
+    tenant.create("holder", small(&tenant, "same")).await.unwrap();
+    tenant.ready("holder", 1).await;
+    tenant.create("waiter", small(&tenant, "same")).await.unwrap();
+    tenant.condition("waiter", "Ready", "False", "HostnameConflict").await;
+    // The operator knows of the deletion, but not that it is complete.
+    let met = proxy.met();
+    proxy.set([Rule::new("*", "services", Fault::Hang)]);
+    apps.delete("holder", &DeleteParams::default()).await.unwrap();
+    proxy.met_more_than(met).await;
+    blind(&proxy, "clientapps");
+    tenant.gone("holder").await;
+    // Objects deleted in between are missing from the list.
+    relisted(&proxy, "clientapps").await;
+    tenant.ready("waiter", 1).await;
+
+    database(&tenant, "db", json!({})).await;
     let active = |found: Option<&Postgresql>| found?.status.as_ref()?.active.as_ref().map(|active| active.uid.clone());
-    let before = tenant.wait_for("acme", "up", active).await;
+    let before = tenant.wait_for("db", "up", active).await;
     blind(&proxy, "postgresqls");
-    databases.delete("acme", &DeleteParams::default()).await.unwrap();
+    delete_database(&tenant, "db").await;
     // The StatefulSet may be scaled up again before the scale-down has ended its pod.
-    tenant.api::<Pod>().delete("acme-0", &DeleteParams::default()).await.unwrap();
+    tenant.api::<Pod>().delete("db-0", &DeleteParams::default()).await.unwrap();
     let another = |found: Option<&Postgresql>| (active(found) != Some(before.clone())).then_some(());
-    tenant.wait_for("acme", "no longer up with that pod", another).await;
+    tenant.wait_for("db", "no longer up with that pod", another).await;
     relisted(&proxy, "postgresqls").await;
-    tenant.wait_for("acme", "gone", |found: Option<&Postgresql>| found.is_none().then_some(())).await;
+    database_gone(&tenant, &proxy, "db", 0).await;
 }
 
 /// It has the same name and other credentials.
@@ -98,49 +96,37 @@ async fn a_secret_that_was_made_anew_is_one_revision_and_was_never_lost() {
     assert!(told.iter().all(|(reason, _)| !reason.starts_with("AdminSecret")), "{told:#?}");
 }
 
-/// Objects deleted in between are missing from the list.
+/// Neither a slot offered to an app that was deleted meanwhile is lost, nor does an app hold one that waits for its next reconcile.
 #[tokio::test]
-async fn a_hostname_that_has_become_free_is_seen() {
-    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-hostname", &[]).await;
-    tenant.create("holder", small(&tenant, "same")).await.unwrap();
-    tenant.ready("holder", 1).await;
-    tenant.create("waiter", small(&tenant, "same")).await.unwrap();
-    tenant.condition("waiter", "Ready", "False", "HostnameConflict").await;
-    // The operator knows of the deletion, but not that it is complete.
-    let met = proxy.met();
-    proxy.set([Rule::new("*", "services", Fault::Hang)]);
-    tenant.api::<ClientApp>().delete("holder", &DeleteParams::default()).await.unwrap();
-    proxy.met_more_than(met).await;
-    blind(&proxy, "clientapps");
-    tenant.gone("holder").await;
-    relisted(&proxy, "clientapps").await;
-    tenant.ready("waiter", 1).await;
-}
-
-/// A slot offered to an app that was deleted meanwhile is not lost.
-#[tokio::test]
-async fn an_app_in_the_queue_that_has_gone_is_seen() {
-    let (Apart { tenant, proxy, .. }, _operator) = operated("relisted-queue", &["--max-concurrent", "1"]).await;
+async fn a_slot_is_for_no_app_that_has_gone_or_has_to_wait() {
+    let (Apart { tenant, proxy, .. }, _operator) = operated("queue", &["--max-concurrent", "1"]).await;
     installed(&tenant, "warm").await;
+    admin_secret(&tenant, "given", "b").await;
     let busy = Rule::new("*", "services", Fault::Hang);
     let met = proxy.met();
     proxy.set([busy.clone()]);
     tenant.create("first", small(&tenant, "first")).await.unwrap();
     proxy.met_more_than(met).await;
-    for name in ["second", "third"] {
-        tenant.create(name, small(&tenant, name)).await.unwrap();
+    for (name, more) in [("gone", json!({})), ("waits", json!({"adminSecret": "given"})), ("last", json!({}))] {
+        tenant.create(name, with(small(&tenant, name), more)).await.unwrap();
         tenant.condition(name, "Reconciling", "True", "Upgrading").await;
     }
     proxy.set([busy.clone(), Rule::new("watch", "clientapps", Fault::Hang)]);
     let apps = tenant.api::<ClientApp>();
     let unsealed = json!({"metadata": {"finalizers": null}});
-    apps.patch("second", &PatchParams::default(), &Patch::Merge(&unsealed)).await.unwrap();
-    apps.delete("second", &DeleteParams::default()).await.unwrap();
-    tenant.gone("second").await;
+    apps.patch("gone", &PatchParams::default(), &Patch::Merge(&unsealed)).await.unwrap();
+    apps.delete("gone", &DeleteParams::default()).await.unwrap();
+    tenant.gone("gone").await;
     let met = proxy.met();
-    proxy.set([busy, Rule::new("watch", "clientapps", Fault::Expire)]);
+    proxy.set([busy.clone(), Rule::new("watch", "clientapps", Fault::Expire)]);
     proxy.met_more_than(met).await;
+    // After a missing right, the operator retries only after five minutes.
+    proxy.set([Rule::new("get", "secrets", Fault::Answer(StatusCode::FORBIDDEN)).sparing_helm(), busy]);
+    let touched = json!({"stringData": {"x": "y"}});
+    let secrets = tenant.api::<Secret>();
+    secrets.patch("given", &PatchParams::default(), &Patch::Merge(&touched)).await.unwrap();
+    tenant.condition("waits", "Stalled", "True", "AccessDenied").await;
     proxy.set([]);
     tenant.ready("first", 1).await;
-    tenant.ready("third", 1).await;
+    tenant.ready("last", 1).await;
 }

@@ -1,63 +1,19 @@
 //! Faults and changes while helm runs or is about to run.
 
-use axum::http::StatusCode;
-use clientapp_crd::{ClientApp, ClientAppStatus, conditions};
-use e2e::charts;
-use e2e::helm::Helm;
-use e2e::lab::{Apart, Lab, Tenant, has, leading};
-use e2e::operator::Options;
-use e2e::proxy::{Fault, Proxy, Rule};
-use e2e::scenario::{admin_secret, helm3, names, nothing_is_left, operated, small, with};
-use e2e::shim::{Shim, executable};
-use e2e::wait::until;
-use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::installed;
+use e2e::helm::Helm;
+use e2e::scenario::{helm3, names};
+use e2e::shim::executable;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
 
-/// The operator knows the installed chart even if the spec asks for another by then: it does not downgrade.
-#[tokio::test]
-async fn a_spec_that_is_set_back_while_helm_upgrades_is_no_way_around_the_gate() {
-    let (Apart { tenant, proxy, .. }, _operator) = operated("set-back", &[]).await;
-    installed(&tenant, "acme").await;
-    let met = proxy.met();
-    proxy.set([Rule::new("*", "services", Fault::Hang)]);
-    tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
-    proxy.met_more_than(met).await;
-    tenant.patch("acme", json!({"chartVersion": charts::DEFAULT})).await.unwrap();
-    proxy.set([]);
-    tenant.condition("acme", "Ready", "False", "DowngradeRefused").await;
-    assert_eq!(tenant.listed("acme").unwrap().0, "2");
-}
+use super::*;
 
-/// The same if the chart has to be fetched, and the watch does not show helm's result yet.
-#[tokio::test]
-async fn a_spec_that_changes_while_helm_installs_and_the_watch_is_late() {
-    let (Apart { tenant, proxy, .. }, _operator) = operated("late-change", &[]).await;
-    let late = Rule::new("watch", "secrets", Fault::Late(Duration::from_secs(12)));
-    let [create, patch] = ["create", "patch"].map(|verb| Rule::new(verb, "services", Fault::Hang));
-    proxy.set([late.clone(), create, patch]);
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    let begun = |found: Option<&Secret>| found.map(|_| ());
-    tenant.wait_for("sh.helm.release.v1.acme.v1", "begun", begun).await;
-    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
-    proxy.set([late]);
-    tenant.ready("acme", 2).await;
-    let told = tenant.events("acme").await;
-    assert!(told.iter().all(|(reason, _)| reason != "ReleaseDrifted"), "{told:#?}");
-}
-
-/// However often a spec changes while helm upgrades: helm upgrades once more, to the last one.
+/// However often a spec changes while helm upgrades: helm upgrades once more, to the last one; and that is no way around the gate.
 #[tokio::test]
 async fn twenty_edits_while_helm_upgrades_are_two_upgrades_at_most() {
     let Apart { tenant, proxy, options } = Lab::unattended().await.apart("many-edits").await;
@@ -86,32 +42,17 @@ async fn twenty_edits_while_helm_upgrades_are_two_upgrades_at_most() {
     let deployment = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
     assert_eq!(deployment.spec.unwrap().template.metadata.unwrap().annotations.unwrap()["edit"], "20");
     assert_eq!(shim.overlaps(), Vec::<String>::new());
-}
 
-/// An app that waits for its next reconcile holds no slot.
-#[tokio::test]
-async fn a_slot_is_not_for_an_app_that_has_to_wait() {
-    let (Apart { tenant, proxy, .. }, _operator) = operated("waiting", &["--max-concurrent", "1"]).await;
-    installed(&tenant, "warm").await;
-    admin_secret(&tenant, "given", "b").await;
-    let secrets = tenant.api::<Secret>();
-    let busy = Rule::new("*", "services", Fault::Hang);
+    // The operator knows the installed chart even if the spec asks for another by then: it does not downgrade.
+    let revision = tenant.listed("acme").unwrap().0.parse::<i64>().unwrap();
     let met = proxy.met();
-    proxy.set([busy.clone()]);
-    tenant.create("first", small(&tenant, "first")).await.unwrap();
+    proxy.set([Rule::new("*", "services", Fault::Hang)]);
+    tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
     proxy.met_more_than(met).await;
-    tenant.create("second", with(small(&tenant, "second"), json!({"adminSecret": "given"}))).await.unwrap();
-    tenant.condition("second", "Reconciling", "True", "Upgrading").await;
-    tenant.create("third", small(&tenant, "third")).await.unwrap();
-    tenant.condition("third", "Reconciling", "True", "Upgrading").await;
-    // After a missing right, the operator retries only after five minutes.
-    proxy.set([Rule::new("get", "secrets", Fault::Answer(StatusCode::FORBIDDEN)).sparing_helm(), busy]);
-    let touched = json!({"stringData": {"x": "y"}});
-    secrets.patch("given", &PatchParams::default(), &Patch::Merge(&touched)).await.unwrap();
-    tenant.condition("second", "Stalled", "True", "AccessDenied").await;
+    tenant.patch("acme", json!({"chartVersion": charts::DEFAULT})).await.unwrap();
     proxy.set([]);
-    tenant.ready("first", 1).await;
-    tenant.ready("third", 1).await;
+    tenant.condition("acme", "Ready", "False", "DowngradeRefused").await;
+    assert_eq!(tenant.listed("acme").unwrap().0, (revision + 1).to_string());
 }
 
 /// An operator that is killed again and again must not make the same apps wait each time.
@@ -252,27 +193,42 @@ async fn an_app_that_is_wrongly_told_to_be_gone_goes_on() {
 
     // Nor removed.
     let met = not_found("clientapps");
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    delete(&tenant, "acme").await;
     proxy.met_more_than(met).await;
     proxy.set([]);
     tenant.gone("acme").await;
 }
 
-/// Credentials that a late watch does not show are not lost.
+/// Neither credentials that a late watch does not show are lost, nor is what helm wrote taken for another client's work, also if the spec
+/// changes while helm installs. There is no further revision.
 #[tokio::test]
 async fn a_secret_that_the_watch_does_not_show_yet_is_not_lost() {
     let (Apart { tenant, proxy, .. }, _operator) = operated("late-secret", &[]).await;
-    proxy.set([Rule::new("watch", "secrets", Fault::Late(Duration::from_secs(12)))]);
+    let late = Rule::new("watch", "secrets", Fault::Late(Duration::from_secs(12)));
+    let [create, patch] = ["create", "patch"].map(|verb| Rule::new(verb, "services", Fault::Hang));
+    proxy.set([late.clone(), create, patch]);
     tenant.create("acme", small(&tenant, "acme")).await.unwrap();
     let made = |found: Option<&Secret>| found.map(|_| ());
     tenant.wait_for("acme-redis-secret", "made", made).await;
     // The next reconcile comes before the watch event.
     tenant.patch("acme", json!({"values": {"podAnnotations": {"a": "b"}}})).await.unwrap();
-    let deployed = |status: &ClientAppStatus| {
+    tenant.wait_for("sh.helm.release.v1.acme.v1", "begun", made).await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    proxy.set([late]);
+    let upgraded = |status: &ClientAppStatus| {
         assert!(!has(status, "Stalled", "True", "AdminSecretLost"), "{status:#?}");
-        status.release.as_ref().is_some_and(|release| release.status == "deployed")
+        let release = status.release.as_ref();
+        release.is_some_and(|release| release.status == "deployed" && release.revision == 2)
     };
-    tenant.status("acme", "deployed", deployed).await;
+    tenant.status("acme", "upgraded", upgraded).await;
+    tenant.ready("acme", 2).await;
+    for (value, revision) in [("c", 3), ("d", 4)] {
+        tenant.patch("acme", json!({"values": {"podAnnotations": {"a": value}}})).await.unwrap();
+        tenant.ready("acme", revision).await;
+        proxy.set([]);
+    }
+    assert_eq!(tenant.listed("acme").unwrap().0, "4");
+    is_not_told(&tenant, "acme", "ReleaseDrifted").await;
 }
 
 #[tokio::test]
@@ -307,59 +263,51 @@ async fn a_hook_that_runs_is_not_begun_anew_by_the_next_leader() {
     frozen.signal(Signal::SIGCONT);
 }
 
-/// Another Helm client that upgrades `acme` and waits for pods that never run; with its home, and the revision that is
-/// its lock.
-async fn upgraded_by_another(tenant: &Tenant, helm: &Path) -> (Helm, Child, Secret) {
+/// Another Helm client that upgrades an app and waits for pods that never run; with its home, and the revision that is its lock.
+async fn upgraded_by_another(tenant: &Tenant, helm: &Path, name: &str) -> (Helm, Child, Secret) {
     let home = Helm::for_cluster(helm, &tenant.lab.plane.kubeconfig()).unwrap();
     let repository = tenant.lab.repository.url();
     let version = ["--repo", &repository, "--version", charts::NEVER_READY, "--namespace", &tenant.namespace];
-    let upgrade = [&["upgrade", "acme", "nextcloud", "--reuse-values", "--wait", "--timeout", "10m"][..], &version];
+    let upgrade = [&["upgrade", name, "nextcloud", "--reuse-values", "--wait", "--timeout", "10m"][..], &version];
     let helm = home.spawn(&upgrade.concat()).unwrap();
     let pending = |found: Option<&Secret>| {
         found.filter(|found| found.labels().get("status").is_some_and(|status| status == "pending-upgrade")).cloned()
     };
-    let lock = tenant.wait_for("sh.helm.release.v1.acme.v2", "pending", pending).await;
+    let lock = tenant.wait_for(&format!("sh.helm.release.v1.{name}.v2"), "pending", pending).await;
     (home, helm, lock)
 }
 
+/// The cluster admin's helm, of this version or of version 3, is killed while it upgrades the release.
 #[tokio::test]
 async fn another_helm_clients_lock_is_taken_over_when_it_is_as_old_as_the_spec_says() {
-    a_killed_helms_lock("foreign-lock", &Lab::unattended().await.tools.helm).await;
-}
+    let (Apart { tenant, proxy: _proxy, .. }, _operator) = operated("foreign-lock", &[]).await;
+    for (name, helm) in [("helm4", tenant.lab.tools.helm.clone()), ("helm3", helm3().await)] {
+        installed(&tenant, name).await;
+        let (_home, mut helm, mut lock) = upgraded_by_another(&tenant, &helm, name).await;
+        helm.kill().unwrap();
+        helm.wait().unwrap();
+        tenant.condition(name, "Released", "Unknown", "ExternalOperationInProgress").await;
 
-#[tokio::test]
-async fn the_same_of_a_lock_of_helm_3() {
-    a_killed_helms_lock("foreign-lock-of-helm3", &helm3().await).await;
-}
-
-/// The cluster admin's helm is killed while it upgrades the release.
-async fn a_killed_helms_lock(namespace: &str, helm: &Path) {
-    let (Apart { tenant, proxy: _proxy, .. }, _operator) = operated(namespace, &[]).await;
-    installed(&tenant, "acme").await;
-    let (_home, mut helm, mut lock) = upgraded_by_another(&tenant, helm).await;
-    helm.kill().unwrap();
-    helm.wait().unwrap();
-    tenant.condition("acme", "Released", "Unknown", "ExternalOperationInProgress").await;
-
-    let made = lock.metadata.creation_timestamp.as_mut().unwrap();
-    made.0 -= jiff::SignedDuration::from_mins(31);
-    lock.metadata.resource_version = None;
-    lock.metadata.managed_fields = None;
-    let object = with(serde_json::to_value(&lock).unwrap(), json!({"apiVersion": "v1", "kind": "Secret"}));
-    tenant.lab.plane.put(&format!("secrets/{}/sh.helm.release.v1.acme.v2", tenant.namespace), &object).await.unwrap();
-    // By default it is respected for ever.
-    for upgrade in [json!({}), json!({"foreignLockTimeout": "1h"})] {
-        tenant.patch("acme", json!({"upgrade": upgrade, "replicas": 2})).await.unwrap();
-        let generation = tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.generation;
-        let held = |status: &ClientAppStatus| {
-            assert!(!has(status, "Released", "True", "Deployed"), "{status:#?}");
-            status.observed_generation == generation
-                && has(status, "Released", "Unknown", "ExternalOperationInProgress")
-        };
-        tenant.status("acme", "held", held).await;
+        let made = lock.metadata.creation_timestamp.as_mut().unwrap();
+        made.0 -= jiff::SignedDuration::from_mins(31);
+        lock.metadata.resource_version = None;
+        lock.metadata.managed_fields = None;
+        let object = with(serde_json::to_value(&lock).unwrap(), json!({"apiVersion": "v1", "kind": "Secret"}));
+        let key = format!("secrets/{}/{}", tenant.namespace, lock.name_any());
+        tenant.lab.plane.put(&key, &object).await.unwrap();
+        // By default it is respected for ever.
+        for upgrade in [json!({}), json!({"foreignLockTimeout": "1h"})] {
+            let app = tenant.patch(name, json!({"upgrade": upgrade, "replicas": 2})).await.unwrap();
+            let held = |status: &ClientAppStatus| {
+                assert!(!has(status, "Released", "True", "Deployed"), "{name}: {status:#?}");
+                status.observed_generation == app.metadata.generation
+                    && has(status, "Released", "Unknown", "ExternalOperationInProgress")
+            };
+            tenant.status(name, "held", held).await;
+        }
+        tenant.patch(name, json!({"upgrade": {"foreignLockTimeout": "30m"}})).await.unwrap();
+        tenant.ready(name, 3).await;
     }
-    tenant.patch("acme", json!({"upgrade": {"foreignLockTimeout": "30m"}})).await.unwrap();
-    tenant.ready("acme", 3).await;
 }
 
 #[tokio::test]
@@ -367,14 +315,13 @@ async fn a_deletion_waits_for_another_helm_client_that_is_at_work() {
     let (Apart { tenant, proxy: _proxy, .. }, _operator) = operated("foreign-work", &[]).await;
     installed(&tenant, "acme").await;
     let serves = tenant.uid::<Deployment>("acme-nextcloud").await.unwrap();
-    let (_home, mut helm, _lock) = upgraded_by_another(&tenant, &tenant.lab.tools.helm).await;
+    let (_home, mut helm, _lock) = upgraded_by_another(&tenant, &tenant.lab.tools.helm, "acme").await;
     let before = tenant.requests().await.len();
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
+    delete(&tenant, "acme").await;
     let words = ["revision 2 of release acme is pending-upgrade, by another Helm client", "foreignLockTimeout"];
     tenant.held("acme", "ExternalOperationInProgress", &words).await;
     // The hold is the end of a pass, and this begins another.
-    tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
-    let generation = tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.generation;
+    let generation = tenant.patch("acme", json!({"replicas": 2})).await.unwrap().metadata.generation;
     let again = |status: &ClientAppStatus| {
         let ready = conditions::find(&status.conditions, "Ready");
         ready.is_some_and(|ready| {

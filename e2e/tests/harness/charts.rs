@@ -1,29 +1,24 @@
 //! The test chart with the pinned helm: each version has the property that it is named for, and its values tree has the
-//! pitfalls of the reference chart. Also, the values that any chart receives, and the sources of charts.
+//! pitfalls of the reference chart. Also, the values that any chart receives.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 
 use base64::Engine as _;
 use clientapp_operator::clientapp::build::values;
 use clientapp_operator::yaml;
 use e2e::charts::{self, Content, VERSIONS};
 use e2e::helm::{Helm, Ran};
+use e2e::lab::Lab;
 use e2e::operator;
-use e2e::plane::ControlPlane;
-use e2e::progress::Progress;
-use e2e::registry::Registry;
-use e2e::repository::{self, Fault, Repository};
+use e2e::repository::Repository;
 use e2e::shim::executable;
-use e2e::tools::Tools;
+use e2e::wait::block_on;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-fn tools() -> &'static Tools {
-    static TOOLS: OnceLock<Tools> = OnceLock::new();
-    TOOLS.get_or_init(|| Tools::ensure(&Progress::stderr()).unwrap())
-}
+use crate::tools;
 
 /// A helm without a cluster, with cold caches.
 struct Charts(Helm);
@@ -270,91 +265,79 @@ fn the_computed_values_render_every_kind() {
     assert_eq!(ingress["spec"]["rules"][0]["host"], "shop.example.org");
 }
 
-#[test]
-fn the_app_gets_what_the_computed_values_say() {
-    let objects = Charts::new().objects(&computed());
-    let expected = [
-        ("POSTGRES_HOST", Some("shop-pg-pgbouncer.tenant.svc.cluster.local")),
-        ("POSTGRES_DB", Some("clientapp")),
-        ("POSTGRES_USER", Some("shop-pg-pguser-clientapp:user")),
-        ("POSTGRES_PASSWORD", Some("shop-pg-pguser-clientapp:password")),
-        ("NEXTCLOUD_ADMIN_USER", Some("shop-admin-secret:nextcloud-username")),
-        ("NEXTCLOUD_ADMIN_PASSWORD", Some("shop-admin-secret:nextcloud-password")),
-        ("NEXTCLOUD_TRUSTED_DOMAINS", Some("shop.example.org")),
-        ("REDIS_HOST", Some("shop-redis-master")),
-        ("REDIS_HOST_PASSWORD", Some("shop-redis-secret:redis-password")),
-        ("SQLITE_DATABASE", None),
-        ("MYSQL_HOST", None),
-    ];
-    for (name, value) in expected {
-        assert_eq!(env(&objects, name).as_deref(), value, "{name}");
-    }
+/// Returns what was rendered at a place: a field of the app's Deployment, or of another object, the number of objects of a kind, or else a
+/// variable of the app. Null where there is none.
+fn rendered(objects: &[Value], place: &str) -> Value {
+    let (found, pointer) = match place.split_once(' ') {
+        Some((other, pointer)) => (other, pointer),
+        None if place.starts_with('/') => ("Deployment/shop-nextcloud", place),
+        None => {
+            return match place.strip_suffix("/*") {
+                Some(kind) => json!(objects.iter().filter(|object| object["kind"] == kind).count()),
+                None => json!(env(objects, place)),
+            };
+        }
+    };
+    let (kind, name) = found.split_once('/').unwrap();
+    object(objects, kind, name).pointer(pointer).cloned().unwrap_or_default()
 }
 
+/// A change of the computed values, and what is [`rendered`] then.
+const EFFECTS: &str = r#"
+# As computed, but for one key.
+/replicaCount = 2 | /spec/replicas = 2 | SQLITE_DATABASE = null | MYSQL_HOST = null
+/replicaCount = 2 | POSTGRES_HOST = "shop-pg-pgbouncer.tenant.svc.cluster.local" | POSTGRES_DB = "clientapp"
+/replicaCount = 2 | POSTGRES_USER = "shop-pg-pguser-clientapp:user" | POSTGRES_PASSWORD = "shop-pg-pguser-clientapp:password"
+/replicaCount = 2 | NEXTCLOUD_ADMIN_USER = "shop-admin-secret:nextcloud-username"
+/replicaCount = 2 | NEXTCLOUD_ADMIN_PASSWORD = "shop-admin-secret:nextcloud-password"
+/replicaCount = 2 | NEXTCLOUD_TRUSTED_DOMAINS = "shop.example.org"
+/replicaCount = 2 | REDIS_HOST = "shop-redis-master" | REDIS_HOST_PASSWORD = "shop-redis-secret:redis-password"
+# The internal database beats everything.
+/internalDatabase = null | SQLITE_DATABASE = "nextcloud" | POSTGRES_HOST = null
+/internalDatabase/enabled = true | SQLITE_DATABASE = "nextcloud" | POSTGRES_HOST = null
+# The external one is MySQL unless told, and its switch does not drive the environment.
+/externalDatabase/type = null | MYSQL_HOST = "shop-pg-pgbouncer.tenant.svc.cluster.local" | POSTGRES_HOST = null
+/externalDatabase/enabled = false | POSTGRES_PASSWORD = "shop-pg-pguser-clientapp:password"
+# A Secret that no chart creates is referred to.
+/nextcloud/existingSecret/secretName = null | NEXTCLOUD_ADMIN_PASSWORD = "shop-nextcloud:nextcloud-password" | Secret/* = 0
+# Without the key, the app gets a literal.
+/redis/auth/existingSecretPasswordKey = null | REDIS_HOST_PASSWORD = "changeme"
+# Redis brings replicas unless told.
+/redis/architecture = null | StatefulSet/shop-redis-replicas /spec/replicas = 3
+/redis/architecture = null | StatefulSet/shop-redis-replicas /spec/volumeClaimTemplates/0/spec/resources/requests/storage = "8Gi"
+# Persistence is off by default, and an existing claim is used.
+/persistence = null | /spec/template/spec/volumes/0 = {"name": "nextcloud-main", "emptyDir": {}}
+/persistence/existingClaim = "data" | /spec/template/spec/volumes/0/persistentVolumeClaim/claimName = "data"
+/persistence/existingClaim = "data" | PersistentVolumeClaim/* = 0
+/persistence/storageClass = "fast" | PersistentVolumeClaim/shop-nextcloud-nextcloud /spec/storageClassName = "fast"
+/image = {"repository": "a.example.org/b", "tag": "1"} | /spec/template/spec/containers/0/image = "a.example.org/b:1"
+/redis/image = {"repository": "other/redis"} | StatefulSet/shop-redis-master /spec/template/spec/containers/0/image = "docker.io/other/redis:7.2.5-debian-12-r0"
+/startupProbe = {"enabled": true} | /spec/template/spec/containers/0/startupProbe/failureThreshold = 30
+/resources = {"limits": {"cpu": "1"}} | /spec/template/spec/containers/0/resources/limits/cpu = "1"
+/nextcloud/extraEnv = [{"name": "PGSSLCERT", "value": "/tmp/a.crt"}] | PGSSLCERT = "/tmp/a.crt"
+"#;
+
 #[test]
-fn the_internal_database_beats_everything() {
+fn values_have_the_effects_and_pitfalls_of_the_reference_chart() {
     let helm = Charts::new();
-    for values in
-        [computed_but("/internalDatabase", Value::Null), computed_but("/internalDatabase/enabled", json!(true))]
-    {
-        let objects = helm.objects(&values);
-        assert_eq!(env(&objects, "SQLITE_DATABASE").as_deref(), Some("nextcloud"));
-        assert_eq!(env(&objects, "POSTGRES_HOST"), None);
+    let mut all: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    let cell = |cell: &'static str| cell.split_once(" = ").unwrap();
+    let parsed = |json: &str| serde_json::from_str::<Value>(json.trim()).unwrap();
+    for row in EFFECTS.lines().filter(|row| !row.is_empty() && !row.starts_with('#')) {
+        let (change, effects) = row.split_once(" | ").unwrap();
+        let (key, value) = cell(change);
+        let objects = all.entry(change).or_insert_with(|| helm.objects(&computed_but(key, parsed(value))));
+        for (place, expected) in effects.split(" | ").map(cell) {
+            assert_eq!(rendered(objects, place), parsed(expected), "{change}: {place}");
+        }
     }
-}
-
-#[test]
-fn the_external_database_is_mysql_unless_told_and_its_switch_does_not_drive_the_environment() {
-    let helm = Charts::new();
-    let objects = helm.objects(&computed_but("/externalDatabase/type", Value::Null));
-    assert_eq!(env(&objects, "MYSQL_HOST").as_deref(), Some("shop-pg-pgbouncer.tenant.svc.cluster.local"));
-    assert_eq!(env(&objects, "POSTGRES_HOST"), None);
-    let objects = helm.objects(&computed_but("/externalDatabase/enabled", json!(false)));
-    assert_eq!(env(&objects, "POSTGRES_PASSWORD").as_deref(), Some("shop-pg-pguser-clientapp:password"));
-}
-
-#[test]
-fn a_secret_that_no_chart_creates_is_referred_to() {
-    let objects = Charts::new().objects(&computed_but("/nextcloud/existingSecret/secretName", Value::Null));
-    assert_eq!(env(&objects, "NEXTCLOUD_ADMIN_PASSWORD").as_deref(), Some("shop-nextcloud:nextcloud-password"));
-    assert!(!names(&objects).iter().any(|name| name.starts_with("Secret/")));
-}
-
-#[test]
-fn a_null_map_fails_to_render() {
+    // A misspelt key is silently ignored.
+    assert_eq!(helm.objects(&computed_but("/persistense", json!({"size": "9Gi"}))), helm.objects(&computed()));
+    // A null in place of a map fails to render.
     let mut values = computed();
     values["nextcloud"]["existingSecret"] = Value::Null;
-    let ran = Charts::new().template(charts::DEFAULT, "shop", &values);
+    let ran = helm.template(charts::DEFAULT, "shop", &values);
     assert!(!ran.success && ran.stderr.contains("nil pointer evaluating interface {}"), "{}", ran.stderr);
-}
-
-#[test]
-fn without_the_key_of_the_redis_secret_the_app_gets_a_literal() {
-    let objects = Charts::new().objects(&computed_but("/redis/auth/existingSecretPasswordKey", Value::Null));
-    assert_eq!(env(&objects, "REDIS_HOST_PASSWORD").as_deref(), Some("changeme"));
-}
-
-#[test]
-fn redis_brings_replicas_unless_told() {
-    let objects = Charts::new().objects(&computed_but("/redis/architecture", Value::Null));
-    let replicas = object(&objects, "StatefulSet", "shop-redis-replicas");
-    assert_eq!(replicas["spec"]["replicas"], 3);
-    let claim = replicas.pointer("/spec/volumeClaimTemplates/0/spec/resources/requests/storage").unwrap();
-    assert_eq!(claim, "8Gi");
-}
-
-#[test]
-fn persistence_is_off_by_default_and_an_existing_claim_is_used() {
-    let helm = Charts::new();
-    let main = |objects: &[Value]| {
-        let deployment = object(objects, "Deployment", "shop-nextcloud");
-        deployment.pointer("/spec/template/spec/volumes/0").unwrap().clone()
-    };
-    let objects = helm.objects(&computed_but("/persistence", Value::Null));
-    assert_eq!(main(&objects), json!({"name": "nextcloud-main", "emptyDir": {}}));
-    let objects = helm.objects(&computed_but("/persistence/existingClaim", json!("data")));
-    assert_eq!(main(&objects)["persistentVolumeClaim"]["claimName"], "data");
-    assert!(!names(&objects).iter().any(|name| name.starts_with("PersistentVolumeClaim/")));
 }
 
 #[test]
@@ -368,97 +351,29 @@ fn the_full_name_is_the_release_where_it_contains_the_chart() {
     }
 }
 
-#[test]
-fn the_smaller_keys_arrive() {
-    let helm = Charts::new();
-    let cases = [
-        ("/replicaCount", json!(2), "/spec/replicas", json!(2)),
-        (
-            "/image",
-            json!({"repository": "a.example.org/b", "tag": "1"}),
-            "/spec/template/spec/containers/0/image",
-            json!("a.example.org/b:1"),
-        ),
-        (
-            "/startupProbe",
-            json!({"enabled": true}),
-            "/spec/template/spec/containers/0/startupProbe/failureThreshold",
-            json!(30),
-        ),
-        (
-            "/resources",
-            json!({"limits": {"cpu": "1"}}),
-            "/spec/template/spec/containers/0/resources/limits/cpu",
-            json!("1"),
-        ),
+/// Returns texts that YAML 1.1 reads as another type without quotes, and characters with special rules.
+fn odd() -> Vec<&'static str> {
+    let words = "NO no y N yes On off true False null Null ~ 1 0 -1 +1 1_000 0o14 0777 08 0x1F 0b11 1e3 1. .5 .inf .nan 12:30:45 \
+                 2001-01-01 << = {{";
+    let special = [
+        "",
+        "- a",
+        "a: b",
+        "# a",
+        "\u{0}\u{1b}\u{7f}\u{85}\u{9f}",
+        "\u{a0}\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}",
+        "\n---\n...\n",
+        "{{ .Values }}",
+        "\u{1f600}\u{10ffff} \\ \" ' \t",
     ];
-    for (key, value, pointer, expected) in cases {
-        let objects = helm.objects(&computed_but(key, value));
-        assert_eq!(object(&objects, "Deployment", "shop-nextcloud").pointer(pointer), Some(&expected), "{key}");
-    }
-    let variable = json!([{"name": "PGSSLCERT", "value": "/tmp/postgresql.crt"}]);
-    let objects = helm.objects(&computed_but("/nextcloud/extraEnv", variable));
-    assert_eq!(env(&objects, "PGSSLCERT").as_deref(), Some("/tmp/postgresql.crt"));
-    let objects = helm.objects(&computed_but("/persistence/storageClass", json!("fast")));
-    let claim = object(&objects, "PersistentVolumeClaim", "shop-nextcloud-nextcloud");
-    assert_eq!(claim["spec"]["storageClassName"], "fast");
-    let objects = helm.objects(&computed_but("/redis/image", json!({"repository": "bitnamilegacy/redis"})));
-    let image =
-        object(&objects, "StatefulSet", "shop-redis-master").pointer("/spec/template/spec/containers/0/image").unwrap();
-    assert!(image.as_str().unwrap().starts_with("docker.io/bitnamilegacy/redis:"));
+    words.split(' ').chain(special).collect()
 }
-
-/// Texts that YAML 1.1 reads as another type without quotes, and characters with special rules.
-const ODD: [&str; 40] = [
-    "",
-    "NO",
-    "no",
-    "y",
-    "N",
-    "yes",
-    "On",
-    "off",
-    "true",
-    "False",
-    "null",
-    "Null",
-    "~",
-    "1",
-    "0",
-    "-1",
-    "+1",
-    "1_000",
-    "0o14",
-    "0777",
-    "08",
-    "0x1F",
-    "0b11",
-    "1e3",
-    "1.",
-    ".5",
-    ".inf",
-    ".nan",
-    "12:30:45",
-    "2001-01-01",
-    "<<",
-    "=",
-    "- a",
-    "a: b",
-    "# a",
-    "\u{0}\u{1b}\u{7f}\u{85}\u{9f}",
-    "\u{a0}\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}",
-    "\n---\n...\n",
-    "{{ .Values }}",
-    "\u{1f600}\u{10ffff} \\ \" ' \t",
-];
 
 #[test]
 fn values_reach_the_chart_as_they_are_written() {
     let mut written = Map::new();
-    for (index, odd) in ODD.iter().enumerate() {
-        written.insert(format!("odd{index}"), json!([odd, {*odd: odd}]));
-    }
-    for odd in ODD {
+    for (index, odd) in odd().into_iter().enumerate() {
+        written.insert(format!("odd{index}"), json!([odd, {odd: odd}]));
         written.insert(odd.to_owned(), json!(odd));
     }
     // Not a merge key, which would let it set computed keys.
@@ -484,9 +399,8 @@ fn values_reach_the_chart_as_they_are_written() {
 }
 
 fn tree() -> impl Strategy<Value = Value> {
-    let text = || {
-        prop_oneof![proptest::sample::select(&ODD[..]).prop_map(str::to_owned), any::<String>(), "[-+_.0-9eoxb:]{1,8}"]
-    };
+    let text =
+        || prop_oneof![proptest::sample::select(odd()).prop_map(str::to_owned), any::<String>(), "[-+_.0-9eoxb:]{1,8}"];
     let scalar = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -536,15 +450,9 @@ fn every_short_word_reaches_the_chart_as_it_is_written() {
 }
 
 #[test]
-fn a_misspelt_key_is_silently_ignored() {
-    let helm = Charts::new();
-    assert_eq!(helm.objects(&computed_but("/persistense", json!({"size": "9Gi"}))), helm.objects(&computed()));
-}
-
-#[test]
 #[ignore = "only a change of the test chart breaks it: cargo e2e nightly"]
 fn good_versions_become_ready_one_after_the_other() {
-    let plane = ControlPlane::builder().start(tools()).unwrap();
+    let plane = &block_on(async || Lab::unattended().await).plane;
     let helm = Helm::for_cluster(&tools().helm, &plane.kubeconfig()).unwrap();
     std::fs::write(helm.home().join("values.json"), computed().to_string()).unwrap();
     for version in [charts::DEFAULT, charts::PATCH, charts::MAJOR, charts::CURRENT] {
@@ -555,96 +463,19 @@ fn good_versions_become_ready_one_after_the_other() {
     }
 }
 
-/// Pulls from the repository with cold caches. Returns the archive's digest, or helm's error.
-fn pull(repository: &Repository, version: &str) -> Result<String, String> {
-    let helm = Charts::new();
-    let home = helm.path("");
-    let to = home.to_str().unwrap();
-    let ran = helm.run(&["pull", charts::NAME, "--repo", &repository.url(), "--version", version, "--destination", to]);
-    if !ran.success {
-        return Err(ran.stderr);
-    }
-    Ok(charts::digest(&std::fs::read(helm.path(&charts::file_name(version))).unwrap()))
-}
-
-fn digest(content: Content) -> String {
-    charts::digest(&charts::archive(charts::DEFAULT, content).unwrap())
-}
-
 #[test]
-fn the_repository_serves_every_version_and_counts() {
+fn the_repository_counts_requests() {
     let repository = Repository::start().unwrap();
-    for version in VERSIONS {
-        let archive = charts::archive(version.chart, Content::Genuine).unwrap();
-        assert_eq!(pull(&repository, version.chart).unwrap(), charts::digest(&archive));
-    }
-    assert_eq!(repository.requests("/index.yaml"), VERSIONS.len());
-    assert_eq!(repository.requests("/nextcloud-5.5.2.tgz"), 1);
-    assert_eq!(repository.all_requests(), 2 * VERSIONS.len());
-    let complaint = pull(&repository, "5.5.9").unwrap_err();
-    assert!(complaint.contains("not found"), "{complaint}");
-}
-
-#[test]
-fn the_repository_misbehaves_as_told_and_recovers() {
-    let repository = Repository::start().unwrap();
-    let faults = [
-        (Fault::Refused, Err("connection refused")),
-        (Fault::Unavailable, Err("503 Service Unavailable")),
-        (Fault::Html, Err("error unmarshaling JSON")),
-        (Fault::HtmlArchives, Ok(charts::digest(repository::PAGE.as_bytes()))),
-        (Fault::Missing, Err("404 Not Found")),
-        (Fault::Tampered, Ok(digest(Content::Tampered))),
-        (Fault::Republished, Ok(digest(Content::Tampered))),
-        (Fault::None, Ok(digest(Content::Genuine))),
-    ];
-    for (fault, expected) in faults {
-        repository.set(fault).unwrap();
-        match (pull(&repository, charts::DEFAULT), expected) {
-            (Ok(digest), Ok(expected)) => assert_eq!(digest, expected, "{fault:?}"),
-            (Err(said), Err(expected)) => assert!(said.contains(expected), "{fault:?}: {said}"),
-            (pulled, expected) => panic!("{fault:?}: {pulled:?}, expected {expected:?}"),
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_slow_repository_answers_when_the_fault_ends() {
-    let repository = Arc::new(Repository::start().unwrap());
-    repository.set(Fault::Slow).unwrap();
-    let pulled = tokio::task::spawn_blocking({
-        let repository = repository.clone();
-        move || pull(&repository, charts::DEFAULT)
-    });
-    repository.requested("/index.yaml").await;
-    assert!(!pulled.is_finished());
-    repository.set(Fault::None).unwrap();
-    assert_eq!(pulled.await.unwrap().unwrap(), digest(Content::Genuine));
-}
-
-#[test]
-fn the_registry_holds_every_version() {
-    let registry = Registry::start().unwrap();
-    registry.push_all(&tools().helm).unwrap();
     let helm = Charts::new();
-    let to = helm.path("");
-    for version in VERSIONS {
-        let args = [
-            "pull",
-            &registry.chart(),
-            "--plain-http",
-            "--version",
-            version.chart,
-            "--destination",
-            to.to_str().unwrap(),
-        ];
-        let ran = helm.run(&args);
-        assert!(ran.success, "{}", ran.stderr);
-        let archive = charts::archive(version.chart, Content::Genuine).unwrap();
-        assert_eq!(std::fs::read(helm.path(&charts::file_name(version.chart))).unwrap(), archive);
-    }
-    let ran = helm.run(&["pull", &registry.chart(), "--plain-http", "--version", "5.5.9"]);
-    assert!(!ran.success && ran.stderr.contains("not found"), "{}", ran.stderr);
+    let pull = |version: &str| helm.run(&["pull", charts::NAME, "--repo", &repository.url(), "--version", version]);
+    assert!(pull(charts::CURRENT).success);
+    let archive = charts::archive(charts::CURRENT, Content::Genuine).unwrap();
+    assert_eq!(std::fs::read(helm.path(&charts::file_name(charts::CURRENT))).unwrap(), archive);
+    assert_eq!(repository.requests("/index.yaml"), 1);
+    assert_eq!(repository.requests("/nextcloud-9.2.4.tgz"), 1);
+    assert_eq!(repository.all_requests(), 2);
+    let refused = pull("5.5.9");
+    assert!(!refused.success && refused.stderr.contains("not found"), "{}", refused.stderr);
 }
 
 /// The base values' hook, with the directory of Nextcloud's configuration; `php` is PHP, with a stand-in for Nextcloud that records

@@ -8,7 +8,8 @@ use e2e::conformance::archives::{Archive, Source};
 use e2e::conformance::table::{Cell, Table};
 use e2e::conformance::{self, check, upgrades};
 use e2e::progress::Progress;
-use e2e::tools::Tools;
+
+use crate::tools;
 
 /// The test chart's archives of these versions, in a directory.
 fn archives(directory: &Path, versions: &[&str]) -> Vec<Archive> {
@@ -23,16 +24,16 @@ fn archives(directory: &Path, versions: &[&str]) -> Vec<Archive> {
 /// The table of these versions and parts; without parts, of all.
 fn table(versions: &[&str], parts: &[&str]) -> Table {
     let progress = Progress::hidden();
-    let tools = Tools::ensure(&Progress::stderr()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let archives = archives(directory.path(), versions);
     let parts = parts.iter().map(|part| (*part).to_owned()).collect();
-    check(&archives, &tools.helm, &conformance::Options { parts, ..defaults() }, &progress).unwrap()
+    check(&archives, &tools().helm, &conformance::Options { parts, ..defaults() }, &progress).unwrap()
 }
 
 #[test]
 fn good_versions_have_every_part() {
-    let versions = [charts::DEFAULT, charts::PATCH, charts::MAJOR, charts::CURRENT];
+    // The others differ from the default version in their numbers only.
+    let versions = [charts::DEFAULT, charts::CURRENT];
     let table = table(&versions, &[]);
     assert_eq!(table.rows.len(), versions.len());
     assert!(table.violations().is_empty(), "{}", table.told(true));

@@ -7,3 +7,13 @@ mod percona;
 mod plane;
 mod stderr;
 mod tools;
+
+use std::sync::OnceLock;
+
+use e2e::progress::Progress;
+use e2e::tools::Tools;
+
+fn tools() -> &'static Tools {
+    static TOOLS: OnceLock<Tools> = OnceLock::new();
+    TOOLS.get_or_init(|| Tools::ensure(&Progress::stderr()).unwrap())
+}

@@ -14,7 +14,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
-use super::plane::{shared, tools};
+use super::plane::shared;
+use crate::tools;
 
 const NAMESPACE: &str = "clientapp-operator";
 

@@ -2,32 +2,24 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 
-use e2e::detached::Detached;
 use e2e::plane::ControlPlane;
-use e2e::progress::Progress;
-use e2e::tools::Tools;
-use e2e::wait::{TIMEOUT, blocking_until};
+use e2e::wait::{TIMEOUT, block_on, blocking_until};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim};
-use kube::Client;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, ServiceAccount,
+};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::{Condition, await_condition, conditions};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::json;
 use tempfile::TempDir;
 
-pub(crate) fn tools() -> &'static Tools {
-    static TOOLS: OnceLock<Tools> = OnceLock::new();
-    TOOLS.get_or_init(|| Tools::ensure(&Progress::stderr()).unwrap())
-}
+use crate::tools;
 
 /// Never dropped: the end of this process ends it.
 pub(crate) fn shared() -> &'static ControlPlane {
@@ -44,13 +36,25 @@ fn two_planes_side_by_side_know_nothing_of_each_other_and_leave_nothing() {
     assert_ne!(one.server_url(), two.server_url());
     assert_ne!(one.directory(), two.directory());
 
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async {
-        let in_one = Api::<Namespace>::all(one.client().await.unwrap());
+    block_on(async || {
+        let client = one.client().await.unwrap();
+        let in_one = Api::<Namespace>::all(client.clone());
         let in_two = Api::<Namespace>::all(two.client().await.unwrap());
         in_one.create(&PostParams::default(), &named("only-in-one")).await.unwrap();
-        assert!(in_one.get_opt("only-in-one").await.unwrap().is_some());
+        in_one.get("only-in-one").await.unwrap();
         assert!(in_two.get_opt("only-in-one").await.unwrap().is_none());
+
+        // The API server comes back with what it stored.
+        one.kill_apiserver().unwrap();
+        in_one.get("only-in-one").await.unwrap_err();
+        one.start_apiserver().unwrap();
+        in_one.get("only-in-one").await.unwrap();
+        one.restart_apiserver().unwrap();
+        in_one.get("only-in-one").await.unwrap();
+        // A new namespace gets its service account, so the controller manager has reconnected.
+        in_one.create(&PostParams::default(), &named("new")).await.unwrap();
+        let accounts = Api::<ServiceAccount>::namespaced(client, "new");
+        awaited(accounts, "default", |account: Option<&ServiceAccount>| account.is_some()).await;
     });
 
     let directories = [&one, &two].map(|plane| plane.directory().to_owned());
@@ -69,49 +73,24 @@ fn two_planes_side_by_side_know_nothing_of_each_other_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn pods_become_ready_and_claims_bound() {
-    let client = shared().client().await.unwrap();
-    let deployments = Api::default_namespaced(client.clone());
-    let labels = json!({"app": "web"});
-    let deployment: Deployment = serde_json::from_value(json!({
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "containers": [{
-                        "name": "web", "image": "web", "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-                        "resources": {"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}},
-                    }],
-                    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
-                },
-            },
-        },
-    }))
-    .unwrap();
-    let claims = Api::default_namespaced(client);
-    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
-        "metadata": {"name": "data"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    }))
-    .unwrap();
-
-    deployments.create(&PostParams::default(), &deployment).await.unwrap();
-    claims.create(&PostParams::default(), &claim).await.unwrap();
-    awaited(deployments.clone(), "web", conditions::is_deployment_completed()).await;
-    awaited(claims.clone(), "data", is_bound).await;
-    let deployment = deployments.get("web").await.unwrap();
-    assert_eq!(deployment.status.unwrap().ready_replicas, Some(2));
-}
-
-#[tokio::test]
-async fn claims_are_bound_once_and_their_volumes_go_with_them() {
+async fn pods_become_ready_claims_are_bound_once_and_a_namespace_goes_with_all_of_it() {
     let client = shared().client().await.unwrap();
     let namespaces = Api::<Namespace>::all(client.clone());
-    namespaces.create(&PostParams::default(), &named("claims")).await.unwrap();
-    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), "claims");
+    let namespace = namespaces.create(&PostParams::default(), &named("brief")).await.unwrap();
+    let deployments = Api::<Deployment>::namespaced(client.clone(), "brief");
+    let labels = json!({"app": "web"});
+    let pod = json!({
+        "containers": [{
+            "name": "web", "image": "web", "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            "resources": {"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}},
+        }],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}}],
+    });
+    let template = json!({"metadata": {"labels": labels}, "spec": pod});
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": template});
+    let deployment = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
+    deployments.create(&PostParams::default(), &deployment).await.unwrap();
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), "brief");
     let names: Vec<_> = (0..30).map(|number| format!("data-{number}")).collect();
     for name in &names {
         let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
@@ -126,23 +105,18 @@ async fn claims_are_bound_once_and_their_volumes_go_with_them() {
         let uid = volumes.get(&volume).await.unwrap().metadata.uid.unwrap();
         bound.push((volume, uid));
     }
-    let events = Api::<Event>::namespaced(client, "claims").list(&ListParams::default()).await.unwrap();
+    let events = Api::<Event>::namespaced(client.clone(), "brief").list(&ListParams::default()).await.unwrap();
     let lost: Vec<_> = events.iter().filter(|event| event.reason.as_deref() == Some("ClaimLost")).collect();
     assert!(lost.is_empty(), "{lost:#?}");
-    namespaces.delete("claims", &DeleteParams::default()).await.unwrap();
-    for (volume, uid) in bound {
-        awaited(volumes.clone(), &volume, conditions::is_deleted(&uid)).await;
-    }
-}
+    awaited(deployments.clone(), "web", conditions::is_deployment_completed()).await;
+    assert_eq!(deployments.get("web").await.unwrap().status.unwrap().ready_replicas, Some(2));
 
-#[tokio::test]
-async fn a_namespace_is_emptied_and_goes() {
-    let client = shared().client().await.unwrap();
-    let namespaces = Api::<Namespace>::all(client.clone());
-    let namespace = namespaces.create(&PostParams::default(), &named("brief")).await.unwrap();
     let maps = Api::<ConfigMap>::namespaced(client, "brief");
     maps.create(&PostParams::default(), &named("content")).await.unwrap();
     namespaces.delete("brief", &DeleteParams::default()).await.unwrap();
+    for (volume, uid) in bound {
+        awaited(volumes.clone(), &volume, conditions::is_deleted(&uid)).await;
+    }
     awaited(namespaces, "brief", conditions::is_deleted(&namespace.metadata.uid.unwrap())).await;
     assert!(maps.get_opt("content").await.unwrap().is_none());
 }
@@ -160,47 +134,12 @@ async fn it_has_the_nodes_asked_for_and_logs_requests() {
     });
 }
 
-#[tokio::test]
-async fn the_api_server_comes_back_with_what_it_stored() {
-    let plane = ControlPlane::builder().start(tools()).unwrap();
-    let client = plane.client().await.unwrap();
-    let namespaces = Api::<Namespace>::all(client.clone());
-    namespaces.create(&PostParams::default(), &named("kept")).await.unwrap();
-    plane.kill_apiserver().unwrap();
-    namespaces.get("kept").await.unwrap_err();
-    plane.start_apiserver().unwrap();
-    namespaces.get("kept").await.unwrap();
-    plane.restart_apiserver().unwrap();
-    namespaces.get("kept").await.unwrap();
-    controllers_work(&client).await;
-}
-
 #[test]
 fn a_server_that_fails_is_quoted() {
     let result = ControlPlane::builder().apiserver_argument("--no-such-flag-exists").start(tools());
     let error = format!("{:#}", result.err().unwrap());
     assert!(error.contains("kube-apiserver ended (exit status: 1)"), "{error}");
     assert!(error.contains("unknown flag: --no-such-flag-exists"), "{error}");
-}
-
-#[test]
-fn nothing_is_left_of_a_plane_whose_owner_was_killed() {
-    let cache = Cache::new();
-    let (mut owner, plane) = cache.hold();
-    kill(Pid::from_raw(plane.process), Signal::SIGKILL).unwrap();
-    owner.wait().unwrap();
-    blocking_until("the watchdog has done its work", || {
-        !plane.directory.exists() && processes(&plane.directory).is_empty()
-    });
-}
-
-#[test]
-fn nothing_is_left_of_a_plane_whose_owner_was_interrupted() {
-    let cache = Cache::new();
-    let (mut owner, plane) = cache.hold();
-    kill(Pid::from_raw(plane.process), Signal::SIGINT).unwrap();
-    assert!(owner.wait().unwrap().success());
-    assert_nothing_left(&plane.directory);
 }
 
 #[test]
@@ -258,16 +197,6 @@ impl Cache {
     fn run(&self, verb: &str) -> Output {
         e2e(self.0.path(), verb).output().unwrap()
     }
-
-    /// A process that owns a plane.
-    fn hold(&self) -> (Child, Detached) {
-        let mut owner = e2e(self.0.path(), "hold").stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(owner.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let plane: Detached = serde_json::from_str(&line).unwrap();
-        assert!(processes(&plane.directory).len() >= 5, "the servers are not found by their directory");
-        (owner, plane)
-    }
 }
 
 impl Drop for Cache {
@@ -301,14 +230,6 @@ where
 {
     let awaited = tokio::time::timeout(TIMEOUT, await_condition(api, name, condition)).await;
     awaited.unwrap_or_else(|_| panic!("timed out waiting for {name}")).unwrap();
-}
-
-/// A new namespace gets its service account, so the controller manager has reconnected.
-async fn controllers_work(client: &Client) {
-    let namespaces = Api::<Namespace>::all(client.clone());
-    namespaces.create(&PostParams::default(), &named("new")).await.unwrap();
-    let accounts = Api::<k8s_openapi::api::core::v1::ServiceAccount>::namespaced(client.clone(), "new");
-    awaited(accounts, "default", |account: Option<&_>| account.is_some()).await;
 }
 
 fn is_bound(claim: Option<&PersistentVolumeClaim>) -> bool {

@@ -1,4 +1,5 @@
 //! Operators: their life, and their deployment.
 
+mod credentials;
 mod life;
 mod manifests;

@@ -14,7 +14,7 @@ use e2e::manifests;
 use e2e::operator::{Operator, Options};
 use e2e::postgres::{PASSWORD, Postgres};
 use e2e::proxy::Proxy;
-use e2e::wait::{until, within};
+use e2e::wait::{Look, until, within};
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -24,6 +24,7 @@ use kube::{Api, CustomResourceExt as _, ResourceExt as _};
 use nix::sys::signal::Signal;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
 
 type Row = (String, String, i32, String);
 
@@ -71,6 +72,25 @@ impl Deref for Server {
     }
 }
 
+/// The control plane of all scenes but those that change the cluster itself. None needs Percona.
+async fn lab() -> &'static Lab {
+    static LAB: OnceLock<Lab> = OnceLock::new();
+    started(&LAB).await
+}
+
+/// A control plane for scenes that change definitions and roles, one after the other.
+async fn lab_to_change() -> (&'static Lab, MutexGuard<'static, ()>) {
+    static LAB: OnceLock<Lab> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    (started(&LAB).await, turn)
+}
+
+async fn started(lab: &'static OnceLock<Lab>) -> &'static Lab {
+    let start = || lab.get_or_init(|| Lab::start(false).expect("the lab starts"));
+    tokio::task::spawn_blocking(start).await.expect("the lab starts")
+}
+
 /// A namespace, and its own database with an operator for it.
 struct Scene {
     // Dropped before its connection to the API server.
@@ -97,7 +117,7 @@ impl Scene {
     }
 
     async fn bare(name: &str) -> Scene {
-        Scene::with(name, Lab::unattended().await, Server::shared().await).await
+        Scene::with(name, lab().await, Server::shared().await).await
     }
 
     async fn with(name: &str, lab: &'static Lab, postgres: Server) -> Scene {
@@ -119,7 +139,10 @@ impl Scene {
 
     /// Starts the operator, replacing the running one.
     async fn start(&mut self, more: &[(&str, &str)]) {
-        let options = self.options(more);
+        self.start_with(self.options(more)).await;
+    }
+
+    async fn start_with(&mut self, options: Options) {
         let before = self.operator.take();
         let start = move || {
             drop(before);
@@ -153,6 +176,18 @@ impl Scene {
         });
         let params = PatchParams::apply("test").force();
         self.tenant.api::<PostgresWriter>().patch(name, &params, &Patch::Apply(object)).await
+    }
+
+    /// Applies an object, and waits until its row is written.
+    async fn write(&self, name: &str, spec: Value) -> PostgresWriterStatus {
+        self.apply(name, spec).await.unwrap();
+        self.ready(name).await
+    }
+
+    /// Applies an object, and waits until it is not Ready for this reason; returns the message.
+    async fn fail(&self, name: &str, spec: Value, reason: &str) -> String {
+        self.apply(name, spec).await.unwrap();
+        self.not_ready(name, reason).await
     }
 
     /// Waits until the object's status says that its latest spec is in the database.
@@ -198,6 +233,12 @@ impl Scene {
         self.tenant.wait_for(name, "gone", check).await;
     }
 
+    /// Deletes an object, and waits until it is gone.
+    async fn remove(&self, name: &str) {
+        self.delete(name).await;
+        self.gone(name).await;
+    }
+
     fn id(&self, name: &str) -> String {
         format!("{}/{name}", self.tenant.namespace)
     }
@@ -213,11 +254,11 @@ impl Scene {
 
     /// Waits until the rows are these.
     async fn until_rows(&self, expected: &[Row]) {
-        self.until(&format!("{expected:?}"), async || (self.rows().await == expected).then_some(())).await;
+        self.until(&format!("{expected:?}"), async || self.rows().await == expected).await;
     }
 
-    async fn until<T>(&self, what: &str, found: impl AsyncFn() -> Option<T>) -> T {
-        match within(TIMEOUT, what, found).await {
+    async fn until<L: Look>(&self, what: &str, look: impl AsyncFn() -> L) -> L::Found {
+        match within(TIMEOUT, what, look).await {
             Ok(found) => found,
             Err(late) => panic!("{late}: {:?}{}", self.rows().await, self.log()),
         }
@@ -265,7 +306,19 @@ fn ada(age: i32) -> Value {
 
 impl Scene {
     fn ada(&self, age: i32) -> Row {
-        (self.id("ada"), "Ada".into(), age, "UK".into())
+        self.row("ada", age)
+    }
+
+    /// The row of an object whose spec is [`ada`].
+    fn row(&self, name: &str, age: i32) -> Row {
+        (self.id(name), "Ada".into(), age, "UK".into())
+    }
+
+    /// Creates an object, and waits until the operator writes its row, in a transaction that a lock holds up until `COMMIT`.
+    async fn held_up(&self, name: &str) {
+        self.run("BEGIN; LOCK TABLE people IN SHARE MODE").await;
+        self.apply(name, ada(36)).await.unwrap();
+        self.waits_for_lock("INSERT").await;
     }
 
     /// Waits until the operator waits for a lock with a statement that begins like this.
@@ -276,6 +329,6 @@ impl Scene {
         );
         // Within a transaction, such as that of the session with the lock, the view does not change.
         let sql = self.postgres.connect(&self.database).await.unwrap();
-        self.until(&waiting, async || (!sql.query(&waiting, &[]).await.unwrap().is_empty()).then_some(())).await;
+        self.until(&waiting, async || !sql.query(&waiting, &[]).await.unwrap().is_empty()).await;
     }
 }

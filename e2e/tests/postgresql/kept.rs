@@ -3,7 +3,7 @@
 use super::*;
 
 /// Kind, name and uid of the objects that hold data or give access to data.
-async fn data(tenant: &Tenant) -> Vec<(String, Option<String>)> {
+pub async fn data(tenant: &Tenant) -> Vec<(String, Option<String>)> {
     let claims = tenant.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.unwrap();
     let secrets = tenant.api::<Secret>().list(&ListParams::default()).await.unwrap();
     let claims = claims.iter().map(|claim| (claim.name_any(), claim.uid()));
@@ -15,7 +15,7 @@ async fn lose_volume(tenant: &Tenant, name: &str) -> (String, String) {
     let claim = format!("data-{name}-0");
     let before = tenant.uid::<PersistentVolumeClaim>(&claim).await.unwrap();
     delete::<PersistentVolumeClaim>(tenant, &claim).await;
-    held(tenant, name, "VolumeGoing").await;
+    held(tenant, name, "VolumeGoing", &[]).await;
     delete::<Pod>(tenant, &format!("{name}-0")).await;
     let another = |claim: Option<&PersistentVolumeClaim>| claim?.uid().filter(|uid| *uid != before);
     let after = tenant.wait_for(&claim, "recreated", another).await;
@@ -24,9 +24,8 @@ async fn lose_volume(tenant: &Tenant, name: &str) -> (String, String) {
 
 #[tokio::test]
 async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
-    let tenant = Lab::shared().await.tenant("pg-volume-lost").await;
-    create(&tenant, "db", json!({})).await.unwrap();
-    let recorded = up(&tenant, "db").await.volume.unwrap();
+    let tenant = tenant("pg-volume-lost").await;
+    let recorded = make(&tenant, "db", json!({})).await.volume.unwrap();
     assert!(recorded.initialized, "{recorded:?}");
     assert_eq!(tenant.uid::<PersistentVolumeClaim>("data-db-0").await, Some(recorded.uid.clone()));
     assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new(), "the Job that initialised it has completed");
@@ -35,12 +34,7 @@ async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
     assert_eq!(before, recorded.uid);
     let accept =
         format!("kubectl annotate db db -n pg-volume-lost --overwrite apps.bnerd-operator.local/accept-volume={after}");
-    let about = |object: Option<&Postgresql>| {
-        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
-        let words = ["data-db-0", "restore a dump", &accept].iter().all(|part| ready.message.contains(part));
-        (ready.reason == "VolumeLost" && words).then_some(())
-    };
-    tenant.wait_for("db", "on another volume", about).await;
+    held(&tenant, "db", "VolumeLost", &["data-db-0", "restore a dump", &accept]).await;
     let lost = tenant.api::<Postgresql>().get("db").await.unwrap().status.unwrap();
     assert_eq!((lost.phase, lost.volume), (Some(Phase::Failed), Some(recorded)));
     assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new(), "no database is initialised");
@@ -49,54 +43,37 @@ async fn a_volume_that_is_lost_is_said_and_not_taken_for_another() {
     gone::<Pod>(&tenant, "db-0").await;
     delete::<PersistentVolumeClaim>(&tenant, "data-db-0").await;
     gone::<PersistentVolumeClaim>(&tenant, "data-db-0").await;
-    let about = |object: Option<&Postgresql>| {
-        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
-        (ready.reason == "VolumeLost" && ready.message.contains("data-db-0 is gone")).then_some(())
-    };
-    tenant.wait_for("db", "without a volume", about).await;
+    held(&tenant, "db", "VolumeLost", &["data-db-0 is gone"]).await;
     tenant.replaced::<Service>("db").await;
     assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
     assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
 
     // An administrator has the data back, as from a snapshot, and says so.
-    let claim = json!({
-        "metadata": {"name": "data-db-0", "labels": {
-            label::POSTGRESQL: "db",
-            label::POSTGRESQL_UID: tenant.api::<Postgresql>().get("db").await.unwrap().uid(),
-        }},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    });
-    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-    let restored = tenant.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await.unwrap();
-    let uid = restored.uid().unwrap();
-    tenant.kubectl(&["annotate", "db", "db", &format!("apps.bnerd-operator.local/accept-volume={uid}")]).unwrap();
-    let there = |object: Option<&Postgresql>| {
-        let volume = object?.status.as_ref()?.volume.as_ref()?;
-        (volume.uid == uid && volume.initialized).then_some(())
-    };
-    tenant.wait_for("db", "on the volume that was put in its place", there).await;
-    up(&tenant, "db").await;
+    let restored = claim(&tenant, "data-db-0", labels(&tenant, "db").await, json!({})).await;
+    accepted(&tenant, "db", &restored).await;
 
     // The pod itself finds no database.
-    let container = json!({
-        "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 1,
-        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": {"exitCode": 71, "message": "there is no database in /volume/data"}},
-    });
-    let status = json!({"status": {
-        "conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": [container],
-    }});
-    tenant.api::<Pod>().patch_status("db-0", &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
-    let message = held(&tenant, "db", "VolumeLost").await;
-    assert!(message.contains("pod db-0 finds no database on PersistentVolumeClaim data-db-0"), "{message}");
+    crash(&tenant, "db-0", 71, "there is no database in /volume/data").await;
+    held(&tenant, "db", "VolumeLost", &["pod db-0 finds no database on PersistentVolumeClaim data-db-0"]).await;
+}
+
+/// Says that a volume holds the database, and waits until it serves from there.
+async fn accepted(tenant: &Tenant, name: &str, claim: &PersistentVolumeClaim) {
+    let uid = claim.uid().unwrap();
+    tenant.kubectl(&["annotate", "db", name, &format!("apps.bnerd-operator.local/accept-volume={uid}")]).unwrap();
+    let there = |object: Option<&Postgresql>| {
+        let status = object?.status.as_ref()?;
+        let volume = status.volume.as_ref()?;
+        (volume.uid == uid && volume.initialized && is_settled(status)).then_some(())
+    };
+    tenant.wait_for(name, "up on the volume that was put in its place", there).await;
 }
 
 /// The walk in crds/postgresql.md, except for PostgreSQL's own part.
 #[tokio::test]
 async fn a_standbys_volume_takes_the_place_of_the_primarys() {
-    let tenant = Lab::shared().await.tenant("pg-promoted").await;
-    create(&tenant, "orders", json!({"replicas": 2})).await.unwrap();
-    let before = up(&tenant, "orders").await.volume.unwrap();
+    let tenant = tenant("pg-promoted").await;
+    let before = make(&tenant, "orders", json!({"replicas": 2})).await.volume.unwrap();
     tenant.kubectl(&["patch", "db", "orders", "--type=merge", "-p", r#"{"spec": {"replicas": 1}}"#]).unwrap();
     gone::<Pod>(&tenant, "orders-standby-0").await;
     let said = |arguments: &[&str]| tenant.kubectl(arguments).unwrap().trim().to_owned();
@@ -106,64 +83,32 @@ async fn a_standbys_volume_takes_the_place_of_the_primarys() {
     said(&["delete", "pvc", "data-orders-0", "--wait=false", "--ignore-not-found"]);
     said(&["delete", "statefulset", "orders"]);
     said(&["wait", "--for=delete", "pvc/data-orders-0", "--timeout=90s"]);
-    held(&tenant, "orders", "VolumeLost").await;
+    held(&tenant, "orders", "VolumeLost", &[]).await;
     said(&["delete", "pvc", "data-orders-standby-0"]);
     let reserved = r#"{"spec": {"claimRef": {"name": "data-orders-0", "uid": null, "resourceVersion": null}}}"#;
     said(&["patch", "pv", &volume, "--type=merge", "-p", reserved]);
-    let claim = json!({
-        "metadata": {"name": "data-orders-0", "labels": {
-            label::POSTGRESQL: "orders",
-            label::POSTGRESQL_UID: said(&["get", "db", "orders", "-o", "jsonpath={.metadata.uid}"]),
-        }},
-        "spec": {
-            "volumeName": volume, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
-        },
-    });
-    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-    let claim = tenant.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await.unwrap();
-    let uid = claim.uid().unwrap();
-    said(&["annotate", "db", "orders", &format!("apps.bnerd-operator.local/accept-volume={uid}")]);
-    let there = |object: Option<&Postgresql>| {
-        let status = object?.status.as_ref()?;
-        let volume = status.volume.as_ref()?;
-        (volume.uid == uid && volume.initialized && status.phase == Some(Phase::Up)).then_some(())
-    };
-    tenant.wait_for("orders", "up on the standby's volume", there).await;
-    assert_ne!(before.uid, uid);
+    let labels = labels(&tenant, "orders").await;
+    let claim = claim(&tenant, "data-orders-0", labels, json!({"volumeName": volume})).await;
+    accepted(&tenant, "orders", &claim).await;
+    assert_ne!(Some(before.uid), claim.uid());
     let bound = tenant.api::<PersistentVolumeClaim>().get("data-orders-0").await.unwrap();
     assert_eq!(bound.spec.unwrap().volume_name, Some(volume));
 }
 
 #[tokio::test]
 async fn a_volume_that_is_not_on_record_outlives_its_postgresql() {
-    let tenant = Lab::shared().await.tenant("pg-not-on-record").await;
-    create(&tenant, "db", json!({"backup": {"onDelete": true}})).await.unwrap();
-    up(&tenant, "db").await;
+    let tenant = tenant("pg-not-on-record").await;
+    make(&tenant, "db", json!({"backup": {"onDelete": true}})).await;
     let (_, after) = lose_volume(&tenant, "db").await;
-    held(&tenant, "db", "VolumeLost").await;
+    held(&tenant, "db", "VolumeLost", &[]).await;
     // A volume labelled as its own, and its record edited by hand.
-    let labels = json!({
-        label::POSTGRESQL: "db",
-        label::POSTGRESQL_UID: tenant.api::<Postgresql>().get("db").await.unwrap().uid(),
-    });
-    let claim = json!({
-        "metadata": {"name": "precious", "labels": labels},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    });
-    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-    let precious = tenant.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await.unwrap();
+    let precious = claim(&tenant, "precious", labels(&tenant, "db").await, json!({})).await;
     let owned = json!([{"kind": "PersistentVolumeClaim", "name": "precious", "uid": precious.uid()}]);
     let forged = Patch::Merge(json!({"status": {"owned": owned}}));
     tenant.api::<Postgresql>().patch_status("db", &PatchParams::default(), &forged).await.unwrap();
 
     delete::<Postgresql>(&tenant, "db").await;
-    // There is nothing to dump.
-    let nothing = |object: Option<&Postgresql>| {
-        let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
-        let words = ready.message.contains("nothing to dump") && ready.message.contains("spec.backup.onDelete");
-        (ready.reason == "VolumeLost" && words).then_some(())
-    };
-    tenant.wait_for("db", "without a dump", nothing).await;
+    held(&tenant, "db", "VolumeLost", &["nothing to dump", "spec.backup.onDelete"]).await;
     patch(&tenant, "db", json!({"backup": null})).await.unwrap();
     gone::<Postgresql>(&tenant, "db").await;
     let claims = tenant.api::<PersistentVolumeClaim>();
@@ -174,50 +119,51 @@ async fn a_volume_that_is_not_on_record_outlives_its_postgresql() {
     let words = "PersistentVolumeClaim data-db-0 stays: it is not on record in the status of Postgresql db";
     assert!(told.iter().any(|(reason, note)| reason == "Retained" && note.contains(words)), "{told:?}");
     // And the Secrets that open it.
-    assert_eq!(names::<Secret>(&tenant).await, ["db-app", "db-credentials", "db-replication"]);
+    assert_eq!(names::<Secret>(&tenant).await, SECRETS);
 }
 
 #[tokio::test]
-async fn a_volume_that_has_lost_its_label_is_kept_with_what_opens_it() {
-    let tenant = Lab::shared().await.tenant("pg-unlabelled").await;
-    create(&tenant, "db", json!({})).await.unwrap();
-    up(&tenant, "db").await;
-    let before = tenant.uid::<PersistentVolumeClaim>("data-db-0").await;
-    let off = Patch::Merge(json!({"metadata": {"labels": {label::POSTGRESQL: null, label::POSTGRESQL_UID: null}}}));
-    tenant.api::<PersistentVolumeClaim>().patch("data-db-0", &PatchParams::default(), &off).await.unwrap();
-    delete::<Postgresql>(&tenant, "db").await;
-    gone::<Postgresql>(&tenant, "db").await;
-    assert_eq!(tenant.uid::<PersistentVolumeClaim>("data-db-0").await, before);
-    assert_eq!(names::<Secret>(&tenant).await, ["db-app", "db-credentials", "db-replication"]);
-    let told = tenant.events("db").await;
-    assert!(told.iter().any(|(reason, note)| reason == "Retained" && note.contains("data-db-0 stays")), "{told:?}");
-}
-
-#[tokio::test]
-async fn a_foreground_deletion_takes_the_last_dump_first() {
-    let tenant = Lab::shared().await.tenant("pg-foreground").await;
-    create(&tenant, "db", json!({"replicas": 2, "backup": {"onDelete": true}, "resources": requests()})).await.unwrap();
-    up(&tenant, "db").await;
-    let before = data(&tenant).await;
-    no_job_pods(&tenant).await;
+async fn retained_data_stay_with_their_password_and_are_given_to_no_other_by_accident() {
+    let tenant = tenant("pg-retain").await;
+    make(&tenant, "db", json!({"deletionPolicy": "Retain", "replicas": 2})).await;
+    let password = secret(&tenant, "db-app").await["password"].clone();
+    // Even if the garbage collector starts at once with the objects that the Postgresql owns.
     tenant.api::<Postgresql>().delete("db", &DeleteParams::foreground()).await.unwrap();
-    held(&tenant, "db", "Dumping").await;
-    // The garbage collector has deleted everything that it may.
-    gone::<ConfigMap>(&tenant, "db-witness").await;
-    assert_eq!(data(&tenant).await, before);
-    for set in ["db", "db-standby"] {
-        assert!(tenant.api::<StatefulSet>().get(set).await.unwrap().metadata.deletion_timestamp.is_none());
-    }
-    delete::<ResourceQuota>(&tenant, "no-job-pods").await;
     gone::<Postgresql>(&tenant, "db").await;
-    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["db-backup"]);
-    assert_eq!(names::<Secret>(&tenant).await, Vec::<String>::new());
-}
+    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["data-db-0", "data-db-standby-0"]);
+    assert_eq!(names::<Secret>(&tenant).await, SECRETS);
+    let claim = tenant.api::<PersistentVolumeClaim>().get("data-db-0").await.unwrap();
+    let kept = tenant.api::<Secret>().get("db-credentials").await.unwrap();
+    assert_eq!(
+        (claim.labels()[label::RETAINED_FROM].as_str(), kept.labels()[label::RETAINED_FROM].as_str()),
+        ("db", "db")
+    );
+    assert!(claim.owner_references().is_empty() && kept.owner_references().is_empty());
 
-#[tokio::test]
-async fn an_orphan_deletion_leaves_everything() {
-    let tenant = Lab::shared().await.tenant("pg-orphan").await;
-    create(&tenant, "db", json!({"replicas": 2, "backup": {"schedule": "@daily", "onDelete": true}})).await.unwrap();
+    // A successor waits until they are handed over, and then has the old data and the old password.
+    create(&tenant, "db", json!({})).await.unwrap();
+    let uid = until("it is created", async || tenant.uid::<Postgresql>("db").await).await;
+    let hand_over = format!("{}={uid}", label::POSTGRESQL_UID);
+    let selector = format!("{}=db,{}=Postgresql", label::RETAINED_FROM, label::RETAINED_KIND);
+    let command = format!("`kubectl label pvc,secret -n pg-retain -l {selector} --overwrite {hand_over}`");
+    held(&tenant, "db", "NotOurs", &["db-credentials", &command]).await;
+    // One by one as well: the message names the next object that is needed.
+    for secret in ["db-credentials", "db-app", "db-replication"] {
+        held(&tenant, "db", "NotOurs", &[secret]).await;
+        tenant.kubectl(&["label", "secret", secret, &hand_over]).unwrap();
+    }
+    held(&tenant, "db", "NotOurs", &[&format!("kubectl label pvc data-db-0 -n pg-retain {hand_over}")]).await;
+    tenant.kubectl(&["label", "pvc", "-l", &selector, &hand_over]).unwrap();
+    patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
+    up(&tenant, "db").await;
+    assert_eq!(secret(&tenant, "db-app").await["password"], password);
+    // No label says any more that it was left behind.
+    let unsettled = tenant.kubectl(&["get", "secret,pvc", "-l", label::RETAINED_FROM, "-o", "name"]).unwrap();
+    assert_eq!(unsettled, "persistentvolumeclaim/data-db-standby-0\n", "there are no standbys yet that could have it");
+
+    // An orphan deletion leaves everything, whatever the policy is.
+    let backup = json!({"schedule": "@daily", "onDelete": true});
+    patch(&tenant, "db", json!({"replicas": 2, "backup": backup})).await.unwrap();
     up(&tenant, "db").await;
     let before = data(&tenant).await;
     let set = tenant.uid::<StatefulSet>("db").await;
@@ -232,13 +178,12 @@ async fn an_orphan_deletion_leaves_everything() {
 
 #[tokio::test]
 async fn without_its_finalizer_nothing_is_lost_nor_taken_over() {
-    let tenant = Lab::shared().await.tenant("pg-edited-out").await;
-    create(&tenant, "db", json!({"backup": {"onDelete": true}, "resources": requests()})).await.unwrap();
-    up(&tenant, "db").await;
+    let tenant = tenant("pg-edited-out").await;
+    make(&tenant, "db", json!({"backup": {"onDelete": true}, "resources": requests()})).await;
     let before = data(&tenant).await;
     no_job_pods(&tenant).await;
     delete::<Postgresql>(&tenant, "db").await;
-    held(&tenant, "db", "Dumping").await;
+    held(&tenant, "db", "Dumping", &[]).await;
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     tenant.api::<Postgresql>().patch("db", &PatchParams::default(), &none).await.unwrap();
     gone::<Postgresql>(&tenant, "db").await;
@@ -247,10 +192,8 @@ async fn without_its_finalizer_nothing_is_lost_nor_taken_over() {
     assert_eq!(data(&tenant).await, before);
 
     create(&tenant, "db", json!({})).await.unwrap();
-    let message = held(&tenant, "db", "NotOurs").await;
-    assert!(message.contains("Secret db-credentials"), "{message}");
-    delete::<Postgresql>(&tenant, "db").await;
-    gone::<Postgresql>(&tenant, "db").await;
+    held(&tenant, "db", "NotOurs", &["Secret db-credentials"]).await;
+    remove(&tenant, "db").await;
     assert_eq!(data(&tenant).await, before);
 }
 
@@ -270,11 +213,8 @@ async fn strict(tenant: &Tenant, strict: bool) {
 
 #[tokio::test]
 async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
-    // A plane of its own: its schema changes, and its operator is away for a while.
-    let lab = Lab::own().await;
-    let start_operator =
-        async || tokio::task::spawn_blocking(move || lab.start_operator(&lab.options()).unwrap()).await.unwrap();
-    start_operator().await;
+    let (lab, _turn) = lab_to_change().await;
+    let operator = leading(&lab.options()).await;
     let spec = || json!({"backup": {"schedule": "@daily", "onDelete": true}});
 
     let tenant = lab.tenant("pg-unclear").await;
@@ -309,8 +249,7 @@ async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
         up(&tenant, name).await;
     }
     let before = data(&tenant).await;
-    let operator = lab.operator().take().unwrap();
-    assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
+    stop(operator).await;
     let orphan =
         DeleteParams { propagation_policy: Some(kube::api::PropagationPolicy::Orphan), ..DeleteParams::default() };
     tenant.kubectl(&["delete", "configmap", "unclear-witness"]).unwrap();
@@ -321,12 +260,11 @@ async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
         };
         tenant.wait_for(name, "orphaned", orphaned).await;
     }
-    start_operator().await;
+    let operator = leading(&lab.options()).await;
     for name in ["db", "unclear"] {
         gone::<Postgresql>(&tenant, name).await;
     }
     assert_eq!(data(&tenant).await, before);
     assert!(tenant.uid::<Pod>("db-0").await.is_some());
-    let operator = lab.operator().take().unwrap();
-    assert!(tokio::task::spawn_blocking(move || operator.stop().unwrap()).await.unwrap());
+    stop(operator).await;
 }

@@ -1,92 +1,10 @@
-//! Production settings: resources, nodes, parameters, budgets and policies; which are refused, and the cost of a
-//! mistake.
+//! Production settings: resources, nodes, parameters, budgets and policies; and the cost of a mistake.
 
-use clientapp_crd::{annotation, parameters};
+use clientapp_crd::annotation;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use e2e::lab::leading;
-use e2e::scenario::operated;
-
 use super::*;
-
-#[tokio::test]
-async fn what_cannot_be_is_refused_at_once() {
-    let tenant = Lab::shared().await.tenant("pg-production-refused").await;
-    let resources = |requests: Value, limits: Value| json!({"resources": {"requests": requests, "limits": limits}});
-    for (spec, words) in [
-        (resources(json!({"cpu": "much"}), json!({})), "must be quantities such as 200m or 512Mi"),
-        (resources(json!({}), json!({"memory": "-1Gi"})), "must be quantities such as 200m or 512Mi"),
-        (resources(json!({"memory": "1Gi"}), json!({"memory": "1G"})), "a request must not be above its limit"),
-        (json!({"resources": {"claims": []}}), "unknown field \"spec.resources.claims\""),
-        (json!({"scheduling": {"nodeSelector": {"disk": 1}}}), "spec.scheduling.nodeSelector.disk"),
-        (
-            json!({"scheduling": {"tolerations": [{"keys": "x"}]}}),
-            "unknown field \"spec.scheduling.tolerations[0].keys\"",
-        ),
-        (json!({"scheduling": {"affinity": {"podAffinities": {}}}}), "unknown field"),
-        (json!({"networkPolicy": {"from": [{}]}}), "must have a podSelector, a namespaceSelector or an ipBlock each"),
-        (
-            json!({"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]}}),
-            "ipBlock cannot be combined",
-        ),
-    ] {
-        let message = strictly(&tenant, "db", &spec).expect_err("it is refused").to_string();
-        assert!(message.contains(words), "{spec}: {message}");
-    }
-    // The API server and the operator refuse the same, in the same words.
-    for (name, value) in [
-        ("Work_mem", "1"),
-        ("a=b", "1"),
-        ("a\nb", "1"),
-        (&"a".repeat(64), "1"),
-        ("work_mem", "4MB\n-c fsync=off"),
-        ("listen_addresses", "*"),
-        ("hba_file", "/tmp/open"),
-        ("unix_socket_directories", ""),
-        ("archive_command", "curl example.com"),
-        ("restore_command", "x"),
-        ("ssl_passphrase_command", "x"),
-        ("primary_conninfo", ""),
-        ("hot_standby", "off"),
-        ("max_wal_senders", "0"),
-        ("synchronous_standby_names", "*"),
-        ("allow_alter_system", "off"),
-        ("fsync", "off"),
-        ("full_page_writes", "off"),
-        ("ignore_checksum_failure", "on"),
-        ("ssl", "on"),
-        ("password_encryption", "md5"),
-        ("session_preload_libraries", "x"),
-        ("archive_library", "x"),
-        ("wal_level", "minimal"),
-        ("max_replication_slots", "9"),
-        ("shared_preload_libraries", "pg_stat_statements,evil"),
-    ] {
-        let settings = [(name.to_owned(), value.to_owned())].into();
-        let problem = parameters::problem(&settings).unwrap_or_else(|| panic!("the operator accepts {name}"));
-        let problem = problem.rsplit(": ").next().unwrap();
-        let message = refused(create(&tenant, "db", json!({"parameters": settings})).await).await;
-        assert!(message.contains("spec.parameters") && message.contains(problem), "{name}: {problem}; {message}");
-    }
-    let many: BTreeMap<_, _> = (0..129).map(|n| (format!("a{n}.b"), "1")).collect();
-    refused(create(&tenant, "db", json!({"parameters": many})).await).await;
-    let message =
-        refused(create(&tenant, "db", json!({"parameters": {"work_mem": "4MB", "fsync": "off", "ssl": "on"}})).await)
-            .await;
-    assert!(message.contains("data could be lost") && message.contains("controls access to the server"), "{message}");
-    assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
-}
-
-/// As `kubectl create` does it, which reports unknown fields.
-fn strictly(tenant: &Tenant, name: &str, spec: &Value) -> anyhow::Result<String> {
-    let kind = ApiResource::erase::<Postgresql>(&());
-    let object = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, "spec": spec});
-    let file = tempfile::NamedTempFile::new()?;
-    fs::write(file.path(), object.to_string())?;
-    tenant.kubectl(&["create", "-f", file.path().to_str().unwrap()])
-}
 
 /// A pod's arguments, once it differs from before and no pod of the old revision is left.
 async fn arguments(tenant: &Tenant, name: &str, before: Option<&String>, wanted: &[&str]) -> String {
@@ -98,26 +16,10 @@ async fn arguments(tenant: &Tenant, name: &str, before: Option<&String>, wanted:
     tenant.wait_for(name, &format!("with the arguments {wanted:?}"), fits).await
 }
 
-/// Makes a server exit as PostgreSQL does with an invalid setting.
-async fn fails_to_start(tenant: &Tenant, pod: &str, words: &str) {
-    let runs = |pod: Option<&Pod>| (pod?.status.as_ref()?.phase.as_deref() == Some("Running")).then_some(());
-    tenant.wait_for(pod, "running", runs).await;
-    let container = json!({
-        "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 3,
-        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}},
-        "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": words}},
-    });
-    let status = json!({"status": {
-        "conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": [container],
-    }});
-    tenant.api::<Pod>().patch_status(pod, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
-}
-
 #[tokio::test]
 async fn a_setting_with_which_no_server_starts_is_said_and_corrected() {
-    let tenant = Lab::shared().await.tenant("pg-settings").await;
-    create(&tenant, "db", json!({"replicas": 3})).await.unwrap();
-    up(&tenant, "db").await;
+    let tenant = tenant("pg-settings").await;
+    make(&tenant, "db", json!({"replicas": 3})).await;
     let uid = async |pod: &str| tenant.api::<Pod>().get(pod).await.unwrap().uid();
     let (primary, standby) = (uid("db-0").await, uid("db-standby-1").await);
 
@@ -127,9 +29,9 @@ async fn a_setting_with_which_no_server_starts_is_said_and_corrected() {
     let standby = arguments(&tenant, "db-standby-1", standby.as_ref(), &wrong).await;
     let words = "2026-01-01 00:00:00.000 UTC [1] FATAL:  invalid value for parameter \"max_connections\": \"lots\"\n";
     for pod in ["db-0", "db-standby-1"] {
-        fails_to_start(&tenant, pod, words).await;
+        crash(&tenant, pod, 1, words).await;
     }
-    let message = held(&tenant, "db", "ServerFails").await;
+    let message = held(&tenant, "db", "ServerFails", &[]).await;
     let sentence =
         "pod db-0: it has ended with exit code 1: FATAL: invalid value for parameter \"max_connections\": \"lots\"";
     assert_eq!(message, sentence);
@@ -145,8 +47,8 @@ async fn a_setting_with_which_no_server_starts_is_said_and_corrected() {
     let before = arguments(&tenant, "db-0", None, &["-c", "max_connections=50"]).await;
     patch(&tenant, "db", json!({"parameters": {"max_connections": "lots"}})).await.unwrap();
     let broken = arguments(&tenant, "db-0", Some(&before), &wrong).await;
-    fails_to_start(&tenant, "db-0", words).await;
-    held(&tenant, "db", "ServerFails").await;
+    crash(&tenant, "db-0", 1, words).await;
+    held(&tenant, "db", "ServerFails", &[]).await;
     patch(&tenant, "db", json!({"parameters": null})).await.unwrap();
     arguments(&tenant, "db-0", Some(&broken), &[]).await;
     up(&tenant, "db").await;
@@ -154,21 +56,19 @@ async fn a_setting_with_which_no_server_starts_is_said_and_corrected() {
 
 #[tokio::test]
 async fn more_than_any_node_has_is_said_and_corrected() {
-    let tenant = Lab::shared().await.tenant("pg-resources").await;
+    let tenant = tenant("pg-resources").await;
+    let too_much = json!({"resources": {"requests": {"cpu": "100k"}}});
+    // Before there is a database, and once there is one.
+    create(&tenant, "db", with(json!({"replicas": 2}), too_much.clone())).await.unwrap();
+    says(&tenant, "db", "too large for each node", |ready| ready.message.contains("Insufficient cpu")).await;
     let asked = json!({"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}});
-    create(&tenant, "db", json!({"resources": asked, "replicas": 2})).await.unwrap();
+    patch(&tenant, "db", json!({"resources": asked})).await.unwrap();
     up(&tenant, "db").await;
     for pod in ["db-0", "db-standby-0"] {
         let pod = tenant.api::<Pod>().get(pod).await.unwrap();
         assert_eq!(json!(pod.spec.unwrap().containers[0].resources), asked);
     }
-    let nowhere = |pod: Option<&Pod>| {
-        let conditions = pod?.status.as_ref()?.conditions.as_ref()?;
-        conditions.iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable")).then_some(())
-    };
-    patch(&tenant, "db", json!({"resources": {"requests": {"cpu": "100k"}}})).await.unwrap();
-    tenant.wait_for("db-0", "without a node", nowhere).await;
-    // The watch of pods shows it a little later than the API server.
+    patch(&tenant, "db", too_much).await.unwrap();
     says(&tenant, "db", "told why", |ready| {
         let words = ready.message.starts_with("pod db-0: ") && ready.message.contains("Insufficient cpu");
         ready.status == "False" && ready.reason == "NotReady" && words
@@ -180,8 +80,7 @@ async fn more_than_any_node_has_is_said_and_corrected() {
 
 #[tokio::test]
 async fn a_standby_is_on_another_node_if_there_is_one() {
-    let lab = Lab::shared().await;
-    let tenant = lab.tenant("pg-nodes").await;
+    let tenant = tenant("pg-nodes").await;
     // Two nodes for this database alone.
     let nodes = Api::<Node>::all(tenant.client.clone());
     for name in ["pg-nodes-a", "pg-nodes-b"] {
@@ -207,9 +106,8 @@ async fn a_standby_is_on_another_node_if_there_is_one() {
             {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]},
         ]}}},
     });
-    let dumps = json!({"request": "one"});
-    create(&tenant, "db", json!({"replicas": 2, "scheduling": scheduling, "backup": dumps})).await.unwrap();
-    up(&tenant, "db").await;
+    let backup = json!({"request": "one"});
+    make(&tenant, "db", json!({"replicas": 2, "scheduling": scheduling, "backup": backup})).await;
     let mut on = Vec::new();
     for pod in ["db-0", "db-standby-0"] {
         on.push(tenant.api::<Pod>().get(pod).await.unwrap().spec.unwrap().node_name.unwrap());
@@ -217,9 +115,8 @@ async fn a_standby_is_on_another_node_if_there_is_one() {
     on.sort();
     assert_eq!(on, ["pg-nodes-a", "pg-nodes-b"]);
     // A dump runs where its database may run.
-    dump(&tenant, "one", DumpState::Succeeded).await;
-    delete::<Postgresql>(&tenant, "db").await;
-    gone::<Postgresql>(&tenant, "db").await;
+    dumps::dump(&tenant, "one", DumpState::Succeeded).await;
+    remove(&tenant, "db").await;
     for name in ["pg-nodes-a", "pg-nodes-b"] {
         nodes.delete(name, &DeleteParams::default()).await.unwrap();
     }
@@ -227,13 +124,12 @@ async fn a_standby_is_on_another_node_if_there_is_one() {
 
 #[tokio::test]
 async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for() {
-    let tenant = Lab::shared().await.tenant("pg-policies").await;
+    let tenant = tenant("pg-policies").await;
     let peers = json!([
         {"namespaceSelector": {"matchLabels": {"team": "reports"}}, "podSelector": {"matchLabels": {}}},
         {"ipBlock": {"cidr": "10.0.0.0/8", "except": []}},
     ]);
-    create(&tenant, "db", json!({"replicas": 3, "networkPolicy": {"from": peers}})).await.unwrap();
-    up(&tenant, "db").await;
+    make(&tenant, "db", json!({"replicas": 3, "networkPolicy": {"from": peers}})).await;
     let budget = tenant.api::<PodDisruptionBudget>().get("db-standby").await.unwrap().spec;
     let policy = tenant.api::<NetworkPolicy>().get("db-access").await.unwrap().spec;
     let rules = policy.clone().unwrap().ingress.unwrap();
@@ -261,11 +157,12 @@ async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for(
     let before = tenant.requests().await;
     tenant.kubectl(&["annotate", "db", "db", "note=hello"]).unwrap();
     let other = tenant.lab.tenant("pg-policies-other").await;
-    create(&other, "db", json!({})).await.unwrap();
-    up(&other, "db").await;
+    create(&other, "db", json!({"passwordSecret": {"name": "mine"}})).await.unwrap();
+    held(&other, "db", "PasswordSecretMissing", &[]).await;
+    other.kubectl(&["create", "secret", "generic", "mine", "--from-literal=other=x"]).unwrap();
+    held(&other, "db", "PasswordSecretKeyMissing", &[]).await;
     let after = tenant.requests().await;
     assert_eq!(before.len(), after.len(), "{:?}", &after[before.len()..]);
-    assert_eq!(names::<NetworkPolicy>(&other).await, Vec::<String>::new(), "nothing is closed without a request");
 
     patch(&tenant, "db", json!({"replicas": 2, "networkPolicy": {"enabled": false}})).await.unwrap();
     gone::<PodDisruptionBudget>(&tenant, "db-standby").await;
@@ -273,17 +170,15 @@ async fn budget_and_policy_come_back_as_they_were_and_go_with_what_they_are_for(
     patch(&tenant, "db", json!({"replicas": 3, "networkPolicy": {"enabled": true}})).await.unwrap();
     up(&tenant, "db").await;
     assert_eq!(tenant.api::<NetworkPolicy>().get("db-access").await.unwrap().spec, policy);
-    delete::<Postgresql>(&tenant, "db").await;
-    gone::<Postgresql>(&tenant, "db").await;
+    remove(&tenant, "db").await;
     gone::<PodDisruptionBudget>(&tenant, "db-standby").await;
     gone::<NetworkPolicy>(&tenant, "db-access").await;
 }
 
 #[tokio::test]
 async fn connections_are_encrypted_with_a_certificate_that_can_be_replaced() {
-    let tenant = Lab::shared().await.tenant("pg-tls").await;
-    create(&tenant, "db", json!({"replicas": 2})).await.unwrap();
-    up(&tenant, "db").await;
+    let tenant = tenant("pg-tls").await;
+    make(&tenant, "db", json!({"replicas": 2})).await;
     assert!(!secret(&tenant, "db-app").await.contains_key("ca.crt"));
     patch(&tenant, "db", json!({"tls": {"required": true}})).await.unwrap();
     let with = async |certificate: Option<String>| {
@@ -302,11 +197,8 @@ async fn connections_are_encrypted_with_a_certificate_that_can_be_replaced() {
     let made = |found: Option<&Secret>| found?.uid();
     let first = tenant.wait_for("db-server-tls", "made", made).await;
     with(Some(first.clone())).await;
-    let told = |authority: String| {
-        move |found: Option<&Secret>| (text(found?, "ca.crt").as_ref() == Some(&authority)).then_some(())
-    };
     let authority = secret(&tenant, "db-server-tls").await.remove("ca.crt").unwrap();
-    tenant.wait_for("db-app", "with the authority", told(authority.clone())).await;
+    told(&tenant, "db-app", "ca.crt", &authority).await;
     let client = secret(&tenant, "db-app").await;
     assert!(client["uri"].ends_with("?sslmode=require") && !client.contains_key("tls.key"), "{:?}", client.keys());
 
@@ -316,19 +208,19 @@ async fn connections_are_encrypted_with_a_certificate_that_can_be_replaced() {
     with(Some(second)).await;
     let another = secret(&tenant, "db-server-tls").await.remove("ca.crt").unwrap();
     assert_ne!(another, authority);
-    tenant.wait_for("db-app", "with the new authority", told(another)).await;
+    told(&tenant, "db-app", "ca.crt", &another).await;
     settled(&tenant, "db").await;
 
     patch(&tenant, "db", json!({"tls": null})).await.unwrap();
     with(None).await;
-    delete::<Postgresql>(&tenant, "db").await;
-    gone::<Postgresql>(&tenant, "db").await;
+    remove(&tenant, "db").await;
     assert_eq!(names::<Secret>(&tenant).await, Vec::<String>::new(), "it goes with its Postgresql");
 }
 
 #[tokio::test]
 async fn another_version_of_the_operator_restarts_one_database_after_the_other() {
-    let (Apart { tenant, options, proxy: _proxy }, operator) = operated("pg-turns", &[]).await;
+    let Apart { tenant, options, proxy: _proxy } = apart("pg-turns").await;
+    let operator = leading(&options).await;
     let names = ["one", "two", "three"];
     for name in names {
         create(&tenant, name, json!({})).await.unwrap();
@@ -336,7 +228,7 @@ async fn another_version_of_the_operator_restarts_one_database_after_the_other()
     for name in names {
         up(&tenant, name).await;
     }
-    tokio::task::spawn_blocking(move || operator.stop()).await.unwrap().unwrap();
+    stop(operator).await;
     // As an earlier version of the operator would have left them: with another image.
     let sets = tenant.api::<StatefulSet>();
     let image =
@@ -393,7 +285,7 @@ async fn another_version_of_the_operator_restarts_one_database_after_the_other()
         waits(name, first).await;
     }
     // Nor does another operator let the next begin.
-    tokio::task::spawn_blocking(move || operator.stop()).await.unwrap().unwrap();
+    stop(operator).await;
     let operator = leading(&options).await;
     for name in others.iter().copied() {
         // The second one comes from a pass after all that the first pass did.

@@ -2,20 +2,6 @@
 
 use super::*;
 
-/// A volume with dumps, as far as the API server can tell.
-async fn dumps(tenant: &Tenant, name: &str, labels: Value, class: Option<&str>) {
-    let claim = json!({
-        "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-            "storageClassName": class,
-        },
-    });
-    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-    tenant.api().create(&PostParams::default(), &claim).await.unwrap();
-}
-
 /// Makes the container of a Job's pod end with this termination message.
 async fn end(tenant: &Tenant, job: &str, code: i32, words: &str) {
     end_of(tenant, job, ("containerStatuses", "initialize"), code, words).await;
@@ -46,13 +32,14 @@ async fn fails(tenant: &Tenant, why: &str) {
 
 #[tokio::test]
 async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
-    let tenant = Lab::shared().await.tenant("pg-restore").await;
+    let tenant = tenant("pg-restore").await;
     let restore = json!({"claim": "dumps"});
     create(&tenant, "db", json!({"restore": restore})).await.unwrap();
-    assert!(held(&tenant, "db", "DumpsMissing").await.contains("does not exist"));
+    held(&tenant, "db", "DumpsMissing", &["does not exist"]).await;
     // A volume of another Postgresql: a user who may create this one may not read the other's data. No pod ever mounts
     // it.
-    dumps(&tenant, "dumps", json!({label::POSTGRESQL: "other", label::RETAINED_FROM: "other"}), Some("none")).await;
+    let others = json!({label::POSTGRESQL: "other", label::RETAINED_FROM: "other"});
+    claim(&tenant, "dumps", others, json!({"storageClassName": "none"})).await;
     patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
     let command = "kubectl label pvc dumps -n pg-restore apps.bnerd-operator.local/restore-to=db";
     says(&tenant, "db", "told how it is allowed", |ready| ready.message.contains(command)).await;
@@ -60,8 +47,7 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     assert_eq!(names::<StatefulSet>(&tenant).await, Vec::<String>::new());
     tenant.kubectl(&["label", "pvc", "dumps", "apps.bnerd-operator.local/restore-to=db"]).unwrap();
     patch(&tenant, "db", json!({"port": 5434})).await.unwrap();
-    let message = held(&tenant, "db", "Restoring").await;
-    assert!(message.contains("restores dump latest of PersistentVolumeClaim dumps"), "{message}");
+    held(&tenant, "db", "Restoring", &["restores dump latest of PersistentVolumeClaim dumps"]).await;
     let [job] = names::<Job>(&tenant).await.try_into().unwrap();
     let made = tenant.api::<Job>().get(&job).await.unwrap();
     let pod = made.spec.unwrap().template.spec.unwrap();
@@ -80,7 +66,7 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     patch(&tenant, "db", json!({"restore": other})).await.unwrap();
     let again = |found: Option<&Job>| found.filter(|found| found.uid() != before).map(|_| ());
     tenant.wait_for(&job, "recreated", again).await;
-    assert!(held(&tenant, "db", "Restoring").await.contains("dump 20260130T030000Z-a"));
+    held(&tenant, "db", "Restoring", &["dump 20260130T030000Z-a"]).await;
     end(&tenant, &job, 0, "20260130T030000Z-a 12\n").await;
     up(&tenant, "db").await;
     // The watch of pods may be later than that of Jobs.
@@ -99,18 +85,13 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
     patch(&tenant, "db", json!({"restore": null})).await.unwrap();
     let message = refused(patch(&tenant, "db", json!({"restore": other})).await);
     assert!(message.contains("only be restored into a new database"), "{message}");
-    for wrong in
-        [json!({"claim": "x", "from": "yesterday"}), json!({"claim": "x", "from": "../x"}), json!({"from": "latest"})]
-    {
-        let message = create(&tenant, "wrong", json!({"restore": wrong})).await.unwrap_err().to_string();
-        assert!(message.contains("spec.restore"), "{message}");
-    }
 }
 
-/// From a bucket: with credentials meant for it, and the operator's own image; a failed fetch is reported.
+/// From a bucket: with credentials meant for it; a failed fetch is reported. What the Job is like, and that no container with the
+/// tenant's image has the credentials, is in the snapshots of src/postgresql/build.
 #[tokio::test]
 async fn a_database_is_made_from_a_dump_in_a_bucket() {
-    let tenant = Lab::shared().await.tenant("pg-bucket").await;
+    let tenant = tenant("pg-bucket").await;
     let store = |path: &str| {
         json!({"restore": {"store": {
             "endpoint": "http://127.0.0.1:9", "bucket": "dumps", "path": path, "credentialsSecret": {"name": "s3"},
@@ -120,7 +101,7 @@ async fn a_database_is_made_from_a_dump_in_a_bucket() {
     create(&tenant, "db", store("prod/other/db")).await.unwrap();
     // Otherwise the simulated node ends the Job's pod before this test does.
     patch(&tenant, "db", json!({"scheduling": {"nodeSelector": {"kubernetes.io/hostname": "none"}}})).await.unwrap();
-    assert!(held(&tenant, "db", "DumpsMissing").await.contains("Secret s3, which spec.restore names, does not exist"));
+    held(&tenant, "db", "DumpsMissing", &["Secret s3, which spec.restore names, does not exist"]).await;
     // A user who may create a Postgresql here cannot read anything else with the credentials.
     tenant.kubectl(&["create", "secret", "generic", "s3", "--from-literal=AWS_ACCESS_KEY_ID=x"]).unwrap();
     patch(&tenant, "db", json!({"port": 5433})).await.unwrap();
@@ -129,21 +110,8 @@ async fn a_database_is_made_from_a_dump_in_a_bucket() {
     assert_eq!(names::<Job>(&tenant).await, Vec::<String>::new());
     // Its own path, of an earlier Postgresql of this name.
     patch(&tenant, "db", store("prod/pg-bucket/db")).await.unwrap();
-    let message = held(&tenant, "db", "Restoring").await;
-    assert!(message.contains("restores dump latest of http://127.0.0.1:9/dumps/prod/pg-bucket/db"), "{message}");
+    held(&tenant, "db", "Restoring", &["restores dump latest of http://127.0.0.1:9/dumps/prod/pg-bucket/db"]).await;
     let [job] = names::<Job>(&tenant).await.try_into().unwrap();
-    let made = tenant.api::<Job>().get(&job).await.unwrap();
-    let pod = made.spec.unwrap().template.spec.unwrap();
-    let fetch = pod.init_containers.unwrap().remove(0);
-    assert_eq!(fetch.args, Some(vec!["store".to_owned(), "fetch".to_owned()]));
-    // No container with the tenant's image has the credentials.
-    let secrets = |container: &Container| {
-        let variables = container.env.iter().flatten();
-        variables.filter(|one| one.value_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some())).count()
-    };
-    assert_eq!((secrets(&fetch), secrets(&pod.containers[0])), (2, 0));
-    assert_ne!(fetch.image, pod.containers[0].image);
-
     end_of(&tenant, &job, ("initContainerStatuses", "fetch"), 1, "error: there is no complete dump at all in s3://x\n")
         .await;
     fails(&tenant, "there is no complete dump at all in s3://x; change spec.restore, or delete").await;
@@ -152,41 +120,12 @@ async fn a_database_is_made_from_a_dump_in_a_bucket() {
     patch(&tenant, "db", store("eu/pg-bucket/db")).await.unwrap();
     let restored = up(&tenant, "db").await.restored.unwrap();
     assert_eq!((restored.claim, restored.store.as_deref()), (None, Some("http://127.0.0.1:9/dumps/eu/pg-bucket/db")));
-    for wrong in [json!({"claim": "x", "store": store("a/b")["restore"]["store"]}), store("../x")["restore"].clone()] {
-        let message = create(&tenant, "wrong", json!({"restore": wrong})).await.unwrap_err().to_string();
-        assert!(message.contains("spec.restore"), "{message}");
-    }
-}
-
-/// Recovery from a deletion: the dumps left behind are for the next Postgresql of the name.
-#[tokio::test]
-async fn what_was_dumped_before_a_deletion_is_restored() {
-    let tenant = Lab::shared().await.tenant("pg-way-back").await;
-    create(&tenant, "db", json!({"backup": {"onDelete": true}})).await.unwrap();
-    up(&tenant, "db").await;
-    delete::<Postgresql>(&tenant, "db").await;
-    gone::<Postgresql>(&tenant, "db").await;
-    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["db-backup"]);
-    create(&tenant, "db", json!({"restore": {"claim": "db-backup"}})).await.unwrap();
-    let status = up(&tenant, "db").await;
-    assert_eq!(status.restored.unwrap().claim.as_deref(), Some("db-backup"));
-    // The dumps are only read: they do not belong to it, and outlive it.
-    delete::<Postgresql>(&tenant, "db").await;
-    gone::<Postgresql>(&tenant, "db").await;
-    assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, ["db-backup"]);
-    // Another Postgresql needs permission.
-    create(&tenant, "db2", json!({"restore": {"claim": "db-backup"}})).await.unwrap();
-    held(&tenant, "db2", "DumpsMissing").await;
-    // A volume that already has a database is not overwritten with a dump.
-    delete::<Postgresql>(&tenant, "db2").await;
-    gone::<Postgresql>(&tenant, "db2").await;
 }
 
 #[tokio::test]
 async fn a_drill_restores_the_latest_dump_and_says_so() {
-    let tenant = Lab::shared().await.tenant("pg-drill").await;
-    create(&tenant, "db", json!({"backup": {"schedule": "@daily", "drill": "0 5 * * 0"}})).await.unwrap();
-    up(&tenant, "db").await;
+    let tenant = tenant("pg-drill").await;
+    make(&tenant, "db", json!({"backup": {"schedule": "@daily", "drill": "0 5 * * 0"}})).await;
     let cron = tenant.api::<CronJob>().get("db-drill").await.unwrap().spec.unwrap();
     assert_eq!(cron.schedule, "0 5 * * 0");
     let drill = |job: &'static str, condition: &'static str| {
@@ -213,7 +152,7 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
     assert_eq!(proven.backup.unwrap().drill.unwrap().dump.as_deref(), Some("20260130T030000Z-a"));
     // Its scratch volume is deleted with its pod.
     delete::<Job>(&tenant, "drill-one").await;
-    let gone = async || (names::<PersistentVolumeClaim>(&tenant).await == ["data-db-0", "db-backup"]).then_some(());
+    let gone = async || names::<PersistentVolumeClaim>(&tenant).await == ["data-db-0", "db-backup"];
     until("the scratch volume is gone", gone).await;
 
     // A failed drill casts doubt on the dumps, but the database keeps serving. There is no pod while the quota exists.

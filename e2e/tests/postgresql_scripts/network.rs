@@ -10,20 +10,20 @@ use super::*;
 
 /// What becomes of a new pod's first connections.
 #[derive(Clone, Copy)]
-enum Lag {
+pub enum Lag {
     Refused,
     /// The packets are lost: neither an answer nor an error.
     Dropped,
 }
 
 /// A listener that carries connections to a server, except for the first ones.
-struct Network {
-    port: u16,
+pub struct Network {
+    pub port: u16,
     seen: Arc<AtomicUsize>,
 }
 
 impl Network {
-    fn to(server: u16, lag: &'static [Lag]) -> Network {
+    pub fn to(server: u16, lag: &'static [Lag]) -> Network {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(AtomicUsize::new(0));
@@ -60,12 +60,15 @@ fn carry(from: &TcpStream, to: &TcpStream) {
 }
 
 #[test]
-fn a_dump_waits_for_a_network_that_needs_a_moment() {
+fn a_server_that_is_closed_is_dumped_by_a_network_that_needs_a_moment() {
     const LAG: &[Lag] = &[Lag::Refused, Lag::Dropped, Lag::Refused];
     let node = node();
     with_database(&node, "data", 0);
     node.volume("dumps").unwrap();
-    let mut server = Server::primary(&node, "data", "pg_hba.conf", "");
+    let mut server = Server::primary(&node, "data", "closed.conf", "");
+    server.sql("postgres", "ALTER ROLE shop SUPERUSER");
+    let refused = server.over_tcp("shop", PASSWORD, "orders", "SELECT").unwrap_err();
+    assert!(refused.contains("pg_hba.conf rejects"), "{refused}");
     let network = Network::to(server.port, LAG);
     let mut dump = server.dump("x-a");
     dump.env("PGPORT", network.port.to_string());
@@ -95,27 +98,4 @@ fn a_dump_that_waits_for_the_server_ends_when_it_is_stopped() {
     pod.terminate().unwrap();
     assert_eq!(pod.wait().unwrap(), Some(143));
     assert!(files(&node.path("dumps")).is_empty());
-}
-
-#[test]
-fn a_standby_waits_for_its_primary_before_it_trusts_its_copy() {
-    const LAG: &[Lag] = &[Lag::Refused, Lag::Refused];
-    let node = node();
-    with_database(&node, "data", 0);
-    node.volume("copy").unwrap();
-    let mut primary = Server::primary(&node, "data", "pg_hba.conf", "");
-    let mut standby = Standby::of(&primary);
-    standby.start();
-    blocking_until("it is ready", || standby.ready());
-    standby.stop();
-    primary.stop();
-
-    with_database(&node, "other", 1);
-    let mut other = Server { node: &node, pod: None, volume: "other".to_owned(), port: primary.port };
-    other.start("pg_hba.conf", "");
-    standby.primary = Network::to(other.port, LAG).port;
-    standby.start();
-    let ended = standby.pod.as_mut().unwrap().wait().unwrap();
-    assert_eq!(ended, Some(74), "{}", standby.log());
-    other.stop();
 }

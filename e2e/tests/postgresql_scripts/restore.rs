@@ -32,6 +32,13 @@ fn dumped(node: &Node, server: &Server<'_>) -> String {
     files(&node.path("dumps")).into_iter().find(|name| !before.contains(name)).unwrap()
 }
 
+/// A server on a new volume with the database of a dump, and the log of the restore.
+fn restored<'a>(node: &'a Node, volume: &str, which: &str) -> (Server<'a>, String) {
+    node.volume(volume).unwrap();
+    let log = succeeds(restore(node, volume, which));
+    (Server::primary(node, volume, "pg_hba.conf", ""), log)
+}
+
 /// Every file of the dumps, with its content.
 fn content(node: &Node) -> Vec<(PathBuf, Vec<u8>)> {
     let of = |dump: String| {
@@ -69,10 +76,15 @@ fn all_that_was_dumped_is_restored() {
     let dump = dumped(&node, &server);
     let dumps = content(&node);
     server.stop();
+    let manifest = fs::read_to_string(node.path("dumps").join(&dump).join("MANIFEST")).unwrap();
+    assert!(manifest.contains(&format!("system {system}\n")) && manifest.contains("odd & 'name\n"), "{manifest}");
+    // One table in each of four databases, and large objects in one.
+    assert!(manifest.contains("tables 5\n"), "{manifest}");
+    let globals = fs::metadata(node.path("dumps").join(&dump).join("globals.sql")).unwrap();
+    assert_eq!(globals.mode() & 0o077, 0, "only its owner reads it");
 
     let volume = node.volume("another").unwrap();
     let log = succeeds(restore(&node, "another", "latest"));
-    // One table in each of four databases, and large objects in one.
     let said = format!("{dump} 5");
     assert_eq!((report(&node), content(&node) == dumps), (said.clone(), true));
     assert_eq!(files(&volume), ["data", "initialize.lock"]);
@@ -103,14 +115,24 @@ fn all_that_was_dumped_is_restored() {
     // A restored database can be dumped and restored like any other.
     let second = dumped(&node, &another);
     another.stop();
-    node.volume("third").unwrap();
-    succeeds(restore(&node, "third", &second));
-    let mut third = Server::primary(&node, "third", "pg_hba.conf", "");
+    let (mut third, _) = restored(&node, "third", &second);
     assert_eq!(third.over_tcp("shop", PASSWORD, "orders", "SELECT sum(n) FROM t").unwrap(), "500500");
     third.stop();
     for secret in [PASSWORD, REPLICATION, "of before", "its own", "SCRAM"] {
         assert!(!log.contains(secret), "{log}");
     }
+
+    // A drill is given no password, and restores beside none.
+    node.volume("scratch").unwrap();
+    let mut drill = restore(&node, "scratch", &dump);
+    drill.env_remove("PASSWORD_FILE").env_remove("REPLICATION_PASSWORD_FILE");
+    succeeds(drill);
+    assert_eq!(report(&node), said);
+    let mut scratch = Server::primary(&node, "scratch", "pg_hba.conf", "");
+    for (user, password) in [("shop", PASSWORD), ("shop", ""), ("replicator", REPLICATION), ("replicator", "")] {
+        assert!(scratch.over_tcp(user, password, "orders", "SELECT").is_err(), "{user}");
+    }
+    scratch.stop();
 }
 
 #[test]
@@ -152,7 +174,6 @@ fn what_cannot_be_restored_leaves_everything_as_it_was() {
     refused(job("latest"), &[], &format!("the roles of dump {role}"));
     refused(job(&newer), &[], "is of PostgreSQL 99");
     refused(job(&no_table), &[], "cannot be restored");
-    refused(job(&role), &[], "the roles of dump");
     refused(job(&unfinished), &[], "there is no complete dump");
     refused(job("20000101T000000Z-x"), &[], &whole);
     refused(job("../dumps"), &[], "there is no complete dump");
@@ -213,56 +234,22 @@ fn a_restore_that_is_cut_off_is_begun_again() {
     let mut server = with_dumps(&node);
     let dump = dumped(&node, &server);
     server.stop();
-    for (point, (program, before)) in [
-        ("sha256sum", ""),
-        ("psql", ""),
-        ("pg_restore", ""),
-        ("pg_restore", r#"$REAL "$@""#),
-        ("vacuumdb", ""),
-        ("sync", ""),
-        ("mv", ""),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let volume = format!("data{point}");
-        node.volume(&volume).unwrap();
-        cut_off(&node, (program, before), restore(&node, &volume, "latest"));
-        assert!(!node.path(&volume).join("data").exists(), "{program}, {point}");
-        succeeds(restore(&node, &volume, "latest"));
+    let points = ["sha256sum", "psql", "pg_restore", "vacuumdb", "mv"].map(|program| (program, ""));
+    let points = [&points[..], &[("pg_restore", r#"$REAL "$@""#)]].concat();
+    let is_whole = |server: &Server<'_>| {
         assert_eq!(report(&node), format!("{dump} 1"));
-        let mut server = Server::primary(&node, &volume, "pg_hba.conf", "");
-        assert_eq!(server.over_tcp("shop", PASSWORD, "orders", "SELECT sum(n) FROM t").unwrap(), "500500");
-        server.stop();
-        assert_eq!(files(&node.path(&volume)), ["data", "initialize.lock"], "{program}, {point}");
-    }
+        server.over_tcp("shop", PASSWORD, "orders", "SELECT sum(n) FROM t").unwrap() == "500500"
+    };
+    is_begun_again(&node, &points, |volume| restore(&node, volume, "latest"), is_whole);
 }
 
-/// A database's user is not a superuser, and its code does not run as one: neither in a dump nor in a restore,
-/// including a drill.
+/// A database's user is not a superuser, and its code does not run as one: neither in a dump nor in a restore, including a drill.
 #[test]
-fn a_user_of_the_database_gets_no_more_rights_by_a_dump() {
+fn a_user_of_the_database_gets_no_more_rights_by_a_dump_or_a_restore() {
     let node = node();
     let mut server = with_dumps(&node);
     let mine = |statement: &str| server.over_tcp("shop", PASSWORD, "orders", statement).unwrap();
-    let body = "LANGUAGE plpgsql AS $$ BEGIN
-        IF current_setting('is_superuser') = 'on' THEN EXECUTE 'ALTER ROLE shop SUPERUSER'; END IF; ";
-    mine(&format!("CREATE FUNCTION public.pg_relation_size(oid) RETURNS bigint {body} RETURN 8192; END $$"));
-    mine(&format!("CREATE FUNCTION public.same(name, text) RETURNS boolean {body} RETURN true; END $$"));
-    mine("CREATE OPERATOR public.~ (LEFTARG = name, RIGHTARG = text, FUNCTION = public.same)");
-    mine("ALTER DATABASE orders SET search_path = public, pg_catalog");
-    dumped(&node, &server);
-    let superuser = "SELECT rolsuper FROM pg_roles WHERE rolname = 'shop'";
-    assert_eq!(server.sql("postgres", superuser), "f");
-    server.stop();
-}
-
-/// In each of these places, code of the database's user runs during a restore.
-#[test]
-fn a_user_of_the_database_gets_no_more_rights_by_a_restore() {
-    let node = node();
-    let mut server = with_dumps(&node);
-    let mine = |statement: &str| server.over_tcp("shop", PASSWORD, "orders", statement).unwrap();
+    // In each of these places, it runs during a restore.
     for statement in [
         // Whatever attributes the code gives itself, and whichever role it asks for.
         "CREATE FUNCTION attempt() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
@@ -289,37 +276,24 @@ fn a_user_of_the_database_gets_no_more_rights_by_a_restore() {
     ] {
         mine(statement);
     }
+    // Names and operators that mean something else in this database: a dump would run what they stand for.
+    let body = "LANGUAGE plpgsql AS $$ BEGIN
+        IF current_setting('is_superuser') = 'on' THEN EXECUTE 'ALTER ROLE shop SUPERUSER'; END IF; ";
+    mine(&format!("CREATE FUNCTION public.pg_relation_size(oid) RETURNS bigint {body} RETURN 8192; END $$"));
+    mine(&format!("CREATE FUNCTION public.same(name, text) RETURNS boolean {body} RETURN true; END $$"));
+    mine("CREATE OPERATOR public.~ (LEFTARG = name, RIGHTARG = text, FUNCTION = public.same)");
+    mine("ALTER DATABASE orders SET search_path = public, pg_catalog");
     dumped(&node, &server);
+    assert_eq!(server.sql("postgres", "SELECT rolsuper FROM pg_roles WHERE rolname = 'shop'"), "f");
     server.stop();
-    node.volume("another").unwrap();
-    let log = succeeds(restore(&node, "another", "latest"));
+    let (mut another, log) = restored(&node, "another", "latest");
     assert!(log.contains("own code runs"), "the test says something: {log}");
-    let mut another = Server::primary(&node, "another", "pg_hba.conf", "");
     let roles =
         "SELECT string_agg(rolname || ' ' || rolsuper, ', ' ORDER BY rolname) FROM pg_roles WHERE rolname !~ '^pg_'";
     assert_eq!(another.sql("postgres", roles), "postgres true, replicator true, shop false");
     let own = "SELECT (SELECT count(*) FROM c) + (SELECT count(*) FROM computed) + (SELECT count(*) FROM seen)";
     assert_eq!(another.over_tcp("shop", PASSWORD, "orders", own).unwrap(), "3");
     another.stop();
-}
-
-/// A drill is given no password.
-#[test]
-fn a_drill_restores_beside_no_password() {
-    let node = node();
-    let mut server = with_dumps(&node);
-    let dump = dumped(&node, &server);
-    server.stop();
-    node.volume("scratch").unwrap();
-    let mut drill = restore(&node, "scratch", "latest");
-    drill.env_remove("PASSWORD_FILE").env_remove("REPLICATION_PASSWORD_FILE");
-    succeeds(drill);
-    assert_eq!(report(&node), format!("{dump} 1"));
-    let mut scratch = Server::primary(&node, "scratch", "pg_hba.conf", "");
-    for (user, password) in [("shop", PASSWORD), ("shop", ""), ("replicator", REPLICATION), ("replicator", "")] {
-        assert!(scratch.over_tcp(user, password, "orders", "SELECT").is_err(), "{user}");
-    }
-    scratch.stop();
 }
 
 /// Users beside the owner, with rights on another user's objects, and without the right with which they once created
@@ -382,10 +356,8 @@ fn what_belongs_to_many_users_is_restored() {
     let before = shown(&server);
     dumped(&node, &server);
     server.stop();
-    node.volume("another").unwrap();
-    let log = succeeds(restore(&node, "another", "latest"));
+    let (mut another, log) = restored(&node, "another", "latest");
     assert!(!log.contains("of a superuser"), "{log}");
-    let mut another = Server::primary(&node, "another", "pg_hba.conf", "");
     assert_eq!(shown(&another), before);
     another.stop();
 }
@@ -413,9 +385,7 @@ fn settings_of_a_database_are_kept_and_stop_no_dump_and_no_restore() {
     server.sql("postgres", "ALTER ROLE shop SET default_transaction_read_only = on");
     dumped(&node, &server);
     server.stop();
-    node.volume("another").unwrap();
-    succeeds(restore(&node, "another", "latest"));
-    let mut another = Server::primary(&node, "another", "pg_hba.conf", "");
+    let (mut another, _) = restored(&node, "another", "latest");
     assert_eq!(
         another.sql("postgres", "SELECT cardinality(setconfig) FROM pg_db_role_setting WHERE setdatabase > 0"),
         "8"
@@ -425,50 +395,50 @@ fn settings_of_a_database_are_kept_and_stop_no_dump_and_no_restore() {
     another.stop();
 }
 
-/// The clock was once ahead: a new dump is still the latest, and stays.
+/// Not every directory on the volume is a dump, and one may be named by a clock that was ahead.
 #[test]
-fn a_dump_does_not_take_itself_away() {
-    let node = node();
-    let mut server = with_dumps(&node);
-    let earlier = dumped(&node, &server);
-    for day in ["20990101", "20991231"] {
-        let copied = format!("cp -a $HOME/dumps/{earlier} $HOME/dumps/{day}T235959Z-x");
-        succeeds(node.command(&copied));
-    }
-    fs::remove_dir_all(node.path("dumps").join(&earlier)).unwrap();
-    let said = succeeds(server.dump("x-now"));
-    assert_eq!(files(&node.path("dumps")), ["20991231T235959Z-x", "21000101T000000Z-now"], "{said}");
-    assert!(said.contains("by this node's clock it is not later"), "{said}");
-    // No name sorts after this one: the log says so, and nothing is deleted.
-    succeeds(node.command("mv $HOME/dumps/20991231T235959Z-x $HOME/dumps/99991231T235959Z-x"));
-    let (_, said) = fails(server.dump("x-then"));
-    assert!(said.contains("look at the clock"), "{said}");
-    assert_eq!(files(&node.path("dumps")), ["21000101T000000Z-now", "99991231T235959Z-x"]);
-    server.stop();
-}
-
-/// Not every directory on the volume is a dump.
-#[test]
-fn what_has_no_name_of_a_dump_is_none() {
+fn what_has_no_name_of_a_dump_is_none_and_no_name_takes_a_new_dump_away() {
     let node = node();
     let mut server = with_dumps(&node);
     let dump = dumped(&node, &server);
-    for name in ["old-copy", "zZ-z", "20990101T000000Z-", "20990101T000000Z-a.old", "20991301T000000Z-a"] {
+    let copied = |name: &str| {
         succeeds(node.command(&format!("cp -a $HOME/dumps/{dump} $HOME/dumps/{name}")));
+        name.to_owned()
+    };
+    let none = ["20990101T000000Z-", "20990101T000000Z-a.old", "20991301T000000Z-a", "old-copy", "zZ-z"].map(copied);
+    let ahead = ["20990101T235959Z-x", "20991231T235959Z-x"].map(copied);
+    for name in &ahead {
+        succeeds(node.command(&format!("mv $HOME/dumps/{name} $HOME/{name}")));
     }
-    let before = files(&node.path("dumps"));
-    succeeds(server.dump("x-b"));
-    succeeds(server.dump("x-c"));
-    server.stop();
-    let mut left = files(&node.path("dumps"));
-    left.retain(|name| before.contains(name));
-    assert_eq!(left, before.into_iter().filter(|name| *name != dump).collect::<Vec<_>>());
+    for pod in ["x-b", "x-c"] {
+        succeeds(server.dump(pod));
+    }
+    let dumps = || files(&node.path("dumps")).into_iter().filter(|name| !none.contains(name)).collect::<Vec<_>>();
+    let two = dumps();
+    assert!(!two.contains(&dump) && files(&node.path("dumps")).len() == none.len() + 2, "{two:?}");
     assert_eq!(report(&node).lines().count(), 2, "{}", report(&node));
     node.volume("another").unwrap();
     succeeds(restore(&node, "another", "latest"));
     assert!(report(&node).contains("Z-c "), "{}", report(&node));
     node.volume("third").unwrap();
     assert_eq!(fails(restore(&node, "third", "old-copy")).0, Some(75));
+
+    // The clock was once ahead: a new dump is still the latest, and stays.
+    for name in &two {
+        fs::remove_dir_all(node.path("dumps").join(name)).unwrap();
+    }
+    for name in &ahead {
+        succeeds(node.command(&format!("mv $HOME/{name} $HOME/dumps/{name}")));
+    }
+    let said = succeeds(server.dump("x-now"));
+    assert_eq!(dumps(), ["20991231T235959Z-x", "21000101T000000Z-now"], "{said}");
+    assert!(said.contains("by this node's clock it is not later"), "{said}");
+    // No name sorts after this one: the log says so, and nothing is deleted.
+    succeeds(node.command("mv $HOME/dumps/20991231T235959Z-x $HOME/dumps/99991231T235959Z-x"));
+    let (_, said) = fails(server.dump("x-then"));
+    assert!(said.contains("look at the clock"), "{said}");
+    assert_eq!(dumps(), ["21000101T000000Z-now", "99991231T235959Z-x"]);
+    server.stop();
 }
 
 /// A database's owner can hide it from a dump of all databases that accept connections.

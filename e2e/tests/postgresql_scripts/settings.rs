@@ -13,7 +13,7 @@ fn has(standby: &Standby<'_>) -> String {
 
 /// Waits until the standby can be read from, and has the latest write.
 fn follows(primary: &Server<'_>, standby: &Standby<'_>) {
-    blocking_until("the standby is ready", || standby.ready());
+    standby.until_ready("the standby is ready");
     primary.sql("orders", "INSERT INTO t SELECT coalesce(max(n), 0) + 1 FROM t");
     let newest = primary.sql("orders", "SELECT max(n) FROM t");
     blocking_until("it replicates", || standby.says("SELECT max(n) FROM t").as_ref() == Ok(&newest));
@@ -33,7 +33,7 @@ fn max_connections_is_raised_and_lowered_in_any_order() {
         }
         standby.settings = settings;
         standby.start();
-        blocking_until("it is ready", || standby.ready());
+        standby.until_ready("it is ready");
     };
     let restart_primary = |primary: &mut Server<'_>, settings: &str| {
         primary.stop();
@@ -97,13 +97,12 @@ fn a_setting_says_what_it_says_and_opens_nothing() {
     };
     // The operator's own settings come last, and take precedence.
     let pod = node.start(start("-c hba_file=/nowhere -c listen_addresses= -c wal_keep_size=0"), "data.log").unwrap();
-    let home = node.path("");
-    let says = |statement: &str| query(&node, home.to_str().unwrap(), port, "postgres", "", "orders", statement);
+    let says = |statement: &str| within(&node, port, "orders", statement);
     blocking_until("it answers", || says("SELECT").is_ok());
-    assert_eq!(says("SELECT current_setting('log_line_prefix')").unwrap(), value.trim());
+    assert_eq!(says("SELECT current_setting('log_line_prefix')").unwrap(), value);
     let settings = "SELECT current_setting('fsync') || ' ' || current_setting('wal_keep_size')";
     assert_eq!(says(settings).unwrap(), "on 0");
-    assert_eq!(query(&node, "127.0.0.1", port, "shop", PASSWORD, "orders", "SELECT 1").unwrap(), "1");
+    assert_eq!(query("127.0.0.1", port, ("shop", PASSWORD), "orders", "SELECT 1").unwrap(), "1");
     pod.stop().unwrap();
 
     // The error is at the end of the log, which becomes the termination message.
@@ -111,7 +110,7 @@ fn a_setting_says_what_it_says_and_opens_nothing() {
     let mut primary = Server::primary(&node, "data", "pg_hba.conf", "");
     let mut standby = Standby::of(&primary);
     standby.start();
-    blocking_until("it is ready", || standby.ready());
+    standby.until_ready("it is ready");
     standby.stop();
     standby.settings = "-c max_connections=lots";
     let of_standby = fails(standby.serve());
@@ -125,7 +124,7 @@ fn a_setting_says_what_it_says_and_opens_nothing() {
     standby.settings = "";
     primary.start("pg_hba.conf", "");
     standby.start();
-    blocking_until("it is ready again", || standby.ready());
+    standby.until_ready("it is ready again");
     standby.stop();
     primary.stop();
 }

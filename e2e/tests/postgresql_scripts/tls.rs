@@ -70,7 +70,7 @@ fn clients_standbys_and_dumps_use_the_certificate() {
     ];
     standby.settings = tls.leak();
     standby.start();
-    blocking_until("it is ready", || standby.ready());
+    standby.until_ready("it is ready");
     let replication = "SELECT ssl FROM pg_stat_replication JOIN pg_stat_ssl USING (pid)";
     assert_eq!(primary.sql("orders", replication), "t");
     standby.stop();

@@ -2,13 +2,12 @@
 //! API server, or in a condition by the operator.
 
 mod charts_that_fail;
+mod neighbours;
 mod schema;
 mod spec;
 mod stored;
 mod surroundings;
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::sync::OnceLock;
 
 use clientapp_crd::conditions::find;
@@ -17,8 +16,9 @@ use e2e::charts::{self, Content};
 use e2e::lab::{Apart, Lab, Tenant, has, hostname, leading};
 use e2e::operator::{Operator, Options};
 use e2e::repository::{Fault, Repository};
-use e2e::wait::{blocking_until, until};
+use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
@@ -26,11 +26,6 @@ use kube::{CustomResourceExt as _, Resource as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
-
-/// A spec with a hostname and one more field.
-fn with(field: &str, value: Value) -> Value {
-    json!({"hostname": "a.example.com", field: value})
-}
 
 /// The API server's response.
 fn refusal<T>(result: kube::Result<T>) -> String {
@@ -86,9 +81,9 @@ async fn invalid(tenant: &Tenant, name: &str) -> String {
     find(&status.await.conditions, "Ready").unwrap().message.clone()
 }
 
-/// Deletes a ClientApp, whatever its spec is, and waits until it is gone.
-async fn delete(tenant: &Tenant, name: &str) {
-    tenant.kubectl(&["delete", "clientapp", name]).unwrap();
+/// Deletes ClientApps, whatever their spec is, and waits until they are gone.
+fn delete(tenant: &Tenant, names: &[&str]) {
+    tenant.kubectl(&[&["delete", "clientapp"], names].concat()).unwrap();
 }
 
 /// The objects in the namespace, except those of every namespace.
@@ -115,9 +110,10 @@ async fn time_passes(tenant: &Tenant, name: &str) {
     tenant.api::<ClientApp>().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-fn revisions(tenant: &Tenant, release: &str) -> usize {
-    let ran = tenant.helm(&["history", release, "--output", "json"]);
-    serde_json::from_str::<Vec<Value>>(&ran.stdout).map_or(0, |history| history.len())
+/// The number of revisions in Helm's storage.
+async fn revisions(tenant: &Tenant, release: &str) -> usize {
+    let stored = ListParams::default().labels(&format!("owner=helm,name={release}"));
+    tenant.api::<Secret>().list_metadata(&stored).await.unwrap().items.len()
 }
 
 fn small(tenant: &Tenant, name: &str, version: &str) -> Value {

@@ -8,21 +8,10 @@ use e2e::manifests;
 use e2e::operator::binary;
 use e2e::shim::executable;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{ResourceQuota, ServiceAccount};
 use nix::unistd::Uid;
 
 use super::*;
-
-/// Requests a path of the operator's own server, and returns the first and the last line of the response.
-fn get(url: &str, path: &str) -> std::io::Result<(String, String)> {
-    let address = url.trim_start_matches("http://");
-    let mut connection = TcpStream::connect(address)?;
-    write!(connection, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    Ok((head.lines().next().unwrap_or_default().to_owned(), body.trim_end().to_owned()))
-}
 
 #[tokio::test]
 async fn without_a_usable_helm_nothing_is_touched() {
@@ -31,37 +20,20 @@ async fn without_a_usable_helm_nothing_is_touched() {
     let dir = tempfile::tempdir().unwrap();
     let helm = dir.path().join("helm");
     let options = Options { helm: helm.clone(), ..options };
-    let wait_for = |operator: &mut Operator, code: &str, words: &str| {
-        let url = operator.health_url().unwrap();
-        blocking_until(&format!("/readyz answers {code}: {words}"), || {
-            let (status, body) = get(&url, "/readyz").unwrap();
-            let answers = status.contains(code) && body.contains(words);
-            if answers { Ok(()) } else { Err(format!("it answers {status}: {body}")) }
-        });
+    let mut operator = Operator::start(&options).unwrap();
+    let url = operator.health_url().unwrap();
+    let answers = async |path: &str, code: u16, words: &str| {
+        until(&format!("{path} answers {code}: {words}"), async || {
+            let answer = reqwest::get(format!("{url}{path}")).await.unwrap();
+            let (status, body) = (answer.status().as_u16(), answer.text().await.unwrap());
+            if status == code && body.contains(words) { Ok(()) } else { Err(format!("it answers {status}: {body}")) }
+        })
+        .await;
     };
-    let mut last = None;
-    for (text, mode, words) in [
-        (Some("#!/bin/sh\necho v4.3.1\n"), 0o644, "HelmUnavailable: helm cannot be executed: "),
-        (Some("not a program"), 0o755, "is not helm: asked for its version, it said"),
-        (Some("#!/bin/sh\necho v3.18.6\n"), 0o755, "HelmUnavailable: helm 3.18.6 is too old: at least 4.0.0 is needed"),
-        (Some("#!/bin/sh\necho welcome\n"), 0o755, "is not helm: asked for its version, it said \"welcome\""),
-        (
-            Some("#!/bin/sh\necho 'Error: no' >&2; exit 1\n"),
-            0o755,
-            "is not helm: asked for its version, it said \"no\"",
-        ),
-        (None, 0, "HelmUnavailable: helm is missing: there is no executable at "),
-    ] {
-        match text {
-            Some(text) => executable(&helm, text, mode).unwrap(),
-            None => std::fs::remove_file(&helm).unwrap(),
-        }
-        let mut operator = Operator::start(&options).unwrap();
-        wait_for(&mut operator, "503", words);
-        assert!(get(&operator.health_url().unwrap(), "/healthz").unwrap().0.contains("200"));
-        assert!(operator.log().contains("HelmUnavailable"), "{}", operator.log());
-        last = Some(operator);
-    }
+    const MISSING: &str = "HelmUnavailable: helm is missing: there is no executable at ";
+    answers("/readyz", 503, MISSING).await;
+    answers("/healthz", 200, "").await;
+    assert!(operator.log().contains("HelmUnavailable"), "{}", operator.log());
     let app = raw(&tenant).get("acme").await.unwrap();
     assert_eq!((app.metadata.finalizers, app.data.get("status")), (None, None));
 
@@ -69,20 +41,18 @@ async fn without_a_usable_helm_nothing_is_touched() {
     let real = tenant.lab.tools.helm.display();
     let newer = format!("#!/bin/sh\nif [ \"$1\" = version ]; then echo v5.0.0; else exec '{real}' \"$@\"; fi\n");
     executable(&helm, &newer, 0o755).unwrap();
-    let mut operator = last.unwrap();
-    wait_for(&mut operator, "200", "ok");
+    answers("/readyz", 200, "ok").await;
     let warned = |line: &str| line.contains("WARN") && line.contains("helm 5.0.0 is newer than this operator knows");
     assert!(operator.log().lines().any(warned), "{}", operator.log());
     tenant.ready("acme", 1).await;
 
     // If it vanishes under a running operator, /readyz and the status say so, and recover when it returns.
     std::fs::remove_file(&helm).unwrap();
-    wait_for(&mut operator, "503", "HelmUnavailable: helm is missing: there is no executable at ");
+    answers("/readyz", 503, MISSING).await;
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
-    let sentence = tenant.condition("acme", "Released", "False", "HelmUnavailable").await;
-    assert!(sentence.contains(helm.to_str().unwrap()), "{sentence}");
+    tenant.condition_with("acme", ("Released", "HelmUnavailable"), &[helm.to_str().unwrap()]).await;
     std::os::unix::fs::symlink(&tenant.lab.tools.helm, &helm).unwrap();
-    wait_for(&mut operator, "200", "ok");
+    answers("/readyz", 200, "ok").await;
     time_passes(&tenant, "acme").await;
     tenant.ready("acme", 2).await;
 }
@@ -146,10 +116,8 @@ async fn a_right_that_is_missing_is_named() {
     let policies = ["patch", "networkpolicies.networking.k8s.io"];
     tenant.until_may(&deployer, policies, false).await;
     tenant.create("chart", with_redis("chart")).await.unwrap();
-    let sentence = tenant.condition("chart", "Released", "False", "AccessDenied").await;
-    for part in ["cannot patch resource \"networkpolicies\"", "system:serviceaccount:no-rights:clientapp-deployer"] {
-        assert!(sentence.contains(part), "{sentence}");
-    }
+    let words = ["cannot patch resource \"networkpolicies\"", "system:serviceaccount:no-rights:clientapp-deployer"];
+    tenant.condition_with("chart", ("Released", "AccessDenied"), &words).await;
     tenant.condition("chart", "Stalled", "True", "AccessDenied").await;
     tenant.create("meanwhile", small(&tenant, "meanwhile", charts::DEFAULT)).await.unwrap();
     tenant.ready("meanwhile", 1).await;
@@ -165,10 +133,8 @@ async fn a_right_that_is_missing_is_named() {
     let mut spec = small(&tenant, "database", charts::DEFAULT);
     spec["postgres"] = json!({"provider": "standalone"});
     tenant.create("database", spec).await.unwrap();
-    let sentence = tenant.condition("database", "PostgresReady", "False", "AccessDenied").await;
-    for part in ["Postgresql database-pg", "cannot list resource \"postgresqls\""] {
-        assert!(sentence.contains(part), "{sentence}");
-    }
+    let words = ["Postgresql database-pg", "cannot list resource \"postgresqls\""];
+    tenant.condition_with("database", ("PostgresReady", "AccessDenied"), &words).await;
     tenant.create("without", small(&tenant, "without", charts::DEFAULT)).await.unwrap();
     tenant.ready("without", 1).await;
     give_back(lab, &roles).await;
@@ -178,10 +144,8 @@ async fn a_right_that_is_missing_is_named() {
     let roles = without_right(lab, "secrets", "create").await;
     tenant.until_may(&manifests::user(), ["create", "secrets"], false).await;
     tenant.create("secret", with_redis("secret")).await.unwrap();
-    let sentence = tenant.condition("secret", "Ready", "False", "AccessDenied").await;
-    for part in ["create Secret no-rights/secret-", "cannot create resource \"secrets\"", "no-rights"] {
-        assert!(sentence.contains(part), "{sentence}");
-    }
+    let words = ["create Secret no-rights/secret-", "cannot create resource \"secrets\"", "no-rights"];
+    tenant.held("secret", "AccessDenied", &words).await;
     tenant.condition("secret", "Stalled", "True", "AccessDenied").await;
     let status = nudge(&tenant, "bystander", "Retain").await;
     assert!(has(&status, "Ready", "True", "Ready"), "{status:#?}");
@@ -191,61 +155,38 @@ async fn a_right_that_is_missing_is_named() {
     tenant.ready("secret", 1).await;
 }
 
+/// Each stands in the way of another step, from the first Secret to the pods.
 #[tokio::test]
-async fn a_quota_that_is_used_up_is_named() {
-    let lab = Lab::shared().await;
-    for (namespace, hard, condition, reason, parts) in [
-        (
-            "quota-secrets",
-            "count/secrets=0",
-            "Ready",
-            "QuotaExceeded",
-            &["create Secret quota-secrets/acme-", "exceeded quota: few"][..],
-        ),
-        (
-            "quota-services",
-            "services=0",
-            "Released",
-            "UpgradeFailed",
-            &["services \"acme-nextcloud\"", "exceeded quota: few"],
-        ),
-        ("quota-pods", "pods=0", "WorkloadsReady", "NotReady", &["Deployment acme-nextcloud", "exceeded quota: few"]),
-    ] {
-        let tenant = lab.tenant(namespace).await;
-        tenant.kubectl(&["create", "quota", "few", &format!("--hard={hard}")]).unwrap();
-        tenant.kubectl(&["wait", "resourcequota/few", "--for=jsonpath={.status.hard}", "--timeout=120s"]).unwrap();
-        tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
-        let status = tenant
-            .status("acme", "refused by the quota", |status| {
-                let message = find(&status.conditions, condition).map(|condition| condition.message.as_str());
-                has(status, condition, "False", reason)
-                    && message.is_some_and(|said| parts.iter().all(|part| said.contains(part)))
-            })
-            .await;
-        assert_eq!(find(&status.conditions, "Ready").unwrap().status, "False");
-        // Deletion needs nothing else.
-        tenant.delete("acme").await;
-    }
-}
-
-#[tokio::test]
-async fn a_quota_that_an_upgrade_exceeds_is_named_until_it_is_raised() {
+async fn a_quota_that_is_exceeded_is_named_until_it_is_raised() {
     let tenant = Lab::shared().await.tenant("quota-raised").await;
+    tenant.quota("few", json!({"hard": {"count/secrets": "0"}})).await;
+    let limit = async |hard: Value| {
+        let patch = Patch::Merge(json!({"spec": {"hard": hard}}));
+        tenant.api::<ResourceQuota>().patch("few", &PatchParams::default(), &patch).await.unwrap();
+        let counts = |quota: Option<&ResourceQuota>| {
+            let quota = quota?;
+            (quota.status.as_ref()?.hard == quota.spec.as_ref()?.hard).then_some(())
+        };
+        tenant.wait_for("few", "counted", counts).await;
+    };
     tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
+    const FEW: &str = "exceeded quota: few";
+    tenant.condition_with("acme", ("Ready", "QuotaExceeded"), &["create Secret quota-raised/acme-", FEW]).await;
+    limit(json!({"count/secrets": null, "pods": "0"})).await;
+    tenant.patch("acme", json!({"deletionPolicy": "Retain"})).await.unwrap();
+    tenant.condition_with("acme", ("WorkloadsReady", "NotReady"), &["Deployment acme-nextcloud", FEW]).await;
+    limit(json!({"pods": null, "services": "1"})).await;
     tenant.ready("acme", 1).await;
-    tenant.quota("few", json!({"hard": {"services": "1"}})).await;
     // Redis has two Services of its own.
-    tenant.patch("acme", json!({"redis": {"enabled": true}})).await.unwrap();
-    tenant
-        .condition_with("acme", ("Released", "UpgradeFailed"), &["services \"acme-redis", "exceeded quota: few"])
-        .await;
-    tenant
-        .kubectl(&["patch", "quota", "few", "--type=merge", "-p", r#"{"spec": {"hard": {"services": "9"}}}"#])
-        .unwrap();
-    tenant.kubectl(&["wait", "quota/few", "--for=jsonpath={.status.hard.services}=9", "--timeout=120s"]).unwrap();
+    tenant.patch("acme", json!({"redis": {"enabled": true}, "deletionPolicy": "Delete"})).await.unwrap();
+    tenant.condition_with("acme", ("Released", "UpgradeFailed"), &["services \"acme-redis", FEW]).await;
+    limit(json!({"services": "9"})).await;
     time_passes(&tenant, "acme").await;
     // One revision has failed, and no more.
     tenant.ready("acme", 3).await;
+    // Deletion needs nothing else.
+    limit(json!({"count/secrets": "0", "pods": "0", "services": "0"})).await;
+    tenant.delete("acme").await;
 }
 
 /// The chart cache and the temporary files have a small file system each, which only the operator's process sees.

@@ -16,7 +16,7 @@ use kube::runtime::wait::{await_condition, conditions as is};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::admit_only;
+use super::{admit_only, installed};
 
 /// A user whose only right is to write ClientApps in the tenant's namespace.
 async fn user(tenant: &Tenant, name: &str) -> Client {
@@ -48,55 +48,40 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
     let refused = Api::<Secret>::namespaced(mallory.clone(), "boundary-victim").get("treasure").await.unwrap_err();
     assert!(refused.to_string().contains("cannot get resource \"secrets\""), "{refused}");
 
-    let rbac = |kind: &str, name: &str, namespace: Option<&str>, more: Value| {
-        let metadata = json!({"name": name, "namespace": namespace});
-        with(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata}), more)
+    const RBAC: &str = "rbac.authorization.k8s.io/v1";
+    let object = |version: &str, kind: &str, metadata: &str, more: &str| {
+        format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{{metadata}}}\n{more}")
     };
     let to = |role: &str| {
-        json!({
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "User", "name": "mallory"}],
-        })
+        let group = "apiGroup: rbac.authorization.k8s.io";
+        format!(
+            "roleRef: {{{group}, kind: ClusterRole, name: {role}}}\nsubjects: [{{{group}, kind: User, name: mallory}}]"
+        )
     };
-    let everything = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
-    let stolen = |lookup: &str| {
-        json!(format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: stolen}}\ndata: {{it: '{{{{ {lookup} }}}}'}}"
-        ))
-    };
-    let there = |namespace: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "planted", "namespace": namespace}});
-    let cannot = |verb: &str, resource: &str, place: &str| {
-        vec![format!("cannot {verb} resource \"{resource}\""), place.to_owned()]
-    };
-    let grants = || vec!["attempting to grant RBAC permissions not currently held".to_owned()];
+    const EXEC: &str = "rules: [{apiGroups: [''], resources: [pods/exec], verbs: [create]}]";
+    const EVERYTHING: &str = "rules: [{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]";
+    let stolen =
+        |lookup: &str| object("v1", "ConfigMap", "name: stolen", &format!("data: {{it: '{{{{ {lookup} }}}}'}}"));
+    let there = |namespace: &str| object("v1", "ConfigMap", &format!("name: planted, namespace: {namespace}"), "");
+    let cannot = |verb: &str, resource: &str| format!("cannot {verb} resource \"{resource}\"");
+    let grants = || "attempting to grant RBAC permissions not currently held".to_owned();
     let of_victim = "in the namespace \"boundary-victim\"";
+    let of_system = "in the namespace \"kube-system\"";
     let of_all = "at the cluster scope";
+    let planted = |kind: &str, more: &str| object(RBAC, kind, "name: planted", more);
+    let in_system = object(RBAC, "RoleBinding", "name: planted, namespace: kube-system", &to("admin"));
+    let treasure = stolen("(lookup \"v1\" \"Secret\" \"boundary-victim\" \"treasure\").data");
     let attempts = [
-        (
-            "secret",
-            stolen("(lookup \"v1\" \"Secret\" \"boundary-victim\" \"treasure\").data"),
-            cannot("get", "secrets", of_victim),
-        ),
-        ("secrets", stolen("(lookup \"v1\" \"Secret\" \"\" \"\").items"), cannot("list", "secrets", of_all)),
-        (
-            "system",
-            rbac("RoleBinding", "planted", Some("kube-system"), to("admin")),
-            cannot("get", "rolebindings", "in the namespace \"kube-system\""),
-        ),
-        ("role", rbac("ClusterRole", "planted", None, everything.clone()), cannot("get", "clusterroles", of_all)),
-        (
-            "binding",
-            rbac("ClusterRoleBinding", "planted", None, to("cluster-admin")),
-            cannot("get", "clusterrolebindings", of_all),
-        ),
-        ("elsewhere", there("boundary-victim"), cannot("get", "configmaps", of_victim)),
-        (
-            "namespace",
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "planted"}}),
-            cannot("get", "namespaces", "planted"),
-        ),
-        ("more", rbac("Role", "planted", None, everything), grants()),
-        ("admin", rbac("RoleBinding", "planted", None, to("cluster-admin")), grants()),
+        ("secret", treasure, cannot("get", "secrets"), of_victim),
+        ("secrets", stolen("(lookup \"v1\" \"Secret\" \"\" \"\").items"), cannot("list", "secrets"), of_all),
+        ("system", in_system, cannot("get", "rolebindings"), of_system),
+        ("role", planted("ClusterRole", EVERYTHING), cannot("get", "clusterroles"), of_all),
+        ("binding", planted("ClusterRoleBinding", &to("cluster-admin")), cannot("get", "clusterrolebindings"), of_all),
+        ("elsewhere", there("boundary-victim"), cannot("get", "configmaps"), of_victim),
+        ("namespace", object("v1", "Namespace", "name: planted", ""), cannot("get", "namespaces"), "planted"),
+        ("more", planted("Role", EVERYTHING), grants(), ""),
+        ("exec", planted("Role", EXEC), grants(), ""),
+        ("admin", planted("RoleBinding", &to("cluster-admin")), grants(), ""),
     ];
     let apps = Api::<ClientApp>::namespaced(mallory, "boundary");
     let create = async |name: &str, objects: Value| {
@@ -104,20 +89,18 @@ async fn a_user_of_one_namespace_gets_nowhere_else() {
         let app = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
         apps.create(&PostParams::default(), &app).await.unwrap();
     };
-    // Objects that the chart renders are created, if the account has the right.
-    create(
-        "fair",
-        json!([there("boundary"), stolen("(lookup \"v1\" \"ConfigMap\" \"boundary\" \"kube-root-ca.crt\").kind")]),
-    )
-    .await;
-    for (name, object, _) in &attempts {
+    // Objects that the chart renders are created, if the account has the right; and what the reference chart grants may be granted.
+    let own = stolen("(lookup \"v1\" \"ConfigMap\" \"boundary\" \"kube-root-ca.crt\").kind");
+    let use_policy = "rules: [{apiGroups: [extensions], resources: [podsecuritypolicies], resourceNames: [privileged], verbs: [use]}]";
+    create("fair", json!([there("boundary"), own, object(RBAC, "Role", "name: granted", use_policy)])).await;
+    for (name, object, ..) in &attempts {
         create(name, json!([object])).await;
     }
     tenant.ready("fair", 1).await;
-    for (name, _, parts) in &attempts {
+    for (name, _, refused, place) in &attempts {
         // Not the first refusal: the account may be so new that even its own rights are not effective yet.
-        let parts = parts.iter().map(String::as_str).chain(["system:serviceaccount:boundary:clientapp-deployer"]);
-        let sentence = tenant.condition_with(name, ("Released", "AccessDenied"), &parts.collect::<Vec<_>>()).await;
+        let parts = [refused.as_str(), place, "system:serviceaccount:boundary:clientapp-deployer"];
+        let sentence = tenant.condition_with(name, ("Released", "AccessDenied"), &parts).await;
         assert!(!sentence.contains("canary") && !sentence.contains("Y2FuYXJ5"), "{sentence}");
     }
 
@@ -168,9 +151,7 @@ async fn asked(tenant: &Tenant, what: &str) -> usize {
 
 #[tokio::test]
 async fn what_is_removed_by_hand_is_put_back_and_told_of() {
-    let tenant = Lab::shared().await.tenant("account-removed").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let tenant = installed("account-removed", json!({})).await;
     let account = tenant.api::<ServiceAccount>().get(DEPLOYER).await.unwrap();
     assert_eq!(account.automount_service_account_token, Some(false));
     // One of each for the namespace, and none for an upgrade or another app.
@@ -218,9 +199,7 @@ async fn what_is_removed_by_hand_is_put_back_and_told_of() {
 /// The account is deleted before its app, and can no longer be recreated.
 #[tokio::test]
 async fn a_namespace_is_deleted_with_an_app_in_it() {
-    let tenant = Lab::shared().await.tenant("account-terminating").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let tenant = installed("account-terminating", json!({})).await;
     tenant.patch("acme", json!({"suspend": true})).await.unwrap();
     tenant.condition("acme", "Reconciling", "False", "Suspended").await;
     let namespaces = Api::<Namespace>::all(tenant.client.clone());
@@ -255,48 +234,37 @@ async fn until_admitted(tenant: &Tenant, name: &str, admitted: bool) {
 }
 
 #[tokio::test]
-async fn a_namespace_whose_owner_forbids_the_account() {
-    let tenant = Lab::shared().await.tenant("account-forbidden").await;
+async fn a_namespace_whose_owner_forbids_the_account_or_has_a_binding_of_its_name() {
+    let tenant = Lab::shared().await.tenant("account-taken").await;
     let policy = forbid(&tenant, DEPLOYER).await;
     tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
-    tenant
-        .held("acme", "Refused", &["create ServiceAccount account-forbidden/clientapp-deployer", "no robots in here"])
-        .await;
+    let words = ["create ServiceAccount account-taken/clientapp-deployer", "no robots in here"];
+    tenant.held("acme", "Refused", &words).await;
     tenant.condition("acme", "Stalled", "True", "Refused").await;
     // Nothing is half done.
-    assert_eq!(names::<Secret>(&tenant).await, Vec::<String>::new());
-    assert_eq!(names::<RoleBinding>(&tenant).await, Vec::<String>::new());
-    assert_eq!(accounts(&tenant).await, Vec::<String>::new());
+    let made = [names::<Secret>(&tenant).await, names::<RoleBinding>(&tenant).await, accounts(&tenant).await];
+    assert_eq!(made.concat(), Vec::<String>::new());
 
-    policy.delete("account-forbidden", &DeleteParams::default()).await.unwrap();
+    let account = format!("{}:{DEPLOYER}", tenant.namespace);
+    let binding = ["create", "rolebinding", DEPLOYER, "--clusterrole", "view", "--serviceaccount", &account];
+    tenant.kubectl(&binding).unwrap();
+    let before = tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap();
+    policy.delete("account-taken", &DeleteParams::default()).await.unwrap();
     until_admitted(&tenant, DEPLOYER, true).await;
     // A change is handled at once.
     tenant.patch("acme", json!({"deletionPolicy": "Retain"})).await.unwrap();
-    tenant.ready("acme", 1).await;
-}
-
-#[tokio::test]
-async fn a_binding_of_the_name_that_another_client_made() {
-    let tenant = Lab::shared().await.tenant("account-taken").await;
-    let account = format!("{}:{DEPLOYER}", tenant.namespace);
-    tenant
-        .kubectl(&["create", "rolebinding", DEPLOYER, "--clusterrole", "view", "--serviceaccount", &account])
-        .unwrap();
-    let before = tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap();
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    let sentence = tenant.condition("acme", "Released", "False", "DeployerNotOurs").await;
-    for part in ["RoleBinding clientapp-deployer", "kubectl delete rolebinding clientapp-deployer -n account-taken"] {
-        assert!(sentence.contains(part), "{sentence}");
-    }
+    let words = ["RoleBinding clientapp-deployer", "kubectl delete rolebinding clientapp-deployer -n account-taken"];
+    tenant.condition_with("acme", ("Released", "DeployerNotOurs"), &words).await;
     tenant.condition("acme", "Stalled", "True", "DeployerNotOurs").await;
     assert_eq!(tenant.api::<RoleBinding>().get(DEPLOYER).await.unwrap(), before);
     assert_eq!(accounts(&tenant).await, Vec::<String>::new());
     tenant.api::<RoleBinding>().delete(DEPLOYER, &DeleteParams::default()).await.unwrap();
     tenant.ready("acme", 1).await;
 
-    // Edited while the app is at rest, it counts as another client's as well, which is reported when helm has to run.
-    let eve = json!([{"op": "add", "path": "/subjects/-", "value": {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}}]);
-    tenant.kubectl(&["patch", "rolebinding", DEPLOYER, "--type=json", "--patch", &eve.to_string()]).unwrap();
+    // Edited while the app is at rest, the binding counts as another client's as well, which is reported when helm has to run.
+    let eve = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"});
+    let add = json!([{"op": "add", "path": "/subjects/-", "value": eve}]).to_string();
+    tenant.kubectl(&["patch", "rolebinding", DEPLOYER, "--type=json", "--patch", &add]).unwrap();
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.condition("acme", "Released", "False", "DeployerNotOurs").await;
     // The app continues to serve.

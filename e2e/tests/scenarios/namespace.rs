@@ -2,7 +2,7 @@
 
 use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
 use e2e::scenario::{defined, small};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::json;
@@ -46,37 +46,21 @@ async fn it_goes_with_the_last_instance_in_it() {
 #[tokio::test]
 async fn it_stays_with_what_a_user_has_put_there() {
     let (tenant, namespaces) = made("made-kept").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let notes = serde_json::from_value(json!({"metadata": {"name": "notes"}, "data": {"a": "b"}})).unwrap();
-    tenant.api::<ConfigMap>().create(&PostParams::default(), &notes).await.unwrap();
-    tenant.delete("acme").await;
-    let told = "namespace made-kept was created for this ClientApp and stays, since ConfigMap notes is in it";
-    tenant.events_with("acme", "NamespaceKept", told).await;
-    assert!(namespaces.get("made-kept").await.unwrap().metadata.deletion_timestamp.is_none());
-}
+    let stays_with = async |object: &str| {
+        tenant.create("acme", small(&tenant, "acme")).await.unwrap();
+        tenant.ready("acme", 1).await;
+        tenant.delete("acme").await;
+        let told = format!("namespace made-kept was created for this ClientApp and stays, since {object} is in it");
+        tenant.events_with("acme", "NamespaceKept", &told).await;
+        assert!(namespaces.get("made-kept").await.unwrap().metadata.deletion_timestamp.is_none());
+    };
+    tenant.kubectl(&["create", "configmap", "notes", "--from-literal=a=b"]).unwrap();
+    stays_with("ConfigMap notes").await;
+    tenant.kubectl(&["delete", "configmap", "notes"]).unwrap();
 
-#[tokio::test]
-async fn it_stays_with_what_is_retained() {
-    let (tenant, namespaces) = made("made-retained").await;
-    let spec = json!({"hostname": hostname(&tenant, "acme"), "deletionPolicy": "Retain"});
-    tenant.create("acme", spec).await.unwrap();
-    tenant.ready("acme", 1).await;
-    tenant.delete("acme").await;
-    assert!(namespaces.get("made-retained").await.unwrap().metadata.deletion_timestamp.is_none());
-}
-
-#[tokio::test]
-async fn it_stays_with_what_is_of_a_kind_that_is_not_known() {
-    let (tenant, namespaces) = made("made-snapshot").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+    // Of a kind that is not known.
     let kind = defined(&tenant.client, "snapshot.storage.k8s.io", "VolumeSnapshot").await;
     let snapshots = Api::<DynamicObject>::namespaced_with(tenant.client.clone(), &tenant.namespace, &kind);
     snapshots.create(&PostParams::default(), &DynamicObject::new("nightly", &kind)).await.unwrap();
-    tenant.delete("acme").await;
-    let told =
-        "namespace made-snapshot was created for this ClientApp and stays, since VolumeSnapshot nightly is in it";
-    tenant.events_with("acme", "NamespaceKept", told).await;
-    assert!(namespaces.get("made-snapshot").await.unwrap().metadata.deletion_timestamp.is_none());
+    stays_with("VolumeSnapshot nightly").await;
 }

@@ -10,6 +10,8 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
+use super::installed;
+
 const REDIS: &str = "acme-redis-master-0";
 
 /// Lets the namespace have no pods but those that it has.
@@ -19,23 +21,6 @@ async fn no_more_pods(tenant: &Tenant, most: u8) {
 
 async fn as_many_pods_as_you_like(tenant: &Tenant) {
     tenant.api::<ResourceQuota>().delete("small", &DeleteParams::default()).await.unwrap();
-}
-
-fn with_redis(tenant: &Tenant) -> Value {
-    with(small(tenant, "acme"), json!({"redis": {"enabled": true}}))
-}
-
-#[tokio::test]
-async fn a_stateful_set_whose_pods_are_refused_says_so() {
-    let tenant = Lab::shared().await.tenant("refused-pods").await;
-    tenant.create("acme", with_redis(&tenant)).await.unwrap();
-    tenant.ready("acme", 1).await;
-    no_more_pods(&tenant, 1).await;
-    tenant.kubectl(&["delete", "pod", REDIS]).unwrap();
-    let words = ["StatefulSet acme-redis-master: 0 of 1 replicas are up to date: ", REDIS, "exceeded quota: small"];
-    tenant.condition_with("acme", ("WorkloadsReady", "NotReady"), &words).await;
-    as_many_pods_as_you_like(&tenant).await;
-    tenant.ready("acme", 1).await;
 }
 
 /// A Postgresql has a Job at first, and a StatefulSet later.
@@ -107,33 +92,34 @@ async fn what_percona_warns_of_is_in_the_condition() {
 
 /// A StatefulSet never replaces a pod of a former revision that is not ready, however its template is corrected.
 #[tokio::test]
-async fn a_corrected_spec_brings_a_stateful_set_back() {
-    let tenant = Lab::shared().await.tenant("stuck-pod").await;
-    tenant.create("acme", with_redis(&tenant)).await.unwrap();
+async fn a_stateful_set_says_why_it_waits_and_a_corrected_spec_brings_it_back() {
+    let tenant = installed("stuck-pod", json!({"redis": {"enabled": true}})).await;
+    let waits = async |words: &[&str]| {
+        let words = [&["StatefulSet acme-redis-master: "], words].concat();
+        tenant.condition_with("acme", ("WorkloadsReady", "NotReady"), &words).await
+    };
+    no_more_pods(&tenant, 1).await;
+    tenant.kubectl(&["delete", "pod", REDIS]).unwrap();
+    waits(&["0 of 1 replicas are up to date: ", REDIS, "exceeded quota: small"]).await;
+    as_many_pods_as_you_like(&tenant).await;
     tenant.ready("acme", 1).await;
+
     let too_much = json!({"redis": {"master": {"resources": {"requests": {"cpu": "10000"}}}}});
     tenant.patch("acme", json!({"values": too_much})).await.unwrap();
-    let words = ["StatefulSet acme-redis-master: ", "pod acme-redis-master-0 is not scheduled"];
-    tenant.condition_with("acme", ("WorkloadsReady", "NotReady"), &words).await;
+    const NOWHERE: &[&str] = &["pod acme-redis-master-0 is not scheduled"];
+    waits(NOWHERE).await;
     let stuck = tenant.uid::<Pod>(REDIS).await.unwrap();
     // Nothing is deleted as long as the spec asks for it.
-    let told = tenant.condition_with("acme", ("WorkloadsReady", "NotReady"), &words).await;
+    let told = waits(NOWHERE).await;
     assert!(!told.contains("former revision"), "{told}");
     tenant.patch("acme", json!({"values": null})).await.unwrap();
     tenant.ready("acme", 3).await;
     assert_ne!(tenant.uid::<Pod>(REDIS).await.unwrap(), stuck);
     // As the account of the namespace, which may do so.
-    let deleted = |request: &String| request.ends_with("delete pods/");
-    let requests = tenant.requests().await;
-    assert_eq!(requests.iter().filter(|request| deleted(request)).count(), 1, "{requests:#?}");
-}
+    let asked = async |what: &str| tenant.requests().await.iter().filter(|request| request.ends_with(what)).count();
+    assert_eq!(asked("delete pods/").await, 1);
 
-/// What a user has set a StatefulSet to do is left to the user; the message says how.
-#[tokio::test]
-async fn a_stuck_pod_is_only_deleted_where_its_stateful_set_would() {
-    let tenant = Lab::shared().await.tenant("stuck-by-choice").await;
-    tenant.create("acme", with_redis(&tenant)).await.unwrap();
-    tenant.ready("acme", 1).await;
+    // What a user has set a StatefulSet to do is left to the user; the message says how.
     let set = |patch: Value| {
         tenant.kubectl(&["patch", "statefulset/acme-redis-master", "--type=merge", "-p", &patch.to_string()]).unwrap()
     };
@@ -142,18 +128,15 @@ async fn a_stuck_pod_is_only_deleted_where_its_stateful_set_would() {
         "template": {"spec": {"nodeSelector": {"clientapp.test/no-such-node": "true"}}},
     }}));
     tenant.kubectl(&["delete", "pod", REDIS]).unwrap();
-    let words = ["StatefulSet acme-redis-master: ", "pod acme-redis-master-0 is not scheduled"];
-    tenant.condition_with("acme", ("WorkloadsReady", "NotReady"), &words).await;
+    waits(NOWHERE).await;
     let stuck = tenant.uid::<Pod>(REDIS).await.unwrap();
     set(json!({"spec": {"template": {"spec": {"nodeSelector": null}}}}));
-    let looked = async || tenant.requests().await.iter().filter(|request| request.ends_with("list pods/")).count();
-    let before = looked().await;
-    until("its pods have been looked at again", async || looked().await > before + 1).await;
-    assert_eq!(tenant.uid::<Pod>(REDIS).await.unwrap(), stuck);
+    let before = asked("list pods/").await;
+    until("its pods have been looked at again", async || asked("list pods/").await > before + 1).await;
     let pod = tenant.api::<Pod>().get(REDIS).await.unwrap();
-    assert_eq!(pod.metadata.deletion_timestamp, None, "{}", pod.name_any());
+    assert_eq!((pod.uid(), pod.metadata.deletion_timestamp), (Some(stuck), None));
     tenant.kubectl(&["delete", "pod", REDIS]).unwrap();
-    tenant.ready("acme", 1).await;
+    tenant.ready("acme", 3).await;
 }
 
 /// helm says nothing while it waits for a hook.

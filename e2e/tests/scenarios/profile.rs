@@ -26,12 +26,15 @@ async fn deployed(tenant: &Tenant, name: &str) -> (Option<String>, Option<i32>) 
 }
 
 #[tokio::test]
-async fn instances_take_their_profile_and_follow_it() {
+async fn instances_wait_for_their_profile_and_follow_it() {
     let tenant = Lab::shared().await.tenant("profile").await;
     let of_class = |name: &str| with(small(&tenant, name), json!({"profile": "class"}));
+    tenant.create("follows", of_class("follows")).await.unwrap();
+    let told = tenant.condition("follows", "Stalled", "True", "ProfileMissing").await;
+    assert_eq!(told, "spec.profile: there is no Profile class: create it, or name another");
+    assert_eq!(tenant.listed("follows"), None);
     create(&tenant, "class", json!({"defaults": {"replicaCount": 2, "resources": {"requests": {"cpu": "200m"}}}}))
         .await;
-    tenant.create("follows", of_class("follows")).await.unwrap();
     tenant.create("decides", with(of_class("decides"), json!({"replicas": 1}))).await.unwrap();
     tenant.create("without", small(&tenant, "without")).await.unwrap();
     for name in ["follows", "decides", "without"] {
@@ -52,29 +55,17 @@ async fn instances_take_their_profile_and_follow_it() {
     patch(&tenant, "class", json!({"description": "for trying things out"})).await;
     // An invalid Profile stops no instance.
     patch(&tenant, "class", json!({"helm": {"values": {"nextcloud": {"host": "elsewhere"}}}})).await;
-    let told = tenant.condition("follows", "Ready", "False", "ProfileInvalid").await;
-    assert!(told.contains("Profile class") && told.contains("nextcloud.host"), "{told}");
+    tenant.held("follows", "ProfileInvalid", &["Profile class", "nextcloud.host"]).await;
     patch(&tenant, "class", json!({"helm": {"values": null}})).await;
     tenant.ready("follows", 2).await;
-}
-
-#[tokio::test]
-async fn a_profile_that_is_not_there_is_named_and_awaited() {
-    let tenant = Lab::shared().await.tenant("profile-missing").await;
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"profile": "later"}))).await.unwrap();
-    let told = tenant.condition("acme", "Stalled", "True", "ProfileMissing").await;
-    assert_eq!(told, "spec.profile: there is no Profile later: create it, or name another");
-    assert_eq!(tenant.listed("acme"), None);
-    create(&tenant, "later", json!({"defaults": {"replicaCount": 2}})).await;
-    tenant.ready("acme", 1).await;
 
     // Deleting a Profile leaves the release as it is.
     let profiles = Api::<Profile>::all(tenant.client.clone());
-    profiles.delete("later", &DeleteParams::default()).await.unwrap();
-    tenant.condition("acme", "Ready", "False", "ProfileMissing").await;
-    assert_eq!(deployed(&tenant, "acme").await.1, Some(2));
-    assert_eq!(tenant.listed("acme").unwrap().0, "1");
-    tenant.delete("acme").await;
+    profiles.delete("class", &DeleteParams::default()).await.unwrap();
+    tenant.condition("follows", "Ready", "False", "ProfileMissing").await;
+    assert_eq!(deployed(&tenant, "follows").await, (cpu("300m"), Some(2)));
+    assert_eq!(tenant.listed("follows").unwrap().0, "2");
+    tenant.delete("follows").await;
 }
 
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 use clientapp_crd::{ClientApp, ClientAppStatus, annotation};
 use e2e::charts;
-use e2e::lab::{Lab, Tenant, has};
-use e2e::scenario::{small, with};
+use e2e::lab::Tenant;
+use e2e::scenario::with;
 use e2e::wait::until;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::admit_only;
+use super::{admit_only, installed};
 
 /// The API server refuses the Service that the chart renders with it.
 fn refused() -> Value {
@@ -34,7 +34,7 @@ async fn status(tenant: &Tenant) -> ClientAppStatus {
 }
 
 /// Asks for another attempt, as `kubectl clientapp retry` does.
-async fn retry(tenant: &Tenant) {
+pub(super) async fn retry(tenant: &Tenant) {
     let last = status(tenant).await.last_attempt.unwrap();
     let annotation = format!("{}={}", annotation::RETRY, annotation::retry_after(&last));
     tenant.kubectl(&["annotate", "--overwrite", "clientapp", "acme", &annotation]).unwrap();
@@ -42,9 +42,7 @@ async fn retry(tenant: &Tenant) {
 
 #[tokio::test]
 async fn a_revision_that_fails_is_rolled_back_until_the_spec_changes() {
-    let tenant = Lab::shared().await.tenant("remedy-back").await;
-    tenant.create("acme", with(small(&tenant, "acme"), policy("Rollback", json!({})))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let tenant = installed("remedy-back", policy("Rollback", json!({}))).await;
     tenant.patch("acme", json!({"values": refused()})).await.unwrap();
     let words =
         ["revision 2 of release acme has failed", "rolled back to what revision 1 was", "kubectl clientapp retry acme"];
@@ -56,10 +54,7 @@ async fn a_revision_that_fails_is_rolled_back_until_the_spec_changes() {
     tenant.event("acme", "RolledBack", "revision 2 of release acme has failed").await;
 
     // What it went back to is looked after.
-    let gone = tenant.uid::<Service>("acme-nextcloud").await.unwrap();
-    tenant.kubectl(&["delete", "service", "acme-nextcloud"]).unwrap();
-    let again = |found: Option<&Service>| (found?.metadata.uid.as_ref()? != &gone).then_some(());
-    tenant.wait_for("acme-nextcloud", "recreated", again).await;
+    tenant.replaced::<Service>("acme-nextcloud").await;
     tenant.held("acme", "RolledBack", &words).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "3");
 
@@ -81,29 +76,8 @@ async fn a_revision_that_fails_is_rolled_back_until_the_spec_changes() {
 }
 
 #[tokio::test]
-async fn a_revision_that_fails_is_not_tried_again_if_the_spec_says_so() {
-    let tenant = Lab::shared().await.tenant("remedy-stop").await;
-    let spec = with(small(&tenant, "acme"), policy("Stop", json!({})));
-    tenant.create("acme", with(spec, json!({"values": refused()}))).await.unwrap();
-    let words =
-        ["revision 1 of release acme has failed", "nothing is tried again, since spec.upgrade.onFailure is Stop"];
-    tenant.held("acme", "UpgradeFailed", &words).await;
-    let status = status(&tenant).await;
-    assert!(has(&status, "Stalled", "True", "UpgradeFailed"), "{status:#?}");
-    retry(&tenant).await;
-    tenant.held("acme", "UpgradeFailed", &["revision 2 of release acme has failed"]).await;
-    tenant.patch("acme", json!({"values": null})).await.unwrap();
-    tenant.ready("acme", 3).await;
-}
-
-#[tokio::test]
 async fn a_revision_that_is_not_ready_in_time_is_rolled_back() {
-    let tenant = Lab::shared().await.tenant("remedy-late").await;
-    let refused = policy("Rollback", json!({"timeout": "soon"}));
-    let refused = tenant.create("acme", with(small(&tenant, "acme"), refused)).await.unwrap_err();
-    assert!(refused.to_string().contains("must be a duration such as 15m"), "{refused}");
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let tenant = installed("remedy-late", json!({"redis": {"enabled": true}})).await;
     let nowhere = json!({"values": {
         "nodeSelector": {"clientapp.test/no-such-node": "true"},
         "redis": {"master": {"resources": {"requests": {"cpu": "10000"}}}},
@@ -114,13 +88,8 @@ async fn a_revision_that_is_not_ready_in_time_is_rolled_back() {
         let secret = format!("sh.helm.release.v1.acme.v{revision}");
         until(&format!("{secret} is there"), async || tenant.uid::<Secret>(&secret).await.is_some()).await;
     }
-    tenant
-        .held(
-            "acme",
-            "RolledBack",
-            &["revision 2 of release acme has failed: it was not ready within 1m", "what revision 1 was"],
-        )
-        .await;
+    let words = ["revision 2 of release acme has failed: it was not ready within 1m", "what revision 1 was"];
+    tenant.held("acme", "RolledBack", &words).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "3");
     assert_eq!(values(&tenant, "3"), values(&tenant, "1"));
     let placed = |found: Option<&Deployment>| {
@@ -138,10 +107,7 @@ async fn a_revision_that_is_not_ready_in_time_is_rolled_back() {
 /// The size of the volume in the template of Redis' StatefulSet is such a field.
 #[tokio::test]
 async fn a_field_that_cannot_be_changed_makes_no_new_statefulset() {
-    let tenant = Lab::shared().await.tenant("remedy-immutable").await;
-    let spec = with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}));
-    tenant.create("acme", spec).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let tenant = installed("remedy-immutable", json!({"redis": {"enabled": true}})).await;
     let uids = async || {
         let set = tenant.uid::<StatefulSet>("acme-redis-master").await;
         (set.unwrap(), tenant.uid::<PersistentVolumeClaim>("redis-data-acme-redis-master-0").await.unwrap())
@@ -189,23 +155,25 @@ async fn until_two_are_allowed(tenant: &Tenant, allowed: bool) {
 
 #[tokio::test]
 async fn what_an_admission_policy_denies_is_told_in_its_words_and_goes_on_without_it() {
-    let tenant = Lab::shared().await.tenant("remedy-denied").await;
-    tenant.create("acme", with(small(&tenant, "acme"), policy("Stop", json!({})))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let tenant = installed("remedy-denied", policy("Stop", json!({}))).await;
     let bindings = allow_one_replica(&tenant).await;
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
-    let (failed, said) = ("revision 2 of release acme has failed", "one replica is enough");
-    tenant.held("acme", "UpgradeFailed", &[failed, said, "spec.upgrade.onFailure is Stop"]).await;
+    let said = "one replica is enough";
+    let stopped = "nothing is tried again, since spec.upgrade.onFailure is Stop";
+    tenant.held("acme", "UpgradeFailed", &["revision 2 of release acme has failed", said, stopped]).await;
     tenant.condition("acme", "Stalled", "True", "UpgradeFailed").await;
+    retry(&tenant).await;
+    let failed = "revision 3 of release acme has failed";
+    tenant.held("acme", "UpgradeFailed", &[failed, said, stopped]).await;
 
     tenant.patch("acme", policy("Rollback", json!({}))).await.unwrap();
     tenant.held("acme", "RolledBack", &[failed, said, "rolled back to what revision 1 was"]).await;
-    assert_eq!(tenant.listed("acme").unwrap(), ("3".into(), "deployed".into(), "nextcloud-5.5.2".into()));
+    assert_eq!(tenant.listed("acme").unwrap(), ("4".into(), "deployed".into(), "nextcloud-5.5.2".into()));
     let serves = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
     assert_eq!(serves.status.unwrap().available_replicas, Some(1));
 
     bindings.delete(&tenant.namespace, &DeleteParams::default()).await.unwrap();
     until_two_are_allowed(&tenant, true).await;
     retry(&tenant).await;
-    tenant.ready("acme", 4).await;
+    tenant.ready("acme", 5).await;
 }

@@ -1,6 +1,4 @@
-//! Single fields of the spec: suspend, adminSecret; and what is never disclosed.
-
-use std::collections::BTreeMap;
+//! Single fields of the spec: suspend, adminSecret.
 
 use clientapp_crd::conditions::{find, kind};
 use clientapp_crd::{ClientApp, ClientAppStatus};
@@ -10,30 +8,32 @@ use e2e::scenario::{secret, small, with};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::events::v1::Event;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
+
+use super::{helms, installed};
+
+/// Suspends the app, and waits until the operator has seen that.
+async fn suspended(tenant: &Tenant) -> ClientAppStatus {
+    let app = tenant.patch("acme", json!({"suspend": true})).await.unwrap();
+    let seen = |status: &ClientAppStatus| {
+        status.observed_generation == app.metadata.generation && has(status, "Reconciling", "False", "Suspended")
+    };
+    tenant.status("acme", "suspended", seen).await
+}
 
 #[tokio::test]
 async fn while_suspended_nothing_changes_and_afterwards_everything_does() {
-    let tenant = Lab::shared().await.tenant("suspended").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
-    let before = tenant.requests().await.iter().filter(|request| request.starts_with("helm")).count();
+    let tenant = installed("suspended", json!({})).await;
+    let before = helms(&tenant).await;
 
-    let app = tenant.patch("acme", json!({"suspend": true, "chartVersion": charts::PATCH})).await.unwrap();
-    let status = tenant
-        .status("acme", "suspended", |status| {
-            status.observed_generation == app.metadata.generation && has(status, "Reconciling", "False", "Suspended")
-        })
-        .await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH, "suspend": true})).await.unwrap();
+    let status = suspended(&tenant).await;
     // The release does not match the spec, and the existing workloads still serve.
     assert!(has(&status, "Ready", "False", "Suspended"), "{status:?}");
     assert!(has(&status, "WorkloadsReady", "True", "Ready"), "{status:?}");
-    let told = tenant.condition("acme", "Ready", "False", "Suspended").await;
-    assert!(told.contains("spec.suspend is true"), "{told}");
-    let helms = tenant.requests().await.iter().filter(|request| request.starts_with("helm")).count();
-    assert_eq!(helms, before);
+    tenant.held("acme", "Suspended", &["spec.suspend is true"]).await;
+    assert_eq!(helms(&tenant).await, before);
     assert_eq!(tenant.listed("acme").unwrap().0, "1");
 
     tenant.patch("acme", json!({"suspend": false})).await.unwrap();
@@ -41,17 +41,10 @@ async fn while_suspended_nothing_changes_and_afterwards_everything_does() {
     assert_eq!(tenant.listed("acme").unwrap().2, format!("nextcloud-{}", charts::PATCH));
 
     // Suspended with nothing to do, it is still Ready; and it is not taken down until it is resumed.
-    let app = tenant.patch("acme", json!({"suspend": true})).await.unwrap();
-    tenant
-        .status("acme", "suspended and Ready", |status| {
-            status.observed_generation == app.metadata.generation
-                && has(status, "Reconciling", "False", "Suspended")
-                && has(status, "Ready", "True", "Ready")
-        })
-        .await;
+    let status = suspended(&tenant).await;
+    assert!(has(&status, "Ready", "True", "Ready"), "{status:?}");
     tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "Suspended").await;
-    assert!(told.contains("nothing is taken down until it is false"), "{told}");
+    tenant.held("acme", "Suspended", &["nothing is taken down until it is false"]).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "2");
     tenant.patch("acme", json!({"suspend": false})).await.unwrap();
     tenant.gone("acme").await;
@@ -69,29 +62,8 @@ async fn helm_waits(tenant: &Tenant) {
 }
 
 #[tokio::test]
-async fn suspending_stops_the_helm_that_runs() {
-    let tenant = Lab::shared().await.tenant("suspended-midway").await;
-    tenant.create("acme", with(small(&tenant, "acme"), slow())).await.unwrap();
-    helm_waits(&tenant).await;
-    tenant.patch("acme", json!({"suspend": true})).await.unwrap();
-    let app = tenant.api::<ClientApp>().get("acme").await.unwrap();
-    let suspended = |status: &ClientAppStatus| {
-        status.observed_generation == app.metadata.generation && has(status, "Reconciling", "False", "Suspended")
-    };
-    tenant.status("acme", "suspended", suspended).await;
-    assert_eq!(tenant.listed("acme").unwrap().1, "failed");
-    let helms = tenant.requests().await.iter().filter(|request| request.starts_with("helm")).count();
-
-    tenant.patch("acme", json!({"suspend": false, "chartVersion": charts::PATCH})).await.unwrap();
-    tenant.ready("acme", 2).await;
-    assert!(tenant.requests().await.iter().filter(|request| request.starts_with("helm")).count() > helms);
-}
-
-#[tokio::test]
-async fn a_helm_that_takes_long_hides_nothing() {
-    let tenant = Lab::shared().await.tenant("helm-takes-long").await;
-    tenant.create("acme", small(&tenant, "acme")).await.unwrap();
-    tenant.ready("acme", 1).await;
+async fn a_helm_that_takes_long_hides_nothing_and_is_stopped_by_suspending() {
+    let tenant = installed("helm-takes-long", json!({})).await;
     tenant.patch("acme", slow()).await.unwrap();
     helm_waits(&tenant).await;
 
@@ -107,131 +79,73 @@ async fn a_helm_that_takes_long_hides_nothing() {
     };
     tenant.status("acme", "to be upgraded again", changed).await;
 
-    tenant.delete("acme").await;
-    assert_eq!(tenant.listed("acme"), None);
+    suspended(&tenant).await;
+    let (newest, status, _) = tenant.listed("acme").unwrap();
+    assert_eq!((newest.as_str(), status.as_str()), ("2", "failed"));
+    let before = helms(&tenant).await;
+    let scheduled = json!({"spec": {"template": {"spec": {"nodeSelector": null}}}});
+    deployments.patch("acme-nextcloud", &PatchParams::default(), &Patch::Strategic(scheduled)).await.unwrap();
+    tenant.patch("acme", json!({"suspend": false, "chartVersion": charts::PATCH})).await.unwrap();
+    tenant.ready("acme", 3).await;
+    assert!(helms(&tenant).await > before);
 }
 
+/// Secrets of users are awaited, named, checked and used; and each event is told once, in the words of the status.
 #[tokio::test]
-async fn a_given_admin_secret_is_awaited_checked_and_used() {
-    let tenant = Lab::shared().await.tenant("admin-secret").await;
-    let spec = with(small(&tenant, "acme"), json!({"adminSecret": "my-admin"}));
+async fn a_given_secret_is_awaited_checked_and_used() {
+    let tenant = Lab::shared().await.tenant("given-secrets").await;
+    tenant.kubectl(&["create", "secret", "generic", "acme-redis-secret", "--from-literal=password=x"]).unwrap();
+    let spec = with(small(&tenant, "acme"), json!({"adminSecret": "my-admin", "redis": {"enabled": true}}));
     tenant.create("acme", spec).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "AdminSecretMissing").await;
-    assert!(told.contains("Secret my-admin") && told.contains("nextcloud-password"), "{told}");
+    let missing = tenant.condition("acme", "Ready", "False", "AdminSecretMissing").await;
+    for part in ["Secret my-admin", "spec.adminSecret", "does not exist", "nextcloud-username", "nextcloud-password"] {
+        assert!(missing.contains(part), "{missing}");
+    }
+    tenant.condition("acme", "Stalled", "True", "AdminSecretMissing").await;
+    // Reconciled again with the same result: no new event.
+    for replicas in [2, 1] {
+        let app = tenant.patch("acme", json!({"replicas": replicas})).await.unwrap();
+        tenant.status("acme", "looked at", |status| status.observed_generation == app.metadata.generation).await;
+    }
 
     tenant.kubectl(&["create", "secret", "generic", "my-admin", "--from-literal=nextcloud-username=root"]).unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "AdminSecretKeyMissing").await;
-    assert!(told.contains("no value under nextcloud-password"), "{told}");
-    let requests = tenant.requests().await;
-    assert!(!requests.iter().any(|request| request.starts_with("helm")), "{requests:?}");
+    let no_password = ["my-admin", "no value under nextcloud-password"];
+    tenant.held("acme", "AdminSecretKeyMissing", &no_password).await;
+    // An empty value counts as missing.
+    let set = |password: &str| {
+        let patch = json!({"stringData": {"nextcloud-password": password, "touched": "yes"}}).to_string();
+        tenant.kubectl(&["patch", "secret", "my-admin", "--patch", &patch]).unwrap();
+    };
+    set("");
+    tenant.held("acme", "AdminSecretKeyMissing", &no_password).await;
+    set("correct horse");
+    let told = tenant.condition("acme", "Ready", "False", "RedisSecretKeyMissing").await;
+    assert!(told.starts_with("Secret acme-redis-secret") && told.contains("no value under redis-password"), "{told}");
+    assert_eq!((helms(&tenant).await, tenant.listed("acme")), (0, None));
 
-    let key = r#"{"stringData": {"nextcloud-password": "correct-horse-battery"}}"#;
-    tenant.kubectl(&["patch", "secret", "my-admin", "--type=merge", "-p", key]).unwrap();
+    // A generated one takes the place of the one for Redis.
+    tenant.kubectl(&["delete", "secret", "acme-redis-secret"]).unwrap();
     let status = tenant.ready("acme", 1).await;
+    assert_eq!(secret(&tenant, "acme-redis-secret", "redis-password").await.len(), 32);
     assert_eq!(status.admin_secret_name.as_deref(), Some("my-admin"));
     assert!(tenant.api::<Secret>().get_opt("acme-admin-secret").await.unwrap().is_none());
     let app = tenant.api::<Deployment>().get("acme-nextcloud").await.unwrap();
     let env = serde_json::to_string(&app.spec.unwrap().template.spec.unwrap().containers[0].env).unwrap();
     assert!(env.contains("my-admin"), "{env}");
 
-    // The user's Secret stays the user's.
-    tenant.delete("acme").await;
-    assert_eq!(secret(&tenant, "my-admin", "nextcloud-password").await, "correct-horse-battery");
-}
-
-#[tokio::test]
-async fn a_redis_secret_that_a_user_made_is_checked_and_a_generated_one_takes_its_place() {
-    let tenant = Lab::shared().await.tenant("redis-secret").await;
-    tenant.kubectl(&["create", "secret", "generic", "acme-redis-secret", "--from-literal=password=x"]).unwrap();
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"redis": {"enabled": true}}))).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "RedisSecretKeyMissing").await;
-    assert!(told.starts_with("Secret acme-redis-secret") && told.contains("no value under redis-password"), "{told}");
-    assert_eq!(tenant.listed("acme"), None);
-    tenant.kubectl(&["delete", "secret", "acme-redis-secret"]).unwrap();
-    tenant.ready("acme", 1).await;
-    assert_eq!(secret(&tenant, "acme-redis-secret", "redis-password").await.len(), 32);
-}
-
-#[tokio::test]
-async fn no_password_is_ever_told() {
-    let tenant = Lab::shared().await.tenant("canary").await;
-    let canary = "canary-8f1c2d";
-    let given = Secret {
-        metadata: kube::api::ObjectMeta { name: Some("my-admin".into()), ..Default::default() },
-        string_data: Some(BTreeMap::from([
-            ("nextcloud-username".into(), "root".into()),
-            ("nextcloud-password".into(), canary.into()),
-        ])),
-        ..Secret::default()
-    };
-    tenant.api::<Secret>().create(&PostParams::default(), &given).await.unwrap();
-    let host = |name| e2e::lab::hostname(&tenant, name);
-    tenant.create("given", json!({"hostname": host("given"), "adminSecret": "my-admin"})).await.unwrap();
-    tenant.create("made", json!({"hostname": host("made")})).await.unwrap();
-    tenant.ready("given", 1).await;
-    tenant.ready("made", 1).await;
-    // Failures could disclose secrets, since helm quotes its input.
-    tenant.patch("made", json!({"chartVersion": charts::MISSPELT})).await.unwrap();
-    tenant.condition("made", "Released", "False", "ChartInvalid").await;
-
-    let mut secrets = vec![canary.to_owned()];
-    for (name, key) in [
-        ("made-admin-secret", "nextcloud-password"),
-        ("made-redis-secret", "redis-password"),
-        ("given-redis-secret", "redis-password"),
-        ("made-pg-pguser-clientapp", "password"),
-        ("given-pg-pguser-clientapp", "password"),
-    ] {
-        secrets.push(secret(&tenant, name, key).await);
-    }
-    let everything = ListParams::default();
-    let mut places = vec![("the log", tenant.lab.operator_log())];
-    let apps = tenant.api::<ClientApp>().list(&everything).await.unwrap().items;
-    assert_eq!(apps.len(), 2);
-    places.push(("the objects", serde_json::to_string(&apps).unwrap()));
-    let events = tenant.api::<Event>().list(&everything).await.unwrap().items;
-    assert!(!events.is_empty());
-    places.push(("the events", serde_json::to_string(&events).unwrap()));
-    for release in ["given", "made"] {
-        for what in ["values", "manifest", "hooks", "notes"] {
-            let ran = tenant.helm(&["get", what, release]);
-            assert!(ran.success, "{}", ran.stderr);
-            places.push(("the release", ran.stdout));
-        }
-    }
-    for (place, text) in &places {
-        for secret in &secrets {
-            assert!(!text.contains(secret.as_str()), "{secret} is in {place}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn events_are_told_once_in_the_words_of_the_status() {
-    let tenant = Lab::shared().await.tenant("events").await;
-    let spec = with(small(&tenant, "acme"), json!({"adminSecret": "my-admin"}));
-    tenant.create("acme", spec).await.unwrap();
-    let missing = tenant.condition("acme", "Ready", "False", "AdminSecretMissing").await;
-    // Reconciled again with the same result: no new event.
-    for replicas in [2, 1] {
-        let app = tenant.patch("acme", json!({"replicas": replicas})).await.unwrap();
-        tenant.status("acme", "looked at", |status| status.observed_generation == app.metadata.generation).await;
-    }
-    let keys = ["--from-literal=nextcloud-username=root", "--from-literal=nextcloud-password=x"];
-    tenant.kubectl(&[&["create", "secret", "generic", "my-admin"], &keys[..]].concat()).unwrap();
-    tenant.ready("acme", 1).await;
     let first = tenant.condition("acme", "Ready", "True", "Ready").await;
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("acme", 2).await;
     let second = tenant.condition("acme", "Ready", "True", "Ready").await;
     assert_ne!(first, second);
-
     let told = tenant.events_with("acme", "Ready", &second).await;
-    let count = |reason: &str, sentence: &str| {
-        told.iter().filter(|event| **event == (reason.to_owned(), sentence.to_owned())).count()
-    };
-    assert_eq!(count("AdminSecretMissing", &missing), 1, "{told:#?}");
-    assert_eq!(count("Ready", &first), 1, "{told:#?}");
-    assert_eq!(count("Ready", &second), 1, "{told:#?}");
+    for (reason, sentence) in [("AdminSecretMissing", &missing), ("Ready", &first), ("Ready", &second)] {
+        let times = told.iter().filter(|event| *event == &(reason.to_owned(), sentence.clone())).count();
+        assert_eq!(times, 1, "{reason}: {sentence}: {told:#?}");
+    }
     assert!(told.windows(2).all(|pair| pair[0] != pair[1]), "{told:#?}");
+
+    // The user's Secret stays the user's.
+    tenant.delete("acme").await;
+    assert_eq!(secret(&tenant, "my-admin", "nextcloud-password").await, "correct horse");
 }

@@ -1,76 +1,14 @@
-//! TLS of the hostname: certificates of cert-manager's real controllers, and those of users.
+//! TLS of the hostname: certificates of users. Those of cert-manager are in `refusals/neighbours.rs`.
 
 use std::collections::BTreeMap;
 
-use e2e::cert_manager::CertManager;
-use e2e::lab::{Lab, Tenant, has, hostname};
+use e2e::lab::{Lab, hostname};
 use e2e::scenario::{small, with};
-use e2e::wait::until;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{DeleteParams, PostParams};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
-use serde_json::{Value, json};
-use tokio::sync::OnceCell;
-use tokio::task::spawn_blocking;
-
-/// A lab with cert-manager, and without Percona, which would let it issue the certificates of its clusters.
-async fn lab() -> &'static Lab {
-    static LAB: OnceCell<(&'static Lab, CertManager)> = OnceCell::const_new();
-    let start = || async {
-        let lab = Lab::own().await;
-        let operator = spawn_blocking(|| lab.start_operator(&lab.options())).await;
-        operator.expect("no panic").expect("the operator starts");
-        (lab, CertManager::start(&lab.plane).await.expect("cert-manager starts"))
-    };
-    LAB.get_or_init(start).await.0
-}
-
-fn served(tenant: &Tenant, name: &str, tls: Value) -> Value {
-    with(small(tenant, name), json!({"ingressClassName": "traefik", "tls": tls}))
-}
-
-#[tokio::test]
-async fn cert_manager_issues_a_certificate_for_each_app() {
-    let tenant = lab().await.tenant("tls-issued").await;
-    let spec = served(&tenant, "acme", json!({"issuer": {"name": "own"}}));
-    tenant.create("acme", spec).await.unwrap();
-    // The issuer does not exist yet.
-    let host = hostname(&tenant, "acme");
-    let describe = "`kubectl describe certificate,certificaterequest -n tls-issued`";
-    tenant.held("acme", "CertificatePending", &["Secret acme-tls", &host, describe]).await;
-    let waiting = tenant.status("acme", "served without TLS", |status| status.url.is_some()).await;
-    assert_eq!(waiting.url, Some(format!("http://{host}")));
-    assert!(
-        has(&waiting, "WorkloadsReady", "True", "Ready")
-            && has(&waiting, "CertificateReady", "False", "CertificatePending")
-    );
-    until("the command in the message says why", async || {
-        let said = tenant.kubectl(&["describe", "certificate,certificaterequest"]).unwrap();
-        if said.contains("\"own\" not found") { Ok(()) } else { Err(said) }
-    })
-    .await;
-
-    let issuer = json!({
-        "apiVersion": "cert-manager.io/v1", "kind": "Issuer", "metadata": {"name": "own"}, "spec": {"selfSigned": {}},
-    });
-    let path = format!("/apis/cert-manager.io/v1/namespaces/{}/issuers", tenant.namespace);
-    let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
-    tenant.client.request::<Value>(request.body(issuer.to_string().into_bytes()).unwrap()).await.unwrap();
-    let status = tenant.ready("acme", 1).await;
-    assert_eq!((status.url, status.tls_secret_name), (Some(format!("https://{host}")), Some("acme-tls".to_owned())));
-    let told = tenant.condition("acme", "CertificateReady", "True", "CertificateValid").await;
-    assert!(told.starts_with("the certificate in Secret acme-tls is valid until 2"), "{told}");
-    let told = tenant.condition("acme", "Ready", "True", "Ready").await;
-    assert!(told.ends_with(&format!("serving https://{host}")), "{told}");
-    let ingress = tenant.api::<Ingress>().get("acme-nextcloud").await.unwrap();
-    assert_eq!(ingress.metadata.annotations.unwrap()["cert-manager.io/issuer"], "own");
-
-    // Deleted by hand, it is issued again, without another revision.
-    tenant.replaced::<Secret>("acme-tls").await;
-    tenant.ready("acme", 1).await;
-}
+use serde_json::json;
 
 /// A Secret of the type `kubernetes.io/tls` with this under its key `tls.crt`.
 fn secret(certificate: &str) -> Secret {
@@ -94,8 +32,8 @@ fn certificate(names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> S
 async fn a_users_certificate_is_checked_whenever_it_changes() {
     let tenant = Lab::shared().await.tenant("tls-own").await;
     let name = "*.tls-own.example.com";
-    let spec = served(&tenant, "acme", json!({"secretName": "wildcard"}));
-    tenant.create("acme", spec).await.unwrap();
+    let tls = json!({"ingressClassName": "traefik", "tls": {"secretName": "wildcard"}});
+    tenant.create("acme", with(small(&tenant, "acme"), tls)).await.unwrap();
     tenant.held("acme", "CertificateMissing", &["kubectl create secret tls wildcard -n tls-own"]).await;
     let secrets = tenant.api::<Secret>();
     let params = PostParams::default();
@@ -128,29 +66,4 @@ async fn a_users_certificate_is_checked_whenever_it_changes() {
 
     secrets.delete("wildcard", &DeleteParams::default()).await.unwrap();
     tenant.held("acme", "CertificateMissing", &["wildcard"]).await;
-}
-
-/// A Profile names the issuer; `{terminatedElsewhere: true}` of one app takes precedence.
-#[tokio::test]
-async fn a_profile_says_where_certificates_come_from() {
-    let tenant = Lab::shared().await.tenant("tls-profile").await;
-    let profile = json!({
-        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "Profile", "metadata": {"name": "tls-profile"},
-        "spec": {"defaults": {"tls": {"secretName": "wildcard"}}},
-    });
-    let request = http::Request::post("/apis/apps.bnerd-operator.local/v1alpha1/profiles")
-        .header(http::header::CONTENT_TYPE, "application/json");
-    tenant.client.request::<Value>(request.body(profile.to_string().into_bytes()).unwrap()).await.unwrap();
-    let of_profile =
-        |name: &str| with(small(&tenant, name), json!({"ingressClassName": "traefik", "profile": "tls-profile"}));
-    let elsewhere = with(of_profile("other"), json!({"tls": {"terminatedElsewhere": true}}));
-    tenant.create("other", elsewhere).await.unwrap();
-    tenant.create("acme", of_profile("acme")).await.unwrap();
-    let status = tenant.ready("other", 1).await;
-    assert_eq!(status.url, Some(format!("https://{}", hostname(&tenant, "other"))));
-    assert!(status.conditions.iter().all(|condition| condition.type_ != "CertificateReady"));
-    tenant.held("acme", "CertificateMissing", &["wildcard"]).await;
-    let found = secret(&certificate(&["*.tls-profile.example.com"], |_| {}));
-    tenant.api::<Secret>().create(&PostParams::default(), &found).await.unwrap();
-    tenant.ready("acme", 1).await;
 }

@@ -1,10 +1,11 @@
 //! Helm's tests, with `spec.test`: Ready waits for them, and what fails is named.
 
-use clientapp_crd::{ClientApp, ClientAppStatus, annotation};
+use clientapp_crd::{ClientAppStatus, annotation};
 use e2e::lab::{Lab, Tenant};
 use e2e::scenario::{is_put_back, names, nothing_is_left, small, with};
 use e2e::wait::until;
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 /// A test of the chart: a pod that ends in this way, or never.
@@ -55,6 +56,21 @@ async fn ready_waits_for_tests_and_says_which_has_failed() {
     assert_eq!(status.test.unwrap().message, "its test has passed");
     tenant.condition("acme", "Tested", "True", "TestsPassed").await;
 
+    // A later revision that fails them is rolled back, and what is there then is not tested again.
+    let bad = json!({
+        "values": tests(&[good(), check("acme-bad", Some("Failed"))]),
+        "upgrade": {"onFailure": "Rollback", "retries": 0},
+    });
+    tenant.patch("acme", bad).await.unwrap();
+    let words = ["revision 3 of release acme has failed: 1 of 2 tests failed", "rolled back to what revision 2 was"];
+    tenant.held("acme", "RolledBack", &words).await;
+    let untested = |status: &ClientAppStatus| status.conditions.iter().all(|condition| condition.type_ != "Tested");
+    tenant.status("acme", "not said to be tested again", untested).await;
+    assert_eq!(tenant.listed("acme").unwrap().0, "4");
+    tenant.patch("acme", json!({"values": tests(&[good()]), "upgrade": null})).await.unwrap();
+    tenant.ready("acme", 4).await;
+    tenant.condition("acme", "Tested", "True", "TestsPassed").await;
+
     // Nothing is tested any more, and the tests go with the release.
     tenant.patch("acme", json!({"test": null})).await.unwrap();
     let none = |status: &ClientAppStatus| {
@@ -68,14 +84,14 @@ async fn ready_waits_for_tests_and_says_which_has_failed() {
 }
 
 #[tokio::test]
-async fn a_test_that_hangs_fails_and_a_change_does_not_wait_for_it() {
+async fn a_test_that_hangs_fails_and_neither_a_change_nor_a_deletion_waits_for_it() {
     let tenant = Lab::shared().await.tenant("trial-hangs").await;
     tenant.create("acme", in_time(&tenant, "10s", tests(&[check("acme-hangs", None)]))).await.unwrap();
     tenant.held("acme", "TestFailed", &["revision 1: 1 of 1 tests failed: Pod acme-hangs"]).await;
 
     // A test that takes long is stopped for a change of the spec.
     let long = json!({"test": {"enabled": true, "timeout": "1h"}, "values": tests(&[check("acme-long", None)])});
-    tenant.patch("acme", long).await.unwrap();
+    tenant.patch("acme", long.clone()).await.unwrap();
     tenant.condition("acme", "Tested", "False", "Testing").await;
     let runs = |pod: Option<&Pod>| (pod?.status.as_ref()?.phase.as_deref()? == "Running").then_some(());
     tenant.wait_for("acme-long", "running", runs).await;
@@ -83,37 +99,16 @@ async fn a_test_that_hangs_fails_and_a_change_does_not_wait_for_it() {
     assert!(tenant.uid::<Pod>("acme-long").await.is_some(), "the test goes on");
     tenant.patch("acme", json!({"values": tests(&[check("acme-short", Some("Succeeded"))])})).await.unwrap();
     tenant.ready("acme", 3).await;
-}
 
-#[tokio::test]
-async fn a_revision_that_fails_its_tests_is_rolled_back() {
-    let tenant = Lab::shared().await.tenant("trial-back").await;
-    let policy = json!({"upgrade": {"onFailure": "Rollback", "retries": 0}});
-    let spec = with(enabled(&tenant, tests(&[check("acme-check", Some("Succeeded"))])), policy);
-    tenant.create("acme", spec).await.unwrap();
-    tenant.ready("acme", 1).await;
-    tenant.patch("acme", json!({"values": tests(&[check("acme-check", Some("Failed"))])})).await.unwrap();
-    let words = ["revision 2 of release acme has failed: 1 of 1 tests failed", "rolled back to what revision 1 was"];
-    tenant.held("acme", "RolledBack", &words).await;
-    let untested = |status: &ClientAppStatus| status.conditions.iter().all(|condition| condition.type_ != "Tested");
-    tenant.status("acme", "not said to be tested again", untested).await;
-    assert_eq!(tenant.listed("acme").unwrap().0, "3");
-}
-
-#[tokio::test]
-async fn an_app_with_tests_is_deleted_while_they_run() {
-    let tenant = Lab::shared().await.tenant("trial-deleted").await;
-    let spec =
-        with(enabled(&tenant, tests(&[check("acme-long", None)])), json!({"test": {"enabled": true, "timeout": "1h"}}));
-    tenant.create("acme", spec).await.unwrap();
-    let runs = |pod: Option<&Pod>| (pod?.status.as_ref()?.phase.as_deref()? == "Running").then_some(());
+    // Nor does a deletion.
+    tenant.patch("acme", long).await.unwrap();
+    tenant.condition("acme", "Tested", "False", "Testing").await;
     tenant.wait_for("acme-long", "running", runs).await;
     // Not a hook, though it has the name of one.
-    let mine = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mine"}, "spec": {"containers": [{"name": "a", "image": "b"}]}});
-    tenant.api::<Pod>().create(&Default::default(), &serde_json::from_value(mine).unwrap()).await.unwrap();
+    let mine = json!({"metadata": {"name": "mine"}, "spec": {"containers": [{"name": "a", "image": "b"}]}});
+    tenant.api::<Pod>().create(&PostParams::default(), &serde_json::from_value(mine).unwrap()).await.unwrap();
     tenant.delete("acme").await;
     assert!(tenant.uid::<Pod>("mine").await.is_some());
-    tenant.api::<Pod>().delete("mine", &kube::api::DeleteParams::default()).await.unwrap();
+    tenant.api::<Pod>().delete("mine", &DeleteParams::default()).await.unwrap();
     nothing_is_left(&tenant).await;
-    assert!(tenant.uid::<ClientApp>("acme").await.is_none());
 }

@@ -1,20 +1,18 @@
 //! Conditions for another chart version: allowed versions of the app, and a backup.
 
 use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster};
-use clientapp_crd::{BackupRecord, BackupState, ClientApp, ClientAppStatus, DumpState, Postgresql, annotation};
+use clientapp_crd::{BackupRecord, BackupState, ClientApp, ClientAppStatus, DumpState, Postgresql};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::percona::Knobs;
-use e2e::scenario::{delete, names, nothing_is_left, small, with};
+use e2e::scenario::{delete, names, nothing_is_left};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PropagationPolicy};
 use serde_json::json;
 
-/// The number of helm's requests so far.
-async fn helms(tenant: &Tenant) -> usize {
-    tenant.requests().await.iter().filter(|request| request.starts_with("helm")).count()
-}
+use super::remedy::retry;
+use super::{helms, installed};
 
 /// Waits until a recorded backup is in this state.
 async fn backed_up(tenant: &Tenant, state: BackupState) -> BackupRecord {
@@ -24,16 +22,12 @@ async fn backed_up(tenant: &Tenant, state: BackupState) -> BackupRecord {
 
 #[tokio::test]
 async fn an_app_goes_back_or_skips_a_major_version_only_when_that_is_allowed() {
-    let tenant = Lab::shared().await.tenant("no-way-back").await;
-    tenant.create("acme", with(small(&tenant, "acme"), json!({"chartVersion": charts::MAJOR}))).await.unwrap();
-    tenant.ready("acme", 1).await;
+    let tenant = installed("no-way-back", json!({"chartVersion": charts::MAJOR})).await;
     let before = helms(&tenant).await;
 
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "DowngradeRefused").await;
-    for part in ["30.0.0 is installed", "29.0.5", "restore a backup", "set spec.upgrade.allow to 5.5.3"] {
-        assert!(told.contains(part), "{part}: {told}");
-    }
+    let words = ["30.0.0 is installed", "29.0.5", "restore a backup", "set spec.upgrade.allow to 5.5.3"];
+    tenant.held("acme", "DowngradeRefused", &words).await;
     let status = tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap();
     assert!(has(&status, "WorkloadsReady", "True", "Ready"), "the installed version keeps running: {status:?}");
     // An allowance for another version does not apply.
@@ -58,13 +52,10 @@ async fn an_app_goes_back_or_skips_a_major_version_only_when_that_is_allowed() {
     let status = tenant.ready("acme", 2).await;
     assert_eq!(status.spent_allow.as_deref(), Some(charts::PATCH));
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
-    let told = tenant.condition("acme", "Ready", "False", "DowngradeRefused").await;
-    assert!(told.contains("spec.upgrade.allow names 5.5.3, which was for an earlier change"), "{told}");
+    tenant.held("acme", "DowngradeRefused", &["spec.upgrade.allow names 5.5.3, which was for an earlier change"]).await;
     assert_eq!(tenant.listed("acme").unwrap().2, "nextcloud-6.0.0");
     tenant.patch("acme", json!({"upgrade": {"allow": null}})).await.unwrap();
     tenant.status("acme", "without a leave", |status| status.spent_allow.is_none()).await;
-    tenant.patch("acme", json!({"upgrade": {"allow": charts::PATCH}})).await.unwrap();
-    tenant.ready("acme", 3).await;
 }
 
 /// Backdates the last backup to yesterday, and makes the last attempt due for a retry.
@@ -92,34 +83,42 @@ async fn failed_after(tenant: &Tenant, reason: &str, earlier: &[&BackupRecord]) 
 }
 
 #[tokio::test]
-async fn a_backup_is_of_what_is_upgraded() {
-    let tenant = Lab::shared().await.tenant("backed-up-anew").await;
-    let spec = json!({"hostname": hostname(&tenant, "acme"), "upgrade": {"backup": true}, "redis": {"enabled": false}});
-    tenant.create("acme", spec).await.unwrap();
-    tenant.ready("acme", 1).await;
+async fn an_upgrade_waits_for_a_dump_of_what_is_upgraded() {
+    let backed_up = json!({"postgres": {"provider": "standalone"}, "upgrade": {"backup": true}});
+    let tenant = installed("dumped", backed_up).await;
+    assert_eq!(names::<Job>(&tenant).await, [""; 0]);
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    let status = tenant.ready("acme", 2).await;
+    let backup = status.backup.unwrap();
+    assert_eq!((backup.kind.as_str(), backup.state, backup.revision), ("Postgresql", BackupState::Succeeded, Some(2)));
+    let dump = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().dump.unwrap();
+    assert_eq!((&dump.request, dump.state), (&backup.name, DumpState::Succeeded));
+    let job = tenant.api::<Job>().get(&dump.job).await.unwrap();
+    let (ended, release) = (job.status.unwrap().completion_time.unwrap(), status.release.unwrap());
+    assert!(ended.0 <= release.deployed_at.unwrap().0, "helm ran before the dump had ended");
 
     // helm has changed nothing, and users keep writing: a day later that backup no longer has their data.
     tenant.patch("acme", json!({"chartVersion": charts::UNRENDERABLE})).await.unwrap();
-    let first = failed_after(&tenant, "ChartInvalid", &[]).await;
+    let first = failed_after(&tenant, "ChartInvalid", &[&backup]).await;
     a_day_passes(&tenant).await;
-    let second = failed_after(&tenant, "ChartInvalid", &[&first]).await;
-    assert_eq!((first.at_revision, second.at_revision), (Some(1), Some(1)));
+    let second = failed_after(&tenant, "ChartInvalid", &[&backup, &first]).await;
+    assert_eq!((first.at_revision, second.at_revision), (Some(2), Some(2)));
 
     // A failed attempt may have upgraded part of the data. The operator backs that up only when a user asks for it.
     tenant.patch("acme", json!({"chartVersion": charts::HOOK_FAILS})).await.unwrap();
-    let third = failed_after(&tenant, "UpgradeFailed", &[&first, &second]).await;
+    let third = failed_after(&tenant, "UpgradeFailed", &[&backup, &first, &second]).await;
     let before = helms(&tenant).await;
     a_day_passes(&tenant).await;
-    let told = tenant.condition("acme", "Ready", "False", "BackupOutdated").await;
-    assert!(told.contains(&third.name) && told.contains("kubectl clientapp retry acme"), "{told}");
+    tenant.held("acme", "BackupOutdated", &[&third.name, "kubectl clientapp retry acme"]).await;
     tenant.condition("acme", "Stalled", "True", "BackupOutdated").await;
     assert_eq!(helms(&tenant).await, before);
-    let attempt = tenant.api::<ClientApp>().get("acme").await.unwrap().status.unwrap().last_attempt.unwrap();
-    let retry = format!("{}={}", annotation::RETRY, annotation::retry_after(&attempt));
-    tenant.kubectl(&["annotate", "clientapp", "acme", &retry]).unwrap();
-    let fourth = failed_after(&tenant, "UpgradeFailed", &[&first, &second, &third]).await;
-    assert_eq!(fourth.at_revision, Some(2));
+    retry(&tenant).await;
+    let fourth = failed_after(&tenant, "UpgradeFailed", &[&backup, &first, &second, &third]).await;
+    assert_eq!(fourth.at_revision, Some(3));
+    let last = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().dump.unwrap();
+    assert_eq!((&last.request, last.state), (&fourth.name, DumpState::Succeeded));
     tenant.delete("acme").await;
+    nothing_is_left(&tenant).await;
 }
 
 #[tokio::test]
@@ -165,8 +164,8 @@ async fn an_upgrade_waits_for_perconas_backup() {
     // A failed backup stops the upgrade; if it is deleted, it is recreated.
     tenant.percona("acme-pg", Knobs { fail_backups: true, ..Knobs::default() });
     tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
-    let told = tenant.condition("acme", "Released", "False", "BackupFailed").await;
-    assert!(told.contains("nothing is upgraded without it") && told.contains("spec.upgrade.backup to false"), "{told}");
+    let words = ["nothing is upgraded without it", "spec.upgrade.backup to false"];
+    tenant.condition_with("acme", ("Released", "BackupFailed"), &words).await;
     tenant.condition("acme", "Stalled", "True", "BackupFailed").await;
     let failed = backed_up(&tenant, BackupState::Failed).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "2");
@@ -195,49 +194,4 @@ async fn an_upgrade_waits_for_perconas_backup() {
     delete(&tenant, "acme", PropagationPolicy::Foreground).await;
     nothing_is_left(&tenant).await;
     assert_eq!(names::<PerconaPGBackup>(&tenant).await, [""; 0]);
-}
-
-#[tokio::test]
-async fn backups_go_with_their_database() {
-    let tenant = Lab::shared().await.tenant("backups-go").await;
-    let spec = json!({"hostname": hostname(&tenant, "acme"), "upgrade": {"backup": true}, "redis": {"enabled": false}});
-    tenant.create("acme", spec).await.unwrap();
-    tenant.ready("acme", 1).await;
-    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
-    tenant.ready("acme", 2).await;
-    assert_ne!(names::<PerconaPGBackup>(&tenant).await, [""; 0]);
-    tenant.delete("acme").await;
-    nothing_is_left(&tenant).await;
-    assert_eq!(names::<PerconaPGBackup>(&tenant).await, [""; 0]);
-}
-
-#[tokio::test]
-async fn an_upgrade_waits_for_the_dump_of_a_postgresql() {
-    let tenant = Lab::shared().await.tenant("dumped").await;
-    let spec = json!({
-        "hostname": hostname(&tenant, "acme"),
-        "postgres": {"provider": "standalone"},
-        "upgrade": {"backup": true},
-        "redis": {"enabled": false},
-    });
-    tenant.create("acme", spec).await.unwrap();
-    tenant.ready("acme", 1).await;
-    assert_eq!(names::<Job>(&tenant).await, [""; 0]);
-
-    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
-    let status = tenant.ready("acme", 2).await;
-    let backup = status.backup.unwrap();
-    assert_eq!((backup.kind.as_str(), backup.state, backup.revision), ("Postgresql", BackupState::Succeeded, Some(2)));
-    let dump = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().dump.unwrap();
-    assert_eq!((&dump.request, dump.state), (&backup.name, DumpState::Succeeded));
-    let job = tenant.api::<Job>().get(&dump.job).await.unwrap();
-    let (ended, release) = (job.status.unwrap().completion_time.unwrap(), status.release.unwrap());
-    assert!(ended.0 <= release.deployed_at.unwrap().0, "helm ran before the dump had ended");
-
-    tenant.patch("acme", json!({"chartVersion": charts::MAJOR})).await.unwrap();
-    tenant.ready("acme", 3).await;
-    let next = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().dump.unwrap();
-    assert!(next.request != dump.request && next.state == DumpState::Succeeded, "{next:?}");
-    tenant.delete("acme").await;
-    nothing_is_left(&tenant).await;
 }

@@ -1,33 +1,49 @@
-//! Requests that are too large, too slow, too many, or in progress when the operator stops.
+//! Without authentication: clients on this machine have access, and a page in its browser does not. And requests that are too large,
+//! too slow, or in progress when the operator stops.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use futures::future::join_all;
 use nix::sys::signal::Signal;
 
 use super::*;
 
-/// More than any instance needs.
-const LARGE: usize = 2 << 20;
-
 #[tokio::test]
-async fn a_large_body_is_refused_however_it_comes() {
-    let (lab, _turn) = lab().await;
-    let api = Served::start(lab, &[]).await;
-    let chunks = || futures::stream::iter((0..LARGE >> 10).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1 << 10])));
-    let bodies = [reqwest::Body::from(vec![b' '; LARGE]), reqwest::Body::wrap_stream(chunks())];
-    for body in bodies {
-        let request = api.request(Method::POST, "/instances").header("content-type", "application/json");
-        let answer = send(request.body(body)).await;
-        assert!(answer.refused(413, "PayloadTooLarge").contains("64 KiB"), "{answer:?}");
+async fn only_this_machine_is_meant_and_only_its_own_page_may_change_anything() {
+    let api = Served::start(Lab::shared().await.options(), &[]).await;
+    let port = api.address().rsplit(':').next().unwrap();
+    let with = |method: Method, headers: &[(&'static str, String)]| {
+        let request = api.request(method, "/instances");
+        send(headers.iter().fold(request, |request, (name, value)| request.header(*name, value)))
+    };
+    for host in [format!("localhost:{port}"), "127.0.0.1".to_owned(), format!("[::1]:{port}")] {
+        let answer = with(Method::GET, &[("host", host.clone())]).await;
+        assert!(![403, 421].contains(&answer.status), "{host}: {answer:?}");
     }
+    for host in ["rebound.example.com", "rebound.example.com:8090", "localhost.example.com", "192.0.2.1"] {
+        for method in [Method::GET, Method::POST] {
+            let answer = with(method, &[("host", host.to_owned())]).await;
+            assert!(answer.refused(421, "WrongHost").contains(host), "{answer:?}");
+        }
+    }
+    let host = || ("host", format!("localhost:{port}"));
+    for origin in ["http://rebound.example.com".to_owned(), "null".to_owned(), format!("http://127.0.0.1:{port}")] {
+        for method in [Method::POST, Method::DELETE] {
+            with(method, &[host(), ("origin", origin.clone())]).await.refused(403, "WrongOrigin");
+        }
+    }
+    let answer = with(Method::POST, &[host(), ("origin", format!("http://localhost:{port}"))]).await;
+    assert_ne!(answer.status, 403, "{answer:?}");
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_go_on_is_hung_up_on() {
-    let (lab, _turn) = lab().await;
-    let api = Served::start(lab, &[]).await;
+    let mut api = Served::start(Lab::shared().await.options(), &[]).await;
+    let request = api.request(Method::POST, "/instances").header("content-type", "application/json");
+    // More than any instance needs.
+    let large = send(request.body(vec![b' '; 2 << 20])).await;
+    assert!(large.refused(413, "PayloadTooLarge").contains("64 KiB"), "{large:?}");
+
     let silent = said(api.address(), "");
     let head = said(api.address(), "GET /instances HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
     let body = said(api.address(), "POST /instances HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{");
@@ -35,47 +51,9 @@ async fn a_client_that_does_not_go_on_is_hung_up_on() {
     assert_eq!((silent.as_str(), head.as_str()), ("", ""));
     assert!(body.starts_with("HTTP/1.1 408 ") && body.contains("application/problem+json"), "{body}");
     // And the others are served.
-    assert_eq!(api.get("/nowhere", None).await.status, 404);
-}
+    assert_eq!(api.get("/nowhere").await.status, 404);
 
-#[tokio::test]
-async fn http_1_0_is_answered() {
-    let (lab, _turn) = lab().await;
-    let api = Served::start(lab, &[]).await;
-    let answer = said(api.address(), "GET /nowhere HTTP/1.0\r\n\r\n").await;
-    assert!(answer.starts_with("HTTP/1.0 404 ") && answer.contains("application/problem+json"), "{answer}");
-}
-
-#[tokio::test]
-async fn two_hundred_at_once_are_all_answered() {
-    let (lab, _turn) = lab().await;
-    let tenant = lab.tenant("two-hundred").await;
-    account(&tenant, "jane").await;
-    let token = token(&tenant, "jane", AUDIENCE, None).await;
-    let api = Served::start(lab, &["--api-auth", "token"]).await;
-    let before = reviews(lab);
-    let answers = join_all((0..200).map(|_| api.get("/nowhere", Some(&token)))).await;
-    for answer in &answers {
-        assert!(
-            answer.status == 404 || answer.status == 429 && answer.headers.contains_key("retry-after"),
-            "{answer:?}"
-        );
-    }
-    // They did not cost the API server as many reviews: only one whenever the cached answer expired.
-    assert!(reviews(lab) - before < 20, "{} reviews", reviews(lab) - before);
-}
-
-/// The number of TokenReviews that the operator has requested.
-fn reviews(lab: &Lab) -> usize {
-    let log = std::fs::read_to_string(lab.plane.audit_log().unwrap()).unwrap();
-    let user = e2e::manifests::user();
-    log.lines().filter(|line| line.contains("\"tokenreviews\"") && line.contains(&user)).count()
-}
-
-#[tokio::test]
-async fn a_request_that_is_under_way_is_answered_before_the_end() {
-    let (lab, _turn) = lab().await;
-    let mut api = Served::start(lab, &[]).await;
+    // A request that is under way when the operator stops is answered before the end.
     let head = "POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
     let address = api.address().to_owned();
     let ended = tokio::task::spawn_blocking(move || {

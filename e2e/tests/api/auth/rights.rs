@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 
 use super::*;
+use crate::{idle, with};
 
 /// Lets a user use the API in a namespace.
 async fn bind(tenant: &Tenant, subject: Value) {
@@ -21,40 +22,36 @@ async fn bind(tenant: &Tenant, subject: Value) {
 /// Waits until the API server itself has noticed.
 async fn allowed(api: &Served, path: &str, token: &str) -> Answer {
     until("the right is granted", async || {
-        Some(api.get(path, Some(token)).await).filter(|answer| ![403, 503].contains(&answer.status))
+        Some(api.get_as(path, token).await).filter(|answer| ![403, 503].contains(&answer.status))
     })
     .await
 }
 
 #[tokio::test]
 async fn a_role_in_one_namespace_is_none_in_another() {
-    let (lab, _turn) = lab().await;
+    let lab = Lab::shared().await;
     let (here, there) = (lab.tenant("rights-here").await, lab.tenant("rights-there").await);
     account(&here, "jane").await;
     bind(&here, json!({"kind": "ServiceAccount", "name": "jane", "namespace": here.namespace})).await;
     let token = token(&here, "jane", AUDIENCE, None).await;
-    let api = Served::talkative(lab, &["--api-auth", "token"]).await;
+    let api = Served::start(lab.options(), &["--api-auth", "token"]).await;
 
     let listed = allowed(&api, "/instances?namespace=rights-here", &token).await;
-    assert_eq!((listed.status, &listed.body["items"]), (200, &json!([])), "{listed:?}");
+    assert_eq!((listed.status, &listed.json["items"]), (200, &json!([])), "{listed:?}");
     let jane = "User \"system:serviceaccount:rights-here:jane\" cannot";
     let resource = "resource \"clientapps\" in API group \"apps.bnerd-operator.local\"";
-    let refused = api.get("/instances?namespace=rights-there", Some(&token)).await;
+    let refused = api.get_as("/instances?namespace=rights-there", &token).await;
     let expected = format!(
         "clientapps.apps.bnerd-operator.local is forbidden: {jane} list {resource} in the namespace \"rights-there\""
     );
     assert_eq!(refused.refused(403, "Forbidden"), expected);
-    let everywhere = api.get("/instances", Some(&token)).await;
+    let everywhere = api.get_as("/instances", &token).await;
     assert!(everywhere.refused(403, "Forbidden").contains(&format!("{jane} list {resource} at the cluster scope")));
 
-    let new = |namespace: &str| {
-        let spec = json!({
-            "name": "acme", "namespace": namespace, "hostname": hostname(&here, "acme"),
-            "postgres": {"enabled": false}, "redis": {"enabled": false}, "persistence": {"enabled": false},
-        });
-        api.request(Method::POST, "/instances").json(&spec)
+    let new = |namespace: &str, token: &str| {
+        let body = with(with(idle(&hostname(&here, "acme")), "name", "acme"), "namespace", namespace);
+        send(api.request(Method::POST, "/instances").json(&body).bearer_auth(token))
     };
-    let new = |namespace: &str, token: &str| send(new(namespace).bearer_auth(token));
     let refused = new("rights-there", &token).await;
     let sentence = refused.refused(403, "Forbidden");
     assert!(sentence.contains(&format!("{jane} create {resource}")), "{sentence}");
@@ -77,7 +74,7 @@ async fn a_role_in_one_namespace_is_none_in_another() {
     let log = api.operator.log();
     let audit: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     for (answer, user, status, reason) in [(&refused, "jane", 403, "Forbidden"), (&made, "portal", 201, "Done")] {
-        let id = answer.headers["x-request-id"].to_str().unwrap();
+        let id = answer.header("x-request-id");
         let of_request = |line: &&Value| line["target"] == "audit" && line["span"]["request_id"] == id;
         let lines: Vec<_> = audit.iter().filter(of_request).filter(|line| line["verb"] == "create").collect();
         let [line] = lines.as_slice() else { panic!("{id}: {lines:?}") };
@@ -85,26 +82,22 @@ async fn a_role_in_one_namespace_is_none_in_another() {
         assert_eq!(line["span"]["peer"], "127.0.0.1", "{line}");
         assert_eq!((&line["status"], &line["reason"]), (&json!(status), &json!(reason)), "{line}");
     }
-    assert!(!log.contains(made.body["adminPassword"].as_str().unwrap()), "a password is in the log");
+    assert!(!log.contains(&made.word("adminPassword")), "a password is in the log");
     for token in [&token, &portal] {
         assert!(!log.contains(token.rsplit('.').next().unwrap()), "a token is in the log");
     }
-}
 
-#[tokio::test]
-async fn a_right_may_be_a_groups_and_ends_when_it_is_taken() {
-    let (lab, _turn) = lab().await;
+    // A right may be a group's, and ends when it is taken.
     let tenant = lab.tenant("rights-taken").await;
     account(&tenant, "jane").await;
     let group = "system:serviceaccounts:rights-taken";
     bind(&tenant, json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": group})).await;
-    let token = token(&tenant, "jane", AUDIENCE, None).await;
-    let api = Served::start(lab, &["--api-auth", "token"]).await;
+    let token = super::token(&tenant, "jane", AUDIENCE, None).await;
     let path = "/instances?namespace=rights-taken";
     assert_eq!(allowed(&api, path, &token).await.status, 200);
     tenant.api::<RoleBinding>().delete("api-users", &DeleteParams::default()).await.unwrap();
     let refused = until("the right is revoked", async || {
-        Some(api.get(path, Some(&token)).await).filter(|answer| answer.status != 200)
+        Some(api.get_as(path, &token).await).filter(|answer| answer.status != 200)
     });
     refused.await.refused(403, "Forbidden");
 }

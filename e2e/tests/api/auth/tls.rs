@@ -39,25 +39,33 @@ pub fn made() -> (String, String) {
 
 #[tokio::test]
 async fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_not() {
-    let (lab, _turn) = lab().await;
+    let lab = Lab::shared().await;
     let tenant = lab.tenant("certificates").await;
     account(&tenant, "jane").await;
-    let token = token(&tenant, "jane", AUDIENCE, None).await;
+    let [default, mine] = [AUDIENCE, "mine"];
+    let (default, token) = (token(&tenant, "jane", default, None).await, token(&tenant, "jane", mine, None).await);
     let (volume, first, second) = (Volume::new(), made(), made());
     volume.swap("1", &first.0, &first.1);
     let (cert, key) = (volume.path("tls.crt"), volume.path("tls.key"));
     let files = ["--api-tls-cert", cert.to_str().unwrap(), "--api-tls-key", key.to_str().unwrap()];
-    let mut api = Served::start(lab, &[&["--api-auth", "token"], files.as_slice()].concat()).await;
-    assert!(api.url.starts_with("https://"), "{}", api.url);
+    let auth = ["--api-auth", "token", "--api-audience", "mine"];
+    let mut api = Served::start(lab.options(), &[auth, files].concat()).await;
+    assert!(api.base.starts_with("https://"), "{}", api.base);
     // A new client opens a new connection.
     let reached = async |trusted: &str, token: Option<&str>| {
-        let request = client(Some(trusted)).get(format!("{}/nowhere", api.url));
+        let request = client(Some(trusted)).get(format!("{}/nowhere", api.base));
         let answer = token.into_iter().fold(request, reqwest::RequestBuilder::bearer_auth).send().await;
         answer.ok().map(|answer| answer.status().as_u16())
     };
     assert_eq!(reached(&first.0, None).await, Some(401));
     assert_eq!(reached(&first.0, Some(&token)).await, Some(404));
     assert_eq!(reached(&second.0, None).await, None);
+    // A client without TLS gets nowhere.
+    let plain = api.client.get(format!("http://{}/nowhere", api.address())).send().await;
+    assert!(plain.is_err(), "{plain:?}");
+    // The audience is a setting.
+    let asked = client(Some(&first.0)).get(format!("{}/nowhere", api.base)).bearer_auth(&default);
+    assert!(send(asked).await.refused(401, "Unauthorized").contains("--audience mine"));
 
     // The second certificate without its key.
     volume.swap("2", &second.0, &first.1);
@@ -70,20 +78,4 @@ async fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_no
     assert_eq!(reached(&first.0, None).await, None);
     assert_eq!(api.operator.log().matches("keeps its old certificate").count(), 1);
     api.operator.wait_for_log("has a new certificate").unwrap();
-}
-
-#[tokio::test]
-async fn a_client_without_tls_gets_nowhere() {
-    let (lab, _turn) = lab().await;
-    let dir = tempfile::tempdir().unwrap();
-    let (cert, key) = (dir.path().join("cert"), dir.path().join("key"));
-    let made = made();
-    std::fs::write(&cert, &made.0).unwrap();
-    std::fs::write(&key, &made.1).unwrap();
-    let api =
-        Served::start(lab, &["--api-tls-cert", cert.to_str().unwrap(), "--api-tls-key", key.to_str().unwrap()]).await;
-    let plain = api.client.get(format!("http://{}/nowhere", api.address())).send().await;
-    assert!(plain.is_err(), "{plain:?}");
-    let status = client(Some(&made.0)).get(format!("{}/nowhere", api.url)).send().await.unwrap().status();
-    assert_eq!(status.as_u16(), 404);
 }

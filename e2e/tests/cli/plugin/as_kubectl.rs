@@ -20,24 +20,31 @@ fn on_path(tenant: &Tenant, arguments: &[&str]) -> Answer {
 #[tokio::test]
 async fn the_flags_of_the_connection() {
     let tenant = Lab::shared().await.tenant("plugin-flags").await;
-    make(&tenant, "acme", &[]).await.done();
+    make(&tenant, "acme", &["--chart-version", charts::PATCH]).await.done();
     let little = little_user(&tenant).await;
     let namespace = ["-n", &tenant.namespace];
     let admin = tenant.lab.plane.kubeconfig();
     let run = |kubeconfig: Option<&Path>, line: &[&str]| plugin(kubeconfig, &[line, &namespace].concat());
+    let kubectl = |line: &[&str]| on_path(&tenant, &[&["clientapp"], line, &namespace].concat());
+    let completed = |line: &[&str]| on_path(&tenant, &[&["__complete", "clientapp"], line].concat()).done();
+
+    let listed = kubectl(&["list", "-o", "json"]).json();
+    assert_eq!(listed["items"][0]["spec"]["chartVersion"], charts::PATCH);
+    kubectl(&["status", "acmee"]).failed(5, "did you mean acme?");
+    assert!(completed(&["status", "-n", &tenant.namespace, "a"]).starts_with("acme\n"));
+    let words = ["suspend", "--request-timeout", "9s", "-n", &tenant.namespace, "b", "a"];
+    assert!(completed(&words).starts_with("acme\n"));
 
     // As another user, through kubectl as well.
     let account = format!("system:serviceaccount:{}:little", tenant.namespace);
     let as_little = ["--as", &account];
-    assert!(run(Some(&admin), &[&["list"][..], &as_little].concat()).done().contains("acme"));
+    run(Some(&admin), &[&["list"][..], &as_little].concat()).prints(&["acme"]);
     let history = [&["history", "acme"][..], &as_little].concat();
     run(Some(&admin), &history).failed(1, "cannot list resource \"secrets\"");
-    on_path(&tenant, &[&["clientapp"][..], &history, &namespace].concat())
-        .failed(1, "cannot list resource \"secrets\"");
+    kubectl(&history).failed(1, "cannot list resource \"secrets\"");
     run(Some(&admin), &["list", "--as", "ada"]).failed(1, "User \"ada\" cannot list");
     run(Some(&admin), &["list", "--as", "ada", "--as-uid", "7", "--as-group", "a", "--as-group", "system:masters"])
         .done();
-    run(Some(&admin), &["list", "--as-group", "system:masters"]).failed(2, "--as <USER>");
 
     // Other entries of the kubeconfig.
     run(Some(&admin), &["list", "--cluster", "plane", "--user", "plane"]).done();
@@ -57,8 +64,8 @@ async fn the_flags_of_the_connection() {
     let (server, token) = (cluster["server"].as_str().unwrap(), config["users"][0]["user"]["token"].as_str().unwrap());
     let verified = ["-s", server, "--certificate-authority", file.path().to_str().unwrap()];
     let with = |token: &str, flags: &[&str]| run(None, &[&["list", "--token", token], flags].concat());
-    assert!(with(token, &verified).done().contains("acme"));
-    assert!(with(token, &["-s", server, "--insecure-skip-tls-verify"]).done().contains("acme"));
+    with(token, &verified).prints(&["acme"]);
+    with(token, &["-s", server, "--insecure-skip-tls-verify"]).prints(&["acme"]);
     with(token, &["-s", server]).failed(1, "error: ");
     with(token, &["-s", server, "--certificate-authority", "/nonexistent"]).failed(1, "cannot connect as asked");
     for wrong in ["canary", "can\nary"] {
@@ -68,9 +75,6 @@ async fn the_flags_of_the_connection() {
     with("canary", &verified).failed(1, "the cluster rejects your credentials");
     // The token counts, and not the administrator's certificate.
     run(Some(&admin), &["history", "acme", "--token", token]).failed(1, "cannot list resource \"secrets\"");
-
-    let words = ["__complete", "clientapp", "suspend", "--request-timeout", "9s", "-n", &tenant.namespace, "b", "a"];
-    assert!(on_path(&tenant, &words).done().starts_with("acme\n"));
 }
 
 #[tokio::test]
@@ -116,9 +120,16 @@ async fn forms_of_output() {
     assert!(!typed(&tenant, &["status", "acme"]).await.done().contains('…'));
 
     typed(&tenant, &["suspend", "acme", "-o", "wide"]).await.failed(2, "-o wide is not possible here");
-    typed(&tenant, &["delete", "acme", "-o", "json"]).await.failed(2, "but -o table, -o name");
-    typed(&tenant, &["list", "-o", "jsonpath={.a"]).await.failed(2, "has no closing }");
     assert!(!tenant.api::<ClientApp>().get("acme").await.unwrap().spec.suspend);
+    // A reader may leave early.
+    for arguments in [&["list"][..], &["list", "-o", "json"], &["status", "acme"], &["completion", "bash"]] {
+        let arguments = [arguments, &["-n", &tenant.namespace]].concat();
+        let mut command = command(&installed().join(PLUGIN), Some(&tenant.lab.plane.kubeconfig()), &arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let answer = Answer::from(child.wait_with_output().unwrap());
+        assert_eq!((answer.code, answer.stderr.as_str()), (0, ""), "{arguments:?}");
+    }
     assert_eq!(typed(&tenant, &["delete", "acme", "--yes", "-o", "name"]).await.done(), name);
 }
 
@@ -128,8 +139,7 @@ async fn several_at_once() {
     for name in ["acme", "globex"] {
         make(&tenant, name, &[]).await.done();
     }
-    let ready = typed(&tenant, &["wait", "acme", "globex"]).await.done();
-    assert!(ready.contains("acme: revision 1") && ready.contains("globex: revision 1"), "{ready}");
+    typed(&tenant, &["wait", "acme", "globex"]).await.prints(&["acme: revision 1", "globex: revision 1"]);
 
     // One that is missing is reported, and does not keep the others from being changed.
     let suspended = typed(&tenant, &["suspend", "nope", "acme", "globex"]).await;
@@ -171,17 +181,6 @@ async fn several_at_once() {
     assert!(code == 0 && screen.contains("acme: deleted") && screen.contains("globex: deleted"), "{screen}");
     typed(&tenant, &["wait", "--all", "--for", "deleted"]).await.done();
     typed(&tenant, &["wait", "--all"]).await.failed(5, "there is no ClientApp in namespace plugin-several");
-}
-
-/// No kubelet runs behind the simulated nodes, so only what is asked of the API server itself.
-#[tokio::test]
-async fn whose_logs_there_are() {
-    let tenant = Lab::shared().await.tenant("plugin-logs").await;
-    typed(&tenant, &["logs", "acme"]).await.failed(5, "there is no ClientApp acme");
-    make(&tenant, "acme", &["--wait"]).await.done();
-    let refused = typed(&tenant, &["logs", "acme", "-c", "nope"]).await.failed(1, "no pod has a container nope");
-    assert!(refused.contains("there are ") && refused.contains("nextcloud"), "{refused}");
-    typed(&tenant, &["logs", "acme", "--tail=-1"]).await.failed(2, "--tail");
 }
 
 /// An API server with three pods. The log of each begins with the query of its request; one has none yet.
@@ -238,24 +237,15 @@ async fn logs_line_by_line() {
     assert!(one.starts_with("container=redis"), "with one pod there is no prefix: {one}");
 
     let arguments = line(&["-f"]);
-    let follow = move || {
-        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-        let mut command = command(&installed().join(PLUGIN), None, &arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let (mut stdout, mut printed, mut byte) = (child.stdout.take().unwrap(), Vec::new(), [0]);
-        while !printed.ends_with(b"line\n") && stdout.read(&mut byte).unwrap() == 1 {
-            printed.push(byte[0]);
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        String::from_utf8(printed).unwrap()
-    };
-    let followed = tokio::time::timeout(TIMEOUT, tokio::task::spawn_blocking(follow)).await.unwrap().unwrap();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let follow = printed_until(command(&installed().join(PLUGIN), None, &arguments), "line\n").await;
+    let followed = super::told(follow).await;
     assert!(followed.starts_with("[cache] ") && followed.contains("follow=true"), "{followed}");
 }
 
 #[tokio::test]
 async fn what_a_check_finds() {
+    // A plane of its own, since it loses the definitions.
     let lab = Lab::own().await;
     let tenant = lab.tenant("plugin-check").await;
     let found = |answer: &Answer, sign: &str, subject: &str, sentence: &str| {
@@ -274,6 +264,17 @@ async fn what_a_check_finds() {
     found(&before, "✔", "You", "may create ClientApps in namespace plugin-check");
     found(&before, "-", "Kind PerconaPGCluster", "is not installed");
     before.failed(1, "2 checks have failed");
+
+    // Without the definitions.
+    tenant.kubectl(&["delete", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/../crds")]).unwrap();
+    for line in [&["list"][..], &["list", "-A"], &["status", "acme"], &["wait", "acme"], &["suspend", "acme"]] {
+        let answer = plugin(Some(&lab.plane.kubeconfig()), line);
+        let sentence = answer.failed(1, "clientapp-operator crds | kubectl apply -f -");
+        assert_eq!(sentence.lines().count(), 1, "{sentence}");
+    }
+    let without = check().await;
+    assert_eq!(without.stdout.matches("is not installed: run `clientapp-operator crds").count(), 4, "{without:#?}");
+    without.failed(1, "6 checks have failed");
 
     e2e::manifests::apply(&lab.plane, &lab.tools, &e2e::manifests::directory()).unwrap();
     let rollout = ["rollout", "status", "deployment/clientapp-operator", "--namespace", e2e::manifests::NAMESPACE];

@@ -4,8 +4,14 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use super::*;
 
+/// Kind and mode, modification time and content of each file.
+type Content = BTreeMap<PathBuf, (u32, i64, Vec<u8>)>;
+
 /// A directory with volumes, as in a pod.
 struct Volumes(TempDir);
+
+/// The volumes of an app.
+const BOTH: [&str; 2] = ["nextcloud", "nextcloud-data"];
 
 impl Volumes {
     fn new(names: &[&str]) -> Volumes {
@@ -27,8 +33,8 @@ impl Volumes {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Everything in a volume that belongs to the app: kind and mode, modification time, and content.
-    fn content(&self, volume: &str) -> BTreeMap<PathBuf, (u32, i64, Vec<u8>)> {
+    /// Everything in a volume that belongs to the app.
+    fn content(&self, volume: &str) -> Content {
         let root = self.path(volume);
         let (mut found, mut left) = (BTreeMap::new(), vec![root.clone()]);
         while let Some(directory) = left.pop() {
@@ -56,6 +62,19 @@ impl Volumes {
     }
 }
 
+/// What is restored of the volume from [`filled`]: all but the pipe.
+fn restorable(volumes: &Volumes) -> Content {
+    let mut content = volumes.content("nextcloud");
+    content.remove(Path::new("pipe")).expect("it was filled");
+    content
+}
+
+/// Archives the volumes, and returns the name of the archive, which sorts as the newest if the pod's name ends in `z…`.
+fn archived(bench: &Bench, volumes: &Volumes, pod: &str) -> String {
+    succeeds(archive(bench, volumes, "uid-1", pod));
+    bench.list().remove(0)
+}
+
 fn archive(bench: &Bench, volumes: &Volumes, of: &str, pod: &str) -> Command {
     let mut command = bench.store(&["archive"]);
     command.env("VOLUMES", volumes.0.path()).envs([("ARCHIVE_OF", of), ("HOSTNAME", pod)]);
@@ -69,14 +88,18 @@ fn extract(bench: &Bench, volumes: &Volumes, id: &str) -> Command {
 }
 
 fn replace(bench: &Bench, volumes: &Volumes, id: &str) -> Command {
-    let mut command = extract(bench, volumes, id);
-    command.arg("--replace");
+    with_argument(extract(bench, volumes, id), "--replace")
+}
+
+/// The same with this argument as well.
+fn with_argument(mut command: Command, argument: &str) -> Command {
+    command.arg(argument);
     command
 }
 
 /// Two volumes of an app that has gone on since its files were archived.
 fn in_use() -> Volumes {
-    let volumes = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    let volumes = Volumes::new(&BOTH);
     volumes.write("nextcloud/config/config.php", b"<?php since", 0o640);
     volumes.write("nextcloud/html/since.php", b"since", 0o755);
     volumes.write("nextcloud-data/a/since", b"since", 0o600);
@@ -86,7 +109,7 @@ fn in_use() -> Volumes {
 
 /// Two volumes with every kind of file.
 fn filled() -> Volumes {
-    let volumes = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    let volumes = Volumes::new(&BOTH);
     volumes.write("nextcloud/config/config.php", b"<?php canary", 0o640);
     volumes.write("nextcloud/html/index.php", &random(3 << 20), 0o755);
     volumes.write(&format!("nextcloud-data/{}/{}", "d".repeat(120), "\u{fc}".repeat(60)), b"long", 0o600);
@@ -108,9 +131,8 @@ fn files_come_back_as_they_were() {
     let (identity, recipient) = keys(home.path(), "identity");
     let volumes = filled();
     let report = home.path().join("report");
-    let mut sealed = archive(&bench, &volumes, "uid-1", "acme-files-29481-x7k2p");
-    sealed.env("STORE_RECIPIENT", &recipient).env("REPORT", &report);
-    succeeds(sealed);
+    let sealed = archive(&bench, &volumes, "uid-1", "acme-files-29481-x7k2p");
+    succeeds(with_env(sealed, [("STORE_RECIPIENT", recipient.as_ref()), ("REPORT", report.as_os_str())]));
     let [name] = &bench.list()[..] else { panic!("{:?}", bench.list()) };
     assert!(name.ends_with("Z-x7k2p"), "{name}");
     let said = fs::read_to_string(&report).unwrap();
@@ -118,22 +140,16 @@ fn files_come_back_as_they_were() {
     // Everything except the pipe's content, the links' targets, and the file system's own files.
     assert_eq!((of, files, bytes.parse::<u64>().unwrap() > 3 << 20), (&**name, "15", true));
     for key in bench.keys().iter().filter(|key| !key.ends_with(".json")) {
-        let stored = fs::read(bench.objects.file(PREFIX).join(key)).unwrap();
+        let stored = fs::read(bench.file(key)).unwrap();
         assert!(key.ends_with(".tar.gz.age") && !stored.windows(6).any(|word| word == b"canary"), "{key}");
     }
 
-    let empty = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    let empty = Volumes::new(&BOTH);
     let sentence = fails(extract(&bench, &empty, "one"));
     assert!(sentence.contains("is encrypted for"), "{sentence}");
-    let again = |id: &str| {
-        let mut command = extract(&bench, &empty, id);
-        command.env("STORE_IDENTITY_FILE", &identity);
-        command
-    };
+    let again = |id: &str| with_env(extract(&bench, &empty, id), [("STORE_IDENTITY_FILE", &identity)]);
     succeeds(again("one"));
-    let mut expected = volumes.content("nextcloud");
-    expected.remove(Path::new("pipe"));
-    assert_eq!(empty.content("nextcloud"), expected);
+    assert_eq!(empty.content("nextcloud"), restorable(&volumes));
     assert_eq!(empty.content("nextcloud-data"), volumes.content("nextcloud-data"));
 
     // Another pod of the same Job has nothing to do; existing files are never overwritten.
@@ -145,15 +161,11 @@ fn files_come_back_as_they_were() {
     assert_eq!(empty.content("nextcloud"), before);
     // Nor is the restore's own file archived as the app's. Within one second, the later archive sorts later.
     succeeds(archive(&bench, &empty, "uid-2", "x-zlater"));
-    let third = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    let third = Volumes::new(&BOTH);
     succeeds(extract(&bench, &third, "three"));
     assert_eq!(third.content("nextcloud"), before);
     assert_eq!(names(&third.path("nextcloud")).iter().filter(|name| name.starts_with(".clientapp")).count(), 1);
-    let sentence = fails({
-        let mut fetch = bench.store(&["fetch"]);
-        fetch.env("DUMPS", home.path());
-        fetch
-    });
+    let sentence = fails(with_env(bench.store(&["fetch"]), [("DUMPS", home.path())]));
     assert!(sentence.contains("`store extract` restores"), "{sentence}");
 }
 
@@ -165,7 +177,7 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     let nothing = |empty: &Volumes, what: &str| {
         assert!(empty.content("nextcloud").is_empty() && empty.content("nextcloud-data").is_empty(), "{what}");
     };
-    let new = || Volumes::new(&["nextcloud", "nextcloud-data"]);
+    let new = || Volumes::new(&BOTH);
     for (what, fault) in
         [("lost", Fault::Lose), ("changed", Fault::Change), ("forbidden", Fault::Answer(StatusCode::FORBIDDEN))]
     {
@@ -179,12 +191,8 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     }
     bench.objects.set([]);
     let empty = new();
-    let mut child =
-        held_up(&bench, extract(&bench, &empty, "one"), Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    killed(&bench, extract(&bench, &empty, "one"), Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang));
     nothing(&empty, "killed");
-    bench.objects.set([]);
     // Half of it is in place, as if it was killed there: the rest follows.
     succeeds(extract(&bench, &empty, "one"));
     let stamp = empty.path("nextcloud/.clientapp-restored");
@@ -193,8 +201,7 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     fs::create_dir(&whole).unwrap();
     fs::rename(empty.path("nextcloud/config"), whole.join("config")).unwrap();
     succeeds(extract(&bench, &empty, "one"));
-    let mut expected = volumes.content("nextcloud");
-    expected.remove(Path::new("pipe"));
+    let expected = restorable(&volumes);
     assert_eq!(empty.content("nextcloud"), expected);
     assert!(stamp.exists() && !whole.exists());
 
@@ -208,9 +215,9 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     assert!(succeeds(extract(&bench, &empty, "one")).contains(&first));
     assert_eq!(empty.content("nextcloud"), expected);
     // Files that a user deleted are restored, although they were restored once before.
-    let gone = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    let gone = Volumes::new(&BOTH);
     succeeds(extract(&bench, &gone, "one"));
-    for volume in ["nextcloud", "nextcloud-data"] {
+    for volume in BOTH {
         let stays = |name: &&String| name.starts_with(".clientapp") || *name == "lost+found";
         for name in names(&gone.path(volume)).iter().filter(|name| !stays(name)) {
             let path = gone.path(volume).join(name);
@@ -228,9 +235,7 @@ fn a_restore_of_files_that_is_cut_off_is_begun_again() {
     small(bench.dumps(), dump);
     bench.push();
     let one = Volumes::new(&["nextcloud"]);
-    let mut named = extract(&bench, &one, "three");
-    named.arg(dump);
-    let sentence = fails(named);
+    let sentence = fails(with_argument(extract(&bench, &one, "three"), dump));
     assert!(sentence.contains("it is a database dump"), "{sentence}");
     // The latest is none that is named far ahead.
     let empty = new();
@@ -252,17 +257,15 @@ fn left(volumes: &Volumes, volume: &str) -> Vec<String> {
 fn files_that_are_replaced_are_set_aside() {
     let bench = Bench::new();
     let source = filled();
-    succeeds(archive(&bench, &source, "uid-1", "x-a"));
-    let name = bench.list().remove(0);
-    let mut expected = source.content("nextcloud");
-    expected.remove(Path::new("pipe"));
+    let name = archived(&bench, &source, "x-a");
+    let expected = restorable(&source);
 
     let used = in_use();
-    let before = ["nextcloud", "nextcloud-data"].map(|volume| used.content(volume));
+    let before = BOTH.map(|volume| used.content(volume));
     let sentence = fails(extract(&bench, &used, "one"));
     assert!(sentence.contains("With --replace, a restore sets such files aside"), "{sentence}");
     succeeds(replace(&bench, &used, "one"));
-    for (volume, before) in ["nextcloud", "nextcloud-data"].into_iter().zip(before) {
+    for (volume, before) in BOTH.into_iter().zip(before) {
         assert_eq!(used.content(&former(volume, &name, "")), before);
         assert_eq!(left(&used, volume), [&*format!(".clientapp-restore.former.{name}"), ".clientapp-restored"]);
     }
@@ -278,67 +281,77 @@ fn files_that_are_replaced_are_set_aside() {
     succeeds(replace(&bench, &used, "two"));
     assert_eq!((used.content("nextcloud"), used.content(&former("nextcloud", &name, ".2"))), (expected, before));
     // An empty volume has nothing to set aside.
-    let empty = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    let empty = Volumes::new(&BOTH);
     succeeds(replace(&bench, &empty, "one"));
     assert_eq!(left(&empty, "nextcloud"), [".clientapp-restored"]);
     // The restore must be told from an earlier one.
-    let mut nameless = replace(&bench, &used, "three");
-    let output = nameless.env_remove("RESTORE_ID").output().unwrap();
+    let output = replace(&bench, &used, "three").env_remove("RESTORE_ID").output().unwrap();
     assert!(!output.status.success() && said(&output).contains("--id"), "{}", said(&output));
     // Nor is what was set aside archived as the app's.
     succeeds(archive(&bench, &used, "uid-1", "x-zlater"));
-    let third = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    let third = Volumes::new(&BOTH);
     succeeds(extract(&bench, &third, "four"));
     assert_eq!(third.content("nextcloud"), used.content("nextcloud"));
     assert_eq!(left(&third, "nextcloud"), [".clientapp-restored"]);
 }
 
 #[test]
-fn a_damaged_archive_replaces_nothing() {
+fn an_archive_that_is_damaged_or_cut_off_replaces_nothing() {
     let bench = Bench::new();
     let source = filled();
-    succeeds(archive(&bench, &source, "uid-1", "x-a"));
+    let name = archived(&bench, &source, "x-a");
     let used = in_use();
-    let before = ["nextcloud", "nextcloud-data"].map(|volume| used.content(volume));
+    let before = BOTH.map(|volume| used.content(volume));
     for part in ["nextcloud.tar.gz", "nextcloud-data.tar.gz"] {
         bench.objects.set([Rule::new(Method::GET, part, Fault::Change)]);
         let sentence = fails(replace(&bench, &used, "one"));
         assert!(sentence.contains(part), "{sentence}");
-        for (volume, before) in ["nextcloud", "nextcloud-data"].into_iter().zip(&before) {
+        for (volume, before) in BOTH.into_iter().zip(&before) {
             assert_eq!((&used.content(volume), left(&used, volume)), (before, Vec::new()), "{part}");
         }
     }
+    // During a restore, the volume lacks files that are somewhere else, and another would not know what the first has moved.
+    let unpacked = || Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang);
+    let mut child = held_up(&bench, replace(&bench, &used, "one"), unpacked());
+    for second in [replace(&bench, &used, "two"), archive(&bench, &used, "uid-1", "x-b")] {
+        let sentence = fails(second);
+        assert!(sentence.contains("another process archives or restores volume"), "{sentence}");
+    }
     // Killed once one volume is unpacked: nothing was moved, so another archive may take the place of this one.
-    let held = Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang);
-    let mut child = held_up(&bench, replace(&bench, &used, "one"), held);
     child.kill().unwrap();
     child.wait().unwrap();
     bench.objects.set([]);
+    let sentence = fails(archive(&bench, &used, "uid-1", "x-b"));
+    let whole = format!("/nextcloud/.clientapp-restore.{name}.one.whole belongs to a restore that has not ended");
+    assert!(sentence.contains(&whole), "{sentence}");
     assert_eq!((used.content("nextcloud"), left(&used, "nextcloud").len()), (before[0].clone(), 3));
     let sentence = fails(extract(&bench, &used, "two"));
     assert!(sentence.contains("is not empty"), "{sentence}");
     assert_eq!((used.content("nextcloud"), left(&used, "nextcloud")), (before[0].clone(), Vec::new()));
-    let mut child =
-        held_up(&bench, replace(&bench, &used, "three"), Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    bench.objects.set([]);
+    killed(&bench, replace(&bench, &used, "three"), unpacked());
     source.write("nextcloud/later", b"later", 0o600);
-    succeeds(archive(&bench, &source, "uid-1", "x-zlater"));
-    let [later, _] = &bench.list()[..] else { panic!("{:?}", bench.list()) };
-    assert!(succeeds(replace(&bench, &used, "three")).contains(later));
+    let later = archived(&bench, &source, "x-zlater");
+    assert!(succeeds(replace(&bench, &used, "three")).contains(&later));
     assert_eq!(fs::read(used.path("nextcloud/later")).unwrap(), b"later");
-    assert_eq!(left(&used, "nextcloud"), [&*format!(".clientapp-restore.former.{later}"), ".clientapp-restored"]);
+    let former = [&*format!(".clientapp-restore.former.{later}"), ".clientapp-restored"];
+    assert_eq!(left(&used, "nextcloud"), former);
+
+    // All volumes are replaced, or none.
+    let before = used.content("nextcloud");
+    let half = Volumes::new(&["nextcloud"]);
+    half.write("nextcloud/a", b"a", 0o600);
+    archived(&bench, &half, "x-zz");
+    let sentence = fails(replace(&bench, &used, "four"));
+    assert!(sentence.contains("contains no files of volume nextcloud-data"), "{sentence}");
+    assert_eq!((used.content("nextcloud"), left(&used, "nextcloud")), (before, former.map(str::to_owned).to_vec()));
 }
 
 #[test]
 fn a_replacement_that_is_cut_off_is_continued() {
     let bench = Bench::new();
     let source = filled();
-    succeeds(archive(&bench, &source, "uid-1", "x-a"));
-    let name = bench.list().remove(0);
-    let mut expected = source.content("nextcloud");
-    expected.remove(Path::new("pipe"));
+    let name = archived(&bench, &source, "x-a");
+    let expected = restorable(&source);
     let used = in_use();
     let before = used.content("nextcloud");
     succeeds(replace(&bench, &used, "one"));
@@ -421,7 +434,7 @@ fn an_archive_cannot_lead_out_of_its_volume() {
         }
         let data = tar.into_inner().unwrap().finish().unwrap();
         let sum: String = Sha256::digest(&data).iter().map(|byte| format!("{byte:02x}")).collect();
-        fs::write(bench.objects.file(PREFIX).join(&key), &data).unwrap();
+        fs::write(bench.file(&key), &data).unwrap();
         let json = bench.keys().into_iter().find(|key| key.ends_with(".json")).unwrap();
         let json = bench.objects.file(PREFIX).join(json);
         let mut entry: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
@@ -435,119 +448,34 @@ fn an_archive_cannot_lead_out_of_its_volume() {
     }
 }
 
-/// Archives of another volume, such as one that was lost and recreated, never displace those of this one.
+/// An archive of another volume, such as one that was lost and recreated, displaces none of this one, and neither does one without
+/// files, or without the files of one volume.
 #[test]
 fn archives_that_newer_ones_stand_for_go() {
     let bench = Bench::new();
-    let volumes = Volumes::new(&["nextcloud"]);
-    let kept = |of: &str, pod: &str| {
-        let mut command = archive(&bench, &volumes, of, pod);
-        command.env("STORE_KEEP_LAST", "1");
-        succeeds(command);
-        let names = bench.list().into_iter().map(|name| name.split_once("Z-").unwrap().1.to_owned());
-        names.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    let kept = |volumes: &Volumes, of: &str, pod: &str| {
+        succeeds(with_env(archive(&bench, volumes, of, pod), [("STORE_KEEP_LAST", "1")]));
+        let mut names: Vec<_> =
+            bench.list().into_iter().map(|name| name.split_once("Z-").unwrap().1.to_owned()).collect();
+        names.sort();
+        names
     };
-    volumes.write("nextcloud/a", b"a", 0o600);
-    assert_eq!(kept("uid-1", "x-a"), ["a"]);
-    assert_eq!(kept("uid-1", "x-b"), ["b"]);
-    // An empty archive never replaces one with files.
-    fs::remove_file(volumes.path("nextcloud/a")).unwrap();
-    assert_eq!(kept("uid-1", "x-c"), ["b", "c"]);
-    assert_eq!(kept("uid-2", "x-d"), ["b", "c", "d"]);
-    // Nor does one with directories only.
-    fs::create_dir(volumes.path("nextcloud/a")).unwrap();
-    assert_eq!(kept("uid-1", "x-e"), ["b", "d", "e"]);
-}
-
-/// An archive without the files of one volume, such as one that was lost, is not enough either.
-#[test]
-fn an_archive_with_an_empty_volume_replaces_no_whole_one() {
-    let bench = Bench::new();
-    let volumes = filled();
-    succeeds(archive(&bench, &volumes, "uid-1", "x-a"));
+    let one = Volumes::new(&["nextcloud"]);
+    one.write("nextcloud/a", b"a", 0o600);
+    assert_eq!(kept(&one, "uid-1", "x-a"), ["a"]);
+    assert_eq!(kept(&one, "uid-1", "x-b"), ["b"]);
+    fs::remove_file(one.path("nextcloud/a")).unwrap();
+    assert_eq!(kept(&one, "uid-1", "x-c"), ["b", "c"], "it is empty");
+    assert_eq!(kept(&one, "uid-2", "x-d"), ["b", "c", "d"], "it is of another volume");
+    fs::create_dir(one.path("nextcloud/a")).unwrap();
+    assert_eq!(kept(&one, "uid-1", "x-e"), ["b", "d", "e"], "there are only directories");
+    let both = filled();
+    assert_eq!(kept(&both, "uid-3", "x-f"), ["b", "d", "e", "f"]);
     let first = bench.list().remove(0);
-    let lost = Volumes::new(&["nextcloud", "nextcloud-data"]);
-    lost.write("nextcloud/config/config.php", b"<?php", 0o640);
-    fs::create_dir(lost.path("nextcloud-data/a")).unwrap();
-    let mut later = archive(&bench, &lost, "uid-1", "x-zlater");
-    later.env("STORE_KEEP_LAST", "1");
-    assert!(succeeds(later).contains(": 3 files"));
-    assert_eq!(bench.list().len(), 2);
-    let empty = Volumes::new(&["nextcloud", "nextcloud-data"]);
+    fs::remove_dir_all(both.path("nextcloud-data")).unwrap();
+    fs::create_dir_all(both.path("nextcloud-data/a")).unwrap();
+    assert_eq!(kept(&both, "uid-3", "x-g"), ["b", "d", "e", "f", "g"], "one volume has no files");
+    // Nor is it the latest.
+    let empty = Volumes::new(&BOTH);
     assert!(succeeds(extract(&bench, &empty, "one")).contains(&first));
-}
-
-#[test]
-fn all_volumes_are_replaced_or_none() {
-    let bench = Bench::new();
-    let source = Volumes::new(&["nextcloud"]);
-    source.write("nextcloud/a", b"a", 0o600);
-    succeeds(archive(&bench, &source, "uid-1", "x-a"));
-    let used = in_use();
-    let before = used.content("nextcloud");
-    let sentence = fails(replace(&bench, &used, "one"));
-    assert!(sentence.contains("contains no files of volume nextcloud-data"), "{sentence}");
-    assert_eq!((used.content("nextcloud"), left(&used, "nextcloud")), (before, Vec::new()));
-}
-
-/// During a restore, the volume lacks files that are somewhere else, and a second one would not know what the first has moved.
-#[test]
-fn one_process_at_a_time_changes_a_volume() {
-    let bench = Bench::new();
-    let source = filled();
-    source.write("nextcloud/.clientapp-restore-notes", b"the app's own", 0o600);
-    succeeds(archive(&bench, &source, "uid-1", "x-a"));
-    let name = bench.list().remove(0);
-    let used = in_use();
-    let held = Rule::new(Method::GET, "nextcloud-data.tar.gz", Fault::Hang);
-    let mut child = held_up(&bench, replace(&bench, &used, "one"), held);
-    for second in [replace(&bench, &used, "two"), archive(&bench, &used, "uid-1", "x-b")] {
-        let sentence = fails(second);
-        assert!(sentence.contains("another process archives or restores volume"), "{sentence}");
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    bench.objects.set([]);
-    let sentence = fails(archive(&bench, &used, "uid-1", "x-b"));
-    let whole = format!("/nextcloud/.clientapp-restore.{name}.one.whole belongs to a restore that has not ended");
-    assert!(sentence.contains(&whole), "{sentence}");
-
-    // Files have moved: no other restore takes the place of this one, which no longer needs the bucket.
-    let own = |kind: &str| used.path(&format!("nextcloud/.clientapp-restore.{name}.one.{kind}"));
-    succeeds(replace(&bench, &used, "one"));
-    assert_eq!(fs::read(used.path("nextcloud/.clientapp-restore-notes")).unwrap(), b"the app's own");
-    fs::rename(used.path(&former("nextcloud", &name, "")), own("aside")).unwrap();
-    fs::rename(used.path("nextcloud/.clientapp-restored"), own("stamp")).unwrap();
-    fs::create_dir(own("whole")).unwrap();
-    for entry in ["config", "html", "empty", "absolute", "dangling", ".clientapp-restore-notes"] {
-        fs::rename(used.path("nextcloud").join(entry), own("whole").join(entry)).unwrap();
-    }
-    let sentence = fails(replace(&bench, &used, "two"));
-    assert!(sentence.contains("belongs to restore one, which has moved files already"), "{sentence}");
-    succeeds(archive(&bench, &source, "uid-1", "x-zlater"));
-    let [later, _] = &bench.list()[..] else { panic!("{:?}", bench.list()) };
-    let mut other = replace(&bench, &used, "one");
-    other.arg(later);
-    let sentence = fails(other);
-    assert!(sentence.contains(&format!("restore one has moved files of archive {name} already")), "{sentence}");
-    for key in bench.keys().iter().filter(|key| key.starts_with(&name)) {
-        fs::remove_file(bench.objects.file(PREFIX).join(key)).unwrap();
-    }
-    assert!(succeeds(replace(&bench, &used, "one")).contains(&name));
-    let mut expected = source.content("nextcloud");
-    expected.remove(Path::new("pipe"));
-    assert_eq!(used.content("nextcloud"), expected);
-    succeeds(archive(&bench, &used, "uid-1", "x-zlast"));
-}
-
-/// The upload of an archive whose entry nothing could read would be in vain.
-#[test]
-fn an_overlong_identity_is_refused_first() {
-    let bench = Bench::new();
-    let volumes = filled();
-    let sentence = fails(archive(&bench, &volumes, &"u".repeat(257), "x-a"));
-    assert!(sentence.contains("ARCHIVE_OF"), "{sentence}");
-    assert!(bench.keys().is_empty());
-    let sentence = fails(extract(&bench, &volumes, "a.b"));
-    assert!(sentence.contains("RESTORE_ID"), "{sentence}");
 }
