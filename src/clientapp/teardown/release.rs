@@ -68,7 +68,7 @@ pub(super) fn may_be_uninstalled(going: &Going<'_>, release: Option<&ReleaseView
         )
     } else {
         format!(
-            "PersistentVolumeClaim {claim} is not recorded as this ClientApp's, but {danger}: nothing is uninstalled; delete that claim, or remove the finalizer {FINALIZER} from the ClientApp, which leaves the release"
+            "PersistentVolumeClaim {claim} is not on record as this ClientApp's, but {danger}: nothing is uninstalled; delete that claim, or remove the finalizer {FINALIZER} from the ClientApp, which leaves the release"
         )
     };
     Some(Hold::new(Reason::RetainUnsafe, message).until(clock::now() + SAFETY_NET))
