@@ -56,11 +56,11 @@ async fn it_stays_with_what_a_user_has_put_there() {
     };
     tenant.kubectl(&["create", "configmap", "notes", "--from-literal=a=b"]).unwrap();
     stays_with("ConfigMap notes").await;
-    tenant.kubectl(&["delete", "configmap", "notes"]).unwrap();
 
-    // Of a kind that is not known.
+    // Of a kind that is not known. Before the other object goes: an empty namespace is deleted.
     let kind = defined(&tenant.client, "snapshot.storage.k8s.io", "VolumeSnapshot").await;
     let snapshots = Api::<DynamicObject>::namespaced_with(tenant.client.clone(), &tenant.namespace, &kind);
     snapshots.create(&PostParams::default(), &DynamicObject::new("nightly", &kind)).await.unwrap();
+    tenant.kubectl(&["delete", "configmap", "notes"]).unwrap();
     stays_with("VolumeSnapshot nightly").await;
 }
