@@ -89,11 +89,6 @@ pub fn lingering(before: &Measured, after: &Measured, rounds: usize) -> Option<S
     (more >= rounds).then(|| format!("after {rounds} rounds of the same work the operator has {more} threads more"))
 }
 
-/// Whether a process has no more in use than before, besides memory.
-pub fn is_calm(before: &Measured, now: &Measured) -> bool {
-    COUNTS.iter().all(|(_, of)| of(now) <= of(before))
-}
-
 /// What a process has more of after each round of the same work, a sentence each. A count that grows once only is no
 /// leak: idle connections and threads are kept for a while.
 pub fn leaks(rounds: &[Measured]) -> Vec<String> {
@@ -145,8 +140,6 @@ mod tests {
         assert!(threads(2).is_none() && threads(3).is_some_and(|told| told.ends_with("3 threads more")));
         assert!(first.is_like(&Measured { memory: 1, threads: 9, ..first }));
         assert!(!first.is_like(&Measured { descriptors: 41, ..first }));
-        let more = Measured { memory: 99_999, peak: 99_999, descriptors: 39, ..first };
-        assert!(is_calm(&first, &more) && !is_calm(&first, &Measured { files: 13, ..first }));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::proxy::{Fault, Rule};
 use crate::random::disturbance::blow::{Blow, Side, Target};
 use crate::random::disturbance::schedule::{PACES, Pace, schedule};
 use crate::random::oracle::evidence::{exposed, passwords_in};
-use crate::random::oracle::leaks::{Measured, is_calm, leaks, lingering, measure};
+use crate::random::oracle::leaks::{Measured, leaks, lingering, measure};
 use crate::random::oracle::ownership::history::Kind;
 use crate::random::oracle::rest::{Key, apps, as_expected, is_looked_for, orphans, releases, samples, untrue};
 use crate::random::oracle::{Oracle, Violation};
@@ -301,8 +301,8 @@ impl Soak {
 
     /// Stops the operator, once it has no more in use than before, and judges what it and its predecessors have left.
     async fn stopped(&mut self, before: &Measured) -> Result<()> {
-        let calm = async || in_use(&self.world).await.is_ok_and(|now| is_calm(before, &now));
-        _ = within(CALM, "the operator has no more in use than before", calm).await;
+        let calm = async || in_use(&self.world).await.is_ok_and(|now| lingering(before, &now, 1).is_none());
+        _ = within(CALM, "the operator has no more threads than before", calm).await;
         let after = self.measure("without apps").await?;
         self.violated(Oracle::Leaks, lingering(before, &after, ROUNDS));
         let world = self.world.clone();
