@@ -2,10 +2,12 @@
 //!
 //! [`QUESTIONS`] are asked in order; the first hold ends the plan.
 
+mod question;
 mod questions;
 mod release;
 mod retained;
 mod secrets;
+mod wait;
 
 use jiff::Timestamp;
 
@@ -13,102 +15,15 @@ use super::{
     archives,
     desired::Desired,
     drift,
-    gate::{Gate, gate},
+    gate::gate,
     helm_runs::HelmRun,
     observed::Observed,
     plan::{Hold, Plan, Step},
     tls, trial, volumes,
 };
 use crate::{config::Config, crd::Reason};
+use question::{Answer, Case, Question};
 pub(crate) use questions::{QUESTIONS, deployer_taken};
-use release::ReleaseState;
-
-/// One of the ordered questions of a plan.
-pub(crate) struct Question {
-    /// As `clientapp-operator reasons --order` prints it.
-    pub(crate) text: &'static str,
-    ask: fn(&Case<'_>) -> Answer,
-    /// The conditions that nothing is known about while this question holds the plan.
-    unjudged: &'static [&'static str],
-    /// Drift of the deployed revision is repaired meanwhile.
-    repairs: bool,
-}
-
-impl Question {
-    const fn new(text: &'static str, ask: fn(&Case<'_>) -> Answer) -> Question {
-        Question { text, ask, unjudged: &[], repairs: false }
-    }
-
-    const fn unjudged(self, unjudged: &'static [&'static str]) -> Question {
-        Question { unjudged, ..self }
-    }
-
-    const fn repairs(self) -> Question {
-        Question { repairs: true, ..self }
-    }
-}
-
-/// The answer to a question.
-#[derive(Default)]
-struct Answer {
-    steps: Vec<Step>,
-    /// Keeps all else back.
-    hold: Option<Hold>,
-    /// The outcome of the steps decides what comes next, so no further question is asked.
-    ends: bool,
-    /// When to look again at what no watch shows.
-    look_again: Option<Timestamp>,
-}
-
-impl Answer {
-    /// There is nothing to do.
-    fn go() -> Answer {
-        Answer::default()
-    }
-
-    fn steps(steps: impl IntoIterator<Item = Step>) -> Answer {
-        Answer { steps: steps.into_iter().collect(), ..Answer::default() }
-    }
-
-    fn hold(hold: Hold) -> Answer {
-        Answer { hold: Some(hold), ..Answer::default() }
-    }
-
-    fn after(self, steps: impl IntoIterator<Item = Step>) -> Answer {
-        Answer { steps: steps.into_iter().collect(), ..self }
-    }
-
-    fn ends(self) -> Answer {
-        Answer { ends: true, ..self }
-    }
-
-    fn look_again(self, at: Option<Timestamp>) -> Answer {
-        Answer { look_again: at, ..self }
-    }
-}
-
-impl From<Option<Hold>> for Answer {
-    fn from(hold: Option<Hold>) -> Answer {
-        Answer { hold, ..Answer::default() }
-    }
-}
-
-/// The subject of the questions.
-struct Case<'a> {
-    desired: &'a Desired,
-    observed: &'a Observed,
-    config: &'a Config,
-    now: Timestamp,
-    database: Gate,
-    release: ReleaseState,
-}
-
-impl Case<'_> {
-    /// Returns whether the account that helm acts as is usable, as far as the operator checks it.
-    fn account_is_there(&self) -> bool {
-        !self.desired.account.is_deployer() || self.observed.prerequisites.deployer.is_there()
-    }
-}
 
 /// Returns the plan. Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is looked at
 /// again.

@@ -1,9 +1,9 @@
 //! The questions, in order of precedence.
 
 use super::{
-    Answer, Case, Question,
+    question::{Answer, Case, Question},
     release::{self, Upgrade},
-    retained, secrets,
+    retained, secrets, wait,
 };
 use crate::{
     clientapp::{
@@ -173,9 +173,9 @@ fn remediation(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
 fn release(case: &Case<'_>) -> Answer {
     let look = release::look_at_pods(case.observed, case.now).into_iter().chain(case.observed.look_again).min();
     let stale_lock = case.release.upgrade().and_then(|upgrade| upgrade.unlock);
-    match release::of_others(case).or_else(|| release::hook(case)) {
+    match wait::of_others(case).or_else(|| wait::hook(case)) {
         Some(hold) => Answer::hold(hold),
-        None => Answer::from(release::wait(case)).after(stale_lock),
+        None => Answer::from(wait::attempts(case)).after(stale_lock),
     }
     .look_again(look)
 }

@@ -1,0 +1,101 @@
+//! A question of a plan, its answer, and what it is asked about.
+
+use jiff::Timestamp;
+
+use super::release::ReleaseState;
+use crate::{
+    clientapp::{
+        desired::Desired,
+        gate::Gate,
+        observed::Observed,
+        plan::{Hold, Step},
+    },
+    config::Config,
+};
+
+/// One of the ordered questions of a plan.
+pub(crate) struct Question {
+    /// As `clientapp-operator reasons --order` prints it.
+    pub(crate) text: &'static str,
+    pub(super) ask: fn(&Case<'_>) -> Answer,
+    /// The conditions that nothing is known about while this question holds the plan.
+    pub(super) unjudged: &'static [&'static str],
+    /// Drift of the deployed revision is repaired meanwhile.
+    pub(super) repairs: bool,
+}
+
+impl Question {
+    pub(super) const fn new(text: &'static str, ask: fn(&Case<'_>) -> Answer) -> Question {
+        Question { text, ask, unjudged: &[], repairs: false }
+    }
+
+    pub(super) const fn unjudged(self, unjudged: &'static [&'static str]) -> Question {
+        Question { unjudged, ..self }
+    }
+
+    pub(super) const fn repairs(self) -> Question {
+        Question { repairs: true, ..self }
+    }
+}
+
+/// The answer to a question.
+#[derive(Default)]
+pub(super) struct Answer {
+    pub(super) steps: Vec<Step>,
+    /// Keeps all else back.
+    pub(super) hold: Option<Hold>,
+    /// The outcome of the steps decides what comes next, so no further question is asked.
+    pub(super) ends: bool,
+    /// When to look again at what no watch shows.
+    pub(super) look_again: Option<Timestamp>,
+}
+
+impl Answer {
+    /// There is nothing to do.
+    pub(super) fn go() -> Answer {
+        Answer::default()
+    }
+
+    pub(super) fn steps(steps: impl IntoIterator<Item = Step>) -> Answer {
+        Answer { steps: steps.into_iter().collect(), ..Answer::default() }
+    }
+
+    pub(super) fn hold(hold: Hold) -> Answer {
+        Answer { hold: Some(hold), ..Answer::default() }
+    }
+
+    pub(super) fn after(self, steps: impl IntoIterator<Item = Step>) -> Answer {
+        Answer { steps: steps.into_iter().collect(), ..self }
+    }
+
+    pub(super) fn ends(self) -> Answer {
+        Answer { ends: true, ..self }
+    }
+
+    pub(super) fn look_again(self, at: Option<Timestamp>) -> Answer {
+        Answer { look_again: at, ..self }
+    }
+}
+
+impl From<Option<Hold>> for Answer {
+    fn from(hold: Option<Hold>) -> Answer {
+        Answer { hold, ..Answer::default() }
+    }
+}
+
+/// The subject of the questions.
+pub(super) struct Case<'a> {
+    pub(super) desired: &'a Desired,
+    pub(super) observed: &'a Observed,
+    pub(super) config: &'a Config,
+    pub(super) now: Timestamp,
+    pub(super) database: Gate,
+    pub(super) release: ReleaseState,
+}
+
+impl Case<'_> {
+    /// Returns whether the account that helm acts as is usable, as far as the operator checks it.
+    pub(super) fn account_is_there(&self) -> bool {
+        !self.desired.account.is_deployer() || self.observed.prerequisites.deployer.is_there()
+    }
+}
