@@ -75,10 +75,10 @@ async fn backups_in_a_repository_outlive_their_app() {
     let left = names::<PerconaPGBackup>(&tenant).await;
     assert!(left.contains(&name) && left.contains(&upgraded.name), "{left:?}");
 
-    // The next app of its name has its own path.
+    // The next app of its name has its own path. It adopts the Secret of the database's user, which Percona leaves at times.
     let again = json!({"repository": {"s3": s3(), "secretName": "acme-s3"}});
     let spec = json!({
-        "hostname": hostname(&tenant, "acme"), "postgres": {"percona": again}, "redis": {"enabled": false},
+        "hostname": hostname(&tenant, "acme"), "postgres": {"percona": again, "adopt": true}, "redis": {"enabled": false},
     });
     tenant.create("acme", spec).await.unwrap();
     let made = cluster(&tenant, "acme-pg", "made", |_| true).await;
