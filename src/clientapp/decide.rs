@@ -34,7 +34,8 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
             plan.steps.extend(archives::step(desired, observed, now));
             let retry = observed.files.refused.as_ref().map(|refused| refused.until).filter(|until| now < *until);
             let certificate = tls::next_look(desired, observed, now).filter(|_| observed.run.at_work.is_none());
-            plan.look_again = plan.look_again.into_iter().chain(retry).chain(certificate).min();
+            plan.look_again_at(retry);
+            plan.look_again_at(certificate);
             plan
         }
         None => Plan { look_again: observed.run.at_work.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
@@ -61,7 +62,7 @@ fn answered(case: &Case<'_>) -> Plan {
     for Question { text: _, ask, unjudged, repairs } in &QUESTIONS {
         let Answer { steps, hold, ends, look_again } = ask(case);
         plan.steps.extend(steps);
-        plan.look_again = plan.look_again.into_iter().chain(look_again).min();
+        plan.look_again_at(look_again);
         if let Some(hold) = hold {
             plan.hold = Some(Hold { unjudged, ..hold });
             return if *repairs { repairing(case, plan) } else { plan };
@@ -80,7 +81,7 @@ fn repairing(case: &Case<'_>, mut plan: Plan) -> Plan {
         && let Some((Some(repair), Hold { until, .. })) = drift::follows(case.desired, case.observed, case.now)
     {
         plan.steps.push(repair);
-        plan.look_again = plan.look_again.into_iter().chain(until).min();
+        plan.look_again_at(until);
     }
     plan
 }

@@ -202,6 +202,11 @@ impl Plan {
         self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(Step::makes_credentials)
     }
 
+    /// Looks again at this time, too.
+    pub(crate) fn look_again_at(&mut self, at: Option<Timestamp>) {
+        self.look_again = self.look_again.into_iter().chain(at).min();
+    }
+
     pub(crate) fn runs_helm(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::HelmUpgrade { .. }))
     }

@@ -7,7 +7,7 @@ use crate::{
     clientapp::{
         desired::Desired,
         gate::Gate,
-        observed::Observed,
+        observed::{CachedChart, Observed},
         plan::{Hold, Step},
     },
     config::Config,
@@ -94,6 +94,11 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
+    /// Returns the chart in the cache, if an upgrade is due.
+    pub(super) fn chart_of_upgrade(&self) -> Option<&CachedChart> {
+        self.observed.prerequisites.chart.as_ref().filter(|_| self.release.upgrade().is_some())
+    }
+
     /// Returns whether the account that helm acts as is usable, as far as the operator checks it.
     pub(super) fn account_is_there(&self) -> bool {
         !self.desired.account.is_deployer() || self.observed.prerequisites.deployer.is_there()

@@ -43,8 +43,7 @@ pub(crate) const QUESTIONS: [Question; 23] = [
     Question::new(
         "Were credentials or the account created in this pass? They are recorded before helm uses them.",
         new,
-    )
-    .unjudged(&[]),
+    ),
     Question::new("Are all values from other objects there?", values).repairs(),
     Question::new("Has the revision failed? It is rolled back, or not tried again.", remediation),
     Question::new("Is the release ours and unlocked, and no attempt awaited?", release),
@@ -172,7 +171,7 @@ fn remediation(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
 
 fn release(case: &Case<'_>) -> Answer {
     let look = release::look_at_pods(case.observed, case.now).into_iter().chain(case.observed.look_again).min();
-    let stale_lock = case.release.upgrade().and_then(|upgrade| upgrade.unlock);
+    let stale_lock = case.release.upgrade().and_then(|upgrade| upgrade.unlock.clone());
     match wait::of_others(case).or_else(|| wait::hook(case)) {
         Some(hold) => Answer::hold(hold),
         None => Answer::from(wait::attempts(case)).after(stale_lock),
@@ -183,8 +182,10 @@ fn release(case: &Case<'_>) -> Answer {
 /// helm recreates missing objects itself.
 fn drifted(case: &Case<'_>) -> Answer {
     let Case { desired, observed, now, .. } = case;
-    let follows = drift::follows(desired, observed, *now).filter(|_| case.release.upgrade().is_none());
-    let Some((repair, hold)) = follows else { return Answer::go() };
+    if case.release.upgrade().is_some() {
+        return Answer::go();
+    }
+    let Some((repair, hold)) = drift::follows(desired, observed, *now) else { return Answer::go() };
     if desired.drift.policy == Drift::Repair && !case.account_is_there() {
         return Answer::hold(deployer_taken(&desired.key));
     }
@@ -210,15 +211,14 @@ fn chart(Case { desired, observed, config, release, .. }: &Case<'_>) -> Answer {
     Answer::hold(hold.begins()).after((!is_fetched).then_some(Step::FetchChart))
 }
 
-fn approved(Case { desired, observed, release, .. }: &Case<'_>) -> Answer {
-    let target = observed.prerequisites.chart.as_ref().filter(|_| release.upgrade().is_some());
-    let awaited = target.and_then(|target| approval::awaited(desired, target));
-    awaited.map(|planned| approval::hold(desired, &planned)).into()
+fn approved(case: &Case<'_>) -> Answer {
+    let awaited = case.chart_of_upgrade().and_then(|chart| approval::awaited(case.desired, chart));
+    awaited.map(|planned| approval::hold(case.desired, &planned)).into()
 }
 
-fn backed_up(Case { desired, observed, release, now, .. }: &Case<'_>) -> Answer {
-    let target = observed.prerequisites.chart.as_ref().filter(|_| release.upgrade().is_some());
-    match target.and_then(|target| upgrade::before(desired, observed, target, *now)) {
+fn backed_up(case: &Case<'_>) -> Answer {
+    let Case { desired, observed, now, .. } = case;
+    match case.chart_of_upgrade().and_then(|chart| upgrade::before(desired, observed, chart, *now)) {
         Some(Before { back_up, hold }) => Answer::hold(hold).after(back_up.map(Step::BackUp)),
         None => Answer::go(),
     }
@@ -236,7 +236,7 @@ fn upgraded(Case { desired, observed, config, release, .. }: &Case<'_>) -> Answe
         message += &format!(" when its turn comes: helm runs for at most {most} apps at a time");
     }
     let hold = Hold::new(Reason::Upgrading, message);
-    Answer::hold(hold.begins()).after([Step::HelmUpgrade { revision, cause }])
+    Answer::hold(hold.begins()).after([Step::HelmUpgrade { revision: *revision, cause: cause.clone() }])
 }
 
 fn tests(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {

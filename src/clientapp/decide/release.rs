@@ -39,10 +39,10 @@ pub(super) struct Upgrade {
 
 impl ReleaseState {
     /// Returns the upgrade that is due.
-    pub(super) fn upgrade(&self) -> Option<Upgrade> {
+    pub(super) fn upgrade(&self) -> Option<&Upgrade> {
         match self {
             ReleaseState::Absent(upgrade) | ReleaseState::StaleLock(upgrade) | ReleaseState::OutOfSync(upgrade) => {
-                Some(upgrade.clone())
+                Some(upgrade)
             }
             ReleaseState::Unmanaged | ReleaseState::Locked(_) | ReleaseState::InSync => None,
         }

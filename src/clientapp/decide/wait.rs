@@ -1,4 +1,4 @@
-//! What keeps helm from the release: other Helm clients, hooks, and earlier attempts.
+//! Waits for what keeps helm from the release: other Helm clients, hooks, and earlier attempts.
 
 use jiff::{SignedDuration, Timestamp};
 
