@@ -82,22 +82,36 @@ impl Lab {
     /// Shared by all scenarios of this process, with Percona and the operator.
     pub async fn shared() -> &'static Lab {
         static SHARED: OnceLock<Lab> = OnceLock::new();
-        let start = || {
-            let lab = Lab::start(true).expect("the lab starts");
-            let image = ("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned());
-            let options = Options { environment: vec![image], ..lab.options() };
-            lab.start_operator(&options).expect("the operator starts");
-            lab
-        };
-        // Inside a test's runtime, tokio refuses to block on another.
-        tokio::task::spawn_blocking(move || SHARED.get_or_init(start)).await.expect("the lab starts")
+        Lab::once(&SHARED, || Lab::operated(true)).await
     }
 
     /// Shared by all tests of this process that need no operator, with Percona.
     pub async fn unattended() -> &'static Lab {
         static UNATTENDED: OnceLock<Lab> = OnceLock::new();
-        let start = || UNATTENDED.get_or_init(|| Lab::start(true).expect("the lab starts"));
-        tokio::task::spawn_blocking(start).await.expect("the lab starts")
+        Lab::once(&UNATTENDED, || Lab::start(true)).await
+    }
+
+    /// For tests that change the cluster itself one after the other, without Percona and without an operator of all.
+    pub async fn to_change() -> (&'static Lab, tokio::sync::MutexGuard<'static, ()>) {
+        static TO_CHANGE: OnceLock<Lab> = OnceLock::new();
+        static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let turn = TURN.lock().await;
+        (Lab::once(&TO_CHANGE, || Lab::start(false)).await, turn)
+    }
+
+    /// Returns the lab in a cell, which the first caller starts.
+    pub async fn once(cell: &'static OnceLock<Lab>, start: fn() -> Result<Lab>) -> &'static Lab {
+        let started = move || cell.get_or_init(|| start().expect("the lab starts"));
+        // Inside a test's runtime, tokio refuses to block on another.
+        tokio::task::spawn_blocking(started).await.expect("the lab starts")
+    }
+
+    /// Starts a lab and its operator, which knows its own image.
+    pub fn operated(with_percona: bool) -> Result<Lab> {
+        let lab = Lab::start(with_percona)?;
+        let image = ("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned());
+        lab.start_operator(&Options { environment: vec![image], ..lab.options() })?;
+        Ok(lab)
     }
 
     /// For a test that changes the cluster itself, without Percona and without an operator. It ends with the process.

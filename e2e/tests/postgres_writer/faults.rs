@@ -228,7 +228,7 @@ async fn settings_that_cannot_work_end_the_operator_with_a_sentence() {
 
 #[tokio::test]
 async fn without_settings_it_is_told_and_without_the_kind_there_is_nothing_of_it() {
-    let (lab, _turn) = lab_to_change().await;
+    let (lab, _turn) = Lab::to_change().await;
     let mut scene = Scene::with("writer-off", lab, Server::shared().await).await;
     scene.run(PEOPLE).await;
     scene.start_with(scene.bare.clone()).await;

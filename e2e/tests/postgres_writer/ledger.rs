@@ -126,7 +126,7 @@ async fn a_successor_inherits_the_row_and_a_row_without_an_object_is_told() {
 
 #[tokio::test]
 async fn an_object_that_does_not_decode_is_told_and_takes_its_row_with_it() {
-    let (lab, _turn) = lab_to_change().await;
+    let (lab, _turn) = Lab::to_change().await;
     let scene = Scene::with("writer-undecodable", lab, Server::shared().await).await.served().await;
     for name in ["ada", "bob", "eve"] {
         scene.write(name, ada(36)).await;

@@ -24,7 +24,6 @@ use kube::{Api, CustomResourceExt as _, ResourceExt as _};
 use nix::sys::signal::Signal;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
 type Row = (String, String, i32, String);
 
@@ -75,20 +74,7 @@ impl Deref for Server {
 /// The control plane of all scenes but those that change the cluster itself. None needs Percona.
 async fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
-    started(&LAB).await
-}
-
-/// A control plane for scenes that change definitions and roles, one after the other.
-async fn lab_to_change() -> (&'static Lab, MutexGuard<'static, ()>) {
-    static LAB: OnceLock<Lab> = OnceLock::new();
-    static TURN: Mutex<()> = Mutex::const_new(());
-    let turn = TURN.lock().await;
-    (started(&LAB).await, turn)
-}
-
-async fn started(lab: &'static OnceLock<Lab>) -> &'static Lab {
-    let start = || lab.get_or_init(|| Lab::start(false).expect("the lab starts"));
-    tokio::task::spawn_blocking(start).await.expect("the lab starts")
+    Lab::once(&LAB, || Lab::start(false)).await
 }
 
 /// A namespace, and its own database with an operator for it.

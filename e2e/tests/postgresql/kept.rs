@@ -1,4 +1,4 @@
-//! What must not be lost: volumes that go missing, deletions of every kind, objects with forged marks.
+//! Tests what must not be lost: volumes that go missing, deletions of every kind, objects with forged marks.
 
 use super::*;
 
@@ -213,7 +213,7 @@ async fn strict(tenant: &Tenant, strict: bool) {
 
 #[tokio::test]
 async fn what_cannot_be_understood_or_was_not_seen_is_kept() {
-    let (lab, _turn) = lab_to_change().await;
+    let (lab, _turn) = Lab::to_change().await;
     let operator = leading(&lab.options()).await;
     let spec = || json!({"backup": {"schedule": "@daily", "onDelete": true}});
 

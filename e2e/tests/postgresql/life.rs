@@ -253,7 +253,7 @@ async fn standbys_come_and_go_without_the_primary_and_only_volumes_on_record_go(
 #[tokio::test]
 async fn its_definition_is_required_at_the_start_and_may_go_and_come_back_later() {
     const DEFINITION: &str = "postgresqls.apps.bnerd-operator.local";
-    let (lab, _turn) = lab_to_change().await;
+    let (lab, _turn) = Lab::to_change().await;
     let tenant = lab.tenant("pg-late").await;
     let crds = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("crds").join("postgresqls.yaml");
     let remove_kind = || tenant.kubectl(&["delete", "crd", DEFINITION, "--timeout=100s"]).unwrap();

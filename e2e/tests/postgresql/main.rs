@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use clientapp_crd::{DumpRecord, DumpState, Phase, Postgresql, PostgresqlStatus, conditions, label};
-use e2e::lab::{Apart, IMAGE, Lab, Object, Tenant, leading};
-use e2e::operator::{Operator, Options};
+use e2e::lab::{Apart, Lab, Object, Tenant, leading};
+use e2e::operator::Operator;
 use e2e::scenario::with;
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -28,38 +28,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
 /// A new namespace on the control plane whose operator is shared. Nothing here needs Percona.
 async fn tenant(namespace: &str) -> Tenant {
     static LAB: OnceLock<Lab> = OnceLock::new();
-    let start = || {
-        let lab = Lab::start(false).expect("the lab starts");
-        let image = ("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned());
-        lab.start_operator(&Options { environment: vec![image], ..lab.options() }).expect("the operator starts");
-        lab
-    };
-    let lab = tokio::task::spawn_blocking(move || LAB.get_or_init(start)).await.expect("the lab starts");
-    lab.tenant(namespace).await
+    Lab::once(&LAB, || Lab::operated(false)).await.tenant(namespace).await
 }
 
 /// A new namespace on a control plane without an operator of all.
 async fn apart(namespace: &str) -> Apart {
     static LAB: OnceLock<Lab> = OnceLock::new();
-    started(&LAB).await.apart(namespace).await
-}
-
-/// A control plane for the tests that change the definition, one after the other.
-async fn lab_to_change() -> (&'static Lab, MutexGuard<'static, ()>) {
-    static LAB: OnceLock<Lab> = OnceLock::new();
-    static TURN: Mutex<()> = Mutex::const_new(());
-    let turn = TURN.lock().await;
-    (started(&LAB).await, turn)
-}
-
-async fn started(lab: &'static OnceLock<Lab>) -> &'static Lab {
-    let start = || lab.get_or_init(|| Lab::start(false).expect("the lab starts"));
-    tokio::task::spawn_blocking(start).await.expect("the lab starts")
+    Lab::once(&LAB, || Lab::start(false)).await.apart(namespace).await
 }
 
 async fn stop(operator: Operator) {

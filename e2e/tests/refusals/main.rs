@@ -8,8 +8,6 @@ mod spec;
 mod stored;
 mod surroundings;
 
-use std::sync::OnceLock;
-
 use clientapp_crd::conditions::find;
 use clientapp_crd::{ClientApp, ClientAppStatus};
 use e2e::charts::{self, Content};
@@ -125,11 +123,7 @@ fn small(tenant: &Tenant, name: &str, version: &str) -> Value {
 
 /// A lab whose cluster tests may break on purpose, one test at a time. Its operator starts with a cold chart cache.
 async fn rough() -> (&'static Lab, MutexGuard<'static, ()>) {
-    static ROUGH: OnceLock<Lab> = OnceLock::new();
-    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    let turn = TURN.lock().await;
-    let start = || ROUGH.get_or_init(|| Lab::start(false).expect("the lab starts"));
-    let lab = tokio::task::spawn_blocking(start).await.expect("the lab starts");
+    let (lab, turn) = Lab::to_change().await;
     restart(lab).await;
     (lab, turn)
 }
