@@ -7,6 +7,7 @@ use std::process::Command;
 
 use clap::Args as _;
 use clientapp_operator::config::RunArgs;
+use e2e::conformance::release::Release;
 use e2e::helm::{Helm, Ran};
 use e2e::manifests;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -31,23 +32,10 @@ fn template(values: &Value) -> Ran {
     helm.run(&["template", "clientapp-operator", &chart, "--namespace", NAMESPACE, "--values", &file]).unwrap()
 }
 
-/// Objects by kind and name.
-type Objects = BTreeMap<(String, String), Value>;
-
-fn objects(manifests: &str) -> Objects {
-    let documents = serde_yaml::Deserializer::from_str(manifests);
-    let documents = documents.map(|document| <Value as serde::Deserialize>::deserialize(document).unwrap());
-    let named = |object: Value| {
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        ((text(&object["kind"]), text(&object["metadata"]["name"])), object)
-    };
-    documents.filter(|object| !object.is_null()).map(named).collect()
-}
-
-fn rendered(values: &Value) -> Objects {
+fn rendered(values: &Value) -> Release {
     let ran = template(values);
     assert!(ran.success, "{values}: {}", ran.stderr);
-    objects(&ran.stdout)
+    Release::parse(&ran.stdout).unwrap()
 }
 
 /// Without the marks of whoever installs it, and with lists of named entries in the order of their names.
@@ -82,13 +70,16 @@ fn the_chart_has_the_objects_of_the_kustomization() {
         [(json!({}), manifests::directory()), (json!({"api": {"enabled": true}}), manifests::complete())]
     {
         let kustomized = Command::new(&tools().kubectl).arg("kustomize").arg(&kustomization).output().unwrap();
-        let mut expected = objects(&Ran::from(kustomized).stdout);
-        // helm creates it, with --create-namespace.
-        assert!(expected.remove(&("Namespace".to_owned(), NAMESPACE.to_owned())).is_some());
+        let expected = Release::parse(&Ran::from(kustomized).stdout).unwrap();
         let found = rendered(&values);
-        assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{values}");
-        for (key, object) in expected {
-            assert_eq!(comparable(found[&key].clone()), comparable(object), "{values}: {key:?}");
+        // helm creates it, with --create-namespace.
+        assert!(expected.find("Namespace", NAMESPACE).is_some());
+        assert_eq!(found.objects.len(), expected.objects.len() - 1, "{values}");
+        for object in expected.objects.into_iter().filter(|object| object["kind"] != "Namespace") {
+            let [kind, name] =
+                [&object["kind"], &object["metadata"]["name"]].map(|word| word.as_str().unwrap().to_owned());
+            let rendered = found.find(&kind, &name).unwrap_or_else(|| panic!("{values}: there is no {kind} {name}"));
+            assert_eq!(comparable(rendered.clone()), comparable(object), "{values}: {kind} {name}");
         }
     }
 }
@@ -112,7 +103,7 @@ fn values_have_an_effect() {
         "serviceMonitor": {"enabled": true},
         "alerts": {"enabled": true},
     }));
-    let get = |kind: &str, name: &str| &found[&(kind.to_owned(), name.to_owned())];
+    let get = |kind, name| found.find(kind, name).unwrap();
     let deployment = get("Deployment", "clientapp-operator");
     let template = &deployment["spec"]["template"];
     let container = &template["spec"]["containers"][0];
@@ -147,11 +138,12 @@ fn values_have_an_effect() {
     let groups: Vec<_> = rules.iter().flat_map(|rule| rule["apiGroups"].as_array().unwrap()).collect();
     let has = |group: &str| groups.iter().any(|found| *found == group);
     assert!(has("apps") && !has("pgv2.percona.com"), "{groups:?}");
-    let kinds: BTreeSet<_> = found.keys().map(|(kind, _)| kind.as_str()).collect();
-    assert!(kinds.contains("ServiceMonitor") && kinds.contains("PrometheusRule") && !kinds.contains("NetworkPolicy"));
-    let definition = found.values().find(|object| object["kind"] == "CustomResourceDefinition").unwrap();
+    let has = |kind| found.of_kind(kind).next().is_some();
+    assert!(has("ServiceMonitor") && has("PrometheusRule") && !has("NetworkPolicy"));
+    let definition = found.of_kind("CustomResourceDefinition").next().unwrap();
     assert_eq!(definition["metadata"]["annotations"]["helm.sh/resource-policy"], Value::Null);
-    assert!(rendered(&json!({"crds": {"enabled": false}})).keys().all(|(kind, _)| kind != "CustomResourceDefinition"));
+    let without = rendered(&json!({"crds": {"enabled": false}}));
+    assert!(without.of_kind("CustomResourceDefinition").next().is_none());
 }
 
 #[test]
