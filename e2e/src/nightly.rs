@@ -1,4 +1,4 @@
-//! What takes too long for `cargo test`: the random tests at length, and the tests that are ignored there. Each runs as a command
+//! Runs what takes too long for `cargo test`: the random tests at length, and the tests that are ignored there. Each runs as a command
 //! of its own, so that none sees what another has left, and a table at the end says how each went. An **effect**.
 
 use std::fmt;

@@ -32,7 +32,7 @@ use self::report::Ran;
 use self::stage::on_a_thread;
 use crate::progress::Progress;
 
-/// What all commands have.
+/// The options of all commands.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Common {
     /// Chooses everything random; that of further cases counts up from it. Default: the current time
@@ -46,7 +46,7 @@ pub struct Common {
     pub json: bool,
 }
 
-/// What commands have whose cases are sequences of steps.
+/// The options of commands whose cases are sequences of steps.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Sequences {
     #[command(flatten)]

@@ -21,7 +21,7 @@ use derive_more::Display;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What was checked.
+/// Says what was checked.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Oracle {
     /// The end state equals that of the undisturbed run, but for one wasted revision.

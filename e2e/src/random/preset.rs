@@ -1,4 +1,4 @@
-//! What the commands compose. An **effect**.
+//! The compositions of the commands. An **effect**.
 
 pub mod faults;
 pub mod lives;

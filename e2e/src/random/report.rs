@@ -1,4 +1,4 @@
-//! What a run has found: stories of failures, what was counted, and the table of the matrix. Pure.
+//! The findings of a run: stories of failures, what was counted, and the table of the matrix. Pure.
 
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
@@ -17,11 +17,11 @@ pub struct Outcome {
     pub cases: usize,
     /// A story for each case that failed.
     pub failures: Vec<String>,
-    /// What was counted and measured, and how much of it.
+    /// Says what was counted and measured, and how much of it.
     pub counted: Vec<(String, String)>,
     /// The rows of the matrix.
     pub lines: Vec<Line>,
-    /// What was asked for in place of a run.
+    /// Says what was asked for in place of a run.
     pub listed: Option<String>,
 }
 
@@ -80,10 +80,10 @@ pub struct Done<S> {
 #[derive(Clone, Debug)]
 pub struct Ran<S> {
     pub seed: u64,
-    /// What it is, apart from its steps.
+    /// Says what it is, apart from its steps.
     pub head: String,
     pub done: Vec<Done<S>>,
-    /// What happened meanwhile.
+    /// Says what happened meanwhile.
     pub notes: Vec<(Timestamp, String)>,
     pub violations: Vec<Violation>,
     /// More about them.
@@ -129,7 +129,7 @@ impl<S: Display> Ran<S> {
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub row: u8,
-    /// Whether the fault hit: a run may have fewer writes than the undisturbed one.
+    /// Says whether the fault hit: a run may have fewer writes than the undisturbed one.
     pub hit: bool,
     /// From the fault to the end state.
     pub recovery: Option<Duration>,

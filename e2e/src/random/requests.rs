@@ -1,4 +1,4 @@
-//! What users ask for, and wait for. All of it is asked again after a failure: the API server may be away. An **effect**.
+//! Requests of users, and their waits. Each is sent again after a failure: the API server may be away. An **effect**.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub async fn plant(tenant: &Tenant, name: &str, data: Value) -> Result<()> {
     Ok(())
 }
 
-/// What the app's pods know of their credentials.
+/// Returns what the app's pods know of their credentials.
 pub async fn credentials(tenant: &Tenant) -> Result<Option<String>> {
     let deployment = tenant.api::<Deployment>().get(DEPLOYMENT).await?;
     let template = deployment.spec.and_then(|spec| spec.template.metadata);
@@ -141,7 +141,7 @@ pub async fn told_of(tenant: &Tenant, what: &str, is: impl Fn(&ClientAppStatus) 
 pub const MERGE: &str = "application/merge-patch+json";
 pub const WHOLE: &str = "application/json";
 
-/// What the API server says to a request.
+/// The API server's response to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Accepted(Value),

@@ -1,4 +1,4 @@
-//! What the code relies on of the Percona operator, which is the real one, and what no scenario shows: those of databases run with it, too.
+//! The facts about the Percona operator, which is the real one, that the code relies on and no scenario shows: those of databases run with it, too.
 
 use clientapp_crd::percona::{
     CLUSTER_LABEL, DELETE_PVC, PerconaPGBackup, PerconaPGBackupStatus, PerconaPGCluster, PerconaPGClusterStatus,

@@ -1,4 +1,4 @@
-//! What the API server refuses at once, and with which words.
+//! Refusals of the API server at once, and their words.
 
 use clientapp_crd::parameters;
 

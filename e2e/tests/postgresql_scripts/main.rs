@@ -109,7 +109,7 @@ impl<'a> Server<'a> {
         self.pod.take().unwrap().stop().unwrap();
     }
 
-    /// What the hook runs after each start.
+    /// Runs what the hook runs after each start.
     fn roles(&self) -> Output {
         let mut command = self.node.command("exec sh $SCRIPTS/roles.sh");
         command.env("PGHOST", self.node.path("")).env("PGPORT", self.port.to_string()).env("POSTGRES_USER", "shop");

@@ -8,7 +8,7 @@ use std::thread;
 
 use super::*;
 
-/// What becomes of a new pod's first connections.
+/// Says what becomes of a new pod's first connections.
 #[derive(Clone, Copy)]
 pub enum Lag {
     Refused,

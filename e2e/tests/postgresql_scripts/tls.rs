@@ -16,7 +16,7 @@ fn certificate(node: &Node, name: &str) -> (PathBuf, String) {
     (root, format!("-c ssl=on -c ssl_cert_file={certificate} -c ssl_key_file={key}"))
 }
 
-/// Whether the connection of a client with this `sslmode` is encrypted, or why there is none.
+/// Returns whether the connection of a client with this `sslmode` is encrypted, or why there is none.
 fn encrypted(server: &Server<'_>, mode: &str, root: &Path) -> Result<String, String> {
     let statement = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     let (port, root) = (server.port, root.display());

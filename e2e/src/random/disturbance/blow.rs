@@ -1,4 +1,4 @@
-//! What can happen at a moment. An **effect**.
+//! Blows: events that a fault causes at a moment. An **effect**.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Side {
     pub const BOTH: [Side; 2] = [Side::Before, Side::After];
 }
 
-/// What happens at the moment.
+/// Says what happens at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blow {
     /// The operator is killed, and started again.
@@ -134,13 +134,13 @@ impl Blow {
 /// When nobody had the Lease: since when, and until when.
 pub type Vacancy = Option<(Timestamp, Timestamp)>;
 
-/// What a blow strikes.
+/// The target of a blow.
 pub struct Target<'a> {
     pub lab: &'static Lab,
     pub operators: &'a mut Operators,
     pub proxy: &'a Proxy,
     pub leases: Api<Lease>,
-    /// Whether the Lease of a killed operator is deleted, so that it need not expire before another leads.
+    /// Says whether the Lease of a killed operator is deleted, so that it need not expire before another leads.
     pub leads_at_once: bool,
 }
 

@@ -84,7 +84,7 @@ fn came(record: &Record, moment: Moment, since: Time) -> Option<Time> {
     times.filter(|time| *time > since).min()
 }
 
-/// Whether a ClientApp that was being deleted at a time is gone, and another of its name has since got a volume.
+/// Returns whether a ClientApp that was being deleted at a time is gone, and another of its name has since got a volume.
 fn overtaken(record: &Record, at: Time) -> bool {
     let apps = || record.objects.values().filter(|seen| seen.kind == Kind::App);
     let deleted =

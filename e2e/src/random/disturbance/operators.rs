@@ -20,7 +20,7 @@ const RECONCILES: &str = "clientapp_operator_reconcile_seconds_count";
 /// For the first reconciles of an operator that leads.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What an operator logs when another has taken the lead, or it could not renew its own.
+/// The line that an operator logs when another has taken the lead, or it could not renew its own.
 const LOST: &str = "the lease is lost";
 
 /// One operator after the other, with one helm, one chart cache and one directory for temporary files, as in a container that
@@ -254,7 +254,7 @@ fn end(children: Vec<Pid>) {
     children.into_iter().for_each(|child| _ = kill(child, Signal::SIGKILL));
 }
 
-/// What the operators of a case have left.
+/// The remains of the operators of a case.
 pub struct Remains {
     pub log: String,
     /// Of all helm processes.

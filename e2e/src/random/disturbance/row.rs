@@ -10,7 +10,7 @@ use derive_more::Display;
 use super::blow::{Blow, Side};
 use crate::proxy::{self, By, Rule, Snap, Trap, Write};
 
-/// What is wrong all the time.
+/// Says what is wrong all the time.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 pub enum Standing {
     /// Each watch is cut after this time.
@@ -51,7 +51,7 @@ impl Fault {
         Some(Trap { by, nth, snap: blow.snap() })
     }
 
-    /// What happens at its moment.
+    /// Returns what happens at its moment.
     pub fn blow(self) -> Option<Blow> {
         match self {
             Fault::At { blow, .. } => Some(blow),
@@ -59,17 +59,17 @@ impl Fault {
         }
     }
 
-    /// Whether it disturbs every operator of the plane.
+    /// Returns whether it disturbs every operator of the plane.
     pub fn is_for_all(self) -> bool {
         matches!(self.blow(), Some(Blow::Outage(_)))
     }
 
-    /// Whether it ends the scenario before its time.
+    /// Returns whether it ends the scenario before its time.
     pub fn cuts_short(self) -> bool {
         matches!(self.blow(), Some(Blow::Delete(_)))
     }
 
-    /// Whether the API server's log may lack a write that was applied, or call it cancelled.
+    /// Returns whether the API server's log may lack a write that was applied, or call it cancelled.
     pub fn leaves_gaps(self) -> bool {
         let under_way = matches!(self.blow(), Some(Blow::Kill(Side::Meanwhile) | Blow::KillTree(Side::Meanwhile)));
         under_way || self.is_for_all()

@@ -63,7 +63,7 @@ pub struct Entry {
     pub resource: String,
     pub name: String,
     pub uid: String,
-    /// Whether it created the object.
+    /// Says whether it created the object.
     pub created: bool,
     /// The object that it left, or `null` where the log does not have it.
     pub object: Value,
@@ -72,7 +72,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it began the deletion of an object, or completed it.
+    /// Returns whether it began the deletion of an object, or completed it.
     pub fn deletes(&self) -> bool {
         self.verb.starts_with("delete")
     }

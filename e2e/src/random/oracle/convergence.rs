@@ -1,18 +1,18 @@
-//! What an end state owes to its last spec, and what to those before. Pure.
+//! Tells what an end state owes to its last spec from what it owes to those before. Pure.
 
 use serde_json::Value;
 
 use super::Condition;
 use super::state::{State, differences};
 
-/// What there is once nothing changes any more.
+/// The state once nothing changes any more.
 #[derive(Clone, Debug, Default)]
 pub struct End {
     pub state: State,
     pub ready: Condition,
-    /// Whether the status is of the current spec, and says why the object is Ready or not.
+    /// Set if the status is of the current spec, and says why the object is Ready or not.
     pub is_current: bool,
-    /// Whether the object says that work is in progress.
+    /// Says whether the object says that work is in progress.
     pub at_work: bool,
     /// The rows of PostgresWriters.
     pub rows: Vec<String>,
@@ -67,7 +67,7 @@ const STAYS: [(&str, &str); 8] = [
     ("StatefulSet acme-pg", "part of the database of an app, which stays"),
 ];
 
-/// What the status of a ClientApp remembers.
+/// The fields in which the status of a ClientApp remembers its past.
 const REMEMBERED: [(&str, &str); 7] = [
     ("backup", "the last backup before an upgrade"),
     ("files", "the last archives"),
@@ -82,7 +82,7 @@ fn has(table: &[(&str, &str)], word: &str) -> bool {
     table.iter().any(|(is, _)| *is == word)
 }
 
-/// Whether an object is not Ready because of its past.
+/// Returns whether an object is not Ready because of its past.
 pub fn is_past(ready: &Condition) -> bool {
     ready.status != "True" && has(&PAST, &ready.reason)
 }

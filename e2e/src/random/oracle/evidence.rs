@@ -26,11 +26,11 @@ const DERIVED: [&str; 6] = ["pods", "replicasets", "controllerrevisions", "endpo
 /// Everything that is known of a case once its operator has stopped.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// What is left in the namespace.
+    /// Says what is left in the namespace.
     pub state: State,
     /// All writes to it, in order.
     pub trace: Vec<Entry>,
-    /// What the operators have logged.
+    /// Says what the operators have logged.
     pub log: String,
     /// The command lines of all helm processes.
     pub arguments: Vec<String>,
@@ -40,9 +40,9 @@ pub struct Evidence {
     pub leftovers: Vec<String>,
     /// When another holder took the Lease, and when an operator got it back.
     pub usurped: Option<(Timestamp, Timestamp)>,
-    /// Whether the API server was killed, so that its log may lack a write.
+    /// Says whether the API server was killed, so that its log may lack a write.
     pub has_gaps: bool,
-    /// Whether the scenario has ended before its time, so that less was made.
+    /// Says whether the scenario has ended before its time, so that less was made.
     pub is_cut_short: bool,
 }
 

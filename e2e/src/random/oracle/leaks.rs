@@ -1,4 +1,4 @@
-//! What a process of the operator has in use, and whether that grows. Reading it is an **effect**.
+//! Resources that a process of the operator has in use, and their growth. Reading it is an **effect**.
 
 use std::fmt;
 use std::fs;
@@ -75,7 +75,7 @@ const COUNTS: [Count; 4] = [
 ];
 
 impl Measured {
-    /// Whether as much is in use, besides memory and threads.
+    /// Returns whether as much is in use, besides memory and threads.
     pub fn is_like(&self, other: &Measured) -> bool {
         let counts = |of: &Measured| (of.descriptors, of.children, of.files);
         counts(self) == counts(other)
@@ -89,7 +89,7 @@ pub fn lingering(before: &Measured, after: &Measured, rounds: usize) -> Option<S
     (more >= rounds).then(|| format!("after {rounds} rounds of the same work the operator has {more} threads more"))
 }
 
-/// What a process has more of after each round of the same work, a sentence each. A count that grows once only is no
+/// Returns what a process has more of after each round of the same work, a sentence each. A count that grows once only is no
 /// leak: idle connections and threads are kept for a while.
 pub fn leaks(rounds: &[Measured]) -> Vec<String> {
     let growing = COUNTS.iter().filter(|(_, of)| rounds.windows(2).all(|pair| of(&pair[0]) < of(&pair[1])));

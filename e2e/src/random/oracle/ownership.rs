@@ -146,7 +146,7 @@ fn hangs(facts: &Facts<'_>, seen: &Seen) -> Option<Violation> {
     Some(Violation { oracle: Oracle::Hangs, what: seen.what(), why })
 }
 
-/// Whether a condition or an event has named an object since a time.
+/// Returns whether a condition or an event has named an object since a time.
 fn is_told(facts: &Facts<'_>, name: &str, since: Time) -> bool {
     let names = |text: &str| {
         let ends = |index: usize| {
@@ -216,7 +216,7 @@ fn passwords(facts: &Facts<'_>) -> Vec<Violation> {
     found
 }
 
-/// Whether an event says that the object's deletion may have been an orphaning one: a foreground deletion looks like one if the
+/// Returns whether an event says that the object's deletion may have been an orphaning one: a foreground deletion looks like one if the
 /// garbage collector has completed it before the operator is back, and everything is kept.
 fn is_unclear(facts: &Facts<'_>, owner: &Seen) -> bool {
     let events =

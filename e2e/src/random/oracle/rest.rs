@@ -1,4 +1,4 @@
-//! What has to hold once everything is at rest. Pure.
+//! Rules that hold once everything is at rest. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,7 +93,7 @@ pub fn samples(record: &Record) -> BTreeMap<String, usize> {
     samples
 }
 
-/// Whether objects of this kind are looked for.
+/// Returns whether objects of this kind are looked for.
 pub fn is_looked_for(kind: &str) -> bool {
     !TELLING.contains(&kind)
 }

@@ -59,7 +59,7 @@ pub struct Present {
     pub uid: String,
 }
 
-/// Whether objects of this kind are compared.
+/// Returns whether objects of this kind are compared.
 pub fn is_compared(kind: &str) -> bool {
     !DERIVED.contains(&kind)
 }
@@ -116,7 +116,7 @@ pub fn named(name: &str) -> String {
     parts.collect::<Vec<_>>().join("-")
 }
 
-/// What counts of an object.
+/// Returns what counts of an object.
 fn content(object: &Value) -> Value {
     let metadata = &object["metadata"];
     let mut kept = Map::new();
@@ -145,7 +145,7 @@ fn content(object: &Value) -> Value {
     Value::Object(kept)
 }
 
-/// What counts of the status of a ClientApp.
+/// Returns what counts of the status of a ClientApp.
 fn told(status: &Value) -> Value {
     let mut told = status.clone();
     for condition in told["conditions"].as_array_mut().into_iter().flatten() {
@@ -163,7 +163,7 @@ fn told(status: &Value) -> Value {
     told
 }
 
-/// Why a revision was rolled back depends on the fault.
+/// Replaces the reason of a rollback, which depends on the fault.
 fn why(value: &mut Value) {
     match value {
         Value::String(text) => {
@@ -190,7 +190,7 @@ fn without(value: &mut Value, keys: &[&str]) {
     }
 }
 
-/// What random words stand for.
+/// The meanings of random words.
 struct Words(Vec<(String, String)>);
 
 impl Words {
@@ -273,7 +273,7 @@ fn without_uids(text: &str) -> String {
     }
 }
 
-/// What differs between two states, a sentence each; revisions are not compared.
+/// Returns what differs between two states, a sentence each; revisions are not compared.
 pub fn differences(undisturbed: &State, state: &State) -> Vec<String> {
     let mut found = Vec::new();
     if undisturbed.release != state.release {

@@ -123,7 +123,7 @@ struct Soak {
     world: Arc<World>,
     random: StdRng,
     outcome: Outcome,
-    /// What was struck, by title.
+    /// Says what was struck, by title.
     struck: Vec<&'static str>,
     /// How many passwords were looked for.
     searched: usize,
@@ -335,7 +335,7 @@ fn passwords(world: &World, log: &str, arguments: &[String], searched: &mut usiz
     exposed(&canaries, log, arguments)
 }
 
-/// What the trouble has come to.
+/// The outcome of the trouble.
 struct Struck {
     titles: Vec<&'static str>,
     /// A sentence for each password outside Secrets.

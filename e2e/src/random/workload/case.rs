@@ -112,7 +112,7 @@ pub async fn run(
     Ok(Ran { writes, hit: struck.map(|struck| struck.write), recovery, evidence })
 }
 
-/// What is compared.
+/// Returns what is compared.
 async fn observed(stage: &Stage, scenario: Scenario, namespace: &str) -> Result<State> {
     stage.state(namespace, scenario.beside(namespace).await?).await
 }

@@ -1,4 +1,4 @@
-//! What users do while something goes wrong: each scenario has a part before the fault and a part that is disturbed. An
+//! Scenarios, which users run while something goes wrong: each scenario has a part before the fault and a part that is disturbed. An
 //! **effect**.
 
 mod archive;
@@ -117,7 +117,7 @@ impl Scenario {
         }
     }
 
-    /// What its operators need in their environment; makes what that names.
+    /// Returns what its operators need in their environment; makes what that names.
     pub async fn environment(self, namespace: &str) -> Result<Vec<(String, String)>> {
         match self {
             Scenario::Writer => writer::environment(namespace).await,
@@ -273,7 +273,7 @@ impl Scenario {
         }
     }
 
-    /// Whether it ends in the same way if the app is deleted before.
+    /// Returns whether it ends in the same way if the app is deleted before.
     pub fn may_be_cut_short(self) -> bool {
         self == Scenario::Brief
     }
@@ -287,7 +287,7 @@ impl Scenario {
         }
     }
 
-    /// What is compared beside the objects of its namespace, in the form of objects.
+    /// Returns what is compared beside the objects of its namespace, in the form of objects.
     pub async fn beside(self, namespace: &str) -> Result<Vec<Value>> {
         match self {
             Scenario::Writer => writer::rows(namespace).await,

@@ -125,7 +125,7 @@ pub async fn run(stage: &Stage, namespace: &str, kind: Kind, seed: u64, steps: O
     Ok(ran)
 }
 
-/// What has to hold at rest. Returns the room with the last spec alone.
+/// Judges what has to hold at rest, and returns the room with the last spec alone.
 async fn judge<'a>(room: &Room<'a>, end: &End, namespace: &str, wrong: &mut Vec<Violation>) -> Result<Room<'a>> {
     wrong.extend(Violation::all(Oracle::Quiet, room.storms(&end.ready).await));
     let spec = room.object().await?["spec"].clone();
@@ -292,7 +292,7 @@ impl<'a> Room<'a> {
         at_rest(REST, &what, look, changes, rests).await
     }
 
-    /// Whether the operator sends requests although there is nothing to do.
+    /// Returns whether the operator sends requests although there is nothing to do.
     async fn storms(&self, ready: &Condition) -> Option<String> {
         let before = self.apart.proxy.record().len();
         tokio::time::sleep(STILL).await;

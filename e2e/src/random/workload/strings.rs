@@ -56,7 +56,7 @@ const FIELDS: [(&str, &str, &str); 10] = [
     ("/persistence", "storageClassName", "kwok-volume"),
 ];
 
-/// What became of the strings.
+/// The outcome of sending strings.
 #[derive(Debug, Default)]
 pub struct Strings {
     pub sent: usize,

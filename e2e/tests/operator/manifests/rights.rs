@@ -15,7 +15,7 @@ const CRDS: &str = "apiextensions.k8s.io";
 /// Verbs, group, resource with subresource, name.
 type Questions<'a> = &'a [(&'a str, &'a str, &'a str, &'a str)];
 
-/// What the operator may not do in a namespace of users. What it may, it does in the module `used`.
+/// Lists what the operator may not do in a namespace of users. What it may, it does in the module `used`.
 const MAY_NOT: Questions<'_> = &[
     ("*", "*", "*", ""),
     ("*", "", "secrets", ""),

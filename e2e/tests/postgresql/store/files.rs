@@ -62,7 +62,7 @@ impl Volumes {
     }
 }
 
-/// What is restored of the volume from [`filled`]: all but the pipe.
+/// Returns what is restored of the volume from [`filled`]: all but the pipe.
 fn restorable(volumes: &Volumes) -> Content {
     let mut content = volumes.content("nextcloud");
     content.remove(Path::new("pipe")).expect("it was filled");

@@ -48,7 +48,7 @@ impl Kind {
         Kind::Snapshot,
     ];
 
-    /// Whether it holds data or gives access to data.
+    /// Returns whether it holds data or gives access to data.
     pub fn is_data(self) -> bool {
         !matches!(self, Kind::App | Kind::StatefulSet | Kind::Event | Kind::EndpointSlice)
     }
@@ -124,7 +124,7 @@ pub struct Record {
     pub objects: BTreeMap<String, Seen>,
     /// The uid of the newest object of each kind, namespace and name.
     newest: BTreeMap<(Kind, String, String), String>,
-    /// Whether only the last version of each object is kept.
+    /// Says whether only the last version of each object is kept.
     is_brief: bool,
 }
 

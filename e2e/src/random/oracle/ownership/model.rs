@@ -97,7 +97,7 @@ impl<'a> Facts<'a> {
         self.trace.iter().find(|entry| entry.deletes() && entry.uid == seen.uid)
     }
 
-    /// Whether an object holds data or gives access to data. Helm's own records do not, nor do Percona's certificates.
+    /// Returns whether an object holds data or gives access to data. Helm's own records do not, nor do Percona's certificates.
     pub fn is_data(&self, seen: &Seen) -> bool {
         let certificate = self.maker(seen) == Some(&Actor::Percona)
             && seen.kind == Kind::Secret
@@ -193,7 +193,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Whether the operator has installed a release for this ClientApp before a time.
+    /// Returns whether the operator has installed a release for this ClientApp before a time.
     pub fn was_released(&self, app: &Seen, before: Time) -> bool {
         let until = app.gone.unwrap_or(NOW).min(before);
         self.of_kind(Kind::Secret).any(|seen| {
@@ -286,7 +286,7 @@ impl<'a> Facts<'a> {
         expectation
     }
 
-    /// Whether these are the credentials of a deleted ClientApp that never had any data.
+    /// Returns whether these are the credentials of a deleted ClientApp that never had any data.
     fn is_unused(&self, seen: &Seen, app: &Seen, by: Time) -> bool {
         let has_data = || {
             let of_app = |seen: &'a Seen| {
@@ -303,7 +303,7 @@ impl<'a> Facts<'a> {
         seen.kind == Kind::Secret && deleted && !suspended && !has_data()
     }
 
-    /// Whether a ClientApp with this provider adopts an object: a database is adopted only with its own provider.
+    /// Returns whether a ClientApp with this provider adopts an object: a database is adopted only with its own provider.
     fn is_of_provider(&self, seen: &Seen, provider: Option<&str>) -> bool {
         let of_percona = matches!(seen.kind, Kind::Cluster | Kind::Backup) || self.maker(seen) == Some(&Actor::Percona);
         let of_standalone = seen.kind == Kind::Postgresql || self.postgresql_of(seen).is_some();

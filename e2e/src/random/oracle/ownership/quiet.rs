@@ -1,4 +1,4 @@
-//! Whether the operator has finished its work in a namespace. Pure.
+//! Tells when the operator has finished its work in a namespace. Pure.
 
 use super::history::{Kind, Record, Seen, is_terminating};
 use super::model::Asked;

@@ -1,4 +1,4 @@
-//! What users do next, at random: with everything that users can do, as the script of a life; or so that it is known what then has to
+//! Chooses what users do next, at random: with everything that users can do, as the script of a life; or so that it is known what then has to
 //! become of their apps. Pure: the same seed gives the same steps.
 
 use clientapp_crd::PostgresProvider;
@@ -15,7 +15,7 @@ const STEPS: std::ops::RangeInclusive<usize> = 3..=8;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Script {
     pub seed: u64,
-    /// Whether its namespace is marked as created by the HTTP API.
+    /// Says whether its namespace is marked as created by the HTTP API.
     pub made_namespace: bool,
     pub moves: Vec<Move>,
 }
@@ -33,9 +33,9 @@ pub struct App {
     /// How its spec is broken.
     broken: Option<Edit>,
     pub retain: bool,
-    /// Whether an earlier app of this name may have left data that this one has not adopted yet.
+    /// Says whether an earlier app of this name may have left data that this one has not adopted yet.
     pub left: bool,
-    /// Whether it has the next patch version. It never goes back: an older app does not understand newer data.
+    /// Says whether it has the next patch version. It never goes back: an older app does not understand newer data.
     upgraded: bool,
 }
 
@@ -52,7 +52,7 @@ impl App {
         App { provider: Some(provider), is_persistent: (number / 3).is_multiple_of(2), ..App::of_any_kind(name) }
     }
 
-    /// What its user does next, where it is known what then has to become of it.
+    /// Returns what its user does next, where it is known what then has to become of it.
     pub fn next(&self, random: &mut StdRng) -> Step {
         let App { name, exists, suspended, broken, upgraded, is_persistent, .. } = *self;
         let value = Edit::Value(random.random());
@@ -124,7 +124,7 @@ impl App {
         App { left: self.left && !(self.exists && self.remedy().is_none()), ..self }
     }
 
-    /// What puts it right, unless it is.
+    /// Returns what puts it right, unless it is.
     pub fn remedy(&self) -> Option<Step> {
         let remedy = if self.suspended { Some(Edit::Suspend(false)) } else { self.broken.map(|_| Edit::Mend) };
         remedy.map(|edit| Step::Edit(self.name, edit))

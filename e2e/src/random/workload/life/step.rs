@@ -24,7 +24,7 @@ pub struct Move {
     pub then: Then,
 }
 
-/// What happens before the next step.
+/// Says what happens before the next step.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq)]
 pub enum Then {
     /// Nothing: the operator is still busy with this one.
@@ -98,17 +98,17 @@ pub struct Spec {
     /// `None`: no database.
     pub provider: Option<PostgresProvider>,
     pub policy: Policy,
-    /// Whether it has the next patch version.
+    /// Says whether it has the next patch version.
     pub is_upgraded: bool,
     pub is_persistent: bool,
     pub redis: bool,
-    /// Whether the administrator's Secret is created by hand before.
+    /// Says whether the administrator's Secret is created by hand before.
     pub given_secret: bool,
-    /// Whether the chart's claim has `helm.sh/resource-policy: keep`.
+    /// Says whether the chart's claim has `helm.sh/resource-policy: keep`.
     pub keep: bool,
-    /// Whether it adopts the data of an earlier ClientApp.
+    /// Says whether it adopts the data of an earlier ClientApp.
     pub adopt: bool,
-    /// Whether the database is backed up before an upgrade.
+    /// Says whether the database is backed up before an upgrade.
     pub backup: bool,
 }
 
@@ -220,7 +220,7 @@ pub enum Plant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Solo {
     pub policy: Policy,
-    /// Whether a last dump is taken.
+    /// Says whether a last dump is taken.
     pub last_dump: bool,
     /// The number of servers.
     pub replicas: u8,

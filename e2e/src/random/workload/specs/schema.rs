@@ -109,7 +109,7 @@ pub struct Field {
     /// From the spec down; `[]` is an item of a list, and `{}` a value of a map.
     pub path: Vec<String>,
     pub schema: Value,
-    /// Whether the object that it is in cannot be without it.
+    /// Says whether the object that it is in cannot be without it.
     pub required: bool,
 }
 
@@ -118,7 +118,7 @@ pub struct Field {
 pub struct Mutation {
     /// A merge patch of the spec.
     pub patch: Value,
-    /// Whether the schema itself does not permit it.
+    /// Says whether the schema itself does not permit it.
     pub refused: bool,
 }
 
@@ -137,7 +137,7 @@ impl Field {
         strings(&self.schema, &self.name())[0].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Whether a merge patch reaches it alone.
+    /// Returns whether a merge patch reaches it alone.
     fn is_alone(&self) -> bool {
         !self.path.iter().any(|step| step == ITEM || step == VALUE)
     }
@@ -427,7 +427,7 @@ mod tests {
         }
     }
 
-    /// Whether the schema permits a value.
+    /// Returns whether the schema permits a value.
     fn permits(schema: &Value, value: &Value) -> bool {
         match schema["type"].as_str() {
             Some("string") => value.as_str().is_some_and(|text| {
