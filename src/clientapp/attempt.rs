@@ -35,6 +35,7 @@ pub(crate) fn begun(
         // An attempt to fetch the chart again does not forget it.
         chart: chart.map(of_target).or_else(|| earlier.and_then(|earlier| earlier.chart.clone())),
         message: None,
+        without_volumes: desired.data.without_volumes.iter().cloned().collect(),
     }
 }
 

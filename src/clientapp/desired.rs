@@ -306,12 +306,6 @@ pub(crate) fn desired(
         (None, Some(Salt(salt))) => parts.insert(0, salt),
         (None, None) => {}
     }
-    let without_volumes = without_volumes(&app.metadata);
-    // What a user has confirmed since the last attempt is a reason for another one.
-    if !without_volumes.is_empty() {
-        parts.push("without volumes");
-        parts.extend(without_volumes.iter().map(String::as_str));
-    }
     let digest = digest(&parts);
 
     Ok(Desired {
@@ -339,7 +333,7 @@ pub(crate) fn desired(
         data: DesiredData {
             deletion_policy: spec.deletion_policy,
             adopt: spec.postgres.adopt,
-            without_volumes,
+            without_volumes: without_volumes(&app.metadata),
             files: spec.persistence.backup.as_ref().map(|backup| files(&key, backup)).transpose()?,
         },
         key,

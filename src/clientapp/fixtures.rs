@@ -96,6 +96,7 @@ pub(super) fn attempt(digest: &str) -> Attempt {
         reason: None,
         chart: None,
         message: None,
+        without_volumes: Vec::new(),
     }
 }
 

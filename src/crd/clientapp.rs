@@ -884,6 +884,9 @@ pub struct Attempt {
     pub chart: Option<InstalledChart>,
     /// Message of the last failure; or, if it succeeded, what helm left as it was although the spec asks for something else.
     pub message: Option<String>,
+    /// uids of the volumes without which a user had confirmed that the app goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without_volumes: Vec<String>,
 }
 
 fn yes() -> bool {

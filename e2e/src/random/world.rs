@@ -13,7 +13,7 @@ use kube::api::{Api, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::sync::{MutexGuard, watch};
+use tokio::sync::{MutexGuard, RwLock, watch};
 use tokio::task::block_in_place;
 
 use super::disturbance::operators::{ApiUrl, Operators};
@@ -39,6 +39,9 @@ pub struct World {
     pub http: reqwest::Client,
     /// The number of steps that users have taken.
     pub steps: watch::Sender<u64>,
+    /// Users share it while their app goes; another Helm client has it for itself: `helm upgrade` would bring a release back whose app
+    /// goes meanwhile, and nobody would own it.
+    pub deletions: RwLock<()>,
     charts: TempDir,
     noted: Mutex<Vec<(Timestamp, String)>>,
 }
@@ -64,6 +67,7 @@ impl World {
             recorder,
             http: reqwest::Client::new(),
             steps: watch::Sender::default(),
+            deletions: RwLock::default(),
             charts,
             noted: Mutex::default(),
         })

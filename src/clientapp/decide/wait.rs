@@ -1,5 +1,7 @@
 //! Waits for what keeps helm from the release: other Helm clients, hooks, and earlier attempts.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::{question::Case, release::ReleaseState};
@@ -61,15 +63,18 @@ pub(super) fn attempts(case: &Case<'_>) -> Option<Hold> {
     let deployer = desired.account.is_deployer().then_some(&observed.prerequisites.deployer);
     owed(case, attempt).or_else(|| {
         let same = attempt.filter(|attempt| attempt.digest == desired.target().digest)?;
-        refused(same)
+        refused(same, &desired.data.without_volumes)
             .or_else(|| backoff(same, deployer, *now))
             .or_else(|| cut_off(same, observed.release.as_ref(), *now))
     })
 }
 
-/// Returns why the attempt is not repeated: the revision that helm would make has no place for a volume in use. Only the spec, or a user's
-/// confirmation, changes that, and both change the digest.
-fn refused(attempt: &Attempt) -> Option<Hold> {
+/// Returns why the attempt is not repeated: the revision that helm would make has no place for a volume in use. Only the spec, which
+/// changes the digest, or another confirmation by a user changes that.
+fn refused(attempt: &Attempt, confirmed: &BTreeSet<String>) -> Option<Hold> {
+    if !attempt.without_volumes.iter().eq(confirmed) {
+        return None;
+    }
     let reason = attempt.reason.as_deref().and_then(Reason::parse).filter(|reason| *reason == Reason::VolumeDropped)?;
     Some(Hold::new(reason, attempt.message.clone().unwrap_or_default()))
 }

@@ -93,14 +93,19 @@ pub(crate) async fn run(options: &Options, seed: u64, progress: &Progress) -> Re
     let task = progress.task("at rest");
     soak.world.proxy.set([]);
     soak.outcome.count("steps", *soak.world.steps.borrow());
-    soak.reached(&lives).await;
+    if !soak.reached(&lives).await {
+        return Ok(soak.outcome);
+    }
     // A broken app is tried again at times, so that nothing is at rest before all are put right.
     for life in &mut lives {
         if let Some(remedy) = life.app.remedy() {
             life.take(remedy).await?;
         }
     }
-    soak.reached(&lives).await;
+    // What follows would wait for the same app again.
+    if !soak.reached(&lives).await {
+        return Ok(soak.outcome);
+    }
     soak.at_rest().await?;
     let before = soak.measure("at rest").await?;
     task.done();
@@ -166,16 +171,18 @@ impl Soak {
         Ok(())
     }
 
-    /// Waits until all apps are as expected, and tells the stories of those that are not in time.
-    async fn reached(&mut self, lives: &[Lasting]) {
+    /// Waits until all apps are as expected, and tells the stories of those that are not in time. Returns whether all are.
+    async fn reached(&mut self, lives: &[Lasting]) -> bool {
         let all = |world: &World| {
             let record = world.recorder.record();
             lives.iter().all(|life| life.judged(&record).is_ok()).then_some(())
         };
         self.world.until(AT_REST, all).await;
         let record = self.world.recorder.record();
-        let wrong = lives.iter().filter_map(|life| life.story(life.judged(&record).err()?).failure());
+        let wrong: Vec<_> = lives.iter().filter_map(|life| life.story(life.judged(&record).err()?).failure()).collect();
+        let all = wrong.is_empty();
         self.outcome.failures.extend(wrong);
+        all
     }
 
     /// Judges what the statuses and the caches say with everything at rest: `/metrics` counts as many apps as there are, and a new
@@ -374,9 +381,10 @@ async fn trouble(world: &World, mut random: StdRng, total: Duration) -> Result<S
     Ok(struck)
 }
 
-/// Upgrades or uninstalls a release that is at rest, as another Helm client.
+/// Upgrades or uninstalls a release that is at rest, as another Helm client. No app is deleted meanwhile.
 async fn change_release(world: &World, helm: &Helm, random: &mut StdRng) -> Result<()> {
     let (uninstalls, chart) = (random.random_bool(0.5), world.chart().display().to_string());
+    let _no_deletion = world.deletions.write().await;
     within(OTHER_HELM, "another Helm client has changed a release", async || {
         let at_rest: Vec<Key> = {
             let record = world.recorder.record();

@@ -307,14 +307,24 @@ fn a_revision_that_would_drop_a_volume_is_not_tried_again() {
         w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
     };
     row("asked for", none(), again, "helm 4");
-    // A confirmation is another digest.
+    // Once it is confirmed it is, and neither a confirmation nor its removal makes another revision.
     let mut app = crate::clientapp::fixtures::app(&none());
     app.metadata.annotations = Some([(annotation::WITHOUT_VOLUME.to_owned(), " 2, 1,".to_owned())].into());
     let sources = crate::clientapp::values_from::Sources::default();
     let credentials = crate::clientapp::credentials::placeholders(&app, &config());
     let confirmed = crate::clientapp::desired::desired(&app, None, (&sources, &credentials), &config()).unwrap();
     assert_eq!(confirmed.data.without_volumes, ["1", "2"].map(str::to_owned).into());
-    assert_ne!(confirmed.target().digest, same);
+    assert_eq!(confirmed.target().digest, same);
+    let mut observed = settled(&confirmed);
+    assert_eq!(brief(&decide(&confirmed, &observed, &config(), now())), "");
+    dropped(&same)(&mut observed);
+    assert_eq!(brief(&decide(&confirmed, &observed, &config(), now())), "helm 4");
+    // The same confirmation was not enough for the attempt that was refused.
+    observed.recorded.last_attempt =
+        Some(crate::clientapp::attempt::begun(&confirmed, &observed.recorded, None, false, now()));
+    let refused = observed.recorded.last_attempt.as_mut().unwrap();
+    (refused.reason, refused.message) = (Some(Reason::VolumeDropped.into()), Some("why".to_owned()));
+    assert_eq!(brief(&decide(&confirmed, &observed, &config(), now())), "hold Released/VolumeDropped!");
 }
 
 #[test]

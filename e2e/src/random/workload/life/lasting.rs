@@ -77,8 +77,13 @@ impl Lasting {
 
     /// Takes a step; one that deletes the app is over when that is gone.
     pub async fn take(&mut self, step: Step) -> Result<()> {
-        self.life.world.steps.send_modify(|steps| *steps += 1);
+        let world = self.life.world.clone();
+        world.steps.send_modify(|steps| *steps += 1);
         self.app = self.app.after(&step);
+        let _deletion = match self.app.exists {
+            true => None,
+            false => Some(world.deletions.read().await),
+        };
         self.life.insist(step).await?;
         if !self.app.exists && !self.rests(GONE).await {
             let judged = self.judged(&self.life.world.recorder.record());
