@@ -24,9 +24,10 @@ use crate::{
     config::{ChartArgs, Config, HISTORY_MAX, RunArgs},
     crd::{self, ClientApp, Profile, Reason, ValuesKind, conditions::kind, reason::Class},
     helm::{self, Flags, HelmCommand, ReleaseLabels, Upgrade},
-    lease, plugin,
+    lease,
+    platform::key::{Key, key_of},
+    plugin,
     run::run,
-    runtime::key::{Key, key_of},
     store, telemetry, yaml,
 };
 

@@ -5,7 +5,7 @@ use std::{fs, process};
 use rand::RngExt as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::runtime::key::hex;
+use crate::platform::key::hex;
 
 /// Host, process id, and a random part in case the id is reused. At most 63 characters of `[-A-Za-z0-9.]`, because it is also the value
 /// of a label.

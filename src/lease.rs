@@ -34,7 +34,7 @@ use self::rules::{DURATION, Sight};
 use crate::{
     crd::LEASE,
     lead::{Lead, since_boot},
-    runtime::error::api_sentence,
+    platform::error::api_sentence,
 };
 const TERM: Duration = Duration::from_secs(5);
 const RENEWAL: Duration = Duration::from_secs(1);
@@ -356,7 +356,7 @@ mod tests {
     use std::{pin::pin, sync::mpsc};
 
     use super::*;
-    use crate::runtime::fake;
+    use crate::platform::fake;
 
     /// The only thread of this test is blocked, as those of the operator may be by what a tenant asks for.
     #[tokio::test]

@@ -25,8 +25,8 @@ use crate::{
     lead::Lead,
     lease::Lease,
     metrics::Metrics,
+    platform::{client, controller::Parts, error::api_sentence, events::Recorder},
     postgres_writer, postgresql,
-    runtime::{client, controller::Parts, error::api_sentence, events::Recorder},
     secrets::Secrets,
     shutdown,
 };
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
     use crate::{
         crd::{PostgresWriter, Postgresql},
-        runtime::fake::{self, beside_a_panic},
+        platform::fake::{self, beside_a_panic},
     };
 
     #[derive(clap::Parser)]

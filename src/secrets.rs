@@ -15,7 +15,7 @@ use crate::{
         command::{DIGEST_LABEL, REVISION_LABEL},
         storage,
     },
-    runtime::{
+    platform::{
         cache::{Cache, Change, Entry},
         controller::{Object, Objects},
         feeder::{Changed, told},

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
-use crate::runtime::panic::words;
+use crate::platform::panic::words;
 
 /// Filter if `RUST_LOG` is not set. kube reports every retry of a watch as a separate error, which the operator logs in one line.
 const DEFAULT_FILTER: &str = "info,kube_runtime=error,kube_client=off";

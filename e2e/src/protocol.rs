@@ -5,10 +5,10 @@
 //! |---|---|---|
 //! | `Acquire`, `TermEnds`, `Notice`, `Release` | A process begins and ceases to lead | `src/lease.rs`, `src/lead.rs`; `lead` in `src/run.rs` |
 //! | `SeeApp`, `SeeSecrets` | A watch catches up | `src/clientapp/watches.rs`, `src/secrets.rs` |
-//! | `Reconcile` | The next request of a reconcile, or the start of helm: `operator.rs` | `src/clientapp/{decide,lock,release,act}.rs`, `src/clientapp/teardown/`, `src/destroy/` |
+//! | `Reconcile` | The next request of a reconcile, or the start of helm: `operator.rs` | `src/clientapp/{decide,lock,release,act}.rs`, `src/clientapp/teardown/`, `src/deletion/` |
 //! | `Helm` | The next request of helm, through the gateway: `helm.rs` | `src/helm/gateway/{forward,run}.rs` |
 //! | `Kill`, `Crash` | helm dies, alone or with its operator | `src/helm/process.rs` |
-//! | `ReconcileLate`, `HelmLate` | A request is sent, and its sender gives it up or dies | timeouts in `src/runtime/client.rs` |
+//! | `ReconcileLate`, `HelmLate` | A request is sent, and its sender gives it up or dies | timeouts in `src/platform/client.rs` |
 //! | `Land`, `Lose` | That request takes effect after all, or never | `TERM` and `DURATION` in `src/lease.rs` |
 //! | `Edit`, `Delete`, `Recreate` | What a user does, with `deletionPolicy: Delete` | |
 //! | `OtherBegins`, `OtherBeginsAnew`, `OtherEnds` | What another Helm client does | |
@@ -71,9 +71,9 @@ pub enum Mechanism {
     OneWatch,
     /// Status and finalizer are written only to the app that was read: its uid and `resourceVersion`.
     AppVersion,
-    /// Data are deleted by uid: `Preconditions` in `src/destroy/mod.rs`.
+    /// Data are deleted by uid: `Preconditions` in `src/deletion/mod.rs`.
     DataUid,
-    /// Data are deleted only with a proof: `src/destroy/permit.rs`.
+    /// Data are deleted only with a proof: `src/deletion/permit.rs`.
     Proof,
 }
 

@@ -33,7 +33,7 @@ use crate::{
         values_from::Sources,
     },
     crd::{ClientApp, Guard, Profile, ProfileNamespace, annotation, label},
-    runtime::{
+    platform::{
         api::create_if_absent,
         key::{Key, is_label},
     },

@@ -12,7 +12,7 @@ use crate::{
         AppTls, ClientApp, ClientAppStatus, FINALIZER, Guard, Persistence, Postgres, PostgresProvider, Redis,
         conditions::{State, find, kind},
     },
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// An instance to create.

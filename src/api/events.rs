@@ -26,7 +26,7 @@ use super::{
     dto::{Happened, Instance},
     shared::Shared,
 };
-use crate::runtime::{key::Key, watch::WatchLog};
+use crate::platform::{key::Key, watch::WatchLog};
 
 /// Interval of keep-alive comments on a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

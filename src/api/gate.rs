@@ -29,7 +29,7 @@ use super::{
     origin,
     problem::Problem,
 };
-use crate::runtime::panic::words;
+use crate::platform::panic::words;
 
 /// From the complete request to the head of the response. Longer than any route takes: a deletion waits up to five minutes. An event
 /// stream may continue afterwards.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use axum::http::{HeaderMap, StatusCode};
 
 use super::{auth::User, names, problem::Problem};
-use crate::runtime::key::{digest, sha256};
+use crate::platform::key::{digest, sha256};
 
 const HEADER: &str = "idempotency-key";
 /// On the created objects: digest of user and key.

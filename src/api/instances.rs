@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     crd::{ClientApp, Guard},
-    runtime::{
+    platform::{
         cache::{Cache, Entry},
         key::{Key, key_of},
         watch::{in_pages, keep},

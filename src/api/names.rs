@@ -32,7 +32,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{crd::MAX_NAME, runtime::key};
+    use crate::{crd::MAX_NAME, platform::key};
 
     fn is_label(name: &str) -> bool {
         name.len() <= MAX_NAME && key::is_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase())

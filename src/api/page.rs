@@ -8,7 +8,7 @@ use axum::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::runtime::key::hex;
+use crate::platform::key::hex;
 
 /// The files of the page: route, content type, content.
 const FILES: &[(&str, &str, &str)] = &[

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use kube::core::response::StatusCause;
 
 use super::problem::Problem;
-use crate::runtime::{
+use crate::platform::{
     error::api_sentence,
     refusal::{Refusal, refusal},
 };

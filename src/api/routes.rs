@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     crd::{ClientApp, Guard},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// Instances per response: the permitted range, and the default.

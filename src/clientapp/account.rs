@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     crd::DEPLOYER,
-    runtime::{account::AccountName, api::create_if_absent, client::impersonating},
+    platform::{account::AccountName, api::create_if_absent, client::impersonating},
 };
 
 /// The failure of a helm run, with a better message if possible. If the operator may not impersonate the account, helm reports

@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     crd::{BackupRecord, ClientAppStatus},
-    destroy::{self, harmless, permit::Kind},
-    runtime::{
+    deletion::{self, harmless, permit::Kind},
+    platform::{
         api::create_if_absent,
         client::impersonating,
         key::Key,
@@ -120,7 +120,7 @@ async fn apply_database(
     if let Some(source) = source {
         provider.made_from(&mut document, source);
     }
-    let api = destroy::api(&ctx.client, &app.key.namespace, provider.kind());
+    let api = deletion::api(&ctx.client, &app.key.namespace, provider.kind());
     let what = format!("{} {}/{name}", provider.kind().as_str(), app.key.namespace);
     // A late watch may show an outdated spec that asks for an empty database, while the current spec restores it from a dump.
     if uid.is_none() && !live::is_current(ctx, app).await? {

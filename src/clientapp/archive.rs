@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     crd::annotation::SPEC_DIGEST,
-    destroy::harmless,
-    runtime::{clock, error::api_sentence},
+    deletion::harmless,
+    platform::{clock, error::api_sentence},
 };
 
 const MANAGER: &str = "clientapp-operator/files";

@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{
     crd::{FilesSummary, Reason, annotation, conditions::Verdict},
-    postgresql::decide::dumps::NO_IMAGE,
-    runtime::{
+    platform::{
         clock::is_awaited,
         job::{self, Progress},
     },
+    postgresql::decide::dumps::NO_IMAGE,
     store::dump::Name,
 };
 

@@ -22,14 +22,14 @@ use super::{
 use crate::{
     config::Config,
     crd::{ClientApp, ClientAppStatus, Credentials, FINALIZER, Guard, Reason},
-    destroy::permit::{is_orphaned, takes_dependents},
+    deletion::permit::{is_orphaned, takes_dependents},
     helm::{
         ChartCache, Helm,
         gateway::{Claim, Gateway},
     },
     lead::Lead,
     metrics::Metrics,
-    runtime::{
+    platform::{
         controller::after_finalizer,
         events::Recorder,
         key::{Key, key_of},

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{ClientApp, Credentials},
-    runtime::key::{Key, digest, key_of},
+    platform::key::{Key, digest, key_of},
 };
 
 /// The keys of a Secret, each with a digest of its value; that of none is empty.

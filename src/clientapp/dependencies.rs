@@ -14,7 +14,7 @@ use crate::{
         ClientApp, Dependency, Guard, Reason,
         conditions::{find, kind::READY},
     },
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// How often the API server is asked for an object that the operator does not watch, while helm waits for it.

@@ -24,7 +24,7 @@ use crate::{
         Test, Upgrade, ValuesDigest, annotation, quantity,
     },
     helm::{Hidden, values::Values},
-    runtime::{
+    platform::{
         account::AccountName,
         key::{Key, is_label},
     },

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     crd::{Drift, Inventory, Reason, ReleaseObject},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// The watched kinds, by group. Volumes are not among them: a recreated volume would be empty. Nor are kinds that end by

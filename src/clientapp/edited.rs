@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     crd::{DriftIgnore, Inventory, ReleaseObject},
-    runtime::{
+    platform::{
         key::Key,
         lean::{HELM, is_scaled},
     },

@@ -9,9 +9,9 @@ use crate::{
         Reason,
         conditions::{State, kind},
     },
-    destroy,
+    deletion,
     helm::{ChartError, HelmError, HelmFailure},
-    runtime::{
+    platform::{
         controller::Failure,
         error::{Disposition, INTERNAL_ERROR, MINUTE, Retry, SECOND, api_disposition, api_sentence, jitter},
         key::Key,
@@ -56,12 +56,12 @@ pub(crate) enum Error {
     Shutdown,
 }
 
-impl From<destroy::Error> for Error {
-    fn from(error: destroy::Error) -> Self {
+impl From<deletion::Error> for Error {
+    fn from(error: deletion::Error) -> Self {
         match error {
-            destroy::Error::Api { operation, source } => Error::Api { operation, source },
+            deletion::Error::Api { operation, source } => Error::Api { operation, source },
             // The new leader continues.
-            destroy::Error::NotLeading { .. } => Error::Shutdown,
+            deletion::Error::NotLeading { .. } => Error::Shutdown,
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{Attempt, ClientApp, ClientAppStatus, InstalledChart, Inventory, ReadyRevision, Release, RolledBack},
-    runtime::feeder::Availability,
+    platform::feeder::Availability,
 };
 
 /// A revision of another spec is deployed.

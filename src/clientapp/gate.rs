@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     crd::{Reason, conditions, label},
-    runtime::feeder::Availability,
+    platform::feeder::Availability,
 };
 
 #[derive(Default)]

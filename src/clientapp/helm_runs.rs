@@ -25,7 +25,7 @@ use crate::{
     crd::Attempt,
     helm::gateway::record::Recorded,
     lead::since_boot,
-    runtime::{account::AccountName, key::Key},
+    platform::{account::AccountName, key::Key},
 };
 
 /// The state of an app's helm run.

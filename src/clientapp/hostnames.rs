@@ -15,7 +15,7 @@ use crate::{
         conditions::{find, kind},
     },
     helm::hosts::overlap,
-    runtime::key::{Key, key_of},
+    platform::key::{Key, key_of},
 };
 
 #[derive(Default)]

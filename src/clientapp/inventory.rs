@@ -13,7 +13,7 @@ use crate::{
         hosts,
         storage::{Hook, RESOURCE_POLICY, Stored},
     },
-    runtime::key::Key,
+    platform::key::Key,
     yaml,
 };
 

@@ -25,9 +25,9 @@ use super::{
 };
 use crate::{
     crd::{Inventory, ReleaseObject},
-    destroy::{self, permit::Kind},
+    deletion::{self, permit::Kind},
     helm::storage::{self, Stored, Tests},
-    runtime::{
+    platform::{
         account::AccountName, api::unless_gone, client::impersonating, error::api_sentence, key::Key, lean::HELM,
     },
     secrets::{self, RevisionMeta, SecretMeta},
@@ -35,14 +35,14 @@ use crate::{
 
 /// An object as the API server has it now; also `None` if the cluster does not know its kind.
 pub(super) async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
-    let found = unless_gone(destroy::api(&ctx.client, &key.namespace, kind).get_metadata(name).await);
+    let found = unless_gone(deletion::api(&ctx.client, &key.namespace, kind).get_metadata(name).await);
     let found = found.map_err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace)))?;
     Ok(found.map(|found| found.metadata))
 }
 
 /// The volumes in a namespace.
 pub(super) async fn claims(ctx: &Ctx, namespace: &str) -> Result<Vec<ObjectMeta>, Error> {
-    let claims = destroy::api(&ctx.client, namespace, Kind::Volume).list_metadata(&ListParams::default()).await;
+    let claims = deletion::api(&ctx.client, namespace, Kind::Volume).list_metadata(&ListParams::default()).await;
     let claims = claims.map_err(Error::api(format!("list the volumes in {namespace}")))?.items;
     Ok(claims.into_iter().map(|claim| claim.metadata).collect())
 }

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     crd::ClientAppStatus,
-    destroy::made::Made,
+    deletion::made::Made,
     helm::{Hidden, gateway::record::Written},
-    runtime::{cache::Memo, key::Key, status::Statuses, turns::Turns},
+    platform::{cache::Memo, key::Key, status::Statuses, turns::Turns},
 };
 
 /// For each app or Secret, for the life of the process.

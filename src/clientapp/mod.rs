@@ -80,7 +80,7 @@ use self::{
 };
 use crate::{
     crd::{ClientApp, FINALIZER, Guard, annotation},
-    runtime::{
+    platform::{
         clock,
         controller::Kind,
         key::{Key, key_of},

@@ -3,7 +3,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::runtime::key::{self, Key, hex};
+use crate::platform::key::{self, Key, hex};
 
 /// How many characters of a digest are used: they fit into a label next to a prefix, and a collision is still far from likely.
 const DIGEST_LENGTH: usize = 40;

@@ -20,9 +20,9 @@ pub(crate) use self::contents::{POLICY, QUOTA};
 use super::{Ctx, deployer::Deployer, error::Error};
 use crate::{
     crd::{ClientApp, Reason, label},
-    destroy::{self, Vacant},
+    deletion::{self, Vacant},
     lead::Lead,
-    runtime::{clock, error::api_sentence, events::Note, key::Key},
+    platform::{clock, error::api_sentence, events::Note, key::Key},
 };
 
 /// Objects in one page; most namespaces have fewer of each kind.
@@ -166,7 +166,7 @@ async fn delete_if_empty(
     if let Some(kept) = kept(client, &namespace.name_any(), of).await? {
         return Ok(kept);
     }
-    match destroy::namespace(client, lead, Vacant(namespace)).await? {
+    match deletion::namespace(client, lead, Vacant(namespace)).await? {
         true => Ok(Outcome::Deleting),
         false => Ok(Outcome::NotOurs),
     }

@@ -40,9 +40,9 @@ use crate::{
         Tested, annotation,
         conditions::{find, kind::READY},
     },
-    destroy::permit::Kind,
+    deletion::permit::Kind,
     helm::gateway::record::Written,
-    runtime::{error::api_sentence, key::Key, pods::why as pods_why, warnings},
+    platform::{error::api_sentence, key::Key, pods::why as pods_why, warnings},
     secrets::{RevisionMeta, SecretMeta},
 };
 

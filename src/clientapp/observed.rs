@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject, Tested, annotation},
-    destroy::permit::Kind,
+    deletion::permit::Kind,
     helm::Chart,
-    runtime::{
+    platform::{
         feeder::Availability,
         key::Key,
         pods::{Rollout, StuckPod},

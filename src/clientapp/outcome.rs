@@ -3,7 +3,7 @@
 use super::database;
 use crate::{
     crd::{ClientApp, DeletionPolicy, label},
-    runtime::key::key_of,
+    platform::key::key_of,
 };
 
 /// Says what happens to a piece.

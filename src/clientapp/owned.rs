@@ -6,11 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::{desired::without_volumes, inventory, observed::ReleaseView, volumes};
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Inventory, Owned, annotation, label},
-    destroy::{
+    deletion::{
         made,
         permit::{Kind, Owner, Wish, is_younger},
     },
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// The label with which charts distinguish their releases, and which a StatefulSet's claims inherit.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     crd::{BackupRecord, Reason, RolledBack},
-    runtime::pods::StuckPod,
+    platform::pods::StuckPod,
 };
 
 /// How long a database object may have no status before the operator reports that.

@@ -11,7 +11,7 @@ use crate::{
         ClientAppStatus, Reason,
         conditions::{find, kind},
     },
-    runtime::pods::{StuckPod, phase, stuck, why as why_of},
+    platform::pods::{StuckPod, phase, stuck, why as why_of},
 };
 
 /// How long a workload may take before its pods are listed: most workloads need less.

@@ -22,13 +22,13 @@ use super::{
 };
 use crate::{
     crd::{Attempt, ClientAppStatus, ReadyRevision, RolledBack},
-    destroy::permit::Kind,
+    deletion::permit::Kind,
     helm::{
         self, Hidden, ReleaseLabels, Upgrade,
         gateway::{Review, record::Recorded},
         storage,
     },
-    runtime::{clock, key::Key},
+    platform::{clock, key::Key},
 };
 
 /// Marks a revision that a dead helm process left pending as failed, as helm itself would have done on SIGTERM. Deleting it would

@@ -17,7 +17,7 @@ use crate::{
         Attempt, ClientAppStatus, OnFailure, ReadyRevision, Reason, RolledBack, Tested, annotation,
         conditions::{find, kind},
     },
-    runtime::key::Key,
+    platform::key::Key,
     secrets::RevisionMeta,
 };
 

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     crd::{Reason, ReleaseObject},
     helm::{hosts, sentence::sentence},
-    runtime::{
+    platform::{
         clock,
         error::{api_disposition, api_sentence},
         lean::HELM,

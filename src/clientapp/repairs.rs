@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     crd::ReleaseObject,
-    runtime::{clock::is_awaited, error::Retry},
+    platform::{clock::is_awaited, error::Retry},
 };
 
 /// How long a watch may take to show what helm created.

@@ -24,9 +24,9 @@ use crate::{
         conditions::{State, Verdict, find, kind},
         reason,
     },
-    destroy::permit::Kept,
+    deletion::permit::Kept,
     helm::Hidden,
-    runtime::{
+    platform::{
         clock,
         controller::Failure as _,
         events::{Note, publish_by},

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     crd::{ClientAppStatus, InstalledChart, Owned, annotation, label},
-    destroy::{self, made, permit::Kind},
-    runtime::{api::unless_gone, key::Key},
+    deletion::{self, made, permit::Kind},
+    platform::{api::unless_gone, key::Key},
 };
 
 /// Finds retained objects: in the caches, and volumes through the API server for an app that has no release yet. An object that a
@@ -69,7 +69,7 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
     if ctx.memory.unburdened.get(key).is_some_and(|known| known == uid) {
         return Ok(Vec::new());
     }
-    let api = destroy::api(&ctx.client, &key.namespace, Kind::Volume);
+    let api = deletion::api(&ctx.client, &key.namespace, Kind::Volume);
     // What a Postgresql of the app's name left is not the app's.
     let selector = format!("{}={},!{}", label::RETAINED_FROM, key.name, label::RETAINED_KIND);
     let params = ListParams::default().labels(&selector);
@@ -142,7 +142,7 @@ pub(crate) async fn adopt(
         if kind.is_database() {
             patch["metadata"]["labels"][label::APP] = json!(key.name);
             if let Some(found) = live::object(ctx, key, *kind, name).await? {
-                destroy::leaves_behind(*kind, &found, &mut patch);
+                deletion::leaves_behind(*kind, &found, &mut patch);
             }
         }
         mark(ctx, key, *kind, name, &patch).await?;
@@ -185,7 +185,7 @@ pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: 
         metadata["resourceVersion"] = json!(target.resource_version);
     }
     let mut patch = json!({"metadata": metadata});
-    destroy::leaves_behind(kind, target, &mut patch);
+    deletion::leaves_behind(kind, target, &mut patch);
     mark(ctx, key, kind, name, &patch).await?;
     tracing::info!(kind = kind.as_str(), %name, "is retained");
     Ok(())
@@ -199,7 +199,7 @@ pub(crate) async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, patch: &V
         return Err(Error::Shutdown);
     }
     let patch = Patch::Merge(patch);
-    let api = destroy::api(&ctx.client, &key.namespace, kind);
+    let api = deletion::api(&ctx.client, &key.namespace, kind);
     let marked = api.patch_metadata(name, &PatchParams::default(), &patch).await;
     unless_gone(marked).map(|_| ()).map_err(Error::api(operation))
 }

@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 use super::{error::Error, values_from::Salt};
 use crate::{
     crd::label,
-    runtime::{api::create_if_absent, password::password},
+    platform::{api::create_if_absent, password::password},
 };
 
 const NAME: &str = "clientapp-operator-salt";
@@ -94,7 +94,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::runtime::fake;
+    use crate::platform::fake;
 
     /// An API server with this Secret, if any; and whether another operator creates one first.
     fn server(stored: Option<Value>, overtaken: bool) -> Client {

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     crd::{Credentials, Reason, ValuesKind, ValuesReference},
-    runtime::{api::unless_gone, client::impersonating, error::api_sentence, key::Key},
+    platform::{api::unless_gone, client::impersonating, error::api_sentence, key::Key},
 };
 
 /// Returns what `spec.valuesFrom` of an app amounts to now.

@@ -13,7 +13,7 @@ use crate::{
         conditions::{find, kind},
     },
     helm::{ChartCache, Helm, gateway::Gateway},
-    runtime::{
+    platform::{
         controller::{Objects, Parts, control},
         key::{Key, key_of},
     },

@@ -20,7 +20,7 @@ use super::{
     live,
     observed::Observed,
 };
-use crate::runtime::{api::unless_gone, error::api_sentence, key::Key, lean::HELM};
+use crate::platform::{api::unless_gone, error::api_sentence, key::Key, lean::HELM};
 
 /// Lets helm manage what other Helm clients manage of the objects of their newest revision, so that the next one removes what it does
 /// not have. After a revision of this operator's, there is nothing to do.

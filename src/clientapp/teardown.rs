@@ -2,7 +2,7 @@
 //! policy, then the finalizer. An **effect**.
 //!
 //! It works even if the spec is invalid or does not decode, and it ends whatever Helm's storage contains. Data and credentials
-//! are deleted only by [`crate::destroy`]; what lacks a proof is kept, and named.
+//! are deleted only by [`crate::deletion`]; what lacks a proof is kept, and named.
 
 mod data;
 mod going;
@@ -28,8 +28,8 @@ use super::{
 };
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Reason},
-    destroy::permit::{Kept, Kind, Owner as _, Wish, is_orphaned, takes_dependents},
-    runtime::{cache::Memo, clock, controller::WRONGLY_GONE, key::Key},
+    deletion::permit::{Kept, Kind, Owner as _, Wish, is_orphaned, takes_dependents},
+    platform::{cache::Memo, clock, controller::WRONGLY_GONE, key::Key},
 };
 
 /// Takes down what belongs to a deleted app, as far as possible now, and reports it.

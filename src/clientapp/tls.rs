@@ -14,7 +14,7 @@ use crate::{
         ClientAppStatus, Reason,
         conditions::{State, Verdict, find, kind},
     },
-    runtime::events::Note,
+    platform::events::Note,
 };
 
 /// How long cert-manager may take.

@@ -18,7 +18,7 @@ use crate::{
         conditions::{State, Verdict, kind},
     },
     helm::storage::Tests,
-    runtime::{
+    platform::{
         clock::is_awaited,
         error::{MINUTE, Retry, SECOND},
     },

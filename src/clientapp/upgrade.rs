@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart, Reason, Release, annotation},
-    runtime::key::hex,
+    platform::key::hex,
 };
 
 /// Charts whose app migrates its data only from one major version to the next, and which chart versions contain which major

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     crd::{Reason, ValuesKind, ValuesReference, conditions::kind},
     helm::{Hidden, sentence::MASK},
-    runtime::{account::AccountName, key::Key},
+    platform::{account::AccountName, key::Key},
     yaml,
 };
 

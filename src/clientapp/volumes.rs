@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{
     crd::{Inventory, Owned, Reason, annotation},
-    destroy::permit::Kind,
+    deletion::permit::Kind,
     helm::{gateway::record::Kept, storage::Stored},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// How many volumes are named; the rest are counted.

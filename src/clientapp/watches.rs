@@ -33,8 +33,8 @@ use crate::{
         conditions::{find, kind::RECONCILING},
         label,
     },
-    destroy::permit,
-    runtime::{
+    deletion::permit,
+    platform::{
         cache::{Cache, Entry},
         controller::Objects,
         feeder::Feeder,

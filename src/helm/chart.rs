@@ -25,7 +25,7 @@ use tokio::{sync::Semaphore, task};
 use tokio_util::sync::CancellationToken;
 
 use super::{archive, command::ChartName, error::HelmError, source::ChartSource, values::with_registry};
-use crate::runtime::{clock, key::hex, panic::joined};
+use crate::platform::{clock, key::hex, panic::joined};
 
 /// Size limit of a packaged chart, in bytes. The reference chart has 100 KiB.
 const MAX_PACKED: u64 = 20 << 20;

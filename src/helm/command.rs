@@ -6,7 +6,7 @@
 use std::{ffi::OsString, fmt, path::Path, path::PathBuf, str::FromStr, time::Duration};
 
 use super::{hidden::Hidden, source::ChartSource};
-use crate::runtime::{account::AccountName, key::is_label};
+use crate::platform::{account::AccountName, key::is_label};
 
 /// Labels of Helm's storage Secret: the digest of what was deployed, the operator process that started the run, and the run.
 pub(crate) const DIGEST_LABEL: &str = "apps.bnerd-operator.local/digest";

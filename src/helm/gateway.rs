@@ -56,7 +56,7 @@ use self::{
     run::Run,
 };
 use super::command::{Namespace, ReleaseName};
-use crate::{lead::Lead, runtime::account::AccountName};
+use crate::{lead::Lead, platform::account::AccountName};
 
 /// Name of everything in the kubeconfigs, and host name of the cluster that does not exist.
 const NAME: &str = "clientapp-operator";

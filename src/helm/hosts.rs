@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::storage::RESOURCE_POLICY;
-use crate::runtime::key::is_label;
+use crate::platform::key::is_label;
 
 /// Annotation of ingress-nginx with additional names of a host. They become names of nginx's `server_name`, which may be patterns:
 /// `.x`, `*.x`, `x.*` and regular expressions.

@@ -50,7 +50,7 @@ use gateway::{Claim, Gateway, Of, Pass, Review, record::Recorded};
 use private::PrivateDir;
 use process::{Limits, Program};
 
-use crate::runtime::panic::joined;
+use crate::platform::panic::joined;
 
 /// Timeout of `helm version`, which normally takes a fraction of a second.
 const CHECK_DEADLINE: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use std::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::{lead::Lead, runtime::account::AccountName};
+use crate::{lead::Lead, platform::account::AccountName};
 
 struct Bed {
     dir: TempDir,

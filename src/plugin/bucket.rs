@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     crd::{ClientApp, DumpStore, FilesBackup, IdentitySecret, StoreKeep},
-    runtime::key::Key,
+    platform::key::Key,
     store::{
         bucket::{Access, Bucket},
         catalog::{self, Catalog, Entry},

@@ -41,7 +41,7 @@ use crate::{
         database,
     },
     crd::{ClientApp, ClientAppSpec, PostgresProvider, Postgresql, Restore, decode_strictly, label},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 pub(crate) async fn run(

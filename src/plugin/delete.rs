@@ -20,7 +20,7 @@ use super::{
 use crate::{
     clientapp::outcome::{self, Outcome, Told},
     crd::{ClientApp, label},
-    runtime::api::unless_gone,
+    platform::api::unless_gone,
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) -> Result<(), Error> {

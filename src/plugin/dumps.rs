@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     crd::{ClientApp, DumpState, PostgresProvider, Postgresql},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// The Postgresql that provides an app's database, if there is one.

@@ -39,7 +39,7 @@ use super::{
 };
 use crate::{
     crd::{Approval, ClientApp, FilesBackup, Restore, conditions::kind},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// Archives the files now.

@@ -28,7 +28,7 @@ use crate::{
             READY_FOR_BACKUP, TYPE_FULL, up_to_backup, up_to_time,
         },
     },
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 mod history;

@@ -37,7 +37,7 @@ use crate::{
         storage::{self, Stored},
     },
     lead::Lead,
-    runtime::key::Key,
+    platform::key::Key,
     secrets,
 };
 

@@ -40,8 +40,8 @@ use crate::{
         conditions::{find, kind},
         label,
     },
+    platform::{api::unless_gone, key::Key},
     postgresql::names,
-    runtime::{api::unless_gone, key::Key},
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Restore) -> Result<(), Error> {

@@ -24,7 +24,7 @@ use super::{
     output::{self, Output},
     text::{BAD, harmless, paint, tamed, tamed_line},
 };
-use crate::{crd::ClientApp, runtime::client, yaml};
+use crate::{crd::ClientApp, platform::client, yaml};
 
 /// Field manager of everything that the plugin writes.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-clientapp";

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{crd::ClientApp, runtime::fake};
+use crate::{crd::ClientApp, platform::fake};
 
 use list::Shape;
 

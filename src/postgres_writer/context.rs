@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Settings, database::Database, error::Error};
 use crate::{
     crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
-    runtime::{
+    platform::{
         cache::Memo,
         controller::{Objects, Parts, control},
         status::Statuses,

@@ -11,7 +11,7 @@ use crate::{
         Reason,
         conditions::{State, kind},
     },
-    runtime::{
+    platform::{
         controller::Failure,
         error::{AWAY, Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
         panic::Panic,

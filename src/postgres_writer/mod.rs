@@ -33,7 +33,7 @@ use crate::{
         Guard, PostgresWriter, ROW_FINALIZER, WrittenRow,
         conditions::{find, kind},
     },
-    runtime::{
+    platform::{
         clock,
         controller::{Kind, WRONGLY_GONE},
         key::{Key, key_of},

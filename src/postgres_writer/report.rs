@@ -11,7 +11,7 @@ use crate::{
         PostgresWriterStatus, Reason, WrittenRow,
         conditions::{Verdict, kind},
     },
-    runtime::{
+    platform::{
         clock,
         controller::Failure as _,
         events::{Note, publish_by, turn_of_ready},

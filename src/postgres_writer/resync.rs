@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     crd::Reason,
-    runtime::{key::key_of, panic::caught},
+    platform::{key::key_of, panic::caught},
 };
 
 /// Compares forever, if `PSQL_RESYNC` asks for it.

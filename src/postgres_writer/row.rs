@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     crd::{PostgresWriterSpec, PostgresWriterStatus, Reason, WrittenRow},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

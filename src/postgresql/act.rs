@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     crd::{Guard, Postgresql, label},
-    destroy::{harmless, permit},
-    runtime::{
+    deletion::{harmless, permit},
+    platform::{
         api::{create_if_absent, unless_gone},
         error::api_sentence,
         events::publish_by,

@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     crd::{Guard, Postgresql, PostgresqlStatus},
-    destroy::made::Made,
+    deletion::made::Made,
     lead::Lead,
-    runtime::{
+    platform::{
         cache::Memo,
         controller::{Objects, Parts, control},
         events::Recorder,

@@ -8,7 +8,7 @@ use crate::{
         Bucket, DrillStore, DumpStore, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store,
         StoreKeep, Tls, parameters, quantity,
     },
-    runtime::key::{Key, key_of},
+    platform::key::{Key, key_of},
     store::seal::Recipient,
 };
 

@@ -7,8 +7,8 @@ use crate::{
         Reason,
         conditions::{State, kind},
     },
-    destroy,
-    runtime::{
+    deletion,
+    platform::{
         controller::Failure,
         error::{Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
         key::Key,
@@ -53,10 +53,10 @@ impl Error {
         matches!(self, Error::Api { source, .. } if !matches!(**source, kube::Error::Api(_)))
     }
 
-    pub(crate) fn destroy(error: destroy::Error) -> Error {
+    pub(crate) fn destroy(error: deletion::Error) -> Error {
         match error {
-            destroy::Error::Api { operation, source } => Error::Api { operation, source },
-            destroy::Error::NotLeading { operation } => Error::NotLeading { operation },
+            deletion::Error::Api { operation, source } => Error::Api { operation, source },
+            deletion::Error::NotLeading { operation } => Error::NotLeading { operation },
         }
     }
 }

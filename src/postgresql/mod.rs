@@ -40,8 +40,8 @@ use self::{
 };
 use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, Reason},
-    destroy::permit::takes_dependents,
-    runtime::{
+    deletion::permit::takes_dependents,
+    platform::{
         clock,
         controller::{Failure as _, Kind, after_finalizer},
         key::{Key, key_of},

@@ -3,7 +3,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::runtime::key::hex;
+use crate::platform::key::hex;
 
 /// The maximum length of a `Postgresql`'s name. The name of the StatefulSet `<name>-standby`, followed by a hash, is a label of its
 /// pods, which has at most 63 characters.

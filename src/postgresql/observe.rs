@@ -24,7 +24,7 @@ use crate::{
         conditions::{find, kind::READY},
         label,
     },
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, of: &Database<'_>) -> Result<Observed, Error> {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::{desired::Desired, names};
 use crate::{
     crd::{PostgresqlStatus, Reason, Restore},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 #[derive(Clone, Copy, Debug, derive_more::Display, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -17,8 +17,8 @@ use crate::{
         SecretRecord, VolumeRecord,
         conditions::{State, Verdict, find, kind},
     },
-    destroy::permit::Kept,
-    runtime::{
+    deletion::permit::Kept,
+    platform::{
         clock,
         controller::Failure as _,
         events::{Note, publish_by, turn_of_ready},

@@ -1,7 +1,7 @@
 //! Deletion: a last dump if asked for, then servers, volumes by policy, Secrets, then the finalizer. An **effect**.
 //!
 //! One pure function, [`outcome`], decides what happens to the data: they are deleted only if the whole spec is understood and says
-//! so. Each volume and Secret is deleted through [`crate::destroy`], which reads the API server again, and by its recorded uid; what
+//! so. Each volume and Secret is deleted through [`crate::deletion`], which reads the API server again, and by its recorded uid; what
 //! lacks a proof is kept and named in an event. Whether something is gone is also read from the API server, as a cache may be
 //! outdated.
 
@@ -30,11 +30,11 @@ use super::{
 };
 use crate::{
     crd::{ClientApp, DeletionPolicy, FINALIZER, Owned, Postgresql, PostgresqlStatus, Reason, annotation, label},
-    destroy::{
+    deletion::{
         self, Destroyer, made,
         permit::{Kept, Kind as Held, Owner as DataOwner, Wish, is_orphaned, takes_dependents},
     },
-    runtime::{api::unless_gone, controller::WRONGLY_GONE, events::publish_by, key::Key, subject::carries},
+    platform::{api::unless_gone, controller::WRONGLY_GONE, events::publish_by, key::Key, subject::carries},
 };
 
 /// An object that outlives the Postgresql, and the sentence about it.
@@ -494,7 +494,7 @@ async fn retain(ctx: &Ctx, of: &Database<'_>, kind: Held, object: &ObjectMeta) -
         labels[label::APP] = json!(of.meta().labels.as_ref().and_then(|labels| labels.get(label::APP)));
     }
     let patch = Patch::Merge(json!({"metadata": {"uid": object.uid, "ownerReferences": null, "labels": labels}}));
-    let api = destroy::api(&ctx.client, &key.namespace, kind);
+    let api = deletion::api(&ctx.client, &key.namespace, kind);
     let retained = unless_gone(api.patch_metadata(name(object), &PatchParams::default(), &patch).await);
     retained.map_err(Error::api(format!("retain {} {}/{}", kind.as_str(), key.namespace, name(object))))?;
     Ok(())

@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::runtime::key::Key;
+use crate::platform::key::Key;
 
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<State>);

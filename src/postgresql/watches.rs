@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label, quantity},
-    runtime::{
+    platform::{
         cache::{Cache, Entry},
         controller::Objects,
         feeder::Feeder,

@@ -34,7 +34,7 @@ use super::{
     settings::Archive,
     volume::{is_ours, none_begun, roots},
 };
-use crate::runtime::{clock, key::hex, panic::joined};
+use crate::platform::{clock, key::hex, panic::joined};
 
 /// A volume, with counts taken before it is archived.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ use super::{
     error::Error,
     settings::{Endpoint, Hidden, Place, Prefix},
 };
-use crate::runtime::{key::hex, panic::joined};
+use crate::platform::{key::hex, panic::joined};
 
 /// Smallest part that is sent or read: S3 accepts parts below 5 MiB only at the end.
 const PART: u64 = 8 << 20;

@@ -12,7 +12,7 @@ use super::{
     error::Error,
     keep::Candidate,
 };
-use crate::runtime::clock;
+use crate::platform::clock;
 
 /// The version of the entry format that is written and read.
 pub(crate) const FORMAT: u32 = 1;

@@ -15,7 +15,7 @@ use jiff::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::runtime::key::hex;
+use crate::platform::key::hex;
 
 /// Longest text accepted from an entry of a bucket, and longest part of an error that is quoted.
 pub(crate) const LONGEST: usize = 256;

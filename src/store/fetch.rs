@@ -17,7 +17,7 @@ use super::{
     receive::{entry, receive},
     settings::Fetch,
 };
-use crate::runtime::panic::joined;
+use crate::platform::panic::joined;
 
 /// Bytes written at a time; the chunk size of age.
 const CHUNK: usize = 64 << 10;

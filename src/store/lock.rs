@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use tokio::task::spawn_blocking;
 
 use super::error::Error;
-use crate::runtime::panic::joined;
+use crate::platform::panic::joined;
 
 /// What a process does with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

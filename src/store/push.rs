@@ -21,7 +21,7 @@ use super::{
     send::{self, Source},
     settings::Push,
 };
-use crate::runtime::{clock, key::hex};
+use crate::platform::{clock, key::hex};
 
 /// Age at which the files of an incomplete upload are removed: every Job ends far earlier.
 const LEFT: SignedDuration = SignedDuration::from_hours(24);

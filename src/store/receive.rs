@@ -13,7 +13,7 @@ use super::{
     seal::{self, Closed, Identity},
     settings::Which,
 };
-use crate::runtime::{key::hex, panic::joined};
+use crate::platform::{key::hex, panic::joined};
 
 /// The requested dump, provided that there is a key to read it.
 pub(crate) async fn entry(bucket: &Bucket, which: &Which, identity: Option<&Identity>) -> Result<Entry, Error> {

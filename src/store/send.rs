@@ -12,7 +12,7 @@ use super::{
     error::Error,
     seal::{self, Recipient, Sealed},
 };
-use crate::runtime::panic::joined;
+use crate::platform::panic::joined;
 
 /// The data to be written.
 pub(crate) struct Source<F> {
@@ -59,7 +59,7 @@ where
     let mut parts = sealed.finish().map_err(|_| Error::Cut)?;
     parts.pass_on()?;
     parts.to.blocking_send(Piece::End).map_err(|_| Error::Cut)?;
-    Ok(Stored { name, size: parts.total, sha256: crate::runtime::key::hex(&parts.sum.finalize()) })
+    Ok(Stored { name, size: parts.total, sha256: crate::platform::key::hex(&parts.sum.finalize()) })
 }
 
 /// Splits the data into parts of equal size.

@@ -1,8 +1,8 @@
 //! A status, and what it was computed from.
 
 use clientapp_crd::{ClientAppStatus, Guard};
-use clientapp_operator::runtime::key::Key;
-use clientapp_operator::runtime::status::Statuses;
+use clientapp_operator::platform::key::Key;
+use clientapp_operator::platform::status::Statuses;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 

@@ -23,7 +23,7 @@ use crate::{
     },
     clientapp::namespace::{POLICY, QUOTA},
     crd::{ProfileNamespace, label},
-    runtime::{api::create_if_absent, key::Key},
+    platform::{api::create_if_absent, key::Key},
 };
 
 /// Interval and number of checks of a new quota.

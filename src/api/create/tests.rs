@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     api::{Parts, auth::Auth, instances::Instances, reservations::Reservations, shared::Creations},
     config::Config,
-    runtime::fake,
+    platform::fake,
 };
 
 /// An API server that answers by these rules, and records the requests.

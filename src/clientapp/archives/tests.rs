@@ -9,7 +9,7 @@ use crate::{
         observed::AtWork,
     },
     crd::conditions::State,
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 const DONE: &str = "20260101T110500Z-abcde 4096 12";

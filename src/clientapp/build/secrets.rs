@@ -7,7 +7,7 @@ use kube::api::ObjectMeta;
 
 use crate::{
     crd::{annotation, label},
-    runtime::{key::Key, password::password},
+    platform::{key::Key, password::password},
 };
 
 /// Key of the administrator's name in the admin Secret.

@@ -14,7 +14,7 @@ use crate::{
         sentence::MASK,
         values::{registry_of, unfit},
     },
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// How deep `spec.values` may nest; the chart's own values are far below it.

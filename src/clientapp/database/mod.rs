@@ -28,7 +28,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{ClientApp, PostgresProvider, Resources, parameters, quantity},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// The provider of this name; `None`: the database exists already.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::order::BackupTargets;
 use crate::{
     crd::{BackupState, ClientApp, Guard, annotation, conditions::Verdict, label},
-    runtime::{
+    platform::{
         cache::Entry,
         controller::Objects,
         key::{Key, key_of},

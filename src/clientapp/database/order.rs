@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     crd::{DeletionPolicy, Postgres, label},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// Name of the app's user and database.

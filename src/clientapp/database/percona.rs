@@ -30,11 +30,11 @@ use crate::{
         },
         quantity,
     },
-    destroy::{
+    deletion::{
         database_kind::{DatabaseKind, Unowned},
         permit::Kind,
     },
-    runtime::{
+    platform::{
         cache::Entry,
         controller::Objects,
         feeder::Feeder,

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     config::Config,
     crd::{BackupRecord, ClientApp, Postgres, PostgresProvider, Reason},
-    destroy::{database_kind::DatabaseKind, permit::Kind},
-    runtime::{
+    deletion::{database_kind::DatabaseKind, permit::Kind},
+    platform::{
         cache::Cache,
         feeder::{Feeder, Optional},
         key::Key,

@@ -19,9 +19,9 @@ use crate::{
         label, quantity,
         reason::BACKED_UP,
     },
-    destroy::database_kind::DatabaseKind,
+    deletion::database_kind::DatabaseKind,
+    platform::{feeder::Feeder, key::Key},
     postgresql::{desired::VERSIONS, names},
-    runtime::{feeder::Feeder, key::Key},
 };
 
 static FACTS: Facts = Facts {

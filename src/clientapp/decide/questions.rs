@@ -19,7 +19,7 @@ use crate::{
         volumes,
     },
     crd::{DEPLOYER, Drift, Reason, conditions::kind},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// The database has not been looked at.

@@ -9,7 +9,7 @@ use crate::{
         plan::{Hold, SAFETY_NET, Step, join_limited},
     },
     crd::{Reason, label},
-    destroy::permit::Kind,
+    deletion::permit::Kind,
 };
 
 /// Takes over retained data, if the user asks for it and nothing prevents it.

@@ -30,8 +30,8 @@ use crate::{
         Attempt, ClientAppStatus, Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested,
         annotation, conditions::kind,
     },
-    destroy::permit::Kind,
-    runtime::{feeder::Availability, key::Key, pods::StuckPod},
+    deletion::permit::Kind,
+    platform::{feeder::Availability, key::Key, pods::StuckPod},
     secrets::RevisionMeta,
 };
 

@@ -15,7 +15,7 @@ use crate::{
         upgrade,
     },
     crd::{Attempt, Reason, annotation, conditions::kind},
-    runtime::{clock::is_awaited, key::Key},
+    platform::{clock::is_awaited, key::Key},
 };
 
 /// Returns the hold for another Helm client's release, or its lock.

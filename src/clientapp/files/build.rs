@@ -8,12 +8,12 @@ use super::{DesiredFiles, Schedule, Volume};
 use crate::{
     clientapp::names,
     crd::label,
+    platform::key::Key,
     postgresql::build::{
         backup::DEADLINE_SECONDS,
         bucket::{self, variable},
         pod::{REPORT, confined},
     },
-    runtime::key::Key,
     store::dump::LONGEST,
 };
 

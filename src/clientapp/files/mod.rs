@@ -9,8 +9,8 @@ use kube::{Resource, ResourceExt as _};
 
 use crate::{
     crd::{FilesBackup, annotation::SPEC_DIGEST},
+    platform::{job::Progress, key::Key, watch::owner},
     postgresql::desired::DesiredStore,
-    runtime::{job::Progress, key::Key, watch::owner},
 };
 
 /// `spec.persistence.backup`.

@@ -12,7 +12,7 @@ use kube::{
 use crate::{
     clientapp::{database, deployer::Deployer},
     crd::{ClientApp, label},
-    runtime::key::Key,
+    platform::key::Key,
 };
 
 /// Name of the NetworkPolicy that a namespace gets when it is created, and of its ResourceQuota, if any.

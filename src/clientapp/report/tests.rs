@@ -18,7 +18,7 @@ use crate::{
         repairs::Refused,
     },
     crd::{Attempt, BackupState, ReleaseObject},
-    runtime::feeder::Availability,
+    platform::feeder::Availability,
 };
 
 fn want(spec: &Value) -> Desired {

@@ -19,11 +19,11 @@ use crate::{
         retained,
     },
     crd::{ClientApp, Reason, label},
-    destroy::{
+    deletion::{
         self,
         permit::{Kept, Kind},
     },
-    runtime::{clock, key::Key},
+    platform::{clock, key::Key},
 };
 
 /// Retains the recorded objects of the app, and what belongs to its database.
@@ -241,7 +241,7 @@ async fn labelled(
     kind: Kind,
     labels: &str,
 ) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
-    let api = destroy::api(&ctx.client, &key.namespace, kind);
+    let api = deletion::api(&ctx.client, &key.namespace, kind);
     let objects = api.list_metadata(&ListParams::default().labels(labels)).await;
     let objects =
         objects.map_err(Error::api(format!("list each {} of {labels} in {}", kind.as_str(), key.namespace)))?;

@@ -13,11 +13,11 @@ use crate::{
         retained::Leaving,
     },
     crd::{ClientApp, ClientAppStatus, FINALIZER, Guard, InstalledChart},
-    destroy::{
+    deletion::{
         Destroyer,
         permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
     },
-    runtime::{account::AccountName, subject::carries},
+    platform::{account::AccountName, subject::carries},
 };
 
 /// How soon to check again objects that are not watched.

@@ -26,9 +26,9 @@ use crate::{
         plan::{Hold, SAFETY_NET},
     },
     crd::{ClientApp, DEPLOYER, FINALIZER, Reason, ReleaseObject},
-    destroy::{harmless, permit::Kind},
+    deletion::{harmless, permit::Kind},
     helm::{self, Uninstall},
-    runtime::{api::unless_gone, client::impersonating, clock, controller::Failure as _, key::Key},
+    platform::{api::unless_gone, client::impersonating, clock, controller::Failure as _, key::Key},
 };
 
 /// Returns why the release must not be uninstalled now, if so.

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use crate::{
     clientapp::fixtures::{now, settled, want},
-    runtime::account::AccountName,
+    platform::account::AccountName,
 };
 
 use super::*;

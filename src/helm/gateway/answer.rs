@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::run::Run;
-use crate::runtime::{client::IMPERSONATE, error::api_sentence};
+use crate::platform::{client::IMPERSONATE, error::api_sentence};
 
 /// Timeout until the response begins: the API server itself gives up after a minute.
 const TIMEOUT: Duration = Duration::from_secs(65);

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     crd::quantity,
-    runtime::lean::{is_scaled, replicas_are_helms},
+    platform::lean::{is_scaled, replicas_are_helms},
 };
 
 /// Size limit of an object, and of the list of a namespace's autoscalers, in bytes.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use super::rules::Object;
-use crate::runtime::lean;
+use crate::platform::lean;
 
 /// An object as returned by the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

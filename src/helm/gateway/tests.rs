@@ -22,7 +22,7 @@ use super::{
 use crate::{
     helm::storage::{self, Stored},
     lead::since_boot,
-    runtime::client,
+    platform::client,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(60);

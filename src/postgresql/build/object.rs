@@ -7,11 +7,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label},
+    platform::key::hex,
     postgresql::{
         desired::Desired,
         observed::{Id, Kind, Role},
     },
-    runtime::key::hex,
 };
 
 /// A document for server-side apply.

@@ -17,8 +17,8 @@ use rcgen::{
 
 use crate::{
     crd::label,
+    platform::{key::Key, password::password},
     postgresql::{desired::Desired, names},
-    runtime::{key::Key, password::password},
 };
 
 /// Key of the password in every Secret.

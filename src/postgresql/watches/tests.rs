@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{crd::Restore, runtime::job::WORDS};
+use crate::{crd::Restore, platform::job::WORDS};
 
 #[test]
 fn whose_it_is() {

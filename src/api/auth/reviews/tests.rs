@@ -6,7 +6,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::runtime::fake;
+use crate::platform::fake;
 
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 

@@ -165,7 +165,7 @@ fn a_backup_before_an_upgrade_is_full() {
         "kind": "PerconaPGBackup", "name": "b", "from": "1", "to": "2", "state": "Running",
     }))
     .unwrap();
-    let app = crate::runtime::key::Key::new("tenants", "acme");
+    let app = crate::platform::key::Key::new("tenants", "acme");
     let (.., patch) = Percona.back_up(&app, &record, &BackupTargets { volume: true, repository: None });
     let kube::api::Patch::Apply(backup) = patch else { panic!("{patch:?}") };
     let spec = json!({"pgCluster": "acme-pg", "repoName": "repo1", "options": ["--type=full"]});

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     crd::Reason,
+    platform::key::Key,
     postgresql::{
         build::servers::TURN_ANNOTATION,
         decide::{
@@ -10,7 +11,6 @@ use crate::{
             tests::{of, settled, steps},
         },
     },
-    runtime::key::Key,
 };
 
 const BOTH: [&str; 2] = ["acme", "acme-standby"];

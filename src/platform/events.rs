@@ -149,7 +149,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::runtime::fake;
+    use crate::platform::fake;
 
     #[tokio::test]
     async fn what_is_told_again_is_counted() {

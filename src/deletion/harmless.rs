@@ -9,7 +9,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use crate::runtime::api::unless_gone;
+use crate::platform::api::unless_gone;
 
 /// Returns true if deleting an object of a kind loses nothing. Kinds that hold data, open them, or take data along are destroyed only with a
 /// permit. Kinds of groups other than Kubernetes' own may hold anything.

@@ -36,12 +36,12 @@ use crate::{
     crd::Guard,
     helm::storage,
     lead::Lead,
-    runtime::{api::unless_gone, key::Key},
+    platform::{api::unless_gone, key::Key},
 };
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{operation}: {}", crate::runtime::error::api_sentence(source))]
+    #[error("{operation}: {}", crate::platform::error::api_sentence(source))]
     Api { operation: String, source: Box<kube::Error> },
     #[error("{operation}: this process is no longer the leader, and deletes nothing")]
     NotLeading { operation: String },

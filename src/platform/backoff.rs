@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::{
         crd::{Reason, conditions::State},
-        runtime::error::{AWAY, MINUTE, Retry, SECOND},
+        platform::error::{AWAY, MINUTE, Retry, SECOND},
     };
 
     fn key(name: &str) -> Key {

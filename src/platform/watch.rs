@@ -208,7 +208,7 @@ mod tests {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 
     use super::*;
-    use crate::runtime::key::{Key, key_of};
+    use crate::platform::key::{Key, key_of};
 
     #[test]
     fn an_interruption_is_told_once() {

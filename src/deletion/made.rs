@@ -3,7 +3,7 @@
 
 use crate::{
     crd::Owned,
-    runtime::{cache::Memo, key::Key},
+    platform::{cache::Memo, key::Key},
 };
 
 /// For each owner: its uid, and what was created for it.

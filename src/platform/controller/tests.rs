@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     crd::ClientApp,
-    runtime::error::{INTERNAL_ERROR, Retry},
+    platform::error::{INTERNAL_ERROR, Retry},
 };
 
 /// The calls of a kind, in order.
