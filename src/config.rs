@@ -84,8 +84,8 @@ pub struct RunArgs {
     /// Timeout of each hook of a chart, in seconds; a helm process may take two minutes longer in total.
     #[arg(long, env = "CLIENTAPP_HOOK_TIMEOUT", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86400), value_name = "SECONDS")]
     pub hook_timeout: u64,
-    /// Address for /healthz, /readyz and /metrics.
-    #[arg(long, env = "CLIENTAPP_HEALTH_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    /// Address for /healthz, /readyz and /metrics. `[::]` is all addresses, of IPv4 and IPv6.
+    #[arg(long, env = "CLIENTAPP_HEALTH_LISTEN", default_value = "[::]:8080", value_name = "ADDRESS")]
     pub health_listen: SocketAddr,
     #[command(flatten)]
     /// The HTTP API.

@@ -17,6 +17,7 @@ pub(crate) mod helm;
 pub(crate) mod identity;
 pub(crate) mod lead;
 pub mod lease;
+pub(crate) mod listen;
 pub(crate) mod metrics;
 pub mod platform;
 pub(crate) mod plugin;

@@ -11,7 +11,7 @@ use kube::{
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
-use tokio::{net::TcpListener, runtime::Handle, sync::watch, time::timeout};
+use tokio::{runtime::Handle, sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
     identity,
     lead::Lead,
     lease::Lease,
+    listen,
     metrics::Metrics,
     platform::{client, controller::Parts, error::api_sentence, events::Recorder},
     postgres_writer, postgresql,
@@ -43,7 +44,7 @@ pub(crate) async fn run(args: &RunArgs, of_lease: &Handle) -> Result<()> {
     let metrics = Arc::new(Metrics::default());
     let (ready, readiness) = watch::channel::<Readiness>(Err("Starting: checking helm".to_owned()));
     let address = args.health_listen;
-    let listener = TcpListener::bind(address).await.with_context(|| format!("--health-listen {address}"))?;
+    let listener = listen::bind(address).await.with_context(|| format!("--health-listen {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     let serving = tokio::spawn(health::serve(listener, readiness, metrics.clone(), stop.clone()));
 

@@ -117,7 +117,7 @@ fn is_public(method: &Method, path: &str) -> bool {
 
 fn peer(request: &Request) -> IpAddr {
     let connection = request.extensions().get::<ConnectInfo<SocketAddr>>();
-    connection.map_or(Ipv4Addr::UNSPECIFIED.into(), |ConnectInfo(address)| address.ip())
+    connection.map_or(Ipv4Addr::UNSPECIFIED.into(), |ConnectInfo(address)| address.ip().to_canonical())
 }
 
 /// Turns errors that are not problem documents yet, such as axum's own, into such.

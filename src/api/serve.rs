@@ -19,7 +19,10 @@ use super::{
     settings::{InvalidSettings, Settings, settings},
     tls::{Certificate, TlsError},
 };
-use crate::config::{ApiArgs, AuthMode};
+use crate::{
+    config::{ApiArgs, AuthMode},
+    listen,
+};
 
 /// Maximum number of connections; others wait to be accepted.
 const CONNECTIONS: usize = 512;
@@ -53,7 +56,7 @@ impl Server {
         let Some(settings) = settings(args).map_err(ServeError::Settings)? else { return Ok(None) };
         let certificate = settings.tls.clone().map(Certificate::read).transpose().map_err(ServeError::Certificate)?;
         let failed = |source| ServeError::Bind { address: settings.listen, source };
-        let listener = TcpListener::bind(settings.listen).await.map_err(failed)?;
+        let listener = listen::bind(settings.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Some(Server { listener, address, settings, certificate }))
     }

@@ -132,6 +132,7 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
         digest: Some(object.document(&targets).digest),
         postgres_version: Some(object.postgres_version),
         storage_bytes: Some(object.storage_bytes),
+        storage_class: object.storage_class().map(str::to_owned),
         targets,
         source: None,
         isolated: true,

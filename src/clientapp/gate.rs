@@ -173,11 +173,31 @@ fn unusable(
             format!("{what} runs PostgreSQL {running} and spec.postgres.version asks for {wanted}: {instead}");
         return Some(stalled(Reason::VersionMismatch, message));
     }
+    if let Some(message) = another_class(object.storage_class(), found.storage_class.as_deref(), what) {
+        return Some(stalled(Reason::StorageClassMismatch, message));
+    }
     found.storage_bytes.is_some_and(|applied| object.storage_bytes < applied).then(|| {
         let message = format!(
             "spec.postgres.storageSize is smaller than the volume of {what}: a volume never shrinks; set the field back"
         );
         stalled(Reason::StorageShrink, message)
+    })
+}
+
+/// Returns why a database cannot have the StorageClass that the spec asks for: one that is adopted keeps its own.
+fn another_class(asked: Option<&str>, found: Option<&str>, what: &str) -> Option<String> {
+    if asked == found {
+        return None;
+    }
+    Some(match found {
+        Some(found) => {
+            format!(
+                "{what} has StorageClass {found}, and data is not moved: set spec.postgres.storageClassName to {found}"
+            )
+        }
+        None => {
+            format!("{what} has the default StorageClass, and data is not moved: remove spec.postgres.storageClassName")
+        }
     })
 }
 

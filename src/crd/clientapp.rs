@@ -197,6 +197,8 @@ pub struct Redis {
 #[x_kube(validation = Rule::new("self.provider == oldSelf.provider").message("provider is immutable, because data is not moved: create a new ClientApp and restore a dump into it").field_path(".provider"))]
 #[x_kube(validation = Rule::new("!self.enabled || (self.provider == 'external') == has(self.external)").message("external must be set if the provider is external, and only then").field_path(".external"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
+#[x_kube(validation = Rule::new("self.adopt || has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)").message("storageClassName is immutable, because data is not moved: create another ClientApp and restore a backup into it").field_path(".storageClassName"))]
+#[x_kube(validation = Rule::new("self.provider != 'external' || !has(self.storageClassName)").message("storageClassName is for a database that is created for this instance, not for an external one").field_path(".storageClassName"))]
 #[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; for percona, use percona.schedules and upgrade.backup").field_path(".backup"))]
 #[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.parameters)").message("parameters are for the provider standalone; a PerconaPGCluster has them in patroni.dynamicConfiguration, and an external database in its own configuration").field_path(".parameters"))]
 #[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.tls)").message("tls is for the provider standalone; a PerconaPGCluster always supports TLS, and an external database has it in its own configuration").field_path(".tls"))]
@@ -229,6 +231,11 @@ pub struct Postgres {
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub storage_size: String,
+
+    /// StorageClass of the database's volumes, for the providers `percona` and `standalone`. Absent: the cluster's default class.
+    /// Immutable, except with `adopt`: it has to be the class of the database that is adopted.
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
+    pub storage_class_name: Option<String>,
 
     /// Number of PostgreSQL instances. With the provider `percona`, more than one form a cluster with automatic failover; with
     /// `standalone`, the additional ones are hot standbys without automatic failover.
@@ -930,6 +937,7 @@ impl Default for Postgres {
             provider: PostgresProvider::default(),
             version: default_postgres_version(),
             storage_size: super::default_storage(),
+            storage_class_name: None,
             instances: 1,
             adopt: false,
             backup: None,

@@ -123,6 +123,10 @@ impl InstanceSet {
     pub fn storage(&self) -> Option<&str> {
         self.data_volume_claim_spec.pointer("/resources/requests/storage")?.as_str()
     }
+
+    pub fn storage_class(&self) -> Option<&str> {
+        self.data_volume_claim_spec.get("storageClassName")?.as_str()
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

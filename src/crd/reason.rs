@@ -242,6 +242,7 @@ reasons! {
     Shutdown APP kind::READY, Metric: "The operator is stopping.", "Nothing.";
     StandbysNotReady DB kind::READY, Progress: "The primary serves, and a standby is not ready yet.", "Wait; if it takes long, `kubectl describe` its pod.";
     Stopping DB kind::READY, Progress: "The Postgresql is being deleted, and waits until its servers have ended.", "Wait.";
+    StorageClassMismatch APP kind::POSTGRES_READY, Stalled: "`postgres.storageClassName` is not the class of the database's volume, and data is not moved.", "Set the field to the class that the message names.";
     StorageShrink APP kind::POSTGRES_READY, Stalled: "`storageSize` is below the volume's size, and a volume never shrinks.", "Set the field back.";
     Suspended APP kind::RECONCILING, Progress: "`spec.suspend` is true: nothing is changed or deleted.", "Set it to false.";
     TableMissing ROW kind::READY, Stalled: "The table does not exist.", "Create it; the message says how.";

@@ -130,8 +130,12 @@ async fn a_database_that_stays_is_given_to_a_successor_only_when_told() {
     is_retained(&tenant, "acme", &password).await;
 
     // Volumes do not shrink, not even for an adoption.
-    let adopt = json!({"postgres": {"adopt": true, "storageSize": "512Mi"}, "deletionPolicy": "Delete"});
-    tenant.create("acme", with(retain, adopt)).await.unwrap();
+    let postgres = json!({"adopt": true, "storageSize": "512Mi", "storageClassName": "fast"});
+    tenant.create("acme", with(retain, json!({"postgres": postgres, "deletionPolicy": "Delete"}))).await.unwrap();
+    // Nor is their StorageClass another one.
+    let words = ["has the default StorageClass", "remove spec.postgres.storageClassName"];
+    tenant.condition_with("acme", ("Ready", "StorageClassMismatch"), &words).await;
+    tenant.patch("acme", json!({"postgres": {"storageClassName": null}})).await.unwrap();
     tenant.condition("acme", "Ready", "False", "StorageShrink").await;
     is_retained(&tenant, "acme", &password).await;
     tenant.patch("acme", json!({"postgres": {"storageSize": "1Gi"}})).await.unwrap();

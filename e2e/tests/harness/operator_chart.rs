@@ -125,7 +125,7 @@ fn values_have_an_effect() {
         (variables["CLIENTAPP_MAX_CONCURRENT"], json!("5")),
         (variables["CLIENTAPP_CLUSTER_DOMAIN"], json!("cluster.example")),
         (variables["HTTPS_PROXY"], json!("http://proxy.example.com")),
-        (variables["CLIENTAPP_API_LISTEN"], json!("0.0.0.0:8090")),
+        (variables["CLIENTAPP_API_LISTEN"], json!("[::]:8090")),
         (
             &volumes.iter().find(|volume| volume["name"] == "api-tls").unwrap()["secret"]["secretName"],
             json!("certificate"),

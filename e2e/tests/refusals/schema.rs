@@ -133,6 +133,11 @@ fn of_databases() -> Vec<Row> {
         (external(json!({"secretName": "a", "host": "db.example.com/x"})), "external.host", HOST),
         (with(external(json!({"secretName": "a"})), json!({"resources": {}})), "resources", "not for an external one"),
         (
+            with(external(json!({"secretName": "a"})), json!({"storageClassName": "fast"})),
+            "storageClassName",
+            "not for an external one",
+        ),
+        (
             json!({"provider": "standalone", "parameters": {"fsync": "off"}}),
             "parameters",
             "cannot be set here: data could be lost, or its damage hidden",
@@ -340,9 +345,12 @@ async fn the_api_server_refuses_a_change_that_would_lose_data() {
     const GROWS: &[&str] =
         &["spec.persistence.size", "size can only grow and cannot be removed: a volume never shrinks"];
     const STORAGE: &[&str] = &["spec.postgres.storageSize", "storageSize can only grow: a volume never shrinks"];
+    const CLASS: &[&str] =
+        &["spec.postgres.storageClassName", "storageClassName is immutable, because data is not moved"];
     let tenant = Lab::shared().await.tenant("wrong-changes").await;
     for (name, more) in [
         ("acme", json!({"persistence": {"size": "2Gi"}, "postgres": {"storageSize": "1Gi"}})),
+        ("fast", json!({"postgres": {"storageClassName": "fast"}})),
         // Without a size the volume has 8Gi, or the Profile's size.
         ("silent", json!({})),
     ] {
@@ -351,6 +359,7 @@ async fn the_api_server_refuses_a_change_that_would_lose_data() {
     }
     let size = |size: &str| json!({"persistence": {"size": size}});
     let storage = |size: &str| json!({"postgres": {"storageSize": size}});
+    let class = |class: Value| json!({"postgres": {"storageClassName": class}});
     let rows = [
         ("acme", size("1Gi"), GROWS),
         ("acme", size("2047Mi"), GROWS),
@@ -367,6 +376,10 @@ async fn the_api_server_refuses_a_change_that_would_lose_data() {
         ("acme", storage("1024Mi"), ACCEPTED),
         ("acme", storage("1.5Gi"), ACCEPTED),
         ("acme", json!({"postgres": null}), STORAGE),
+        ("acme", class(json!("fast")), CLASS),
+        ("fast", class(json!("slow")), CLASS),
+        ("fast", class(Value::Null), CLASS),
+        ("fast", class(json!("fast")), ACCEPTED),
         ("silent", size("7Gi"), &["spec.persistence.size", "size can only grow: without one the volume has 8Gi"]),
         ("silent", json!({"persistence": null}), ACCEPTED),
         ("silent", size("8192Mi"), ACCEPTED),

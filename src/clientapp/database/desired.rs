@@ -52,6 +52,10 @@ impl DesiredObject {
         self.provider.targets(&self.order, found)
     }
 
+    pub(crate) fn storage_class(&self) -> Option<&str> {
+        self.order.postgres.storage_class_name.as_deref()
+    }
+
     /// The data source of a new database. It is used only once: if there ever was a database, its volumes may still exist.
     pub(crate) fn source(&self) -> Option<Value> {
         self.provider.source(&self.order.postgres)

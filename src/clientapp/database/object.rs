@@ -35,6 +35,8 @@ pub(crate) struct DatabaseObject {
     pub(crate) postgres_version: Option<i64>,
     /// Size of the data volume, as last applied.
     pub(crate) storage_bytes: Option<f64>,
+    /// StorageClass that it asks for; `None`: the cluster's default class.
+    pub(crate) storage_class: Option<String>,
     /// Where its backups go, as far as this operator configured it.
     pub(crate) targets: BackupTargets,
     /// Its data source, if this operator set it.

@@ -128,8 +128,11 @@ impl Provider for Percona {
         if major >= 15 {
             user["grantPublicSchemaAccess"] = json!(true);
         }
-        let claim =
+        let mut claim =
             json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": postgres.storage_size}}});
+        if let Some(class) = &postgres.storage_class_name {
+            claim["storageClassName"] = json!(class);
+        }
         let mut spec = json!({
             "crVersion": percona_cr_version,
             "postgresVersion": major,
@@ -254,12 +257,14 @@ fn tells_of_volume(backup: &DynamicObject, cluster: &ObjectMeta) -> bool {
 
 fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
     let status = cluster.status.clone().unwrap_or_default();
-    let storage = cluster.spec.instances.first().and_then(|set| set.storage());
+    let instances = cluster.spec.instances.first();
+    let storage = instances.and_then(|set| set.storage());
     let can_back_up =
         status.conditions.iter().any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True");
     DatabaseObject {
         postgres_version: cluster.spec.postgres_version,
         storage_bytes: storage.and_then(quantity::parse_positive),
+        storage_class: instances.and_then(|set| set.storage_class()).map(str::to_owned),
         // A configuration by a cluster admin is not this operator's.
         targets: match cluster.annotations().get(annotation::BACKUPS) {
             Some(_) => backups::seen(cluster.spec.backups.pgbackrest.as_ref()),

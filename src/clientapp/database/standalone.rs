@@ -83,6 +83,9 @@ impl Provider for Standalone {
             "replicas": postgres.instances,
             "deletionPolicy": DeletionPolicy::Retain,
         });
+        if let Some(class) = &postgres.storage_class_name {
+            spec["storageClassName"] = json!(class);
+        }
         if let Some(backup) = &postgres.backup {
             spec["backup"] = json!(backup);
         }
@@ -149,6 +152,7 @@ fn read(postgresql: &Postgresql, seen: DatabaseObject) -> DatabaseObject {
     DatabaseObject {
         postgres_version: postgresql.spec.version.parse().ok(),
         storage_bytes: quantity::parse_positive(&postgresql.spec.storage_size),
+        storage_class: postgresql.spec.storage_class_name.clone(),
         isolated: postgresql.spec.network_policy.is_some(),
         state: match status.phase {
             None => DatabaseState::Silent,

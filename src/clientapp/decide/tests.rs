@@ -314,6 +314,7 @@ fn the_database_gate() {
         ("going", of(|s| s.deleting = true), "hold PostgresReady/Deleting"),
         ("another major", of(|s| s.postgres_version = Some(14)), "hold PostgresReady/VersionMismatch!"),
         ("a larger volume", of(|s| s.storage_bytes = Some(1e12)), "hold PostgresReady/StorageShrink!"),
+        ("another class", of(|s| s.storage_class = Some("fast".into())), "hold PostgresReady/StorageClassMismatch!"),
         ("a smaller volume", of(|s| (s.storage_bytes, s.digest) = (Some(1e6), None)), "postgres"),
         ("silent for long", of(|s| s.state = DatabaseState::Silent), "hold PostgresReady/NotReporting"),
         ("new and silent", of(|s| (s.state, s.created) = (DatabaseState::Silent, Some(ago(1)))), WAIT),
@@ -540,6 +541,14 @@ fn what_an_earlier_app_has_left() {
         w.prerequisites.database.object.as_mut().unwrap().storage_bytes = Some(1e12);
     };
     row("a shrink is no adoption", adopting("percona"), shrunk, "hold PostgresReady/StorageShrink!");
+    let classed = |w: &mut Observed| {
+        left(true)(w);
+        w.prerequisites.database.object.as_mut().unwrap().storage_class = Some("fast".to_owned());
+    };
+    const CLASS: &str = "hold PostgresReady/StorageClassMismatch!";
+    row("another class is no adoption", adopting("percona"), classed, CLASS);
+    let asked = json!({"postgres": {"adopt": true, "storageClassName": "fast"}});
+    row("its class", asked, classed, "adopt 2");
     row("an app that adopts may find nothing", adopting("percona"), |_| {}, "");
 }
 

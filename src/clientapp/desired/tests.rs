@@ -53,6 +53,11 @@ fn a_database_gets_what_production_asks_for() {
     let postgres =
         json!({"provider": "standalone", "resources": resources, "parameters": parameters, "tls": {"required": true}});
     let standalone = database(postgres);
+    let classed = database(json!({"provider": "standalone", "storageClassName": "fast"}));
+    assert_eq!(classed["storageClassName"], "fast");
+    let spec = json!({"upgrade": {"backup": true}, "postgres": {"storageClassName": "fast"}});
+    let percona = document(&want(&spec));
+    assert_eq!(percona.matches("storageClassName: fast").count(), 2, "of the data and of the backups: {percona}");
     assert_eq!(standalone["tls"], json!({"required": true}));
     assert_eq!((&standalone["resources"], &standalone["parameters"]), (&resources, &parameters));
 }

@@ -91,6 +91,7 @@ fn database(of: Postgres, source: &Source) -> Postgres {
         provider,
         version,
         storage_size,
+        storage_class_name,
         instances,
         // What an earlier ClientApp of the first name has left is not the other's.
         adopt: _,
@@ -112,6 +113,7 @@ fn database(of: Postgres, source: &Source) -> Postgres {
         provider,
         version,
         storage_size,
+        storage_class_name,
         instances,
         adopt: false,
         backup: backup.and_then(dumps),
@@ -190,7 +192,7 @@ mod tests {
             "hostname": "acme.example.com", "chartVersion": "5.5.3", "adminSecret": "mine",
             "ingressClassName": "traefik", "profile": "gold", "image": "a:b", "replicas": 3, "redis": {"enabled": false},
             "postgres": {
-                "enabled": true, "provider": "standalone", "version": "17", "storageSize": "5Gi", "instances": 2,
+                "enabled": true, "provider": "standalone", "version": "17", "storageSize": "5Gi", "storageClassName": "fast", "instances": 2,
                 "adopt": true,
                 "backup": {"schedule": "@daily", "request": "once", "keep": 9, "size": "9Gi", "onDelete": true,
                     "drill": "@weekly", "drillStore": {"identitySecret": {"name": "age"}, "size": "7Gi"}, "store": bucket},
