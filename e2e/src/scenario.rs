@@ -119,8 +119,11 @@ const NO_BACKUP: &str = "!postgres-operator.crunchydata.com/pgbackrest-backup";
 /// Waits until nothing of an app is left in its namespace, but for what Percona may leave. The garbage collector takes a little longer.
 pub async fn nothing_is_left(tenant: &Tenant) {
     until("nothing is left", async || {
-        let mut left = Vec::new();
-        left.extend(names::<ClientApp>(tenant).await);
+        let mut left = names::<ClientApp>(tenant).await;
+        // Most of the wait is for the app, and each list costs the API server as much as a reconcile.
+        if !left.is_empty() {
+            return Err(format!("in {}: ClientApps {left:?}\n{}", tenant.namespace, tenant.lab.operator_log()));
+        }
         left.extend(names::<PerconaPGCluster>(tenant).await);
         left.extend(selected::<Secret>(tenant, NOT_OF_PERCONA).await);
         left.extend(names::<PersistentVolumeClaim>(tenant).await);
