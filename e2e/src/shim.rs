@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Result;
 use tempfile::TempDir;
@@ -29,13 +30,17 @@ impl Run {
     }
 }
 
-/// Writes a script, in one step: a file that is open for writing under its final name, perhaps in a child that was just forked, cannot
-/// be executed.
+/// Writes a script in one step. Another process writes the file itself: one that is open for writing, be it in a child of this process
+/// that was just forked, cannot be executed.
 pub fn executable(path: &Path, script: &str, mode: u32) -> io::Result<()> {
-    let made = path.with_extension("new");
-    fs::write(&made, script)?;
-    fs::set_permissions(&made, fs::Permissions::from_mode(mode))?;
-    fs::rename(made, path)
+    let [text, copy] = ["text", "copy"].map(|extension| path.with_extension(extension));
+    fs::write(&text, script)?;
+    fs::set_permissions(&text, fs::Permissions::from_mode(mode))?;
+    if !Command::new("cp").arg("--preserve=mode").args([&text, &copy]).status()?.success() {
+        return Err(io::Error::other(format!("cp to {} failed", copy.display())));
+    }
+    fs::remove_file(text)?;
+    fs::rename(copy, path)
 }
 
 impl Shim {
