@@ -173,7 +173,10 @@ fn unusable(
             format!("{what} runs PostgreSQL {running} and spec.postgres.version asks for {wanted}: {instead}");
         return Some(stalled(Reason::VersionMismatch, message));
     }
-    if let Some(message) = another_class(object.storage_class(), found.storage_class.as_deref(), what) {
+    // Without an adoption the API server keeps the field as it is, and a class that another client has set is left alone.
+    if desired.data.adopt
+        && let Some(message) = another_class(object.storage_class(), found.storage_class.as_deref(), what)
+    {
         return Some(stalled(Reason::StorageClassMismatch, message));
     }
     found.storage_bytes.is_some_and(|applied| object.storage_bytes < applied).then(|| {

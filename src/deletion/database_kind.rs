@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::Value;
 
-/// A kind of object that stands for a database. Its provider only describes the deletion here; `destroy` carries it out.
+/// A kind of object that stands for a database. Its provider only describes the deletion here; `deletion` carries it out.
 #[derive(derive_more::Debug)]
 #[debug("{name}")]
 pub(crate) struct DatabaseKind {
