@@ -15,6 +15,7 @@ use nix::unistd::{Pid, Uid};
 use tokio_postgres::{Client, NoTls};
 
 use crate::plane::{free_port, watchdog::Watchdog};
+use crate::shim::executable;
 use crate::wait::{TIMEOUT, block_on, blocking_within};
 
 /// A user and group without files, in every distribution.
@@ -234,10 +235,8 @@ impl Node {
     pub fn replace(&self, program: &str, script: &str) -> Result<()> {
         let real = [&self.programs, Path::new("/usr/bin"), Path::new("/bin")].map(|directory| directory.join(program));
         let real = real.iter().find(|path| path.exists()).context("there is no such program")?;
-        let path =
-            self.file(&format!("replaced/{program}"), &format!("#!/bin/sh\nREAL={}\n{script}\n", real.display()))?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
-        Ok(())
+        let script = format!("#!/bin/sh\nREAL={}\n{script}\n", real.display());
+        Ok(executable(&self.path("replaced").join(program), &script, 0o755)?)
     }
 
     /// Undoes [`Self::replace`].

@@ -120,24 +120,23 @@ const NO_BACKUP: &str = "!postgres-operator.crunchydata.com/pgbackrest-backup";
 pub async fn nothing_is_left(tenant: &Tenant) {
     until("nothing is left", async || {
         let mut left = names::<ClientApp>(tenant).await;
-        // Most of the wait is for the app, and each list costs the API server as much as a reconcile.
-        if !left.is_empty() {
-            return Err(format!("in {}: ClientApps {left:?}\n{}", tenant.namespace, tenant.lab.operator_log()));
+        // Most of the wait is for the app: meanwhile nothing else is listed.
+        if left.is_empty() {
+            left.extend(names::<PerconaPGCluster>(tenant).await);
+            left.extend(selected::<Secret>(tenant, NOT_OF_PERCONA).await);
+            left.extend(names::<PersistentVolumeClaim>(tenant).await);
+            left.extend(names::<Deployment>(tenant).await);
+            left.extend(names::<StatefulSet>(tenant).await);
+            left.extend(names::<Service>(tenant).await);
+            left.extend(selected::<Job>(tenant, NO_BACKUP).await);
+            left.extend(selected::<Pod>(tenant, NO_BACKUP).await);
+            left.extend(names::<ConfigMap>(tenant).await);
+            left.extend(names::<Role>(tenant).await);
+            left.extend(names::<RoleBinding>(tenant).await);
+            left.extend(names::<ServiceAccount>(tenant).await);
+            // In every namespace: the defaults, and the ServiceAccount and RoleBinding that stay behind ClientApps.
+            left.retain(|name| !["kube-root-ca.crt", "default", "clientapp-deployer"].contains(&name.as_str()));
         }
-        left.extend(names::<PerconaPGCluster>(tenant).await);
-        left.extend(selected::<Secret>(tenant, NOT_OF_PERCONA).await);
-        left.extend(names::<PersistentVolumeClaim>(tenant).await);
-        left.extend(names::<Deployment>(tenant).await);
-        left.extend(names::<StatefulSet>(tenant).await);
-        left.extend(names::<Service>(tenant).await);
-        left.extend(selected::<Job>(tenant, NO_BACKUP).await);
-        left.extend(selected::<Pod>(tenant, NO_BACKUP).await);
-        left.extend(names::<ConfigMap>(tenant).await);
-        left.extend(names::<Role>(tenant).await);
-        left.extend(names::<RoleBinding>(tenant).await);
-        left.extend(names::<ServiceAccount>(tenant).await);
-        // In every namespace: the defaults, and the ServiceAccount and RoleBinding that stay behind ClientApps.
-        left.retain(|name| !["kube-root-ca.crt", "default", "clientapp-deployer"].contains(&name.as_str()));
         if left.is_empty() {
             Ok(())
         } else {

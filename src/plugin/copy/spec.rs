@@ -192,8 +192,8 @@ mod tests {
             "hostname": "acme.example.com", "chartVersion": "5.5.3", "adminSecret": "mine",
             "ingressClassName": "traefik", "profile": "gold", "image": "a:b", "replicas": 3, "redis": {"enabled": false},
             "postgres": {
-                "enabled": true, "provider": "standalone", "version": "17", "storageSize": "5Gi", "storageClassName": "fast", "instances": 2,
-                "adopt": true,
+                "enabled": true, "provider": "standalone", "version": "17", "storageSize": "5Gi",
+                "storageClassName": "fast", "instances": 2, "adopt": true,
                 "backup": {"schedule": "@daily", "request": "once", "keep": 9, "size": "9Gi", "onDelete": true,
                     "drill": "@weekly", "drillStore": {"identitySecret": {"name": "age"}, "size": "7Gi"}, "store": bucket},
                 "restore": {"claim": "earlier"}, "resources": {"requests": {"cpu": "1"}},

@@ -240,7 +240,9 @@ impl Soak {
         let mut rounds = Vec::new();
         for round in 1..=ROUNDS {
             try_join_all(newcomers.iter_mut().map(Lasting::create)).await?;
-            self.reached(newcomers).await;
+            if !self.reached(newcomers).await {
+                return Ok(());
+            }
             newcomers.iter_mut().for_each(|life| life.app = life.app.rested());
             try_join_all(newcomers.iter_mut().map(Lasting::delete)).await?;
             self.still().await?;
