@@ -3,7 +3,7 @@
 //! What is approved is a digest of everything that decides what helm does: the chart's archive, its version, the values, the
 //! credentials, and the account that helm acts as. So what runs is what was approved; whatever changes afterwards is another plan.
 
-use super::{desired::Desired, names::digest, observed::CachedChart, plan::Hold};
+use super::{desired::Desired, hold::Hold, names::digest, observed::CachedChart};
 use crate::crd::{Approval, Planned, Reason};
 
 /// Returns what waits for approval, if it is not approved; a rollback needs no approval.

@@ -17,8 +17,9 @@ use super::{
     drift,
     gate::gate,
     helm_runs::HelmRun,
+    hold::Hold,
     observed::Observed,
-    plan::{Hold, Plan, Step},
+    plan::{Plan, Step},
     tls, trial, volumes,
 };
 use crate::{config::Config, crd::Reason};

@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::{
+    hold::{Hold, SAFETY_NET, join_limited},
     observed::Awaited,
-    plan::{Hold, SAFETY_NET, join_limited},
 };
 use crate::{
     crd::{

@@ -12,8 +12,8 @@ use super::{
     database::{self, DesiredDatabase, DesiredObject},
     error::{InvalidSpec, invalid},
     files::{self, DesiredFiles},
+    hold::Hold,
     names::digest,
-    plan::Hold,
     values_from::{Layer, Salt, Sources},
 };
 use crate::{

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::{
     desired::Desired,
+    hold::{Hold, SAFETY_NET, join_limited},
     inventory::{self, MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
     observed::{Edit, Found, Missing, Observed, ObservedObjects, ReleaseView},
-    plan::{Hold, SAFETY_NET, Step, join_limited},
+    plan::Step,
     repairs::Refused,
 };
 use crate::{

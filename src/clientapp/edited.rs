@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     drift,
+    hold::SAFETY_NET,
     observed::{Edit, Left, Missing},
-    plan::SAFETY_NET,
 };
 use crate::{
     crd::{DriftIgnore, Inventory, ReleaseObject},

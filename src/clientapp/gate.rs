@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use super::{
     database::{DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
     desired::Desired,
+    hold::{Hold, SAFETY_NET},
     observed::{DatabaseView, Observed, SecretView},
-    plan::{Apply, Hold, NO_PROGRESS_AFTER, SAFETY_NET, SILENT_AFTER},
+    plan::{Apply, NO_PROGRESS_AFTER, SILENT_AFTER},
 };
 use crate::{
     crd::{Reason, conditions, label},

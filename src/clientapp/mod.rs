@@ -38,6 +38,7 @@ pub(crate) mod files;
 mod fixtures;
 mod gate;
 pub(crate) mod helm_runs;
+pub(crate) mod hold;
 mod hostnames;
 pub(crate) mod inventory;
 mod live;

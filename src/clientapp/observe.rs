@@ -23,13 +23,13 @@ use super::{
     error::Error,
     files::{FilesView, Volume},
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
+    hold::SAFETY_NET,
     inventory, live,
     observed::{
         AtWork, Awaited, BackupView, CachedChart, DatabaseView, Found, Missing, Observed, ObservedObjects, ObservedRun,
         Phase, Prerequisites, ReleaseView, SecretView, Stamp, Workload,
     },
     owned::{self, Seen},
-    plan::SAFETY_NET,
     pods::{self, NAMED_WORKLOADS, PodsView},
     repairs::WATCH_LAG,
     retained, sources, trial, upgrade,
@@ -744,8 +744,10 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::clientapp::fixtures::{attempt, now, release};
-    use crate::helm::gateway::record::{Meta, Recorded};
+    use crate::{
+        clientapp::fixtures::{attempt, now, release},
+        helm::gateway::record::{Meta, Recorded},
+    };
 
     #[test]
     fn a_late_watch_is_waited_for() {

@@ -7,9 +7,10 @@ use jiff::Timestamp;
 
 use super::{
     desired::{Desired, Intent, Target},
+    hold::Hold,
     observe::{is_stored, release_view},
     observed::{Observed, Phase, ReleaseView},
-    plan::{Hold, Step},
+    plan::Step,
     pods,
 };
 use crate::{

@@ -13,8 +13,9 @@ use super::{
     desired::Desired,
     error::Error,
     helm_runs::HelmRun,
+    hold::Hold,
     observed::{Observed, Phase},
-    plan::{Hold, Plan, Step, UpgradeCause},
+    plan::{Plan, Step, UpgradeCause},
     pods::NAMED_WORKLOADS,
     remedy, retained, tls, trial, upgrade,
 };

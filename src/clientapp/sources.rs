@@ -18,7 +18,7 @@ use super::{
     credentials::{Contents, digests, of_keys, used},
     desired,
     error::Error,
-    plan::Hold,
+    hold::Hold,
     values_from::{Asked, Source, Sources, combined, denied},
 };
 use crate::{

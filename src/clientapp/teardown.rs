@@ -19,11 +19,12 @@ use super::{
     context::{App, Ctx},
     database, desired,
     error::Error,
+    hold::Hold,
     live, namespace, observe,
     observed::ReleaseView,
     outcome::{Deletion, Piece},
     owned,
-    plan::{Hold, Plan},
+    plan::Plan,
     report, upgrade,
 };
 use crate::{

@@ -6,8 +6,8 @@ use super::{
     build::values::Tls,
     certificate::Certificate,
     desired::Desired,
+    hold::join_limited,
     observed::{Observed, ReleaseView},
-    plan::join_limited,
 };
 use crate::{
     crd::{

@@ -8,9 +8,10 @@ use super::{
     desired::Desired,
     error,
     helm_runs::{HelmRun, Trial},
+    hold::{Hold, join_limited},
     names,
     observed::{Observed, ReleaseView},
-    plan::{Hold, LATEST_RETRY, Step, join_limited},
+    plan::{LATEST_RETRY, Step},
 };
 use crate::{
     crd::{

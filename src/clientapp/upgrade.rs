@@ -8,8 +8,8 @@ use sha2::{Digest as _, Sha256};
 use super::{
     database::DesiredObject,
     desired::Desired,
+    hold::{Hold, SAFETY_NET},
     observed::{BackupView, CachedChart, Observed, Phase, ReleaseView},
-    plan::{Hold, SAFETY_NET},
 };
 use crate::{
     crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart, Reason, Release, annotation},

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::{
     build::values::MAX_BYTES,
     deployer::RIGHTS_SETTLE,
+    hold::{Hold, SAFETY_NET},
     inventory::release_of,
-    plan::{Hold, SAFETY_NET},
 };
 use crate::{
     crd::{Reason, ValuesKind, ValuesReference, conditions::kind},

@@ -9,9 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
     desired::Desired,
+    hold::{Hold, join_limited},
     inventory,
     observed::Observed,
-    plan::{Hold, join_limited},
 };
 use crate::{
     crd::{Inventory, Owned, Reason, annotation},
@@ -167,9 +167,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::clientapp::observed::ObservedObjects;
     use crate::{
-        clientapp::fixtures::{settled, want},
+        clientapp::{
+            fixtures::{settled, want},
+            observed::ObservedObjects,
+        },
         crd::ReleaseObject,
     };
 

@@ -7,8 +7,9 @@ use crate::{
     clientapp::{
         desired::Desired,
         gate::Gate,
+        hold::Hold,
         observed::{CachedChart, Observed},
-        plan::{Hold, Step},
+        plan::Step,
     },
     config::Config,
 };

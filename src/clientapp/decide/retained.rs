@@ -5,8 +5,9 @@ use jiff::Timestamp;
 use crate::{
     clientapp::{
         desired::Desired,
+        hold::{Hold, SAFETY_NET, join_limited},
         observed::Retained,
-        plan::{Hold, SAFETY_NET, Step, join_limited},
+        plan::Step,
     },
     crd::{Reason, label},
     deletion::permit::Kind,

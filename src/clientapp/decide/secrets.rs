@@ -4,9 +4,10 @@ use crate::{
     clientapp::{
         build::secrets,
         desired::{Desired, DesiredSecrets, SecretSource},
+        hold::Hold,
         observed::{Observed, Prerequisites, SecretView},
         owned,
-        plan::{Hold, Step},
+        plan::Step,
     },
     crd::Reason,
 };

@@ -18,11 +18,12 @@ use crate::{
             attempt, chart, config, database, deployer, keys, now, outdated, own, release, rolled_back, settled, want,
             with,
         },
+        hold::SAFETY_NET,
         observed::{
             AtWork, Awaited, CachedChart, DatabaseView, Found, Missing, Phase, Prerequisites, ReleaseView, Retained,
             SecretView,
         },
-        plan::{Apply, SAFETY_NET, UpgradeCause},
+        plan::{Apply, UpgradeCause},
         remedy,
         repairs::Refused,
     },

@@ -9,9 +9,10 @@ use crate::{
     clientapp::{
         deployer::{Deployer, RIGHTS_SETTLE},
         error::{Refusal, recorded_reason},
+        hold::Hold,
         lock,
         observed::{Phase, ReleaseView},
-        plan::{Hold, LATEST_RETRY},
+        plan::LATEST_RETRY,
         upgrade,
     },
     crd::{Attempt, Reason, annotation, conditions::kind},

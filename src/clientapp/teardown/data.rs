@@ -12,11 +12,10 @@ use crate::{
         Ctx,
         database::{self, DeletesByLabel, Facts, Provider},
         error::Error,
+        hold::{Hold, SAFETY_NET},
         inventory, live,
         outcome::Piece,
-        owned,
-        plan::{Hold, SAFETY_NET},
-        retained,
+        owned, retained,
     },
     crd::{ClientApp, Reason, label},
     deletion::{

@@ -8,8 +8,8 @@ use crate::{
     clientapp::{
         context::{App, Ctx},
         error::Error,
+        hold::{Hold, SAFETY_NET},
         outcome::{Deletion, Outcome, Piece},
-        plan::{Hold, SAFETY_NET},
         retained::Leaving,
     },
     crd::{ClientApp, ClientAppStatus, FINALIZER, Guard, InstalledChart},

@@ -1,0 +1,61 @@
+//! Why a stage ends before the app is as desired: any stage may hold. Plain data.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::crd::Reason;
+
+/// A watch ends a hold; this is the safety net in case it does not.
+pub(crate) const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
+
+/// Says why the plan ends before the app is as desired.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Hold {
+    /// The condition that reports it.
+    pub condition: &'static str,
+    pub reason: Reason,
+    /// One sentence: what is missing, on which object, what to do.
+    pub message: String,
+    /// Nothing continues until a user or cluster admin changes something.
+    pub stalled: bool,
+    /// When to look again if no watch triggers a reconcile earlier.
+    pub until: Option<Timestamp>,
+    /// The conditions that nothing is known about because of it: they stay as they were.
+    pub unjudged: &'static [&'static str],
+    /// A run of helm begins, which may take long.
+    pub begins: bool,
+}
+
+impl Hold {
+    /// A hold with the condition and class of its reason, without a time.
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Hold {
+        let message = message.into();
+        Hold {
+            condition: reason.condition(),
+            reason,
+            message,
+            stalled: reason.stalled(),
+            until: None,
+            unjudged: &[],
+            begins: false,
+        }
+    }
+
+    /// Returns the same hold, as the beginning of a run of helm.
+    pub(crate) fn begins(self) -> Hold {
+        Hold { begins: true, ..self }
+    }
+
+    /// The same hold, checked again at this time.
+    pub(crate) fn until(self, until: impl Into<Option<Timestamp>>) -> Hold {
+        Hold { until: until.into(), ..self }
+    }
+}
+
+/// Joins at most `most` words for a sentence, and counts the rest.
+pub(crate) fn join_limited(words: impl IntoIterator<Item = String>, most: usize) -> String {
+    let mut words: Vec<_> = words.into_iter().collect();
+    let more = words.len().saturating_sub(most);
+    words.truncate(most);
+    let named = words.join(", ");
+    if more > 0 { format!("{named} and {more} more") } else { named }
+}
