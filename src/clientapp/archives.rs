@@ -6,8 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::{
     desired::Desired,
     files::{ArchiveView, CronJobView, DesiredFiles, FilesView, RefusedArchives, build},
-    observed::{Observed, Phase},
+    observed::Observed,
     plan::{LATEST_RETRY, Step},
+    release_view::Phase,
 };
 use crate::{
     crd::{FilesSummary, Reason, annotation, conditions::Verdict},

@@ -70,17 +70,6 @@ pub(crate) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
     now.duration_since(since)
 }
 
-/// The message if this chart differs from the chart that was installed as the same version before.
-pub(crate) fn digest_changed(installed: Option<&InstalledChart>, chart: &CachedChart) -> Option<String> {
-    let InstalledChart { name: _, version: before, app_version: _, digest: installed } = installed?;
-    let CachedChart { chart, version, app_version: _, digest } = chart;
-    (*before == version.to_string() && installed != digest).then(|| {
-        format!(
-            "chart {chart} {version} has sha256 {digest}, but {installed} was installed as this version before: nothing is installed; publish the change under a new version"
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

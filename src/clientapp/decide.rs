@@ -2,6 +2,8 @@
 //!
 //! [`QUESTIONS`] are asked in order; the first hold ends the plan.
 
+mod dependencies;
+mod drift;
 mod question;
 mod questions;
 mod release;
@@ -14,7 +16,6 @@ use jiff::Timestamp;
 use super::{
     archives,
     desired::Desired,
-    drift,
     gate::gate,
     helm_runs::HelmRun,
     hold::Hold,

@@ -14,9 +14,9 @@ use super::{
     files::FilesView,
     helm_runs::HelmRun,
     observed::{
-        CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Phase, Prerequisites, ReleaseView,
-        SecretView, Stamp, Workload,
+        CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
     },
+    release_view::{Phase, ReleaseView, Stamp},
     values_from::Sources,
 };
 use crate::{

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::observed::Workload;
 use crate::{
-    crd::{Inventory, ReleaseObject, label},
+    crd::{Inventory, ReleaseObject},
     helm::{
         hosts,
         storage::{Hook, RESOURCE_POLICY, Stored},
@@ -271,22 +270,6 @@ pub(crate) fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: V
     }
     seen.sort();
     seen
-}
-
-/// The label with which Helm marks the objects of a release, next to two annotations (helm.sh/helm/v4/pkg/action/validate.go).
-pub(crate) const MANAGED_BY: (&str, &str) = (label::MANAGED_BY, "Helm");
-/// The annotation with the release's name.
-pub(crate) const RELEASE_NAME: &str = "meta.helm.sh/release-name";
-/// The annotation with the release's namespace.
-pub(crate) const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
-
-/// The release named in an object's annotations. It counts only within the object's own namespace: any user can write
-/// annotations.
-pub(crate) fn release_of(meta: &ObjectMeta) -> Option<Key> {
-    let annotation = |key: &str| meta.annotations.as_ref()?.get(key);
-    let own = meta.namespace.as_ref()?;
-    let says = annotation(RELEASE_NAMESPACE)? == own;
-    says.then(|| annotation(RELEASE_NAME).map(|name| Key::new(own, name))).flatten()
 }
 
 #[cfg(test)]

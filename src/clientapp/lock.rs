@@ -6,7 +6,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::observed::{Phase, ReleaseView};
+use super::release_view::{Phase, ReleaseView};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lock {

@@ -1,9 +1,13 @@
 //! Names of everything that belongs to a `ClientApp`. Pure, and from metadata alone, so that a deletion works even if the spec is
 //! invalid or does not decode.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sha2::{Digest as _, Sha256};
 
-use crate::platform::key::{self, Key, hex};
+use crate::{
+    crd::label,
+    platform::key::{self, Key, hex},
+};
 
 /// How many characters of a digest are used: they fit into a label next to a prefix, and a collision is still far from likely.
 const DIGEST_LENGTH: usize = 40;
@@ -12,6 +16,13 @@ const DATABASE_MAX: usize = 22;
 const DATABASE_SUFFIX: &str = "-pg";
 /// The maximum length of a CronJob's name.
 const CRON_JOB_MAX: usize = 52;
+
+/// The label with which Helm marks the objects of a release, next to two annotations (helm.sh/helm/v4/pkg/action/validate.go).
+pub(crate) const MANAGED_BY: (&str, &str) = (label::MANAGED_BY, "Helm");
+/// The annotation with the release's name.
+pub(crate) const RELEASE_NAME: &str = "meta.helm.sh/release-name";
+/// The annotation with the release's namespace.
+pub(crate) const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 impl Key {
     /// The generated Secret with the administrator's credentials.
@@ -53,6 +64,15 @@ impl Key {
         let head = self.name[..keep].trim_end_matches('-');
         format!("{head}-{}{suffix}", &digest[..DIGEST])
     }
+}
+
+/// The release named in an object's annotations. It counts only within the object's own namespace: any user can write
+/// annotations.
+pub(crate) fn release_of(meta: &ObjectMeta) -> Option<Key> {
+    let annotation = |key: &str| meta.annotations.as_ref()?.get(key);
+    let own = meta.namespace.as_ref()?;
+    let says = annotation(RELEASE_NAMESPACE)? == own;
+    says.then(|| annotation(RELEASE_NAME).map(|name| Key::new(own, name))).flatten()
 }
 
 /// Digest of these parts, shortened to fit a label. JSON documents are already canonical: serde_json keeps its maps sorted.

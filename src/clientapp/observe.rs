@@ -12,7 +12,6 @@ use std::{
 };
 
 use super::{
-    attempt,
     build::{secrets::SMTP, values::Tls},
     context::{App, Ctx},
     database::{self, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, Watched},
@@ -24,26 +23,26 @@ use super::{
     files::{FilesView, Volume},
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
     hold::SAFETY_NET,
-    inventory, live,
+    installed, inventory, live,
     observed::{
         AtWork, Awaited, BackupView, CachedChart, DatabaseView, Found, Missing, Observed, ObservedObjects, ObservedRun,
-        Phase, Prerequisites, ReleaseView, SecretView, Stamp, Workload,
+        Prerequisites, SecretView, Workload,
     },
     owned::{self, Seen},
     pods::{self, NAMED_WORKLOADS, PodsView},
+    release_view::{Phase, ReleaseView, is_stored, release_view},
     repairs::WATCH_LAG,
-    retained, sources, trial, upgrade,
+    retained, sources, tested, upgrade_backup,
 };
 use crate::{
     crd::{
-        BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, ReadyRevision, Reason, ReleaseObject,
-        Tested, annotation,
+        BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, Reason, ReleaseObject, Tested, annotation,
         conditions::{find, kind::READY},
     },
     deletion::permit::Kind,
     helm::gateway::record::Written,
     platform::{error::api_sentence, key::Key, pods::why as pods_why, warnings},
-    secrets::{RevisionMeta, SecretMeta},
+    secrets::SecretMeta,
 };
 
 /// A helm run that takes longer is reported while it goes on: its hooks may wait for workloads that never become ready.
@@ -126,9 +125,9 @@ pub(crate) async fn observe(
         recorded.last_attempt = Some(upgraded.attempt.clone());
     }
     if let HelmRun::Tested(trial) = &run {
-        recorded.test = Some(tested(ctx, (key, desired), trial, recorded.test.as_ref()).await?);
+        recorded.test = Some(test_record(ctx, (key, desired), trial, recorded.test.as_ref()).await?);
     }
-    recorded.installed = upgrade::installed_now(release.as_ref(), &recorded);
+    recorded.installed = installed::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
     let workloads = workloads(ctx, key, (release.as_ref(), inventory.as_ref()), &run);
     let mut repairs = ctx.memory.repairs.get(key).unwrap_or_default();
@@ -346,7 +345,7 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
 }
 
 /// Returns what has become of tests that have ended: helm's words say little, and its storage says which tests have failed.
-async fn tested(
+async fn test_record(
     ctx: &Ctx,
     (key, desired): (&Key, Option<&Desired>),
     trial: &Trial,
@@ -359,14 +358,14 @@ async fn tested(
     if let (Some(_), Ok(tests), Some(desired)) = (failed, &tests, desired)
         && let Some((kind, name)) = tests.failed.first()
     {
-        let found = live::pods(ctx, key, account, trial::pods_of(kind, name)).await;
+        let found = live::pods(ctx, key, account, tested::pods_of(kind, name)).await;
         let mut found = found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default();
         // The pod of an earlier test says nothing about this one. Its time has no fractions.
         let is_new = |created: &Time| created.0.as_second() >= began.as_second();
         found.retain(|pod| pod.metadata.creation_timestamp.as_ref().is_some_and(is_new));
         pods = pods_why(&found, None).map(|why| desired.values.hidden.masked(&why));
     }
-    Ok(trial::record(before, trial, tests, pods))
+    Ok(tested::record(before, trial, tests, pods))
 }
 
 /// Observes what depends on the spec.
@@ -401,7 +400,7 @@ async fn with_spec(
     let redis_secret = with_keys(ctx, own_secret(ctx.watches.secrets.get(&redis), app), &redis).await?;
     let chart =
         ctx.charts.at_hand(&desired.target().chart_version).await.map(|chart| CachedChart::from(chart.as_ref()));
-    let installed = upgrade::installed(recorded);
+    let installed = installed::installed(recorded);
     let prerequisites = Prerequisites {
         hostname_holder: ctx.hostnames.holder(&desired.hostname, uid, key),
         certificate: match &desired.tls {
@@ -414,8 +413,8 @@ async fn with_spec(
         deployer: ctx.watches.deployer(&key.namespace),
         retained: retained::find(ctx, desired, uid, recorded).await?,
         dependencies: dependencies(ctx, desired, release.as_ref()).await,
-        chart: chart.filter(|chart| attempt::digest_changed(installed.as_ref(), chart).is_none()),
-        backup: upgrade::backup(desired, app.meta(), release.as_ref(), recorded, now)
+        chart: chart.filter(|chart| installed::digest_changed(installed.as_ref(), chart).is_none()),
+        backup: upgrade_backup::backup(desired, app.meta(), release.as_ref(), recorded, now)
             .map(|record| backup(ctx, desired, record)),
     };
     let hook = hook(ctx, app, desired, &observed).await?;
@@ -655,36 +654,6 @@ async fn release(
     // helm did not get as far as writing it, or another Helm client removed it.
     let is_none = upgraded.is_some_and(|upgraded| newest(&live) < upgraded.revision);
     Ok((live, is_shown || is_none))
-}
-
-/// The newest of the stored revisions. **Pure.**
-pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<ReleaseView> {
-    let (secret, newest) = revisions.iter().max_by_key(|(_, revision)| revision.revision)?;
-    // Helm copies labels to later revisions: after another client's upgrade or rollback the newest revision has our digest too,
-    // but not the revision number that was stamped with it.
-    let stamp = match (&newest.digest, newest.stamped) {
-        (Some(digest), Some(stamped)) if stamped == newest.revision => Some(Stamp { digest: digest.clone() }),
-        _ => None,
-    };
-    Some(ReleaseView {
-        revision: newest.revision,
-        secret: secret.clone(),
-        secret_uid: newest.uid.clone(),
-        phase: Phase::parse(&newest.status),
-        status: newest.status.clone(),
-        stamp,
-        known: revisions.iter().any(|(_, revision)| revision.digest.is_some()),
-        written: newest.written,
-    })
-}
-
-/// Returns true if Helm's history has this very revision.
-pub(crate) fn is_stored(ready: &ReadyRevision, revisions: &[(String, RevisionMeta)]) -> bool {
-    revisions.iter().any(|(_, found)| {
-        found.revision == ready.revision
-            && found.stamped == Some(ready.revision)
-            && found.digest.as_ref() == Some(&ready.digest)
-    })
 }
 
 /// The generated administrator credentials. If they are in use and the watch does not show them, the API server is asked: the

@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{desired::without_volumes, inventory, observed::ReleaseView, volumes};
+use super::{desired::without_volumes, inventory, names, release_view::ReleaseView, volumes};
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Inventory, Owned, annotation, label},
     deletion::{
@@ -63,8 +63,8 @@ fn is_of_release(app: &ObjectMeta, target: &ObjectMeta) -> bool {
     let key = Key::new(app.namespace.clone().unwrap_or_default(), name.clone());
     let label = |key: &str| target.labels.as_ref().and_then(|labels| labels.get(key));
     let stamped = target.annotations.iter().flatten().any(|(key, _)| key == annotation::OWNER_UID);
-    let says = match target.annotations.as_ref().and_then(|found| found.get(inventory::RELEASE_NAME)) {
-        Some(_) => inventory::release_of(target) == Some(key),
+    let says = match target.annotations.as_ref().and_then(|found| found.get(names::RELEASE_NAME)) {
+        Some(_) => names::release_of(target) == Some(key),
         None => label(INSTANCE) == Some(&name),
     };
     !stamped && says && is_younger(app, target)
@@ -147,7 +147,7 @@ mod tests {
     fn claim(change: Value) -> ObjectMeta {
         let mut claim = json!({
             "name": "acme-files", "namespace": "tenants", "uid": "2", "creationTimestamp": "2026-01-01T12:00:01Z",
-            "annotations": {inventory::RELEASE_NAME: "acme", inventory::RELEASE_NAMESPACE: "tenants"},
+            "annotations": {names::RELEASE_NAME: "acme", names::RELEASE_NAMESPACE: "tenants"},
             "labels": {INSTANCE: "acme"},
         });
         for (key, value) in change.as_object().unwrap() {
@@ -163,11 +163,8 @@ mod tests {
             (json!({"annotations": null}), true),
             (json!({"annotations": null, "labels": null}), false),
             (json!({"annotations": null, "labels": {INSTANCE: "other"}}), false),
-            (
-                json!({"annotations": {inventory::RELEASE_NAME: "other", inventory::RELEASE_NAMESPACE: "tenants"}}),
-                false,
-            ),
-            (json!({"annotations": {inventory::RELEASE_NAME: "acme", inventory::RELEASE_NAMESPACE: "other"}}), false),
+            (json!({"annotations": {names::RELEASE_NAME: "other", names::RELEASE_NAMESPACE: "tenants"}}), false),
+            (json!({"annotations": {names::RELEASE_NAME: "acme", names::RELEASE_NAMESPACE: "other"}}), false),
             (json!({"creationTimestamp": "2026-01-01T11:59:59Z"}), false),
             (json!({"annotations": {annotation::OWNER_UID: "1"}, "creationTimestamp": "2020-01-01T00:00:00Z"}), true),
             (json!({"annotations": {annotation::OWNER_UID: "9"}}), false),

@@ -16,9 +16,10 @@ use super::{
     desired::{Desired, DesiredValues},
     error::{self, Error, Refusal},
     helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
-    inventory, live,
-    observed::{CachedChart, Observed, Phase},
-    retained, take_over, trial, upgrade, volumes,
+    installed, inventory, live, names,
+    observed::{CachedChart, Observed},
+    release_view::Phase,
+    retained, take_over, trial, volumes,
 };
 use crate::{
     crd::{Attempt, ClientAppStatus, ReadyRevision, RolledBack},
@@ -60,12 +61,12 @@ pub(super) async fn unlock(ctx: &Ctx, key: &Key, (secret, uid): (&str, &str), re
 pub(super) fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
     let version = desired.target().chart_version.clone();
     let attempt = attempt::begun(desired, &observed.recorded, None, false, clock::now());
-    let installed = upgrade::installed(&observed.recorded);
+    let installed = installed::installed(&observed.recorded);
     let (charts, wanted, panicked) = (ctx.charts.clone(), version.clone(), attempt.clone());
     let work = |cancel: CancellationToken| async move {
         let Some(fetched) = cancel.run_until_cancelled(charts.get(&wanted)).await else { return HelmRun::Idle };
         let failed = match fetched {
-            Ok(chart) => match attempt::digest_changed(installed.as_ref(), &CachedChart::from(chart.as_ref())) {
+            Ok(chart) => match installed::digest_changed(installed.as_ref(), &CachedChart::from(chart.as_ref())) {
                 None => return HelmRun::Idle,
                 Some(message) => {
                     // The next attempt asks the repository again: it may have been corrected.
@@ -220,7 +221,7 @@ async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), E
         let Some(claim) = live::object(ctx, key, Kind::Volume, name).await? else { continue };
         let policy = claim.annotations.as_ref().and_then(|annotations| annotations.get(storage::RESOURCE_POLICY));
         let kept = policy.is_some_and(|policy| policy == inventory::KEEP);
-        if !kept && inventory::release_of(&claim).as_ref() == Some(key) {
+        if !kept && names::release_of(&claim).as_ref() == Some(key) {
             let keep = json!({storage::RESOURCE_POLICY: inventory::KEEP});
             let patch = json!({"metadata": {"uid": claim.uid, "annotations": keep}});
             retained::mark(ctx, key, Kind::Volume, name, &patch).await?;

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use super::{
     desired::{Desired, Intent, Target},
     hold::Hold,
-    observe::{is_stored, release_view},
-    observed::{Observed, Phase, ReleaseView},
+    observed::Observed,
     plan::Step,
     pods,
+    release_view::{Phase, ReleaseView, is_stored, release_view},
 };
 use crate::{
     crd::{

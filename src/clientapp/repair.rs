@@ -10,8 +10,8 @@ use super::{
     drift, edited,
     error::Error,
     live,
-    observe::release_view,
-    observed::{Found, Missing, Observed, ReleaseView},
+    observed::{Found, Missing, Observed},
+    release_view::{ReleaseView, release_view},
     repairs::Refused,
 };
 use crate::{

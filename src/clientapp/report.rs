@@ -14,10 +14,12 @@ use super::{
     error::Error,
     helm_runs::HelmRun,
     hold::Hold,
-    observed::{Observed, Phase},
+    installed,
+    observed::Observed,
     plan::{Plan, Step, UpgradeCause},
     pods::NAMED_WORKLOADS,
-    remedy, retained, tls, trial, upgrade,
+    release_view::Phase,
+    remedy, retained, tls, trial, upgrade, upgrade_backup,
 };
 use crate::{
     crd::{
@@ -449,7 +451,7 @@ fn release(key: &Key, observed: &Observed) -> Option<Release> {
         return None;
     }
     let mut release = observed.recorded.release.clone().unwrap_or_default();
-    if let Some(InstalledChart { name, version, app_version, digest }) = upgrade::installed(&observed.recorded) {
+    if let Some(InstalledChart { name, version, app_version, digest }) = installed::installed(&observed.recorded) {
         release.chart = Some(name);
         release.chart_version = Some(version);
         release.app_version = app_version;
@@ -472,8 +474,11 @@ fn backup(
     installed: Option<&InstalledChart>,
     now: Timestamp,
 ) -> Option<BackupRecord> {
-    let looked_at =
-        observed.prerequisites.backup.as_ref().and_then(|view| upgrade::looked_at(view, &observed.recorded, now));
+    let looked_at = observed
+        .prerequisites
+        .backup
+        .as_ref()
+        .and_then(|view| upgrade_backup::looked_at(view, &observed.recorded, now));
     let mut record = looked_at.or_else(|| observed.recorded.backup.clone())?;
     let over = installed.is_some_and(|chart| chart.version == record.to)
         || desired.target().chart_version.to_string() != record.to;

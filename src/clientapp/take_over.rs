@@ -12,12 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    build::values::merge_into,
-    context::Ctx,
-    desired::Desired,
-    error::Error,
-    inventory::{self, release_of},
-    live,
+    build::values::merge_into, context::Ctx, desired::Desired, error::Error, inventory, live, names::release_of,
     observed::Observed,
 };
 use crate::platform::{api::unless_gone, error::api_sentence, key::Key, lean::HELM};

@@ -20,12 +20,12 @@ use super::{
     database, desired,
     error::Error,
     hold::Hold,
-    live, namespace, observe,
-    observed::ReleaseView,
+    installed, live, namespace, observe,
     outcome::{Deletion, Piece},
     owned,
     plan::Plan,
-    report, upgrade,
+    release_view::{ReleaseView, release_view},
+    report,
 };
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Reason},
@@ -72,7 +72,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     }
 
     let revisions = live::revisions(ctx, key).await?;
-    let release = observe::release_view(&revisions);
+    let release = release_view(&revisions);
     let (status, claims) = recorded(ctx, app, release.as_ref()).await?;
     // An app that does not decode keeps everything anyway, and the API server may reject any status for it.
     if status != app.before && wish.is_some() {
@@ -93,7 +93,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
         wish,
         account,
         deletion,
-        installed: upgrade::installed(&status),
+        installed: installed::installed(&status),
     };
 
     let foreign = release.as_ref().is_some_and(|release| !release.known);
@@ -164,7 +164,7 @@ async fn recorded(
             orphaned.unwrap_or(true)
         }
     };
-    let installed = upgrade::installed_now(release, before);
+    let installed = installed::installed_now(release, before);
     Ok((ClientAppStatus { inventory, installed, owned, orphaned: Some(orphaned), ..before.clone() }, claims))
 }
 

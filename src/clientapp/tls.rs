@@ -3,11 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    build::values::Tls,
-    certificate::Certificate,
-    desired::Desired,
-    hold::join_limited,
-    observed::{Observed, ReleaseView},
+    build::values::Tls, certificate::Certificate, desired::Desired, hold::join_limited, observed::Observed,
+    release_view::ReleaseView,
 };
 use crate::{
     crd::{

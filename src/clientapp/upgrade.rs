@@ -1,20 +1,18 @@
 //! Decides what another `chartVersion` requires, **pure**: that the app's own version may change that way, and a backup first.
 
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use semver::Version;
-use sha2::{Digest as _, Sha256};
 
 use super::{
     database::DesiredObject,
     desired::Desired,
     hold::{Hold, SAFETY_NET},
-    observed::{BackupView, CachedChart, Observed, Phase, ReleaseView},
+    installed::installed,
+    observed::{BackupView, CachedChart, Observed},
+    upgrade_backup::{is_failed_try, of_this_upgrade},
 };
-use crate::{
-    crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart, Reason, Release, annotation},
-    platform::key::hex,
-};
+use crate::crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart, Reason, annotation};
 
 /// Charts whose app migrates its data only from one major version to the next, and which chart versions contain which major
 /// version of the app. Nextcloud: see "Upgrade" in its manual, and the image's entrypoint, which refuses to start otherwise.
@@ -22,32 +20,6 @@ const ONE_MAJOR_AT_A_TIME: &[(&str, &[(u64, &str)])] = &[(
     "nextcloud",
     &[(29, "5.x"), (30, "6.x"), (31, "7.x or 8.0.x"), (32, "8.1.x to 8.9.x"), (33, "9.0.x or 9.1.x"), (34, "9.2.x")],
 )];
-
-/// How long after a backup helm may start. After more time, the backup would lack too many writes.
-const FRESH_FOR: SignedDuration = SignedDuration::from_mins(30);
-/// How much the clocks of two successive operator processes may differ.
-const SKEW: SignedDuration = SignedDuration::from_mins(1);
-/// How often a running backup is recorded as still running.
-const HEARTBEAT: SignedDuration = SignedDuration::from_mins(1);
-
-/// The chart that last ran with the app's data: as recorded now, or as an earlier version of the operator recorded it.
-pub(crate) fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
-    let of_release = || {
-        let Release { chart, chart_version, app_version, chart_digest, .. } = recorded.release.clone()?;
-        let (name, version, digest) = (chart?, chart_version?, chart_digest?);
-        Some(InstalledChart { name, version, app_version, digest })
-    };
-    recorded.installed.clone().or_else(of_release)
-}
-
-/// The same after this observation: the chart of the last attempt, if Helm's storage shows that it succeeded. The attempt was
-/// recorded before helm started, so that nothing is forgotten even if helm outlives the operator. This comes before any decision,
-/// since the spec may name another chart by then.
-pub(crate) fn installed_now(release: Option<&ReleaseView>, recorded: &ClientAppStatus) -> Option<InstalledChart> {
-    let attempt = recorded.last_attempt.as_ref();
-    let attempt = attempt.filter(|attempt| release.is_some_and(|release| release.is_deployed_as(&attempt.digest)));
-    attempt.and_then(|attempt| attempt.chart.clone()).or_else(|| installed(recorded))
-}
 
 /// The value of `spec.upgrade.allow` that does not count any more. It allows one change to the version it names: once that
 /// version is installed, the change is complete, and next to a different `chartVersion` it does not refer to this change. It
@@ -120,82 +92,6 @@ fn numbers(version: &str) -> Option<Vec<u64>> {
     let version = version.strip_prefix('v').unwrap_or(version);
     let end = version.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(version.len());
     version[..end].trim_end_matches('.').split('.').map(|number| number.parse().ok()).collect()
-}
-
-/// The backup that has to succeed before helm may install another chart version: the recorded one, if it counts for this very
-/// upgrade, otherwise a new one. Its name is derived from the uid and generation of the ClientApp and the name of the previous
-/// backup. So it is requested only once, whichever process is killed, and cannot be mistaken for another app's backup or an
-/// earlier one.
-pub(crate) fn backup(
-    desired: &Desired,
-    meta: &ObjectMeta,
-    release: Option<&ReleaseView>,
-    recorded: &ClientAppStatus,
-    now: Timestamp,
-) -> Option<BackupRecord> {
-    let object = desired.database_object()?;
-    let (from, to) = (installed(recorded)?.version, desired.target().chart_version.to_string());
-    // A rollback goes back to the same version of the app, and a backup of what failed could push the good one out.
-    if !desired.upgrade.backup || from == to || desired.rolled_back().is_some() {
-        return None;
-    }
-    if let Some(record) = of_this_upgrade(desired, recorded).filter(|record| counts(record, release, now)) {
-        return Some(record.clone());
-    }
-    let revision = release.map_or(0, |release| release.revision);
-    let (uid, generation) = (meta.uid.as_deref().unwrap_or_default(), meta.generation.unwrap_or_default());
-    let earlier = recorded.backup.as_ref().map_or("", |record| &record.name);
-    let asked = format!("{uid}/{generation}/{to}/{earlier}");
-    let word = format!("r{revision}-{}", &hex(&Sha256::digest(asked.as_bytes()))[..8]);
-    let (kind, name) = match object.provider.facts().backup_kind {
-        Some(kind) => (kind, format!("{}-{word}", object.name)),
-        None => (object.provider.kind().as_str(), word),
-    };
-    Some(BackupRecord {
-        kind: kind.to_owned(),
-        name,
-        from,
-        to,
-        state: BackupState::Running,
-        at_revision: Some(revision),
-        as_of: Some(Time(now)),
-        revision: None,
-    })
-}
-
-/// The recorded backup, if it was requested between the same versions and that upgrade is not complete.
-fn of_this_upgrade<'a>(desired: &Desired, recorded: &'a ClientAppStatus) -> Option<&'a BackupRecord> {
-    let record = recorded.backup.as_ref()?;
-    let same = installed(recorded)?.version == record.from && desired.target().chart_version.to_string() == record.to;
-    (same && record.revision.is_none()).then_some(record)
-}
-
-/// Returns true if a backup holds the state that helm would upgrade now: since it was requested, only this upgrade's own attempts have
-/// changed the release, and it is fresh. Only the operator's times are compared: the clock of the backup program may differ.
-fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) -> bool {
-    let BackupRecord { state, at_revision, as_of, kind: _, name: _, from: _, to: _, revision: _ } = record;
-    let unchanged = *at_revision == Some(release.map_or(0, |release| release.revision));
-    let fresh = as_of.as_ref().is_some_and(|as_of| {
-        let age = now.duration_since(as_of.0);
-        -SKEW <= age && age <= FRESH_FOR
-    });
-    (unchanged || release.is_some_and(is_failed_try)) && (*state != BackupState::Succeeded || fresh)
-}
-
-/// A revision that the operator's helm started and did not complete.
-fn is_failed_try(release: &ReleaseView) -> bool {
-    release.stamp.is_some() && matches!(release.phase, Phase::Failed | Phase::Pending)
-}
-
-/// The record of a backup after it was observed.
-pub(crate) fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Timestamp) -> Option<BackupRecord> {
-    let BackupView { record, seen } = view;
-    let before = recorded.backup.as_ref().filter(|before| before.name == record.name)?;
-    let (state, _) = seen.as_ref()?;
-    let running = *state == BackupState::Running;
-    let beat = before.as_of.as_ref().is_none_or(|as_of| now.duration_since(as_of.0) >= HEARTBEAT);
-    let as_of = if running && beat { Some(Time(now)) } else { before.as_of.clone() };
-    Some(BackupRecord { state: *state, as_of, ..before.clone() })
 }
 
 /// Holds what an upgrade has to wait for.

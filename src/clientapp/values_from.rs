@@ -10,7 +10,7 @@ use super::{
     build::values::MAX_BYTES,
     deployer::RIGHTS_SETTLE,
     hold::{Hold, SAFETY_NET},
-    inventory::release_of,
+    names::release_of,
 };
 use crate::{
     crd::{Reason, ValuesKind, ValuesReference, conditions::kind},

@@ -23,7 +23,7 @@ use super::{
     deployer::{self, Deployer},
     desired::StoredProfile,
     files::{ArchiveView, CronJobView, Schedule, build::ARCHIVE},
-    inventory::{MANAGED_BY, release_of},
+    names::{MANAGED_BY, release_of},
     observed::Workload,
     owned,
 };
@@ -520,7 +520,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::clientapp::inventory::{RELEASE_NAME, RELEASE_NAMESPACE};
+    use crate::clientapp::names::{RELEASE_NAME, RELEASE_NAMESPACE};
 
     #[test]
     fn a_deployment_that_makes_no_progress_is_stuck() {

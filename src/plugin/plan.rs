@@ -24,6 +24,7 @@ use crate::{
         credentials::placeholders,
         desired::{Desired, StoredProfile, desired},
         error::with_causes,
+        installed,
         observed::CachedChart,
         sources, upgrade,
         values_from::{Salt, Sources, combined},
@@ -76,7 +77,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
         printer.note(&format!("{} {}", paint(UNSURE, "note:"), harmless(&note)));
     }
     printer.out(&shown(&found))?;
-    let from = upgrade::installed(&status).map(|chart| chart.version);
+    let from = installed::installed(&status).map(|chart| chart.version);
     printer.out(&summary(&found, &hooks, from.as_deref(), &target))?;
     if let Some(hold) = upgrade::refusal(&desired, &target, &status) {
         printer.note(&format!("{} the operator would refuse it: {}", paint(UNSURE, "note:"), harmless(&hold.message)));

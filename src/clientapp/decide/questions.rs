@@ -1,15 +1,15 @@
 //! The questions, in order of precedence.
 
 use super::{
+    dependencies, drift,
     question::{Answer, Case, Question},
     release::{self, Upgrade},
     retained, secrets, wait,
 };
 use crate::{
     clientapp::{
-        approval, dependencies,
+        approval,
         desired::SecretSource,
-        drift,
         helm_runs::HelmRun,
         hold::Hold,
         observed::{AtWork, SecretView},

@@ -5,9 +5,10 @@ use jiff::Timestamp;
 use crate::clientapp::{
     desired::Desired,
     lock::{self, Lock},
-    observed::{Observed, Phase, ReleaseView},
+    observed::Observed,
     plan::{Step, UpgradeCause},
     pods,
+    release_view::{Phase, ReleaseView},
 };
 
 /// A release, by its newest revision.

@@ -19,11 +19,9 @@ use crate::{
             with,
         },
         hold::SAFETY_NET,
-        observed::{
-            AtWork, Awaited, CachedChart, DatabaseView, Found, Missing, Phase, Prerequisites, ReleaseView, Retained,
-            SecretView,
-        },
+        observed::{AtWork, Awaited, CachedChart, DatabaseView, Found, Missing, Prerequisites, Retained, SecretView},
         plan::{Apply, UpgradeCause},
+        release_view::{Phase, ReleaseView},
         remedy,
         repairs::Refused,
     },

@@ -10,10 +10,9 @@ use crate::{
         deployer::{Deployer, RIGHTS_SETTLE},
         error::{Refusal, recorded_reason},
         hold::Hold,
-        lock,
-        observed::{Phase, ReleaseView},
+        installed, lock,
         plan::LATEST_RETRY,
-        upgrade,
+        release_view::{Phase, ReleaseView},
     },
     crd::{Attempt, Reason, annotation, conditions::kind},
     platform::{clock::is_awaited, key::Key},
@@ -124,7 +123,7 @@ fn owed(Case { desired, observed, .. }: &Case<'_>, attempt: Option<&Attempt>) ->
     let release = observed.release.as_ref().filter(failed)?;
     let inventory = observed.objects.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid)?;
     // A release that was deployed before has completed its installation, whatever an uninstall of it left.
-    if inventory.install_hooks.is_empty() || upgrade::installed(&observed.recorded).is_some() {
+    if inventory.install_hooks.is_empty() || installed::installed(&observed.recorded).is_some() {
         return None;
     }
     let why = attempt.and_then(|attempt| attempt.message.as_deref()).unwrap_or("it was cut off");

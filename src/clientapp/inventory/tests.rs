@@ -1,7 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::helm::storage::{Info, Run};
+use crate::{
+    clientapp::names::{RELEASE_NAME, RELEASE_NAMESPACE, release_of},
+    helm::storage::{Info, Run},
+};
 
 const MANIFEST: &str = r"---
 # Source: chart/templates/claim.yaml

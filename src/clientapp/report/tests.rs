@@ -14,7 +14,8 @@ use crate::{
         decide::decide,
         error::Error,
         fixtures::{self, attempt, chart, config, now, outdated, release, rolled_back, settled, with},
-        observed::{AtWork, DatabaseView, Edit, Found, Missing, ReleaseView, Workload},
+        observed::{AtWork, DatabaseView, Edit, Found, Missing, Workload},
+        release_view::ReleaseView,
         repairs::Refused,
     },
     crd::{Attempt, BackupState, ReleaseObject},
@@ -44,7 +45,7 @@ fn built(
     let (key, generation) = (&Key::new("tenants", "acme"), Some(generation));
     // As `observe` returns it.
     let mut observed = observed.clone();
-    observed.recorded.installed = upgrade::installed_now(observed.release.as_ref(), &observed.recorded);
+    observed.recorded.installed = installed::installed_now(observed.release.as_ref(), &observed.recorded);
     build_status(&Pass { key, generation, desired, observed: &observed, plan }, now)
 }
 

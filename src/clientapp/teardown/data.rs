@@ -13,7 +13,7 @@ use crate::{
         database::{self, DeletesByLabel, Facts, Provider},
         error::Error,
         hold::{Hold, SAFETY_NET},
-        inventory, live,
+        live, names,
         outcome::Piece,
         owned, retained,
     },
@@ -137,7 +137,7 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<O
     }
     for claim in going.claims {
         let label = |key: &str| claim.labels.as_ref().and_then(|labels| labels.get(key));
-        let alike = label(owned::INSTANCE) == Some(&key.name) || inventory::release_of(claim).as_ref() == Some(key);
+        let alike = label(owned::INSTANCE) == Some(&key.name) || names::release_of(claim).as_ref() == Some(key);
         let of_database = label(label::RETAINED_FROM) == Some(&key.database()) && label(label::APP) == Some(&key.name);
         let because = match (alike, of_database) {
             (true, _) => "stays: it is not on record as made for this ClientApp",

@@ -21,9 +21,9 @@ use crate::{
         hold::{Hold, SAFETY_NET},
         inventory, live,
         lock::{self, Lock},
-        namespace,
-        observed::{Phase, ReleaseView},
+        names, namespace,
         outcome::Piece,
+        release_view::{Phase, ReleaseView},
     },
     crd::{ClientApp, DEPLOYER, FINALIZER, Reason, ReleaseObject},
     deletion::{harmless, permit::Kind},
@@ -333,7 +333,7 @@ async fn fate(
     // have an object of that name.
     let of_release = match of_hook {
         true => meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(helm::storage::HOOK)),
-        false => inventory::release_of(&meta).as_ref() == Some(key),
+        false => names::release_of(&meta).as_ref() == Some(key),
     };
     if !of_release || is_later(going.app.meta(), &meta) {
         return Ok(Fate::Gone);

@@ -1,3 +1,5 @@
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::*;
@@ -6,6 +8,8 @@ use crate::{
         database::DatabaseObject,
         fixtures::{attempt, chart as at, now as noon, release, target, want, with},
         observed::{DatabaseView, Prerequisites},
+        release_view::{Phase, ReleaseView},
+        upgrade_backup::{backup, looked_at},
     },
     crd::Attempt,
 };

@@ -1,0 +1,103 @@
+//! The release as Helm's storage shows it. **Pure.**
+
+use crate::{crd::ReadyRevision, secrets::RevisionMeta};
+use jiff::Timestamp;
+
+/// The newest revision of a release, from the labels of Helm's storage Secret. The payload is never decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseView {
+    pub revision: i64,
+    /// Name of the storage Secret.
+    pub secret: String,
+    pub secret_uid: String,
+    pub phase: Phase,
+    /// Helm's own word for the status.
+    pub status: String,
+    /// The operator's stamp on this very revision; `None`: another Helm client wrote it.
+    pub stamp: Option<Stamp>,
+    /// True if any stored revision has a stamp of ours, even an inherited one.
+    pub known: bool,
+    pub written: Option<Timestamp>,
+}
+
+impl ReleaseView {
+    /// The stamp of a revision that is deployed, and that an operator made.
+    pub(crate) fn deployed(&self) -> Option<&Stamp> {
+        self.stamp.as_ref().filter(|_| self.phase == Phase::Deployed)
+    }
+
+    /// Returns true if it is deployed with exactly this digest.
+    pub(crate) fn is_deployed_as(&self, digest: &str) -> bool {
+        self.deployed().is_some_and(|stamp| stamp.digest == digest)
+    }
+
+    /// Returns true if an operator's helm left its lock: asked only while no helm of this process runs for the release.
+    pub(crate) fn is_left_locked(&self) -> bool {
+        self.phase == Phase::Pending && self.stamp.is_some()
+    }
+}
+
+/// Says what a release's status means for a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// `deployed`
+    Deployed,
+    /// `failed`, and every other status that permits an upgrade
+    Failed,
+    /// `pending-install`, `pending-upgrade`, `pending-rollback`: Helm's lock
+    Pending,
+    /// `uninstalling`
+    Uninstalling,
+    /// `uninstalled`: history that was kept
+    Uninstalled,
+}
+
+impl Phase {
+    /// Reads Helm's `status` label (helm.sh/helm/v4/pkg/release/common, `Status`).
+    pub(crate) fn parse(status: &str) -> Phase {
+        match status {
+            "deployed" => Phase::Deployed,
+            "uninstalling" => Phase::Uninstalling,
+            "uninstalled" => Phase::Uninstalled,
+            pending if pending.starts_with("pending-") => Phase::Pending,
+            _ => Phase::Failed,
+        }
+    }
+}
+
+/// Holds what the operator stamps on a revision that it creates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Digest that helm was asked to install.
+    pub digest: String,
+}
+
+/// The newest of the stored revisions. **Pure.**
+pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<ReleaseView> {
+    let (secret, newest) = revisions.iter().max_by_key(|(_, revision)| revision.revision)?;
+    // Helm copies labels to later revisions: after another client's upgrade or rollback the newest revision has our digest too,
+    // but not the revision number that was stamped with it.
+    let stamp = match (&newest.digest, newest.stamped) {
+        (Some(digest), Some(stamped)) if stamped == newest.revision => Some(Stamp { digest: digest.clone() }),
+        _ => None,
+    };
+    Some(ReleaseView {
+        revision: newest.revision,
+        secret: secret.clone(),
+        secret_uid: newest.uid.clone(),
+        phase: Phase::parse(&newest.status),
+        status: newest.status.clone(),
+        stamp,
+        known: revisions.iter().any(|(_, revision)| revision.digest.is_some()),
+        written: newest.written,
+    })
+}
+
+/// Returns true if Helm's history has this very revision.
+pub(crate) fn is_stored(ready: &ReadyRevision, revisions: &[(String, RevisionMeta)]) -> bool {
+    revisions.iter().any(|(_, found)| {
+        found.revision == ready.revision
+            && found.stamped == Some(ready.revision)
+            && found.digest.as_ref() == Some(&ready.digest)
+    })
+}
