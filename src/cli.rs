@@ -16,10 +16,12 @@ use serde_json::Value;
 
 use crate::{
     clientapp::{
-        credentials::placeholders,
         decide::QUESTIONS,
-        desired::{StoredProfile, desired},
-        values_from::{Salt, Source, combined},
+        spec::{
+            credentials::placeholders,
+            desired::{StoredProfile, desired},
+            values_from::{Salt, Source, combined},
+        },
     },
     config::{ChartArgs, Config, HISTORY_MAX, RunArgs},
     crd::{self, ClientApp, Profile, Reason, ValuesKind, conditions::kind, reason::Class},

@@ -4,8 +4,8 @@
 //! | Action | What happens | In the code |
 //! |---|---|---|
 //! | `Acquire`, `TermEnds`, `Notice`, `Release` | A process begins and ceases to lead | `src/lease.rs`, `src/lead.rs`; `lead` in `src/run.rs` |
-//! | `SeeApp`, `SeeSecrets` | A watch catches up | `src/clientapp/watches.rs`, `src/secrets.rs` |
-//! | `Reconcile` | The next request of a reconcile, or the start of helm: `operator.rs` | `src/clientapp/{decide,lock,release,act}.rs`, `src/clientapp/teardown/`, `src/deletion/` |
+//! | `SeeApp`, `SeeSecrets` | A watch catches up | `src/clientapp/context/watches.rs`, `src/secrets.rs` |
+//! | `Reconcile` | The next request of a reconcile, or the start of helm: `operator.rs` | `src/clientapp/{decide,act}/`, `src/clientapp/teardown/`, `src/deletion/` |
 //! | `Helm` | The next request of helm, through the gateway: `helm.rs` | `src/helm/gateway/{forward,run}.rs` |
 //! | `Kill`, `Crash` | helm dies, alone or with its operator | `src/helm/process.rs` |
 //! | `ReconcileLate`, `HelmLate` | A request is sent, and its sender gives it up or dies | timeouts in `src/platform/client.rs` |

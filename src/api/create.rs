@@ -26,11 +26,13 @@ use super::{
 };
 use crate::{
     clientapp::{
-        build::secrets::{self, ADMIN_PASSWORD},
-        desired::{StoredProfile, desired},
         error::InvalidSpec,
-        namespace::{self, Outcome},
-        values_from::Sources,
+        spec::{
+            desired::{StoredProfile, desired},
+            secrets::{self, ADMIN_PASSWORD},
+            values_from::Sources,
+        },
+        teardown::namespace::{self, Outcome},
     },
     crd::{ClientApp, Guard, Profile, ProfileNamespace, annotation, label},
     platform::{

@@ -7,17 +7,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::{
-    credentials::placeholders,
-    database::{DatabaseObject, DatabaseState},
-    deployer::{Deployer, Found},
-    desired::{Desired, Intent, desired},
-    files::FilesView,
     helm_runs::HelmRun,
     observed::{
-        CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
+        release::{Phase, ReleaseView, Stamp},
+        types::{
+            CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
+        },
     },
-    release_view::{Phase, ReleaseView, Stamp},
-    values_from::Sources,
+    spec::{
+        credentials::placeholders,
+        database::{DatabaseObject, DatabaseState},
+        deployer::{Deployer, Found},
+        desired::{Desired, Intent, desired},
+        file_backup::FilesView,
+        values_from::Sources,
+    },
 };
 use crate::{
     config::Config,

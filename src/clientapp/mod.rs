@@ -15,73 +15,30 @@
 //! This module runs the stages in order; no stage waits. Of what they decide it knows a rollback in effect, whose target replaces that of
 //! the spec, the texts that no message may contain, and steps that only create credentials.
 
-mod account;
-pub(crate) mod act;
-pub(crate) mod approval;
-mod archive;
-mod archives;
-pub(crate) mod attempt;
-pub mod build;
-mod certificate;
+mod act;
 pub(crate) mod context;
-pub(crate) mod credentials;
-pub(crate) mod database;
 pub(crate) mod decide;
-mod dependencies;
-pub(crate) mod deployer;
-pub mod desired;
-mod drift;
-mod edited;
 pub(crate) mod error;
-pub(crate) mod files;
 #[cfg(test)]
 mod fixtures;
-mod gate;
 pub(crate) mod helm_runs;
 pub(crate) mod hold;
-mod hostnames;
-pub(crate) mod installed;
-pub(crate) mod inventory;
-mod live;
-mod lock;
-pub(crate) mod memory;
-pub(crate) mod names;
-pub(crate) mod namespace;
 pub(crate) mod observe;
 pub(crate) mod observed;
-pub mod outcome;
-pub(crate) mod owned;
-pub(crate) mod plan;
-mod pods;
-mod release;
-pub(crate) mod release_view;
-mod remedy;
-mod repair;
-mod repairs;
-pub(crate) mod report;
-pub(crate) mod retained;
-mod salt;
-pub(crate) mod sources;
+pub mod spec;
 mod start;
-mod take_over;
-mod teardown;
-mod tested;
-mod tls;
-mod trial;
-pub(crate) mod upgrade;
-pub(crate) mod upgrade_backup;
-pub(crate) mod values_from;
-pub(crate) mod volumes;
-pub(crate) mod watches;
+pub(crate) mod status;
+pub mod teardown;
 
 use kube::runtime::{controller::Action, watcher::Event};
 
 pub(crate) use self::start::{Tools, run};
 use self::{
     context::{App, Ctx},
-    decide::plan_of,
+    decide::{plan_of, remediation},
     error::Error,
-    report::Pass,
+    observe::{sources, values_in_effect},
+    status::Pass,
 };
 use crate::{
     crd::{ClientApp, FINALIZER, Guard, annotation},
@@ -121,7 +78,7 @@ impl Kind for Ctx {
         let _offer = self.helm_runs.offer(key);
         let mut result = caught(reconcile(self, &app), Error::Panicked).await;
         if let Err(error) = &result {
-            result = report::failure(self, &app, error).await.and(result);
+            result = status::failure(self, &app, error).await.and(result);
         }
         if let Err(Error::Gone(_)) = result {
             result = teardown::abandoned(self, &app).await;
@@ -162,9 +119,9 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let revisions = ctx.watches.revisions(app.key);
     let desired = ctx.desired(app, &sources, &credentials);
     let desired = match desired
-        .map(|desired| remedy::in_effect(desired, app.annotation(annotation::RETRY), &app.before, &revisions))
+        .map(|desired| remediation::in_effect(desired, app.annotation(annotation::RETRY), &app.before, &revisions))
     {
-        Ok(desired) => Ok(release::with_hidden(ctx, desired).await?),
+        Ok(desired) => Ok(values_in_effect::with_hidden(ctx, desired).await?),
         invalid => invalid,
     };
     let observed = observe::observe(ctx, app, desired.as_ref().ok(), now).await?;
@@ -176,10 +133,10 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
         observed: &observed,
         plan: &plan,
     };
-    let status = report::build_status(&pass, now);
+    let status = status::build_status(&pass, now);
     // The intent is recorded before a step acts on it.
     if !plan.only_makes_credentials() {
-        report::report(ctx, app, &pass, &status).await?;
+        status::report(ctx, app, &pass, &status).await?;
     }
     if let Ok(desired) = &desired {
         act::act(ctx, app, desired, &observed, &plan, &status).await?;

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use tokio::sync::SetOnce;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{context::Ctx, helm_runs::HelmRuns, memory::Memory, namespace, salt::Salts, watches::Watches};
+use super::{
+    context::{Ctx, memory::Memory, salt::Salts, watches::Watches},
+    helm_runs::HelmRuns,
+    teardown::namespace,
+};
 use crate::{
     config::Config,
     crd::{

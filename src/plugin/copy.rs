@@ -36,9 +36,9 @@ use super::{
     wait,
 };
 use crate::{
-    clientapp::{
-        build::secrets::{self, ADMIN_PASSWORD, ADMIN_USERNAME},
+    clientapp::spec::{
         database,
+        secrets::{self, ADMIN_PASSWORD, ADMIN_USERNAME},
     },
     crd::{ClientApp, ClientAppSpec, PostgresProvider, Postgresql, Restore, decode_strictly, label},
     platform::key::Key,

@@ -18,7 +18,7 @@ use super::{
     wait,
 };
 use crate::{
-    clientapp::outcome::{self, Outcome, Told},
+    clientapp::teardown::policy::{self, Outcome, Told},
     crd::{ClientApp, label},
     platform::api::unless_gone,
 };
@@ -86,7 +86,7 @@ pub(crate) fn consequence(app: &ClientApp, namespace: &str, namespace_made: Opti
         described(namespace, name),
         app.spec.hostname
     );
-    for Told { piece: _, outcome, sentence } in outcome::pieces(app, false, namespace_made) {
+    for Told { piece: _, outcome, sentence } in policy::pieces(app, false, namespace_made) {
         let (style, word): (Style, _) = match outcome {
             Outcome::Deleted => (BAD, "deleted   "),
             Outcome::Retained => (GOOD, "kept      "),

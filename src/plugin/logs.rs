@@ -13,7 +13,7 @@ use super::{
     session::{Printer, Session},
     several::Tally,
 };
-use crate::clientapp::owned::INSTANCE;
+use crate::clientapp::observed::owned::INSTANCE;
 
 /// An annotation of pods with several containers, which kubectl follows, too.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";

@@ -12,7 +12,7 @@ use super::{
     session::{Printer, Session},
 };
 use crate::{
-    clientapp::build::secrets::{ADMIN_PASSWORD, ADMIN_USERNAME},
+    clientapp::spec::secrets::{ADMIN_PASSWORD, ADMIN_USERNAME},
     crd::ClientApp,
 };
 

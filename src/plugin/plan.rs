@@ -20,15 +20,15 @@ use super::{
 };
 use crate::{
     clientapp::{
-        approval,
-        credentials::placeholders,
-        desired::{Desired, StoredProfile, desired},
+        decide::{approval, upgrade},
         error::with_causes,
-        installed,
-        observed::CachedChart,
-        sources, upgrade,
-        values_from::{Salt, Sources, combined},
-        volumes,
+        observe::sources,
+        observed::{installed_chart, types::CachedChart, volumes},
+        spec::{
+            credentials::placeholders,
+            desired::{Desired, StoredProfile, desired},
+            values_from::{Salt, Sources, combined},
+        },
     },
     config::{Config, settings_of_plans},
     crd::{Approval, ClientApp, Profile},
@@ -77,7 +77,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
         printer.note(&format!("{} {}", paint(UNSURE, "note:"), harmless(&note)));
     }
     printer.out(&shown(&found))?;
-    let from = installed::installed(&status).map(|chart| chart.version);
+    let from = installed_chart::installed(&status).map(|chart| chart.version);
     printer.out(&summary(&found, &hooks, from.as_deref(), &target))?;
     if let Some(hold) = upgrade::refusal(&desired, &target, &status) {
         printer.note(&format!("{} the operator would refuse it: {}", paint(UNSURE, "note:"), harmless(&hold.message)));

@@ -20,7 +20,7 @@ use super::{
     text::{BAD, FAINT, GOOD, Node, STRONG, UNSURE, age, fitted, harmless, node, paint, span, tamed, verdict},
 };
 use crate::{
-    clientapp::database::{self, Provider, Summary},
+    clientapp::spec::database::{self, Provider, Summary},
     crd::{
         BackupRecord, ClientApp, ClientAppStatus, Release,
         conditions::{find, kind},

@@ -68,7 +68,7 @@ async fn seen(tenant: &Tenant, name: &str, what: &str, check: impl Fn(&ClientApp
 
 /// Waits until a ClientApp is refused as [`InvalidSpec`], and returns the sentence.
 ///
-/// [`InvalidSpec`]: clientapp_operator::clientapp::desired::InvalidSpec
+/// [`InvalidSpec`]: clientapp_operator::clientapp::spec::desired::InvalidSpec
 async fn invalid(tenant: &Tenant, name: &str) -> String {
     let what = format!("InvalidSpec of {name}");
     let status = seen(tenant, name, &what, |status| {

@@ -21,7 +21,7 @@ use crate::{
         refusal::{SOON, failed},
         shared::Shared,
     },
-    clientapp::namespace::{POLICY, QUOTA},
+    clientapp::teardown::namespace::{POLICY, QUOTA},
     crd::{ProfileNamespace, label},
     platform::{api::create_if_absent, key::Key},
 };

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     clientapp::{
         hold::{Hold, SAFETY_NET, join_limited},
-        observed::Awaited,
+        observed::types::Awaited,
     },
     crd::Reason,
 };

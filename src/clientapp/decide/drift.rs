@@ -2,14 +2,16 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::plan::Step;
 use crate::{
     clientapp::{
-        desired::Desired,
         hold::{Hold, SAFETY_NET, join_limited},
-        inventory,
-        observed::{Edit, Found, Missing, Observed, ObservedObjects},
-        plan::Step,
-        repairs::Refused,
+        observed::{
+            inventory,
+            repair_backoff::Refused,
+            types::{Edit, Found, Missing, Observed, ObservedObjects},
+        },
+        spec::desired::Desired,
     },
     crd::{Drift, Reason},
 };

@@ -2,14 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::release::ReleaseState;
+use super::{database::Gate, plan::Step, release::ReleaseState};
 use crate::{
     clientapp::{
-        desired::Desired,
-        gate::Gate,
         hold::Hold,
-        observed::{CachedChart, Observed},
-        plan::Step,
+        observed::types::{CachedChart, Observed},
+        spec::desired::Desired,
     },
     config::Config,
 };

@@ -1,23 +1,24 @@
 //! The questions, in order of precedence.
 
 use super::{
-    dependencies, drift,
+    approval, dependencies, drift, helm_tests,
+    plan::Step,
     question::{Answer, Case, Question},
     release::{self, Upgrade},
-    retained, secrets, wait,
+    remediation::{self, Remedy},
+    retained, secrets,
+    upgrade::{self, Before},
+    wait,
 };
 use crate::{
     clientapp::{
-        approval,
-        desired::SecretSource,
         helm_runs::HelmRun,
         hold::Hold,
-        observed::{AtWork, SecretView},
-        plan::Step,
-        remedy::{self, Remedy},
-        trial,
-        upgrade::{self, Before},
-        volumes,
+        observed::{
+            types::{AtWork, SecretView},
+            volumes,
+        },
+        spec::desired::SecretSource,
     },
     crd::{DEPLOYER, Drift, Reason, conditions::kind},
     platform::key::Key,
@@ -166,7 +167,7 @@ fn values(case: &Case<'_>) -> Answer {
 }
 
 fn remediation(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
-    let Remedy { step, hold, late } = remedy::remedy(desired, observed, *now);
+    let Remedy { step, hold, late } = remediation::remedy(desired, observed, *now);
     Answer::from(hold).after(step).look_again(late)
 }
 
@@ -241,10 +242,10 @@ fn upgraded(Case { desired, observed, config, release, .. }: &Case<'_>) -> Answe
 }
 
 fn tests(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
-    if let Some(hold) = remedy::rolled_back(desired) {
+    if let Some(hold) = remediation::rolled_back(desired) {
         return Answer::hold(hold);
     }
-    match trial::follows(desired, observed, remedy::ends_tests(desired, observed), *now) {
+    match helm_tests::follows(desired, observed, remediation::ends_tests(desired, observed), *now) {
         Some((step, hold)) => Answer::hold(hold).after(step),
         None => Answer::go(),
     }

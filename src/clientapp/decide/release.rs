@@ -2,13 +2,15 @@
 
 use jiff::Timestamp;
 
+use super::plan::{Step, UpgradeCause};
 use crate::clientapp::{
-    desired::Desired,
-    lock::{self, Lock},
-    observed::Observed,
-    plan::{Step, UpgradeCause},
-    pods,
-    release_view::{Phase, ReleaseView},
+    observed::{
+        lock::{self, Lock},
+        pods,
+        release::{Phase, ReleaseView},
+        types::Observed,
+    },
+    spec::desired::Desired,
 };
 
 /// A release, by its newest revision.

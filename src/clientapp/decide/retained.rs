@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 
+use super::plan::Step;
 use crate::{
     clientapp::{
-        desired::Desired,
         hold::{Hold, SAFETY_NET, join_limited},
-        observed::Retained,
-        plan::Step,
+        observed::types::Retained,
+        spec::desired::Desired,
     },
     crd::{Reason, label},
     deletion::permit::Kind,

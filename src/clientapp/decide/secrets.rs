@@ -1,13 +1,17 @@
 //! The Secrets with the app's credentials: generated, given by users, or lost.
 
+use super::plan::Step;
 use crate::{
     clientapp::{
-        build::secrets,
-        desired::{Desired, DesiredSecrets, SecretSource},
         hold::Hold,
-        observed::{Observed, Prerequisites, SecretView},
-        owned,
-        plan::Step,
+        observed::{
+            owned,
+            types::{Observed, Prerequisites, SecretView},
+        },
+        spec::{
+            desired::{Desired, DesiredSecrets, SecretSource},
+            secrets,
+        },
     },
     crd::Reason,
 };

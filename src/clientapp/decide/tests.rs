@@ -8,22 +8,28 @@ use serde_json::{Value, json};
 mod failures;
 
 use super::*;
+use super::{
+    approval,
+    plan::{Apply, UpgradeCause},
+    remediation,
+};
 use crate::{
     clientapp::{
-        approval,
-        database::{self, DatabaseObject, DatabaseState, Place},
-        deployer::{self, Deployer, Part},
-        desired::{Intent, Target},
         fixtures::{
             attempt, chart, config, database, deployer, keys, now, outdated, own, release, rolled_back, settled, want,
             with,
         },
         hold::SAFETY_NET,
-        observed::{AtWork, Awaited, CachedChart, DatabaseView, Found, Missing, Prerequisites, Retained, SecretView},
-        plan::{Apply, UpgradeCause},
-        release_view::{Phase, ReleaseView},
-        remedy,
-        repairs::Refused,
+        observed::{
+            release::{Phase, ReleaseView},
+            repair_backoff::Refused,
+            types::{AtWork, Awaited, CachedChart, DatabaseView, Found, Missing, Prerequisites, Retained, SecretView},
+        },
+        spec::{
+            database::{self, DatabaseObject, DatabaseState, Place},
+            deployer::{self, Deployer, Part},
+            desired::{Intent, Target},
+        },
     },
     crd::{
         Attempt, ClientAppStatus, Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested,

@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{question::Case, release::ReleaseState};
+use super::{plan::LATEST_RETRY, question::Case, release::ReleaseState};
 use crate::{
     clientapp::{
-        deployer::{Deployer, RIGHTS_SETTLE},
         error::{Refusal, recorded_reason},
         hold::Hold,
-        installed, lock,
-        plan::LATEST_RETRY,
-        release_view::{Phase, ReleaseView},
+        observed::{
+            installed_chart, lock,
+            release::{Phase, ReleaseView},
+        },
+        spec::deployer::{Deployer, RIGHTS_SETTLE},
     },
     crd::{Attempt, Reason, annotation, conditions::kind},
     platform::{clock::is_awaited, key::Key},
@@ -123,7 +124,7 @@ fn owed(Case { desired, observed, .. }: &Case<'_>, attempt: Option<&Attempt>) ->
     let release = observed.release.as_ref().filter(failed)?;
     let inventory = observed.objects.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid)?;
     // A release that was deployed before has completed its installation, whatever an uninstall of it left.
-    if inventory.install_hooks.is_empty() || installed::installed(&observed.recorded).is_some() {
+    if inventory.install_hooks.is_empty() || installed_chart::installed(&observed.recorded).is_some() {
         return None;
     }
     let why = attempt.and_then(|attempt| attempt.message.as_deref()).unwrap_or("it was cut off");

@@ -6,16 +6,22 @@ use kube::{
     api::{DynamicObject, ListParams, PartialObjectMeta},
 };
 
-use super::going::{Going, Progress};
+use super::{
+    context::{Going, Progress},
+    policy::Piece,
+};
 use crate::{
     clientapp::{
         Ctx,
-        database::{self, DeletesByLabel, Facts, Provider},
+        act::retention,
         error::Error,
         hold::{Hold, SAFETY_NET},
-        live, names,
-        outcome::Piece,
-        owned, retained,
+        observe::uncached,
+        observed::owned,
+        spec::{
+            database::{self, DeletesByLabel, Facts, Provider},
+            names,
+        },
     },
     crd::{ClientApp, Reason, label},
     deletion::{
@@ -31,11 +37,11 @@ pub(super) async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
     // Credentials first: without them the data could be found, but not used.
     for provider in database::all() {
         let (kind, name) = (provider.kind(), key.database());
-        match live::object(ctx, key, kind, &name).await? {
+        match uncached::object(ctx, key, kind, &name).await? {
             None => drop(leftovers(ctx, going, provider).await?),
             Some(object) if going.owns(kind, &object) => {
                 of_database(ctx, going, provider).await?;
-                retained::leave(ctx, &going.leaving(), kind, &object).await?;
+                retention::leave(ctx, &going.leaving(), kind, &object).await?;
             }
             Some(_) => tracing::warn!(kind = kind.as_str(), name, "is not this ClientApp's and stays as it is"),
         }
@@ -51,8 +57,8 @@ pub(super) async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
 }
 
 async fn leave_one(ctx: &Ctx, going: &Going<'_>, kind: Kind, name: &str) -> Result<(), Error> {
-    match live::object(ctx, going.app.key, kind, name).await? {
-        Some(meta) if going.owns(kind, &meta) => retained::leave(ctx, &going.leaving(), kind, &meta).await,
+    match uncached::object(ctx, going.app.key, kind, name).await? {
+        Some(meta) if going.owns(kind, &meta) => retention::leave(ctx, &going.leaving(), kind, &meta).await,
         _ => Ok(()),
     }
 }
@@ -67,8 +73,8 @@ async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> R
     let leaving = &going.leaving();
     let (key, database) = (leaving.key, leaving.key.database());
     for name in provider.secrets(key) {
-        if let Some(secret) = live::object(ctx, key, Kind::Secret, &name).await? {
-            retained::leave(ctx, leaving, Kind::Secret, &secret).await?;
+        if let Some(secret) = uncached::object(ctx, key, Kind::Secret, &name).await? {
+            retention::leave(ctx, leaving, Kind::Secret, &secret).await?;
             retained.extend(stays(&secret).then_some((Kind::Secret, name)));
         }
     }
@@ -76,7 +82,7 @@ async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> R
     for claim in labelled(ctx, key, Kind::Volume, &format!("{volume_label}={database}")).await? {
         let of_others = claim.labels().get(label::RETAINED_FROM).is_some_and(|app| *app != key.name);
         if !of_others && names_volume(&database, &claim.name_any()) {
-            retained::leave(ctx, leaving, Kind::Volume, &claim.metadata).await?;
+            retention::leave(ctx, leaving, Kind::Volume, &claim.metadata).await?;
             retained.extend(stays(&claim.metadata).then(|| (Kind::Volume, claim.name_any())));
         }
     }
@@ -106,7 +112,7 @@ pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Resu
             }
         }
         let key = going.app.key;
-        if let Some(meta) = live::object(ctx, key, Kind::Secret, &key.admin_secret()).await?
+        if let Some(meta) = uncached::object(ctx, key, Kind::Secret, &key.admin_secret()).await?
             && let Some(hold) = one(ctx, going, Kind::Secret, meta, &mut kept).await?
         {
             return Ok(Progress::Hold(hold));
@@ -115,7 +121,7 @@ pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Resu
     // Last, since it shows how the app was deleted to a process that does not find that on record.
     let (key, uid) = (going.app.key, going.app.uid());
     if going.goes(Piece::RedisSecret)
-        && let Some(secret) = live::object(ctx, key, Kind::Secret, &key.redis_secret()).await?
+        && let Some(secret) = uncached::object(ctx, key, Kind::Secret, &key.redis_secret()).await?
     {
         going.destroyer(ctx).delete_dependent::<ClientApp>(key, uid, secret).await?;
     }
@@ -127,7 +133,7 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<O
     let key = going.app.key;
     let mut waits = None;
     for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
-        let Some(meta) = live::object(ctx, key, Kind::Volume, &entry.name).await? else { continue };
+        let Some(meta) = uncached::object(ctx, key, Kind::Volume, &entry.name).await? else { continue };
         // It is a later object of the same name.
         if !going.owns(Kind::Volume, &meta) {
             continue;
@@ -161,7 +167,7 @@ async fn database(
     let key = going.app.key;
     let (kind, name) = (provider.kind(), key.database());
     // Without the object or its kind, there is no database of this provider.
-    let Some(meta) = live::object(ctx, key, kind, &name).await? else {
+    let Some(meta) = uncached::object(ctx, key, kind, &name).await? else {
         let title = provider.facts().title;
         let because = format!("stays: {title} has left it; delete it, or let the next ClientApp adopt it");
         let left = leftovers(ctx, going, provider).await?.into_iter();
@@ -228,7 +234,7 @@ async fn one(
         Kind::Secret => Reason::DeletingSecrets,
         Kind::Database(_) => Reason::DeletingDatabase,
     };
-    if kind == Kind::Secret && live::object(ctx, going.app.key, kind, &name).await?.is_none() {
+    if kind == Kind::Secret && uncached::object(ctx, going.app.key, kind, &name).await?.is_none() {
         return Ok(None);
     }
     hold(reason, format!("waiting for {} {name} to be gone", kind.as_str()))

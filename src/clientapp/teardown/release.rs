@@ -9,21 +9,22 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::going::Going;
+use super::{context::Going, namespace, policy::Piece};
 use crate::{
     clientapp::{
-        account,
+        act::account,
         context::{App, Ctx},
         decide::deployer_taken,
-        desired::foreign_lock_timeout,
         error::{self, Error},
         helm_runs::{HelmRun, Work},
         hold::{Hold, SAFETY_NET},
-        inventory, live,
-        lock::{self, Lock},
-        names, namespace,
-        outcome::Piece,
-        release_view::{Phase, ReleaseView},
+        observe::uncached,
+        observed::{
+            inventory,
+            lock::{self, Lock},
+            release::{Phase, ReleaseView},
+        },
+        spec::{desired::foreign_lock_timeout, names},
     },
     crd::{ClientApp, DEPLOYER, FINALIZER, Reason, ReleaseObject},
     deletion::{harmless, permit::Kind},
@@ -122,7 +123,7 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
         return Ok(Some(hold));
     }
     if let Some(release) = release.filter(|_| !ended) {
-        match live::stored(ctx, key, &release.secret).await? {
+        match uncached::stored(ctx, key, &release.secret).await? {
             Ok(_) => return run(ctx, going).await.map(Some),
             // helm could not read it either; the recorded inventory is enough.
             Err(problem) => {
@@ -156,7 +157,7 @@ async fn told(ctx: &Ctx, going: &Going<'_>, message: String) -> Result<Option<(e
 /// Deletes Helm's own record of a release of which nothing is left, if there is one.
 async fn record(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
     if release.is_some()
-        && let Some((secret, _)) = live::revisions(ctx, going.app.key).await?.first()
+        && let Some((secret, _)) = uncached::revisions(ctx, going.app.key).await?.first()
     {
         return storage(ctx, going, secret).await;
     }
@@ -184,7 +185,7 @@ async fn made_sure(ctx: &Ctx, going: &Going<'_>) -> Result<Option<Hold>, Error> 
 async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
     let mut left = None;
-    for (secret, revision) in live::revisions(ctx, key).await? {
+    for (secret, revision) in uncached::revisions(ctx, key).await? {
         // A revision without this operator's stamp is another Helm client's, or forged.
         if revision.digest.is_some() && revision.stamped.is_some() {
             going.destroyer(ctx).delete_revision(&key.namespace, &secret, &revision.uid).await?;

@@ -13,7 +13,7 @@ use k8s_openapi::{
 use kube::{Resource as _, ResourceExt as _};
 
 use crate::{
-    clientapp::files::build::ARCHIVE,
+    clientapp::spec::file_backup::cron_job_spec::ARCHIVE,
     crd::{DumpStore, IdentitySecret, label},
 };
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use similar::TextDiff;
 
 use crate::{
-    clientapp::inventory,
+    clientapp::observed::inventory,
     helm::{
         Hidden,
         sentence::MASK,

@@ -31,7 +31,7 @@ fn a_revision_is_tested_once_it_is_ready() {
     row("failed a while ago", tests(), record(false, -1, "revision-3"), TESTED);
     row("failed by a clock that was ahead", tests(), record(false, 90_000, "revision-3"), TESTED);
     let testing = |w: &mut Observed| {
-        let of = trial::digest(&want(&tests()));
+        let of = helm_tests::digest(&want(&tests()));
         w.run.state =
             HelmRun::Testing(Box::new(Upgrading { digest: of, sentence: "being tested".to_owned(), since: now() }));
     };
@@ -237,7 +237,7 @@ fn what_follows_a_failure() {
 
     // The revision that failed does not take the place of the one to go back to.
     let mut status = ClientAppStatus { rolled_back: Some(back.clone()), ..observed.recorded.clone() };
-    remedy::record(&mut status, &desired, observed.release.as_ref());
+    remediation::record(&mut status, &desired, observed.release.as_ref());
     assert_eq!(status.rolled_back.unwrap().to.revision, 2);
 
     // What is recorded holds until the spec changes or a user asks for another attempt.
@@ -249,7 +249,7 @@ fn what_follows_a_failure() {
     };
     let history = [revision(2, "ready"), revision(3, &desired.target().digest)];
     let effect =
-        |desired: &Desired, retry: Option<&String>| remedy::in_effect(desired.clone(), retry, &recorded, &history);
+        |desired: &Desired, retry: Option<&String>| remediation::in_effect(desired.clone(), retry, &recorded, &history);
     let rolled = effect(&desired, None);
     assert_eq!(
         (rolled.target().digest.as_str(), rolled.target().chart_version.to_string()),
@@ -264,7 +264,7 @@ fn what_follows_a_failure() {
     let mut after = recorded.clone();
     after.last_attempt = Some(attempt("ready"));
     let retry = annotation::retry_after(after.last_attempt.as_ref().unwrap());
-    assert_eq!(remedy::in_effect(desired.clone(), Some(&retry), &after, &history), desired);
+    assert_eq!(remediation::in_effect(desired.clone(), Some(&retry), &after, &history), desired);
     // Helm's history decides whether there is anything to go back to, and where its values are now.
     for (history, expected) in [
         (vec![], None),
@@ -273,7 +273,7 @@ fn what_follows_a_failure() {
         (vec![revision(2, "ready"), revision(3, &desired.target().digest), revision(4, "ready")], Some(4)),
         (vec![revision(3, &desired.target().digest), revision(4, "ready")], Some(4)),
     ] {
-        let effect = remedy::in_effect(desired.clone(), None, &recorded, &history);
+        let effect = remediation::in_effect(desired.clone(), None, &recorded, &history);
         assert_eq!(effect.rolled_back().map(|back| back.to.revision), expected, "{history:?}");
     }
     let of = |change: &dyn Fn(&mut Observed)| {
@@ -283,7 +283,7 @@ fn what_follows_a_failure() {
     };
     assert_eq!(of(&|w| w.release = Some(release("failed"))), "helm 4");
     let mut status = ClientAppStatus { rolled_back: Some(back.clone()), ..ClientAppStatus::default() };
-    remedy::record(&mut status, &rolled, Some(&release("ready")));
+    remediation::record(&mut status, &rolled, Some(&release("ready")));
     assert_eq!((status.rolled_back.unwrap().to.revision, status.last_ready.unwrap().revision), (3, 3));
     assert_eq!(of(&|_| {}), "hold Released/RolledBack!");
     assert_eq!(of(&gone), "repair Service acme, hold Released/Drifted");
@@ -310,9 +310,9 @@ fn a_revision_that_would_drop_a_volume_is_not_tried_again() {
     // Once it is confirmed it is, and neither a confirmation nor its removal makes another revision.
     let mut app = crate::clientapp::fixtures::app(&none());
     app.metadata.annotations = Some([(annotation::WITHOUT_VOLUME.to_owned(), " 2, 1,".to_owned())].into());
-    let sources = crate::clientapp::values_from::Sources::default();
-    let credentials = crate::clientapp::credentials::placeholders(&app, &config());
-    let confirmed = crate::clientapp::desired::desired(&app, None, (&sources, &credentials), &config()).unwrap();
+    let sources = crate::clientapp::spec::values_from::Sources::default();
+    let credentials = crate::clientapp::spec::credentials::placeholders(&app, &config());
+    let confirmed = crate::clientapp::spec::desired::desired(&app, None, (&sources, &credentials), &config()).unwrap();
     assert_eq!(confirmed.data.without_volumes, ["1", "2"].map(str::to_owned).into());
     assert_eq!(confirmed.target().digest, same);
     let mut observed = settled(&confirmed);
@@ -321,7 +321,7 @@ fn a_revision_that_would_drop_a_volume_is_not_tried_again() {
     assert_eq!(brief(&decide(&confirmed, &observed, &config(), now())), "helm 4");
     // The same confirmation was not enough for the attempt that was refused.
     observed.recorded.last_attempt =
-        Some(crate::clientapp::attempt::begun(&confirmed, &observed.recorded, None, false, now()));
+        Some(crate::clientapp::status::attempt::begun(&confirmed, &observed.recorded, None, false, now()));
     let refused = observed.recorded.last_attempt.as_mut().unwrap();
     (refused.reason, refused.message) = (Some(Reason::VolumeDropped.into()), Some("why".to_owned()));
     assert_eq!(brief(&decide(&confirmed, &observed, &config(), now())), "hold Released/VolumeDropped!");

@@ -1,0 +1,187 @@
+//! The stage `act`, the **effect** that changes things: carries out a plan's steps in order and stops at the first error.
+
+pub(crate) mod account;
+pub(crate) mod cron_job;
+mod drift_repair;
+mod helm;
+pub(crate) mod retention;
+mod take_over;
+
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{Pod, Secret},
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams, TypeMeta},
+};
+
+use super::{
+    context::{App, Ctx, owner_reference},
+    decide::plan::{Apply, Plan, Step},
+    error::Error,
+    observe::{sources, uncached},
+    observed::types::Observed,
+    spec::{database::DesiredObject, desired::Desired, secrets},
+};
+use crate::{
+    crd::{BackupRecord, ClientAppStatus},
+    deletion::{self, harmless, permit::Kind},
+    platform::{
+        api::create_if_absent,
+        client::impersonating,
+        key::Key,
+        pods::{self, StuckPod},
+        watch::owner,
+    },
+};
+
+const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
+const BACKUP_MANAGER: &str = "clientapp-operator/backup";
+
+/// Carries out the steps. `status` is what was recorded before.
+///
+/// # Errors
+/// The first step that failed. A failure of helm or of the chart is not a failure of a step.
+pub(crate) async fn act(
+    ctx: &Ctx,
+    app: &App<'_>,
+    desired: &Desired,
+    observed: &Observed,
+    plan: &Plan,
+    status: &ClientAppStatus,
+) -> Result<(), Error> {
+    // What the conditions say while helm runs.
+    let sentence = plan.hold.as_ref().map(|hold| hold.message.as_str()).unwrap_or_default();
+    for step in &plan.steps {
+        match step {
+            Step::CreateDeployer { part, again } => account::create(ctx, app, *part, *again).await?,
+            Step::CreateAdminSecret => create(ctx, app, secrets::admin(app.key, app.uid())).await?,
+            Step::CreateRedisSecret => create(ctx, app, secrets::redis(app.key, owner_reference(app))).await?,
+            Step::Adopt(found) => retention::adopt(ctx, &owner_reference(app), desired, found).await?,
+            Step::ApplyDatabase(apply) => {
+                if let Some(object) = desired.database_object() {
+                    apply_database(ctx, app, object, apply).await?;
+                }
+            }
+            Step::BackUp(record) => {
+                if let Some(object) = desired.database_object() {
+                    back_up(ctx, app.key, object, observed, record).await?;
+                }
+            }
+            Step::UnlockRelease { secret, uid, revision } => {
+                helm::unlock(ctx, app.key, (secret, uid), *revision).await?;
+            }
+            Step::CancelHelm => ctx.helm_runs.cancel(app.key),
+            Step::FetchChart => helm::fetch(ctx, app, desired, observed),
+            // It is recorded.
+            Step::RollBack(_) => {}
+            Step::Repair(missing) => drift_repair::repair(ctx, app, desired, observed, missing).await?,
+            Step::DeleteStuckPod(pod) => delete_stuck_pod(ctx, app, desired, pod).await?,
+            Step::ApplyArchives { document, uid } => cron_job::apply(ctx, app, document, uid.as_deref()).await?,
+            Step::DeleteArchives { uid } => cron_job::delete(ctx, app, uid).await?,
+            Step::Test => helm::test(ctx, app, desired, observed, sentence),
+            Step::HelmUpgrade { revision, .. } => {
+                helm::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?
+            }
+        }
+    }
+    // If the app is gone without a teardown, no later reconcile would name what was created for it.
+    let stays = |step: &Step| {
+        matches!(step, Step::CreateAdminSecret | Step::Adopt(_) | Step::ApplyDatabase(Apply { uid: None, .. }))
+    };
+    match plan.steps.iter().any(stays) && uncached::is_gone(ctx, app).await? {
+        true => Err(Error::Gone(app.key.clone())),
+        false => Ok(()),
+    }
+}
+
+/// Creates a Secret, and never changes an existing one: its password is in use.
+async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
+    let key = app.key;
+    let name = secret.metadata.name.clone().unwrap_or_default();
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let made = create_if_absent(&api, None, &secret).await;
+    if let Some(made) = made.map_err(Error::api(format!("create Secret {}/{name}", key.namespace)))? {
+        ctx.memory.made.put(key, app.uid(), Kind::Secret.owned(&made.metadata));
+        sources::remember(ctx, &Key::new(&key.namespace, name), made).await?;
+    }
+    Ok(())
+}
+
+/// Without force: a field that a user or another operator has taken over stays theirs, and the conflict is reported.
+async fn apply_database(
+    ctx: &Ctx,
+    app: &App<'_>,
+    object: &DesiredObject,
+    Apply { targets, source, isolated, uid }: &Apply,
+) -> Result<(), Error> {
+    let DesiredObject { provider, name, .. } = object;
+    let mut document = object.document(targets).applied(app.uid(), uid.as_deref());
+    if *isolated {
+        provider.isolate(&mut document);
+    }
+    if let Some(source) = source {
+        provider.made_from(&mut document, source);
+    }
+    let api = deletion::api(&ctx.client, &app.key.namespace, provider.kind());
+    let what = format!("{} {}/{name}", provider.kind().as_str(), app.key.namespace);
+    // A late watch may show an outdated spec that asks for an empty database, while the current spec restores it from a dump.
+    if uid.is_none() && !uncached::is_current(ctx, app).await? {
+        return Ok(());
+    }
+    // An apply would take over an object that the cache does not show yet. The next pass finds out who owns it.
+    if uid.is_none() && api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?.is_some() {
+        return Ok(());
+    }
+    let applied = api.patch(name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
+    let applied = applied.map_err(Error::api(format!("apply {what}")))?;
+    if uid.is_none() {
+        ctx.memory.made.put(app.key, app.uid(), provider.kind().owned(&applied.metadata));
+    }
+    Ok(())
+}
+
+/// Deletes a pod, unless it or its StatefulSet has changed since it was judged. Later passes see what becomes of it.
+async fn delete_stuck_pod(ctx: &Ctx, app: &App<'_>, desired: &Desired, judged: &StuckPod) -> Result<(), Error> {
+    let Key { namespace, .. } = app.key;
+    ctx.memory.pods.take(app.key);
+    let client = impersonating(&ctx.client, namespace, &desired.account);
+    let what = format!("pod {namespace}/{}, of a former revision", judged.name);
+    // The watch that shows the present revision may be late.
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let sets: Api<StatefulSet> = Api::namespaced(client, namespace);
+    let Some(pod) = pods.get_opt(&judged.name).await.map_err(Error::api(format!("get {what}")))? else { return Ok(()) };
+    let Some(owner) = owner(&pod).map(|(_, name, _)| name) else { return Ok(()) };
+    let set = sets.get_opt(&owner).await.map_err(Error::api(format!("get StatefulSet {namespace}/{owner}")))?;
+    let Some(rollout) = set.as_ref().filter(|set| set.uid().as_ref() == Some(&judged.set)).and_then(pods::rollout)
+    else {
+        return Ok(());
+    };
+    let meta = pod.metadata.clone();
+    if pods::stuck(&[pod], &judged.set, &rollout).as_ref() != Some(judged) || !uncached::is_current(ctx, app).await? {
+        return Ok(());
+    }
+    let of = TypeMeta { api_version: "v1".to_owned(), kind: "Pod".to_owned() };
+    let deleted = harmless::delete_unchanged(&pods, &of, &meta).await.map_err(Error::api(format!("delete {what}")))?;
+    if deleted {
+        tracing::info!(app = %app.key, pod = judged.name, "deleted: it does not run, and its StatefulSet waits for it");
+    }
+    Ok(())
+}
+
+async fn back_up(
+    ctx: &Ctx,
+    key: &Key,
+    object: &DesiredObject,
+    observed: &Observed,
+    record: &BackupRecord,
+) -> Result<(), Error> {
+    let targets =
+        observed.prerequisites.database.object.as_ref().map(|found| found.targets.clone()).unwrap_or_default();
+    let (resource, name, patch) = object.provider.back_up(key, record, &targets);
+    let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource);
+    let params = PatchParams { field_manager: Some(BACKUP_MANAGER.to_owned()), ..PatchParams::default() };
+    let asked = api.patch(&name, &params, &patch).await.map(|_| ());
+    asked.map_err(Error::api(format!("ask {} {}/{name} for a backup", resource.kind, key.namespace)))
+}

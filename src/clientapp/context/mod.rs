@@ -1,0 +1,152 @@
+//! Holds what all reconciles of ClientApps share.
+
+pub(crate) mod hostnames;
+pub(crate) mod memory;
+pub(crate) mod salt;
+pub(crate) mod watches;
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Client, Resource as _,
+    runtime::{controller::Action, watcher::Event},
+};
+use tokio::sync::SetOnce;
+
+use self::{hostnames::Hostnames, memory::Memory, salt::Salts, watches::Watches};
+use super::{
+    error::Error,
+    helm_runs::HelmRuns,
+    spec::{
+        desired::{Desired, desired},
+        values_from::Sources,
+    },
+};
+use crate::{
+    config::Config,
+    crd::{ClientApp, ClientAppStatus, Credentials, FINALIZER, Guard, Reason},
+    deletion::permit::{is_orphaned, takes_dependents},
+    helm::{
+        ChartCache, Helm,
+        gateway::{Claim, Gateway},
+    },
+    lead::Lead,
+    metrics::Metrics,
+    platform::{
+        controller::after_finalizer,
+        events::Recorder,
+        key::{Key, key_of},
+        subject::Subject,
+    },
+};
+
+/// The ClientApp of one reconcile.
+pub(crate) type App<'a> = Subject<'a, ClientApp, ClientAppStatus>;
+
+pub(crate) struct Ctx {
+    pub client: Client,
+    pub recorder: Recorder,
+    pub metrics: Arc<Metrics>,
+    pub lead: Lead,
+    pub config: Arc<Config>,
+    pub helm: Helm,
+    pub gateway: Arc<Gateway>,
+    pub charts: Arc<ChartCache>,
+    pub holder: String,
+    /// The operator's own image, which archives files; `None` if the operator does not know it.
+    pub image: Option<String>,
+    pub watches: Arc<Watches>,
+    pub helm_runs: Arc<HelmRuns>,
+    pub memory: Memory,
+    pub salts: Salts,
+    pub hostnames: Arc<Hostnames>,
+    /// Set once the first complete list of ClientApps is there. Only one task can wait for kube's own store to be ready (it keeps
+    /// only the last waker), and the controller already does.
+    pub listed: SetOnce<()>,
+}
+
+impl Ctx {
+    pub(crate) fn app<'a>(&self, key: &'a Key, guard: &'a Guard<ClientApp>) -> App<'a> {
+        self.memory.statuses.subject(key, guard)
+    }
+
+    /// The desired state of an app with these values and credentials, or why the spec is invalid.
+    pub(crate) fn desired(
+        &self,
+        app: &App<'_>,
+        sources: &Sources,
+        credentials: &[Credentials],
+    ) -> Result<Desired, Invalid> {
+        let app = app.decoded().map_err(|message| Invalid { reason: Reason::InvalidSpec, message })?;
+        let profile = app.spec.profile.as_deref().and_then(|name| self.watches.profile(name));
+        desired(app, profile.as_deref(), (sources, credentials), &self.config)
+            .map_err(|error| Invalid { reason: error.reason, message: error.to_string() })
+    }
+
+    /// Records a change of an app before the app is reconciled: the change may free a hostname that other apps wait for.
+    pub(crate) fn app_changed(&self, event: &Event<Guard<ClientApp>>) {
+        let (app, waiters) = match event {
+            Event::Apply(app) => (app, self.hostnames.seen(app)),
+            Event::Delete(app) => (app, self.hostnames.waiters()),
+            Event::InitDone => {
+                self.watches.apps.store.state().iter().for_each(|app| drop(self.hostnames.seen(app)));
+                self.hostnames.listed();
+                // Fires again after each interruption of the watch.
+                let _ = self.listed.set(());
+                return;
+            }
+            Event::Init | Event::InitApply(_) => return,
+        };
+        let key = key_of(app);
+        if app.metadata.deletion_timestamp.is_some() {
+            let uid = || app.metadata.uid.clone().unwrap_or_default();
+            if is_orphaned(&app.metadata) {
+                self.memory.orphaned.put(key.clone(), uid());
+            }
+            if takes_dependents(&app.metadata) {
+                self.memory.foreground.put(key.clone(), uid());
+            }
+        }
+        for dependant in self.memory.waits_for.having(|apps| apps.contains(&key)) {
+            self.watches.apps.trigger(&dependant);
+        }
+        for waiter in waiters {
+            self.watches.apps.trigger(&waiter);
+        }
+    }
+
+    /// Claims hosts for the Ingresses and routes of an app's release.
+    pub(crate) fn claim(&self, app: &App<'_>) -> Claim {
+        let (hostnames, key, uid) = (self.hostnames.clone(), app.key.clone(), app.uid().to_owned());
+        Box::new(move |host| {
+            let taken = |holder| format!("host {host} belongs to ClientApp {holder}: remove it from the values");
+            hostnames.claim(host, &uid, &key).map_err(taken)
+        })
+    }
+
+    /// Adds or removes the finalizer. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also waits,
+    /// which is not a failure.
+    pub(crate) async fn put_finalizer(&self, app: &App<'_>, on: bool) -> Result<Action, Error> {
+        let what = if on { "add the finalizer to" } else { "remove the finalizer from" };
+        let written = app.put_finalizer(&self.client, FINALIZER, on).await;
+        written.map(after_finalizer).map_err(Error::api(format!("{what} ClientApp {}", app.key)))
+    }
+
+    pub(crate) fn forget(&self, key: &Key) {
+        self.helm_runs.forget(key);
+        self.memory.forget(key);
+    }
+}
+
+/// Says why there is no desired state.
+pub(crate) struct Invalid {
+    pub reason: Reason,
+    pub message: String,
+}
+
+/// The ownerReference of a generated object to its ClientApp.
+pub(crate) fn owner_reference(app: &App<'_>) -> OwnerReference {
+    let owner = app.guard.controller_owner_ref(&()).unwrap_or_default();
+    OwnerReference { block_owner_deletion: Some(true), ..owner }
+}

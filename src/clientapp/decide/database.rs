@@ -1,0 +1,220 @@
+//! The gate before helm, **pure**: whether the app can use its database, whatever the provider.
+//!
+//! A database created for the app has to be this app's, as its spec asks, and ready; its Secret has to have the keys that the app
+//! reads, and its Service an address (Percona writes the Secret before PostgreSQL runs, so the Secret alone proves nothing). For
+//! a database that exists already, only the Secret is checked.
+
+use jiff::Timestamp;
+
+use super::plan::{Apply, NO_PROGRESS_AFTER, SILENT_AFTER};
+use crate::{
+    clientapp::{
+        hold::{Hold, SAFETY_NET},
+        observed::types::{DatabaseView, Observed, SecretView},
+        spec::{
+            database::{DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
+            desired::Desired,
+        },
+    },
+    crd::{Reason, conditions, label},
+    platform::feeder::Availability,
+};
+
+#[derive(Default)]
+pub(crate) struct Gate {
+    pub(crate) apply: Option<Apply>,
+    /// Says why the gate is closed.
+    pub(crate) hold: Option<Hold>,
+}
+
+fn closed(reason: Reason, message: String) -> Hold {
+    Hold { condition: conditions::kind::POSTGRES_READY, ..Hold::new(reason, message) }
+}
+
+fn stalled(reason: Reason, message: String) -> Gate {
+    Gate { apply: None, hold: Some(Hold { stalled: true, ..closed(reason, message) }) }
+}
+
+pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Gate {
+    let Some(DesiredDatabase { address, object }) = &desired.database else { return Gate::default() };
+    let DatabaseView { kind, app_uid, on_record, object: found, secret, reachable, warnings } =
+        &observed.prerequisites.database;
+    let Some(object) = object else {
+        let name = &address.secret;
+        return match secret_problem(secret, &address.keys()) {
+            None => Gate::default(),
+            Some((reason, problem)) => stalled(
+                reason,
+                format!(
+                    "Secret {name}, named in spec.postgres.external, {problem}: it needs the keys {}",
+                    address.keys().join(", ")
+                ),
+            ),
+        };
+    };
+    let DesiredObject { provider, name, .. } = object;
+    let what = object.described();
+    match kind {
+        Availability::Installed => {}
+        Availability::Missing => {
+            let (kind, install) = (provider.kind().as_str(), provider.facts().to_install);
+            let message = format!("this cluster has no kind {kind}: {install}, and {name} is created at once");
+            return stalled(Reason::DependencyMissing, message);
+        }
+        Availability::Refused(sentence) => {
+            return stalled(Reason::AccessDenied, format!("{what} cannot be looked for: {sentence}"));
+        }
+    }
+    let targets = object.targets(found.as_ref().map(|found| &found.targets));
+    let Some(found) = found else {
+        let hold = closed(Reason::Provisioning, format!("{what} is being created")).until(now + SAFETY_NET);
+        // An earlier database has left volumes, and no backup may be restored over them.
+        let source = object.source().filter(|_| on_record.is_none());
+        let apply = Apply { targets: targets.unwrap_or_default(), source, isolated: object.isolated, uid: None };
+        return Gate { apply: Some(apply), hold: Some(hold) };
+    };
+    if let Some(gate) = unusable(desired, object, found, &what, (app_uid, on_record.as_deref()), now) {
+        return gate;
+    }
+    let targets = match targets {
+        Ok(targets) => targets,
+        Err(problem) => return stalled(Reason::RepositoryMismatch, format!("{what}{problem}")),
+    };
+    let apply = (found.digest.as_ref() != Some(&object.document(&targets).digest)).then(|| Apply {
+        targets,
+        source: found.source.clone(),
+        isolated: found.isolated,
+        uid: Some(found.uid.clone()),
+    });
+    let silent_at = found.created.map(|created| created + SILENT_AFTER);
+    let name = &address.secret;
+    let (reason, message) = match &found.state {
+        DatabaseState::Stalled(why) => {
+            let hold = closed(Reason::DatabaseStalled, format!("{what}{why}"));
+            return Gate { apply, hold: Some(hold) };
+        }
+        DatabaseState::Silent if silent_at.is_some_and(|at| at <= now) => {
+            (Reason::NotReporting, format!("{what} has no status: {}", (provider.facts().to_report)(&desired.key)))
+        }
+        DatabaseState::Silent => (Reason::Provisioning, format!("{what} was created and has no status yet")),
+        DatabaseState::Restoring(why) => {
+            let hold = closed(Reason::Restoring, format!("{what}{why}")).until(now + SAFETY_NET);
+            return Gate { apply: None, hold: Some(hold) };
+        }
+        DatabaseState::Waiting(why) => (Reason::Provisioning, format!("{what}{why}")),
+        DatabaseState::Ready => match secret_problem(secret, &address.keys()) {
+            Some((Reason::SecretMissing, problem)) => {
+                (Reason::SecretMissing, format!("{what} is ready, but Secret {name} {problem}"))
+            }
+            Some((reason, problem)) => (reason, format!("Secret {name} {problem}")),
+            None if !reachable => {
+                (Reason::Provisioning, format!("Service {} has no ready address", provider.service(&desired.key)))
+            }
+            None => return Gate { apply, hold: None },
+        },
+    };
+    let (reason, mut message) = match no_progress_since(found, observed, now) {
+        Some(since) if reason == Reason::Provisioning && found.state != DatabaseState::Silent => {
+            let log = provider.facts().log;
+            (Reason::DatabaseNotProgressing, format!("{message}; it has made no progress since {since}: see {log}"))
+        }
+        _ => (reason, message),
+    };
+    if let Some(warnings) = warnings {
+        message.push_str(&format!("; its operator warns: {warnings}"));
+    }
+    let until = match silent_at {
+        Some(at) if found.state == DatabaseState::Silent && at > now => at,
+        _ => now + SAFETY_NET,
+    };
+    Gate { apply, hold: Some(Hold { stalled: false, ..closed(reason, message).until(until) }) }
+}
+
+/// Since when a database that is not ready makes no progress, if that is long ago.
+fn no_progress_since(found: &DatabaseObject, observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+    let condition = conditions::find(&observed.recorded.conditions, conditions::kind::POSTGRES_READY);
+    // Before it failed, it had nothing to do.
+    let failed =
+        condition.filter(|condition| condition.status == "False").map(|condition| condition.last_transition_time.0);
+    let since = failed.into_iter().chain([found.progressed?]).max()?;
+    (now.duration_since(since) >= NO_PROGRESS_AFTER).then_some(since)
+}
+
+/// Returns why the object is not even applied: it is not this app's, or the spec asks for something impossible.
+fn unusable(
+    desired: &Desired,
+    object: &DesiredObject,
+    found: &DatabaseObject,
+    what: &str,
+    (app_uid, on_record): (&str, Option<&str>),
+    now: Timestamp,
+) -> Option<Gate> {
+    let app = Some(&desired.key.name);
+    // Its uid is recorded, or will be, since it was created for this very app a moment ago. A label alone proves nothing.
+    let made = |uid: &Option<String>| uid.as_deref() == Some(app_uid);
+    let ours = found.app.as_ref() == app
+        && (on_record == Some(&found.uid) || made(&found.stamp) || made(&found.owner_uid))
+        && found.retained_from.is_none();
+    // Then adoption is the first step.
+    let left = desired.data.adopt && found.is_left(&desired.key.name, app_uid);
+    if !(ours || left) {
+        let message = format!(
+            "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp, or remove that, or hand it over with the label {}={} and spec.postgres.adopt",
+            label::RETAINED_FROM,
+            desired.key.name
+        );
+        return Some(stalled(Reason::DatabaseNotOurs, message));
+    }
+    if found.deleting {
+        let message = format!("{what} is being deleted; it is recreated once it is gone");
+        return Some(Gate { apply: None, hold: Some(closed(Reason::Deleting, message).until(now + SAFETY_NET)) });
+    }
+    let wanted = object.postgres_version;
+    if let Some(running) = found.postgres_version.filter(|running| *running != wanted) {
+        let instead = object.provider.facts().to_change_version;
+        let message =
+            format!("{what} runs PostgreSQL {running} and spec.postgres.version asks for {wanted}: {instead}");
+        return Some(stalled(Reason::VersionMismatch, message));
+    }
+    // Without an adoption the API server keeps the field as it is, and a class that another client has set is left alone.
+    if desired.data.adopt
+        && let Some(message) = another_class(object.storage_class(), found.storage_class.as_deref(), what)
+    {
+        return Some(stalled(Reason::StorageClassMismatch, message));
+    }
+    found.storage_bytes.is_some_and(|applied| object.storage_bytes < applied).then(|| {
+        let message = format!(
+            "spec.postgres.storageSize is smaller than the volume of {what}: a volume never shrinks; set the field back"
+        );
+        stalled(Reason::StorageShrink, message)
+    })
+}
+
+/// Returns why a database cannot have the StorageClass that the spec asks for: one that is adopted keeps its own.
+fn another_class(asked: Option<&str>, found: Option<&str>, what: &str) -> Option<String> {
+    if asked == found {
+        return None;
+    }
+    Some(match found {
+        Some(found) => {
+            format!(
+                "{what} has StorageClass {found}, and data is not moved: set spec.postgres.storageClassName to {found}"
+            )
+        }
+        None => {
+            format!("{what} has the default StorageClass, and data is not moved: remove spec.postgres.storageClassName")
+        }
+    })
+}
+
+/// Reason, and the end of a sentence that begins with the Secret's name.
+fn secret_problem(secret: &SecretView, keys: &[&str]) -> Option<(Reason, String)> {
+    match secret {
+        SecretView::Absent => Some((Reason::SecretMissing, "does not exist".to_owned())),
+        SecretView::NotOurs { owner, .. } => {
+            Some((Reason::SecretNotOurs, format!("belongs to {owner}: it is not used")))
+        }
+        SecretView::Own { .. } => None,
+        SecretView::Present { .. } => secret.lacks(keys).map(|problem| (Reason::SecretKeyMissing, problem)),
+    }
+}

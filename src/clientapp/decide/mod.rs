@@ -1,0 +1,132 @@
+//! The stage `decide`, **pure**: from desired and observed state, the steps to take now, and what to wait for.
+//!
+//! [`QUESTIONS`] are asked in order; the first hold ends the plan.
+
+pub(crate) mod approval;
+mod database;
+mod dependencies;
+mod drift;
+pub(crate) mod file_backup;
+pub(crate) mod helm_tests;
+pub(crate) mod plan;
+mod question;
+mod questions;
+mod release;
+pub(crate) mod remediation;
+mod retained;
+mod secrets;
+pub(crate) mod tls;
+pub(crate) mod upgrade;
+mod wait;
+
+use jiff::Timestamp;
+
+use self::{
+    database::gate,
+    plan::{Plan, Step},
+};
+use super::{
+    helm_runs::HelmRun,
+    hold::Hold,
+    observed::{types::Observed, volumes},
+    spec::desired::Desired,
+};
+use crate::{config::Config, crd::Reason};
+use question::{Answer, Case, Question};
+pub(crate) use questions::{QUESTIONS, deployer_taken};
+
+/// Returns the plan. Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is looked at
+/// again.
+pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
+    match desired {
+        Some(desired) => {
+            let mut plan = decide(desired, observed, config, now);
+            plan.steps.extend(file_backup::step(desired, observed, now));
+            let retry = observed.files.refused.as_ref().map(|refused| refused.until).filter(|until| now < *until);
+            let certificate = tls::next_look(desired, observed, now).filter(|_| observed.run.at_work.is_none());
+            plan.look_again_at(retry);
+            plan.look_again_at(certificate);
+            plan
+        }
+        None => Plan { look_again: observed.run.at_work.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
+    }
+}
+
+pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
+    let case = Case {
+        desired,
+        observed,
+        config,
+        now,
+        database: gate(desired, observed, now),
+        release: release::state(desired, observed, now),
+    };
+    let mut plan = answered(&case);
+    plan.steps.extend(stuck_pods(&case, &plan));
+    while_testing(&case, plan)
+}
+
+/// Asks the questions until one ends the plan.
+fn answered(case: &Case<'_>) -> Plan {
+    let mut plan = Plan::default();
+    for Question { text: _, ask, unjudged, repairs } in &QUESTIONS {
+        let Answer { steps, hold, ends, look_again } = ask(case);
+        plan.steps.extend(steps);
+        plan.look_again_at(look_again);
+        if let Some(hold) = hold {
+            plan.hold = Some(Hold { unjudged, ..hold });
+            return if *repairs { repairing(case, plan) } else { plan };
+        }
+        if ends {
+            break;
+        }
+    }
+    plan
+}
+
+/// While helm has to wait, perhaps for a user's approval, the revision that is deployed is kept as it is.
+fn repairing(case: &Case<'_>, mut plan: Plan) -> Plan {
+    if case.account_is_there()
+        && !plan.runs_helm()
+        && let Some((Some(repair), Hold { until, .. })) = drift::follows(case.desired, case.observed, case.now)
+    {
+        plan.steps.push(repair);
+        plan.look_again_at(until);
+    }
+    plan
+}
+
+/// Deletes pods of former revisions that their StatefulSets wait for in vain, unless helm changes the StatefulSets now, or a volume
+/// with data is going or lost.
+fn stuck_pods(Case { desired, observed, .. }: &Case<'_>, plan: &Plan) -> Vec<Step> {
+    let is_settled = observed.release.as_ref().is_some_and(|release| release.deployed().is_some());
+    if desired.suspend || observed.run.at_work.is_some() || !is_settled || plan.runs_helm() {
+        return Vec::new();
+    }
+    // A volume that is being deleted goes with the last pod that uses it.
+    if volumes::hold(desired, observed).is_some() {
+        return Vec::new();
+    }
+    let idle = observed.objects.stuck_pods.iter().filter(|pod| pod.is_idle);
+    idle.map(|pod| Step::DeleteStuckPod(pod.clone())).collect()
+}
+
+/// A test changes nothing, so nothing waits for its end; it is stopped if its revision is not the one to test any more.
+fn while_testing(Case { desired, observed, .. }: &Case<'_>, plan: Plan) -> Plan {
+    let HelmRun::Testing(testing) = &observed.run.state else { return plan };
+    let stop = |reason, why| {
+        let hold = Hold::new(reason, format!("the tests are being stopped: {why}"));
+        Plan { steps: vec![Step::CancelHelm], hold: Some(hold), ..Plan::default() }
+    };
+    match () {
+        () if desired.suspend => {
+            stop(Reason::Suspended, "spec.suspend is true, and nothing else is changed until it is false")
+        }
+        () if testing.digest != helm_tests::digest(desired) => stop(Reason::Testing, "the spec has changed"),
+        () if plan.steps.iter().any(Step::begins_a_run) => stop(Reason::Testing, "helm has to run"),
+        () => plan,
+    }
+}
+
+#[cfg(test)]
+mod tests;

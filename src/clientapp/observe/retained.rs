@@ -1,0 +1,101 @@
+//! Finds what an earlier ClientApp of the name left under `deletionPolicy: Retain`. An **effect**, reads only.
+
+use kube::{
+    ResourceExt as _,
+    api::{DynamicObject, ListParams, PartialObjectMeta},
+};
+
+use crate::{
+    clientapp::{
+        Ctx,
+        error::Error,
+        observed::{owned, types::Retained},
+        spec::{
+            database::{self, Provider},
+            desired::{Desired, SecretSource},
+        },
+    },
+    crd::{ClientAppStatus, annotation, label},
+    deletion::{self, permit::Kind},
+    platform::key::Key,
+};
+
+/// Finds retained objects: in the caches, and volumes through the API server for an app that has no release yet. An object that a
+/// cache does not show yet would become the new app's, but retained data always include volumes.
+pub(crate) async fn find(
+    ctx: &Ctx,
+    desired: &Desired,
+    uid: &str,
+    recorded: &ClientAppStatus,
+) -> Result<Vec<Retained>, Error> {
+    let key = &desired.key;
+    let mut found = match recorded.release {
+        None => volumes(ctx, desired, uid, recorded).await?,
+        Some(_) => Vec::new(),
+    };
+    let admin = match &desired.secrets.admin {
+        SecretSource::Generated(name) => Some(name.as_str()),
+        SecretSource::Given(_) => None,
+    };
+    let awaited = awaited(ctx, desired, recorded).map(|provider| provider.secret(key));
+    let of_databases = database::all().flat_map(|provider| provider.secrets(key)).map(|name| (name, true));
+    let of_app = admin.into_iter().map(str::to_owned).chain([key.redis_secret()]).map(|name| (name, false));
+    for (name, of_database) in of_databases.chain(of_app) {
+        let Some(secret) = ctx.watches.secrets.get(&Key::new(&key.namespace, &name)) else { continue };
+        // If an app's finalizer was edited out, its credentials have no label, but still belong to that app.
+        let of_another = secret.owner.is_none() && secret.stamp.as_ref().is_some_and(|stamp| stamp != uid);
+        let is_reused = awaited.as_ref() == Some(&name);
+        if secret.retained_from.as_ref() == Some(&key.name) || !of_database && of_another || is_reused {
+            let kind = Kind::Secret;
+            found.push(Retained { kind, name, uid: secret.uid, of_database, installed: None });
+        }
+    }
+    for provider in database::all() {
+        let object = ctx.watches.database(provider, key);
+        if let Some(object) = object.filter(|object| object.is_left(&key.name, uid)) {
+            let kind = provider.kind();
+            found.push(Retained { kind, name: key.database(), uid: object.uid, of_database: false, installed: None });
+        }
+    }
+    Ok(found)
+}
+
+/// The API server is asked once for each app.
+async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
+    let key = &desired.key;
+    if ctx.memory.unburdened.get(key).is_some_and(|known| known == uid) {
+        return Ok(Vec::new());
+    }
+    let api = deletion::api(&ctx.client, &key.namespace, Kind::Volume);
+    // What a Postgresql of the app's name left is not the app's.
+    let selector = format!("{}={},!{}", label::RETAINED_FROM, key.name, label::RETAINED_KIND);
+    let params = ListParams::default().labels(&selector);
+    let listing = || Error::api(format!("list the volumes that an earlier ClientApp {key} has left"));
+    let mut claims = api.list_metadata(&params).await.map_err(listing())?.items;
+    if let Some(provider) = awaited(ctx, desired, recorded) {
+        let selector = format!("{}={},!{}", provider.facts().volume_label, key.database(), label::RETAINED_FROM);
+        claims.extend(api.list_metadata(&ListParams::default().labels(&selector)).await.map_err(listing())?.items);
+    }
+    if claims.is_empty() {
+        ctx.memory.unburdened.put(key.clone(), uid.to_owned());
+    }
+    let volume = |claim: &PartialObjectMeta<DynamicObject>| Retained {
+        kind: Kind::Volume,
+        name: claim.name_any(),
+        uid: claim.uid().unwrap_or_default(),
+        of_database: database::all().any(|provider| claim.labels().contains_key(provider.facts().volume_label)),
+        installed: claim.annotations().get(annotation::INSTALLED).and_then(|chart| serde_json::from_str(chart).ok()),
+    };
+    Ok(claims.iter().map(volume).collect())
+}
+
+/// The provider that is about to create the app's first database, if its databases reuse what a former database of the same name
+/// left. That may be a user's, and would be deleted with the app.
+fn awaited(ctx: &Ctx, desired: &Desired, recorded: &ClientAppStatus) -> Option<&'static dyn Provider> {
+    let provider = desired.database_object()?.provider;
+    let is_awaited = provider.facts().reuses_leftovers
+        && !desired.data.adopt
+        && owned::uid(&recorded.owned, provider.kind(), &desired.key.database()).is_none()
+        && ctx.watches.database(provider, &desired.key).is_none();
+    is_awaited.then_some(provider)
+}

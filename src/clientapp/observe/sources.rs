@@ -1,0 +1,169 @@
+//! Reads the values that `spec.valuesFrom` names, and the credentials of the app, before the desired state is computed; and later its
+//! certificate. An **effect**, reads only.
+//!
+//! The objects with values are read as the account that helm acts as, whose rights a chart has anyway (`lookup`): so a user can reach no more
+//! with `spec.valuesFrom` than without it. Watches tell the version of each object, and it is read again only after that changes.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    ByteString, NamespaceResourceScope,
+    api::core::v1::{ConfigMap, Secret},
+};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    clientapp::{
+        context::{App, Ctx},
+        error::Error,
+        hold::Hold,
+        observed::certificate::{self, Certificate, TLS_CERTIFICATE, TLS_KEY},
+        spec::{
+            credentials::{Contents, digests, of_keys, used},
+            desired,
+            values_from::{Asked, Source, Sources, combined, denied},
+        },
+    },
+    crd::{Credentials, Reason, ValuesKind, ValuesReference},
+    platform::{api::unless_gone, client::impersonating, error::api_sentence, key::Key},
+};
+
+/// Returns what `spec.valuesFrom` of an app amounts to now.
+pub(crate) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sources, Error> {
+    let key = app.key;
+    let spec = app.object().ok().map(|app| &app.spec);
+    // An invalid account is reported with the desired state.
+    let asked = spec.filter(|spec| !spec.values_from.is_empty()).and_then(|spec| {
+        let versions =
+            spec.values_from.iter().map(|of| ctx.watches.version(of.kind, &Key::new(&key.namespace, &of.name)));
+        let account = desired::account(spec).ok()?;
+        Some(Asked { account, references: spec.values_from.clone(), versions: versions.collect() })
+    });
+    let Some(asked) = asked else {
+        ctx.memory.sources.take(key);
+        return Ok(Sources::default());
+    };
+    if let Some((of, sources)) = ctx.memory.sources.get(key)
+        && of == asked
+    {
+        return Ok(sources);
+    }
+    let deployer = asked.account.is_deployer().then(|| ctx.watches.deployer(&key.namespace));
+    if deployer.as_ref().is_some_and(|deployer| !deployer.is_there()) {
+        let message = "the values in spec.valuesFrom are read as soon as the account that helm acts as exists";
+        return Ok(Sources::Awaited(Hold::new(Reason::Pending, message)));
+    }
+    let client = impersonating(&ctx.client, &key.namespace, &asked.account);
+    let mut found = Vec::new();
+    for (reference, version) in asked.references.iter().zip(&asked.versions) {
+        let source = match version {
+            Some(_) => source(&client, &key.namespace, reference).await,
+            None => Ok(None),
+        };
+        match source {
+            Ok(source) => found.push(source),
+            Err(error) if matches!(&error, kube::Error::Api(status) if status.code == 403) => {
+                let since = deployer.and_then(|deployer| deployer.since());
+                return Ok(Sources::Awaited(denied(reference, &api_sentence(&error), since, now)));
+            }
+            Err(error) => {
+                let ValuesReference { kind, name, .. } = reference;
+                return Err(Error::api(format!("read {kind} {}/{name}", key.namespace))(error));
+            }
+        }
+    }
+    let salt = ctx.salts.get(&ctx.client).await?;
+    let sources = combined(key, asked.references.iter().zip(found.iter().map(Option::as_ref)), salt);
+    ctx.memory.sources.put(key.clone(), (asked, sources.clone()));
+    Ok(sources)
+}
+
+/// The credentials of an app, as far as they are known: of a Secret that is gone, those that were in it. A Secret that has its
+/// recorded version is not read again.
+pub(crate) async fn credentials(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credentials>, Error> {
+    let Ok(object) = app.object() else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for (secret, keys) in used(object, &ctx.config) {
+        let recorded = app.before.credentials.iter().find(|of| of.secret == secret && of.keys == keys);
+        let name = Key::new(&app.key.namespace, &secret);
+        let seen = ctx.watches.secrets.get(&name).filter(|seen| !seen.deleting);
+        let is_new = seen.is_some_and(|seen| recorded.is_none_or(|of| of.resource_version != seen.resource_version));
+        let read = if is_new { contents(ctx, &name).await? } else { None };
+        found.extend(match read {
+            Some((resource_version, contents)) => {
+                let digest = of_keys(&contents, &keys);
+                Some(Credentials { secret, keys, resource_version, digest })
+            }
+            None => recorded.cloned(),
+        });
+    }
+    Ok(found)
+}
+
+/// Returns what a Secret contains, and its version. It is read once for each version, and the values are dropped at once.
+pub(crate) async fn contents(ctx: &Ctx, secret: &Key) -> Result<Option<(String, Contents)>, Error> {
+    let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
+    if let Some(known) = ctx.memory.contents.get(secret).filter(|(version, _)| *version == seen.resource_version) {
+        return Ok(Some(known));
+    }
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
+    let found = api.get_opt(&secret.name).await.map_err(Error::api(format!("read the keys of Secret {secret}")))?;
+    match found {
+        Some(found) => Ok(Some(remember(ctx, secret, found).await?)),
+        None => Ok(None),
+    }
+}
+
+/// Remembers what this version of a Secret contains.
+pub(crate) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(String, Contents), Error> {
+    let salt = ctx.salts.get(&ctx.client).await?;
+    let version = found.metadata.resource_version.clone().unwrap_or_default();
+    let known = (version, digests(&salt, secret, found));
+    ctx.memory.contents.put(secret.clone(), known.clone());
+    Ok(known)
+}
+
+/// Returns the certificate in an app's Secret; `None`: there is no such Secret. It is read once for each version; of its private key
+/// is seen only that there is one.
+pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Option<certificate::Read>, Error> {
+    let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
+    if let Some((version, known)) = ctx.memory.certificates.get(app)
+        && version == seen.resource_version
+    {
+        return Ok(Some(known));
+    }
+    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
+    let found =
+        api.get_opt(&secret.name).await.map_err(Error::api(format!("read the certificate in Secret {secret}")))?;
+    let Some(Secret { metadata, data, .. }) = found else { return Ok(None) };
+    let data = data.unwrap_or_default();
+    let value = |key: &str| data.get(key).filter(|ByteString(value)| !value.is_empty());
+    let missing = |key: &str| Err(format!("has no value under {key}"));
+    let read = match (value(TLS_CERTIFICATE), value(TLS_KEY)) {
+        (None, _) => missing(TLS_CERTIFICATE),
+        (_, None) => missing(TLS_KEY),
+        (Some(ByteString(chain)), Some(_)) => Certificate::parse(chain),
+    };
+    ctx.memory.certificates.put(app.clone(), (metadata.resource_version.unwrap_or_default(), read.clone()));
+    Ok(Some(read))
+}
+
+/// The object of a reference, read with the rights of this client; `None`: it does not exist.
+pub(crate) async fn source(client: &Client, namespace: &str, of: &ValuesReference) -> kube::Result<Option<Source>> {
+    match of.kind {
+        ValuesKind::Secret => object::<Secret>(client, namespace, &of.name).await,
+        ValuesKind::ConfigMap => object::<ConfigMap>(client, namespace, &of.name).await,
+    }
+}
+
+async fn object<K>(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<Source>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Into<Source>,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    Ok(unless_gone(api.get(name).await)?.map(Into::into))
+}

@@ -1,0 +1,178 @@
+//! Which objects of a release another client has deleted, or taken from it by removing Helm's marks. **Pure.**
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::{inventory, release::ReleaseView, types::Found};
+use crate::{
+    clientapp::spec::names::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
+    crd::{Inventory, ReleaseObject},
+    platform::key::Key,
+};
+
+/// The watched kinds, by group. Volumes are not among them: a recreated volume would be empty. Nor are kinds that end by
+/// themselves, such as Jobs.
+pub(crate) const WATCHED: [(&str, &str); 8] = [
+    ("", "ConfigMap"),
+    ("", "Secret"),
+    ("", "Service"),
+    ("apps", "Deployment"),
+    ("apps", "StatefulSet"),
+    ("networking.k8s.io", "Ingress"),
+    ("networking.k8s.io", "NetworkPolicy"),
+    ("policy", "PodDisruptionBudget"),
+];
+
+/// See [`Found`]; `None`: it is as desired, and the watch was late.
+pub(crate) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
+    let Some(meta) = object else { return Some(Found::Nothing) };
+    let word = |words: &Option<BTreeMap<String, String>>, key: &str| words.as_ref()?.get(key).cloned();
+    let (label, manager) = MANAGED_BY;
+    let marks = [
+        (word(&meta.labels, label), manager),
+        (word(&meta.annotations, RELEASE_NAME), &release.name),
+        (word(&meta.annotations, RELEASE_NAMESPACE), &release.namespace),
+    ];
+    let of_another = |(mark, ours): &(Option<String>, &str)| mark.as_ref().is_some_and(|mark| mark != ours);
+    match () {
+        () if meta.deletion_timestamp.is_some() => Some(Found::Going),
+        () if marks.iter().all(|(mark, ours)| mark.as_deref() == Some(*ours)) => None,
+        () if marks[1..].iter().any(of_another) => Some(Found::Foreign),
+        // The label alone is on the objects of every release.
+        () if marks[1..].iter().all(|(mark, _)| mark.is_none()) => Some(Found::Foreign),
+        () => Some(Found::Unmarked),
+    }
+}
+
+/// The objects in the release's inventory, of the watched kinds, that no watch shows.
+pub(crate) fn unseen(
+    inventory: &Inventory,
+    release: &ReleaseView,
+    app: &Key,
+    has: impl Fn(&'static str, &str) -> bool,
+) -> Vec<ReleaseObject> {
+    // An earlier revision's inventory may list objects that this revision no longer has.
+    if inventory.secret != release.secret_uid {
+        return Vec::new();
+    }
+    let is_unseen = |object: &&ReleaseObject| watched(object).is_some_and(|kind| !has(kind, &object.name));
+    inventory::own(inventory, &app.namespace).filter(is_unseen).cloned().collect()
+}
+
+/// The kind of an object, if it is watched.
+pub(crate) fn watched(object: &ReleaseObject) -> Option<&'static str> {
+    let (group, _) = object.group_version();
+    WATCHED.into_iter().find(|watched| *watched == (group, &object.kind)).map(|(_, kind)| kind)
+}
+
+/// A document of the manifest as helm applies it: with the release's marks (helm.sh/helm/v4/pkg/action/validate.go,
+/// `setMetadataVisitor`).
+pub(crate) fn applied(mut document: Value, release: &Key) -> Value {
+    let Value::Object(marks) = marks(release)["metadata"].take() else { return document };
+    if !document["metadata"].is_object() {
+        return document;
+    }
+    for (field, marks) in marks {
+        match (&mut document["metadata"][field.as_str()], marks) {
+            (Value::Object(own), Value::Object(marks)) => own.extend(marks),
+            (own, marks) => *own = marks,
+        }
+    }
+    document["metadata"]["namespace"] = json!(release.namespace);
+    document
+}
+
+/// The marks alone, for an existing object.
+pub(crate) fn marks(release: &Key) -> Value {
+    let (label, manager) = MANAGED_BY;
+    let annotations = json!({RELEASE_NAME: release.name, RELEASE_NAMESPACE: release.namespace});
+    json!({"metadata": {"labels": {label: manager}, "annotations": annotations}})
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+    use crate::clientapp::fixtures::{now, release};
+
+    fn object(api_version: &str, kind: &str, name: &str) -> ReleaseObject {
+        let [api_version, kind, name] = [api_version, kind, name].map(str::to_owned);
+        ReleaseObject { api_version, kind, name, ..ReleaseObject::default() }
+    }
+
+    #[test]
+    fn what_no_watch_shows() {
+        let far = ReleaseObject { namespace: Some("far".to_owned()), ..object("v1", "Service", "far") };
+        let objects = vec![
+            object("v1", "Service", "there"),
+            object("v1", "Service", "gone"),
+            object("apps/v1", "StatefulSet", "gone"),
+            object("v1", "PersistentVolumeClaim", "gone"),
+            object("batch/v1", "Job", "gone"),
+            object("serving.knative.dev/v1", "Service", "of-others"),
+            far,
+        ];
+        let release = release("d");
+        let mut inventory = Inventory { secret: release.secret_uid.clone(), objects, ..Inventory::default() };
+        let app = Key::new("tenants", "acme");
+        let of = |inventory: &Inventory| {
+            let unseen = unseen(inventory, &release, &app, |_, name| name == "there");
+            unseen.into_iter().map(|object| format!("{} {}", object.kind, object.name)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&inventory), ["Service gone", "StatefulSet gone"]);
+        inventory.secret = "of the revision before".to_owned();
+        assert!(of(&inventory).is_empty());
+    }
+
+    #[test]
+    fn it_is_applied_as_helm_does() {
+        let release = Key::new("tenants", "acme");
+        let stored = json!({"kind": "Service", "metadata": {"name": "acme", "labels": {"a": "b"}}});
+        assert_eq!(
+            applied(stored, &release),
+            json!({"kind": "Service", "metadata": {
+                "name": "acme", "namespace": "tenants",
+                "labels": {"a": "b", "app.kubernetes.io/managed-by": "Helm"},
+                "annotations": {"meta.helm.sh/release-name": "acme", "meta.helm.sh/release-namespace": "tenants"},
+            }})
+        );
+        for odd in [json!([]), json!({"metadata": 1}), json!({"metadata": {"labels": "x", "annotations": null}})] {
+            applied(odd, &release);
+        }
+    }
+
+    #[test]
+    fn whose_is_what_has_the_name() {
+        let release = Key::new("tenants", "acme");
+        let meta = |manager: Option<&str>, name: Option<&str>, namespace: Option<&str>| {
+            let annotations = json!({RELEASE_NAME: name, RELEASE_NAMESPACE: namespace});
+            let mut meta = json!({"name": "x", "labels": {MANAGED_BY.0: manager}, "annotations": annotations});
+            for words in ["labels", "annotations"] {
+                meta[words].as_object_mut().unwrap().retain(|_, word| !word.is_null());
+            }
+            serde_json::from_value::<ObjectMeta>(meta).unwrap()
+        };
+        const OURS: Option<&str> = Some("acme");
+        const HERE: Option<&str> = Some("tenants");
+        assert_eq!(found(None, &release), Some(Found::Nothing));
+        for (manager, name, namespace, expected) in [
+            (Some("Helm"), OURS, HERE, None),
+            (None, OURS, HERE, Some(Found::Unmarked)),
+            (Some("kubectl"), OURS, HERE, Some(Found::Unmarked)),
+            (Some("Helm"), None, HERE, Some(Found::Unmarked)),
+            (Some("Helm"), None, None, Some(Found::Foreign)),
+            (Some("kubectl"), None, None, Some(Found::Foreign)),
+            (Some("Helm"), Some("other"), HERE, Some(Found::Foreign)),
+            (None, OURS, Some("other"), Some(Found::Foreign)),
+            (None, None, None, Some(Found::Foreign)),
+        ] {
+            let meta = meta(manager, name, namespace);
+            assert_eq!(found(Some(&meta), &release), expected, "{meta:?}");
+            let going = ObjectMeta { deletion_timestamp: Some(Time(now())), ..meta };
+            assert_eq!(found(Some(&going), &release), Some(Found::Going));
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The observed state: plain data, which the pure stages read.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use semver::Version;
+use serde_json::Value;
+
+use super::{certificate, release::ReleaseView, repair_backoff::Repairs};
+use crate::{
+    clientapp::{
+        helm_runs::HelmRun,
+        spec::{
+            database::{BackupProgress, DatabaseObject},
+            deployer::Deployer,
+            file_backup::FilesView,
+        },
+    },
+    crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject, Tested, annotation},
+    deletion::permit::Kind,
+    helm::Chart,
+    platform::{
+        feeder::Availability,
+        key::Key,
+        pods::{Rollout, StuckPod},
+    },
+};
+
+/// Everything that decisions depend on, at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    pub run: ObservedRun,
+    pub release: Option<ReleaseView>,
+    /// Set if Helm's history has the last revision that was Ready.
+    pub last_ready_is_stored: bool,
+    pub objects: ObservedObjects,
+    /// Observed only with a valid spec, and while helm does not work on the release.
+    pub prerequisites: Prerequisites,
+    /// The CronJob that archives the app's files, and what it archives.
+    pub files: FilesView,
+    /// The objects that hold data or give access to it, and are owned by this app.
+    pub owned: Vec<Owned>,
+    /// When to look again at what is not watched.
+    pub look_again: Option<Timestamp>,
+    /// The attempt that a user asks to repeat at once, by annotation.
+    pub retry: Option<String>,
+    /// The status as last reported.
+    pub recorded: ClientAppStatus,
+}
+
+/// helm's work for the app.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservedRun {
+    pub state: HelmRun,
+    /// Set while helm works on the release, as far as can be seen; all else may be changing then.
+    pub at_work: Option<AtWork>,
+    /// The caches show the outcome of the run, so that it can be forgotten once it is recorded.
+    pub is_shown: bool,
+    /// Set if a helm run started now gets a slot; otherwise it waits in the queue.
+    pub has_slot: bool,
+    /// The same for tests.
+    pub has_test_slot: bool,
+}
+
+/// The objects of the release.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObservedObjects {
+    /// Their list; `None`: there is no release, or it cannot be read.
+    pub inventory: Option<Inventory>,
+    /// The Deployments and StatefulSets, sorted by kind and name.
+    pub workloads: Vec<Workload>,
+    /// The pods of former revisions that their StatefulSets wait for.
+    pub stuck_pods: Vec<StuckPod>,
+    /// Missing and edited objects of the watched kinds, while the release is otherwise as the spec asks.
+    pub missing: Vec<Missing>,
+    /// The objects that were recreated recently.
+    pub repairs: Repairs,
+    /// A hook's Job that still runs, of a revision that an operator's helm left pending.
+    pub hook: Option<String>,
+    /// The PersistentVolumeClaims of the app's namespace.
+    pub claims: Vec<Arc<ObjectMeta>>,
+}
+
+/// The conditions of a helm run outside of the release.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Prerequisites {
+    /// Another ClientApp that holds the hostname.
+    pub hostname_holder: Option<Key>,
+    /// The certificate of the hostname; `None`: none is asked for, or its Secret does not exist.
+    pub certificate: Option<certificate::Read>,
+    pub admin_secret: SecretView,
+    /// The generated Secret with the Redis password.
+    pub redis_secret: SecretView,
+    pub database: DatabaseView,
+    /// The deployer's objects in the namespace, if the spec names no other account.
+    pub deployer: Deployer,
+    /// The objects that an earlier ClientApp of this name left, whether or not they are to be adopted.
+    pub retained: Vec<Retained>,
+    /// The dependencies that are not Ready, while helm has to run.
+    pub dependencies: Vec<Awaited>,
+    /// The desired chart, if it is in the cache and may be installed.
+    pub chart: Option<CachedChart>,
+    /// The backup that the next upgrade waits for, if any.
+    pub backup: Option<BackupView>,
+}
+
+impl Observed {
+    /// The last tests of the newest revision.
+    pub(crate) fn tested(&self) -> Option<&Tested> {
+        let release = self.release.as_ref()?;
+        self.recorded.test.as_ref().filter(|tested| tested.secret == release.secret_uid)
+    }
+
+    /// Returns true if a user asks to repeat these tests at once.
+    pub(crate) fn asks_for(&self, tested: &Tested) -> bool {
+        self.retry.as_ref() == Some(&annotation::retest(tested))
+    }
+
+    /// Returns true if all workloads of the release are ready.
+    pub(crate) fn workloads_are_ready(&self) -> bool {
+        self.objects.workloads.iter().all(|workload| workload.waiting.is_none())
+    }
+}
+
+/// A dependency that is not Ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    /// Kind, name, and why.
+    pub sentence: String,
+    /// True if a change of it triggers a reconcile.
+    pub is_watched: bool,
+    /// True if it waits for this app in turn: then neither is ever installed.
+    pub is_circle: bool,
+}
+
+/// Holds what is known while helm works on a release: nothing else is decided then.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AtWork {
+    /// Digest that helm was asked to install; `None`: for a deleted ClientApp of the same name.
+    pub digest: Option<String>,
+    /// The message of the conditions.
+    pub sentence: String,
+    /// Until then the recorded status is enough; `None`: the run takes long, so the status also reports what its workloads wait
+    /// for.
+    pub until: Option<Timestamp>,
+}
+
+/// A Secret, as far as the operator reads it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SecretView {
+    #[default]
+    Absent,
+    /// It exists, but it belongs to an object other than this ClientApp and goes with it.
+    NotOurs {
+        /// Kind and name of the owner.
+        owner: String,
+        /// It is being deleted with its owner.
+        goes: bool,
+    },
+    /// Created by the operator for this very app.
+    Own {
+        uid: String,
+        /// As for [`SecretView::Present`], if the app needs more keys than the operator generates; else none.
+        keys: BTreeSet<String>,
+    },
+    /// It can be used.
+    Present {
+        /// The keys whose value is not empty, and those of them that need none.
+        keys: BTreeSet<String>,
+    },
+}
+
+impl SecretView {
+    /// The end of a sentence that begins with the Secret's name, if it lacks some of these keys.
+    pub(crate) fn lacks(&self, keys: &[&str]) -> Option<String> {
+        let (SecretView::Present { keys: present } | SecretView::Own { keys: present, .. }) = self else { return None };
+        let missing: Vec<_> = keys.iter().copied().filter(|key| !present.contains(*key)).collect();
+        (!missing.is_empty()).then(|| format!("has no value under {}", missing.join(" and ")))
+    }
+}
+
+/// The database, and how the app reaches it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DatabaseView {
+    /// Says whether the cluster knows the database object's kind.
+    pub(crate) kind: Availability,
+    /// uid of the ClientApp, with which its own database is stamped.
+    pub(crate) app_uid: String,
+    /// uid of the database that is recorded as owned by this ClientApp.
+    pub(crate) on_record: Option<String>,
+    pub(crate) object: Option<DatabaseObject>,
+    /// The Secret with its credentials.
+    pub(crate) secret: SecretView,
+    /// True if the Service that the app uses has a ready address.
+    pub(crate) reachable: bool,
+    /// The warnings of the database's operator since it last made progress. Anybody may have written them.
+    pub(crate) warnings: Option<String>,
+}
+
+/// A backup, as requested and as observed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BackupView {
+    /// The record, written already or about to be.
+    pub record: BackupRecord,
+    /// `None`: it has not been requested yet.
+    pub seen: Option<BackupProgress>,
+}
+
+/// The facts about a chart that decide whether it may be installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CachedChart {
+    pub chart: String,
+    pub version: Version,
+    pub app_version: Option<String>,
+    pub digest: String,
+}
+
+impl From<&Chart> for CachedChart {
+    fn from(Chart { name, version, app_version, digest, .. }: &Chart) -> CachedChart {
+        CachedChart {
+            chart: name.to_string(),
+            version: version.clone(),
+            app_version: app_version.clone(),
+            digest: digest.clone(),
+        }
+    }
+}
+
+/// An object that outlived a ClientApp.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Retained {
+    pub kind: Kind,
+    pub name: String,
+    pub uid: String,
+    /// It belongs to the database and is deleted with it.
+    pub of_database: bool,
+    /// The chart that last used the data on it, if recorded.
+    pub installed: Option<InstalledChart>,
+}
+
+/// An object of the release that no watch shows, or that was edited.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Missing {
+    pub object: ReleaseObject,
+    pub found: Found,
+}
+
+/// Says what the API server has under the object's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Nothing,
+    /// It is being deleted.
+    Going,
+    /// It lacks some of Helm's marks.
+    Unmarked,
+    /// Another client has changed it.
+    Edited(Edit),
+    /// Another client may have changed it, and why that cannot be found out.
+    Uncompared(String),
+    /// It has none of Helm's marks, or those of another release.
+    Foreign,
+    /// The API server cannot tell, and why.
+    Unknown(String),
+}
+
+/// Holds what another client has changed in an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Edit {
+    /// The fields, such as `spec.replicas`, without values.
+    pub fields: Vec<String>,
+    /// The field manager that edited the object last.
+    pub by: Option<String>,
+    /// The fields that are left to the client that has changed them.
+    pub left: Vec<Left>,
+}
+
+/// A field that is left to another client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// JSON pointer into the document that Helm stored.
+    pub path: String,
+    /// The value that the other client has set; `None`: the field is not applied.
+    pub value: Option<Value>,
+}
+
+/// A Deployment or StatefulSet of the release.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Workload {
+    /// `Deployment` or `StatefulSet`.
+    pub kind: &'static str,
+    pub name: String,
+    /// Says why it is not ready, if it is not.
+    pub waiting: Option<String>,
+    /// Says why its pods are refused, as its condition says, which may quote Secrets.
+    pub refused: Option<String>,
+    pub uid: String,
+    /// `metadata.generation`, as the watch has it.
+    pub generation: i64,
+    /// `metadata.resourceVersion`; `None`: it is missing.
+    pub version: Option<u64>,
+    /// `spec.replicas`, whichever client set it.
+    pub replicas: i32,
+    /// The selector of its pods, for a list request.
+    pub selector: Option<String>,
+    /// Its controller reports no progress within the deadline.
+    pub stuck: bool,
+    /// How a StatefulSet replaces its pods.
+    pub rollout: Option<Rollout>,
+    /// Which of its fields helm manages, as a digest.
+    pub helms: u64,
+}

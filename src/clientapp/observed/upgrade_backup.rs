@@ -1,0 +1,99 @@
+//! The backup that an upgrade needs, and what is on record of it. **Pure.**
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    installed_chart::installed,
+    release::{Phase, ReleaseView},
+    types::BackupView,
+};
+use crate::{
+    clientapp::spec::desired::Desired,
+    crd::{BackupRecord, BackupState, ClientAppStatus},
+    platform::key::hex,
+};
+
+/// How long after a backup helm may start. After more time, the backup would lack too many writes.
+const FRESH_FOR: SignedDuration = SignedDuration::from_mins(30);
+/// How much the clocks of two successive operator processes may differ.
+const SKEW: SignedDuration = SignedDuration::from_mins(1);
+/// How often a running backup is recorded as still running.
+const HEARTBEAT: SignedDuration = SignedDuration::from_mins(1);
+
+/// The backup that has to succeed before helm may install another chart version: the recorded one, if it counts for this very
+/// upgrade, otherwise a new one. Its name is derived from the uid and generation of the ClientApp and the name of the previous
+/// backup. So it is requested only once, whichever process is killed, and cannot be mistaken for another app's backup or an
+/// earlier one.
+pub(crate) fn backup(
+    desired: &Desired,
+    meta: &ObjectMeta,
+    release: Option<&ReleaseView>,
+    recorded: &ClientAppStatus,
+    now: Timestamp,
+) -> Option<BackupRecord> {
+    let object = desired.database_object()?;
+    let (from, to) = (installed(recorded)?.version, desired.target().chart_version.to_string());
+    // A rollback goes back to the same version of the app, and a backup of what failed could push the good one out.
+    if !desired.upgrade.backup || from == to || desired.rolled_back().is_some() {
+        return None;
+    }
+    if let Some(record) = of_this_upgrade(desired, recorded).filter(|record| counts(record, release, now)) {
+        return Some(record.clone());
+    }
+    let revision = release.map_or(0, |release| release.revision);
+    let (uid, generation) = (meta.uid.as_deref().unwrap_or_default(), meta.generation.unwrap_or_default());
+    let earlier = recorded.backup.as_ref().map_or("", |record| &record.name);
+    let asked = format!("{uid}/{generation}/{to}/{earlier}");
+    let word = format!("r{revision}-{}", &hex(&Sha256::digest(asked.as_bytes()))[..8]);
+    let (kind, name) = match object.provider.facts().backup_kind {
+        Some(kind) => (kind, format!("{}-{word}", object.name)),
+        None => (object.provider.kind().as_str(), word),
+    };
+    Some(BackupRecord {
+        kind: kind.to_owned(),
+        name,
+        from,
+        to,
+        state: BackupState::Running,
+        at_revision: Some(revision),
+        as_of: Some(Time(now)),
+        revision: None,
+    })
+}
+
+/// The recorded backup, if it was requested between the same versions and that upgrade is not complete.
+pub(crate) fn of_this_upgrade<'a>(desired: &Desired, recorded: &'a ClientAppStatus) -> Option<&'a BackupRecord> {
+    let record = recorded.backup.as_ref()?;
+    let same = installed(recorded)?.version == record.from && desired.target().chart_version.to_string() == record.to;
+    (same && record.revision.is_none()).then_some(record)
+}
+
+/// Returns true if a backup holds the state that helm would upgrade now: since it was requested, only this upgrade's own attempts have
+/// changed the release, and it is fresh. Only the operator's times are compared: the clock of the backup program may differ.
+fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) -> bool {
+    let BackupRecord { state, at_revision, as_of, kind: _, name: _, from: _, to: _, revision: _ } = record;
+    let unchanged = *at_revision == Some(release.map_or(0, |release| release.revision));
+    let fresh = as_of.as_ref().is_some_and(|as_of| {
+        let age = now.duration_since(as_of.0);
+        -SKEW <= age && age <= FRESH_FOR
+    });
+    (unchanged || release.is_some_and(is_failed_try)) && (*state != BackupState::Succeeded || fresh)
+}
+
+/// A revision that the operator's helm started and did not complete.
+pub(crate) fn is_failed_try(release: &ReleaseView) -> bool {
+    release.stamp.is_some() && matches!(release.phase, Phase::Failed | Phase::Pending)
+}
+
+/// The record of a backup after it was observed.
+pub(crate) fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Timestamp) -> Option<BackupRecord> {
+    let BackupView { record, seen } = view;
+    let before = recorded.backup.as_ref().filter(|before| before.name == record.name)?;
+    let (state, _) = seen.as_ref()?;
+    let running = *state == BackupState::Running;
+    let beat = before.as_of.as_ref().is_none_or(|as_of| now.duration_since(as_of.0) >= HEARTBEAT);
+    let as_of = if running && beat { Some(Time(now)) } else { before.as_of.clone() };
+    Some(BackupRecord { state: *state, as_of, ..before.clone() })
+}

@@ -1,0 +1,85 @@
+//! The desired database. **Pure.**
+
+use serde_json::{Value, json};
+
+use super::{
+    order::{BackupTargets, Order},
+    provider::Provider,
+};
+use crate::{
+    clientapp::spec::{names::digest, values},
+    crd::annotation,
+};
+
+/// The database that the app uses.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DesiredDatabase {
+    /// How the app reaches it.
+    pub(crate) address: values::Database,
+    /// The database object; `None`: the database exists already.
+    pub(crate) object: Option<DesiredObject>,
+}
+
+/// A desired database object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DesiredObject {
+    pub(crate) provider: &'static dyn Provider,
+    pub(crate) name: String,
+    pub(crate) postgres_version: i64,
+    pub(crate) storage_bytes: f64,
+    /// True if pods of other namespaces cannot reach it from the beginning, where its kind supports that.
+    pub(crate) isolated: bool,
+    pub(super) order: Order,
+}
+
+impl DesiredObject {
+    /// Kind and name.
+    pub(crate) fn described(&self) -> String {
+        format!("{} {}", self.provider.kind().as_str(), self.name)
+    }
+
+    pub(crate) fn document(&self, targets: &BackupTargets) -> Document {
+        let object = self.provider.document(&self.order, targets);
+        let digest = digest(&[&object.to_string(), &format!("{:?}", self.order.deletion_policy)]);
+        Document { object, digest }
+    }
+
+    /// A target of backups is never removed: the backups would be deleted with it.
+    ///
+    /// # Errors
+    /// The target would differ from the existing one.
+    pub(crate) fn targets(&self, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
+        self.provider.targets(&self.order, found)
+    }
+
+    pub(crate) fn storage_class(&self) -> Option<&str> {
+        self.order.postgres.storage_class_name.as_deref()
+    }
+
+    /// The data source of a new database. It is used only once: if there ever was a database, its volumes may still exist.
+    pub(crate) fn source(&self) -> Option<Value> {
+        self.provider.source(&self.order.postgres)
+    }
+}
+
+/// A document for server-side apply.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Document {
+    pub(crate) object: Value,
+    /// Digest of the object, and of what [`Document::applied`] adds to it.
+    pub(crate) digest: String,
+}
+
+impl Document {
+    /// The document with its digest, and stamped with the uid of its app. It has no ownerReference, so that the garbage collector
+    /// does not delete the database. It names the uid of the object that it is meant for, if one was observed.
+    pub(crate) fn applied(&self, app_uid: &str, uid: Option<&str>) -> Value {
+        let mut document = self.object.clone();
+        document["metadata"]["annotations"][annotation::SPEC_DIGEST] = json!(self.digest);
+        document["metadata"]["annotations"][annotation::OWNER_UID] = json!(app_uid);
+        if let Some(uid) = uid {
+            document["metadata"]["uid"] = json!(uid);
+        }
+        document
+    }
+}

@@ -1,0 +1,103 @@
+//! The app's database: what all providers have in common, and [`Provider`] for their differences.
+//!
+//! **Pure**, except for the watches that a provider starts. A database that exists already has no provider ([`external`]).
+
+mod desired;
+mod external;
+mod object;
+mod order;
+mod percona;
+mod provider;
+mod standalone;
+
+use clap::ValueEnum as _;
+
+#[cfg(test)]
+pub(crate) use self::order::Place;
+use self::order::{Order, USER};
+pub(crate) use self::{
+    desired::{DesiredDatabase, DesiredObject},
+    object::{BackupProgress, DatabaseObject, DatabaseState},
+    order::BackupTargets,
+    provider::{DeletesByLabel, Facts, Provider, Summary, Watched},
+};
+use super::values;
+use crate::{
+    clientapp::error::{InvalidSpec, invalid},
+    config::Config,
+    crd::{ClientApp, PostgresProvider, Resources, parameters, quantity},
+    platform::key::Key,
+};
+
+/// The provider of this name; `None`: the database exists already.
+pub(crate) fn provider(name: PostgresProvider) -> Option<&'static dyn Provider> {
+    match name {
+        PostgresProvider::Percona => Some(&percona::Percona),
+        PostgresProvider::Standalone => Some(standalone()),
+        PostgresProvider::External => None,
+    }
+}
+
+/// The provider of Postgresqls.
+pub(crate) fn standalone() -> &'static dyn Provider {
+    &standalone::Standalone
+}
+
+pub(crate) fn all() -> impl Iterator<Item = &'static dyn Provider> {
+    PostgresProvider::value_variants().iter().copied().filter_map(provider)
+}
+
+/// The database that a spec asks for. Pods of other namespaces can reach it if the Profile opens its namespaces.
+pub(crate) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -> Result<DesiredDatabase, InvalidSpec> {
+    let postgres = &app.spec.postgres;
+    let Some(provider) = provider(postgres.provider) else { return external::desired(postgres) };
+    if let Some(unsupported) = provider.unsupported(&postgres.version, config) {
+        return Err(invalid("spec.postgres.version", format!("{unsupported}, not {:?}", postgres.version)));
+    }
+    if let Some(problem) = postgres.resources.as_ref().and_then(Resources::problem) {
+        return Err(invalid("spec.postgres.resources", problem));
+    }
+    if let Some(problem) = parameters::problem(&postgres.parameters) {
+        return Err(invalid("spec.postgres.parameters", problem));
+    }
+    let storage_bytes = quantity::parse_positive(&postgres.storage_size)
+        .ok_or_else(|| invalid("spec.postgres.storageSize", "must be a quantity above zero such as 1Gi"))?;
+    let host = format!("{}.{}.svc.{}", provider.service(key), key.namespace, config.cluster_domain);
+    Ok(DesiredDatabase {
+        address: values::Database {
+            host: values::From::Value(host),
+            name: values::From::Value(USER.to_owned()),
+            user: Some(USER.to_owned()),
+            secret: provider.secret(key),
+            user_key: "user".to_owned(),
+            password_key: "password".to_owned(),
+        },
+        object: Some(DesiredObject {
+            provider,
+            name: key.database(),
+            postgres_version: postgres.version.parse().unwrap_or_default(),
+            storage_bytes,
+            isolated: !open,
+            order: Order {
+                app: key.clone(),
+                uid: app.metadata.uid.clone(),
+                postgres: postgres.clone(),
+                deletion_policy: app.spec.deletion_policy,
+                before_upgrades: app.spec.upgrade.backup,
+                percona_cr_version: config.percona_cr_version.clone(),
+            },
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_called_as_the_api_server_calls_it() {
+        for kind in all().map(|provider| &provider.facts().kind) {
+            assert_eq!((kind.resource)().kind, kind.name);
+        }
+    }
+}

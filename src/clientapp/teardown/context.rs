@@ -1,0 +1,110 @@
+//! An app that is being deleted, and the progress of its teardown. **Effects**, reads only.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+
+use super::policy::{Deletion, Outcome, Piece};
+use crate::{
+    clientapp::{
+        act::retention::Leaving,
+        context::{App, Ctx},
+        error::Error,
+        hold::{Hold, SAFETY_NET},
+    },
+    crd::{ClientApp, ClientAppStatus, FINALIZER, Guard, InstalledChart},
+    deletion::{
+        Destroyer,
+        permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
+    },
+    platform::{account::AccountName, subject::carries},
+};
+
+/// How soon to check again objects that are not watched.
+const POLL: SignedDuration = SignedDuration::from_secs(1);
+
+pub(super) enum Progress {
+    /// This status has to be written before the teardown goes on.
+    Record(Box<ClientAppStatus>),
+    Hold(Hold),
+    /// Everything is deleted or retained, except these objects.
+    Done(Vec<Kept>),
+}
+
+/// An app that is being deleted.
+pub(super) struct Going<'a> {
+    pub(super) app: &'a App<'a>,
+    /// The recorded status.
+    pub(super) status: &'a ClientAppStatus,
+    /// The volumes in its namespace, as the API server listed them for this pass.
+    pub(super) claims: &'a [ObjectMeta],
+    /// The spec's wish; `None`: it does not decode.
+    pub(super) wish: Option<Wish>,
+    /// The account that helm acts as, and that deletes what helm left.
+    pub(super) account: AccountName,
+    pub(super) deletion: Deletion,
+    /// The chart that last ran with its data.
+    pub(super) installed: Option<InstalledChart>,
+}
+
+impl Going<'_> {
+    pub(super) fn destroyer<'a>(&self, ctx: &'a Ctx) -> Destroyer<'a> {
+        Destroyer { client: &ctx.client, lead: &ctx.lead }
+    }
+
+    pub(super) fn leaving(&self) -> Leaving<'_> {
+        Leaving { key: self.app.key, uid: self.app.uid(), installed: self.installed.as_ref() }
+    }
+
+    /// When to check again objects that are not watched: after a second at first, and less and less often for objects that do not
+    /// go.
+    pub(super) fn poll(&self, now: Timestamp) -> Timestamp {
+        now + pause(self.since_deletion(now))
+    }
+
+    /// The time since its deletion was requested; negative if the API server's clock is ahead.
+    pub(super) fn since_deletion(&self, now: Timestamp) -> SignedDuration {
+        now.duration_since(self.app.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0))
+    }
+
+    /// Returns true if the app is still as this pass observed it: it may have waited a long time.
+    pub(super) async fn is_as_judged(&self, ctx: &Ctx) -> Result<bool, Error> {
+        let key = self.app.key;
+        let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
+        let found = api.get_opt(&key.name).await.map_err(Error::api(format!("get ClientApp {key}")))?;
+        Ok(found.is_some_and(|found| {
+            found.metadata.uid.as_deref() == Some(self.app.uid())
+                && found.metadata.deletion_timestamp.is_some()
+                && carries(&found.metadata, FINALIZER)
+                && !is_orphaned(&found.metadata)
+                && found.object.as_ref().ok().map(ClientApp::wish) == self.wish
+        }))
+    }
+
+    pub(super) fn goes(&self, piece: Piece) -> bool {
+        piece.outcome(self.deletion) == Outcome::Deleted
+    }
+
+    /// Returns true if an object is recorded as owned by this app.
+    pub(super) fn owns(&self, kind: Kind, meta: &ObjectMeta) -> bool {
+        self.status.owned.contains(&kind.owned(meta))
+    }
+}
+
+/// The interval between two checks of objects that are not watched, this long after the deletion was requested. **Pure.**
+fn pause(since: SignedDuration) -> SignedDuration {
+    (since / 20).clamp(POLL, SAFETY_NET)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_go_is_looked_at_ever_more_rarely() {
+        for (since, seconds) in [(-5, 1), (0, 1), (20, 1), (60, 3), (600, 30), (86_400, SAFETY_NET.as_secs())] {
+            let pause = pause(SignedDuration::from_secs(since));
+            assert_eq!(pause, SignedDuration::from_secs(seconds), "{since} s after");
+        }
+    }
+}

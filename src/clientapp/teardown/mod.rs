@@ -1,0 +1,206 @@
+//! The teardown: records what is to be deleted, then handles the release, then volumes, database and credentials according to the
+//! policy, then the finalizer. An **effect**.
+//!
+//! It works even if the spec is invalid or does not decode, and it ends whatever Helm's storage contains. Data and credentials
+//! are deleted only by [`crate::deletion`]; what lacks a proof is kept, and named.
+
+mod context;
+mod data;
+pub(crate) mod namespace;
+pub mod policy;
+mod release;
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::controller::Action;
+
+use self::{
+    context::{Going, Progress},
+    policy::{Deletion, Piece},
+};
+use super::{
+    act::cron_job,
+    context::{App, Ctx},
+    decide::plan::Plan,
+    error::Error,
+    hold::Hold,
+    observe::{self, uncached},
+    observed::{
+        installed_chart, owned,
+        release::{ReleaseView, release_view},
+    },
+    spec::{database, desired},
+    status,
+};
+use crate::{
+    crd::{ClientApp, ClientAppStatus, DeletionPolicy, Reason},
+    deletion::permit::{Kept, Kind, Owner as _, Wish, is_orphaned, takes_dependents},
+    platform::{cache::Memo, clock, controller::WRONGLY_GONE, key::Key},
+};
+
+/// Takes down what belongs to a deleted app, as far as possible now, and reports it.
+///
+/// # Errors
+/// A request or helm failed; the teardown is tried again.
+pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
+    let status = match teardown(ctx, app).await? {
+        Progress::Done(kept) => {
+            status::publish(ctx, app, status::data_kept(app.key, &kept).as_slice()).await;
+            let outcome = namespace::release(ctx, app.key, app.uid()).await?;
+            status::publish(ctx, app, outcome.note(&app.key.namespace).as_slice()).await;
+            let put = ctx.put_finalizer(app, false).await?;
+            ctx.forget(app.key);
+            return Ok(put);
+        }
+        Progress::Record(status) => {
+            let sentence = "what the deletion covers is recorded";
+            status::progress(&status, app.meta().generation, Reason::Deleting, sentence, clock::now())
+        }
+        Progress::Hold(hold) => {
+            status::tell(ctx, app, &status::deleting(&app.before, app.meta().generation, &hold, clock::now())).await?;
+            return Ok(Plan { hold: Some(hold), ..Plan::default() }.requeue(clock::now()));
+        }
+    };
+    status::tell(ctx, app, &status).await?;
+    Ok(Action::requeue(Duration::ZERO))
+}
+
+async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
+    let key = app.key;
+    if let Some(hold) = release::stop_upgrade(ctx, app) {
+        return Ok(Progress::Hold(hold));
+    }
+    let wish = app.object().ok().map(ClientApp::wish);
+    if wish == Some(Wish::Suspended) {
+        let message = "the ClientApp is deleted, and spec.suspend is true: nothing is taken down until it is false";
+        return Ok(Progress::Hold(Hold::new(Reason::Suspended, message)));
+    }
+
+    let revisions = uncached::revisions(ctx, key).await?;
+    let release = release_view(&revisions);
+    let (status, claims) = recorded(ctx, app, release.as_ref()).await?;
+    // An app that does not decode keeps everything anyway, and the API server may reject any status for it.
+    if status != app.before && wish.is_some() {
+        return Ok(Progress::Record(Box::new(status)));
+    }
+    let policy = match wish {
+        Some(Wish::Delete) => DeletionPolicy::Delete,
+        // If the policy cannot be read, the data are kept.
+        _ => DeletionPolicy::Retain,
+    };
+    let deletion = Deletion { policy, orphans: status.orphaned == Some(true) };
+    // If the spec cannot be read, the deployer.
+    let account = app.object().ok().and_then(|app| desired::account(&app.spec).ok()).unwrap_or_default();
+    let going = Going {
+        app,
+        status: &status,
+        claims: &claims,
+        wish,
+        account,
+        deletion,
+        installed: installed_chart::installed(&status),
+    };
+
+    let foreign = release.as_ref().is_some_and(|release| !release.known);
+    if foreign {
+        tracing::warn!(release = %key, "the release is not this operator's and stays as it is");
+    } else if going.goes(Piece::Release)
+        && let Some(hold) = release::may_be_uninstalled(&going, release.as_ref())
+    {
+        return Ok(Progress::Hold(hold));
+    }
+    // A pod that archives a volume keeps it from being deleted.
+    if going.goes(Piece::Release)
+        && let Some(found) = ctx.watches.cron_job(key).filter(|found| found.is_of(app.uid()))
+    {
+        cron_job::delete(ctx, app, &found.uid).await?;
+    }
+    // First, so that retained data can be found whatever happens to the rest.
+    if !going.goes(Piece::Volumes) {
+        data::leave(ctx, &going).await?;
+    }
+    if !foreign
+        && going.goes(Piece::Release)
+        && let Some(hold) = release::uninstall(ctx, &going, release.as_ref()).await?
+    {
+        return Ok(Progress::Hold(hold));
+    }
+    data::destroy(ctx, &going, foreign).await
+}
+
+/// Names what is left of an app that is gone without a teardown: its finalizer was edited out, or the app was deleted while the
+/// finalizer was being added, for which the API server does not wait. An app that still exists after all is reconciled again.
+pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
+    let key = app.key;
+    if !uncached::is_gone(ctx, app).await? {
+        return Ok(Action::requeue(WRONGLY_GONE));
+    }
+    let mut kept = Vec::new();
+    let of_databases = database::all().map(|provider| (provider.kind(), key.database()));
+    for (kind, name) in of_databases.chain([(Kind::Secret, key.admin_secret())]) {
+        let found = uncached::object(ctx, key, kind, &name).await?;
+        if found.is_some_and(|found| owned::is_stamped(app.meta(), &found)) {
+            kept.push(Kept { kind, name, because: "stays: the ClientApp is gone without a teardown".to_owned() });
+        }
+    }
+    status::publish(ctx, app, status::data_kept(key, &kept).as_slice()).await;
+    Ok(Action::await_change())
+}
+
+/// The status with everything that the deletion depends on: the inventory, the owned objects, and how the app is deleted. And the
+/// volumes in its namespace.
+async fn recorded(
+    ctx: &Ctx,
+    app: &App<'_>,
+    release: Option<&ReleaseView>,
+) -> Result<(ClientAppStatus, Vec<ObjectMeta>), Error> {
+    let before = &app.before;
+    let inventory = observe::inventory(ctx, app.key, release, before).await?;
+    // Listed from the API server: after the deletion, no watch that was late would matter any more. As late as possible, since a
+    // controller may create another one.
+    let claims = uncached::claims(ctx, &app.key.namespace).await?;
+    let owned = observe::owned(ctx, app, inventory.as_ref(), &claims);
+    let orphaned = match before.orphaned {
+        Some(true) => true,
+        // Checked in each pass: a user may delete the app again, with --cascade=orphan.
+        _ => {
+            let orphaned = orphaned(ctx, app).await?;
+            status::publish(ctx, app, status::orphaned(app.key, orphaned, &owned).as_slice()).await;
+            orphaned.unwrap_or(true)
+        }
+    };
+    let installed = installed_chart::installed_now(release, before);
+    Ok((ClientAppStatus { inventory, installed, owned, orphaned: Some(orphaned), ..before.clone() }, claims))
+}
+
+/// Returns true if the app is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector removes its finalizer from the app
+/// after it has removed the app's ownerReference from all dependents. So the Redis Secret shows an orphaning deletion to a
+/// process that did not see the finalizer, because it was not running or its watch was late. A Secret that is gone shows nothing:
+/// a user may have deleted it. Only a foreground deletion explains it, since in a background deletion the garbage collector waits
+/// for the app.
+async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
+    let (key, meta, before) = (app.key, app.meta(), &app.before);
+    let seen = |memo: &Memo<Key, String>| memo.get(key).is_some_and(|uid| uid == app.uid());
+    if is_orphaned(meta) || seen(&ctx.memory.orphaned) {
+        return Ok(Some(true));
+    }
+    if before.owned.is_empty() && before.inventory.is_none() && before.last_attempt.is_none() {
+        return Ok(Some(false));
+    }
+    let name = key.redis_secret();
+    let made = ctx.memory.made.of(key, app.uid());
+    let witness = owned::uid(&before.owned, Kind::Secret, &name).or_else(|| owned::uid(&made, Kind::Secret, &name));
+    let of_app =
+        |found: &ObjectMeta| found.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == meta.uid.as_ref());
+    Ok(match uncached::object(ctx, key, Kind::Secret, &name).await? {
+        Some(found) if of_app(&found) => Some(false),
+        Some(found) if witness.is_some() && found.uid.as_deref() == witness => Some(true),
+        // A Secret recreated by a user shows nothing.
+        Some(_) => None,
+        None => {
+            let foreground = takes_dependents(meta) || seen(&ctx.memory.foreground);
+            (before.orphaned == Some(false) || foreground && witness.is_some()).then_some(false)
+        }
+    })
+}

@@ -1,0 +1,280 @@
+//! The namespace that was created for an app, and is deleted with it. An **effect**, with a pure rule.
+//!
+//! Deleting a namespace deletes everything in it. So it is deleted only if it is labelled as created for an app
+//! ([`label::INSTANCE`]) and holds nothing that could be a user's.
+
+pub(crate) mod contents;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DynamicObject, ListParams},
+};
+
+use self::contents::{Kinds, describe};
+pub(crate) use self::contents::{POLICY, QUOTA};
+use crate::{
+    clientapp::{Ctx, error::Error, spec::deployer::Deployer},
+    crd::{ClientApp, Reason, label},
+    deletion::{self, Vacant},
+    lead::Lead,
+    platform::{clock, error::api_sentence, events::Note, key::Key},
+};
+
+/// Objects in one page; most namespaces have fewer of each kind.
+const PAGE: u32 = 100;
+/// How many kinds are listed at a time.
+const AT_ONCE: usize = 4;
+/// Within this time, the app of a new namespace may still be on its way.
+const YOUNG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
+
+/// Says what happened to a namespace.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was not created for an app, or is already gone.
+    NotOurs,
+    Deleting,
+    /// It stays, because it holds this object.
+    Kept(String),
+    /// It stays, because its content is not fully known.
+    Unclear(String),
+}
+
+impl Outcome {
+    /// The event about the deleted app.
+    pub(crate) fn note(self, namespace: &str) -> Option<Note> {
+        let because = match self {
+            Outcome::NotOurs | Outcome::Deleting => return None,
+            Outcome::Kept(object) => format!("{object} is in it"),
+            Outcome::Unclear(problem) => format!("it is not clear what else is in it: {problem}"),
+        };
+        let message = format!("namespace {namespace} was created for this ClientApp and stays, since {because}");
+        Some(Note::normal("Deleting", Reason::NamespaceKept, message))
+    }
+}
+
+/// Deletes the namespace of an app whose teardown is complete except for the finalizer. The app keeps its finalizer until the
+/// namespace is handled, so that neither is lost in a crash between the two.
+pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, Error> {
+    let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
+    let name = &app.namespace;
+    match namespaces.get_opt(name).await.map_err(Error::api(format!("look at namespace {name}")))? {
+        Some(namespace) => {
+            let of = (Some((app, uid)), ctx.watches.deployer(name));
+            delete_if_empty(&ctx.client, &namespace, of, Some(&ctx.lead)).await
+        }
+        None => Ok(Outcome::NotOurs),
+    }
+}
+
+/// Returns true if a namespace is gone or being deleted, with everything in it.
+pub(crate) async fn is_going(ctx: &Ctx, name: &str) -> Result<bool, Error> {
+    let found = Api::<Namespace>::all(ctx.client.clone()).get_opt(name).await;
+    let found = found.map_err(Error::api(format!("look at namespace {name}")))?;
+    Ok(found.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
+}
+
+/// Deletes a namespace that was just created for an app, after the app was rejected.
+pub(crate) async fn undo(client: &Client, name: &str, uid: &str) -> Result<Outcome, Error> {
+    let found = Api::<Namespace>::all(client.clone()).get_opt(name).await;
+    match found.map_err(Error::api(format!("look at namespace {name}")))? {
+        Some(namespace) if namespace.uid().as_deref() == Some(uid) => {
+            delete_if_empty(client, &namespace, (None, Deployer::default()), None).await
+        }
+        _ => Ok(Outcome::NotOurs),
+    }
+}
+
+/// Deletes the namespaces whose app was never created, because an operator ended in between. Runs at the start, and again when
+/// the namespaces that are too young then are old enough.
+pub(crate) async fn sweep(ctx: &Ctx) {
+    ctx.listed.wait().await;
+    ctx.watches.synced().await;
+    loop {
+        match sweep_once(ctx).await {
+            Ok(None) => return,
+            Ok(Some(wait)) => tokio::time::sleep(wait).await,
+            Err(error) => {
+                tracing::warn!(%error, "namespaces that were made for a ClientApp which was never created are not looked for until the next start");
+                return;
+            }
+        }
+    }
+}
+
+/// Sweeps once, and returns how long until the last namespace that is too young will be old enough.
+async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
+    let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
+    let made = ListParams::default().labels(&format!("{},{}={}", label::INSTANCE, label::MANAGED_BY, label::OPERATOR));
+    let made = namespaces.list(&made).await.map_err(Error::api("list the namespaces made for ClientApps"))?;
+    let apps = ctx.watches.apps.store.state();
+    let with_app = apps.iter().filter_map(|app| app.metadata.namespace.as_deref()).collect();
+    let (abandoned, wait) = abandoned(&made.items, &with_app, clock::now());
+    for namespace in abandoned {
+        let of = (None, ctx.watches.deployer(&namespace.name_any()));
+        if delete_if_empty(&ctx.client, namespace, of, Some(&ctx.lead)).await? == Outcome::Deleting {
+            tracing::warn!(
+                namespace = namespace.name_any(),
+                "was made for a ClientApp that was never created: deleted"
+            );
+        }
+    }
+    Ok(wait)
+}
+
+/// The namespaces that were created for an app but have none and are old enough, and how long until the youngest of the others
+/// is. **Pure.**
+fn abandoned<'a>(
+    made: &'a [Namespace],
+    with_app: &BTreeSet<&str>,
+    now: Timestamp,
+) -> (Vec<&'a Namespace>, Option<Duration>) {
+    let (mut old, mut wait) = (Vec::new(), None);
+    for namespace in made {
+        if with_app.contains(namespace.name_any().as_str()) {
+            continue;
+        }
+        let created = namespace.creation_timestamp().map_or(now, |created| created.0);
+        match Duration::try_from((created + YOUNG).duration_since(now)) {
+            Ok(young) if !young.is_zero() => wait = wait.max(Some(young)),
+            _ => old.push(namespace),
+        }
+    }
+    (old, wait)
+}
+
+/// `lead` is the controller's; a caller that has just created the namespace needs none.
+async fn delete_if_empty(
+    client: &Client,
+    namespace: &Namespace,
+    of: (Option<(&Key, &str)>, Deployer),
+    lead: Option<&Lead>,
+) -> Result<Outcome, Error> {
+    let labels = namespace.labels();
+    let ours = labels.contains_key(label::INSTANCE)
+        && labels.get(label::MANAGED_BY).map(String::as_str) == Some(label::OPERATOR);
+    if !ours {
+        return Ok(Outcome::NotOurs);
+    }
+    if namespace.metadata.deletion_timestamp.is_some() {
+        return Ok(Outcome::Deleting);
+    }
+    if let Some(kept) = kept(client, &namespace.name_any(), of).await? {
+        return Ok(kept);
+    }
+    match deletion::namespace(client, lead, Vacant(namespace)).await? {
+        true => Ok(Outcome::Deleting),
+        false => Ok(Outcome::NotOurs),
+    }
+}
+
+/// Returns why a namespace stays: an object of any kind in it that is not the app's own.
+async fn kept(
+    client: &Client,
+    namespace: &str,
+    (app, deployer): (Option<(&Key, &str)>, Deployer),
+) -> Result<Option<Outcome>, Error> {
+    let discover = || Error::api("ask the API server for its kinds");
+    let core = client.list_core_api_versions_aggregated().await.map_err(discover())?;
+    let groups = client.list_api_groups_aggregated().await.map_err(discover())?;
+    let kinds = match Kinds::of(&core.items, &groups.items, deployer) {
+        Ok(kinds) => kinds,
+        Err(unclear) => return Ok(Some(Outcome::Unclear(unclear))),
+    };
+    let looks: Vec<_> = kinds.stored.iter().map(|kind| look(client, namespace, app, &kinds, kind).boxed()).collect();
+    let mut looks = futures::stream::iter(looks).buffered(AT_ONCE);
+    let mut unclear = None;
+    while let Some(found) = looks.next().await {
+        match found? {
+            kept @ Some(Outcome::Kept(_)) => return Ok(kept),
+            found => unclear = unclear.or(found),
+        }
+    }
+    if unclear.is_some() {
+        return Ok(unclear);
+    }
+    // The lists take time, and an app may have been created in the namespace meanwhile, so ClientApps are listed once more. A
+    // request to create an app checks whether its namespace is being deleted.
+    let apps = ApiResource::erase::<ClientApp>(&());
+    look(client, namespace, app, &kinds, &apps).await
+}
+
+/// Returns why a namespace stays, judged by the objects of one kind.
+async fn look(
+    client: &Client,
+    namespace: &str,
+    app: Option<(&Key, &str)>,
+    kinds: &Kinds,
+    kind: &ApiResource,
+) -> Result<Option<Outcome>, Error> {
+    match first(client, namespace, app, kinds, kind).await {
+        Ok(found) => Ok(found.map(|name| Outcome::Kept(format!("{} {name}", kind.kind)))),
+        // The kind's definition has just been deleted, with all its objects.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error @ kube::Error::Api(_)) => {
+            Ok(Some(Outcome::Unclear(format!("{} cannot be listed: {}", describe(kind), api_sentence(&error)))))
+        }
+        Err(error) => Err(Error::api(format!("list {} in namespace {namespace}", describe(kind)))(error)),
+    }
+}
+
+/// The first object of a kind that would be missed.
+async fn first(
+    client: &Client,
+    namespace: &str,
+    app: Option<(&Key, &str)>,
+    kinds: &Kinds,
+    kind: &ApiResource,
+) -> kube::Result<Option<String>> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, kind);
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let objects = api.list_metadata(&page).await?;
+        if let Some(found) = objects.items.iter().find(|object| kinds.counts(kind, &object.metadata, app)) {
+            return Ok(Some(found.name_any()));
+        }
+        match objects.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn namespaces_whose_app_never_came_to_be() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let made = |name: &str, created: &str| -> Namespace {
+            serde_json::from_value(json!({"metadata": {"name": name, "creationTimestamp": created}})).unwrap()
+        };
+        let namespaces = [
+            made("old", "2026-01-01T11:49:00Z"),
+            made("just-old-enough", "2026-01-01T11:50:00Z"),
+            made("young", "2026-01-01T11:52:00Z"),
+            made("younger", "2026-01-01T11:59:00Z"),
+            made("used", "2026-01-01T11:00:00Z"),
+        ];
+        let (old, wait) = abandoned(&namespaces, &BTreeSet::from(["used"]), now);
+        assert_eq!(old.iter().map(|namespace| namespace.name_any()).collect::<Vec<_>>(), ["old", "just-old-enough"]);
+        assert_eq!(wait, Some(Duration::from_secs(9 * 60)));
+        assert_eq!(abandoned(&namespaces[..2], &BTreeSet::new(), now).1, None);
+    }
+
+    #[test]
+    fn only_what_stays_is_told() {
+        assert!(Outcome::Deleting.note("acme").is_none());
+        let note = Outcome::Kept("Secret keys".to_owned()).note("acme").unwrap();
+        assert_eq!(note.message, "namespace acme was created for this ClientApp and stays, since Secret keys is in it");
+        let note = Outcome::Unclear("things.example.com cannot be listed".to_owned()).note("acme").unwrap();
+        assert!(note.message.ends_with("not clear what else is in it: things.example.com cannot be listed"));
+    }
+}
