@@ -15,6 +15,32 @@ fn modules_have_no_circle() {
     assert!(circles.is_empty(), "{}", circles.join("\n"));
 }
 
+/// The rooms of a ClientApp, in the order of its stages: each uses only those before it.
+#[test]
+fn a_stage_uses_no_later_one() {
+    const ROOMS: [&str; 13] = [
+        "error",
+        "helm_runs",
+        "hold",
+        "spec",
+        "observed",
+        "decide",
+        "context",
+        "observe",
+        "status",
+        "act",
+        "teardown",
+        "start",
+        "mod",
+    ];
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src");
+    let place =
+        |room: &str| ROOMS.iter().position(|known| *known == room).unwrap_or_else(|| panic!("{room} has no place"));
+    for ((user, used), path) in Modules::of(&source).uses("clientapp") {
+        assert!(place(&used) < place(&user), "{user} uses {used}: {path}");
+    }
+}
+
 /// Returns a text for each cycle.
 fn circles(modules: &Modules) -> Vec<String> {
     let mut wrong = Vec::new();

@@ -1,19 +1,20 @@
-//! The controller of `ClientApp`: **desired → observe → decide → report → act**, and teardown.
+//! The controller of `ClientApp`: **spec → observe → decide → status → act**, and teardown.
 //!
-//! | stage | module | |
+//! | room | | |
 //! |---|---|---|
-//! | values and credentials from elsewhere | `sources`, with `salt` | effect, reads only |
-//! | desired state | [`mod@desired`], with `values_from`, `credentials`, [`build`], [`database`], [`deployer`] and [`names`] | pure |
-//! | observed state | [`observe`] → [`observed`] | effect, reads only |
-//! | what to do now | [`mod@decide`], with `gate`, [`upgrade`], [`approval`], `remedy`, `drift`, `repairs`, `trial`, `tls` and `archives`, into [`plan`] | pure |
-//! | status and events | [`report`], with [`attempt`] | pure, then one write |
-//! | carrying it out | [`act`], with `release`, `repair`, `archive` and `account` | effect |
-//! | state of helm runs | [`helm_runs`] | effect |
-//! | deletion | `teardown` | effect |
-//! | what a deletion does to each piece | [`outcome`] | pure |
+//! | [`helm_runs`] | the queue and the state of helm runs | effect |
+//! | [`spec`] | what the spec asks for: [`desired`](spec::desired), the chart's values, names, Secrets, one file for each database provider | pure |
+//! | [`observed`] | what there is: types, and what one object or record means by itself | pure |
+//! | [`mod@decide`] | what to do now: questions in order, into a [`plan`](decide::plan) | pure |
+//! | [`context`] | what all reconciles share: watches, memory, claimed hostnames | |
+//! | [`mod@observe`] | reads caches and the API server: values and credentials from elsewhere first, the rest later | effect, reads only |
+//! | [`status`] | conditions and events | pure, then one write |
+//! | [`mod@act`] | carries the plan out | effect |
+//! | [`teardown`] | deletion, by the [`policy`](teardown::policy) | effect |
 //!
-//! This module runs the stages in order; no stage waits. Of what they decide it knows a rollback in effect, whose target replaces that of
-//! the spec, the texts that no message may contain, and steps that only create credentials.
+//! A room uses only rooms above it, which `e2e/tests/modules.rs` checks. This module runs the stages in order; no stage waits. Of what
+//! they decide it knows a rollback in effect, whose target replaces that of the spec, the texts that no message may contain, and steps
+//! that only create credentials.
 
 mod act;
 pub(crate) mod context;

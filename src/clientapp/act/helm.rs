@@ -1,4 +1,4 @@
-//! The part of the stage `act` that involves helm: starts runs in [`helm_runs`](super::helm_runs) for [`act`](super::act), and
+//! The part of the stage `act` that involves helm: starts runs in [`helm_runs`](crate::clientapp::helm_runs) for [`act`](super::act()), and
 //! prepares the release for them. An **effect**.
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The gate before helm, **pure**: whether the app can use its database, whatever the provider.
+//! Decides whether the app can use its database, whatever the provider.
 //!
 //! A database created for the app has to be this app's, as its spec asks, and ready; its Secret has to have the keys that the app
 //! reads, and its Service an address (Percona writes the Secret before PostgreSQL runs, so the Secret alone proves nothing). For

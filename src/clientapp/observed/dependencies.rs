@@ -1,4 +1,4 @@
-//! Decides which other objects helm waits for: `spec.dependsOn`. **Pure.**
+//! Reads whether an object that `spec.dependsOn` names is ready. **Pure.**
 
 use std::collections::BTreeSet;
 
