@@ -1,19 +1,21 @@
 //! The page of the API in a real browser, as its users see and use it.
 
 mod alone;
+mod browser;
 mod operated;
 
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::{LazyLock, mpsc};
 
-use browser::{Browser, Tab};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
 use tokio::runtime::Builder;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::{JoinError, LocalSet, spawn_local};
+
+use crate::browser::{Browser, Tab};
 
 /// An ordinary window.
 const DESK: (u32, u32) = (1200, 800);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use browser::Tab;
+use crate::browser::Tab;
 use clientapp_crd::ClientApp;
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
