@@ -256,13 +256,6 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
     pub(crate) fn take(&self, key: &K) -> Option<V> {
         self.lock().remove(key)
     }
-    /// The keys with a value of which this is true.
-    pub(crate) fn having(&self, is_meant: impl Fn(&V) -> bool) -> Vec<K>
-    where
-        K: Clone,
-    {
-        self.lock().iter().filter(|(_, value)| is_meant(value)).map(|(key, _)| key.clone()).collect()
-    }
     fn lock(&self) -> MutexGuard<'_, HashMap<K, V>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -46,11 +46,12 @@ pub(crate) async fn apply(ctx: &Ctx, app: &App<'_>, document: &Value, uid: Optio
         meta["uid"] = json!(uid);
     }
     match api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&document)).await {
-        Ok(_) => _ = ctx.memory.archives.take(app.key),
+        Ok(_) => ctx.memory.drop(app.key, |app| app.refused_archives = None),
         Err(error @ kube::Error::Api(_)) => {
             let message = format!("apply {what}: {}", api_sentence(&error));
             tracing::warn!(app = %app.key, "{message}");
-            ctx.memory.archives.put(app.key.clone(), RefusedArchives { digest, message, until: clock::now() + RETRY });
+            let refused = RefusedArchives { digest, message, until: clock::now() + RETRY };
+            ctx.memory.put(app.key, |app| app.refused_archives = Some(refused));
             ctx.watches.apps.trigger(app.key);
         }
         Err(error) => return Err(Error::api(format!("apply {what}"))(error)),

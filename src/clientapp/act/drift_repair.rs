@@ -50,9 +50,7 @@ pub(crate) async fn repair(
             Ok(document) => apply(ctx, app, desired, missing, document).await,
             Err(problem) => Err(refused(desired.values.hidden.masked(&problem))),
         };
-        let mut repairs = ctx.memory.repairs.get(key).unwrap_or_default();
-        repairs.tried(&missing.object, applied.err(), clock::now());
-        ctx.memory.repairs.put(key.clone(), repairs);
+        ctx.memory.put(key, |app| app.repairs.tried(&missing.object, applied.err(), clock::now()));
     }
     Ok(())
 }

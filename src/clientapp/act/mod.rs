@@ -145,7 +145,7 @@ async fn apply_database(
 /// Deletes a pod, unless it or its StatefulSet has changed since it was judged. Later passes see what becomes of it.
 async fn delete_stuck_pod(ctx: &Ctx, app: &App<'_>, desired: &Desired, judged: &StuckPod) -> Result<(), Error> {
     let Key { namespace, .. } = app.key;
-    ctx.memory.pods.take(app.key);
+    ctx.memory.drop(app.key, |app| app.pods = None);
     let client = impersonating(&ctx.client, namespace, &desired.account);
     let what = format!("pod {namespace}/{}, of a former revision", judged.name);
     // The watch that shows the present revision may be late.

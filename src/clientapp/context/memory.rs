@@ -1,7 +1,10 @@
 //! Holds what the operator remembers between reconciles. All of it may be lost at any time: it only saves work, and decisions that
 //! depend on it alone keep data.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use kube::api::ApiResource;
 
@@ -20,64 +23,83 @@ use crate::{
     platform::{cache::Memo, key::Key, status::Statuses, turns::Turns},
 };
 
-/// For each app or Secret, for the life of the process.
+/// Holds what is remembered of one app. What is said of a revision, a Secret or a uid names it, so that a successor does not use it.
+#[derive(Default)]
+pub(crate) struct PerApp {
+    /// The certificate in one version of the app's Secret.
+    pub certificate: Option<(String, certificate::Read)>,
+    /// The apps that it waits for.
+    pub waits_for: Vec<Key>,
+    /// The values in `spec.valuesFrom`, and what they were read from.
+    pub sources: Option<(Asked, Sources)>,
+    /// Holds what no message may contain while it is rolled back to the revision with this digest.
+    pub rolled_back: Option<(String, Hidden)>,
+    /// uid of the storage Secret of an unreadable revision.
+    pub unreadable: Option<String>,
+    /// Says why the CronJob for archives of its files was refused.
+    pub refused_archives: Option<RefusedArchives>,
+    /// uid, if it is deleted with `--cascade=orphan`: the garbage collector removes its finalizer from it.
+    pub orphaned: Option<String>,
+    /// uid, if it is deleted with `--cascade=foreground`, likewise.
+    pub foreground: Option<String>,
+    /// uid, if no earlier app left a volume for it.
+    pub unburdened: Option<String>,
+    /// For the newest revision that this process has seen helm create, by the uid of its Secret: its workloads as helm wrote
+    /// them, which a late watch may not show yet.
+    pub wrote: Option<(String, Arc<[Written]>)>,
+    /// Holds what was recreated recently, and until when a watch may not show what helm created.
+    pub repairs: Repairs,
+    /// Which edits of the objects of its release are known.
+    pub edits: Option<Edits>,
+    /// Holds what was last observed of its pods while it is not ready.
+    pub pods: Option<Look>,
+}
+
+/// Remembers for the life of the process.
 #[derive(Default)]
 pub(crate) struct Memory {
+    apps: Mutex<HashMap<Key, PerApp>>,
     /// Holds what one version of a Secret contains.
     pub contents: Memo<Key, (String, Contents)>,
-    /// The certificate in one version of an app's Secret.
-    pub certificates: Memo<Key, (String, certificate::Read)>,
-    /// The apps that an app waits for.
-    pub waits_for: Memo<Key, Vec<Key>>,
-    /// The values in `spec.valuesFrom` of an app, and what they were read from.
-    pub sources: Memo<Key, (Asked, Sources)>,
-    /// Holds what no message about an app may contain that was rolled back to the revision with this digest.
-    pub rolled_back: Memo<Key, (String, Hidden)>,
-    /// uid of the storage Secret of an unreadable revision.
-    pub unreadable: Memo<Key, String>,
     /// Held while a revision is unpacked.
     pub unpacking: Turns,
     /// The resource of a kind, by `apiVersion kind`; `None`: not namespaced.
     pub kinds: Memo<String, Option<ApiResource>>,
-    /// Says why the CronJob for archives of an app's files was refused.
-    pub archives: Memo<Key, RefusedArchives>,
-    /// Apps, by uid, that are deleted with `--cascade=orphan`: the garbage collector removes its finalizer from them.
-    pub orphaned: Memo<Key, String>,
-    /// Apps, by uid, that are deleted with `--cascade=foreground`, likewise.
-    pub foreground: Memo<Key, String>,
-    /// Apps, by uid, for which no earlier app left a volume.
-    pub unburdened: Memo<Key, String>,
     /// Holds what was created for an app of this uid, until a cache shows it: the app may be deleted before that.
     pub made: Made,
-    /// For the newest revision that this process has seen helm create, by the uid of its Secret: its workloads as helm wrote
-    /// them, which a late watch may not show yet.
-    pub wrote: Memo<Key, (String, Arc<[Written]>)>,
-    /// Holds what was recreated for an app recently, and until when a watch may not show what helm created.
-    pub repairs: Memo<Key, Repairs>,
-    /// Which edits of the objects of an app's release are known.
-    pub edits: Memo<Key, Edits>,
-    /// Holds what was last observed of the pods of an app that is not ready.
-    pub pods: Memo<Key, Look>,
     /// The last status written for each app.
     pub statuses: Statuses<ClientAppStatus>,
 }
 
 impl Memory {
-    pub(crate) fn forget(&self, key: &Key) {
-        self.certificates.take(key);
-        self.waits_for.take(key);
-        self.sources.take(key);
-        self.rolled_back.take(key);
-        self.unreadable.take(key);
-        self.archives.take(key);
-        self.orphaned.take(key);
-        self.foreground.take(key);
-        self.unburdened.take(key);
-        self.made.forget(key);
-        self.wrote.take(key);
-        self.repairs.take(key);
-        self.edits.take(key);
-        self.pods.take(key);
-        self.statuses.forget(key);
+    /// Returns what is remembered of an app; nothing, if it is not known.
+    pub(crate) fn of<T: Default>(&self, app: &Key, read: impl FnOnce(&PerApp) -> T) -> T {
+        self.apps().get(app).map(read).unwrap_or_default()
+    }
+
+    /// Remembers something of an app.
+    pub(crate) fn put(&self, app: &Key, change: impl FnOnce(&mut PerApp)) {
+        change(self.apps().entry(app.clone()).or_default());
+    }
+
+    /// Drops something, if the app is known.
+    pub(crate) fn drop(&self, app: &Key, change: impl FnOnce(&mut PerApp)) {
+        self.apps().get_mut(app).map(change).unwrap_or_default();
+    }
+
+    /// Returns the apps of which this is true.
+    pub(crate) fn having(&self, is_meant: impl Fn(&PerApp) -> bool) -> Vec<Key> {
+        self.apps().iter().filter(|(_, app)| is_meant(app)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Forgets an app that is gone.
+    pub(crate) fn forget(&self, app: &Key) {
+        self.apps().remove(app);
+        self.made.forget(app);
+        self.statuses.forget(app);
+    }
+
+    fn apps(&self) -> MutexGuard<'_, HashMap<Key, PerApp>> {
+        self.apps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

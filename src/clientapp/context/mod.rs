@@ -102,13 +102,13 @@ impl Ctx {
         if app.metadata.deletion_timestamp.is_some() {
             let uid = || app.metadata.uid.clone().unwrap_or_default();
             if is_orphaned(&app.metadata) {
-                self.memory.orphaned.put(key.clone(), uid());
+                self.memory.put(&key, |app| app.orphaned = Some(uid()));
             }
             if takes_dependents(&app.metadata) {
-                self.memory.foreground.put(key.clone(), uid());
+                self.memory.put(&key, |app| app.foreground = Some(uid()));
             }
         }
-        for dependant in self.memory.waits_for.having(|apps| apps.contains(&key)) {
+        for dependant in self.memory.having(|app| app.waits_for.contains(&key)) {
             self.watches.apps.trigger(&dependant);
         }
         for waiter in waiters {

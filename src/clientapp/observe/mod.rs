@@ -139,10 +139,10 @@ pub(crate) async fn observe(
     recorded.installed = installed_chart::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
     let workloads = workloads(ctx, key, (release.as_ref(), inventory.as_ref()), &run);
-    let mut repairs = ctx.memory.repairs.get(key).unwrap_or_default();
+    let mut repairs = ctx.memory.of(key, |app| app.repairs.clone());
     if let HelmRun::Upgraded(upgraded) = &run {
         repairs = repairs.after_helm(upgraded.at);
-        ctx.memory.repairs.put(key.clone(), repairs.clone());
+        ctx.memory.put(key, |app| app.repairs = repairs.clone());
     }
     let owned = recorded.owned.clone();
     let last_ready_is_stored = recorded.last_ready.as_ref().is_some_and(|ready| is_stored(ready, &revisions));
@@ -176,12 +176,12 @@ fn workloads(
     run: &HelmRun,
 ) -> Vec<Workload> {
     let mut workloads = inventory::with_missing(inventory, key, ctx.watches.workloads(key));
-    let mut known = ctx.memory.wrote.get(key);
+    let mut known = ctx.memory.of(key, |app| app.wrote.clone());
     if let (HelmRun::Upgraded(upgraded), Some(release)) = (run, release)
         && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
     {
         let newest = (release.secret_uid.clone(), Arc::from(upgraded.wrote.workloads()));
-        ctx.memory.wrote.put(key.clone(), newest.clone());
+        ctx.memory.put(key, |app| app.wrote = Some(newest.clone()));
         known = Some(newest);
     }
     // Of another revision, this says nothing: the history may even have been set back.
@@ -218,13 +218,12 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
     let is_settled = observed.release.as_ref().is_some_and(|release| release.phase == Phase::Deployed);
     let is_asked_for = is_settled || observed.run.at_work.is_some();
     let Some(since) = since.filter(|since| is_asked_for && now.duration_since(*since) >= pods::GRACE) else {
-        ctx.memory.pods.take(key);
+        ctx.memory.drop(key, |app| app.pods = None);
         return;
     };
     let mut look = ctx
         .memory
-        .pods
-        .get(key)
+        .of(key, |app| app.pods.clone())
         .filter(|look| now < look.until)
         .unwrap_or_else(|| pods::Look { until: pods::next_look(since, now), reasons: BTreeMap::new() });
     let waiting = observed.objects.workloads.iter_mut().filter(|workload| workload.waiting.is_some());
@@ -250,7 +249,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
             waiting.push_str(&why);
         }
     }
-    ctx.memory.pods.put(key.clone(), look);
+    ctx.memory.put(key, |app| app.pods = Some(look));
 }
 
 /// Adds why a hook's Job, for which helm waits, has no pod.
@@ -319,24 +318,24 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
             Some(Edits::of(inventory, known.collect()).with(ignored))
         }
         // An operator that has just started looks at everything if the one before it had found edits.
-        _ => ctx.memory.edits.get(key).map(|known| known.ignoring(ignored)).or_else(|| {
+        _ => ctx.memory.of(key, |app| app.edits.clone()).map(|known| known.ignoring(ignored)).or_else(|| {
             let ready =
                 find(&observed.recorded.conditions, READY).filter(|ready| ready.reason == Reason::Drifted.as_str());
             ready.map(|_| Edits::of(inventory, BTreeMap::new()).with(ignored))
         }),
     };
     if let Some(known) = &known {
-        ctx.memory.edits.put(key.clone(), known.clone());
+        ctx.memory.put(key, |app| app.edits = Some(known.clone()));
     }
     let found = match field_edits::next(known, inventory, &managed, shown, now) {
-        Next::Nothing(edits) => return ctx.memory.edits.put(key.clone(), edits.with(ignored)),
+        Next::Nothing(edits) => return ctx.memory.put(key, |app| app.edits = Some(edits.with(ignored))),
         Next::Known(found, until) => {
             observed.look_again = observed.look_again.into_iter().chain([until]).min();
             found
         }
         Next::Look(edits, objects) => match uncached::edited(ctx, key, (desired, &release.secret), objects).await {
             Some(found) => {
-                ctx.memory.edits.put(key.clone(), edits.after(managed, &found, now));
+                ctx.memory.put(key, |app| app.edits = Some(edits.after(managed, &found, now)));
                 found
             }
             None => {
@@ -464,7 +463,7 @@ async fn files(
         app_uid: app.uid().to_owned(),
         volumes,
         cron_job,
-        refused: ctx.memory.archives.get(key),
+        refused: ctx.memory.of(key, |app| app.refused_archives.clone()),
         is_restoring: app.annotation(annotation::RESTORING_FILES).is_some(),
         archives: ctx.watches.archives(key),
     })
@@ -475,11 +474,12 @@ async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView
     let key = &desired.key;
     let is_settled = release.is_some_and(|release| release.is_deployed_as(&desired.target().digest));
     if is_settled || desired.rolled_back().is_some() || desired.suspend || desired.upgrade.depends_on.is_empty() {
-        ctx.memory.waits_for.take(key);
+        ctx.memory.drop(key, |app| app.waits_for.clear());
         return Vec::new();
     }
     // First of all, so that no change is missed after an app is looked at.
-    ctx.memory.waits_for.put(key.clone(), dependencies::apps(&key.namespace, &desired.upgrade.depends_on));
+    let waits_for = dependencies::apps(&key.namespace, &desired.upgrade.depends_on);
+    ctx.memory.put(key, |app| app.waits_for = waits_for);
     let depends = |app: &Key| {
         let found = ctx.watches.apps.get(app);
         let spec = found.as_ref().and_then(|found| found.object.as_ref().ok()).map(|app| &app.spec);
@@ -586,14 +586,14 @@ pub(crate) async fn inventory(
     if let Some(inventory) = recorded.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid) {
         return Ok(Some(inventory.clone()));
     }
-    if ctx.memory.unreadable.get(key).as_ref() == Some(&release.secret_uid) {
+    if ctx.memory.of(key, |app| app.unreadable.as_ref() == Some(&release.secret_uid)) {
         return Ok(recorded.inventory.clone());
     }
     match uncached::stored(ctx, key, &release.secret).await? {
         Ok(found) => Ok(Some(inventory::with_former_hooks(found, recorded.inventory.as_ref()))),
         Err(problem) => {
             tracing::warn!(release = %key, secret = release.secret, "what revision {} consists of is not known: {problem}", release.revision);
-            ctx.memory.unreadable.put(key.clone(), release.secret_uid.clone());
+            ctx.memory.put(key, |app| app.unreadable = Some(release.secret_uid.clone()));
             Ok(recorded.inventory.clone())
         }
     }

@@ -63,7 +63,7 @@ pub(crate) async fn find(
 /// The API server is asked once for each app.
 async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
     let key = &desired.key;
-    if ctx.memory.unburdened.get(key).is_some_and(|known| known == uid) {
+    if ctx.memory.of(key, |app| app.unburdened.as_deref() == Some(uid)) {
         return Ok(Vec::new());
     }
     let api = deletion::api(&ctx.client, &key.namespace, Kind::Volume);
@@ -77,7 +77,7 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
         claims.extend(api.list_metadata(&ListParams::default().labels(&selector)).await.map_err(listing())?.items);
     }
     if claims.is_empty() {
-        ctx.memory.unburdened.put(key.clone(), uid.to_owned());
+        ctx.memory.put(key, |app| app.unburdened = Some(uid.to_owned()));
     }
     let volume = |claim: &PartialObjectMeta<DynamicObject>| Retained {
         kind: Kind::Volume,

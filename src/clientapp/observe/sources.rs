@@ -40,10 +40,10 @@ pub(crate) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sou
         Some(Asked { account, references: spec.values_from.clone(), versions: versions.collect() })
     });
     let Some(asked) = asked else {
-        ctx.memory.sources.take(key);
+        ctx.memory.drop(key, |app| app.sources = None);
         return Ok(Sources::default());
     };
-    if let Some((of, sources)) = ctx.memory.sources.get(key)
+    if let Some((of, sources)) = ctx.memory.of(key, |app| app.sources.clone())
         && of == asked
     {
         return Ok(sources);
@@ -74,7 +74,7 @@ pub(crate) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sou
     }
     let salt = ctx.salts.get(&ctx.client).await?;
     let sources = combined(key, asked.references.iter().zip(found.iter().map(Option::as_ref)), salt);
-    ctx.memory.sources.put(key.clone(), (asked, sources.clone()));
+    ctx.memory.put(key, |app| app.sources = Some((asked, sources.clone())));
     Ok(sources)
 }
 
@@ -127,7 +127,7 @@ pub(crate) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(
 /// is seen only that there is one.
 pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Option<certificate::Read>, Error> {
     let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
-    if let Some((version, known)) = ctx.memory.certificates.get(app)
+    if let Some((version, known)) = ctx.memory.of(app, |app| app.certificate.clone())
         && version == seen.resource_version
     {
         return Ok(Some(known));
@@ -144,7 +144,8 @@ pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Op
         (_, None) => missing(TLS_KEY),
         (Some(ByteString(chain)), Some(_)) => Certificate::parse(chain),
     };
-    ctx.memory.certificates.put(app.clone(), (metadata.resource_version.unwrap_or_default(), read.clone()));
+    let version = metadata.resource_version.unwrap_or_default();
+    ctx.memory.put(app, |app| app.certificate = Some((version, read.clone())));
     Ok(Some(read))
 }
 

@@ -18,17 +18,18 @@ use serde_json::Value;
 /// The desired state with what no message may contain: of the revision that is in effect as well, not only of the spec.
 pub(crate) async fn with_hidden(ctx: &Ctx, desired: Desired) -> Result<Desired, Error> {
     let Some(RolledBack { to, .. }) = desired.rolled_back() else {
-        ctx.memory.rolled_back.take(&desired.key);
+        ctx.memory.drop(&desired.key, |app| app.rolled_back = None);
         return Ok(desired);
     };
-    let hidden = match ctx.memory.rolled_back.get(&desired.key).filter(|(digest, _)| *digest == to.digest) {
-        Some((_, hidden)) => hidden,
-        None => {
-            let (_, hidden) = values(ctx, &desired).await?;
-            ctx.memory.rolled_back.put(desired.key.clone(), (to.digest.clone(), hidden.clone()));
-            hidden
-        }
-    };
+    let hidden =
+        match ctx.memory.of(&desired.key, |app| app.rolled_back.clone()).filter(|(digest, _)| *digest == to.digest) {
+            Some((_, hidden)) => hidden,
+            None => {
+                let (_, hidden) = values(ctx, &desired).await?;
+                ctx.memory.put(&desired.key, |app| app.rolled_back = Some((to.digest.clone(), hidden.clone())));
+                hidden
+            }
+        };
     let values = DesiredValues { hidden, ..desired.values };
     Ok(Desired { values, ..desired })
 }

@@ -36,7 +36,7 @@ use super::{
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Reason},
     deletion::permit::{Kept, Kind, Owner as _, Wish, is_orphaned, takes_dependents},
-    platform::{cache::Memo, clock, controller::WRONGLY_GONE, key::Key},
+    platform::{clock, controller::WRONGLY_GONE},
 };
 
 /// Takes down what belongs to a deleted app, as far as possible now, and reports it.
@@ -181,8 +181,7 @@ async fn recorded(
 /// for the app.
 async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
     let (key, meta, before) = (app.key, app.meta(), &app.before);
-    let seen = |memo: &Memo<Key, String>| memo.get(key).is_some_and(|uid| uid == app.uid());
-    if is_orphaned(meta) || seen(&ctx.memory.orphaned) {
+    if is_orphaned(meta) || ctx.memory.of(key, |seen| seen.orphaned.as_deref() == Some(app.uid())) {
         return Ok(Some(true));
     }
     if before.owned.is_empty() && before.inventory.is_none() && before.last_attempt.is_none() {
@@ -199,7 +198,8 @@ async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
         // A Secret recreated by a user shows nothing.
         Some(_) => None,
         None => {
-            let foreground = takes_dependents(meta) || seen(&ctx.memory.foreground);
+            let foreground =
+                takes_dependents(meta) || ctx.memory.of(key, |seen| seen.foreground.as_deref() == Some(app.uid()));
             (before.orphaned == Some(false) || foreground && witness.is_some()).then_some(false)
         }
     })
