@@ -54,7 +54,7 @@ pub(crate) async fn run(args: &RunArgs, of_lease: &Handle) -> Result<()> {
     let api = match server {
         Some(server) => {
             let requests = client::requests(&kube_config)?;
-            let parts = api::Parts {
+            let parts = api::ApiParts {
                 auth: server.auth(requests.clone()),
                 client: requests,
                 watch_client: client::watches(&kube_config)?,

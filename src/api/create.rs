@@ -18,11 +18,11 @@ use kube::{
 
 use super::{
     dto::{Created, Instance, NewInstance},
-    idempotency::{Match, Stamp},
+    idempotency::{Match, RequestStamp},
     names,
     problem::Problem,
     refusal::{SOON, failed, of_request, refused},
-    shared::Shared,
+    shared::ApiState,
 };
 use crate::{
     clientapp::{
@@ -49,15 +49,15 @@ const SEEN_WITHIN: Duration = Duration::from_secs(2);
 pub(crate) struct Request {
     pub(crate) instance: NewInstance,
     /// Present if the request has an Idempotency-Key.
-    pub(crate) stamp: Option<Stamp>,
+    pub(crate) stamp: Option<RequestStamp>,
 }
 
 /// 201 for a new instance, 200 if an earlier attempt of the same request has created it.
-pub(crate) type Answer = (StatusCode, Created);
+pub(crate) type Creation = (StatusCode, Created);
 
 /// Says why an attempt with one name failed.
 #[derive(derive_more::From)]
-enum Failure {
+enum CreateError {
     /// Another object has the name; a generated name is replaced by another.
     NameTaken(Problem),
     /// No other name would help.
@@ -66,7 +66,7 @@ enum Failure {
 }
 
 /// Refuses a request that can never be met. Returns its Profile.
-pub(crate) async fn check(shared: &Shared, request: &Request) -> Result<Option<StoredProfile>, Problem> {
+pub(crate) async fn check(shared: &ApiState, request: &Request) -> Result<Option<StoredProfile>, Problem> {
     let Request { instance, .. } = request;
     shared.instances.synced()?;
     check_places(shared, instance)?;
@@ -78,10 +78,10 @@ pub(crate) async fn check(shared: &Shared, request: &Request) -> Result<Option<S
 /// Creates an instance, or finds the one that an earlier attempt of the request has created. The request was [`check`]ed.
 /// If it fails, nothing is left in the cluster, or the log says what.
 pub(crate) async fn create(
-    shared: &Shared,
+    shared: &ApiState,
     request: &Request,
     profile: Option<StoredProfile>,
-) -> Result<Answer, Problem> {
+) -> Result<Creation, Problem> {
     let Request { instance, stamp } = request;
     let in_progress = || {
         let detail = "a request with this Idempotency-Key is in progress; repeat it to get its result";
@@ -117,8 +117,8 @@ pub(crate) async fn create(
     for attempt in 0..ATTEMPTS {
         match make(shared, request, &request.key(attempt), &asked).await {
             Ok(answer) => return Ok(answer),
-            Err(Failure::NameTaken(_)) if instance.name.is_none() => {}
-            Err(Failure::NameTaken(problem) | Failure::Refused(problem)) => return Err(problem),
+            Err(CreateError::NameTaken(_)) if instance.name.is_none() => {}
+            Err(CreateError::NameTaken(problem) | CreateError::Refused(problem)) => return Err(problem),
         }
     }
     let detail = "no free name was found; try again, or choose a name";
@@ -142,7 +142,7 @@ impl Request {
 }
 
 /// Namespaces in which no instance may be created.
-fn check_places(shared: &Shared, instance: &NewInstance) -> Result<(), Problem> {
+fn check_places(shared: &ApiState, instance: &NewInstance) -> Result<(), Problem> {
     let (field, namespace) = match (&instance.namespace, &instance.name) {
         (Some(namespace), _) => ("namespace", namespace),
         (None, Some(name)) => ("name", name),
@@ -163,7 +163,7 @@ fn check_places(shared: &Shared, instance: &NewInstance) -> Result<(), Problem> 
     Ok(())
 }
 
-async fn profile(shared: &Shared, name: Option<&str>) -> Result<Option<StoredProfile>, Problem> {
+async fn profile(shared: &ApiState, name: Option<&str>) -> Result<Option<StoredProfile>, Problem> {
     let Some(name) = name else { return Ok(None) };
     // A name that the API server would refuse must not become part of a URL path.
     if !name.split('.').all(is_label) {
@@ -176,7 +176,7 @@ async fn profile(shared: &Shared, name: Option<&str>) -> Result<Option<StoredPro
 
 /// The controller's own validation, with its messages.
 fn check_spec(
-    shared: &Shared,
+    shared: &ApiState,
     instance: &NewInstance,
     key: &Key,
     profile: Option<&StoredProfile>,
@@ -195,7 +195,7 @@ fn app(instance: &NewInstance, key: &Key) -> Result<ClientApp, Problem> {
     instance.app(key).map_err(unfit)
 }
 
-fn replay(stamp: &Stamp, found: Option<&Stamp>, instance: &Instance) -> Result<Answer, Problem> {
+fn replay(stamp: &RequestStamp, found: Option<&RequestStamp>, instance: &Instance) -> Result<Creation, Problem> {
     if stamp.compare(found) != Match::Same {
         return Err(reused());
     }
@@ -214,7 +214,12 @@ fn reused() -> Problem {
     Problem::new(StatusCode::CONFLICT, "IdempotencyKeyReused", detail).about("Idempotency-Key")
 }
 
-async fn make(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNamespace) -> Result<Answer, Failure> {
+async fn make(
+    shared: &ApiState,
+    request: &Request,
+    key: &Key,
+    asked: &ProfileNamespace,
+) -> Result<Creation, CreateError> {
     match space(shared, request, key, asked).await? {
         Space::Made { uid } => {
             let made = async {
@@ -252,7 +257,7 @@ enum Space {
 }
 
 /// Checks an existing namespace for objects of this name: returns the instance if this request has created it, or refuses.
-async fn in_the_way(shared: &Shared, request: &Request, key: &Key) -> Result<Option<Answer>, Failure> {
+async fn in_the_way(shared: &ApiState, request: &Request, key: &Key) -> Result<Option<Creation>, CreateError> {
     // Read before the ClientApp: a Secret is created after its ClientApp, so the Secret of an instance always has one by then.
     let name = key.admin_secret();
     let secrets = Api::<Secret>::namespaced(shared.parts.client.clone(), &key.namespace);
@@ -287,7 +292,12 @@ fn secret_not_ours(key: &Key) -> Problem {
 }
 
 /// Creates the namespace, or finds an existing one that the operator may use.
-async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNamespace) -> Result<Space, Failure> {
+async fn space(
+    shared: &ApiState,
+    request: &Request,
+    key: &Key,
+    asked: &ProfileNamespace,
+) -> Result<Space, CreateError> {
     let namespaces = Api::<Namespace>::all(shared.parts.client.clone());
     let name = key.namespace.as_str();
     let fresh = surroundings::namespace(request.stamp.as_ref(), key, asked);
@@ -296,7 +306,7 @@ async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNam
         return Ok(Space::Made { uid: made.uid().unwrap_or_default() });
     }
     let found = namespaces.get(name).await.map_err(failed(format!("get Namespace {name}")))?;
-    let stamped = Stamp::on(found.metadata.annotations.as_ref());
+    let stamped = RequestStamp::on(found.metadata.annotations.as_ref());
     let ours = found.labels().get(label::MANAGED_BY).is_some_and(|by| by == label::OPERATOR);
     let generated = request.instance.name.is_none() && request.instance.namespace.is_none();
     let earlier = request.stamp.as_ref().map_or(Match::Other, |stamp| stamp.compare(stamped.as_ref()));
@@ -308,7 +318,7 @@ async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNam
         );
         let problem = Problem::new(StatusCode::CONFLICT, "NamespaceNotOurs", detail).about("namespace");
         // A namespace that the user has chosen is not replaced by another.
-        return Err(if generated { Failure::NameTaken(problem) } else { Failure::Refused(problem) });
+        return Err(if generated { CreateError::NameTaken(problem) } else { CreateError::Refused(problem) });
     }
     if found.metadata.deletion_timestamp.is_some() {
         return Err(terminating(name).into());
@@ -319,9 +329,9 @@ async fn space(shared: &Shared, request: &Request, key: &Key, asked: &ProfileNam
     Ok(Space::Found { by_api: found.labels().get(label::INSTANCE) == Some(&key.name) })
 }
 
-async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer, Failure> {
+async fn make_in(shared: &ApiState, request: &Request, key: &Key) -> Result<Creation, CreateError> {
     let mut app = app(&request.instance, key)?;
-    app.metadata.annotations = request.stamp.as_ref().map(Stamp::annotations);
+    app.metadata.annotations = request.stamp.as_ref().map(RequestStamp::annotations);
     let apps = Api::<ClientApp>::namespaced(shared.parts.client.clone(), &key.namespace);
     let made = create_if_absent(&apps, None, &app).await;
     let Some(made) = made.map_err(failed(format!("create ClientApp {key}")))? else {
@@ -346,7 +356,7 @@ async fn make_in(shared: &Shared, request: &Request, key: &Key) -> Result<Answer
 }
 
 /// The namespace was empty when another request, or the teardown of an earlier instance, looked at it, and may have been deleted since.
-async fn is_not_going(shared: &Shared, name: &str) -> Result<(), Problem> {
+async fn is_not_going(shared: &ApiState, name: &str) -> Result<(), Problem> {
     let found = Api::<Namespace>::all(shared.parts.client.clone()).get(name).await;
     match found.map_err(failed(format!("get Namespace {name}")))?.metadata.deletion_timestamp {
         None => Ok(()),
@@ -360,7 +370,7 @@ fn terminating(namespace: &str) -> Problem {
 }
 
 /// Deletes a ClientApp that this request has created and that adopts nothing, so no existing data belongs to it.
-async fn undo_app(shared: &Shared, key: &Key, uid: &str, problem: &Problem) {
+async fn undo_app(shared: &ApiState, key: &Key, uid: &str, problem: &Problem) {
     let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
     #[expect(clippy::disallowed_methods, reason = "made by this very call; what it has is deleted by its controller")]
     let deleted = apps.delete(&key.name, &only(uid)).await;
@@ -374,21 +384,21 @@ async fn undo_app(shared: &Shared, key: &Key, uid: &str, problem: &Problem) {
     }
 }
 
-fn earlier(request: &Request, key: &Key, found: &Guard<ClientApp>) -> Result<Answer, Failure> {
-    let stamped = Stamp::on(found.metadata.annotations.as_ref());
+fn earlier(request: &Request, key: &Key, found: &Guard<ClientApp>) -> Result<Creation, CreateError> {
+    let stamped = RequestStamp::on(found.metadata.annotations.as_ref());
     match &request.stamp {
         Some(stamp) if stamp.compare(stamped.as_ref()) != Match::Other => {
             Ok(replay(stamp, stamped.as_ref(), &Instance::of(found))?)
         }
         _ => {
             let detail = format!("metadata.name: instance {key} already exists: choose another name, or omit the name");
-            Err(Failure::NameTaken(Problem::new(StatusCode::CONFLICT, "NameTaken", detail).about("name")))
+            Err(CreateError::NameTaken(Problem::new(StatusCode::CONFLICT, "NameTaken", detail).about("name")))
         }
     }
 }
 
 /// The administrator's password as stored in the cluster: the controller may have created the Secret first.
-async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Problem> {
+async fn password(shared: &ApiState, key: &Key, uid: &str) -> Result<String, Problem> {
     let name = key.admin_secret();
     let secrets = Api::<Secret>::namespaced(shared.parts.client.clone(), &key.namespace);
     let secret = secrets::admin(key, uid);
@@ -413,7 +423,7 @@ async fn password(shared: &Shared, key: &Key, uid: &str) -> Result<String, Probl
 }
 
 /// Deletes a namespace that this request has created for an instance that failed, unless the namespace contains objects.
-async fn undo_namespace(shared: &Shared, name: &str, uid: &str) {
+async fn undo_namespace(shared: &ApiState, name: &str, uid: &str) {
     match namespace::undo(&shared.parts.client, name, uid).await {
         Ok(Outcome::Deleting) => {
             tracing::info!(namespace = name, "deleted the namespace that this request had created")

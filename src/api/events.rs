@@ -24,7 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{
     dto::{Happened, Instance},
-    shared::Shared,
+    shared::ApiState,
 };
 use crate::platform::{key::Key, watch::WatchLog};
 
@@ -34,7 +34,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const LISTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Streams until the instance is ready, or with `follow` until it is gone; in any case until the operator stops.
-pub(crate) fn stream(shared: Arc<Shared>, key: Key, uid: String, follow: bool) -> Response {
+pub(crate) fn stream(shared: Arc<ApiState>, key: Key, uid: String, follow: bool) -> Response {
     // One event at a time: a slow reader delays its watch instead of filling the memory.
     let (sender, receiver) = mpsc::channel(1);
     let (tasks, stop) = (shared.tasks.clone(), shared.stop.clone());
@@ -51,7 +51,7 @@ pub(crate) fn stream(shared: Arc<Shared>, key: Key, uid: String, follow: bool) -
 }
 
 struct EventStream {
-    shared: Arc<Shared>,
+    shared: Arc<ApiState>,
     key: Key,
     uid: String,
     follow: bool,

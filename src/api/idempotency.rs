@@ -17,7 +17,7 @@ const LENGTH: std::ops::RangeInclusive<usize> = 1..=255;
 
 /// Identifies a request on the objects that it creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct RequestStamp {
     /// Distinguishes requests with this key from all others.
     pub(crate) key: String,
     request: String,
@@ -33,10 +33,10 @@ pub(crate) enum Match {
     Other,
 }
 
-impl Stamp {
+impl RequestStamp {
     /// The stamp of a request that has a key. `body` is parsed, so whitespace and the order of fields do not count.
     /// 422 for an invalid key.
-    pub fn of(headers: &HeaderMap, user: &User, body: &serde_json::Value) -> Result<Option<Stamp>, Problem> {
+    pub fn of(headers: &HeaderMap, user: &User, body: &serde_json::Value) -> Result<Option<RequestStamp>, Problem> {
         let mut given = headers.get_all(HEADER).iter();
         let Some(key) = given.next() else { return Ok(None) };
         let key = key.as_bytes();
@@ -45,12 +45,15 @@ impl Stamp {
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "InvalidIdempotencyKey", detail)
                 .about("Idempotency-Key"));
         }
-        Ok(Some(Stamp { key: digest(&[user.name.as_bytes(), key]), request: digest(&[body.to_string().as_bytes()]) }))
+        Ok(Some(RequestStamp {
+            key: digest(&[user.name.as_bytes(), key]),
+            request: digest(&[body.to_string().as_bytes()]),
+        }))
     }
 
-    pub(crate) fn on(annotations: Option<&BTreeMap<String, String>>) -> Option<Stamp> {
+    pub(crate) fn on(annotations: Option<&BTreeMap<String, String>>) -> Option<RequestStamp> {
         let annotations = annotations?;
-        Some(Stamp { key: annotations.get(KEY)?.clone(), request: annotations.get(REQUEST)?.clone() })
+        Some(RequestStamp { key: annotations.get(KEY)?.clone(), request: annotations.get(REQUEST)?.clone() })
     }
 
     /// The annotations to set on created objects.
@@ -59,7 +62,7 @@ impl Stamp {
     }
 
     /// Relates this stamp to the one on an object.
-    pub(crate) fn compare(&self, found: Option<&Stamp>) -> Match {
+    pub(crate) fn compare(&self, found: Option<&RequestStamp>) -> Match {
         match found {
             Some(found) if found == self => Match::Same,
             Some(found) if found.key == self.key => Match::Reused,
@@ -80,11 +83,11 @@ mod tests {
 
     use super::*;
 
-    fn stamp(user: &str, key: &str, body: &str) -> Result<Option<Stamp>, Problem> {
+    fn stamp(user: &str, key: &str, body: &str) -> Result<Option<RequestStamp>, Problem> {
         let mut headers = HeaderMap::new();
         headers.insert(HEADER, HeaderValue::from_str(key).unwrap());
         let user = User { name: user.to_owned(), ..User::default() };
-        Stamp::of(&headers, &user, &serde_json::from_str(body).unwrap())
+        RequestStamp::of(&headers, &user, &serde_json::from_str(body).unwrap())
     }
 
     #[test]
@@ -103,7 +106,7 @@ mod tests {
             assert_eq!(first.name(0) == other.name(0), expected != Match::Other);
         }
         assert_ne!(first.name(0), first.name(1));
-        assert_eq!(Stamp::on(Some(&first.annotations())), Some(first.clone()));
+        assert_eq!(RequestStamp::on(Some(&first.annotations())), Some(first.clone()));
         assert_eq!(first.compare(None), Match::Other);
     }
 
@@ -113,7 +116,7 @@ mod tests {
             assert_eq!(stamp("jo", key, "{}").unwrap_err().status(), StatusCode::UNPROCESSABLE_ENTITY, "{key}");
         }
         assert!(stamp("jo", &"k".repeat(255), "{}").unwrap().is_some());
-        let none = Stamp::of(&HeaderMap::new(), &User { name: "jo".into(), ..User::default() }, &json!({}));
+        let none = RequestStamp::of(&HeaderMap::new(), &User { name: "jo".into(), ..User::default() }, &json!({}));
         assert_eq!(none.unwrap(), None);
     }
 }

@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     dto::Instance,
-    idempotency::{Match, Stamp},
+    idempotency::{Match, RequestStamp},
     problem::Problem,
     query,
     refusal::SOON,
@@ -32,7 +32,7 @@ pub(crate) struct Shown {
     /// Distinguishes it from a later ClientApp of the same name.
     pub(crate) uid: String,
     pub(crate) instance: Instance,
-    pub(crate) stamp: Option<Stamp>,
+    pub(crate) stamp: Option<RequestStamp>,
 }
 
 /// All instances, grouped by hostname.
@@ -82,7 +82,7 @@ impl Instances {
     }
 
     /// The instance that was created with the key of this stamp.
-    pub(crate) fn stamped(&self, stamp: &Stamp) -> Option<Arc<Shown>> {
+    pub(crate) fn stamped(&self, stamp: &RequestStamp) -> Option<Arc<Shown>> {
         let mut all = self.0.all().into_iter().map(|(_, shown)| shown);
         all.find(|shown| stamp.compare(shown.stamp.as_ref()) != Match::Other)
     }
@@ -129,7 +129,7 @@ fn entry(guard: Guard<ClientApp>) -> Entry<Arc<Shown>> {
     let shown = Shown {
         uid: guard.metadata.uid.clone().unwrap_or_default(),
         instance: Instance::of(&guard),
-        stamp: Stamp::on(guard.metadata.annotations.as_ref()),
+        stamp: RequestStamp::on(guard.metadata.annotations.as_ref()),
     };
     Entry { key: key_of(&guard), group, value: Some(Arc::new(shown)) }
 }

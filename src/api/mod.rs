@@ -5,10 +5,10 @@ mod body;
 mod create;
 mod dto;
 mod events;
-mod gate;
 pub mod idempotency;
 mod instances;
 mod limits;
+mod middleware;
 mod names;
 mod openapi;
 mod origin;
@@ -34,16 +34,16 @@ use axum::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use self::shared::Parts;
+pub(crate) use self::shared::ApiParts;
 use self::{
     instances::Instances,
     problem::Problem,
-    shared::{Creations, Shared},
+    shared::{ApiState, Creations},
 };
 
 /// The routes. Watches end with `stop`; work in progress is tracked in `tasks`.
-pub(crate) fn router(parts: Parts, tasks: &TaskTracker, stop: &CancellationToken) -> Router {
-    let shared = Arc::new(Shared {
+pub(crate) fn router(parts: ApiParts, tasks: &TaskTracker, stop: &CancellationToken) -> Router {
+    let shared = Arc::new(ApiState {
         instances: Instances::start(&parts.watch_client, tasks, stop),
         parts,
         reservations: Arc::default(),

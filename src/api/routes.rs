@@ -16,16 +16,16 @@ use serde::Serialize;
 use super::{
     auth::User,
     body,
-    create::{self, Answer, only},
+    create::{self, Creation, only},
     dto::{Created, Instance, InstanceList, NewInstance},
     events,
-    idempotency::Stamp,
+    idempotency::RequestStamp,
     instances::{self, Shown},
     problem::Problem,
     query::Query,
     refusal::refused,
     selector,
-    shared::Shared,
+    shared::ApiState,
 };
 use crate::{
     crd::{ClientApp, Guard},
@@ -40,7 +40,7 @@ const WAIT: std::ops::RangeInclusive<u64> = 0..=300;
 /// Set on the response to a repeated request.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-pub(crate) fn routes() -> Router<Arc<Shared>> {
+pub(crate) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/instances", get(list).post(make))
         .route("/instances/{name}", get(show).delete(remove))
@@ -73,7 +73,7 @@ pub(crate) fn routes() -> Router<Arc<Shared>> {
     )
 )]
 async fn make(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ApiState>>,
     Extension(user): Extension<User>,
     headers: HeaderMap,
     body: Bytes,
@@ -90,11 +90,11 @@ async fn make(
 
 fn received(user: &User, headers: &HeaderMap, body: &Bytes) -> Result<create::Request, Problem> {
     let (instance, body) = body::read(headers, body)?;
-    let stamp = Stamp::of(headers, user, &body)?;
+    let stamp = RequestStamp::of(headers, user, &body)?;
     Ok(create::Request { instance, stamp })
 }
 
-async fn made(shared: &Shared, user: &User, asked: &create::Request) -> Result<Answer, Problem> {
+async fn made(shared: &ApiState, user: &User, asked: &create::Request) -> Result<Creation, Problem> {
     let NewInstance { name, namespace, .. } = &asked.instance;
     let target = namespace.as_deref().or(name.as_deref());
     let allowed = async || shared.parts.auth.allow(user, "create", target, None).await;
@@ -141,7 +141,7 @@ fn audit(user: &User, verb: &'static str, instance: &Key, result: Result<StatusC
     )
 )]
 async fn list(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ApiState>>,
     Extension(user): Extension<User>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
@@ -179,7 +179,7 @@ async fn list(
         (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
-async fn show(asked: About) -> Result<Response, Problem> {
+async fn show(asked: RequestMeta) -> Result<Response, Problem> {
     let query = asked.query(&[])?;
     let (_, shown) = asked.find("get", &query).await?;
     Ok(json(StatusCode::OK, &shown.instance))
@@ -206,11 +206,11 @@ async fn show(asked: About) -> Result<Response, Problem> {
                 (status = 503, description = "The cluster does not respond, or the operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
-async fn remove(asked: About) -> Result<Response, Problem> {
+async fn remove(asked: RequestMeta) -> Result<Response, Problem> {
     let query = asked.query(&["wait"])?;
     let wait = Duration::from_secs(query.number("wait", WAIT)?.unwrap_or_default());
     let found = asked.find("delete", &query).await;
-    let About { shared, user, name, .. } = asked;
+    let RequestMeta { shared, user, name, .. } = asked;
     let (key, shown) = found.inspect_err(|problem| {
         audit(&user, "delete", &Key::new(query.get("namespace").unwrap_or("-"), &name), Err(problem));
     })?;
@@ -230,7 +230,7 @@ async fn remove(asked: About) -> Result<Response, Problem> {
 }
 
 /// Deletes it in the cluster; `None` if that was immediate.
-async fn deleted(shared: &Shared, key: &Key, uid: &str) -> Result<Option<Instance>, Problem> {
+async fn deleted(shared: &ApiState, key: &Key, uid: &str) -> Result<Option<Instance>, Problem> {
     let apps = Api::<Guard<ClientApp>>::namespaced(shared.parts.client.clone(), &key.namespace);
     #[expect(clippy::disallowed_methods, reason = "what the user has named, and only that")]
     let deleted = apps.delete(&key.name, &only(uid)).await;
@@ -261,31 +261,31 @@ async fn deleted(shared: &Shared, key: &Key, uid: &str) -> Result<Option<Instanc
         (status = 503, description = "The operator has just started", body = Problem, content_type = "application/problem+json"),
     )
 )]
-async fn follow(asked: About) -> Result<Response, Problem> {
+async fn follow(asked: RequestMeta) -> Result<Response, Problem> {
     let query = asked.query(&["follow"])?;
     let follow = query.flag("follow")?;
     let (key, shown) = asked.find("get", &query).await?;
     Ok(events::stream(asked.shared, key, shown.uid.clone(), follow))
 }
 
-struct About {
-    shared: Arc<Shared>,
+struct RequestMeta {
+    shared: Arc<ApiState>,
     user: User,
     name: String,
     query: Option<String>,
 }
 
-impl FromRequestParts<Arc<Shared>> for About {
+impl FromRequestParts<Arc<ApiState>> for RequestMeta {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<ApiState>) -> Result<Self, Response> {
         type Asked = (Extension<User>, Path<String>, RawQuery);
         let (Extension(user), Path(name), RawQuery(query)) = Asked::from_request_parts(parts, shared).await?;
-        Ok(About { shared: shared.clone(), user, name, query })
+        Ok(RequestMeta { shared: shared.clone(), user, name, query })
     }
 }
 
-impl About {
+impl RequestMeta {
     /// The namespace and these additional parameters.
     fn query(&self, more: &[&str]) -> Result<Query, Problem> {
         Query::parse(self.query.as_deref(), &[&["namespace"], more].concat())
@@ -293,7 +293,7 @@ impl About {
 
     /// The instance. Users without the right are not told whether it exists.
     async fn find(&self, verb: &'static str, query: &Query) -> Result<(Key, Arc<Shown>), Problem> {
-        let About { shared, user, name, .. } = self;
+        let RequestMeta { shared, user, name, .. } = self;
         let namespace = query.get("namespace");
         let allowed = shared.parts.auth.allow(user, verb, namespace, Some(name)).await;
         shared.instances.synced()?;

@@ -13,11 +13,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::{Layer as _, service_fn};
 
 use super::{
-    Parts,
+    ApiParts,
     auth::Auth,
-    gate, router,
+    middleware, router,
     settings::{InvalidSettings, Settings, settings},
-    tls::{Certificate, TlsError},
+    tls::{ServingCertificate, TlsError},
 };
 use crate::{
     config::{ApiArgs, AuthMode},
@@ -38,7 +38,7 @@ pub(crate) enum ServeError {
     #[error("{0}")]
     Settings(InvalidSettings),
     #[error("{0}")]
-    Certificate(TlsError),
+    ServingCertificate(TlsError),
     #[error("--api-listen {address}: {source}")]
     Bind { address: SocketAddr, source: io::Error },
 }
@@ -47,14 +47,15 @@ pub(crate) struct Server {
     listener: TcpListener,
     address: SocketAddr,
     settings: Settings,
-    certificate: Option<Certificate>,
+    certificate: Option<ServingCertificate>,
 }
 
 impl Server {
     /// Checks the flags and opens the address; `None` if the API is off.
     pub(crate) async fn bind(args: &ApiArgs) -> Result<Option<Server>, ServeError> {
         let Some(settings) = settings(args).map_err(ServeError::Settings)? else { return Ok(None) };
-        let certificate = settings.tls.clone().map(Certificate::read).transpose().map_err(ServeError::Certificate)?;
+        let certificate =
+            settings.tls.clone().map(ServingCertificate::read).transpose().map_err(ServeError::ServingCertificate)?;
         let failed = |source| ServeError::Bind { address: settings.listen, source };
         let listener = listen::bind(settings.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -69,14 +70,14 @@ impl Server {
     }
 
     /// Serves until `stop`, and until all work in progress is complete. Connections that do not end in time are closed.
-    pub(crate) async fn serve(self, parts: Parts, stop: CancellationToken) {
+    pub(crate) async fn serve(self, parts: ApiParts, stop: CancellationToken) {
         let Server { listener, address, settings, certificate } = self;
         let scheme = if certificate.is_some() { "https" } else { "http" };
         tracing::info!(api = %address, scheme, auth = ?settings.auth, "serving the API");
         let auth = parts.auth.clone();
         let tasks = TaskTracker::new();
-        let routes = gate::behind(router(parts, &tasks, &stop), auth);
-        let tls = certificate.as_ref().map(Certificate::acceptor);
+        let routes = middleware::behind(router(parts, &tasks, &stop), auth);
+        let tls = certificate.as_ref().map(ServingCertificate::acceptor);
         if let Some(certificate) = certificate {
             tasks.spawn(certificate.keep_current(stop.clone()));
         }

@@ -13,7 +13,7 @@ pub struct Settings {
     pub auth: AuthMode,
     /// Audience that tokens must have.
     pub audience: String,
-    /// Certificate and key; `None` for plain HTTP.
+    /// ServingCertificate and key; `None` for plain HTTP.
     pub tls: Option<TlsFiles>,
 }
 
@@ -41,7 +41,7 @@ pub enum InvalidSettings {
                  with --api-tls-cert and --api-tls-key, or listen on 127.0.0.1"
     )]
     InTheClear(SocketAddr),
-    /// Certificate or key is missing.
+    /// ServingCertificate or key is missing.
     #[error("--api-tls-cert and --api-tls-key must be given together")]
     HalfTls,
     /// Tokens for any audience would be accepted.

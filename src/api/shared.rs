@@ -19,7 +19,7 @@ const CREATIONS: usize = 16;
 /// For how long a request waits for a place; less than most proxies wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-pub(crate) struct Parts {
+pub(crate) struct ApiParts {
     pub(crate) client: Client,
     /// A client for watches, which may be silent for long.
     pub(crate) watch_client: Client,
@@ -29,8 +29,8 @@ pub(crate) struct Parts {
     pub(crate) namespace: String,
 }
 
-pub(crate) struct Shared {
-    pub(super) parts: Parts,
+pub(crate) struct ApiState {
+    pub(super) parts: ApiParts,
     pub(super) instances: Arc<Instances>,
     pub(super) reservations: Arc<Reservations>,
     pub(super) creations: Creations,
@@ -67,7 +67,7 @@ impl Creations {
     }
 }
 
-impl Shared {
+impl ApiState {
     /// Runs work to its end, even if the client disconnects.
     pub(super) async fn to_the_end<T: Send + 'static>(
         &self,

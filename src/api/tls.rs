@@ -27,21 +27,21 @@ pub(crate) enum TlsError {
 }
 
 #[derive(Debug)]
-pub(crate) struct Certificate {
+pub(crate) struct ServingCertificate {
     files: TlsFiles,
     /// Holds what was read last, valid or not.
-    seen: Contents,
+    seen: CertificateFiles,
     shown: RustlsConfig,
 }
 
-/// Certificate and key, as in the files.
-type Contents = (Vec<u8>, Vec<u8>);
+/// ServingCertificate and key, as in the files.
+type CertificateFiles = (Vec<u8>, Vec<u8>);
 
-impl Certificate {
-    pub(crate) fn read(files: TlsFiles) -> Result<Certificate, TlsError> {
+impl ServingCertificate {
+    pub(crate) fn read(files: TlsFiles) -> Result<ServingCertificate, TlsError> {
         let seen = contents(&files)?;
         let shown = RustlsConfig::from_config(Arc::new(config(&files, &seen)?));
-        Ok(Certificate { files, seen, shown })
+        Ok(ServingCertificate { files, seen, shown })
     }
 
     pub(crate) fn acceptor(&self) -> RustlsAcceptor {
@@ -68,7 +68,7 @@ impl Certificate {
     fn look_again(&mut self) {
         let read = contents(&self.files);
         // A missing file counts as an empty one.
-        let now = read.as_ref().map_or_else(|_| Contents::default(), Clone::clone);
+        let now = read.as_ref().map_or_else(|_| CertificateFiles::default(), Clone::clone);
         if now == self.seen {
             return;
         }
@@ -83,14 +83,14 @@ impl Certificate {
     }
 }
 
-fn contents(TlsFiles { cert, key }: &TlsFiles) -> Result<Contents, TlsError> {
+fn contents(TlsFiles { cert, key }: &TlsFiles) -> Result<CertificateFiles, TlsError> {
     let read = |flag, path: &PathBuf| {
         std::fs::read(path).map_err(|source| TlsError::Read { flag, path: path.clone(), source })
     };
     Ok((read("--api-tls-cert", cert)?, read("--api-tls-key", key)?))
 }
 
-fn config(files: &TlsFiles, (cert, key): &Contents) -> Result<ServerConfig, TlsError> {
+fn config(files: &TlsFiles, (cert, key): &CertificateFiles) -> Result<ServerConfig, TlsError> {
     let not_pem = |flag, path: &PathBuf, what| TlsError::NotPem { flag, path: path.clone(), what };
     let chain = CertificateDer::pem_slice_iter(cert).collect::<Result<Vec<_>, _>>().unwrap_or_default();
     if chain.is_empty() {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     /// Returns true if a client that trusts only this certificate can connect.
-    async fn shows(certificate: &Certificate, (pem, _): &(String, String)) -> bool {
+    async fn shows(certificate: &ServingCertificate, (pem, _): &(String, String)) -> bool {
         let mut trusted = RootCertStore::empty();
         trusted.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
         let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -152,12 +152,12 @@ mod tests {
             ((&first.0, &second.1), "--api-tls-cert ", "keys may not be consistent: KeyMismatch"),
         ];
         for (pair, flag, problem) in cases {
-            let error = Certificate::read(put(dir.path(), &pair)).unwrap_err().to_string();
+            let error = ServingCertificate::read(put(dir.path(), &pair)).unwrap_err().to_string();
             assert!(error.starts_with(flag) && error.contains(problem), "{error}");
         }
         let files = put(dir.path(), &first);
         std::fs::remove_file(&files.key).unwrap();
-        let error = Certificate::read(files).unwrap_err().to_string();
+        let error = ServingCertificate::read(files).unwrap_err().to_string();
         assert!(error.starts_with("--api-tls-key ") && error.contains("No such file"), "{error}");
     }
 
@@ -165,7 +165,7 @@ mod tests {
     async fn a_new_pair_is_shown_and_a_broken_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (made(), made());
-        let mut certificate = Certificate::read(put(dir.path(), &first)).unwrap();
+        let mut certificate = ServingCertificate::read(put(dir.path(), &first)).unwrap();
         let before = certificate.shown.get_inner();
         certificate.look_again();
         assert!(Arc::ptr_eq(&certificate.shown.get_inner(), &before), "nothing has changed");

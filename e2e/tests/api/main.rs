@@ -11,7 +11,7 @@ mod watching;
 
 use clientapp_crd::{ClientApp, Guard};
 use clientapp_operator::api::auth::User;
-use clientapp_operator::api::idempotency::Stamp;
+use clientapp_operator::api::idempotency::RequestStamp;
 use e2e::lab::{Lab, TIMEOUT};
 use e2e::operator::{Operator, Options};
 use e2e::wait::until;
@@ -170,10 +170,10 @@ fn with(mut body: Value, field: &str, value: impl Into<Value>) -> Value {
 }
 
 /// Returns the mark of a request with this key, by which the API knows it when it is repeated.
-fn stamp(key: &'static str, body: &Value) -> Stamp {
+fn stamp(key: &'static str, body: &Value) -> RequestStamp {
     let headers = HeaderMap::from_iter([("idempotency-key".parse().unwrap(), HeaderValue::from_static(key))]);
     let user = User { name: "anonymous".to_owned(), ..User::default() };
-    Stamp::of(&headers, &user, body).unwrap().unwrap()
+    RequestStamp::of(&headers, &user, body).unwrap().unwrap()
 }
 
 /// A namespace, with or without the operator's mark.

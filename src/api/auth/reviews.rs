@@ -37,13 +37,13 @@ pub(crate) struct Reviews {
     audience: String,
     /// By SHA-256 of the token, so that no token is kept in memory.
     users: Cache<[u8; 32], User>,
-    rights: Cache<Question, ()>,
+    rights: Cache<ReviewKey, ()>,
     /// Limits requests without a known user, so that tokens cannot be guessed quickly.
     unauthenticated: Limit<IpAddr>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Question {
+struct ReviewKey {
     user: User,
     verb: &'static str,
     namespace: Option<String>,
@@ -79,7 +79,7 @@ impl Reviews {
         name: Option<&str>,
     ) -> Result<(), Problem> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        let question = Question { user: user.clone(), verb, namespace: owned(namespace), name: owned(name) };
+        let question = ReviewKey { user: user.clone(), verb, namespace: owned(namespace), name: owned(name) };
         let ask = async {
             let review = SubjectAccessReview { spec: question.spec(), ..SubjectAccessReview::default() };
             let status = self.asked(&review).await?.status.unwrap_or_default();
@@ -112,7 +112,7 @@ impl Reviews {
     }
 }
 
-impl Question {
+impl ReviewKey {
     fn spec(&self) -> SubjectAccessReviewSpec {
         let User { name, groups, uid, extra } = self.user.clone();
         SubjectAccessReviewSpec {

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        idempotency::Stamp,
+        idempotency::RequestStamp,
         problem::Problem,
         refusal::{SOON, failed},
-        shared::Shared,
+        shared::ApiState,
     },
     clientapp::teardown::namespace::{POLICY, QUOTA},
     crd::{ProfileNamespace, label},
@@ -30,7 +30,7 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 100;
 
-pub(super) fn namespace(stamp: Option<&Stamp>, key: &Key, asked: &ProfileNamespace) -> Namespace {
+pub(super) fn namespace(stamp: Option<&RequestStamp>, key: &Key, asked: &ProfileNamespace) -> Namespace {
     let labels = [
         (label::MANAGED_BY, label::OPERATOR.to_owned()),
         (label::INSTANCE, key.name.clone()),
@@ -38,7 +38,7 @@ pub(super) fn namespace(stamp: Option<&Stamp>, key: &Key, asked: &ProfileNamespa
         (label::POD_SECURITY, asked.pod_security.to_string()),
     ];
     let labels = labels.map(|(key, value)| (key.to_owned(), value)).into();
-    let annotations = stamp.map(Stamp::annotations);
+    let annotations = stamp.map(RequestStamp::annotations);
     let name = Some(key.namespace.clone());
     Namespace {
         metadata: ObjectMeta { name, labels: Some(labels), annotations, ..ObjectMeta::default() },
@@ -47,7 +47,7 @@ pub(super) fn namespace(stamp: Option<&Stamp>, key: &Key, asked: &ProfileNamespa
 }
 
 /// Creates the initial objects that do not exist yet.
-pub(super) async fn make(shared: &Shared, key: &Key, asked: &ProfileNamespace) -> Result<(), Problem> {
+pub(super) async fn make(shared: &ApiState, key: &Key, asked: &ProfileNamespace) -> Result<(), Problem> {
     if !asked.open {
         create::<NetworkPolicy>(shared, key, POLICY, isolation(shared.parts.config.chart.as_str())).await?;
     }
@@ -59,7 +59,7 @@ pub(super) async fn make(shared: &Shared, key: &Key, asked: &ProfileNamespace) -
 }
 
 /// Waits until the quota has been calculated: before that, the API server refuses every object that it limits.
-async fn counted(shared: &Shared, key: &Key) -> Result<(), Problem> {
+async fn counted(shared: &ApiState, key: &Key) -> Result<(), Problem> {
     let namespace = &key.namespace;
     let quotas = Api::<ResourceQuota>::namespaced(shared.parts.client.clone(), namespace);
     for _ in 0..LOOKS {
@@ -88,7 +88,7 @@ fn isolation(chart: &str) -> Value {
     })
 }
 
-async fn create<K>(shared: &Shared, key: &Key, name: &str, spec: Value) -> Result<(), Problem>
+async fn create<K>(shared: &ApiState, key: &Key, name: &str, spec: Value) -> Result<(), Problem>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
         + Clone

@@ -12,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::*;
 use crate::{
-    api::{Parts, auth::Auth, instances::Instances, reservations::Reservations, shared::Creations},
+    api::{ApiParts, auth::Auth, instances::Instances, reservations::Reservations, shared::Creations},
     config::Config,
     platform::fake,
 };
@@ -70,17 +70,21 @@ impl Scripted {
     }
 
     /// The result of a request, and the requests to the API server.
-    async fn create(&self, instance: Value) -> (Result<Answer, Problem>, Vec<String>) {
+    async fn create(&self, instance: Value) -> (Result<Creation, Problem>, Vec<String>) {
         self.create_with(instance, None).await
     }
 
-    async fn create_with(&self, instance: Value, stamp: Option<Stamp>) -> (Result<Answer, Problem>, Vec<String>) {
+    async fn create_with(
+        &self,
+        instance: Value,
+        stamp: Option<RequestStamp>,
+    ) -> (Result<Creation, Problem>, Vec<String>) {
         let instances = Instances::default();
         for event in [watcher::Event::Init, watcher::Event::InitDone] {
             instances.apply(event);
         }
-        let shared = Shared {
-            parts: Parts {
+        let shared = ApiState {
+            parts: ApiParts {
                 client: self.client(),
                 watch_client: self.client(),
                 config: Arc::new(Config::for_tests()),
@@ -109,7 +113,7 @@ fn secret_of(uid: &str) -> (u16, Value) {
     (200, json!({"metadata": {"name": "s", "annotations": stamp}, "data": data}))
 }
 
-fn refused_with(result: Result<Answer, Problem>) -> (u16, &'static str) {
+fn refused_with(result: Result<Creation, Problem>) -> (u16, &'static str) {
     let problem = result.err().expect("it is refused");
     (problem.status().as_u16(), problem.reason)
 }
@@ -238,7 +242,7 @@ async fn in_a_namespace_that_was_there_nothing_is_made_that_could_be_refused() {
     let stamp = {
         let user = crate::api::auth::User { name: "jo".to_owned(), ..Default::default() };
         let headers = axum::http::HeaderMap::from_iter([("idempotency-key".parse().unwrap(), "k".parse().unwrap())]);
-        Stamp::of(&headers, &user, &json!({})).unwrap().unwrap()
+        RequestStamp::of(&headers, &user, &json!({})).unwrap().unwrap()
     };
     let there = || [("POST namespaces", taken()), ("GET namespaces", made_namespace(json!(stamp.annotations())))];
     let retained = || {

@@ -49,14 +49,14 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-struct Gate {
+struct Checks {
     auth: Auth,
     users: Limit<String>,
 }
 
 /// The routes behind all checks. They get the user as `Extension<User>`.
 pub(crate) fn behind(routes: Router, auth: Auth) -> Router {
-    let gate = Arc::new(Gate { auth, users: for_users() });
+    let checks = Arc::new(Checks { auth, users: for_users() });
     let span = TraceLayer::new_for_http().make_span_with(|request: &Request| {
         let id = request.headers()[REQUEST_ID].to_str().unwrap_or_default();
         // With the target of the audit log, so that audit lines have the id under every log filter.
@@ -65,7 +65,7 @@ pub(crate) fn behind(routes: Router, auth: Auth) -> Router {
         span
     });
     let routes = routes
-        .layer(middleware::from_fn_with_state(gate, admit))
+        .layer(middleware::from_fn_with_state(checks, admit))
         .layer(middleware::map_response(as_problem))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(span.on_request(()).on_response(answered).on_failure(()))
@@ -83,12 +83,12 @@ fn answered(response: &Response, elapsed: Duration, _: &Span) {
     tracing::debug!(status = response.status().as_u16(), ?elapsed, "response");
 }
 
-async fn admit(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Result<Response, Problem> {
-    let admitted = gate.admit(request, next).await;
+async fn admit(State(checks): State<Arc<Checks>>, request: Request, next: Next) -> Result<Response, Problem> {
+    let admitted = checks.admit(request, next).await;
     admitted.inspect_err(|problem| tracing::debug!(reason = problem.reason, "{}", problem.detail))
 }
 
-impl Gate {
+impl Checks {
     async fn admit(&self, request: Request, next: Next) -> Result<Response, Problem> {
         if matches!(self.auth, Auth::None) {
             origin::check(request.method(), request.uri(), request.headers())?;
