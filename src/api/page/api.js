@@ -1,8 +1,8 @@
 // The API client: requests, errors, the event stream, and the token.
 
 const KEY = "clientapp-token";
-/** Timeout of a request. */
-const ANSWER_MS = 30000;
+/** Timeout of a request: longer than the 45 s after which the server says that it has too much to do. */
+const ANSWER_MS = 60000;
 /** The stream sends a keep-alive every 15 s. */
 const SILENCE_MS = 40000;
 let askForToken = () => Promise.resolve(null);
