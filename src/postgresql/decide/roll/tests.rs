@@ -55,14 +55,6 @@ fn down(observed: &mut Observed, pod: usize) {
     observed.pods[pod].waiting = Some("CrashLoopBackOff".to_owned());
 }
 
-fn others_turn(observed: &mut Observed) {
-    observed.turn_of = Some(Key::new("shop", "orders"));
-}
-
-fn volume_lost(observed: &mut Observed) {
-    observed.objects.remove(&(Kind::PersistentVolumeClaim, "data-acme-0".to_owned())).unwrap();
-}
-
 /// The steps; `*`: in turn.
 fn shown(plan: &Plan) -> String {
     let mark = |step: &Step| match step {
@@ -73,281 +65,85 @@ fn shown(plan: &Plan) -> String {
     shown.collect::<Vec<_>>().join(", ").replace("apply StatefulSet ", "")
 }
 
-/// One row: what differs from the settled state of a database with two standbys, which has the turn; the steps, what follows
-/// for the turn, and the reason.
-type Row<'a> = (&'a str, fn(&mut Observed), &'a str, Turn, Option<Reason>);
+/// A difference from the settled state of a database with two standbys.
+type Change = fn(&mut Observed);
+/// One row: the differences of a database that has the turn; the steps, what follows for the turn, and the reason.
+type Row<'a> = (&'a str, &'a [Change], &'a str, Turn, Option<Reason>);
+
+const ALL_OUTDATED: Change = |w| outdated(w, &BOTH);
+const PRIMARY_OUTDATED: Change = |w| outdated(w, &["acme"]);
+const STANDBYS_RESTART: Change = |w| applied(w, "acme-standby", false);
+const STANDBYS_RESTARTED: Change = |w| applied(w, "acme-standby", true);
+const PRIMARY_RESTARTS: Change = |w| applied(w, "acme", false);
+const PRIMARY_RESTARTED: Change = |w| applied(w, "acme", true);
+const PRIMARY_DOWN: Change = |w| down(w, 0);
+const STANDBY_DOWN: Change = |w| down(w, 1);
+const OTHERS_TURN: Change = |w| w.turn_of = Some(Key::new("shop", "orders"));
+const NEW_SPEC: Change = |w| asked(w, |asked| asked.generation = Some("7".to_owned()));
+const NEW_PASSWORD: Change = |w| asked(w, |asked| asked.mounted[0] = Some("former".to_owned()));
+const NEW_CERTIFICATE: Change = |w| asked(w, |asked| asked.mounted[1] = Some("former".to_owned()));
+/// Of an earlier version of the operator.
+const UNRECORDED: Change = |w| asked(w, |asked| asked.generation = None);
+const PRIMARY_DELETED: Change = |w| view(w, "acme").deleting = true;
+const PRIMARY_ANOTHERS: Change = |w| view(w, "acme").owner = Owner::Other("x".to_owned());
+const VOLUME_LOST: Change =
+    |w| drop(w.objects.remove(&(Kind::PersistentVolumeClaim, "data-acme-0".to_owned())).unwrap());
 
 #[test]
 fn when_servers_restart() {
-    let (both, turn) = ("acme, acme-standby", Some(Reason::AwaitingTurn));
+    use Turn::{Awaited, Lasts, Over};
+    let (both, in_turn) = ("acme, acme-standby", "acme*, acme-standby");
+    let (turn, not_ready, fewer) = (Some(Reason::AwaitingTurn), Some(Reason::NotReady), Some(Reason::StandbysNotReady));
+    let other_version: Change = |w| w.recorded.version = Some("16".to_owned());
+    let no_standbys: Change = |w| drop(w.objects.remove(&id("acme-standby")).unwrap());
+    let same_pods: Change = |w| its(w, "acme").asked.generation = Some("7".to_owned());
+    let scaled: Change = |w| its(w, "acme").replicas = 2;
+    let tls: Change = |w| asked(w, |asked| asked.mounted = ["r", "c"].map(|uid| Some(uid.to_owned())));
     let rows: &[Row<'_>] = &[
-        ("as it should be", |_| {}, "", Turn::Over, None),
+        ("as it should be", &[], "", Over, None),
         // One database after the other.
-        (
-            "it is another's turn",
-            |w| {
-                outdated(w, &BOTH);
-                others_turn(w);
-            },
-            "",
-            Turn::Awaited,
-            turn,
-        ),
+        ("it is another's turn", &[ALL_OUTDATED, OTHERS_TURN], "", Awaited, turn),
         // Standbys first, then the primary.
-        ("it is its turn", |w| outdated(w, &BOTH), "acme-standby*", Turn::Awaited, turn),
-        (
-            "the former standbys are still ready",
-            |w| {
-                outdated(w, &["acme"]);
-                applied(w, "acme-standby", false);
-            },
-            "",
-            Turn::Awaited,
-            turn,
-        ),
-        (
-            "a standby is not ready again",
-            |w| {
-                outdated(w, &["acme"]);
-                applied(w, "acme-standby", true);
-                down(w, 2);
-            },
-            "",
-            Turn::Awaited,
-            Some(Reason::StandbysNotReady),
-        ),
-        (
-            "the standbys are ready",
-            |w| {
-                outdated(w, &["acme"]);
-                applied(w, "acme-standby", true);
-            },
-            "acme*, acme-standby",
-            Turn::Lasts,
-            None,
-        ),
-        (
-            "there are none yet",
-            |w| {
-                outdated(w, &["acme"]);
-                w.objects.remove(&id("acme-standby")).unwrap();
-            },
-            "acme*, acme-standby",
-            Turn::Lasts,
-            None,
-        ),
-        ("the former primary is still ready", |w| applied(w, "acme", false), "", Turn::Lasts, None),
-        (
-            "the primary does not come back",
-            |w| {
-                applied(w, "acme", false);
-                down(w, 0);
-            },
-            "",
-            Turn::Lasts,
-            Some(Reason::NotReady),
-        ),
-        ("it is back", |w| applied(w, "acme", true), "acme", Turn::Over, None),
-        (
-            "a user corrects what does not come back",
-            |w| {
-                asked(w, |asked| asked.generation = Some("7".to_owned()));
-                applied(w, "acme", false);
-                down(w, 0);
-            },
-            "acme*, acme-standby",
-            Turn::Lasts,
-            Some(Reason::NotReady),
-        ),
+        ("it is its turn", &[ALL_OUTDATED], "acme-standby*", Awaited, turn),
+        ("the former standbys are still ready", &[PRIMARY_OUTDATED, STANDBYS_RESTART], "", Awaited, turn),
+        ("one is not yet", &[PRIMARY_OUTDATED, STANDBYS_RESTARTED, |w| down(w, 2)], "", Awaited, fewer),
+        ("the standbys are ready", &[PRIMARY_OUTDATED, STANDBYS_RESTARTED], in_turn, Lasts, None),
+        ("there are none yet", &[PRIMARY_OUTDATED, no_standbys], in_turn, Lasts, None),
+        ("the former primary is still ready", &[PRIMARY_RESTARTS], "", Lasts, None),
+        ("the primary does not come back", &[PRIMARY_RESTARTS, PRIMARY_DOWN], "", Lasts, not_ready),
+        ("it is back", &[PRIMARY_RESTARTED], "acme", Over, None),
+        ("a user corrects it", &[NEW_SPEC, PRIMARY_RESTARTS, PRIMARY_DOWN], in_turn, Lasts, not_ready),
         // What is down needs no turn, and does not keep it.
-        (
-            "the primary was down before",
-            |w| {
-                outdated(w, &BOTH);
-                down(w, 0);
-                others_turn(w);
-            },
-            both,
-            Turn::Over,
-            Some(Reason::NotReady),
-        ),
-        (
-            "the standbys were down before, and it is another's turn",
-            |w| {
-                outdated(w, &BOTH);
-                down(w, 1);
-                others_turn(w);
-            },
-            "acme-standby",
-            Turn::Awaited,
-            Some(Reason::StandbysNotReady),
-        ),
-        (
-            "the standbys were down before, and it is its turn",
-            |w| {
-                outdated(w, &BOTH);
-                down(w, 1);
-            },
-            "acme*, acme-standby",
-            Turn::Lasts,
-            Some(Reason::StandbysNotReady),
-        ),
-        (
-            "the standbys were down before, and still are",
-            |w| {
-                applied(w, "acme", true);
-                down(w, 1);
-            },
-            "acme",
-            Turn::Over,
-            Some(Reason::StandbysNotReady),
-        ),
-        (
-            "the volume is lost",
-            |w| {
-                outdated(w, &BOTH);
-                volume_lost(w);
-            },
-            "",
-            Turn::Over,
-            Some(Reason::VolumeLost),
-        ),
-        (
-            "another version of PostgreSQL comes first",
-            |w| {
-                outdated(w, &BOTH);
-                w.recorded.version = Some("16".to_owned());
-            },
-            "",
-            Turn::Over,
-            Some(Reason::VersionMismatch),
-        ),
-        (
-            "the primary's is being replaced",
-            |w| {
-                outdated(w, &["acme"]);
-                view(w, "acme").deleting = true;
-            },
-            "",
-            Turn::Over,
-            Some(Reason::Replacing),
-        ),
-        (
-            "the primary's is another owner's",
-            |w| {
-                outdated(w, &["acme"]);
-                view(w, "acme").owner = Owner::Other("x".to_owned());
-            },
-            "",
-            Turn::Over,
-            Some(Reason::NotOurs),
-        ),
+        ("the primary was down before", &[ALL_OUTDATED, PRIMARY_DOWN, OTHERS_TURN], both, Over, not_ready),
+        ("a standby was", &[ALL_OUTDATED, STANDBY_DOWN, OTHERS_TURN], "acme-standby", Awaited, fewer),
+        ("a standby was, and it is its turn", &[ALL_OUTDATED, STANDBY_DOWN], in_turn, Lasts, fewer),
+        ("a standby was, and still is", &[PRIMARY_RESTARTED, STANDBY_DOWN], "acme", Over, fewer),
+        ("the volume is lost", &[ALL_OUTDATED, VOLUME_LOST], "", Over, Some(Reason::VolumeLost)),
+        ("another version comes first", &[ALL_OUTDATED, other_version], "", Over, Some(Reason::VersionMismatch)),
+        ("the primary's is replaced", &[PRIMARY_OUTDATED, PRIMARY_DELETED], "", Over, Some(Reason::Replacing)),
+        ("the primary's is another's", &[PRIMARY_OUTDATED, PRIMARY_ANOTHERS], "", Over, Some(Reason::NotOurs)),
         // What users ask for comes at once, and in no order.
-        (
-            "another spec",
-            |w| {
-                asked(w, |asked| asked.generation = Some("7".to_owned()));
-                others_turn(w);
-            },
-            both,
-            Turn::Over,
-            None,
-        ),
-        (
-            "another password of the standbys",
-            |w| {
-                asked(w, |asked| asked.mounted[0] = Some("former".to_owned()));
-                others_turn(w);
-            },
-            both,
-            Turn::Over,
-            None,
-        ),
-        (
-            "another certificate",
-            |w| {
-                asked(w, |asked| asked.mounted[1] = Some("former".to_owned()));
-                others_turn(w);
-            },
-            both,
-            Turn::Over,
-            None,
-        ),
-        (
-            "another certificate, while the standbys restart",
-            |w| {
-                asked(w, |asked| asked.mounted[1] = Some("former".to_owned()));
-                applied(w, "acme-standby", false);
-            },
-            "acme, acme-standby*",
-            Turn::Lasts,
-            None,
-        ),
+        ("another spec", &[NEW_SPEC, OTHERS_TURN], both, Over, None),
+        ("another password of the standbys", &[NEW_PASSWORD, OTHERS_TURN], both, Over, None),
+        ("another certificate", &[NEW_CERTIFICATE, OTHERS_TURN], both, Over, None),
+        ("another, while they restart", &[NEW_CERTIFICATE, STANDBYS_RESTART], "acme, acme-standby*", Lasts, None),
         (
             "another spec, of which the standbys have been told",
-            |w| {
-                outdated(w, &["acme"]);
-                its(w, "acme").asked.generation = Some("7".to_owned());
-                down(w, 1);
-                others_turn(w);
-            },
+            &[PRIMARY_OUTDATED, same_pods, STANDBY_DOWN, OTHERS_TURN],
             "acme",
-            Turn::Over,
-            Some(Reason::StandbysNotReady),
+            Over,
+            fewer,
         ),
-        (
-            "another spec with the same pods",
-            |w| its(w, "acme").asked.generation = Some("7".to_owned()),
-            "acme",
-            Turn::Over,
-            None,
-        ),
-        (
-            "a user has scaled the primary",
-            |w| {
-                outdated(w, &["acme"]);
-                its(w, "acme").replicas = 2;
-                others_turn(w);
-            },
-            "acme",
-            Turn::Over,
-            None,
-        ),
-        // Of an earlier version of the operator.
-        (
-            "nothing is recorded",
-            |w| {
-                asked(w, |asked| asked.generation = None);
-                others_turn(w);
-            },
-            "",
-            Turn::Awaited,
-            turn,
-        ),
-        (
-            "nothing is recorded, in its turn",
-            |w| asked(w, |asked| asked.generation = None),
-            "acme-standby*",
-            Turn::Awaited,
-            turn,
-        ),
-        (
-            "nothing but another certificate",
-            |w| {
-                asked(w, |asked| {
-                    *asked = Asked { generation: None, mounted: [Some("r".to_owned()), Some("c".to_owned())] }
-                });
-                others_turn(w);
-            },
-            both,
-            Turn::Over,
-            None,
-        ),
+        ("another spec with the same pods", &[same_pods], "acme", Over, None),
+        ("a user has scaled the primary", &[PRIMARY_OUTDATED, scaled, OTHERS_TURN], "acme", Over, None),
+        ("nothing is recorded", &[UNRECORDED, OTHERS_TURN], "", Awaited, turn),
+        ("nothing is recorded, in its turn", &[UNRECORDED], "acme-standby*", Awaited, turn),
+        ("nothing but another certificate", &[UNRECORDED, tls, OTHERS_TURN], both, Over, None),
     ];
     let desired = of(json!({"replicas": 3}));
-    for (what, change, expected, turn, reason) in rows {
+    for (what, changes, expected, turn, reason) in rows {
         let mut observed = Observed { turn_of: Some(desired.key.clone()), ..settled(&desired) };
-        change(&mut observed);
+        changes.iter().for_each(|change| change(&mut observed));
         let plan = decide(&desired, &observed);
         let found = (shown(&plan), plan.turn, plan.hold.map(|hold| hold.reason));
         assert_eq!(found, ((*expected).to_owned(), *turn, *reason), "{what}");
@@ -359,7 +155,7 @@ fn it_is_said_whose_turn_it_is() {
     let desired = of(json!({}));
     let mut observed = settled(&desired);
     outdated(&mut observed, &["acme"]);
-    others_turn(&mut observed);
+    OTHERS_TURN(&mut observed);
     let message = decide(&desired, &observed).hold.unwrap().message;
     assert!(
         message.ends_with("one database after the other; now it is the turn of Postgresql shop/orders"),
@@ -369,65 +165,25 @@ fn it_is_said_whose_turn_it_is() {
 
 #[test]
 fn what_keeps_the_turn() {
-    type Change = fn(&mut Observed);
-    let rows: &[(&str, Change, bool)] = &[
-        ("as it should be", |_| {}, false),
-        ("the standbys restart", |w| applied(w, "acme-standby", false), true),
-        ("the primary restarts", |w| applied(w, "acme", false), true),
-        ("it is back", |w| applied(w, "acme", true), false),
-        (
-            "it is not",
-            |w| {
-                applied(w, "acme", true);
-                down(w, 0);
-            },
-            true,
-        ),
-        (
-            "it has no pod",
-            |w| {
-                applied(w, "acme", true);
-                w.pods.clear();
-            },
-            true,
-        ),
-        (
-            "nor had it before",
-            |w| {
-                w.pods.clear();
-                its(w, "acme").is_rolled = false;
-            },
-            false,
-        ),
-        (
-            "its volume is lost",
-            |w| {
-                applied(w, "acme", false);
-                volume_lost(w);
-            },
-            false,
-        ),
-        (
-            "it has another volume",
-            |w| {
-                applied(w, "acme", false);
-                w.recorded.volume.as_mut().unwrap().uid = "former".to_owned();
-            },
-            false,
-        ),
-        (
-            "it is an earlier one's",
-            |w| {
-                applied(w, "acme", false);
-                view(w, "acme").owner = Owner::Other("x".to_owned());
-            },
-            false,
-        ),
+    let no_pods: Change = |w| w.pods.clear();
+    let not_rolled: Change = |w| its(w, "acme").is_rolled = false;
+    let other_volume: Change = |w| w.recorded.volume.as_mut().unwrap().uid = "former".to_owned();
+    let rows: &[(&str, &[Change], bool)] = &[
+        ("as it should be", &[], false),
+        ("the standbys restart", &[STANDBYS_RESTART], true),
+        ("the primary restarts", &[PRIMARY_RESTARTS], true),
+        ("it is back", &[PRIMARY_RESTARTED], false),
+        ("it is not", &[PRIMARY_RESTARTED, PRIMARY_DOWN], true),
+        ("it has no pod", &[PRIMARY_RESTARTED, no_pods], true),
+        ("nor had it before", &[no_pods, not_rolled], false),
+        ("its volume is lost", &[PRIMARY_RESTARTS, VOLUME_LOST], false),
+        ("it has another volume", &[PRIMARY_RESTARTS, other_volume], false),
+        ("it is an earlier one's", &[PRIMARY_RESTARTS, PRIMARY_ANOTHERS], false),
     ];
     let desired = of(json!({"replicas": 3}));
-    for (what, change, expected) in rows {
+    for (what, changes, expected) in rows {
         let mut observed = settled(&desired);
-        change(&mut observed);
+        changes.iter().for_each(|change| change(&mut observed));
         assert_eq!(is_restarting(&observed.recorded, &observed.objects, &observed.pods), *expected, "{what}");
     }
 }

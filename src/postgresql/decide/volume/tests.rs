@@ -1,4 +1,4 @@
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::{
@@ -183,12 +183,8 @@ fn the_job_that_makes_the_database() {
         assert_eq!(reason(&plan), hold, "{what}");
     }
     // An event says why it has no pod; a pod says more.
-    let mut observed = settled(&desired);
-    observed.recorded.volume = recorded("a", false);
-    observed.pods.clear();
-    observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
-    observed.objects.insert(data(), claim("a", OURS));
     let digest = Some(initialize::job(&desired, "a", true).digest);
+    let mut observed = uninitialized(&desired, None, pod("x", "initialize", Some("y")));
     observed.objects.insert((Kind::Job, name.clone()), view(digest, Detail::Job(JobView::default())));
     observed.refusals.insert((Kind::Job, name.clone()), "exceeded quota".to_owned());
     let message = |observed: &Observed| decide(&desired, observed).hold.unwrap().message;
@@ -228,119 +224,56 @@ fn a_job_of_a_spec_that_was_corrected_is_replaced() {
     }
 }
 
-/// One row: `spec.restore`, the uid for which the claim was made, the volume with dumps, the Job, what its pod refuses, and the steps
-/// and the reason that follow.
-type Restoring<'a> =
-    (&'a str, Value, Option<&'a str>, DumpSource, Option<JobView>, Option<Refused>, Vec<String>, (&'a str, &'a str));
+/// One row: the dump in `spec.restore`, the uid for which the claim was made, the volume with dumps, the dump and the result of the
+/// Job, what its pod refuses, the step on the Job, and the reason and the words of the hold.
+type Restoring<'a> = (
+    &'a str,
+    Option<&'a str>,
+    Option<&'a str>,
+    DumpSource,
+    Option<(&'a str, Option<bool>)>,
+    Option<Refused>,
+    Option<&'a str>,
+    (&'a str, &'a str),
+);
 
 #[test]
 fn a_database_from_a_dump() {
+    use DumpSource::{Going, Missing, NotAllowed, Usable};
     let name = names::initialize("acme", "a");
-    let restore = |from: &str| json!({"restore": {"from": from, "claim": "c"}});
-    let job = |from: &str, succeeded| {
-        let restore = Some(Box::new(Restore::of_claim(from, "c")));
-        Some(JobView { restore, succeeded, ..JobView::default() })
-    };
-    let (begin, again) = (vec![format!("initialize {name}")], vec![format!("delete Job {name}")]);
+    let latest = Some("latest");
+    let (runs, failed) = (Some(("latest", None)), Some(("latest", Some(false))));
+    let (begin, again) = (Some("initialize"), Some("delete Job"));
     let doing = "which restores dump latest of PersistentVolumeClaim c; pod x: y";
-    let (usable, none) = (DumpSource::Usable, Vec::new);
+    let label = "`kubectl label pvc c";
+    let damaged = ("RestoreFailed", "the dump is damaged; change spec.restore, or delete Job");
     let rows: [Restoring<'_>; 11] = [
-        (
-            "it begins",
-            restore("latest"),
-            OURS,
-            usable,
-            None,
-            None,
-            begin.clone(),
-            ("Restoring", "restores dump latest"),
-        ),
-        (
-            "no claim",
-            restore("latest"),
-            OURS,
-            DumpSource::Missing,
-            None,
-            None,
-            none(),
-            ("DumpsMissing", "does not exist"),
-        ),
-        ("it goes", restore("latest"), OURS, DumpSource::Going, None, None, none(), ("DumpsMissing", "being deleted")),
-        (
-            "another's",
-            restore("latest"),
-            OURS,
-            DumpSource::NotAllowed,
-            None,
-            None,
-            none(),
-            ("DumpsMissing", "`kubectl label pvc c"),
-        ),
-        (
-            "handed over",
-            restore("latest"),
-            None,
-            usable,
-            None,
-            None,
-            begin,
-            ("Provisioning", "which makes the database"),
-        ),
-        ("it runs", restore("latest"), OURS, usable, job("latest", None), None, none(), ("Restoring", doing)),
-        (
-            "the volume is looked at once",
-            restore("latest"),
-            OURS,
-            DumpSource::Missing,
-            job("latest", None),
-            None,
-            none(),
-            ("Restoring", doing),
-        ),
-        (
-            "another dump",
-            restore("latest"),
-            OURS,
-            usable,
-            job("x", Some(false)),
-            None,
-            again.clone(),
-            ("Replacing", "has changed"),
-        ),
-        ("none any more", json!({}), OURS, usable, job("x", None), None, again, ("Replacing", "has changed")),
-        (
-            "refused",
-            restore("latest"),
-            OURS,
-            usable,
-            job("latest", Some(false)),
-            Some(Refused::Dump),
-            none(),
-            ("RestoreFailed", "the dump is damaged; change spec.restore, or delete Job"),
-        ),
-        (
-            "failed",
-            restore("latest"),
-            OURS,
-            usable,
-            job("latest", Some(false)),
-            None,
-            none(),
-            ("RestoreFailed", "delete the Job"),
-        ),
+        ("it begins", latest, OURS, Usable, None, None, begin, ("Restoring", "restores dump latest")),
+        ("no claim", latest, OURS, Missing, None, None, None, ("DumpsMissing", "does not exist")),
+        ("it goes", latest, OURS, Going, None, None, None, ("DumpsMissing", "being deleted")),
+        ("another's", latest, OURS, NotAllowed, None, None, None, ("DumpsMissing", label)),
+        ("handed over", latest, None, Usable, None, None, begin, ("Provisioning", "which makes the database")),
+        ("it runs", latest, OURS, Usable, runs, None, None, ("Restoring", doing)),
+        ("the volume is looked at once", latest, OURS, Missing, runs, None, None, ("Restoring", doing)),
+        ("another dump", latest, OURS, Usable, Some(("x", Some(false))), None, again, ("Replacing", "has changed")),
+        ("none any more", None, OURS, Usable, Some(("x", None)), None, again, ("Replacing", "has changed")),
+        ("refused", latest, OURS, Usable, failed, Some(Refused::Dump), None, damaged),
+        ("failed", latest, OURS, Usable, failed, None, None, ("RestoreFailed", "delete the Job")),
     ];
-    for (what, spec, made_for, dump_source, job, refused, expected, (reason, words)) in rows {
-        let desired = of(spec);
+    for (what, from, made_for, dump_source, job, refused, step, (reason, words)) in rows {
+        let desired = Desired { restore: from.map(|from| Restore::of_claim(from, "c")), ..of(json!({})) };
         let failed = Some("the dump is damaged".to_owned());
         let pod = PodView { refused, failed, ..pod("x", "initialize", Some("y")) };
-        let job = job.map(|job| {
-            let current = job.restore.as_deref() == desired.restore.as_ref();
+        let job = job.map(|(from, succeeded)| {
+            let restore = Some(Restore::of_claim(from, "c"));
+            let current = restore == desired.restore;
+            let job = JobView { restore: restore.map(Box::new), succeeded, ..JobView::default() };
             view(current.then(|| initialize::job(&desired, "a", true).digest), Detail::Job(job))
         });
         let mut observed = Observed { dump_source, ..uninitialized(&desired, job, pod) };
         observed.objects.insert(data(), claim("a", made_for));
         let plan = decide(&desired, &observed);
-        assert_eq!(steps(&plan), expected, "{what}");
+        assert_eq!(steps(&plan), Vec::from_iter(step.map(|step| format!("{step} {name}"))), "{what}");
         let hold = plan.hold.unwrap();
         assert!(hold.reason.as_str() == reason && hold.message.contains(words), "{what}: {hold:?}");
     }
@@ -352,26 +285,18 @@ fn a_database_from_a_bucket() {
     let spec = json!({"restore": {"store": {
         "endpoint": "https://s3.example.com/", "bucket": "dumps", "path": "prod/shop/orders", "credentialsSecret": {"name": "s3"},
     }}});
-    let image = || Some("operator:1".to_owned());
+    let restores = "restores dump latest of https://s3.example.com/dumps/prod/shop/orders";
+    let unknown = "spec.restore.store: the operator does not know its own image";
+    let label = "`kubectl label secret s3 -n ns apps.bnerd-operator.local/restore-to=acme`";
+    let missing = "Secret s3, which spec.restore names, does not exist";
+    let known = Some("operator:1");
     for (source, image, expected) in [
-        (
-            DumpSource::Usable,
-            image(),
-            ("Restoring", "restores dump latest of https://s3.example.com/dumps/prod/shop/orders"),
-        ),
-        (
-            DumpSource::Usable,
-            None,
-            ("OperatorImageUnknown", "spec.restore.store: the operator does not know its own image"),
-        ),
-        (DumpSource::Missing, image(), ("DumpsMissing", "Secret s3, which spec.restore names, does not exist")),
-        (
-            DumpSource::NotAllowed,
-            image(),
-            ("DumpsMissing", "`kubectl label secret s3 -n ns apps.bnerd-operator.local/restore-to=acme`"),
-        ),
+        (DumpSource::Usable, known, ("Restoring", restores)),
+        (DumpSource::Usable, None, ("OperatorImageUnknown", unknown)),
+        (DumpSource::Missing, known, ("DumpsMissing", missing)),
+        (DumpSource::NotAllowed, known, ("DumpsMissing", label)),
     ] {
-        let desired = Desired { operator_image: image, ..of(spec.clone()) };
+        let desired = Desired { operator_image: image.map(str::to_owned), ..of(spec.clone()) };
         let observed = Observed { dump_source: source, ..uninitialized(&desired, None, pod("x", "initialize", None)) };
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan).is_empty(), expected.0 != "Restoring", "{expected:?}");
