@@ -8,7 +8,7 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    build::{Object, initialize, secrets},
+    build::{Object, secrets},
     context::{Ctx, Database},
     decide::{Origin, Plan, Step},
     desired::{Desired, PasswordSource},
@@ -49,7 +49,7 @@ pub(crate) async fn act(
             Step::CreateCertificate => create(ctx, secrets::certificate(desired)?).await?,
             Step::ApplyClientSecret => apply_client_secret(ctx, desired, &observed.credentials.client).await?,
             Step::Settle { secret } => settle(ctx, desired, secret).await?,
-            Step::CreateVolume => create_volume(ctx, desired).await?,
+            Step::CreateVolume(claim) => create_claim(ctx, desired, claim).await?,
             Step::Initialize(job) => initialize(ctx, desired, job).await?,
             Step::Grow { claim, to } => grow(ctx, &desired.key, claim, to).await?,
             Step::Apply(object) => apply(ctx, desired, object, observed.objects.contains_key(&object.id)).await?,
@@ -119,11 +119,6 @@ async fn settle(ctx: &Ctx, desired: &Desired, name: &str) -> Result<(), Error> {
     let patch = json!({"metadata": {"ownerReferences": null, "labels": settled(desired)}});
     let settled = api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     settled.map(|_| ()).map_err(Error::api(format!("label Secret {}/{name}", key.namespace)))
-}
-
-/// Creates the claim for a new database, unless a claim was handed over, which must hold a database already.
-async fn create_volume(ctx: &Ctx, desired: &Desired) -> Result<(), Error> {
-    create_claim(ctx, desired, &initialize::claim(desired)).await
 }
 
 /// Creates a claim, unless one was handed over, which has its own size and data. An apply would take over a claim that a user has

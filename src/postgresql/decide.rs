@@ -147,7 +147,7 @@ fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
         SecretView::NotOurs(owner) => {
             let message = format!(
                 "Secret {secret} belongs to {owner} and is not touched: rename this Postgresql, or hand it over with {}; to hand over all that an earlier one has left at once, use {}",
-                label_command(desired),
+                label_command(desired, "secret", &names::credentials(name)),
                 hand_all_over(desired),
                 secret = names::credentials(name),
             );
@@ -235,18 +235,14 @@ fn hand_over(desired: &Desired) -> String {
     format!(
         "hand one over with `kubectl create secret generic {secret} -n {} --from-literal=password=…` and {}",
         key.namespace,
-        label_command(desired)
+        label_command(desired, "secret", &secret)
     )
 }
 
-fn label_command(desired: &Desired) -> String {
-    let (key, secret) = (&desired.key, names::credentials(&desired.key.name));
-    format!(
-        "`kubectl label secret {secret} -n {} --overwrite {}={}`",
-        key.namespace,
-        label::POSTGRESQL_UID,
-        desired.uid
-    )
+/// Returns the command with which a cluster admin hands one object over to this Postgresql.
+fn label_command(desired: &Desired, resource: &str, name: &str) -> String {
+    let Desired { key, uid, .. } = desired;
+    format!("`kubectl label {resource} {name} -n {} --overwrite {}={uid}`", key.namespace, label::POSTGRESQL_UID)
 }
 
 fn hand_all_over(desired: &Desired) -> String {
@@ -305,10 +301,8 @@ fn volumes(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     for ((_, name), view) in observed.objects.iter().filter(|((_, name), _)| names::is_claim(&desired.key.name, name)) {
         if let Owner::Other(owner) = &view.owner {
             let message = format!(
-                "PersistentVolumeClaim {name} belongs to {owner} and is not touched: delete it, or hand it over with `kubectl label pvc {name} -n {} --overwrite {}={}`",
-                desired.key.namespace,
-                label::POSTGRESQL_UID,
-                desired.uid
+                "PersistentVolumeClaim {name} belongs to {owner} and is not touched: delete it, or hand it over with {}",
+                label_command(desired, "pvc", name)
             );
             plan.hold(Reason::NotOurs, message);
         }

@@ -30,15 +30,15 @@ use crate::{
 pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, of: &Database<'_>) -> Result<Observed, Error> {
     let (key, recorded) = (&desired.key, of.before.clone());
     let objects = ctx.watches.objects(key, &desired.uid);
+    let names = names::secrets(&key.name);
+    let found = names.clone().map(|name| secret(ctx, desired, &name));
+    let [kept, client, replication, certificate] = found.clone();
     Ok(Observed {
         turn_of: None,
-        credentials: credentials(ctx, desired).await?,
-        replication: view(desired, secret(ctx, desired, &names::replication(&key.name)).as_ref()),
-        certificate: view(desired, secret(ctx, desired, &names::certificate(&key.name)).as_ref()),
-        secrets: names::secrets(&key.name)
-            .into_iter()
-            .filter_map(|name| Some((name.clone(), own(desired, secret(ctx, desired, &name)?)?)))
-            .collect(),
+        replication: view(desired, replication.as_ref()),
+        certificate: view(desired, certificate.as_ref()),
+        credentials: credentials(ctx, desired, kept, client, certificate).await?,
+        secrets: names.into_iter().zip(found).filter_map(|(name, meta)| Some((name, own(desired, meta?)?))).collect(),
         refusals: refusals(ctx, of, &objects),
         objects,
         pods: ctx.watches.pods(key),
@@ -103,15 +103,18 @@ where
     Ok(found.map(|found| found.metadata))
 }
 
-async fn credentials(ctx: &Ctx, desired: &Desired) -> Result<CredentialsView, Error> {
+async fn credentials(
+    ctx: &Ctx,
+    desired: &Desired,
+    kept: Option<SecretMeta>,
+    client: Option<SecretMeta>,
+    certificate: Option<SecretMeta>,
+) -> Result<CredentialsView, Error> {
     let key = &desired.key;
-    let kept = secret(ctx, desired, &names::credentials(&key.name));
-    let client = secret(ctx, desired, &names::client_secret(&key.name));
     let given = match &desired.password {
         PasswordSource::Secret(given) => secret(ctx, desired, &given.name),
         _ => None,
     };
-    let certificate = secret(ctx, desired, &names::certificate(&key.name));
     let secrets = [kept.clone(), client.clone(), given.clone(), certificate];
     let basis = Basis { desired: desired.clone(), secrets };
     if let Some((then, seen)) = ctx.credentials.get(key)

@@ -282,10 +282,20 @@ pub(crate) struct Observed {
     pub dump_source: DumpSource,
 }
 
+/// Returns the pod of the primary of the Postgresql with this name.
+pub(crate) fn primary<'a>(pods: &'a [PodView], name: &str) -> Option<&'a PodView> {
+    let pod_name = names::primary_pod(name);
+    pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == pod_name)
+}
+
+/// Returns the pods of a Job, as long as they exist.
+pub(crate) fn pods_of<'a>(pods: &'a [PodView], job: &str) -> impl Iterator<Item = &'a PodView> {
+    pods.iter().filter(move |pod| pod.job.as_deref() == Some(job))
+}
+
 impl Observed {
     pub(crate) fn primary(&self, desired: &Desired) -> Option<&PodView> {
-        let name = names::primary_pod(&desired.key.name);
-        self.pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == name)
+        primary(&self.pods, &desired.key.name)
     }
 
     /// Returns why the pods of a StatefulSet are refused, as the end of a sentence.
@@ -296,8 +306,7 @@ impl Observed {
     /// Returns why the pods of a Job that has none are refused.
     pub(crate) fn refused_job(&self, job: &str) -> Option<&str> {
         let refusal = self.refusals.get(&(Kind::Job, job.to_owned()))?;
-        let has_pod = self.pods.iter().any(|pod| pod.job.as_deref() == Some(job));
-        (!has_pod).then_some(refusal.as_str())
+        pods_of(&self.pods, job).next().is_none().then_some(refusal.as_str())
     }
 
     pub(crate) fn primary_serves(&self, desired: &Desired) -> bool {

@@ -5,6 +5,8 @@
 //! lacks a proof is kept and named in an event. Whether something is gone is also read from the API server, as a cache may be
 //! outdated.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Pod, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -24,7 +26,7 @@ use super::{
     desired::{Desired, DesiredBackup, desired},
     error::Error,
     names,
-    observed::{Detail, JobView, Kind, ObjectView, Owner, Role},
+    observed::{Detail, Id, JobView, Kind, ObjectView, Owner, primary},
     report,
     watches::whose,
 };
@@ -222,20 +224,16 @@ async fn last_dump(
             } else if *succeeded == Some(false) && !deleting {
                 let pods = ctx.watches.pods(key);
                 let why = words(&pods, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
-                return Ok(Some(Hold {
-                    reason: Reason::LastDumpFailed,
-                    message: format!(
-                        "Job {job}, the last dump, has failed, and nothing is deleted{why}: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
-                        key.namespace
-                    ),
-                }));
+                let message = format!(
+                    "Job {job}, the last dump, has failed, and nothing is deleted{why}: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
+                    key.namespace
+                );
+                return Ok(Some(hold(Reason::LastDumpFailed, message)));
             }
             let refusal = ctx.watches.refusal(&key.namespace, &(Kind::Job, job.clone()), None);
             let refusal = refusal.map(|refusal| format!(": {refusal}")).unwrap_or_default();
-            return Ok(Some(hold(
-                Reason::Dumping,
-                format!("waiting for Job {job}, the last dump{refusal}; {instead}"),
-            )));
+            let message = format!("waiting for Job {job}, the last dump{refusal}; {instead}");
+            return Ok(Some(hold(Reason::Dumping, message)));
         }
         _ => {}
     }
@@ -270,7 +268,7 @@ async fn last_dump(
 async fn close(
     ctx: &Ctx,
     desired: &Desired,
-    objects: &std::collections::BTreeMap<super::observed::Id, ObjectView>,
+    objects: &BTreeMap<Id, ObjectView>,
     deletion: &str,
 ) -> Result<Option<Hold>, Error> {
     let key = &desired.key;
@@ -301,8 +299,7 @@ async fn close(
     }
     let name = names::primary_pod(&key.name);
     let pods = ctx.watches.pods(key);
-    let pod = pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == name);
-    Ok(match pod.map(|pod| (pod.closed.as_deref() == Some(deletion), &pod.waiting)) {
+    Ok(match primary(&pods, &key.name).map(|pod| (pod.closed.as_deref() == Some(deletion), &pod.waiting)) {
         Some((true, None)) => None,
         Some((true, Some(why))) => Some(waiting(format!("pod {name} ({why})"))),
         _ => Some(waiting(format!("pod {name} to be restarted"))),

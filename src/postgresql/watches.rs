@@ -32,9 +32,10 @@ use crate::{
     platform::{
         cache::{Cache, Entry},
         controller::Objects,
-        feeder::Feeder,
+        feeder::{Feeder, Seen},
         job::{JOB_NAME, Progress, ended_by, failed, progress, said},
         key::{Key, key_of},
+        lean::Lean,
         pods::problem,
         warnings::{self, Warning},
         watch::owner,
@@ -69,57 +70,26 @@ impl Watches {
         stop: &CancellationToken,
     ) -> Arc<Self> {
         let feeder = Feeder { client, objects: &postgresqls, tasks, stop };
-        let ours = || watcher::Config::default().labels(label::POSTGRESQL);
         Arc::new(Watches {
             secrets: secrets.told(&postgresqls, secret_changed),
-            pods: feeder.all("pods", ours(), pod, Objects::trigger),
+            pods: feeder.all("pods", labelled(), pod, Objects::trigger),
             refusals: feeder.warnings(warnings::of_refused_pods(), refused_pods),
             made: [
-                feeder.all(
-                    "configmaps",
-                    ours(),
-                    |map: PartialObjectMeta<ConfigMap>| made(&map, Kind::ConfigMap, Detail::None),
-                    Objects::trigger,
-                ),
-                feeder.all(
-                    "services",
-                    ours(),
-                    |service: PartialObjectMeta<Service>| made(&service, Kind::Service, Detail::None),
-                    Objects::trigger,
-                ),
-                feeder.all(
-                    "cronjobs",
-                    ours(),
-                    |job: PartialObjectMeta<CronJob>| made(&job, Kind::CronJob, Detail::None),
-                    Objects::trigger,
-                ),
-                feeder.all(
-                    "statefulsets",
-                    ours(),
-                    |set| made(&set, Kind::StatefulSet, stateful_set(&set)),
-                    Objects::trigger,
-                ),
-                feeder.all(
-                    "persistentvolumeclaims",
-                    ours(),
-                    |claim| made(&claim, Kind::PersistentVolumeClaim, volume(&claim)),
-                    Objects::trigger,
-                ),
-                feeder.all("jobs", ours(), |job| made(&job, Kind::Job, self::job(&job)), Objects::trigger),
-                feeder.all(
+                documents(&feeder, "configmaps", Kind::ConfigMap, |_: &PartialObjectMeta<ConfigMap>| Detail::None),
+                documents(&feeder, "services", Kind::Service, |_: &PartialObjectMeta<Service>| Detail::None),
+                documents(&feeder, "cronjobs", Kind::CronJob, |_: &PartialObjectMeta<CronJob>| Detail::None),
+                documents(&feeder, "statefulsets", Kind::StatefulSet, stateful_set),
+                documents(&feeder, "persistentvolumeclaims", Kind::PersistentVolumeClaim, volume),
+                documents(&feeder, "jobs", Kind::Job, job),
+                documents(
+                    &feeder,
                     "poddisruptionbudgets",
-                    ours(),
-                    |budget: PodDisruptionBudget| {
-                        made(&budget, Kind::PodDisruptionBudget, Detail::Spec(json!(budget.spec)))
-                    },
-                    Objects::trigger,
+                    Kind::PodDisruptionBudget,
+                    |budget: &PodDisruptionBudget| Detail::Spec(json!(budget.spec)),
                 ),
-                feeder.all(
-                    "networkpolicies",
-                    ours(),
-                    |policy: NetworkPolicy| made(&policy, Kind::NetworkPolicy, Detail::Spec(json!(policy.spec))),
-                    Objects::trigger,
-                ),
+                documents(&feeder, "networkpolicies", Kind::NetworkPolicy, |policy: &NetworkPolicy| {
+                    Detail::Spec(json!(policy.spec))
+                }),
             ],
             postgresqls,
         })
@@ -168,6 +138,22 @@ impl Watches {
     pub(crate) fn refusal(&self, namespace: &str, (kind, name): &Id, since: Option<Timestamp>) -> Option<String> {
         warnings::refusal(&self.refusals, &warnings::group(namespace, &kind.to_string(), name), since)
     }
+}
+
+/// Selects what has a Postgresql's name as label.
+fn labelled() -> watcher::Config {
+    watcher::Config::default().labels(label::POSTGRESQL)
+}
+
+/// Watches the objects of a kind that are made from documents. `detail`: what decisions read of one.
+fn documents<K: Seen>(
+    feeder: &Feeder<'_, Postgresql>,
+    resource: &'static str,
+    kind: Kind,
+    detail: fn(&K) -> Detail,
+) -> Arc<Cache<Made>> {
+    let entry = move |Lean { object, .. }: Lean<K>| made(&object, kind, detail(&object));
+    feeder.lean(resource, labelled(), entry, Objects::trigger)
 }
 
 /// Triggers the Postgresqls whose StatefulSet or Job may have this name. `warned` has the kind in its name.

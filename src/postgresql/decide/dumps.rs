@@ -10,16 +10,16 @@ use crate::{
     crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, Reason},
     postgresql::{
         build::backup,
-        desired::Desired,
+        desired::{Desired, DesiredBackup},
         names,
-        observed::{Detail, JobView, Kind, ObjectView, Observed, Owner, PodView, SecretView},
+        observed::{Detail, JobView, Kind, ObjectView, Observed, Owner, PodView, SecretView, pods_of},
     },
 };
 
 /// The record of the newest requested dump.
 pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
     let recorded = observed.recorded.dump.as_ref();
-    if let Some(request) = wanted(desired)
+    if let Some((_, request)) = wanted(desired)
         && !has_ended(desired, observed, request)
     {
         let job = names::dump(&desired.key.name, request);
@@ -72,8 +72,7 @@ fn seen(desired: &Desired, observed: &Observed, request: &str, job: String, view
 
 /// The message of a Job's pods, as long as they exist: the result of a success, or why the Job failed.
 pub(crate) fn words<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -> Option<&'a str> {
-    let pods = pods.iter().filter(|pod| pod.job.as_deref() == Some(job));
-    pods.filter_map(|pod| if succeeded { pod.said.as_deref() } else { pod.failed.as_deref() }).next()
+    pods_of(pods, job).find_map(|pod| if succeeded { pod.said.as_deref() } else { pod.failed.as_deref() })
 }
 
 /// The results of all dumps, scheduled or requested: the record, updated from their Jobs.
@@ -146,10 +145,7 @@ fn drilled(drill: &mut Drill, job: &str, succeeded: bool, ended: &Time, said: Op
 
 /// Creates the requested Job as soon as it can dump, and deletes finished Jobs of earlier requests.
 pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
-    let Some((backup, request)) = desired.backup.as_ref().and_then(|backup| Some((backup, backup.request.as_ref()?)))
-    else {
-        return;
-    };
+    let Some((backup, request)) = wanted(desired) else { return };
     let job = backup::dump(desired, backup, request);
     match observed.objects.get(&job.id).map(|found| &found.owner) {
         Some(Owner::Ours) => {}
@@ -189,8 +185,9 @@ fn can_dump(desired: &Desired, observed: &Observed) -> bool {
     observed.primary_serves(desired) && usable && matches!(observed.replication, SecretView::Ours { .. })
 }
 
-fn wanted(desired: &Desired) -> Option<&String> {
-    desired.backup.as_ref()?.request.as_ref()
+fn wanted(desired: &Desired) -> Option<(&DesiredBackup, &String)> {
+    let backup = desired.backup.as_ref()?;
+    Some((backup, backup.request.as_ref()?))
 }
 
 fn has_ended(desired: &Desired, observed: &Observed, request: &str) -> bool {

@@ -28,7 +28,7 @@ pub(crate) enum Step {
         secret: String,
     },
     /// Create the claim for the database, unless it exists.
-    CreateVolume,
+    CreateVolume(Object),
     /// Create the database, unless one is recorded by then.
     Initialize(Object),
     Grow {

@@ -75,7 +75,7 @@ pub(super) fn steps(plan: &Plan) -> Vec<String> {
         Step::CreateCertificate => "certificate".to_owned(),
         Step::ApplyClientSecret => "client".to_owned(),
         Step::Settle { secret } => format!("settle {secret}"),
-        Step::CreateVolume => "create volume".to_owned(),
+        Step::CreateVolume(_) => "create volume".to_owned(),
         Step::Initialize(job) => format!("initialize {}", job.id.1),
         Step::Grow { claim, to } => format!("grow {claim} {to}"),
         Step::Apply(object) => format!("apply {} {}", object.id.0, object.id.1),
@@ -125,21 +125,31 @@ fn a_secret_is_taken_from_the_garbage_collector() {
     assert_eq!(steps(&decide(&desired, &observed)), ["settle acme-app"]);
 }
 
-/// One row: the difference from the settled state, and the steps and the reason that follow.
-type Row<'a> = (&'a str, Value, fn(&mut Observed), &'a [&'a str], Option<(&'static str, bool)>);
+/// A difference from the settled state.
+type Change = fn(&mut Observed);
+/// One row: the difference, and the steps and the reason that follow.
+type Row<'a> = (&'a str, Value, Change, &'a [&'a str], Option<(&'static str, bool)>);
 
 #[test]
 fn what_is_different_has_its_consequence() {
     let none = || json!({});
     let two = || json!({"storageSize": "2Gi"});
     let closed = || json!({"networkPolicy": {}});
+    let standby = || json!({"replicas": 2});
     let dumps = json!({"backup": {"onDelete": true, "size": "2Gi"}});
-    let superfluous: fn(&mut Observed) =
+    let superfluous: Change =
         |w| drop(w.objects.insert((Kind::CronJob, "acme-backup".to_owned()), view(None, Detail::None)));
-    let of_no_size: fn(&mut Observed) = |w| {
+    let superfluous_policy: Change = |w| drop(w.objects.insert(policy(), view(None, EDITED)));
+    let superfluous_budget: Change =
+        |w| drop(w.objects.insert((Kind::PodDisruptionBudget, "acme-standby".to_owned()), view(None, EDITED)));
+    let of_no_size: Change = |w| {
         let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
         *data(w) = ObjectView { owner: theirs(), detail, ..data(w).clone() };
     };
+    let ends: Change = |w| (w.pods[0].waiting, w.pods[0].failed) = (Some("x".into()), Some("y".into()));
+    let standby_waits: Change = |w| w.pods[1].waiting = Some("x".into());
+    let apply_policy = &["apply NetworkPolicy acme-access"];
+    let fewer = Some(("StandbysNotReady", false));
     let rows: &[Row<'_>] = &[
         ("a Service is gone", none(), |w| drop(w.objects.remove(&service())), &["apply Service acme"], None),
         ("a StatefulSet was scaled", none(), |w| server(w).detail = SCALED, &["apply StatefulSet acme"], None),
@@ -150,51 +160,15 @@ fn what_is_different_has_its_consequence() {
         ("a CronJob is superfluous", none(), superfluous, &["delete CronJob acme-backup"], None),
         ("dumps are not", none(), |w| add(w, "acme-backup", Owner::Ours), &[], None),
         ("the pod is not ready", none(), |w| w.pods[0].waiting = Some("x".into()), &[], Some(("NotReady", false))),
-        (
-            "the server ends",
-            none(),
-            |w| (w.pods[0].waiting, w.pods[0].failed) = (Some("x".into()), Some("y".into())),
-            &[],
-            Some(("ServerFails", false)),
-        ),
+        ("the server ends", none(), ends, &[], Some(("ServerFails", false))),
         ("it has ended once", none(), |w| w.pods[0].failed = Some("y".into()), &[], None),
-        (
-            "a policy was edited",
-            closed(),
-            |w| at(w, policy()).detail = EDITED,
-            &["apply NetworkPolicy acme-access"],
-            None,
-        ),
-        (
-            "a policy is gone",
-            closed(),
-            |w| drop(w.objects.remove(&policy())),
-            &["apply NetworkPolicy acme-access"],
-            None,
-        ),
-        (
-            "a policy is superfluous",
-            none(),
-            |w| drop(w.objects.insert(policy(), view(None, EDITED))),
-            &["delete NetworkPolicy acme-access"],
-            None,
-        ),
-        (
-            "so is a budget",
-            json!({"replicas": 2}),
-            |w| drop(w.objects.insert((Kind::PodDisruptionBudget, "acme-standby".to_owned()), view(None, EDITED))),
-            &["delete PodDisruptionBudget acme-standby"],
-            None,
-        ),
+        ("a policy was edited", closed(), |w| at(w, policy()).detail = EDITED, apply_policy, None),
+        ("a policy is gone", closed(), |w| drop(w.objects.remove(&policy())), apply_policy, None),
+        ("a policy is superfluous", none(), superfluous_policy, &["delete NetworkPolicy acme-access"], None),
+        ("so is a budget", standby(), superfluous_budget, &["delete PodDisruptionBudget acme-standby"], None),
         ("there is no pod", none(), |w| w.pods.clear(), &[], Some(("Provisioning", false))),
         ("a claim that only looks like one of its own", none(), |w| add(w, "another", theirs()), &[], None),
-        (
-            "a standby is not ready",
-            json!({"replicas": 2}),
-            |w| w.pods[1].waiting = Some("x".into()),
-            &[],
-            Some(("StandbysNotReady", false)),
-        ),
+        ("a standby is not ready", standby(), standby_waits, &[], fewer),
         ("another version", none(), |w| w.recorded.version = Some("16".into()), &[], Some(("VersionMismatch", true))),
         ("the volume shall grow", two(), |_| {}, &["grow data-acme-0 2Gi"], None),
         ("the volume grows", two(), |w| *data(w) = claim(2.0 * GI, Some("1Gi")), &[], Some(("Growing", false))),

@@ -11,7 +11,7 @@ use crate::{
         build::initialize,
         desired::{ACCEPT_VOLUME, Desired},
         names,
-        observed::{Detail, DumpSource, JobView, Kind, ObjectView, Observed, Owner, PodView, Refused},
+        observed::{Detail, DumpSource, JobView, Kind, ObjectView, Observed, Owner, Refused, pods_of},
     },
 };
 
@@ -100,7 +100,7 @@ pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<Restore
         return recorded;
     };
     // Name and number of tables. The pod may show later than the Job, and they are lost once it is gone.
-    let said = pods(observed, &name).find(|pod| pod.refused.is_none()).and_then(|pod| pod.said.as_ref());
+    let said = pods_of(&observed.pods, &name).find(|pod| pod.refused.is_none()).and_then(|pod| pod.said.as_ref());
     if recorded.is_some() && said.is_none() {
         return recorded;
     }
@@ -112,10 +112,6 @@ pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<Restore
         tables: words.next().and_then(|tables| tables.parse().ok()),
         completed_at: ended.clone(),
     })
-}
-
-fn pods<'a>(observed: &'a Observed, job: &str) -> impl Iterator<Item = &'a PodView> {
-    observed.pods.iter().filter(move |pod| pod.job.as_deref() == Some(job))
 }
 
 /// Returns true if there is any sign of a database. Earlier versions of this operator did not record the volume.
@@ -148,7 +144,7 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, vol
     let name = claim(desired);
     match volume {
         Volume::Missing => {
-            plan.steps.push(Step::CreateVolume);
+            plan.steps.push(Step::CreateVolume(initialize::claim(desired)));
             plan.hold(Reason::Provisioning, format!("waiting for PersistentVolumeClaim {name}"));
         }
         Volume::Unrecorded => plan.hold(Reason::Provisioning, format!("PersistentVolumeClaim {name} is being put on record")),
@@ -211,8 +207,8 @@ fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str
         }
         Some(found) if ended(found) == Some(false) => failed(plan, desired, observed, name),
         Some(_) => {
-            let waiting =
-                pods(observed, name).find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
+            let waiting = pods_of(&observed.pods, name)
+                .find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
             let waiting = waiting.or_else(|| observed.refused_job(name).map(|refusal| format!("; {refusal}")));
             plan.hold(underway, format!("waiting for Job {name}, which {doing}{}", waiting.unwrap_or_default()));
         }
@@ -256,7 +252,7 @@ fn unusable(desired: &Desired, restore: &Restore, source: DumpSource) -> Option<
 /// The Job has given up.
 fn failed(plan: &mut Plan, desired: &Desired, observed: &Observed, job: &str) {
     let claim = claim(desired);
-    let pod = pods(observed, job).find(|pod| pod.refused.is_some());
+    let pod = pods_of(&observed.pods, job).find(|pod| pod.refused.is_some());
     let (reason, why) = match pod.and_then(|pod| pod.refused) {
         Some(Refused::OtherVersion) => (
             Reason::VersionMismatch,

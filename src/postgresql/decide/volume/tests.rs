@@ -136,7 +136,7 @@ fn what_is_lost_stays_lost() {
             let plan = decide(&desired, &observed);
             assert_eq!(reason(&plan), Some((expected, true)), "{what}");
             let made = |step: &Step| match step {
-                Step::CreateVolume | Step::Initialize(_) => true,
+                Step::CreateVolume(_) | Step::Initialize(_) => true,
                 // A server that refuses an empty volume may exist.
                 Step::Apply(Object { id, .. }) => id.0 == Kind::StatefulSet && ["gone", "another"].contains(&what),
                 _ => false,
