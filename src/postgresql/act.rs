@@ -8,14 +8,15 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    build::{Object, secrets},
     context::{Ctx, Database},
     decide::{Origin, Plan, Step},
     desired::{Desired, PasswordSource},
     error::Error,
-    names, observe,
+    names,
+    objects::{Object, secrets},
+    observe,
     observed::{ClientSecret, Id, Kind, Observed},
-    report,
+    status,
     watches::whose,
 };
 use crate::{
@@ -74,7 +75,7 @@ async fn keep_password(ctx: &Ctx, of: &Database<'_>, desired: &Desired, origin: 
     let Some(password) = password else { return Ok(()) };
     create(ctx, secrets::credentials(desired, &password)).await?;
     if origin == Origin::Spec && matches!(desired.password, PasswordSource::Inline(_)) {
-        publish_by(&ctx.recorder, &of.reference(), &[report::inline_password(key)]).await;
+        publish_by(&ctx.recorder, &of.reference(), &[status::inline_password(key)]).await;
     }
     Ok(())
 }

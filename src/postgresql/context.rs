@@ -9,7 +9,7 @@ use super::{
     decide::is_restarting,
     desired::{Desired, desired},
     observed::{Basis, CredentialsView},
-    turns::Turns,
+    rollout_queue::Turns,
     watches::Watches,
 };
 use crate::{

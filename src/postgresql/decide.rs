@@ -5,21 +5,21 @@
 
 pub(crate) mod dumps;
 mod plan;
-mod roll;
+mod rollout;
 pub(crate) mod volume;
 
 pub(crate) use self::{
     plan::{Hold, Origin, Plan, Step, Turn},
-    roll::is_restarting,
+    rollout::is_restarting,
 };
-use self::{roll::When, volume::Volume};
+use self::{rollout::When, volume::Volume};
 use super::{
-    build::{
+    desired::{Desired, PasswordSource, Size},
+    names,
+    objects::{
         self, Mounted, Object,
         servers::{GENERATION_ANNOTATION, TURN_ANNOTATION, in_turn},
     },
-    desired::{Desired, PasswordSource, Size},
-    names,
     observed::{Asked, ClientSecret, Detail, Given, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
 };
 use crate::crd::{Reason, label, quantity};
@@ -50,7 +50,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         return plan;
     }
     // Before everything that may stay: without it, a deletion does not know whether it was an orphaning one, and keeps all.
-    let witness = build::network::witness(desired);
+    let witness = objects::network::witness(desired);
     let is_witnessed = objects.contains_key(&witness.id);
     if !is_witnessed {
         apply(&mut plan, &witness, None);
@@ -91,7 +91,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         plan.steps.push(Step::Settle { secret: secret.clone() });
     }
     let mounted = Mounted { replication, certificate };
-    let wanted = build::objects(desired, observed, mounted);
+    let wanted = objects::all(desired, observed, mounted);
     let asked = Asked::of(desired.generation, [Some(mounted.replication), mounted.certificate]);
     let volume = volume::judge(desired, observed);
     // A server on another volume would serve another database.
@@ -101,7 +101,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         |object: &&Object| (serves || object.id.0 != Kind::StatefulSet) && (is_witnessed || object.id != witness.id);
     for object in wanted.iter().filter(is_next) {
         let found = objects.get(&object.id);
-        match roll::when(desired, observed, &asked, object, &wanted) {
+        match rollout::when(desired, observed, &asked, object, &wanted) {
             When::Later(why) => _ = awaited.get_or_insert(why),
             When::Now { in_turn: false } => apply(&mut plan, object, found),
             When::Now { in_turn: true } => {

@@ -3,30 +3,30 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | what should exist | [`mod@desired`], with [`build`] and [`names`] | pure |
+//! | what should exist | [`mod@desired`], with [`objects`] and [`names`] | pure |
 //! | what exists | [`observe`] → [`observed`] | effect, reads only |
-//! | what later passes depend on | [`report::recorded`] | pure, then one write |
+//! | what later passes depend on | [`status::recorded`] | pure, then one write |
 //! | what to do now | [`mod@decide`] | pure |
 //! | do it | [`act`] | effect |
-//! | report it | [`report`] | pure, then one write |
+//! | report it | [`status`] | pure, then one write |
 //! | deletion | [`teardown`] | effect |
 //!
 //! This module runs the stages in order. It decides twice if a rollout needs the turn, which it takes in between.
 
 pub(crate) mod act;
-pub(crate) mod build;
 pub(crate) mod context;
 pub(crate) mod decide;
 pub(crate) mod desired;
 pub(crate) mod error;
 pub(crate) mod names;
+pub(crate) mod objects;
 pub(crate) mod observe;
 pub(crate) mod observed;
-pub(crate) mod report;
+mod rollout_queue;
+pub(crate) mod status;
 pub(crate) mod teardown;
-mod turns;
+mod termination_message;
 pub(crate) mod watches;
-mod words;
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl Kind for Ctx {
             // What is refused does not restart. After a conflict, or without an answer, it may have begun to: the next try sees
             // that.
             let refused = error.disposition().condition.is_some() && !error.is_unanswered();
-            result = report::failure(self, &of, error).await.and(result);
+            result = status::failure(self, &of, error).await.and(result);
             if refused {
                 self.end_turn(key);
             }
@@ -112,15 +112,15 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
         Ok(desired) => desired,
         Err(message) => {
             ctx.end_turn(of.key);
-            report::said(ctx, of, &Hold { reason: Reason::InvalidSpec, message }).await?;
+            status::said(ctx, of, &Hold { reason: Reason::InvalidSpec, message }).await?;
             return Ok(Action::await_change());
         }
     };
     let mut observed = observe::observe(ctx, &desired, of).await?;
-    let recorded = report::recorded(&desired, &observed);
+    let recorded = status::recorded(&desired, &observed);
     if recorded != observed.recorded {
         // No step may depend on what is not recorded yet.
-        report::say(ctx, of, &recorded).await?;
+        status::say(ctx, of, &recorded).await?;
         return Ok(Action::requeue(Duration::ZERO));
     }
     let mut plan = decide(&desired, &observed);
@@ -135,7 +135,7 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     // The effects of the steps show in the watches, which trigger the next reconcile. The conditions are written after the steps, as
     // no later pass reads them: written before, a step that always fails would switch `Ready` between `Applying` and its failure.
     let generation = of.meta().generation;
-    report::say(ctx, of, &report::build_status(generation, &desired, &observed, &plan, clock::now())).await?;
+    status::say(ctx, of, &status::build_status(generation, &desired, &observed, &plan, clock::now())).await?;
     // No watch covers a claim that does not belong to this Postgresql.
     let awaits_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
     Ok(if awaits_dumps { Action::requeue(SAFETY_NET) } else { Action::await_change() })
@@ -144,7 +144,7 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
 async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     ctx.end_turn(of.key);
     if let Some(hold) = teardown::teardown(ctx, of).await? {
-        report::said(ctx, of, &hold).await?;
+        status::said(ctx, of, &hold).await?;
         return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });
     }
     let put = put_finalizer(ctx, of, false).await?;

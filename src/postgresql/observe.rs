@@ -8,11 +8,11 @@ use kube::{Api, Resource, api::ObjectMeta, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
 
 use super::{
-    build::secrets::{self, AUTHORITY, PASSWORD},
     context::{Ctx, Database},
     desired::{Desired, PasswordSource, usable},
     error::Error,
     names,
+    objects::secrets::{self, AUTHORITY, PASSWORD},
     observed::{
         Basis, ClientSecret, CredentialsView, DumpSource, Given, Id, Kind, ObjectView, Observed, OwnSecret, Owner,
         SecretMeta, SecretView,

@@ -20,14 +20,14 @@ use serde_json::json;
 
 use super::{
     act,
-    build::{Mounted, backup, network, secrets, servers},
     context::{Ctx, Database},
     decide::{Hold, dumps::words, volume::LOST},
     desired::{Desired, DesiredBackup, desired},
     error::Error,
     names,
+    objects::{Mounted, backup, network, secrets, servers},
     observed::{Detail, Id, JobView, Kind, ObjectView, Owner, primary},
-    report,
+    status,
     watches::whose,
 };
 use crate::{
@@ -139,7 +139,7 @@ pub(crate) async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold
     made::add(&mut owned, &ctx.made.of(of.key, of.uid()));
     let recorded = PostgresqlStatus { orphaned: Some(false), owned, ..of.before.clone() };
     if of.object().is_ok() && recorded != of.before {
-        report::say(ctx, of, &recorded).await?;
+        status::say(ctx, of, &recorded).await?;
     }
     let of = &ctx.database(of.key, of.guard);
     let spec = of.object().ok().and_then(|object| ctx.desired(object).ok());
@@ -441,7 +441,7 @@ async fn hand_over(ctx: &Ctx, of: &Database<'_>, staying: Vec<Staying>) -> Resul
 async fn tell(ctx: &Ctx, of: &Database<'_>, staying: &[Staying]) {
     let kept: Vec<_> = staying.iter().map(|(_, kept)| kept.clone()).collect();
     if !kept.is_empty() {
-        publish_by(&ctx.recorder, &of.reference(), &[report::kept(of.key, &kept)]).await;
+        publish_by(&ctx.recorder, &of.reference(), &[status::kept(of.key, &kept)]).await;
     }
 }
 

@@ -15,7 +15,8 @@ use serde_json::json;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    build::{
+    names,
+    objects::{
         backup::{DELETION_ANNOTATION, REQUEST_ANNOTATION},
         bucket::FETCH,
         initialize::{MADE_FOR, RESTORE_ANNOTATION},
@@ -23,9 +24,8 @@ use super::{
             CERTIFICATE_ANNOTATION, CLOSED_ANNOTATION, GENERATION_ANNOTATION, REPLICATION_ANNOTATION, TURN_ANNOTATION,
         },
     },
-    names,
     observed::{Asked, Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused, Role, SecretMeta, SetView},
-    words,
+    termination_message,
 };
 use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label, quantity},
@@ -319,7 +319,7 @@ fn refused(pod: &Pod) -> Option<Refused> {
 /// Returns why the pod's container failed. It may have been restarted since, but until it is ready it may fail again.
 fn ended(pod: &Pod) -> Option<String> {
     let ContainerStateTerminated { exit_code, message, reason, .. } = termination(pod)?;
-    let words = message.as_deref().and_then(words::sentence);
+    let words = message.as_deref().and_then(termination_message::sentence);
     match (exit_code, reason.as_deref()) {
         (0, _) => None,
         (_, Some("OOMKilled")) => {

@@ -9,9 +9,9 @@ use super::plan::{Plan, Step};
 use crate::{
     crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, Reason},
     postgresql::{
-        build::backup,
         desired::{Desired, DesiredBackup},
         names,
+        objects::backup,
         observed::{Detail, JobView, Kind, ObjectView, Observed, Owner, PodView, SecretView, pods_of},
     },
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     crd::Reason,
-    postgresql::{build::Object, observed::Id},
+    postgresql::{objects::Object, observed::Id},
 };
 
 /// The source of the password that is stored.

@@ -43,7 +43,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
     observed.recorded.version = Some(desired.version.clone());
     observed.recorded.secret =
         Some(SecretRecord { name: "acme-app".to_owned(), from: "generated".to_owned(), version: None });
-    for object in build::objects(desired, &Observed::default(), mounted(desired)) {
+    for object in objects::all(desired, &Observed::default(), mounted(desired)) {
         let detail = match object.id.0 {
             Kind::StatefulSet => Detail::StatefulSet(SetView {
                 replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),

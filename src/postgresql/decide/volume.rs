@@ -8,9 +8,9 @@ use super::plan::{Plan, Step};
 use crate::{
     crd::{Phase, PostgresqlStatus, Reason, Restore, RestoreRecord, VolumeRecord, label},
     postgresql::{
-        build::initialize,
         desired::{ACCEPT_VOLUME, Desired},
         names,
+        objects::initialize,
         observed::{Detail, DumpSource, JobView, Kind, ObjectView, Observed, Owner, Refused, pods_of},
     },
 };

@@ -4,11 +4,11 @@ use super::*;
 use crate::{
     crd::{ActivePod, VolumeRecord},
     postgresql::{
-        build::Object,
         decide::{
             Hold, Step, decide,
             tests::{of, pod, reason, settled, steps, view},
         },
+        objects::Object,
         observed::{JobView, PodView},
     },
 };

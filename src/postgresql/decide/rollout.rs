@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use crate::{
     crd::PostgresqlStatus,
     postgresql::{
-        build::Object,
         desired::Desired,
         names,
+        objects::Object,
         observed::{Asked, Detail, Id, Kind, ObjectView, Observed, Owner, PodView, SetView},
     },
 };

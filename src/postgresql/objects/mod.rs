@@ -19,7 +19,7 @@ use super::{
 };
 
 /// All objects, in the order in which they are applied.
-pub(crate) fn objects(desired: &Desired, observed: &Observed, mounted: Mounted<'_>) -> Vec<Object> {
+pub(crate) fn all(desired: &Desired, observed: &Observed, mounted: Mounted<'_>) -> Vec<Object> {
     let mut objects = vec![
         network::witness(desired),
         network::scripts(desired),

@@ -5,11 +5,11 @@ use crate::{
     crd::Reason,
     platform::key::Key,
     postgresql::{
-        build::servers::TURN_ANNOTATION,
         decide::{
             Plan, Step, Turn, decide,
             tests::{of, settled, steps},
         },
+        objects::servers::TURN_ANNOTATION,
     },
 };
 

@@ -9,9 +9,9 @@ use super::{
     pod::{DUMPS, REPORT, claim_spec, confined, from_secret, pod_spec},
 };
 use crate::postgresql::{
-    build::secrets::PASSWORD,
     desired::{Desired, DesiredBackup},
     names,
+    objects::secrets::PASSWORD,
     observed::{Kind, Role},
 };
 

@@ -22,9 +22,9 @@ use super::{
     pod::{claim_spec, give_resources, pod_spec},
 };
 use crate::postgresql::{
-    build::secrets::{AUTHORITY, CERTIFICATE, KEY, PASSWORD},
     desired::Desired,
     names,
+    objects::secrets::{AUTHORITY, CERTIFICATE, KEY, PASSWORD},
     observed::{Detail, Id, Kind, ObjectView, Role, SetView},
 };
 

@@ -29,19 +29,19 @@ fn with(replication: &str) -> Mounted<'_> {
 /// All objects that are made from documents.
 fn everything(desired: &Desired) -> Vec<Object> {
     let backup = desired.backup.as_ref().unwrap();
-    let mut all = objects(desired, &Observed::default(), with("uid-2"));
-    all.extend([
+    let mut found = all(desired, &Observed::default(), with("uid-2"));
+    found.extend([
         backup::last_dump(desired, backup, "2026-01-01T00:00:00Z"),
         backup::dump(desired, backup, "before-30"),
     ]);
-    all.extend([initialize::claim(desired), initialize::job(desired, "uid-3", true)]);
-    all
+    found.extend([initialize::claim(desired), initialize::job(desired, "uid-3", true)]);
+    found
 }
 
 /// The digest of the primary's StatefulSet.
 fn primary(spec: Value, observed: &Observed, replication: &str) -> String {
-    let objects = objects(&of(spec), observed, with(replication));
-    objects.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
+    let found = all(&of(spec), observed, with(replication));
+    found.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
 }
 
 #[test]
@@ -186,10 +186,11 @@ fn which_objects_there_are() {
         ),
     ] {
         let desired = Desired { operator_image: Some("operator:1".to_owned()), ..of(spec.clone()) };
-        let all = super::objects(&desired, &Observed::default(), with("r"));
-        let ids: Vec<_> = all.iter().map(|object| format!("{} {}", object.id.0, object.id.1)).collect();
+        let found = all(&desired, &Observed::default(), with("r"));
+        let ids: Vec<_> = found.iter().map(|object| format!("{} {}", object.id.0, object.id.1)).collect();
         assert_eq!(ids.join(", "), format!("{first}, {}", objects.join(", ")), "{spec}");
-        let spec_of = |name: &str| all.iter().find(|object| object.id.1 == name).map(|object| &object.document["spec"]);
+        let spec_of =
+            |name: &str| found.iter().find(|object| object.id.1 == name).map(|object| &object.document["spec"]);
         let roles = spec_of("acme-sealed").map(|policy| policy["podSelector"]["matchExpressions"][0]["values"].clone());
         assert_eq!(roles, sealed, "{spec}");
     }
@@ -379,8 +380,8 @@ fn a_primary_that_is_closed_is_another() {
 #[test]
 fn no_password_is_in_any_document() {
     let desired = of(json!({"password": "canary", "replicas": 2, "backup": {"schedule": "@daily"}}));
-    let objects = objects(&desired, &Observed::default(), with("uid-2"));
-    assert!(objects.iter().all(|object| !object.document.to_string().contains("canary")));
+    let found = all(&desired, &Observed::default(), with("uid-2"));
+    assert!(found.iter().all(|object| !object.document.to_string().contains("canary")));
 }
 
 #[test]
