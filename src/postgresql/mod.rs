@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | what should exist | [`mod@desired`], with [`objects`] and [`names`] | pure |
 //! | what exists | [`observe`] → [`observed`] | effect, reads only |
-//! | what later passes depend on | [`status::recorded`] | pure, then one write |
+//! | what later passes depend on | [`status::record`] | pure, then one write |
 //! | what to do now | [`mod@decide`] | pure |
 //! | do it | [`act`] | effect |
 //! | report it | [`status`] | pure, then one write |
@@ -37,6 +37,11 @@ use self::{
     context::{Ctx, Database},
     decide::{Hold, Turn, decide},
     error::Error,
+    status::{
+        conditions::build_status,
+        record,
+        write::{write, write_failure, write_hold},
+    },
 };
 use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, Reason},
@@ -84,7 +89,7 @@ impl Kind for Ctx {
             // What is refused does not restart. After a conflict, or without an answer, it may have begun to: the next try sees
             // that.
             let refused = error.disposition().condition.is_some() && !error.is_unanswered();
-            result = status::failure(self, &of, error).await.and(result);
+            result = write_failure(self, &of, error).await.and(result);
             if refused {
                 self.end_turn(key);
             }
@@ -112,15 +117,15 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
         Ok(desired) => desired,
         Err(message) => {
             ctx.end_turn(of.key);
-            status::said(ctx, of, &Hold { reason: Reason::InvalidSpec, message }).await?;
+            write_hold(ctx, of, &Hold { reason: Reason::InvalidSpec, message }).await?;
             return Ok(Action::await_change());
         }
     };
     let mut observed = observe::observe(ctx, &desired, of).await?;
-    let recorded = status::recorded(&desired, &observed);
+    let recorded = record::recorded(&desired, &observed);
     if recorded != observed.recorded {
         // No step may depend on what is not recorded yet.
-        status::say(ctx, of, &recorded).await?;
+        write(ctx, of, &recorded).await?;
         return Ok(Action::requeue(Duration::ZERO));
     }
     let mut plan = decide(&desired, &observed);
@@ -135,7 +140,7 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     // The effects of the steps show in the watches, which trigger the next reconcile. The conditions are written after the steps, as
     // no later pass reads them: written before, a step that always fails would switch `Ready` between `Applying` and its failure.
     let generation = of.meta().generation;
-    status::say(ctx, of, &status::build_status(generation, &desired, &observed, &plan, clock::now())).await?;
+    write(ctx, of, &build_status(generation, &desired, &observed, &plan, clock::now())).await?;
     // No watch covers a claim that does not belong to this Postgresql.
     let awaits_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
     Ok(if awaits_dumps { Action::requeue(SAFETY_NET) } else { Action::await_change() })
@@ -144,7 +149,7 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
 async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     ctx.end_turn(of.key);
     if let Some(hold) = teardown::teardown(ctx, of).await? {
-        status::said(ctx, of, &hold).await?;
+        write_hold(ctx, of, &hold).await?;
         return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });
     }
     let put = put_finalizer(ctx, of, false).await?;

@@ -69,6 +69,12 @@ pub(crate) enum Turn {
     Over,
 }
 
+impl Hold {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Hold {
+        Hold { reason, message: message.into() }
+    }
+}
+
 impl Plan {
     pub(super) fn hold(&mut self, reason: Reason, message: String) {
         self.hold.get_or_insert(Hold { reason, message });

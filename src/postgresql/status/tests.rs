@@ -1,11 +1,25 @@
+use jiff::Timestamp;
 use serde_json::json;
 
-use super::*;
+use super::{
+    conditions::{backed_up, build_status, failed, without_primary},
+    events::transitions,
+    record::recorded,
+};
 use crate::{
-    crd::DumpRecord,
+    crd::{
+        ActivePod, BackupSummary, Drill, DumpRecord, DumpState, Owned, Phase, PostgresqlStatus, Reason, VolumeRecord,
+        conditions::{find, kind},
+        reason::BACKED_UP,
+    },
     postgresql::{
-        decide::tests::{of, pod, view},
-        observed::{ObjectView, OwnSecret},
+        decide::{
+            Hold, Plan,
+            tests::{of, pod, view},
+        },
+        desired::Desired,
+        error::Error,
+        observed::{Detail, Kind, ObjectView, Observed, OwnSecret, Owner, SecretView},
     },
 };
 

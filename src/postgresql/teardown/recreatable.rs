@@ -1,0 +1,89 @@
+//! Deletes what holds no data: it could be created again. An **effect**.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::{DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
+};
+use serde_json::json;
+
+use crate::{
+    crd::{Reason, label},
+    platform::api::unless_gone,
+    postgresql::{
+        act::apply::{api, delete},
+        context::{Ctx, Database},
+        decide::Hold,
+        error::Error,
+        names,
+        observed::Kind,
+        watches::whose,
+    },
+};
+
+/// All objects with this Postgresql's name as label that belong to its uid.
+pub(super) async fn ours(
+    ctx: &Ctx,
+    of: &Database<'_>,
+    kind: Kind,
+) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
+    let (key, uid) = (of.key, of.uid());
+    let params = ListParams::default().labels(&format!("{}={}", label::POSTGRESQL, key.name));
+    let listed = api(ctx, key, kind).list_metadata(&params).await;
+    let listed = listed.map_err(Error::api(format!("list each {kind} of Postgresql {key}")))?;
+    Ok(listed.items.into_iter().filter(|object| whose(object).is_ok_and(|owner| owner == *uid)).collect())
+}
+
+pub(super) async fn servers(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
+    let Database { key, .. } = of;
+    let last = names::last_dump(&key.name);
+    let mut left = None;
+    // Other dump Jobs have nothing left to dump, and keep their volume in use.
+    for kind in [Kind::CronJob, Kind::Job, Kind::StatefulSet] {
+        for object in ours(ctx, of, kind).await? {
+            let name = object.name_any();
+            // The Job of the last dump proves that it was taken, and stays until everything else is gone.
+            if kind == Kind::Job && name == last {
+                continue;
+            }
+            if object.metadata.deletion_timestamp.is_none() {
+                delete(ctx, key, &(kind, name.clone()), &object.uid().unwrap_or_default()).await?;
+            }
+            left = Some(format!("{kind} {name}"));
+        }
+    }
+    let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let servers = format!(
+        "{}={},{}={},{} in (primary,standby)",
+        label::POSTGRESQL,
+        key.name,
+        label::POSTGRESQL_UID,
+        of.uid(),
+        label::ROLE
+    );
+    let pods = api.list_metadata(&ListParams::default().labels(&servers)).await;
+    let pods = pods.map_err(Error::api(format!("list the pods of Postgresql {key}")))?;
+    let left = pods.items.first().map(|pod| format!("Pod {}", pod.name_any())).or(left);
+    Ok(left.map(|left| Hold::new(Reason::Stopping, format!("waiting for {left} to be gone"))))
+}
+
+/// Deletes the objects that nothing has to wait for. The last dump's Job gets an ownerReference instead, so that the garbage
+/// collector deletes it when the Postgresql is gone: it proves that the dump was taken, and a further pass needs that proof if the
+/// finalizer cannot be removed in this one.
+pub(super) async fn rest(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
+    let last = names::last_dump(&of.key.name);
+    for kind in [Kind::Job, Kind::Service, Kind::ConfigMap, Kind::PodDisruptionBudget, Kind::NetworkPolicy] {
+        for object in ours(ctx, of, kind).await? {
+            let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
+            if kind != Kind::Job || name != last {
+                delete(ctx, of.key, &(kind, name), &uid).await?;
+                continue;
+            }
+            let owner = of.guard.owner_ref(&());
+            let patch = Patch::Merge(json!({"metadata": {"uid": uid, "ownerReferences": [owner]}}));
+            let owned = api(ctx, of.key, kind).patch_metadata(&name, &PatchParams::default(), &patch).await;
+            unless_gone(owned).map_err(Error::api(format!("give Job {}/{name} its owner", of.key.namespace)))?;
+        }
+    }
+    Ok(())
+}
