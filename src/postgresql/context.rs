@@ -2,23 +2,24 @@
 
 use std::sync::Arc;
 
-use kube::Client;
+use kube::{Client, runtime::controller::Action};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     decide::is_restarting,
     desired::{Desired, desired},
+    error::Error,
     observed::{Basis, CredentialsView},
     rollout_queue::Turns,
     watches::Watches,
 };
 use crate::{
-    crd::{Guard, Postgresql, PostgresqlStatus},
+    crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
     deletion::made::Made,
     lead::Lead,
     platform::{
         cache::Memo,
-        controller::{Objects, Parts, control},
+        controller::{Objects, Parts, after_finalizer, control},
         events::Recorder,
         key::{Key, key_of},
         status::Statuses,
@@ -80,6 +81,12 @@ impl Ctx {
             restarts.then_some(key)
         };
         self.watches.postgresqls.store.state().iter().filter_map(restarts).min()
+    }
+
+    /// Adds or removes the finalizer.
+    pub(crate) async fn put_finalizer(&self, of: &Database<'_>, on: bool) -> Result<Action, Error> {
+        let written = of.put_finalizer(&self.client, POSTGRESQL_FINALIZER, on).await;
+        written.map(after_finalizer).map_err(Error::api(format!("write the finalizer of Postgresql {}", of.key)))
     }
 
     pub(crate) fn forget(&self, key: &Key) {

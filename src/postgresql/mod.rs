@@ -26,6 +26,7 @@ mod rollout_queue;
 pub(crate) mod status;
 pub(crate) mod teardown;
 mod termination_message;
+pub(crate) mod uncached;
 pub(crate) mod watches;
 
 use std::time::Duration;
@@ -48,14 +49,14 @@ use crate::{
     deletion::permit::takes_dependents,
     platform::{
         clock,
-        controller::{Failure as _, Kind, after_finalizer},
+        controller::{Failure as _, Kind},
         key::{Key, key_of},
         panic::caught,
     },
 };
 
-/// Watch events drive a deletion; this interval covers a missed event. What no watch shows is checked at the same interval.
-const SAFETY_NET: Duration = Duration::from_secs(60);
+/// What no watch shows is checked at this interval.
+const RECHECK: Duration = Duration::from_secs(60);
 
 impl Kind for Ctx {
     type Object = Postgresql;
@@ -104,9 +105,9 @@ impl Kind for Ctx {
 async fn reconcile(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     match (of.is_deleted(), of.carries(POSTGRESQL_FINALIZER)) {
         (true, false) => ctx.forget(of.key),
-        (true, true) => return take_down(ctx, of).await,
+        (true, true) => return teardown::take_down(ctx, of).await,
         // The operator creates nothing for an object that does not decode, so it needs no teardown.
-        (false, false) if of.guard.object.is_ok() => return put_finalizer(ctx, of, true).await,
+        (false, false) if of.guard.object.is_ok() => return ctx.put_finalizer(of, true).await,
         (false, _) => return bring_up(ctx, of).await,
     }
     Ok(Action::await_change())
@@ -117,7 +118,7 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
         Ok(desired) => desired,
         Err(message) => {
             ctx.end_turn(of.key);
-            write_hold(ctx, of, &Hold { reason: Reason::InvalidSpec, message }).await?;
+            write_hold(ctx, of, &Hold::new(Reason::InvalidSpec, message)).await?;
             return Ok(Action::await_change());
         }
     };
@@ -143,22 +144,5 @@ async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
     write(ctx, of, &build_status(generation, &desired, &observed, &plan, clock::now())).await?;
     // No watch covers a claim that does not belong to this Postgresql.
     let awaits_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
-    Ok(if awaits_dumps { Action::requeue(SAFETY_NET) } else { Action::await_change() })
-}
-
-async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
-    ctx.end_turn(of.key);
-    if let Some(hold) = teardown::teardown(ctx, of).await? {
-        write_hold(ctx, of, &hold).await?;
-        return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });
-    }
-    let put = put_finalizer(ctx, of, false).await?;
-    ctx.forget(of.key);
-    Ok(put)
-}
-
-/// Adds or removes the finalizer.
-async fn put_finalizer(ctx: &Ctx, of: &Database<'_>, on: bool) -> Result<Action, Error> {
-    let written = of.put_finalizer(&ctx.client, POSTGRESQL_FINALIZER, on).await;
-    written.map(after_finalizer).map_err(Error::api(format!("write the finalizer of Postgresql {}", of.key)))
+    Ok(if awaits_dumps { Action::requeue(RECHECK) } else { Action::await_change() })
 }

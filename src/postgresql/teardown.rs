@@ -10,8 +10,10 @@ mod last_dump;
 mod outcome;
 mod recreatable;
 
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{Api, ResourceExt as _, runtime::controller::Action};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{ResourceExt as _, api::ApiResource, runtime::controller::Action};
 
 use self::{
     data::{all_stay, destroy_all, hand_over, tell},
@@ -24,7 +26,9 @@ use super::{
     decide::Hold,
     error::Error,
     names,
-    status::write::write,
+    observed::Kind,
+    status::write::{write, write_hold},
+    uncached::metadata,
 };
 use crate::{
     crd::{ClientApp, FINALIZER, PostgresqlStatus, Reason, annotation, label},
@@ -35,8 +39,23 @@ use crate::{
     platform::{controller::WRONGLY_GONE, subject::carries},
 };
 
-/// Takes down what belongs to a deleted Postgresql, as far as possible now. `Some`: what the rest waits for; `None`: it is done.
-pub(crate) async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
+/// Watch events drive a deletion; this interval covers a missed event.
+const SAFETY_NET: Duration = Duration::from_secs(60);
+
+/// Takes down what belongs to a deleted Postgresql, as far as possible now, and reports it.
+pub(crate) async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
+    ctx.end_turn(of.key);
+    if let Some(hold) = teardown(ctx, of).await? {
+        write_hold(ctx, of, &hold).await?;
+        return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });
+    }
+    let put = ctx.put_finalizer(of, false).await?;
+    ctx.forget(of.key);
+    Ok(put)
+}
+
+/// Returns what the rest of the teardown waits for; `None`: it is done.
+async fn teardown(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
     let orphaned = orphaned(ctx, of).await?;
     let outcome = outcome(of.meta(), of.object(), orphaned.unwrap_or(true));
     if outcome == Outcome::Orphan {
@@ -105,13 +124,10 @@ pub(crate) async fn abandoned(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Er
 /// either sets `spec.deletionPolicy` to Delete, by the app's own proof, or takes these marks away. The marks prove nothing, and
 /// nothing is deleted because of them.
 async fn deleted_with(ctx: &Ctx, of: &Database<'_>) -> Result<Option<String>, Error> {
-    let Database { key, .. } = of;
     let (labels, annotations) = (of.meta().labels.as_ref(), of.meta().annotations.as_ref());
     let Some(app) = labels.and_then(|labels| labels.get(label::APP)) else { return Ok(None) };
     let uid = annotations.and_then(|annotations| annotations.get(annotation::OWNER_UID));
-    let api: Api<ClientApp> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let found = api.get_metadata_opt(app).await;
-    let found = found.map_err(Error::api(format!("look for ClientApp {}/{app}", key.namespace)))?;
+    let found = metadata(ctx, of.key, &ApiResource::erase::<ClientApp>(&()), app).await?;
     let decides =
         |app: &ObjectMeta| app.deletion_timestamp.is_some() && app.uid.as_ref() == uid && carries(app, FINALIZER);
     Ok(found.filter(|found| decides(&found.metadata)).map(|found| found.name_any()))
@@ -130,9 +146,7 @@ async fn orphaned(ctx: &Ctx, of: &Database<'_>) -> Result<Option<bool>, Error> {
         return Ok(Some(false));
     }
     let name = names::witness(&key.name);
-    let api: Api<ConfigMap> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let found = api.get_metadata_opt(&name).await;
-    let found = found.map_err(Error::api(format!("look for ConfigMap {}/{name}", key.namespace)))?;
+    let found = metadata(ctx, key, &Kind::ConfigMap.resource(), &name).await?;
     let its = found.filter(|witness| witness.labels().get(label::POSTGRESQL_UID).is_some_and(|owner| owner == uid));
     Ok(its.map(|witness| witness.owner_references().iter().all(|owner| owner.uid != *uid)))
 }

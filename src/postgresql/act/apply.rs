@@ -23,6 +23,7 @@ use crate::{
         names,
         objects::Object,
         observed::{Id, Kind},
+        uncached::{api, metadata},
         watches::whose,
     },
 };
@@ -39,14 +40,14 @@ const VOLUME_MANAGER: &str = "clientapp-operator/volume";
 pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) -> Result<(), Error> {
     let key = &desired.key;
     let (kind, name) = &object.id;
-    let api = api(ctx, key, *kind);
+    let api = api(ctx, key, &kind.resource());
     let what = format!("{kind} {}/{name}", key.namespace);
     // A process that was frozen could otherwise apply this Postgresql's objects to a later Postgresql of the same name.
     if !ctx.lead.holds() {
         return Err(Error::NotLeading { operation: format!("apply {what}") });
     }
     if !seen {
-        let found = api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?;
+        let found = metadata(ctx, key, &kind.resource(), name).await?;
         if let Some(owner) = found.and_then(|found| foreign_owner(&found, &desired.uid)) {
             return Err(Error::NotOurs { object: format!("{kind} {name}"), owner });
         }
@@ -77,7 +78,8 @@ pub(super) async fn create_claim(ctx: &Ctx, desired: &Desired, claim: &Object) -
     let claim = serde_json::from_value(claim.document.clone()).map_err(kube::Error::SerdeError);
     let claim: DynamicObject = claim.map_err(Error::api(operation.clone()))?;
     // A claim that was created in the meantime is judged in the next pass.
-    let created = create_if_absent(&api(ctx, key, Kind::PersistentVolumeClaim), Some(MANAGER), &claim).await;
+    let created =
+        create_if_absent(&api(ctx, key, &Kind::PersistentVolumeClaim.resource()), Some(MANAGER), &claim).await;
     if let Some(created) = created.map_err(Error::api(operation))? {
         ctx.made.put(key, &desired.uid, permit::Kind::Volume.owned(&created.metadata));
     }
@@ -87,9 +89,8 @@ pub(super) async fn create_claim(ctx: &Ctx, desired: &Desired, claim: &Object) -
 /// Returns true if a claim of this name exists. One that a cluster admin has handed over gets the label by which the watch sees it.
 async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Error> {
     let key = &desired.key;
-    let api = api(ctx, key, Kind::PersistentVolumeClaim);
-    let found = api.get_metadata_opt(claim).await;
-    let found = found.map_err(Error::api(format!("look for PersistentVolumeClaim {}/{claim}", key.namespace)))?;
+    let resource = Kind::PersistentVolumeClaim.resource();
+    let found = metadata(ctx, key, &resource, claim).await?;
     let Some(found) = found else { return Ok(false) };
     if let Some(owner) = foreign_owner(&found, &desired.uid) {
         return Err(Error::VolumeNotOurs {
@@ -103,7 +104,8 @@ async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Erro
     let labels = found.labels();
     if labels.get(label::POSTGRESQL) != Some(&key.name) || labels.contains_key(label::RETAINED_KIND) {
         let patch = json!({"metadata": {"labels": settled(desired)}});
-        let settled = api.patch_metadata(claim, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let settled =
+            api(ctx, key, &resource).patch_metadata(claim, &PatchParams::default(), &Patch::Merge(&patch)).await;
         settled.map_err(Error::api(format!("adopt PersistentVolumeClaim {}/{claim}", key.namespace)))?;
     }
     Ok(true)
@@ -153,12 +155,9 @@ pub(super) async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<
 /// Deletes an object that holds no data, with background cascade. An object that is already gone is not an error.
 pub(crate) async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Result<(), Error> {
     let resource = kind.resource();
-    let of = TypeMeta { api_version: resource.api_version, kind: resource.kind };
+    let api = api(ctx, key, &resource);
+    let type_meta = TypeMeta { api_version: resource.api_version, kind: resource.kind };
     let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
-    let deleted = harmless::delete(&api(ctx, key, *kind), &of, &meta).await;
+    let deleted = harmless::delete(&api, &type_meta, &meta).await;
     deleted.map(|_| ()).map_err(Error::api(format!("delete {kind} {}/{name}", key.namespace)))
-}
-
-pub(crate) fn api(ctx: &Ctx, key: &Key, kind: Kind) -> Api<DynamicObject> {
-    Api::namespaced_with(ctx.client.clone(), &key.namespace, &kind.resource())
 }

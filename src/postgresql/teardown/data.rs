@@ -2,12 +2,11 @@
 
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
-    Api, Resource as _,
-    api::{Patch, PatchParams},
+    Resource as _,
+    api::{ApiResource, Patch, PatchParams},
 };
 use serde_json::json;
 
-use super::recreatable::ours;
 use crate::{
     crd::{Postgresql, Reason, label},
     deletion::{
@@ -16,13 +15,13 @@ use crate::{
     },
     platform::{api::unless_gone, events::publish_by},
     postgresql::{
-        act::apply::api,
         context::{Ctx, Database},
         decide::Hold,
         error::Error,
         names,
         observed::Kind,
         status::events,
+        uncached::{metadata, owned},
         watches::whose,
     },
 };
@@ -33,7 +32,7 @@ type Staying = (ObjectMeta, Kept);
 /// The volumes of this Postgresql and the Secrets that open them, by label and name.
 async fn holdings(ctx: &Ctx, of: &Database<'_>) -> Result<[Vec<ObjectMeta>; 2], Error> {
     let (key, uid) = (of.key, of.uid());
-    let claims = ours(ctx, of, Kind::PersistentVolumeClaim).await?.into_iter();
+    let claims = owned(ctx, of, Kind::PersistentVolumeClaim).await?.into_iter();
     let claims = claims.map(|claim| claim.metadata).filter(|claim| names::is_claim(&key.name, name(claim)));
     let mut claims: Vec<_> = claims.collect();
     // A claim that has lost its labels is still recorded.
@@ -42,17 +41,14 @@ async fn holdings(ctx: &Ctx, of: &Database<'_>) -> Result<[Vec<ObjectMeta>; 2], 
         {
             continue;
         }
-        let found = api(ctx, key, Kind::PersistentVolumeClaim).get_metadata_opt(&entry.name).await;
-        let operation = format!("look for PersistentVolumeClaim {}/{}", key.namespace, entry.name);
-        let found = found.map_err(Error::api(operation))?.map(|claim| claim.metadata);
+        let found = metadata(ctx, key, &Kind::PersistentVolumeClaim.resource(), &entry.name).await?;
+        let found = found.map(|claim| claim.metadata);
         let left = |claim: &ObjectMeta| claim.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM);
         claims.extend(found.filter(|claim| claim.uid.as_ref() == Some(&entry.uid) && !left(claim)));
     }
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let mut secrets = Vec::new();
     for name in names::secrets(&key.name) {
-        let found = api.get_metadata_opt(&name).await;
-        let found = found.map_err(Error::api(format!("look for Secret {}/{name}", key.namespace)))?;
+        let found = metadata(ctx, key, &ApiResource::erase::<Secret>(&()), &name).await?;
         secrets.extend(
             found.filter(|secret| whose(secret).is_ok_and(|owner| owner == *uid)).map(|secret| secret.metadata),
         );

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Resource as _, ResourceExt as _,
-    api::{DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -11,36 +11,24 @@ use crate::{
     crd::{Reason, label},
     platform::api::unless_gone,
     postgresql::{
-        act::apply::{api, delete},
+        act::apply::delete,
         context::{Ctx, Database},
         decide::Hold,
         error::Error,
         names,
         observed::Kind,
-        watches::whose,
+        uncached::{api, owned},
     },
 };
 
-/// All objects with this Postgresql's name as label that belong to its uid.
-pub(super) async fn ours(
-    ctx: &Ctx,
-    of: &Database<'_>,
-    kind: Kind,
-) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
-    let (key, uid) = (of.key, of.uid());
-    let params = ListParams::default().labels(&format!("{}={}", label::POSTGRESQL, key.name));
-    let listed = api(ctx, key, kind).list_metadata(&params).await;
-    let listed = listed.map_err(Error::api(format!("list each {kind} of Postgresql {key}")))?;
-    Ok(listed.items.into_iter().filter(|object| whose(object).is_ok_and(|owner| owner == *uid)).collect())
-}
-
+/// Deletes what keeps the volumes in use: the servers, and the Jobs of other dumps. `Some`: they are not gone yet.
 pub(super) async fn servers(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
     let Database { key, .. } = of;
     let last = names::last_dump(&key.name);
     let mut left = None;
     // Other dump Jobs have nothing left to dump, and keep their volume in use.
     for kind in [Kind::CronJob, Kind::Job, Kind::StatefulSet] {
-        for object in ours(ctx, of, kind).await? {
+        for object in owned(ctx, of, kind).await? {
             let name = object.name_any();
             // The Job of the last dump proves that it was taken, and stays until everything else is gone.
             if kind == Kind::Job && name == last {
@@ -73,7 +61,7 @@ pub(super) async fn servers(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>
 pub(super) async fn rest(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
     let last = names::last_dump(&of.key.name);
     for kind in [Kind::Job, Kind::Service, Kind::ConfigMap, Kind::PodDisruptionBudget, Kind::NetworkPolicy] {
-        for object in ours(ctx, of, kind).await? {
+        for object in owned(ctx, of, kind).await? {
             let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
             if kind != Kind::Job || name != last {
                 delete(ctx, of.key, &(kind, name), &uid).await?;
@@ -81,8 +69,9 @@ pub(super) async fn rest(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
             }
             let owner = of.guard.owner_ref(&());
             let patch = Patch::Merge(json!({"metadata": {"uid": uid, "ownerReferences": [owner]}}));
-            let owned = api(ctx, of.key, kind).patch_metadata(&name, &PatchParams::default(), &patch).await;
-            unless_gone(owned).map_err(Error::api(format!("give Job {}/{name} its owner", of.key.namespace)))?;
+            let patched =
+                api(ctx, of.key, &kind.resource()).patch_metadata(&name, &PatchParams::default(), &patch).await;
+            unless_gone(patched).map_err(Error::api(format!("give Job {}/{name} its owner", of.key.namespace)))?;
         }
     }
     Ok(())
