@@ -10,7 +10,7 @@ use self::{
     secrets::{apply_client_secret, create, keep_password, settle},
 };
 use super::{
-    context::{Ctx, Database},
+    context::{Ctx, Postgres},
     decide::{Plan, Step},
     desired::Desired,
     error::Error,
@@ -21,14 +21,14 @@ use crate::crd::{Guard, Postgresql};
 
 pub(crate) async fn act(
     ctx: &Ctx,
-    of: &Database<'_>,
+    postgres: &Postgres<'_>,
     desired: &Desired,
     observed: &Observed,
     plan: &Plan,
 ) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
-            Step::KeepPassword(origin) => keep_password(ctx, of, desired, *origin).await?,
+            Step::KeepPassword(origin) => keep_password(ctx, postgres, desired, *origin).await?,
             Step::CreateReplication => create(ctx, objects::secrets::replication(desired)).await?,
             Step::CreateCertificate => create(ctx, objects::secrets::certificate(desired)?).await?,
             Step::ApplyClientSecret => apply_client_secret(ctx, desired, &observed.credentials.client).await?,

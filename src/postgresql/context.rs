@@ -10,7 +10,7 @@ use super::{
     desired::{Desired, desired},
     error::Error,
     observed::{Basis, CredentialsView},
-    rollout_queue::Turns,
+    rollout_queue::RolloutQueue,
     watches::Watches,
 };
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The Postgresql of one reconcile.
-pub(crate) type Database<'a> = Subject<'a, Postgresql, PostgresqlStatus>;
+pub(crate) type Postgres<'a> = Subject<'a, Postgresql, PostgresqlStatus>;
 
 pub(crate) struct Ctx {
     pub client: Client,
@@ -43,13 +43,13 @@ pub(crate) struct Ctx {
     /// The claims that this process has created for a Postgresql, which may be deleted before they are on record.
     pub made: Made,
     /// Which database may restart because of the operator's version.
-    pub turns: Turns,
+    pub rollout_queue: RolloutQueue,
     /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
     pub image: Option<String>,
 }
 
 impl Ctx {
-    pub(crate) fn database<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Database<'a> {
+    pub(crate) fn postgres<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Postgres<'a> {
         self.statuses.subject(key, guard)
     }
 
@@ -59,13 +59,13 @@ impl Ctx {
     }
 
     /// Whose turn it is, now that this database needs it.
-    pub(crate) fn take_turn(&self, key: &Key) -> Key {
-        self.turns.take(key, || self.restarting())
+    pub(crate) fn take_rollout_slot(&self, key: &Key) -> Key {
+        self.rollout_queue.take(key, || self.restarting())
     }
 
     /// Those that wait are looked at when this database needs its turn no longer.
-    pub(crate) fn end_turn(&self, key: &Key) {
-        for waiting in self.turns.end(key) {
+    pub(crate) fn release_rollout_slot(&self, key: &Key) {
+        for waiting in self.rollout_queue.release(key) {
             self.watches.postgresqls.trigger(&waiting);
         }
     }
@@ -84,13 +84,13 @@ impl Ctx {
     }
 
     /// Adds or removes the finalizer.
-    pub(crate) async fn put_finalizer(&self, of: &Database<'_>, on: bool) -> Result<Action, Error> {
-        let written = of.put_finalizer(&self.client, POSTGRESQL_FINALIZER, on).await;
-        written.map(after_finalizer).map_err(Error::api(format!("write the finalizer of Postgresql {}", of.key)))
+    pub(crate) async fn put_finalizer(&self, postgres: &Postgres<'_>, on: bool) -> Result<Action, Error> {
+        let written = postgres.put_finalizer(&self.client, POSTGRESQL_FINALIZER, on).await;
+        written.map(after_finalizer).map_err(Error::api(format!("write the finalizer of Postgresql {}", postgres.key)))
     }
 
     pub(crate) fn forget(&self, key: &Key) {
-        self.end_turn(key);
+        self.release_rollout_slot(key);
         self.statuses.forget(key);
         self.credentials.take(key);
         self.foreground.take(key);
@@ -124,7 +124,7 @@ pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, s
         credentials: Memo::default(),
         foreground: Memo::default(),
         made: Made::default(),
-        turns: Turns::default(),
+        rollout_queue: RolloutQueue::default(),
         image,
     };
     let (counted, metrics) = (postgresqls.clone(), parts.metrics.clone());

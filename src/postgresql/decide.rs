@@ -11,9 +11,9 @@ mod secrets;
 pub(crate) mod volume;
 pub(crate) mod volume_size;
 
-use self::{commands::hand_all_over, rollout::When, volume::Volume};
+use self::{commands::hand_all_over, rollout::Timing, volume::Volume};
 pub(crate) use self::{
-    plan::{Hold, Origin, Plan, Step, Turn},
+    plan::{Hold, Origin, Plan, Rollout, Step},
     rollout::is_restarting,
 };
 use super::{
@@ -21,9 +21,9 @@ use super::{
     names,
     objects::{
         self, Mounted, Object,
-        servers::{GENERATION_ANNOTATION, TURN_ANNOTATION, in_turn},
+        servers::{GENERATION_ANNOTATION, ROLLOUT_ANNOTATION, in_rollout},
     },
-    observed::{Asked, Detail, Kind, ObjectView, Observed, Owner, PodView, Role, SecretView},
+    observed::{Detail, Kind, ObjectView, Observed, Ownership, PodView, Role, SecretView, UserRequest},
 };
 use crate::crd::Reason;
 
@@ -39,7 +39,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         pods: _,
         refusals: _,
         dump_source: _,
-        turn_of: _,
+        slot_holder: _,
     } = observed;
     let name = &desired.key.name;
     let mut plan = Plan::default();
@@ -95,7 +95,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     }
     let mounted = Mounted { replication, certificate };
     let wanted = objects::all(desired, observed, mounted);
-    let asked = Asked::of(desired.generation, [Some(mounted.replication), mounted.certificate]);
+    let requested = UserRequest::new(desired.generation, [Some(mounted.replication), mounted.certificate]);
     let volume = volume::judge(desired, observed);
     // A server on another volume would serve another database.
     let serves = volume == Volume::Initialized;
@@ -104,12 +104,12 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         |object: &&Object| (serves || object.id.0 != Kind::StatefulSet) && (is_witnessed || object.id != witness.id);
     for object in wanted.iter().filter(is_next) {
         let found = objects.get(&object.id);
-        match rollout::when(desired, observed, &asked, object, &wanted) {
-            When::Later(why) => _ = awaited.get_or_insert(why),
-            When::Now { in_turn: false } => apply(&mut plan, object, found),
-            When::Now { in_turn: true } => {
+        match rollout::when(desired, observed, &requested, object, &wanted) {
+            Timing::Later(why) => _ = awaited.get_or_insert(why),
+            Timing::Now { in_rollout: false } => apply(&mut plan, object, found),
+            Timing::Now { in_rollout: true } => {
                 restarts = true;
-                apply(&mut plan, &in_turn(object), found);
+                apply(&mut plan, &in_rollout(object), found);
             }
         }
     }
@@ -118,7 +118,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
             id.0,
             Kind::Service | Kind::StatefulSet | Kind::CronJob | Kind::PodDisruptionBudget | Kind::NetworkPolicy
         );
-        let superfluous = removable && view.owner == Owner::Ours && !view.deleting;
+        let superfluous = removable && view.owner == Ownership::Ours && !view.deleting;
         if superfluous && wanted.iter().all(|object| object.id != *id) {
             plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
         }
@@ -130,10 +130,10 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         dumps::steps(&mut plan, desired, observed);
         dumps::uploads(&mut plan, desired);
     }
-    plan.turn = match &awaited {
-        Some(_) => Turn::Awaited,
-        None if restarts => Turn::Lasts,
-        None => Turn::Over,
+    plan.rollout = match &awaited {
+        Some(_) => Rollout::Waiting,
+        None if restarts => Rollout::InProgress,
+        None => Rollout::Idle,
     };
     // Whatever else is the matter is more important.
     if let Some(why) = awaited {
@@ -145,7 +145,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
 fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
     let what = format!("{} {}", object.id.0, object.id.1);
     match found {
-        Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&what, owner),
+        Some(ObjectView { owner: Ownership::Other(owner), .. }) => plan.not_ours(&what, owner),
         Some(ObjectView { deleting: true, .. }) => {
             plan.hold(Reason::Replacing, format!("waiting for {what} to be gone, to create it again"));
         }
@@ -162,8 +162,8 @@ fn edited(object: &Object, detail: &Detail) -> bool {
     match detail {
         Detail::StatefulSet(set) => {
             object.document["spec"]["replicas"] != set.replicas
-                || annotation(GENERATION_ANNOTATION) != set.asked.generation.as_deref()
-                || annotation(TURN_ANNOTATION).is_some() != set.in_turn
+                || annotation(GENERATION_ANNOTATION) != set.requested.generation.as_deref()
+                || annotation(ROLLOUT_ANNOTATION).is_some() != set.in_rollout
         }
         Detail::Spec(spec) => object.document["spec"] != *spec,
         Detail::None | Detail::Claim { .. } | Detail::Job(_) => false,
@@ -178,7 +178,7 @@ fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             plan.hold(Reason::Provisioning, format!("waiting for pod {pod}{}", refusal.unwrap_or_default()));
         }
         // Its container has failed and left a message.
-        Some(PodView { waiting: Some(why), failed: Some(_), .. }) => {
+        Some(PodView { waiting: Some(why), failure_line: Some(_), .. }) => {
             plan.hold(Reason::ServerFails, format!("pod {pod}: {why}"));
         }
         Some(PodView { waiting: Some(why), .. }) => plan.hold(Reason::NotReady, format!("pod {pod}: {why}")),

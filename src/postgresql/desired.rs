@@ -253,32 +253,32 @@ pub(super) mod tests {
 
     use super::*;
 
-    fn of(spec: Value) -> Result<Desired, String> {
+    fn validate(spec: Value) -> Result<Desired, String> {
         let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
         desired(&serde_json::from_value(object).unwrap())
     }
 
     pub(in crate::postgresql) fn acme(spec: Value) -> Desired {
-        of(spec).unwrap()
+        validate(spec).unwrap()
     }
 
     #[test]
     fn defaults() {
-        let desired = of(json!({})).unwrap();
+        let desired = validate(json!({})).unwrap();
         assert_eq!((desired.user.as_str(), desired.database.as_str(), desired.port), ("app", "app", 5432));
         assert_eq!(
             (desired.image.as_str(), desired.storage.text.as_str(), desired.standbys),
             ("docker.io/library/postgres:17.10-trixie", "1Gi", 0)
         );
         assert_eq!(desired.password, PasswordSource::Generated);
-        let backup = of(json!({"storageSize": "3Gi", "backup": {"schedule": "@daily"}})).unwrap().backup.unwrap();
+        let backup = validate(json!({"storageSize": "3Gi", "backup": {"schedule": "@daily"}})).unwrap().backup.unwrap();
         assert_eq!((backup.size.text.as_str(), backup.keep, backup.on_delete), ("3Gi", 7, false));
     }
 
     #[test]
     fn an_image_is_pinned_for_each_version() {
         for version in VERSIONS {
-            let image = of(json!({"version": version})).unwrap().image;
+            let image = validate(json!({"version": version})).unwrap().image;
             assert!(image.starts_with(&format!("{REPOSITORY}:{version}.")), "{image}");
         }
     }
@@ -302,7 +302,7 @@ pub(super) mod tests {
             (json!({"parameters": {"work_mem": "4MB", "fsync": "off"}}), "spec.parameters: fsync cannot be set here"),
             (json!({"networkPolicy": {"from": [{}]}}), "spec.networkPolicy.from: "),
         ] {
-            let problem = of(spec).unwrap_err();
+            let problem = validate(spec).unwrap_err();
             assert!(problem.starts_with(field), "{problem}");
         }
     }
@@ -336,13 +336,13 @@ pub(super) mod tests {
     #[test]
     fn where_dumps_are_stored_is_each_postgresqls_own() {
         for (given, prefix) in [(json!({}), "ns/acme"), (json!({"prefix": "prod/eu"}), "prod/eu/ns/acme")] {
-            assert_eq!(of(stored(given)).unwrap().backup.unwrap().store.unwrap().prefix, prefix);
+            assert_eq!(validate(stored(given)).unwrap().backup.unwrap().store.unwrap().prefix, prefix);
         }
     }
 
     #[test]
     fn a_password_is_never_printed() {
-        assert!(!format!("{:?}", of(json!({"password": "canary"})).unwrap()).contains("canary"));
+        assert!(!format!("{:?}", validate(json!({"password": "canary"})).unwrap()).contains("canary"));
     }
 
     #[test]

@@ -35,8 +35,8 @@ use kube::runtime::{controller::Action, watcher::Event};
 
 pub(crate) use self::context::run;
 use self::{
-    context::{Ctx, Database},
-    decide::{Hold, Turn, decide},
+    context::{Ctx, Postgres},
+    decide::{Hold, Rollout, decide},
     error::Error,
     status::{
         conditions::build_status,
@@ -84,64 +84,64 @@ impl Kind for Ctx {
     }
 
     async fn reconcile(&self, key: &Key, guard: &Guard<Postgresql>) -> Result<Action, Error> {
-        let of = self.database(key, guard);
-        let mut result = caught(reconcile(self, &of), Error::Panicked).await;
+        let postgres = self.postgres(key, guard);
+        let mut result = caught(reconcile(self, &postgres), Error::Panicked).await;
         if let Err(error) = &result {
             // What is refused does not restart. After a conflict, or without an answer, it may have begun to: the next try sees
             // that.
             let refused = error.disposition().condition.is_some() && !error.is_unanswered();
-            result = write_failure(self, &of, error).await.and(result);
+            result = write_failure(self, &postgres, error).await.and(result);
             if refused {
-                self.end_turn(key);
+                self.release_rollout_slot(key);
             }
         }
         if let Err(Error::Gone(_)) = result {
-            result = teardown::abandoned(self, &of).await;
+            result = teardown::abandoned(self, &postgres).await;
         }
         result
     }
 }
 
-async fn reconcile(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
-    match (of.is_deleted(), of.carries(POSTGRESQL_FINALIZER)) {
-        (true, false) => ctx.forget(of.key),
-        (true, true) => return teardown::take_down(ctx, of).await,
+async fn reconcile(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
+    match (postgres.is_deleted(), postgres.carries(POSTGRESQL_FINALIZER)) {
+        (true, false) => ctx.forget(postgres.key),
+        (true, true) => return teardown::take_down(ctx, postgres).await,
         // The operator creates nothing for an object that does not decode, so it needs no teardown.
-        (false, false) if of.guard.object.is_ok() => return ctx.put_finalizer(of, true).await,
-        (false, _) => return bring_up(ctx, of).await,
+        (false, false) if postgres.guard.object.is_ok() => return ctx.put_finalizer(postgres, true).await,
+        (false, _) => return bring_up(ctx, postgres).await,
     }
     Ok(Action::await_change())
 }
 
-async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
-    let desired = match of.decoded().and_then(|object| ctx.desired(object)) {
+async fn bring_up(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
+    let desired = match postgres.decoded().and_then(|object| ctx.desired(object)) {
         Ok(desired) => desired,
         Err(message) => {
-            ctx.end_turn(of.key);
-            write_hold(ctx, of, &Hold::new(Reason::InvalidSpec, message)).await?;
+            ctx.release_rollout_slot(postgres.key);
+            write_hold(ctx, postgres, &Hold::new(Reason::InvalidSpec, message)).await?;
             return Ok(Action::await_change());
         }
     };
-    let mut observed = observe::observe(ctx, &desired, of).await?;
+    let mut observed = observe::observe(ctx, &desired, postgres).await?;
     let recorded = record::recorded(&desired, &observed);
     if recorded != observed.recorded {
         // No step may depend on what is not recorded yet.
-        write(ctx, of, &recorded).await?;
+        write(ctx, postgres, &recorded).await?;
         return Ok(Action::requeue(Duration::ZERO));
     }
     let mut plan = decide(&desired, &observed);
-    if plan.turn == Turn::Awaited {
-        observed.turn_of = Some(ctx.take_turn(of.key));
+    if plan.rollout == Rollout::Waiting {
+        observed.slot_holder = Some(ctx.take_rollout_slot(postgres.key));
         plan = decide(&desired, &observed);
     }
-    if plan.turn == Turn::Over {
-        ctx.end_turn(of.key);
+    if plan.rollout == Rollout::Idle {
+        ctx.release_rollout_slot(postgres.key);
     }
-    act::act(ctx, of, &desired, &observed, &plan).await?;
+    act::act(ctx, postgres, &desired, &observed, &plan).await?;
     // The effects of the steps show in the watches, which trigger the next reconcile. The conditions are written after the steps, as
     // no later pass reads them: written before, a step that always fails would switch `Ready` between `Applying` and its failure.
-    let generation = of.meta().generation;
-    write(ctx, of, &build_status(generation, &desired, &observed, &plan, clock::now())).await?;
+    let generation = postgres.meta().generation;
+    write(ctx, postgres, &build_status(generation, &desired, &observed, &plan, clock::now())).await?;
     // No watch covers a claim that does not belong to this Postgresql.
     let awaits_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
     Ok(if awaits_dumps { Action::requeue(RECHECK) } else { Action::await_change() })

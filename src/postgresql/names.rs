@@ -73,11 +73,11 @@ pub(crate) fn data_claim(set: &str, ordinal: i32) -> String {
 /// Returns true if a Postgresql has a claim of this name: for a pod of one of its StatefulSets, or for its dumps. The primary's StatefulSet
 /// has more than one claim after a cluster admin has scaled it.
 pub(crate) fn is_claim(name: &str, claim: &str) -> bool {
-    let of = |set: String| {
+    let is_of = |set: String| {
         let ordinal = claim.strip_prefix(&format!("data-{set}-"));
         ordinal.is_some_and(|ordinal| !ordinal.is_empty() && ordinal.bytes().all(|c| c.is_ascii_digit()))
     };
-    of(primary(name)) || of(standby(name)) || claim == backup(name)
+    is_of(primary(name)) || is_of(standby(name)) || claim == backup(name)
 }
 
 pub(crate) fn secrets(name: &str) -> [String; 4] {

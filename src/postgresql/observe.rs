@@ -13,27 +13,27 @@ use self::{
     secrets::{own, secret, view},
 };
 use super::{
-    context::{Ctx, Database},
+    context::{Ctx, Postgres},
     desired::Desired,
     error::Error,
     names,
-    observed::{DumpSource, Id, Kind, ObjectView, Observed, Owner},
+    observed::{DumpSource, Id, Kind, ObjectView, Observed, Ownership},
 };
 use crate::crd::conditions::{find, kind::READY};
 
-pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, of: &Database<'_>) -> Result<Observed, Error> {
-    let (key, recorded) = (&desired.key, of.before.clone());
+pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, postgres: &Postgres<'_>) -> Result<Observed, Error> {
+    let (key, recorded) = (&desired.key, postgres.before.clone());
     let objects = ctx.watches.objects(key, &desired.uid);
     let names = names::secrets(&key.name);
     let found = names.clone().map(|name| secret(ctx, desired, &name));
     let [kept, client, replication, certificate] = found.clone();
     Ok(Observed {
-        turn_of: None,
+        slot_holder: None,
         replication: view(desired, replication.as_ref()),
         certificate: view(desired, certificate.as_ref()),
         credentials: credentials(ctx, desired, kept, client, certificate).await?,
         secrets: names.into_iter().zip(found).filter_map(|(name, meta)| Some((name, own(desired, meta?)?))).collect(),
-        refusals: refusals(ctx, of, &objects),
+        refusals: refusals(ctx, postgres, &objects),
         objects,
         pods: ctx.watches.pods(key),
         dump_source: match &desired.restore {
@@ -47,9 +47,9 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, of: &Database<'_>) -> 
 }
 
 /// Returns why pods are refused. What was refused before a StatefulSet's pods were ready says nothing.
-fn refusals(ctx: &Ctx, of: &Database<'_>, objects: &BTreeMap<Id, ObjectView>) -> BTreeMap<Id, String> {
-    let created = of.meta().creation_timestamp.as_ref().map(|time| time.0);
-    let ready = find(&of.before.conditions, READY);
+fn refusals(ctx: &Ctx, postgres: &Postgres<'_>, objects: &BTreeMap<Id, ObjectView>) -> BTreeMap<Id, String> {
+    let created = postgres.meta().creation_timestamp.as_ref().map(|time| time.0);
+    let ready = find(&postgres.before.conditions, READY);
     let since = |kind: Kind| match (kind, ready) {
         (Kind::Job, _) | (Kind::StatefulSet, None) => Some(created),
         (Kind::StatefulSet, Some(ready)) if ready.status == "False" => {
@@ -57,6 +57,7 @@ fn refusals(ctx: &Ctx, of: &Database<'_>, objects: &BTreeMap<Id, ObjectView>) ->
         }
         _ => None,
     };
-    let ours = objects.iter().filter(|(_, view)| view.owner == Owner::Ours);
-    ours.filter_map(|(id, _)| Some((id.clone(), ctx.watches.refusal(&of.key.namespace, id, since(id.0)?)?))).collect()
+    let ours = objects.iter().filter(|(_, view)| view.owner == Ownership::Ours);
+    ours.filter_map(|(id, _)| Some((id.clone(), ctx.watches.refusal(&postgres.key.namespace, id, since(id.0)?)?)))
+        .collect()
 }

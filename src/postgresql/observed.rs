@@ -53,7 +53,7 @@ impl Kind {
 pub(crate) type Id = (Kind, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum Ownership {
     /// This `Postgresql`: the object has its uid as owner or label.
     Ours,
     /// Another owner, as text for messages.
@@ -62,7 +62,7 @@ pub(crate) enum Owner {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ObjectView {
-    pub owner: Owner,
+    pub owner: Ownership,
     pub uid: String,
     /// Digest of the document that was applied.
     pub digest: Option<String>,
@@ -94,27 +94,27 @@ pub(crate) struct SetView {
     /// True if all its pods are those of the newest template.
     pub is_rolled: bool,
     /// For what it was applied.
-    pub asked: Asked,
+    pub requested: UserRequest,
     /// It was applied in its Postgresql's turn, and not since its pods are ready.
-    pub in_turn: bool,
+    pub in_rollout: bool,
 }
 
 /// Holds what users ask of a StatefulSet: if that is as before, it is another version of the operator that changes its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct UserRequest {
     /// Generation of the Postgresql; `None`: it was applied by a version of the operator that did not record it.
     pub generation: Option<String>,
     /// uids of the Secrets with the standbys' password and the certificate.
     pub mounted: [Option<String>; 2],
 }
 
-impl Asked {
-    pub(crate) fn of(generation: i64, mounted: [Option<&str>; 2]) -> Asked {
-        Asked { generation: Some(generation.to_string()), mounted: mounted.map(|uid| uid.map(str::to_owned)) }
+impl UserRequest {
+    pub(crate) fn new(generation: i64, mounted: [Option<&str>; 2]) -> UserRequest {
+        UserRequest { generation: Some(generation.to_string()), mounted: mounted.map(|uid| uid.map(str::to_owned)) }
     }
 
     /// Returns true if users still ask for the same. Not knowing it counts as the same: then servers restart in turn, and later.
-    pub(crate) fn is_same(&self, now: &Asked) -> bool {
+    pub(crate) fn is_same(&self, now: &UserRequest) -> bool {
         self.mounted == now.mounted && (self.generation.is_none() || self.generation == now.generation)
     }
 }
@@ -163,19 +163,19 @@ pub(crate) struct PodView {
     /// The Job that it belongs to.
     pub job: Option<String>,
     /// The termination message of its containers, if all of them that have ended succeeded.
-    pub said: Option<String>,
+    pub termination_message: Option<String>,
     /// The last line of the container that has failed.
-    pub failed: Option<String>,
+    pub failure_line: Option<String>,
     pub waiting: Option<String>,
     /// Holds what its script has refused.
-    pub refused: Option<Refused>,
+    pub refused: Option<ScriptRefusal>,
     /// The deletion for which it refuses clients.
     pub closed: Option<String>,
 }
 
 /// Says why a server does not use its volume, which it leaves as it is, or why a dump is not restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum ScriptRefusal {
     NoDatabase,
     OtherVersion,
     Dump,
@@ -277,7 +277,7 @@ pub(crate) struct Observed {
     /// Says why pods of its StatefulSets and Jobs are refused.
     pub refusals: BTreeMap<Id, String>,
     /// Whose turn it is to restart because another version of the operator asks for that; read only if this Postgresql needs it.
-    pub turn_of: Option<Key>,
+    pub slot_holder: Option<Key>,
     /// Read only before a database is restored.
     pub dump_source: DumpSource,
 }

@@ -13,39 +13,38 @@ use std::{
 use crate::platform::key::Key;
 
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<State>);
+pub(crate) struct RolloutQueue(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whose turn it is.
-    of: Option<Key>,
+    holder: Option<Key>,
     waiting: BTreeSet<Key>,
 }
 
-impl Turns {
+impl RolloutQueue {
     /// Whose turn it is: that of a database which restarts already, as `restarting` says, or else this one's. Another's lasts
-    /// until [`Turns::end`], and this one waits for that.
+    /// until [`RolloutQueue::release`], and this one waits for that.
     ///
-    /// `restarting` reads the watches under the lock: what ends the restart triggers a reconcile, and that comes to `end`
+    /// `restarting` reads the watches under the lock: what ends the restart triggers a reconcile, and that comes to `release`
     /// afterwards.
     pub(crate) fn take(&self, key: &Key, restarting: impl FnOnce() -> Option<Key>) -> Key {
         let mut state = self.state();
-        let of = state.of.get_or_insert_with(|| restarting().unwrap_or_else(|| key.clone())).clone();
-        if of != *key {
+        let holder = state.holder.get_or_insert_with(|| restarting().unwrap_or_else(|| key.clone())).clone();
+        if holder != *key {
             state.waiting.insert(key.clone());
         }
-        of
+        holder
     }
 
     /// Ends the turn of a database that needs none, or none any more. Returns those that have waited for it: all of them, since
     /// each says whose turn it is.
-    pub(crate) fn end(&self, key: &Key) -> BTreeSet<Key> {
+    pub(crate) fn release(&self, key: &Key) -> BTreeSet<Key> {
         let mut state = self.state();
         state.waiting.remove(key);
-        if state.of.as_ref() != Some(key) {
+        if state.holder.as_ref() != Some(key) {
             return BTreeSet::new();
         }
-        state.of = None;
+        state.holder = None;
         mem::take(&mut state.waiting)
     }
 
@@ -65,26 +64,26 @@ mod tests {
 
     #[test]
     fn one_after_the_other() {
-        let turns = Turns::default();
+        let queue = RolloutQueue::default();
         let [a, b, c, d] = keys(["a", "b", "c", "d"]);
-        let take = |key: &Key| turns.take(key, || None);
+        let take = |key: &Key| queue.take(key, || None);
         assert_eq!([&a, &b, &c, &b, &d, &a].map(take), [(); 6].map(|()| a.clone()), "its turn lasts");
-        assert_eq!(turns.end(&c), BTreeSet::new(), "it waits no longer");
-        assert_eq!(turns.end(&a), BTreeSet::from([b.clone(), d.clone()]), "all see whose turn it is now");
+        assert_eq!(queue.release(&c), BTreeSet::new(), "it waits no longer");
+        assert_eq!(queue.release(&a), BTreeSet::from([b.clone(), d.clone()]), "all see whose turn it is now");
         assert_eq!([&d, &b, &a].map(take), [(); 3].map(|()| d.clone()));
-        assert_eq!(turns.end(&d), BTreeSet::from([a.clone(), b.clone()]));
-        assert_eq!(turns.end(&d), BTreeSet::new());
+        assert_eq!(queue.release(&d), BTreeSet::from([a.clone(), b.clone()]));
+        assert_eq!(queue.release(&d), BTreeSet::new());
         assert_eq!(take(&c), c);
-        assert_eq!(turns.end(&c), BTreeSet::new());
+        assert_eq!(queue.release(&c), BTreeSet::new());
     }
 
     #[test]
     fn what_restarts_already_has_the_turn() {
-        let turns = Turns::default();
+        let queue = RolloutQueue::default();
         let [a, b] = keys(["a", "b"]);
-        assert_eq!(turns.take(&b, || Some(a.clone())), a, "as after a restart of the operator");
-        assert_eq!(turns.take(&b, || None), a, "until its own reconcile ends it");
-        assert_eq!(turns.end(&a), BTreeSet::from([b.clone()]));
-        assert_eq!(turns.take(&b, || Some(b.clone())), b, "its own goes on");
+        assert_eq!(queue.take(&b, || Some(a.clone())), a, "as after a restart of the operator");
+        assert_eq!(queue.take(&b, || None), a, "until its own reconcile ends it");
+        assert_eq!(queue.release(&a), BTreeSet::from([b.clone()]));
+        assert_eq!(queue.take(&b, || Some(b.clone())), b, "its own goes on");
     }
 }

@@ -5,7 +5,7 @@ const LONGEST: usize = 600;
 
 /// Returns why PostgreSQL or a script has failed: the last fatal line of the log with PostgreSQL's details and hints, or else the last
 /// line.
-pub(super) fn sentence(log: &str) -> Option<String> {
+pub(super) fn summarize(log: &str) -> Option<String> {
     let mut lines = log.lines().filter(|line| !line.trim().is_empty()).collect::<Vec<_>>().into_iter().rev();
     let mut comments = Vec::new();
     let last = lines.next()?;
@@ -62,9 +62,9 @@ mod tests {
                 Some("postgres: superuser_reserved_connections (3) must be less than max_connections (3)"),
             ),
         ] {
-            assert_eq!(sentence(log).as_deref(), expected, "{log}");
+            assert_eq!(summarize(log).as_deref(), expected, "{log}");
         }
-        let long = sentence(&format!("FATAL: {}", "ä".repeat(2000))).unwrap();
+        let long = summarize(&format!("FATAL: {}", "ä".repeat(2000))).unwrap();
         assert_eq!(long.chars().count(), LONGEST + 1);
     }
 }

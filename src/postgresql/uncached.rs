@@ -7,7 +7,7 @@ use kube::{
 };
 
 use super::{
-    context::{Ctx, Database},
+    context::{Ctx, Postgres},
     error::Error,
     observed::Kind,
     watches::whose,
@@ -33,11 +33,11 @@ pub(crate) async fn metadata(
 /// Lists the objects with this Postgresql's name as label that belong to its uid.
 pub(crate) async fn owned(
     ctx: &Ctx,
-    of: &Database<'_>,
+    postgres: &Postgres<'_>,
     kind: Kind,
 ) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
-    let params = ListParams::default().labels(&format!("{}={}", label::POSTGRESQL, of.key.name));
-    let listed = api(ctx, of.key, &kind.resource()).list_metadata(&params).await;
-    let listed = listed.map_err(Error::api(format!("list each {kind} of Postgresql {}", of.key)))?;
-    Ok(listed.items.into_iter().filter(|object| whose(object).is_ok_and(|owner| owner == of.uid())).collect())
+    let params = ListParams::default().labels(&format!("{}={}", label::POSTGRESQL, postgres.key.name));
+    let listed = api(ctx, postgres.key, &kind.resource()).list_metadata(&params).await;
+    let listed = listed.map_err(Error::api(format!("list each {kind} of Postgresql {}", postgres.key)))?;
+    Ok(listed.items.into_iter().filter(|object| whose(object).is_ok_and(|owner| owner == postgres.uid())).collect())
 }

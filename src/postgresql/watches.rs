@@ -21,10 +21,14 @@ use super::{
         bucket::FETCH,
         initialize::{MADE_FOR, RESTORE_ANNOTATION},
         servers::{
-            CERTIFICATE_ANNOTATION, CLOSED_ANNOTATION, GENERATION_ANNOTATION, REPLICATION_ANNOTATION, TURN_ANNOTATION,
+            CERTIFICATE_ANNOTATION, CLOSED_ANNOTATION, GENERATION_ANNOTATION, REPLICATION_ANNOTATION,
+            ROLLOUT_ANNOTATION,
         },
     },
-    observed::{Asked, Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused, Role, SecretMeta, SetView},
+    observed::{
+        Detail, Id, JobView, Kind, ObjectView, Ownership, PodView, Role, ScriptRefusal, SecretMeta, SetView,
+        UserRequest,
+    },
     termination_message,
 };
 use crate::{
@@ -113,9 +117,9 @@ impl Watches {
         let made = self.made.iter().flat_map(|cache| cache.group(key));
         made.map(|(_, Made { id, uid: whose, view })| {
             let owner = match whose {
-                Ok(whose) if whose == uid => Owner::Ours,
-                Ok(_) => Owner::Other("an earlier Postgresql of this name".to_owned()),
-                Err(other) => Owner::Other(other),
+                Ok(whose) if whose == uid => Ownership::Ours,
+                Ok(_) => Ownership::Other("an earlier Postgresql of this name".to_owned()),
+                Err(other) => Ownership::Other(other),
             };
             (id, ObjectView { owner, ..view })
         })
@@ -200,7 +204,7 @@ fn belongs_to(
 
 fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<Made> {
     let view = ObjectView {
-        owner: Owner::Ours,
+        owner: Ownership::Ours,
         uid: object.uid().unwrap_or_default(),
         digest: object.annotations().get(SPEC_DIGEST).cloned(),
         deleting: object.meta().deletion_timestamp.is_some(),
@@ -220,11 +224,11 @@ fn stateful_set(set: &StatefulSet) -> Detail {
         replicas: spec.and_then(|spec| spec.replicas).unwrap_or(1),
         storage: requests.and_then(|requests| Some(requests.get("storage")?.0.clone())),
         is_rolled: is_rolled(set),
-        asked: Asked {
+        requested: UserRequest {
             generation: set.annotations().get(GENERATION_ANNOTATION).cloned(),
             mounted: [mounted(REPLICATION_ANNOTATION), mounted(CERTIFICATE_ANNOTATION)],
         },
-        in_turn: set.annotations().contains_key(TURN_ANNOTATION),
+        in_rollout: set.annotations().contains_key(ROLLOUT_ANNOTATION),
     })
 }
 
@@ -267,8 +271,8 @@ fn pod(pod: Pod) -> Entry<PodView> {
         uid: pod.uid().unwrap_or_default(),
         role: labels.get(label::ROLE).and_then(|role| Role::parse(role)),
         job: labels.get(JOB_NAME).cloned(),
-        said: said(&pod),
-        failed: failed(&pod),
+        termination_message: said(&pod),
+        failure_line: failed(&pod),
         waiting: waiting(&pod),
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
@@ -299,19 +303,19 @@ fn waiting(pod: &Pod) -> Option<String> {
 }
 
 /// Returns what the pod's script refused when it last ran; `None` for a pod that is ready.
-fn refused(pod: &Pod) -> Option<Refused> {
+fn refused(pod: &Pod) -> Option<ScriptRefusal> {
     if is_ready(pod) {
         return None;
     }
     let fetched = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
     let mut fetched = fetched.filter(|container| container.name == FETCH);
     if fetched.any(|container| ended_by(container).is_some_and(|ended| ended.exit_code != 0)) {
-        return Some(Refused::Dump);
+        return Some(ScriptRefusal::Dump);
     }
     match terminated(pod)?.0 {
-        71 => Some(Refused::NoDatabase),
-        72 => Some(Refused::OtherVersion),
-        75 => Some(Refused::Dump),
+        71 => Some(ScriptRefusal::NoDatabase),
+        72 => Some(ScriptRefusal::OtherVersion),
+        75 => Some(ScriptRefusal::Dump),
         _ => None,
     }
 }
@@ -319,13 +323,13 @@ fn refused(pod: &Pod) -> Option<Refused> {
 /// Returns why the pod's container failed. It may have been restarted since, but until it is ready it may fail again.
 fn ended(pod: &Pod) -> Option<String> {
     let ContainerStateTerminated { exit_code, message, reason, .. } = termination(pod)?;
-    let words = message.as_deref().and_then(termination_message::sentence);
+    let summary = message.as_deref().and_then(termination_message::summarize);
     match (exit_code, reason.as_deref()) {
         (0, _) => None,
         (_, Some("OOMKilled")) => {
             Some("it was killed for using more memory than its limit (OOMKilled): see spec.resources.limits".to_owned())
         }
-        _ => words.map(|words| format!("it has ended with exit code {exit_code}: {words}")),
+        _ => summary.map(|summary| format!("it has ended with exit code {exit_code}: {summary}")),
     }
 }
 

@@ -11,7 +11,7 @@ use super::apply::{MANAGER, settled};
 use crate::{
     platform::{api::create_if_absent, events::publish_by},
     postgresql::{
-        context::{Ctx, Database},
+        context::{Ctx, Postgres},
         decide::Origin,
         desired::{Desired, PasswordSource, usable},
         error::Error,
@@ -25,7 +25,7 @@ use crate::{
 
 pub(super) async fn keep_password(
     ctx: &Ctx,
-    of: &Database<'_>,
+    postgres: &Postgres<'_>,
     desired: &Desired,
     origin: Origin,
 ) -> Result<(), Error> {
@@ -43,7 +43,7 @@ pub(super) async fn keep_password(
     let Some(password) = password else { return Ok(()) };
     create(ctx, secrets::credentials(desired, &password)).await?;
     if origin == Origin::Spec && matches!(desired.password, PasswordSource::Inline(_)) {
-        publish_by(&ctx.recorder, &of.reference(), &[inline_password(key)]).await;
+        publish_by(&ctx.recorder, &postgres.reference(), &[inline_password(key)]).await;
     }
     Ok(())
 }

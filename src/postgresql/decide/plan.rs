@@ -54,19 +54,19 @@ pub(crate) struct Plan {
     /// In order; the first failure ends them.
     pub steps: Vec<Step>,
     pub hold: Option<Hold>,
-    pub turn: Turn,
+    pub rollout: Rollout,
 }
 
 /// Restarts that only another version of the operator asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Rollout {
     /// A restart waits for this database's turn, or goes on.
-    Awaited,
+    Waiting,
     /// The last servers restart, and are not ready yet.
-    Lasts,
+    InProgress,
     /// There is nothing to restart, or something else comes first.
     #[default]
-    Over,
+    Idle,
 }
 
 impl Hold {

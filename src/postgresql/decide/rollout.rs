@@ -17,38 +17,44 @@ use crate::{
         desired::Desired,
         names,
         objects::Object,
-        observed::{Asked, Detail, Id, Kind, ObjectView, Observed, Owner, PodView, SetView},
+        observed::{Detail, Id, Kind, ObjectView, Observed, Ownership, PodView, SetView, UserRequest},
     },
 };
 
 /// When an object is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum When {
+pub(super) enum Timing {
     Now {
         /// It restarts in the turn of its database, or has begun to.
-        in_turn: bool,
+        in_rollout: bool,
     },
     /// Not yet, and why.
     Later(String),
 }
 
 /// When an object is applied: anything but a StatefulSet at once. `asked`: what users ask for now.
-pub(super) fn when(desired: &Desired, observed: &Observed, asked: &Asked, object: &Object, wanted: &[Object]) -> When {
+pub(super) fn when(
+    desired: &Desired,
+    observed: &Observed,
+    requested: &UserRequest,
+    object: &Object,
+    wanted: &[Object],
+) -> Timing {
     let pods = &observed.pods;
-    let Some(set) = observed.objects.get(&object.id).and_then(set) else { return When::Now { in_turn: false } };
+    let Some(set) = observed.objects.get(&object.id).and_then(set) else { return Timing::Now { in_rollout: false } };
     let serves = observed.primary_serves(desired);
     let restarts = |object: &Object, set: &SetView| {
-        serves && is_own_change(observed, asked, object, set) && is_ready(&object.id.1, set, pods)
+        serves && is_operators_change(observed, requested, object, set) && is_ready(&object.id.1, set, pods)
     };
     if !restarts(object, set) {
-        return When::Now { in_turn: is_underway(&object.id.1, set, pods) };
+        return Timing::Now { in_rollout: is_in_progress(&object.id.1, set, pods) };
     }
     let name = &object.id.1;
-    if observed.turn_of.as_ref() != Some(&desired.key) {
-        let of = observed.turn_of.as_ref().map(|of| format!("; now it is the turn of Postgresql {of}"));
-        return When::Later(format!(
+    if observed.slot_holder.as_ref() != Some(&desired.key) {
+        let holder = observed.slot_holder.as_ref().map(|holder| format!("; now it is the turn of Postgresql {holder}"));
+        return Timing::Later(format!(
             "StatefulSet {name} is changed as this version of the operator asks, which restarts its servers, when its turn comes: one database after the other{}",
-            of.unwrap_or_default()
+            holder.unwrap_or_default()
         ));
     }
     let standbys = names::standby(&desired.key.name);
@@ -56,11 +62,11 @@ pub(super) fn when(desired: &Desired, observed: &Observed, asked: &Asked, object
         wanted.iter().filter(|other| *name != standbys && other.id == (Kind::StatefulSet, standbys.clone()));
     let waits = before.any(|other| {
         let found = observed.objects.get(&other.id).and_then(self::set);
-        found.is_some_and(|set| restarts(other, set) || is_underway(&standbys, set, pods))
+        found.is_some_and(|set| restarts(other, set) || is_in_progress(&standbys, set, pods))
     });
     match waits {
-        true => When::Later(format!("StatefulSet {name} is changed once the standbys have restarted and are ready")),
-        false => When::Now { in_turn: true },
+        true => Timing::Later(format!("StatefulSet {name} is changed once the standbys have restarted and are ready")),
+        false => Timing::Now { in_rollout: true },
     }
 }
 
@@ -72,25 +78,27 @@ pub(crate) fn is_restarting(recorded: &PostgresqlStatus, objects: &BTreeMap<Id, 
         claim.is_some_and(|claim| claim.uid == volume.uid)
     });
     let mut sets = objects.iter().filter_map(|((_, name), view)| Some((name, set(view)?)));
-    has_volume && sets.any(|(name, set)| is_underway(name, set, pods))
+    has_volume && sets.any(|(name, set)| is_in_progress(name, set, pods))
 }
 
 /// A StatefulSet that is this database's.
 fn set(view: &ObjectView) -> Option<&SetView> {
     match &view.detail {
-        Detail::StatefulSet(set) if view.owner == Owner::Ours && !view.deleting => Some(set),
+        Detail::StatefulSet(set) if view.owner == Ownership::Ours && !view.deleting => Some(set),
         _ => None,
     }
 }
 
 /// Returns true if it is this version of the operator that asks for other pods, and no user. What a user has scaled is put back at once.
-fn is_own_change(observed: &Observed, asked: &Asked, object: &Object, set: &SetView) -> bool {
+fn is_operators_change(observed: &Observed, requested: &UserRequest, object: &Object, set: &SetView) -> bool {
     let digest = observed.objects.get(&object.id).and_then(|view| view.digest.as_ref());
-    digest != Some(&object.digest) && set.asked.is_same(asked) && object.document["spec"]["replicas"] == set.replicas
+    digest != Some(&object.digest)
+        && set.requested.is_same(requested)
+        && object.document["spec"]["replicas"] == set.replicas
 }
 
-fn is_underway(name: &str, set: &SetView, pods: &[PodView]) -> bool {
-    set.in_turn && !(set.is_rolled && is_ready(name, set, pods))
+fn is_in_progress(name: &str, set: &SetView, pods: &[PodView]) -> bool {
+    set.in_rollout && !(set.is_rolled && is_ready(name, set, pods))
 }
 
 /// Returns true if all its pods are ready. One without pods serves no client, whatever it was scaled to.

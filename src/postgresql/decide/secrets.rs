@@ -9,7 +9,7 @@ use crate::{
     postgresql::{
         desired::{Desired, PasswordSource},
         names,
-        observed::{ClientSecret, Given, Kind, Observed, Owner, SecretView},
+        observed::{ClientSecret, Given, Kind, Observed, Ownership, SecretView},
     },
 };
 
@@ -68,7 +68,7 @@ fn forgotten(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let credentials = &observed.credentials;
     let volume = (Kind::PersistentVolumeClaim, names::data(name));
     let in_use = observed.recorded.secret.is_some()
-        || observed.objects.get(&volume).is_some_and(|volume| volume.owner == Owner::Ours);
+        || observed.objects.get(&volume).is_some_and(|volume| volume.owner == Ownership::Ours);
     let from_spec = match (&desired.password, &credentials.given) {
         (PasswordSource::Generated, _) => Some(Origin::Generated).filter(|_| !in_use),
         (_, Given::Usable(version)) => {

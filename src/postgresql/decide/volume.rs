@@ -11,7 +11,7 @@ use crate::{
         desired::{ACCEPT_VOLUME, Desired},
         names,
         objects::initialize,
-        observed::{Detail, DumpSource, JobView, Kind, ObjectView, Observed, Owner, Refused, pods_of},
+        observed::{Detail, DumpSource, JobView, Kind, ObjectView, Observed, Ownership, ScriptRefusal, pods_of},
     },
 };
 
@@ -49,7 +49,7 @@ pub(crate) fn judge(desired: &Desired, observed: &Observed) -> Volume {
             false => Volume::Missing,
         };
     };
-    if found.owner != Owner::Ours {
+    if found.owner != Ownership::Ours {
         return Volume::NotOurs;
     }
     if found.deleting {
@@ -100,11 +100,13 @@ pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<Restore
         return recorded;
     };
     // Name and number of tables. The pod may show later than the Job, and they are lost once it is gone.
-    let said = pods_of(&observed.pods, &name).find(|pod| pod.refused.is_none()).and_then(|pod| pod.said.as_ref());
-    if recorded.is_some() && said.is_none() {
+    let message = pods_of(&observed.pods, &name)
+        .find(|pod| pod.refused.is_none())
+        .and_then(|pod| pod.termination_message.as_ref());
+    if recorded.is_some() && message.is_none() {
         return recorded;
     }
-    let mut words = said.map(|said| said.split_whitespace()).into_iter().flatten();
+    let mut words = message.map(|message| message.split_whitespace()).into_iter().flatten();
     Some(RestoreRecord {
         dump: words.next().map_or_else(|| restore.from.clone(), str::to_owned),
         claim: restore.claim.clone(),
@@ -121,7 +123,7 @@ fn had_database(desired: &Desired, observed: &Observed) -> bool {
     recorded.volume.as_ref().is_some_and(|volume| volume.initialized)
         || recorded.active.is_some()
         || recorded.phase == Some(Phase::Up)
-        || set.is_some_and(|set| set.owner == Owner::Ours)
+        || set.is_some_and(|set| set.owner == Ownership::Ours)
 }
 
 fn made_by_operator(desired: &Desired, claim: &ObjectView) -> bool {
@@ -193,7 +195,7 @@ fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str
             plan.hold(underway, format!("waiting for Job {name}, which {doing}"));
             plan.steps.push(Step::Initialize(job));
         }
-        Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&format!("Job {name}"), owner),
+        Some(ObjectView { owner: Ownership::Other(owner), .. }) => plan.not_ours(&format!("Job {name}"), owner),
         Some(ObjectView { deleting, uid, digest, detail: Detail::Job(found), .. })
             if digest.as_ref() != Some(&job.digest) && is_superseded(found, desired) =>
         {
@@ -254,22 +256,22 @@ fn failed(plan: &mut Plan, desired: &Desired, observed: &Observed, job: &str) {
     let claim = claim(desired);
     let pod = pods_of(&observed.pods, job).find(|pod| pod.refused.is_some());
     let (reason, why) = match pod.and_then(|pod| pod.refused) {
-        Some(Refused::OtherVersion) => (
+        Some(ScriptRefusal::OtherVersion) => (
             Reason::VersionMismatch,
             format!(
                 "the database on PersistentVolumeClaim {claim} is of another major version than {}: hand the volume over to a Postgresql of its version",
                 desired.version
             ),
         ),
-        Some(Refused::NoDatabase) => (
+        Some(ScriptRefusal::NoDatabase) => (
             LOST,
             format!(
                 "there is no database on PersistentVolumeClaim {claim}, which was handed over, and none is made there: restore a dump into a new Postgresql"
             ),
         ),
-        Some(Refused::Dump) => {
-            let said = pod.and_then(|pod| pod.failed.as_deref()).unwrap_or("the dump cannot be restored");
-            (Reason::RestoreFailed, format!("{said}; change spec.restore, or delete Job {job} for another try"))
+        Some(ScriptRefusal::Dump) => {
+            let message = pod.and_then(|pod| pod.failure_line.as_deref()).unwrap_or("the dump cannot be restored");
+            (Reason::RestoreFailed, format!("{message}; change spec.restore, or delete Job {job} for another try"))
         }
         None => {
             let reason = match desired.restore {
@@ -288,13 +290,13 @@ fn failed(plan: &mut Plan, desired: &Desired, observed: &Observed, job: &str) {
 fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let prefix = names::initialize_prefix(&desired.key.name);
     for (id, view) in &observed.objects {
-        if id.0 == Kind::Job && id.1.starts_with(&prefix) && view.owner == Owner::Ours && !view.deleting {
+        if id.0 == Kind::Job && id.1.starts_with(&prefix) && view.owner == Ownership::Ours && !view.deleting {
             plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
         }
     }
     let Some(pod) = observed.primary(desired) else { return };
     match pod.refused {
-        Some(Refused::NoDatabase) => {
+        Some(ScriptRefusal::NoDatabase) => {
             let why = format!(
                 "pod {} finds no database on PersistentVolumeClaim {}, where there was one",
                 pod.name,
@@ -302,7 +304,7 @@ fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             );
             lost(plan, desired, observed, &why);
         }
-        Some(Refused::OtherVersion) => {
+        Some(ScriptRefusal::OtherVersion) => {
             let message = format!(
                 "pod {} has another major version of PostgreSQL than the database on its volume: set spec.image to an image of that version; {}",
                 pod.name,
@@ -311,7 +313,7 @@ fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             plan.hold(Reason::VersionMismatch, message);
         }
         // No server restores a dump.
-        Some(Refused::Dump) | None => {}
+        Some(ScriptRefusal::Dump) | None => {}
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     postgresql::{
         desired::{Desired, Size},
         names,
-        observed::{Detail, Observed, Owner},
+        observed::{Detail, Observed, Ownership},
     },
 };
 
@@ -18,14 +18,14 @@ const BYTE: f64 = 1.0;
 
 pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     for ((_, name), view) in observed.objects.iter().filter(|((_, name), _)| names::is_claim(&desired.key.name, name)) {
-        if let Owner::Other(owner) = &view.owner {
+        if let Ownership::Other(owner) = &view.owner {
             let message = format!(
                 "PersistentVolumeClaim {name} belongs to {owner} and is not touched: delete it, or hand it over with {}",
                 label_command(desired, "pvc", name)
             );
             plan.hold(Reason::NotOurs, message);
         }
-        if view.owner != Owner::Ours || view.deleting {
+        if view.owner != Ownership::Ours || view.deleting {
             continue;
         }
         let Detail::Claim { requested: Some(requested), capacity, made_for: _ } = &view.detail else { continue };
@@ -56,7 +56,7 @@ fn size<'a>(desired: &'a Desired, claim: &str) -> Option<(&'static str, &'a Size
 
 /// The note about a volume that is larger than the spec asks, as one that was enlarged by hand: no volume shrinks, so it stays.
 pub(crate) fn larger(desired: &Desired, observed: &Observed) -> Option<String> {
-    observed.objects.iter().filter(|(_, view)| view.owner == Owner::Ours).find_map(|((_, name), view)| {
+    observed.objects.iter().filter(|(_, view)| view.owner == Ownership::Ours).find_map(|((_, name), view)| {
         let Detail::Claim { requested: Some(requested), .. } = &view.detail else { return None };
         let (field, size) = size(desired, name)?;
         (requested - size.bytes >= BYTE).then(|| {

@@ -15,7 +15,7 @@ pub(crate) mod servers;
 pub(crate) use self::{object::Object, servers::Mounted};
 use super::{
     desired::Desired,
-    observed::{Observed, Owner},
+    observed::{Observed, Ownership},
 };
 
 /// All objects, in the order in which they are applied.
@@ -43,7 +43,7 @@ pub(crate) fn all(desired: &Desired, observed: &Observed, mounted: Mounted<'_>) 
             objects.push(claim);
         }
         // A volume never holds dumps of two Postgresqls.
-        if found.is_none_or(|claim| claim.owner == Owner::Ours) {
+        if found.is_none_or(|claim| claim.owner == Ownership::Ours) {
             objects.extend(backup::cron_job(desired, backup));
             objects.extend(drill::cron_job(desired, backup));
         }

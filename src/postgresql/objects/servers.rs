@@ -51,7 +51,7 @@ pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for
 /// part of the digest: by the two of them, a user's change is told from that of another version of the operator.
 pub(crate) const GENERATION_ANNOTATION: &str = "apps.bnerd-operator.local/generation";
 /// Annotation of a StatefulSet that was applied in its Postgresql's turn, until its pods are ready.
-pub(crate) const TURN_ANNOTATION: &str = "apps.bnerd-operator.local/turn";
+pub(crate) const ROLLOUT_ANNOTATION: &str = "apps.bnerd-operator.local/turn";
 
 /// The uids of the Secrets that the servers read only when they start: a new Secret restarts them.
 #[derive(Clone, Copy, Debug)]
@@ -144,9 +144,9 @@ pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, mount
 }
 
 /// The same StatefulSet, applied in the turn of its Postgresql.
-pub(crate) fn in_turn(set: &Object) -> Object {
+pub(crate) fn in_rollout(set: &Object) -> Object {
     let mut set = set.clone();
-    set.document["metadata"]["annotations"][TURN_ANNOTATION] = json!("true");
+    set.document["metadata"]["annotations"][ROLLOUT_ANNOTATION] = json!("true");
     set
 }
 

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::crd::label;
 use crate::postgresql::{
-    desired::tests::{acme as of, drilled},
-    observed::{Asked, Detail, Kind, ObjectView, SetView},
+    desired::tests::{acme, drilled},
+    observed::{Detail, Kind, ObjectView, SetView, UserRequest},
 };
 
 fn full() -> Desired {
-    of(json!({
+    acme(json!({
         "defaultUser": "shop", "name": "orders", "port": 5433, "storageSize": "2Gi", "storageClassName": "fast",
         "version": "16", "replicas": 3, "backup": {"schedule": "0 3 * * *", "keep": 3, "size": "4Gi", "onDelete": true, "drill": "@weekly"},
         "restore": {"from": "20260131T030000Z-x7k2p", "claim": "old-backup"},
@@ -40,7 +40,7 @@ fn everything(desired: &Desired) -> Vec<Object> {
 
 /// The digest of the primary's StatefulSet.
 fn primary(spec: Value, observed: &Observed, replication: &str) -> String {
-    let found = all(&of(spec), observed, with(replication));
+    let found = all(&acme(spec), observed, with(replication));
     found.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
 }
 
@@ -60,7 +60,7 @@ fn uploaded() -> Desired {
         "prefix": "prod", "region": "eu-central-1", "caSecret": {"name": "ca"}, "keep": {"daily": 7, "monthly": 12},
         "recipient": "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
     }));
-    Desired { operator_image: Some("operator:1".to_owned()), ..of(spec) }
+    Desired { operator_image: Some("operator:1".to_owned()), ..acme(spec) }
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_job_that_restores_from_a_bucket() {
         "caSecret": {"name": "ca"}, "identitySecret": {"name": "age"}, "size": "9Gi",
     });
     let from = "20260131T030000Z-x7k2p";
-    let desired = of(json!({"restore": {"from": from, "store": store}}));
+    let desired = acme(json!({"restore": {"from": from, "store": store}}));
     let desired = Desired { operator_image: Some("operator:1".to_owned()), ..desired };
     let job = initialize::job(&desired, "uid-9", true);
     insta::assert_yaml_snapshot!(job.document["spec"]);
@@ -92,7 +92,7 @@ fn the_job_that_restores_from_a_bucket() {
 #[test]
 fn a_drill_from_the_bucket() {
     let spec = drilled(json!({"identitySecret": {"name": "age"}, "size": "9Gi"}));
-    let desired = Desired { operator_image: Some("operator:1".to_owned()), ..of(spec.clone()) };
+    let desired = Desired { operator_image: Some("operator:1".to_owned()), ..acme(spec.clone()) };
     let job = drill::cron_job(&desired, desired.backup.as_ref().unwrap()).unwrap().document;
     let job = &job["spec"]["jobTemplate"]["spec"];
     let pod = &job["template"]["spec"];
@@ -128,20 +128,20 @@ fn a_drill_from_the_bucket() {
     assert_eq!(job["backoffLimit"], 0);
     assert_eq!(job["podFailurePolicy"]["rules"], json!(bucket::failure_rules("fetch")));
 
-    let plain = Desired { operator_image: desired.operator_image.clone(), ..of(drilled(json!({}))) };
+    let plain = Desired { operator_image: desired.operator_image.clone(), ..acme(drilled(json!({}))) };
     let job = drill::cron_job(&plain, plain.backup.as_ref().unwrap()).unwrap().document;
     let pod = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
     assert_eq!(size(pod), "1Gi");
     assert!(!pod.to_string().contains("identity"), "{pod}");
     // Without its own image, the operator makes no drill that would prove something else.
-    let unknown = of(spec);
+    let unknown = acme(spec);
     assert_eq!(drill::cron_job(&unknown, unknown.backup.as_ref().unwrap()), None);
 }
 
 /// A drill runs code of the dumped server's users.
 #[test]
 fn a_drill_is_beside_no_password() {
-    let desired = of(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
+    let desired = acme(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
     let job = drill::cron_job(&desired, desired.backup.as_ref().unwrap()).unwrap().document.to_string();
     assert!(!job.contains("secret") && !job.contains("PASSWORD"), "{job}");
 }
@@ -185,7 +185,7 @@ fn which_objects_there_are() {
             Some(json!(["initialize"])),
         ),
     ] {
-        let desired = Desired { operator_image: Some("operator:1".to_owned()), ..of(spec.clone()) };
+        let desired = Desired { operator_image: Some("operator:1".to_owned()), ..acme(spec.clone()) };
         let found = all(&desired, &Observed::default(), with("r"));
         let ids: Vec<_> = found.iter().map(|object| format!("{} {}", object.id.0, object.id.1)).collect();
         assert_eq!(ids.join(", "), format!("{first}, {}", objects.join(", ")), "{spec}");
@@ -195,18 +195,18 @@ fn which_objects_there_are() {
         assert_eq!(roles, sealed, "{spec}");
     }
     // No peer at all is not the same as every peer.
-    let alone = policies::network_policy(&of(json!({"networkPolicy": {}}))).unwrap();
+    let alone = policies::network_policy(&acme(json!({"networkPolicy": {}}))).unwrap();
     assert_eq!(alone.document["spec"]["ingress"], json!([{"from": [{"podSelector": {}}]}]));
     let closed = json!({
         "podSelector": {"matchLabels": {label::POSTGRESQL: "acme", label::ROLE: "drill"}},
         "policyTypes": ["Ingress"],
     });
-    assert_eq!(policies::drill(&of(drilled(json!({})))).unwrap().document["spec"], closed);
+    assert_eq!(policies::drill(&acme(drilled(json!({})))).unwrap().document["spec"], closed);
 }
 
 /// Most of the settings for pods and their surroundings.
 fn production() -> Desired {
-    of(json!({
+    acme(json!({
         "replicas": 3,
         "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
         "scheduling": {
@@ -260,7 +260,7 @@ fn expanded(argument: &str) -> String {
 #[test]
 fn a_setting_is_one_argument_whatever_it_says() {
     for value in ["200", "a b", "$(PGDATA)", "$$(PGDATA)", "$$$(PGDATA)", "$", "'; -c fsync=off", "\"x\" \\ `id`", ""] {
-        let desired = of(json!({"parameters": {"log_line_prefix": value, "work_mem": "4MB"}}));
+        let desired = acme(json!({"parameters": {"log_line_prefix": value, "work_mem": "4MB"}}));
         let set = servers::primary(&desired, &Observed::default().objects, with("r"), None);
         let arguments = &set.document["spec"]["template"]["spec"]["containers"][0]["args"];
         let arguments: Vec<String> = serde_json::from_value(arguments.clone()).unwrap();
@@ -273,7 +273,7 @@ fn a_setting_is_one_argument_whatever_it_says() {
 #[test]
 fn a_primary_is_as_it_was_where_nothing_is_said() {
     let digest = |spec: Value| primary(spec, &Observed::default(), "uid-2");
-    let plain = servers::primary(&of(json!({})), &Observed::default().objects, with("r"), None);
+    let plain = servers::primary(&acme(json!({})), &Observed::default().objects, with("r"), None);
     let pod = &plain.document["spec"]["template"]["spec"];
     for field in ["nodeSelector", "tolerations", "affinity"] {
         assert_eq!(pod[field], Value::Null, "{field}");
@@ -296,7 +296,7 @@ fn a_primary_is_as_it_was_where_nothing_is_said() {
 #[test]
 fn what_is_put_back_is_written_as_it_is_stored() {
     let mut compared = Vec::new();
-    for desired in [production(), of(drilled(json!({})))] {
+    for desired in [production(), acme(drilled(json!({})))] {
         for Object { id: (kind, name), document, .. } in everything(&desired) {
             let written = document["spec"].clone();
             let stored = match kind {
@@ -318,14 +318,14 @@ fn an_anti_affinity_of_the_users_takes_the_place_of_the_default() {
     let own = json!({"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": "zone", "labelSelector": {"matchLabels": {"role": "db"}}},
     ]});
-    let desired = of(json!({"replicas": 2, "scheduling": {"affinity": {"podAntiAffinity": own}}}));
+    let desired = acme(json!({"replicas": 2, "scheduling": {"affinity": {"podAntiAffinity": own}}}));
     let found = Observed::default().objects;
     for set in [servers::primary(&desired, &found, with("r"), None), servers::standby(&desired, &found, with("r"))] {
         assert_eq!(set.document["spec"]["template"]["spec"]["affinity"], json!({"podAntiAffinity": own}));
     }
     // With this rule, a Job beside the servers might find no node.
     let dump = backup::dump(
-        &of(json!({"backup": {"request": "a"}, "scheduling": {"affinity": {"podAntiAffinity": own}}})),
+        &acme(json!({"backup": {"request": "a"}, "scheduling": {"affinity": {"podAntiAffinity": own}}})),
         &full().backup.unwrap(),
         "a",
     );
@@ -336,9 +336,14 @@ fn an_anti_affinity_of_the_users_takes_the_place_of_the_default() {
 fn a_template_for_volumes_stays_as_it_was_made() {
     let mut observed = Observed::default();
     let storage = Some("1Gi".to_owned());
-    let detail =
-        Detail::StatefulSet(SetView { replicas: 1, storage, is_rolled: true, asked: Asked::default(), in_turn: false });
-    let view = ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest: None, deleting: false, detail };
+    let detail = Detail::StatefulSet(SetView {
+        replicas: 1,
+        storage,
+        is_rolled: true,
+        requested: UserRequest::default(),
+        in_rollout: false,
+    });
+    let view = ObjectView { owner: Ownership::Ours, uid: "u".to_owned(), digest: None, deleting: false, detail };
     observed.objects.insert((Kind::StatefulSet, "acme".to_owned()), view);
     let larger = primary(json!({"storageSize": "5Gi"}), &observed, "uid-2");
     assert_eq!(larger, primary(json!({"storageSize": "1Gi"}), &Observed::default(), "uid-2"));
@@ -379,7 +384,7 @@ fn a_primary_that_is_closed_is_another() {
 
 #[test]
 fn no_password_is_in_any_document() {
-    let desired = of(json!({"password": "canary", "replicas": 2, "backup": {"schedule": "@daily"}}));
+    let desired = acme(json!({"password": "canary", "replicas": 2, "backup": {"schedule": "@daily"}}));
     let found = all(&desired, &Observed::default(), with("uid-2"));
     assert!(found.iter().all(|object| !object.document.to_string().contains("canary")));
 }
@@ -401,7 +406,7 @@ fn secrets() {
 #[test]
 fn servers_with_a_certificate() {
     let pods = |required: bool| {
-        let desired = of(json!({"replicas": 2, "tls": {"required": required}}));
+        let desired = acme(json!({"replicas": 2, "tls": {"required": required}}));
         let mounted = Mounted { replication: "r", certificate: Some("c") };
         let sets = [
             servers::primary(&desired, &BTreeMap::new(), mounted, None),
@@ -418,7 +423,7 @@ fn servers_with_a_certificate() {
 
 #[test]
 fn a_certificate_is_made_for_every_name_of_the_servers() {
-    let desired = of(json!({"tls": {}}));
+    let desired = acme(json!({"tls": {}}));
     let secret = secrets::certificate(&desired).unwrap();
     assert_eq!((secret.immutable, secret.type_.as_deref()), (Some(true), Some("kubernetes.io/tls")));
     let data = secret.data.unwrap();

@@ -64,7 +64,7 @@ fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     (!same).then(|| Note { warning, ..Note::normal(action, reason, message) })
 }
 
-pub(crate) fn kept(key: &Key, kept: &[Kept]) -> Note {
+pub(crate) fn data_kept(key: &Key, kept: &[Kept]) -> Note {
     let kept: Vec<_> = kept.iter().map(Kept::to_string).collect();
     Note::normal("Delete", Reason::Retained, format!("Postgresql {} is deleted; {}", key.name, kept.join("; ")))
 }

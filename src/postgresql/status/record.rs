@@ -6,7 +6,7 @@ use crate::{
         decide::{dumps, volume},
         desired::{Desired, PasswordSource},
         names,
-        observed::{Given, Kind, Observed, Owner, SecretView},
+        observed::{Given, Kind, Observed, Ownership, SecretView},
     },
 };
 
@@ -42,7 +42,7 @@ fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecor
     let claims = observed.objects.iter().filter(|((kind, claim), view)| {
         let known = *claim != data || volume.is_some_and(|volume| volume.uid == view.uid);
         *kind == Kind::PersistentVolumeClaim
-            && view.owner == Owner::Ours
+            && view.owner == Ownership::Ours
             && !view.deleting
             && names::is_claim(name, claim)
             && known

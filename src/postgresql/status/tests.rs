@@ -15,17 +15,12 @@ use crate::{
     postgresql::{
         decide::{
             Hold, Plan,
-            tests::{of, pod, view},
+            tests::{acme, pod, view},
         },
-        desired::Desired,
         error::Error,
-        observed::{Detail, Kind, ObjectView, Observed, OwnSecret, Owner, SecretView},
+        observed::{Detail, Kind, ObjectView, Observed, OwnSecret, Ownership, SecretView},
     },
 };
-
-fn acme() -> Desired {
-    of(json!({}))
-}
 
 /// Status and reason of Ready, Reconciling and Stalled.
 fn said(status: &PostgresqlStatus) -> [String; 3] {
@@ -52,7 +47,7 @@ fn phase_and_conditions() {
         let pod = pod("acme-0", "primary", (!ready).then_some("x"));
         let observed = Observed { pods: vec![pod], ..Observed::default() };
         let plan = Plan { hold, ..Plan::default() };
-        let status = build_status(Some(3), &acme(), &observed, &plan, Timestamp::UNIX_EPOCH);
+        let status = build_status(Some(3), &acme(json!({})), &observed, &plan, Timestamp::UNIX_EPOCH);
         assert_eq!((status.phase, said(&status)), (Some(phase), expected.map(str::to_owned)));
         assert_eq!(status.active.is_some(), ready);
     }
@@ -85,7 +80,7 @@ fn how_dumps_go() {
         let backup = BackupSummary { last_success, last_failure, failed_job, ..BackupSummary::default() };
         let mut observed = Observed::default();
         observed.recorded.backup = Some(backup);
-        let desired = of(json!({"backup": {"schedule": "@daily"}}));
+        let desired = acme(json!({"backup": {"schedule": "@daily"}}));
         let status = build_status(Some(3), &desired, &observed, &Plan::default(), Timestamp::UNIX_EPOCH);
         let condition = find(&status.conditions, BACKED_UP).unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str(), condition.message.as_str()), expected);
@@ -93,7 +88,7 @@ fn how_dumps_go() {
         let after = failed(&status, Some(3), &error(), Timestamp::UNIX_EPOCH);
         assert_eq!(find(&after.conditions, BACKED_UP), Some(condition));
     }
-    let status = build_status(Some(3), &acme(), &Observed::default(), &Plan::default(), Timestamp::UNIX_EPOCH);
+    let status = build_status(Some(3), &acme(json!({})), &Observed::default(), &Plan::default(), Timestamp::UNIX_EPOCH);
     assert_eq!(find(&status.conditions, BACKED_UP), None);
 }
 
@@ -147,21 +142,21 @@ fn a_drill_that_fails_is_told_once_and_puts_the_dumps_in_doubt() {
 #[test]
 fn what_is_put_on_record() {
     let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
-    let claim = |uid: &str, owner: Owner, deleting| ObjectView {
+    let claim = |uid: &str, owner: Ownership, deleting| ObjectView {
         owner,
         uid: uid.to_owned(),
         deleting,
         ..view(None, detail.clone())
     };
-    let other = || Owner::Other("x".to_owned());
+    let other = || Ownership::Other("x".to_owned());
     let mut observed = Observed::default();
     for (name, view) in [
-        ("data-acme-0", claim("another", Owner::Ours, false)),
-        ("data-acme-standby-0", claim("1", Owner::Ours, false)),
+        ("data-acme-0", claim("another", Ownership::Ours, false)),
+        ("data-acme-standby-0", claim("1", Ownership::Ours, false)),
         ("data-acme-standby-1", claim("2", other(), false)),
-        ("data-acme-standby-2", claim("3", Owner::Ours, true)),
-        ("acme-backup", claim("4", Owner::Ours, false)),
-        ("precious", claim("5", Owner::Ours, false)),
+        ("data-acme-standby-2", claim("3", Ownership::Ours, true)),
+        ("acme-backup", claim("4", Ownership::Ours, false)),
+        ("precious", claim("5", Ownership::Ours, false)),
     ] {
         observed.objects.insert((Kind::PersistentVolumeClaim, name.to_owned()), view);
     }
@@ -179,7 +174,7 @@ fn what_is_put_on_record() {
         owned("PersistentVolumeClaim", "data-acme-standby-0", "1"),
         owned("Secret", "acme-app", "6"),
     ];
-    assert_eq!(recorded(&acme(), &observed).owned, expected);
+    assert_eq!(recorded(&acme(json!({})), &observed).owned, expected);
 }
 
 /// Later passes judge another version or password in the spec by this record, whether or not the steps succeed.
@@ -188,19 +183,19 @@ fn version_and_password_are_on_record_before_any_step() {
     let mut observed = Observed::default();
     let volume = |initialized| VolumeRecord { name: "data-acme-0".to_owned(), uid: "u".to_owned(), initialized };
     let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
-    let claim = ObjectView { owner: Owner::Ours, uid: "u".to_owned(), ..view(None, detail) };
+    let claim = ObjectView { owner: Ownership::Ours, uid: "u".to_owned(), ..view(None, detail) };
     observed.objects.insert((Kind::PersistentVolumeClaim, "data-acme-0".to_owned()), claim);
     for (initialized, kept, version, from) in [
         (false, SecretView::Absent, None, None),
-        (true, SecretView::Ours { uid: "k".to_owned() }, Some(acme().version), Some("generated")),
+        (true, SecretView::Ours { uid: "k".to_owned() }, Some(acme(json!({})).version), Some("generated")),
     ] {
         observed.recorded.volume = Some(volume(initialized));
         observed.credentials.kept = kept;
-        let on_record = recorded(&acme(), &observed);
+        let on_record = recorded(&acme(json!({})), &observed);
         assert_eq!((on_record.version, on_record.secret.map(|secret| secret.from)), (version, from.map(str::to_owned)));
     }
     observed.recorded.version = Some("of its files".to_owned());
-    assert_eq!(recorded(&acme(), &observed).version.as_deref(), Some("of its files"));
+    assert_eq!(recorded(&acme(json!({})), &observed).version.as_deref(), Some("of its files"));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::{
     },
     platform::{api::unless_gone, events::publish_by},
     postgresql::{
-        context::{Ctx, Database},
+        context::{Ctx, Postgres},
         decide::Hold,
         error::Error,
         names,
@@ -27,16 +27,16 @@ use crate::{
 };
 
 /// An object that outlives the Postgresql, and the sentence about it.
-type Staying = (ObjectMeta, Kept);
+type Leftover = (ObjectMeta, Kept);
 
 /// The volumes of this Postgresql and the Secrets that open them, by label and name.
-async fn holdings(ctx: &Ctx, of: &Database<'_>) -> Result<[Vec<ObjectMeta>; 2], Error> {
-    let (key, uid) = (of.key, of.uid());
-    let claims = owned(ctx, of, Kind::PersistentVolumeClaim).await?.into_iter();
+async fn owned_data(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<[Vec<ObjectMeta>; 2], Error> {
+    let (key, uid) = (postgres.key, postgres.uid());
+    let claims = owned(ctx, postgres, Kind::PersistentVolumeClaim).await?.into_iter();
     let claims = claims.map(|claim| claim.metadata).filter(|claim| names::is_claim(&key.name, name(claim)));
     let mut claims: Vec<_> = claims.collect();
     // A claim that has lost its labels is still recorded.
-    for entry in of.before.owned.iter().filter(|entry| entry.kind == Held::Volume.as_str()) {
+    for entry in postgres.before.owned.iter().filter(|entry| entry.kind == Held::Volume.as_str()) {
         if !names::is_claim(&key.name, &entry.name) || claims.iter().any(|claim| claim.uid.as_ref() == Some(&entry.uid))
         {
             continue;
@@ -56,34 +56,34 @@ async fn holdings(ctx: &Ctx, of: &Database<'_>) -> Result<[Vec<ObjectMeta>; 2], 
     Ok([claims, secrets])
 }
 
-pub(super) async fn all_stay(ctx: &Ctx, of: &Database<'_>, why: &str) -> Result<Vec<Staying>, Error> {
-    let [volumes, secrets] = holdings(ctx, of).await?;
-    let secrets = secrets.into_iter().map(|secret| stays(Held::Secret, secret, why));
-    Ok(secrets.chain(volumes.into_iter().map(|volume| stays(Held::Volume, volume, why))).collect())
+pub(super) async fn all_leftovers(ctx: &Ctx, postgres: &Postgres<'_>, why: &str) -> Result<Vec<Leftover>, Error> {
+    let [volumes, secrets] = owned_data(ctx, postgres).await?;
+    let secrets = secrets.into_iter().map(|secret| leftover(Held::Secret, secret, why));
+    Ok(secrets.chain(volumes.into_iter().map(|volume| leftover(Held::Volume, volume, why))).collect())
 }
 
-fn stays(kind: Held, meta: ObjectMeta, why: &str) -> Staying {
+fn leftover(kind: Held, meta: ObjectMeta, why: &str) -> Leftover {
     let kept = Kept { kind, name: name(&meta).to_owned(), because: format!("stays: {why}") };
     (meta, kept)
 }
 
 /// Deletes what may be deleted, and returns what stays, or a hold while a volume is not gone yet: Secrets are deleted after the
 /// volumes that they open.
-pub(super) async fn destroy_all(
+pub(super) async fn delete_all(
     ctx: &Ctx,
-    of: &Database<'_>,
+    postgres: &Postgres<'_>,
     dumped: bool,
-) -> Result<Result<Vec<Staying>, Hold>, Error> {
-    let [volumes, secrets] = holdings(ctx, of).await?;
-    let dumps = names::backup(&of.key.name);
+) -> Result<Result<Vec<Leftover>, Hold>, Error> {
+    let [volumes, secrets] = owned_data(ctx, postgres).await?;
+    let dumps = names::backup(&postgres.key.name);
     let mut left = None;
     let mut volumes_staying = Vec::new();
     for volume in volumes {
         if dumped && name(&volume) == dumps {
-            volumes_staying.push(stays(Held::Volume, volume, "the last dump is on it"));
+            volumes_staying.push(leftover(Held::Volume, volume, "the last dump is on it"));
             continue;
         }
-        match destroy(ctx, of, Held::Volume, &volume).await? {
+        match delete_one(ctx, postgres, Held::Volume, &volume).await? {
             Some(kept) => volumes_staying.push((volume, kept)),
             None => left = Some(volume),
         }
@@ -97,8 +97,8 @@ pub(super) async fn destroy_all(
     let mut staying = Vec::new();
     for secret in secrets {
         if let Some(volume) = opened {
-            staying.push(stays(Held::Secret, secret, &format!("it opens {volume}")));
-        } else if let Some(kept) = destroy(ctx, of, Held::Secret, &secret).await? {
+            staying.push(leftover(Held::Secret, secret, &format!("it opens {volume}")));
+        } else if let Some(kept) = delete_one(ctx, postgres, Held::Secret, &secret).await? {
             staying.push((secret, kept));
         }
     }
@@ -107,12 +107,17 @@ pub(super) async fn destroy_all(
 }
 
 /// Deletes a volume, or a Secret that opens one, if there is proof that it may. `Some`: it stays, and why.
-async fn destroy(ctx: &Ctx, of: &Database<'_>, kind: Held, target: &ObjectMeta) -> Result<Option<Kept>, Error> {
-    let (key, uid) = (of.key, of.uid());
+async fn delete_one(
+    ctx: &Ctx,
+    postgres: &Postgres<'_>,
+    kind: Held,
+    target: &ObjectMeta,
+) -> Result<Option<Kept>, Error> {
+    let (key, uid) = (postgres.key, postgres.uid());
     let destroyer = Destroyer { client: &ctx.client, lead: &ctx.lead };
     let mandate = match destroyer.mandate::<Postgresql>(key, uid).await.map_err(Error::destroy)? {
         Ok(mandate) => mandate,
-        Err(withheld) => return Ok(Some(stays(kind, target.clone(), &withheld.to_string()).1)),
+        Err(withheld) => return Ok(Some(leftover(kind, target.clone(), &withheld.to_string()).1)),
     };
     match mandate.permit(kind, target.clone()) {
         Err(kept) => Ok(Some(kept)),
@@ -122,30 +127,30 @@ async fn destroy(ctx: &Ctx, of: &Database<'_>, kind: Held, target: &ObjectMeta) 
 
 /// Publishes what stays before it relabels it, volumes last: the next pass no longer sees a relabelled volume as this Postgresql's,
 /// and would neither publish it nor keep the Secrets that open it.
-pub(super) async fn hand_over(ctx: &Ctx, of: &Database<'_>, staying: Vec<Staying>) -> Result<(), Error> {
-    tell(ctx, of, &staying).await;
+pub(super) async fn retain_all(ctx: &Ctx, postgres: &Postgres<'_>, staying: Vec<Leftover>) -> Result<(), Error> {
+    publish_retained(ctx, postgres, &staying).await;
     for (meta, kept) in staying {
-        retain(ctx, of, kept.kind, &meta).await?;
+        retain(ctx, postgres, kept.kind, &meta).await?;
     }
     Ok(())
 }
 
-pub(super) async fn tell(ctx: &Ctx, of: &Database<'_>, staying: &[Staying]) {
+pub(super) async fn publish_retained(ctx: &Ctx, postgres: &Postgres<'_>, staying: &[Leftover]) {
     let kept: Vec<_> = staying.iter().map(|(_, kept)| kept.clone()).collect();
     if !kept.is_empty() {
-        publish_by(&ctx.recorder, &of.reference(), &[events::kept(of.key, &kept)]).await;
+        publish_by(&ctx.recorder, &postgres.reference(), &[events::data_kept(postgres.key, &kept)]).await;
     }
 }
 
 /// Retains an object: it no longer belongs to this Postgresql, and gets labels by which it can be found. An object that its
 /// ClientApp has retained has these labels already.
-async fn retain(ctx: &Ctx, of: &Database<'_>, kind: Held, object: &ObjectMeta) -> Result<(), Error> {
-    let Database { key, .. } = of;
+async fn retain(ctx: &Ctx, postgres: &Postgres<'_>, kind: Held, object: &ObjectMeta) -> Result<(), Error> {
+    let key = postgres.key;
     let mut labels = json!({label::POSTGRESQL: null, label::POSTGRESQL_UID: null});
     if !object.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM) {
         labels[label::RETAINED_FROM] = json!(key.name);
         labels[label::RETAINED_KIND] = json!(Postgresql::kind(&()));
-        labels[label::APP] = json!(of.meta().labels.as_ref().and_then(|labels| labels.get(label::APP)));
+        labels[label::APP] = json!(postgres.meta().labels.as_ref().and_then(|labels| labels.get(label::APP)));
     }
     let patch = Patch::Merge(json!({"metadata": {"uid": object.uid, "ownerReferences": null, "labels": labels}}));
     let api = deletion::api(&ctx.client, &key.namespace, kind);

@@ -10,41 +10,46 @@ use crate::{
             apply::{apply, delete},
             secrets::create,
         },
-        context::{Ctx, Database},
-        decide::{Hold, dumps::words, volume::LOST},
+        context::{Ctx, Postgres},
+        decide::{Hold, dumps::job_message, volume::LOST},
         desired::{Desired, DesiredBackup},
         error::Error,
         names,
         objects::{Mounted, backup, network, secrets, servers},
-        observed::{Detail, Id, JobView, Kind, ObjectView, Owner, primary},
+        observed::{Detail, Id, JobView, Kind, ObjectView, Ownership, primary},
     },
 };
 
 /// Takes a dump of a server that clients can no longer reach. It counts for this deletion only.
 pub(super) async fn last_dump(
     ctx: &Ctx,
-    of: &Database<'_>,
+    postgres: &Postgres<'_>,
     desired: &Desired,
     wanted: &DesiredBackup,
 ) -> Result<Option<Hold>, Error> {
     let key = &desired.key;
-    let deletion = of.meta().deletion_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
+    let deletion = postgres.meta().deletion_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
     let objects = ctx.watches.objects(key, &desired.uid);
     let job = names::last_dump(&key.name);
     let instead = "to delete without it, set spec.backup.onDelete to false";
     match objects.get(&(Kind::Job, job.clone())) {
-        Some(ObjectView { owner: Owner::Other(owner), .. }) => {
+        Some(ObjectView { owner: Ownership::Other(owner), .. }) => {
             return Err(Error::NotOurs { object: format!("Job {job}"), owner: owner.clone() });
         }
-        Some(ObjectView { detail: Detail::Job(JobView { deletion: of, succeeded, .. }), deleting, uid, .. }) => {
-            if of.as_ref() != Some(&deletion) {
+        Some(ObjectView {
+            detail: Detail::Job(JobView { deletion: dumped_for, succeeded, .. }),
+            deleting,
+            uid,
+            ..
+        }) => {
+            if dumped_for.as_ref() != Some(&deletion) {
                 // It is from an earlier deletion, and clients may have written since.
                 delete(ctx, key, &(Kind::Job, job.clone()), uid).await?;
             } else if *succeeded == Some(true) {
                 return Ok(None);
             } else if *succeeded == Some(false) && !deleting {
                 let pods = ctx.watches.pods(key);
-                let why = words(&pods, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
+                let why = job_message(&pods, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
                 let message = format!(
                     "Job {job}, the last dump, has failed, and nothing is deleted{why}: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
                     key.namespace
@@ -60,7 +65,7 @@ pub(super) async fn last_dump(
     }
     let data = (Kind::PersistentVolumeClaim, names::data(&key.name));
     let set = (Kind::StatefulSet, names::primary(&key.name));
-    match &of.before.volume {
+    match &postgres.before.volume {
         // There was never a database.
         Some(volume) if !volume.initialized => return Ok(None),
         None if !objects.contains_key(&data) && !objects.contains_key(&set) => return Ok(None),
@@ -110,7 +115,7 @@ async fn close(
     let closed = servers::primary(desired, objects, mounted, Some(deletion));
     for object in [network::scripts(desired), network::headless(desired), closed] {
         let found = objects.get(&object.id);
-        if let Some(ObjectView { owner: Owner::Other(owner), .. }) = found {
+        if let Some(ObjectView { owner: Ownership::Other(owner), .. }) = found {
             let object = format!("{} {}", object.id.0, object.id.1);
             return Err(Error::NotOurs { object, owner: owner.clone() });
         }

@@ -69,11 +69,11 @@ mod tests {
     #[test]
     fn what_becomes_of_the_data() {
         let retain = |why: &str| Outcome::Retain(why.to_owned());
-        let (asked, dumps) = ("spec.deletionPolicy is Retain", json!({"onDelete": true}));
+        let (requested, dumps) = ("spec.deletionPolicy is Retain", json!({"onDelete": true}));
         let unclear = "its spec cannot be understood (spec.version: 13 is not one of 14, 15, 16, 17, 18)";
         for (what, spec, finalizers, orphaned, expected) in [
             ("by default", json!({}), json!([]), false, Outcome::Delete),
-            ("asked to stay", json!({"deletionPolicy": "Retain"}), json!([]), false, retain(asked)),
+            ("asked to stay", json!({"deletionPolicy": "Retain"}), json!([]), false, retain(requested)),
             ("not understood", json!({"version": "13", "backup": dumps}), json!([]), false, retain(unclear)),
             ("orphan", json!({}), json!(["orphan"]), false, Outcome::Orphan),
             ("orphan, seen on the witness", json!({}), json!([]), true, Outcome::Orphan),

@@ -12,7 +12,7 @@ use crate::{
     platform::api::unless_gone,
     postgresql::{
         act::apply::delete,
-        context::{Ctx, Database},
+        context::{Ctx, Postgres},
         decide::Hold,
         error::Error,
         names,
@@ -22,13 +22,13 @@ use crate::{
 };
 
 /// Deletes what keeps the volumes in use: the servers, and the Jobs of other dumps. `Some`: they are not gone yet.
-pub(super) async fn servers(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>, Error> {
-    let Database { key, .. } = of;
+pub(super) async fn servers(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Error> {
+    let key = postgres.key;
     let last = names::last_dump(&key.name);
     let mut left = None;
     // Other dump Jobs have nothing left to dump, and keep their volume in use.
     for kind in [Kind::CronJob, Kind::Job, Kind::StatefulSet] {
-        for object in owned(ctx, of, kind).await? {
+        for object in owned(ctx, postgres, kind).await? {
             let name = object.name_any();
             // The Job of the last dump proves that it was taken, and stays until everything else is gone.
             if kind == Kind::Job && name == last {
@@ -46,7 +46,7 @@ pub(super) async fn servers(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>
         label::POSTGRESQL,
         key.name,
         label::POSTGRESQL_UID,
-        of.uid(),
+        postgres.uid(),
         label::ROLE
     );
     let pods = api.list_metadata(&ListParams::default().labels(&servers)).await;
@@ -58,20 +58,21 @@ pub(super) async fn servers(ctx: &Ctx, of: &Database<'_>) -> Result<Option<Hold>
 /// Deletes the objects that nothing has to wait for. The last dump's Job gets an ownerReference instead, so that the garbage
 /// collector deletes it when the Postgresql is gone: it proves that the dump was taken, and a further pass needs that proof if the
 /// finalizer cannot be removed in this one.
-pub(super) async fn rest(ctx: &Ctx, of: &Database<'_>) -> Result<(), Error> {
-    let last = names::last_dump(&of.key.name);
+pub(super) async fn rest(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<(), Error> {
+    let last = names::last_dump(&postgres.key.name);
     for kind in [Kind::Job, Kind::Service, Kind::ConfigMap, Kind::PodDisruptionBudget, Kind::NetworkPolicy] {
-        for object in owned(ctx, of, kind).await? {
+        for object in owned(ctx, postgres, kind).await? {
             let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
             if kind != Kind::Job || name != last {
-                delete(ctx, of.key, &(kind, name), &uid).await?;
+                delete(ctx, postgres.key, &(kind, name), &uid).await?;
                 continue;
             }
-            let owner = of.guard.owner_ref(&());
+            let owner = postgres.guard.owner_ref(&());
             let patch = Patch::Merge(json!({"metadata": {"uid": uid, "ownerReferences": [owner]}}));
             let patched =
-                api(ctx, of.key, &kind.resource()).patch_metadata(&name, &PatchParams::default(), &patch).await;
-            unless_gone(patched).map_err(Error::api(format!("give Job {}/{name} its owner", of.key.namespace)))?;
+                api(ctx, postgres.key, &kind.resource()).patch_metadata(&name, &PatchParams::default(), &patch).await;
+            unless_gone(patched)
+                .map_err(Error::api(format!("give Job {}/{name} its owner", postgres.key.namespace)))?;
         }
     }
     Ok(())

@@ -49,7 +49,7 @@ fn why_a_pod_is_not_ready() {
 /// A dump that was not fetched cannot be restored; a failure of any other init container is a different matter.
 #[test]
 fn a_dump_that_is_not_fetched() {
-    for (init, code, expected) in [("fetch", 1, Some(Refused::Dump)), ("fetch", 0, None), ("dump", 1, None)] {
+    for (init, code, expected) in [("fetch", 1, Some(ScriptRefusal::Dump)), ("fetch", 0, None), ("dump", 1, None)] {
         let state = json!({"terminated": {"exitCode": code, "message": "error: the storage refuses it\n"}});
         let container = |name: &str, state: Value| json!([{"name": name, "image": "x", "imageID": "", "ready": false, "restartCount": 0, "state": state}]);
         let status = json!({
@@ -69,8 +69,8 @@ fn what_a_pod_has_refused() {
     let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "x"}});
     let looping = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     for (conditions, state, last_state, expected, waiting) in [
-        (json!([]), ended(71), json!({}), Some(Refused::NoDatabase), Some("as it is")),
-        (json!([]), looping.clone(), ended(72), Some(Refused::OtherVersion), Some("as it is")),
+        (json!([]), ended(71), json!({}), Some(ScriptRefusal::NoDatabase), Some("as it is")),
+        (json!([]), looping.clone(), ended(72), Some(ScriptRefusal::OtherVersion), Some("as it is")),
         (json!([]), looping.clone(), ended(1), None, Some("it has ended with exit code 1: as it is")),
         // It was restarted and may succeed.
         (json!([]), json!({"running": {}}), ended(1), None, Some("it has ended with exit code 1: as it is")),
@@ -144,7 +144,7 @@ fn what_a_jobs_pod_says() {
 
 #[test]
 fn why_a_stateful_set_was_applied() {
-    for (annotations, of_pods, generation, in_turn, mounted) in [
+    for (annotations, of_pods, generation, in_rollout, mounted) in [
         (json!({}), json!({}), None, false, [None, None]),
         (
             json!({GENERATION_ANNOTATION: "3"}),
@@ -154,7 +154,7 @@ fn why_a_stateful_set_was_applied() {
             [Some("r"), None],
         ),
         (
-            json!({GENERATION_ANNOTATION: "3", TURN_ANNOTATION: "true"}),
+            json!({GENERATION_ANNOTATION: "3", ROLLOUT_ANNOTATION: "true"}),
             json!({REPLICATION_ANNOTATION: "r", CERTIFICATE_ANNOTATION: "c"}),
             Some("3"),
             true,
@@ -166,11 +166,11 @@ fn why_a_stateful_set_was_applied() {
             "spec": {"selector": {}, "template": {"metadata": {"annotations": of_pods}}},
         });
         let Detail::StatefulSet(found) = stateful_set(&serde_json::from_value(set).unwrap()) else { panic!() };
-        let asked = Asked {
+        let requested = UserRequest {
             generation: generation.map(str::to_owned),
             mounted: mounted.map(|uid: Option<&str>| uid.map(str::to_owned)),
         };
-        assert_eq!((found.asked, found.in_turn), (asked, in_turn));
+        assert_eq!((found.requested, found.in_rollout), (requested, in_rollout));
     }
 }
 

@@ -6,10 +6,10 @@ use crate::{
     platform::key::Key,
     postgresql::{
         decide::{
-            Plan, Step, Turn, decide,
-            tests::{of, settled, steps},
+            Plan, Rollout, Step, decide,
+            tests::{acme, settled, steps},
         },
-        objects::servers::TURN_ANNOTATION,
+        objects::servers::ROLLOUT_ANNOTATION,
     },
 };
 
@@ -38,17 +38,17 @@ fn outdated(observed: &mut Observed, names: &[&str]) {
 }
 
 /// Both StatefulSets are outdated, and were applied for something else.
-fn asked(observed: &mut Observed, change: fn(&mut Asked)) {
+fn requested(observed: &mut Observed, change: fn(&mut UserRequest)) {
     outdated(observed, &BOTH);
     for name in BOTH {
-        change(&mut its(observed, name).asked);
+        change(&mut its(observed, name).requested);
     }
 }
 
 /// It was applied in its turn. `is_rolled`: all pods are those of the new template.
 fn applied(observed: &mut Observed, name: &str, is_rolled: bool) {
     let set = its(observed, name);
-    (set.in_turn, set.is_rolled) = (true, is_rolled);
+    (set.in_rollout, set.is_rolled) = (true, is_rolled);
 }
 
 fn down(observed: &mut Observed, pod: usize) {
@@ -58,17 +58,17 @@ fn down(observed: &mut Observed, pod: usize) {
 /// The steps; `*`: in turn.
 fn shown(plan: &Plan) -> String {
     let mark = |step: &Step| match step {
-        Step::Apply(object) if object.document["metadata"]["annotations"][TURN_ANNOTATION].is_string() => "*",
+        Step::Apply(object) if object.document["metadata"]["annotations"][ROLLOUT_ANNOTATION].is_string() => "*",
         _ => "",
     };
-    let shown = steps(plan).into_iter().zip(&plan.steps).map(|(step, of)| format!("{step}{}", mark(of)));
+    let shown = steps(plan).into_iter().zip(&plan.steps).map(|(short, step)| format!("{short}{}", mark(step)));
     shown.collect::<Vec<_>>().join(", ").replace("apply StatefulSet ", "")
 }
 
 /// A difference from the settled state of a database with two standbys.
 type Change = fn(&mut Observed);
 /// One row: the differences of a database that has the turn; the steps, what follows for the turn, and the reason.
-type Row<'a> = (&'a str, &'a [Change], &'a str, Turn, Option<Reason>);
+type Row<'a> = (&'a str, &'a [Change], &'a str, Rollout, Option<Reason>);
 
 const ALL_OUTDATED: Change = |w| outdated(w, &BOTH);
 const PRIMARY_OUTDATED: Change = |w| outdated(w, &["acme"]);
@@ -78,81 +78,81 @@ const PRIMARY_RESTARTS: Change = |w| applied(w, "acme", false);
 const PRIMARY_RESTARTED: Change = |w| applied(w, "acme", true);
 const PRIMARY_DOWN: Change = |w| down(w, 0);
 const STANDBY_DOWN: Change = |w| down(w, 1);
-const OTHERS_TURN: Change = |w| w.turn_of = Some(Key::new("shop", "orders"));
-const NEW_SPEC: Change = |w| asked(w, |asked| asked.generation = Some("7".to_owned()));
-const NEW_PASSWORD: Change = |w| asked(w, |asked| asked.mounted[0] = Some("former".to_owned()));
-const NEW_CERTIFICATE: Change = |w| asked(w, |asked| asked.mounted[1] = Some("former".to_owned()));
+const OTHERS_TURN: Change = |w| w.slot_holder = Some(Key::new("shop", "orders"));
+const NEW_SPEC: Change = |w| requested(w, |requested| requested.generation = Some("7".to_owned()));
+const NEW_PASSWORD: Change = |w| requested(w, |requested| requested.mounted[0] = Some("former".to_owned()));
+const NEW_CERTIFICATE: Change = |w| requested(w, |requested| requested.mounted[1] = Some("former".to_owned()));
 /// Of an earlier version of the operator.
-const UNRECORDED: Change = |w| asked(w, |asked| asked.generation = None);
+const UNRECORDED: Change = |w| requested(w, |requested| requested.generation = None);
 const PRIMARY_DELETED: Change = |w| view(w, "acme").deleting = true;
-const PRIMARY_ANOTHERS: Change = |w| view(w, "acme").owner = Owner::Other("x".to_owned());
+const PRIMARY_ANOTHERS: Change = |w| view(w, "acme").owner = Ownership::Other("x".to_owned());
 const VOLUME_LOST: Change =
     |w| drop(w.objects.remove(&(Kind::PersistentVolumeClaim, "data-acme-0".to_owned())).unwrap());
 
 #[test]
 fn when_servers_restart() {
-    use Turn::{Awaited, Lasts, Over};
-    let (both, in_turn) = ("acme, acme-standby", "acme*, acme-standby");
+    use Rollout::{Idle, InProgress, Waiting};
+    let (both, in_rollout) = ("acme, acme-standby", "acme*, acme-standby");
     let (turn, not_ready, fewer) = (Some(Reason::AwaitingTurn), Some(Reason::NotReady), Some(Reason::StandbysNotReady));
     let other_version: Change = |w| w.recorded.version = Some("16".to_owned());
     let no_standbys: Change = |w| drop(w.objects.remove(&id("acme-standby")).unwrap());
-    let same_pods: Change = |w| its(w, "acme").asked.generation = Some("7".to_owned());
+    let same_pods: Change = |w| its(w, "acme").requested.generation = Some("7".to_owned());
     let scaled: Change = |w| its(w, "acme").replicas = 2;
-    let tls: Change = |w| asked(w, |asked| asked.mounted = ["r", "c"].map(|uid| Some(uid.to_owned())));
+    let tls: Change = |w| requested(w, |requested| requested.mounted = ["r", "c"].map(|uid| Some(uid.to_owned())));
     let rows: &[Row<'_>] = &[
-        ("as it should be", &[], "", Over, None),
+        ("as it should be", &[], "", Idle, None),
         // One database after the other.
-        ("it is another's turn", &[ALL_OUTDATED, OTHERS_TURN], "", Awaited, turn),
+        ("it is another's turn", &[ALL_OUTDATED, OTHERS_TURN], "", Waiting, turn),
         // Standbys first, then the primary.
-        ("it is its turn", &[ALL_OUTDATED], "acme-standby*", Awaited, turn),
-        ("the former standbys are still ready", &[PRIMARY_OUTDATED, STANDBYS_RESTART], "", Awaited, turn),
-        ("one is not yet", &[PRIMARY_OUTDATED, STANDBYS_RESTARTED, |w| down(w, 2)], "", Awaited, fewer),
-        ("the standbys are ready", &[PRIMARY_OUTDATED, STANDBYS_RESTARTED], in_turn, Lasts, None),
-        ("there are none yet", &[PRIMARY_OUTDATED, no_standbys], in_turn, Lasts, None),
-        ("the former primary is still ready", &[PRIMARY_RESTARTS], "", Lasts, None),
-        ("the primary does not come back", &[PRIMARY_RESTARTS, PRIMARY_DOWN], "", Lasts, not_ready),
-        ("it is back", &[PRIMARY_RESTARTED], "acme", Over, None),
-        ("a user corrects it", &[NEW_SPEC, PRIMARY_RESTARTS, PRIMARY_DOWN], in_turn, Lasts, not_ready),
+        ("it is its turn", &[ALL_OUTDATED], "acme-standby*", Waiting, turn),
+        ("the former standbys are still ready", &[PRIMARY_OUTDATED, STANDBYS_RESTART], "", Waiting, turn),
+        ("one is not yet", &[PRIMARY_OUTDATED, STANDBYS_RESTARTED, |w| down(w, 2)], "", Waiting, fewer),
+        ("the standbys are ready", &[PRIMARY_OUTDATED, STANDBYS_RESTARTED], in_rollout, InProgress, None),
+        ("there are none yet", &[PRIMARY_OUTDATED, no_standbys], in_rollout, InProgress, None),
+        ("the former primary is still ready", &[PRIMARY_RESTARTS], "", InProgress, None),
+        ("the primary does not come back", &[PRIMARY_RESTARTS, PRIMARY_DOWN], "", InProgress, not_ready),
+        ("it is back", &[PRIMARY_RESTARTED], "acme", Idle, None),
+        ("a user corrects it", &[NEW_SPEC, PRIMARY_RESTARTS, PRIMARY_DOWN], in_rollout, InProgress, not_ready),
         // What is down needs no turn, and does not keep it.
-        ("the primary was down before", &[ALL_OUTDATED, PRIMARY_DOWN, OTHERS_TURN], both, Over, not_ready),
-        ("a standby was", &[ALL_OUTDATED, STANDBY_DOWN, OTHERS_TURN], "acme-standby", Awaited, fewer),
-        ("a standby was, and it is its turn", &[ALL_OUTDATED, STANDBY_DOWN], in_turn, Lasts, fewer),
-        ("a standby was, and still is", &[PRIMARY_RESTARTED, STANDBY_DOWN], "acme", Over, fewer),
-        ("the volume is lost", &[ALL_OUTDATED, VOLUME_LOST], "", Over, Some(Reason::VolumeLost)),
-        ("another version comes first", &[ALL_OUTDATED, other_version], "", Over, Some(Reason::VersionMismatch)),
-        ("the primary's is replaced", &[PRIMARY_OUTDATED, PRIMARY_DELETED], "", Over, Some(Reason::Replacing)),
-        ("the primary's is another's", &[PRIMARY_OUTDATED, PRIMARY_ANOTHERS], "", Over, Some(Reason::NotOurs)),
+        ("the primary was down before", &[ALL_OUTDATED, PRIMARY_DOWN, OTHERS_TURN], both, Idle, not_ready),
+        ("a standby was", &[ALL_OUTDATED, STANDBY_DOWN, OTHERS_TURN], "acme-standby", Waiting, fewer),
+        ("a standby was, and it is its turn", &[ALL_OUTDATED, STANDBY_DOWN], in_rollout, InProgress, fewer),
+        ("a standby was, and still is", &[PRIMARY_RESTARTED, STANDBY_DOWN], "acme", Idle, fewer),
+        ("the volume is lost", &[ALL_OUTDATED, VOLUME_LOST], "", Idle, Some(Reason::VolumeLost)),
+        ("another version comes first", &[ALL_OUTDATED, other_version], "", Idle, Some(Reason::VersionMismatch)),
+        ("the primary's is replaced", &[PRIMARY_OUTDATED, PRIMARY_DELETED], "", Idle, Some(Reason::Replacing)),
+        ("the primary's is another's", &[PRIMARY_OUTDATED, PRIMARY_ANOTHERS], "", Idle, Some(Reason::NotOurs)),
         // What users ask for comes at once, and in no order.
-        ("another spec", &[NEW_SPEC, OTHERS_TURN], both, Over, None),
-        ("another password of the standbys", &[NEW_PASSWORD, OTHERS_TURN], both, Over, None),
-        ("another certificate", &[NEW_CERTIFICATE, OTHERS_TURN], both, Over, None),
-        ("another, while they restart", &[NEW_CERTIFICATE, STANDBYS_RESTART], "acme, acme-standby*", Lasts, None),
+        ("another spec", &[NEW_SPEC, OTHERS_TURN], both, Idle, None),
+        ("another password of the standbys", &[NEW_PASSWORD, OTHERS_TURN], both, Idle, None),
+        ("another certificate", &[NEW_CERTIFICATE, OTHERS_TURN], both, Idle, None),
+        ("another, while they restart", &[NEW_CERTIFICATE, STANDBYS_RESTART], "acme, acme-standby*", InProgress, None),
         (
             "another spec, of which the standbys have been told",
             &[PRIMARY_OUTDATED, same_pods, STANDBY_DOWN, OTHERS_TURN],
             "acme",
-            Over,
+            Idle,
             fewer,
         ),
-        ("another spec with the same pods", &[same_pods], "acme", Over, None),
-        ("a user has scaled the primary", &[PRIMARY_OUTDATED, scaled, OTHERS_TURN], "acme", Over, None),
-        ("nothing is recorded", &[UNRECORDED, OTHERS_TURN], "", Awaited, turn),
-        ("nothing is recorded, in its turn", &[UNRECORDED], "acme-standby*", Awaited, turn),
-        ("nothing but another certificate", &[UNRECORDED, tls, OTHERS_TURN], both, Over, None),
+        ("another spec with the same pods", &[same_pods], "acme", Idle, None),
+        ("a user has scaled the primary", &[PRIMARY_OUTDATED, scaled, OTHERS_TURN], "acme", Idle, None),
+        ("nothing is recorded", &[UNRECORDED, OTHERS_TURN], "", Waiting, turn),
+        ("nothing is recorded, in its turn", &[UNRECORDED], "acme-standby*", Waiting, turn),
+        ("nothing but another certificate", &[UNRECORDED, tls, OTHERS_TURN], both, Idle, None),
     ];
-    let desired = of(json!({"replicas": 3}));
+    let desired = acme(json!({"replicas": 3}));
     for (what, changes, expected, turn, reason) in rows {
-        let mut observed = Observed { turn_of: Some(desired.key.clone()), ..settled(&desired) };
+        let mut observed = Observed { slot_holder: Some(desired.key.clone()), ..settled(&desired) };
         changes.iter().for_each(|change| change(&mut observed));
         let plan = decide(&desired, &observed);
-        let found = (shown(&plan), plan.turn, plan.hold.map(|hold| hold.reason));
+        let found = (shown(&plan), plan.rollout, plan.hold.map(|hold| hold.reason));
         assert_eq!(found, ((*expected).to_owned(), *turn, *reason), "{what}");
     }
 }
 
 #[test]
 fn it_is_said_whose_turn_it_is() {
-    let desired = of(json!({}));
+    let desired = acme(json!({}));
     let mut observed = settled(&desired);
     outdated(&mut observed, &["acme"]);
     OTHERS_TURN(&mut observed);
@@ -180,7 +180,7 @@ fn what_keeps_the_turn() {
         ("it has another volume", &[PRIMARY_RESTARTS, other_volume], false),
         ("it is an earlier one's", &[PRIMARY_RESTARTS, PRIMARY_ANOTHERS], false),
     ];
-    let desired = of(json!({"replicas": 3}));
+    let desired = acme(json!({"replicas": 3}));
     for (what, changes, expected) in rows {
         let mut observed = settled(&desired);
         changes.iter().for_each(|change| change(&mut observed));

@@ -6,7 +6,7 @@ use crate::{
     postgresql::{
         decide::{
             Hold, Step, decide,
-            tests::{of, pod, reason, settled, steps, view},
+            tests::{acme, pod, reason, settled, steps, view},
         },
         objects::Object,
         observed::{JobView, PodView},
@@ -51,7 +51,7 @@ fn a_database_is_made_once() {
     let made = job(Some(true));
     let none: fn(&mut Observed) = |_| {};
     let deleting = || ObjectView { deleting: true, ..claim("a", OURS) };
-    let theirs = || ObjectView { owner: Owner::Other("x".to_owned()), ..claim("a", OURS) };
+    let theirs = || ObjectView { owner: Ownership::Other("x".to_owned()), ..claim("a", OURS) };
     let (no, yes) = (|| recorded("a", false), || recorded("a", true));
     let rows: Vec<Row<'_>> = vec![
         ("nothing", None, None, none, Volume::Missing, None),
@@ -84,7 +84,7 @@ fn a_database_is_made_once() {
             observed.objects.insert(data(), claim);
         }
         change(&mut observed);
-        let desired = of(json!({}));
+        let desired = acme(json!({}));
         assert_eq!((judge(&desired, &observed), super::record(&desired, &observed)), (expected, then), "{what}");
     }
     // Only the Job of this volume counts, not that of another.
@@ -93,13 +93,13 @@ fn a_database_is_made_once() {
         observed.recorded.volume = recorded("a", false);
         observed.objects.insert(data(), claim("a", OURS));
         observed.objects.insert((Kind::Job, names::initialize("acme", volume)), made.clone());
-        assert_eq!(super::record(&of(json!({})), &observed), recorded("a", initialized));
+        assert_eq!(super::record(&acme(json!({})), &observed), recorded("a", initialized));
     }
 }
 
 #[test]
 fn a_cluster_admin_can_put_another_volume_in_its_place() {
-    let mut desired = of(json!({}));
+    let mut desired = acme(json!({}));
     let mut observed = settled(&desired);
     observed.objects.insert(data(), claim("b", None));
     for (accepted, then) in [("c", "u"), ("b", "b")] {
@@ -114,14 +114,18 @@ type Loss<'a> = (&'a str, fn(&mut Observed), &'a str);
 /// Once there was a database, no step creates another database, volume or server, whatever happens to the volume.
 #[test]
 fn what_is_lost_stays_lost() {
-    let desired = of(json!({"replicas": 2, "backup": {"schedule": "@daily"}}));
+    let desired = acme(json!({"replicas": 2, "backup": {"schedule": "@daily"}}));
     let losses: [Loss<'_>; 4] = [
         ("gone", |w| drop(w.objects.remove(&data())), "VolumeLost"),
         ("another", |w| drop(w.objects.insert(data(), claim("b", OURS))), "VolumeLost"),
-        ("empty", |w| w.pods[0] = PodView { refused: Some(Refused::NoDatabase), ..w.pods[0].clone() }, "VolumeLost"),
+        (
+            "empty",
+            |w| w.pods[0] = PodView { refused: Some(ScriptRefusal::NoDatabase), ..w.pods[0].clone() },
+            "VolumeLost",
+        ),
         (
             "other",
-            |w| w.pods[0] = PodView { refused: Some(Refused::OtherVersion), ..w.pods[0].clone() },
+            |w| w.pods[0] = PodView { refused: Some(ScriptRefusal::OtherVersion), ..w.pods[0].clone() },
             "VersionMismatch",
         ),
     ];
@@ -163,7 +167,7 @@ fn uninitialized(desired: &Desired, job: Option<ObjectView>, pod: PodView) -> Ob
 
 #[test]
 fn the_job_that_makes_the_database() {
-    let desired = of(json!({}));
+    let desired = acme(json!({}));
     let name = names::initialize("acme", "a");
     let waiting = Some(("Provisioning", false));
     let initialize = format!("initialize {name}");
@@ -172,8 +176,14 @@ fn the_job_that_makes_the_database() {
         ("it runs", Some(None), None, vec![], waiting),
         ("it has, and that is not on record yet", Some(Some(true)), None, vec![], waiting),
         ("it has failed", Some(Some(false)), None, vec![], Some(("InitializationFailed", true))),
-        ("there is none", Some(Some(false)), Some(Refused::NoDatabase), vec![], Some(("VolumeLost", true))),
-        ("another version", Some(Some(false)), Some(Refused::OtherVersion), vec![], Some(("VersionMismatch", true))),
+        ("there is none", Some(Some(false)), Some(ScriptRefusal::NoDatabase), vec![], Some(("VolumeLost", true))),
+        (
+            "another version",
+            Some(Some(false)),
+            Some(ScriptRefusal::OtherVersion),
+            vec![],
+            Some(("VersionMismatch", true)),
+        ),
     ] {
         let digest = Some(initialize::job(&desired, "a", true).digest);
         let job = job.map(|succeeded| view(digest, Detail::Job(JobView { succeeded, ..JobView::default() })));
@@ -201,19 +211,19 @@ fn the_job_that_makes_the_database() {
 #[test]
 fn a_job_of_a_spec_that_was_corrected_is_replaced() {
     let delete = vec![format!("delete Job {}", names::initialize("acme", "a"))];
-    let asked = Some("1".to_owned());
+    let requested = Some("1".to_owned());
     // The generation of the Job, whether it succeeded, and whether it is being deleted.
     for (what, generation, succeeded, deleting, expected) in [
-        ("corrected while it runs", asked.clone(), None, false, delete.clone()),
+        ("corrected while it runs", requested.clone(), None, false, delete.clone()),
         ("of an earlier operator", None, None, false, delete.clone()),
-        ("corrected after it failed", asked.clone(), Some(false), false, delete.clone()),
-        ("on its way out", asked.clone(), None, true, vec![]),
+        ("corrected after it failed", requested.clone(), Some(false), false, delete.clone()),
+        ("on its way out", requested.clone(), None, true, vec![]),
         ("another operator, while it runs", Some("2".to_owned()), None, false, vec![]),
         ("another operator, after it failed", Some("2".to_owned()), Some(false), false, delete),
-        ("it has made the database", asked, Some(true), false, vec![]),
+        ("it has made the database", requested, Some(true), false, vec![]),
     ] {
-        let desired = Desired { generation: 2, ..of(json!({"image": "postgres:17.2"})) };
-        let former = initialize::job(&of(json!({"image": "postgres:no-such-tag"})), "a", true).digest;
+        let desired = Desired { generation: 2, ..acme(json!({"image": "postgres:17.2"})) };
+        let former = initialize::job(&acme(json!({"image": "postgres:no-such-tag"})), "a", true).digest;
         let job = JobView { generation, succeeded, ..JobView::default() };
         let job = ObjectView { deleting, ..view(Some(former), Detail::Job(job)) };
         let observed = uninitialized(&desired, Some(job), pod("x", "initialize", Some("y")));
@@ -232,7 +242,7 @@ type Restoring<'a> = (
     Option<&'a str>,
     DumpSource,
     Option<(&'a str, Option<bool>)>,
-    Option<Refused>,
+    Option<ScriptRefusal>,
     Option<&'a str>,
     (&'a str, &'a str),
 );
@@ -257,13 +267,13 @@ fn a_database_from_a_dump() {
         ("the volume is looked at once", latest, OURS, Missing, runs, None, None, ("Restoring", doing)),
         ("another dump", latest, OURS, Usable, Some(("x", Some(false))), None, again, ("Replacing", "has changed")),
         ("none any more", None, OURS, Usable, Some(("x", None)), None, again, ("Replacing", "has changed")),
-        ("refused", latest, OURS, Usable, failed, Some(Refused::Dump), None, damaged),
+        ("refused", latest, OURS, Usable, failed, Some(ScriptRefusal::Dump), None, damaged),
         ("failed", latest, OURS, Usable, failed, None, None, ("RestoreFailed", "delete the Job")),
     ];
     for (what, from, made_for, dump_source, job, refused, step, (reason, words)) in rows {
-        let desired = Desired { restore: from.map(|from| Restore::of_claim(from, "c")), ..of(json!({})) };
+        let desired = Desired { restore: from.map(|from| Restore::of_claim(from, "c")), ..acme(json!({})) };
         let failed = Some("the dump is damaged".to_owned());
-        let pod = PodView { refused, failed, ..pod("x", "initialize", Some("y")) };
+        let pod = PodView { refused, failure_line: failed, ..pod("x", "initialize", Some("y")) };
         let job = job.map(|(from, succeeded)| {
             let restore = Some(Restore::of_claim(from, "c"));
             let current = restore == desired.restore;
@@ -296,7 +306,7 @@ fn a_database_from_a_bucket() {
         (DumpSource::Missing, known, ("DumpsMissing", missing)),
         (DumpSource::NotAllowed, known, ("DumpsMissing", label)),
     ] {
-        let desired = Desired { operator_image: image.map(str::to_owned), ..of(spec.clone()) };
+        let desired = Desired { operator_image: image.map(str::to_owned), ..acme(spec.clone()) };
         let observed = Observed { dump_source: source, ..uninitialized(&desired, None, pod("x", "initialize", None)) };
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan).is_empty(), expected.0 != "Restoring", "{expected:?}");
@@ -307,7 +317,7 @@ fn a_database_from_a_bucket() {
 
 #[test]
 fn what_was_restored_is_put_on_record_with_the_volume() {
-    let desired = of(json!({"restore": {"claim": "c"}}));
+    let desired = acme(json!({"restore": {"claim": "c"}}));
     let name = names::initialize("acme", "a");
     for (said, dump, tables) in
         [(Some("20260101T000000Z-x 12"), "20260101T000000Z-x", Some(12)), (None, "latest", None)]
@@ -319,7 +329,11 @@ fn what_was_restored_is_put_on_record_with_the_volume() {
             JobView { restore: desired.restore.clone().map(Box::new), succeeded: Some(true), ..JobView::default() };
         observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(job)));
         let said = said.map(str::to_owned);
-        observed.pods.push(PodView { job: Some(name.clone()), said, ..pod("x", "initialize", None) });
+        observed.pods.push(PodView {
+            job: Some(name.clone()),
+            termination_message: said,
+            ..pod("x", "initialize", None)
+        });
         let claim = Some("c".to_owned());
         let expected = RestoreRecord { dump: dump.to_owned(), claim, store: None, tables, completed_at: None };
         assert_eq!(super::restored(&desired, &observed), Some(expected.clone()));
