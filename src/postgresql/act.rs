@@ -43,7 +43,8 @@ pub(crate) async fn act(
     Ok(())
 }
 
-/// The decision may be based on an outdated cache, and this must not happen twice: reads the record from the API server again.
+/// Creates the Job for the database, unless the API server has another record by now: the decision may be based on an outdated cache,
+/// and this must not happen twice.
 async fn initialize(ctx: &Ctx, desired: &Desired, job: &Object) -> Result<(), Error> {
     let key = &desired.key;
     let postgresqls: Api<Guard<Postgresql>> = Api::namespaced(ctx.client.clone(), &key.namespace);

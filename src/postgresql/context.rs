@@ -42,7 +42,7 @@ pub(crate) struct Ctx {
     pub foreground: Memo<Key, String>,
     /// The claims that this process has created for a Postgresql, which may be deleted before they are on record.
     pub made: Made,
-    /// Which database may restart because of the operator's version.
+    /// Lets one database at a time restart because of the operator's version.
     pub rollout_queue: RolloutQueue,
     /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
     pub image: Option<String>,
@@ -53,24 +53,24 @@ impl Ctx {
         self.statuses.subject(key, guard)
     }
 
-    /// The desired state, with the image of this operator.
+    /// Returns the desired state, with the image of this operator.
     pub(crate) fn desired(&self, object: &Postgresql) -> Result<Desired, String> {
         desired(object).map(|desired| Desired { operator_image: self.image.clone(), ..desired })
     }
 
-    /// Whose turn it is, now that this database needs it.
+    /// Takes the rollout slot for this database, or waits for it; returns its holder.
     pub(crate) fn take_rollout_slot(&self, key: &Key) -> Key {
         self.rollout_queue.take(key, || self.restarting())
     }
 
-    /// Those that wait are looked at when this database needs its turn no longer.
+    /// Releases the rollout slot, and has those that wait for it reconciled.
     pub(crate) fn release_rollout_slot(&self, key: &Key) {
         for waiting in self.rollout_queue.release(key) {
             self.watches.postgresqls.trigger(&waiting);
         }
     }
 
-    /// The first database, by name, that restarts in its turn. One that is being deleted does not come back.
+    /// Returns the first database, by name, whose rollout has begun. One that is being deleted does not come back.
     fn restarting(&self) -> Option<Key> {
         let restarts = |guard: &Arc<Guard<Postgresql>>| {
             let (key, meta) = (key_of(&**guard), &guard.metadata);
@@ -98,7 +98,7 @@ impl Ctx {
     }
 }
 
-/// When the last dump of each Postgresql with a schedule was complete, in seconds since 1970; zero if there is none yet.
+/// Returns when the last dump of each Postgresql with a schedule was complete, in seconds since 1970; zero if there is none yet.
 fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
     let backup = |guard: &Arc<Guard<Postgresql>>| {
         let object = guard.object.as_ref().ok()?;

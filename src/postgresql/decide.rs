@@ -11,9 +11,9 @@ mod secrets;
 pub(crate) mod volume;
 pub(crate) mod volume_size;
 
-use self::{commands::hand_all_over, rollout::Timing, volume::Volume};
+use self::{commands::hand_all_over, rollout::Timing, volume::VolumeState};
 pub(crate) use self::{
-    plan::{Hold, Origin, Plan, Rollout, Step},
+    plan::{Hold, PasswordOrigin, Plan, Rollout, Step},
     rollout::is_restarting,
 };
 use super::{
@@ -96,15 +96,15 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     let mounted = Mounted { replication, certificate };
     let wanted = objects::all(desired, observed, mounted);
     let requested = UserRequest::new(desired.generation, [Some(mounted.replication), mounted.certificate]);
-    let volume = volume::judge(desired, observed);
+    let volume = volume::state(desired, observed);
     // A server on another volume would serve another database.
-    let serves = volume == Volume::Initialized;
+    let serves = volume == VolumeState::Initialized;
     let (mut awaited, mut restarts) = (None, false);
     let is_next =
         |object: &&Object| (serves || object.id.0 != Kind::StatefulSet) && (is_witnessed || object.id != witness.id);
     for object in wanted.iter().filter(is_next) {
         let found = objects.get(&object.id);
-        match rollout::when(desired, observed, &requested, object, &wanted) {
+        match rollout::timing(desired, observed, &requested, object, &wanted) {
             Timing::Later(why) => _ = awaited.get_or_insert(why),
             Timing::Now { in_rollout: false } => apply(&mut plan, object, found),
             Timing::Now { in_rollout: true } => {

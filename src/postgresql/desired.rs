@@ -222,7 +222,7 @@ impl DesiredStore {
     }
 }
 
-/// The dumps that a Postgresql uploads itself, as those of another are restored.
+/// Returns the dumps that a Postgresql uploads itself, as those of another are restored.
 fn drill_store(given: &DrillStore, store: Option<&DesiredStore>) -> Result<DumpStore, String> {
     let DrillStore { identity_secret, size: scratch } = given.clone();
     let Some(DesiredStore { bucket, prefix, recipient: _, keep: _ }) = store.cloned() else {
@@ -234,7 +234,7 @@ fn drill_store(given: &DrillStore, store: Option<&DesiredStore>) -> Result<DumpS
     Ok(DumpStore { bucket, path: prefix, identity_secret, size: scratch })
 }
 
-/// A password that PostgreSQL's image accepts, or what is wrong with it, without any part of it.
+/// Returns a password that PostgreSQL's image accepts, or what is wrong with it, without any part of it.
 pub(crate) fn usable(password: &[u8]) -> Result<&str, &'static str> {
     let text = std::str::from_utf8(password).map_err(|_| "is not UTF-8")?;
     match text.chars().position(char::is_control) {
@@ -308,14 +308,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_that_an_earlier_version_has_made_for_a_superuser_is_still_looked_after() {
+    fn an_existing_database_of_a_superuser_is_still_managed() {
         let volume = json!({"name": "data-acme-0", "uid": "u", "initialized": true});
         let object = json!({"metadata": {"name": "acme", "namespace": "ns"}, "spec": {"defaultUser": "postgres"},
             "status": {"phase": "Up", "volume": volume}});
         assert_eq!(desired(&serde_json::from_value(object).unwrap()).unwrap().user, "postgres");
     }
 
-    /// A spec with a store that has these fields as well.
+    /// Returns a spec with a store that has these fields as well.
     pub(in crate::postgresql) fn stored(more: Value) -> Value {
         let mut store =
             json!({"endpoint": "https://s3.example.com", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
@@ -325,7 +325,7 @@ pub(super) mod tests {
         json!({"backup": {"schedule": "@daily", "store": store}})
     }
 
-    /// A spec with drills from the bucket.
+    /// Returns a spec with drills from the bucket.
     pub(in crate::postgresql) fn drilled(drill_store: Value) -> Value {
         let mut spec = stored(json!({"prefix": "prod", "caSecret": {"name": "ca"}}));
         spec["backup"]["drill"] = json!("@weekly");
@@ -334,7 +334,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn where_dumps_are_stored_is_each_postgresqls_own() {
+    fn each_postgresql_has_its_own_prefix() {
         for (given, prefix) in [(json!({}), "ns/acme"), (json!({"prefix": "prod/eu"}), "prod/eu/ns/acme")] {
             assert_eq!(validate(stored(given)).unwrap().backup.unwrap().store.unwrap().prefix, prefix);
         }

@@ -11,7 +11,7 @@
 //! | report it | [`status`] | pure, then one write |
 //! | deletion | [`teardown`] | effect |
 //!
-//! This module runs the stages in order. It decides twice if a rollout needs the turn, which it takes in between.
+//! This module runs the stages in order. It decides twice if a rollout needs its slot, which it takes in between.
 
 pub(crate) mod act;
 pub(crate) mod context;
@@ -55,7 +55,7 @@ use crate::{
     },
 };
 
-/// What no watch shows is checked at this interval.
+/// The interval of checks for which there is no watch.
 const RECHECK: Duration = Duration::from_secs(60);
 
 impl Kind for Ctx {
@@ -113,6 +113,7 @@ async fn reconcile(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> 
     Ok(Action::await_change())
 }
 
+/// Creates a database and keeps it as desired.
 async fn bring_up(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
     let desired = match postgres.decoded().and_then(|object| ctx.desired(object)) {
         Ok(desired) => desired,
@@ -143,6 +144,6 @@ async fn bring_up(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
     let generation = postgres.meta().generation;
     write(ctx, postgres, &build_status(generation, &desired, &observed, &plan, clock::now())).await?;
     // No watch covers a claim that does not belong to this Postgresql.
-    let awaits_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
-    Ok(if awaits_dumps { Action::requeue(RECHECK) } else { Action::await_change() })
+    let waits_for_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
+    Ok(if waits_for_dumps { Action::requeue(RECHECK) } else { Action::await_change() })
 }

@@ -56,12 +56,12 @@ names! {
     drill = "{name}-drill";
 }
 
-/// The Job that creates the database on the volume with this uid.
+/// Names the Job that creates the database on the volume with this uid.
 pub(crate) fn initialize(name: &str, volume: &str) -> String {
     format!("{}{}", initialize_prefix(name), hex(&Sha256::digest(volume.as_bytes())[..5]))
 }
 
-/// The Job for a requested dump. A request may be as long as a label, so the name contains its digest instead.
+/// Names the Job for a requested dump. A request may be as long as a label, so the name contains its digest instead.
 pub(crate) fn dump(name: &str, request: &str) -> String {
     format!("{name}-dump-{}", hex(&Sha256::digest(request.as_bytes())[..5]))
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_claims() {
+    fn claims_of_a_postgresql() {
         for (claim, its) in [
             ("data-acme-0", true),
             ("data-acme-standby-0", true),

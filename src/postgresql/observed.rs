@@ -95,7 +95,7 @@ pub(crate) struct SetView {
     pub is_rolled: bool,
     /// For what it was applied.
     pub requested: UserRequest,
-    /// It was applied in its Postgresql's turn, and not since its pods are ready.
+    /// Applied in its Postgresql's rollout; cleared when its pods are ready.
     pub in_rollout: bool,
 }
 
@@ -113,7 +113,7 @@ impl UserRequest {
         UserRequest { generation: Some(generation.to_string()), mounted: mounted.map(|uid| uid.map(str::to_owned)) }
     }
 
-    /// Returns true if users still ask for the same. Not knowing it counts as the same: then servers restart in turn, and later.
+    /// Returns true if users still ask for the same. Not knowing it counts as the same: then servers wait for the rollout slot.
     pub(crate) fn is_same(&self, now: &UserRequest) -> bool {
         self.mounted == now.mounted && (self.generation.is_none() || self.generation == now.generation)
     }
@@ -186,7 +186,7 @@ pub(crate) enum ScriptRefusal {
 pub(crate) enum DumpSource {
     #[default]
     Missing,
-    Going,
+    Deleting,
     /// No label allows this Postgresql to be restored from it.
     NotAllowed,
     Usable,
@@ -276,7 +276,7 @@ pub(crate) struct Observed {
     pub pods: Vec<PodView>,
     /// Says why pods of its StatefulSets and Jobs are refused.
     pub refusals: BTreeMap<Id, String>,
-    /// Whose turn it is to restart because another version of the operator asks for that; read only if this Postgresql needs it.
+    /// The database that has the rollout slot; read only if this one needs it.
     pub slot_holder: Option<Key>,
     /// Read only before a database is restored.
     pub dump_source: DumpSource,

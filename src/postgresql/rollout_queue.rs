@@ -1,8 +1,8 @@
-//! Whose turn it is to restart, when another version of the operator has changed what the servers run: one database after the other, so
-//! that a new image that does not start takes down one database, and not all of them.
+//! Lets one database at a time restart when another version of the operator has changed what the servers run, so that a new image
+//! that does not start takes down one database, and not all of them. Users know the slot as the turn.
 //!
-//! Only a turn that has just been taken is in memory alone: what has begun to restart shows in the watches. So a restarted
-//! operator waits for it, too.
+//! Only a slot that has just been taken is in memory alone: a rollout that has begun shows in the watches. So a restarted operator
+//! waits for it, too.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,7 @@ struct State {
 }
 
 impl RolloutQueue {
-    /// Whose turn it is: that of a database which restarts already, as `restarting` says, or else this one's. Another's lasts
+    /// Returns the holder of the slot: a database whose rollout has begun, as `restarting` says, or else this one. Another holds it
     /// until [`RolloutQueue::release`], and this one waits for that.
     ///
     /// `restarting` reads the watches under the lock: what ends the restart triggers a reconcile, and that comes to `release`
@@ -36,8 +36,8 @@ impl RolloutQueue {
         holder
     }
 
-    /// Ends the turn of a database that needs none, or none any more. Returns those that have waited for it: all of them, since
-    /// each says whose turn it is.
+    /// Releases the slot of a database that does not need it. Returns those that have waited for it: all of them, since each says who
+    /// holds it.
     pub(crate) fn release(&self, key: &Key) -> BTreeSet<Key> {
         let mut state = self.state();
         state.waiting.remove(key);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other() {
+    fn one_rollout_at_a_time() {
         let queue = RolloutQueue::default();
         let [a, b, c, d] = keys(["a", "b", "c", "d"]);
         let take = |key: &Key| queue.take(key, || None);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_restarts_already_has_the_turn() {
+    fn a_running_rollout_holds_the_slot() {
         let queue = RolloutQueue::default();
         let [a, b] = keys(["a", "b"]);
         assert_eq!(queue.take(&b, || Some(a.clone())), a, "as after a restart of the operator");

@@ -18,8 +18,8 @@ use kube::{ResourceExt as _, api::ApiResource, runtime::controller::Action};
 use self::{
     data::{all_leftovers, delete_all, publish_retained, retain_all},
     last_dump::last_dump,
-    outcome::{Outcome, outcome, retained_by_policy},
-    recreatable::{rest, servers},
+    outcome::{DataOutcome, outcome, retained_by_policy},
+    recreatable::{delete_rest, delete_servers},
 };
 use super::{
     context::{Ctx, Postgres},
@@ -58,7 +58,7 @@ pub(crate) async fn take_down(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Acti
 async fn teardown(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Error> {
     let orphaned = orphaned(ctx, postgres).await?;
     let outcome = outcome(postgres.meta(), postgres.object(), orphaned.unwrap_or(true));
-    if outcome == Outcome::Orphan {
+    if outcome == DataOutcome::Orphan {
         let why = match orphaned {
             Some(_) => "it was deleted with --cascade=orphan".to_owned(),
             None => format!(
@@ -94,18 +94,18 @@ async fn teardown(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Er
     {
         return Ok(Some(hold));
     }
-    if let Some(hold) = servers(ctx, postgres).await? {
+    if let Some(hold) = delete_servers(ctx, postgres).await? {
         return Ok(Some(hold));
     }
     let staying = match &outcome {
-        Outcome::Retain(why) => all_leftovers(ctx, postgres, why).await?,
+        DataOutcome::Retain(why) => all_leftovers(ctx, postgres, why).await?,
         _ => match delete_all(ctx, postgres, last.is_some()).await? {
             Ok(staying) => staying,
             Err(hold) => return Ok(Some(hold)),
         },
     };
     retain_all(ctx, postgres, staying).await?;
-    rest(ctx, postgres).await?;
+    delete_rest(ctx, postgres).await?;
     Ok(None)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn summarize(log: &str) -> Option<String> {
     Some(cut(last.trim().to_owned()))
 }
 
-/// The part of a line that begins with one of these words, without the time and the process before it.
+/// Returns the part of a line that begins with one of these words, without the time and the process before it.
 fn from(line: &str, words: &[&str]) -> Option<String> {
     let at = words.iter().find_map(|word| line.find(word))?;
     Some(line[at..].split_whitespace().collect::<Vec<_>>().join(" "))
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_it_has_ended() {
+    fn the_fatal_line_or_else_the_last() {
         for (log, expected) in [
             ("", None),
             (" \n\n", None),

@@ -49,7 +49,7 @@ use crate::{
 
 /// An object that was made from a document, and the uid of the `Postgresql` that it belongs to.
 #[derive(Clone)]
-struct Made {
+struct WatchedObject {
     id: Id,
     uid: Result<String, String>,
     view: ObjectView,
@@ -61,7 +61,7 @@ pub(crate) struct Watches {
     pods: Arc<Cache<PodView>>,
     /// Says why pods are refused.
     refusals: Arc<Cache<Warning>>,
-    made: [Arc<Cache<Made>>; 8],
+    watched: [Arc<Cache<WatchedObject>>; 8],
 }
 
 impl Watches {
@@ -78,7 +78,7 @@ impl Watches {
             secrets: secrets.told(&postgresqls, secret_changed),
             pods: feeder.all("pods", labelled(), pod, Objects::trigger),
             refusals: feeder.warnings(warnings::of_refused_pods(), refused_pods),
-            made: [
+            watched: [
                 documents(&feeder, "configmaps", Kind::ConfigMap, |_: &PartialObjectMeta<ConfigMap>| Detail::None),
                 documents(&feeder, "services", Kind::Service, |_: &PartialObjectMeta<Service>| Detail::None),
                 documents(&feeder, "cronjobs", Kind::CronJob, |_: &PartialObjectMeta<CronJob>| Detail::None),
@@ -102,28 +102,29 @@ impl Watches {
     /// Returns once every cache holds a complete list. An earlier decision would be based on incomplete state.
     pub(crate) async fn synced(&self) {
         // Warnings are only quoted, so nothing waits for them.
-        let Watches { postgresqls, secrets, pods, refusals: _, made } = self;
+        let Watches { postgresqls, secrets, pods, refusals: _, watched } = self;
         // The writer lives as long as the controller, which waits here.
         let _ = postgresqls.store.wait_until_ready().await;
         secrets.synced().await;
         pods.synced().await;
-        for cache in made {
+        for cache in watched {
             cache.synced().await;
         }
     }
 
-    /// The objects with the Postgresql's name as label, whether they belong to it or not.
+    /// Returns the objects with the Postgresql's name as label, whether they belong to it or not.
     pub(crate) fn objects(&self, key: &Key, uid: &str) -> std::collections::BTreeMap<Id, ObjectView> {
-        let made = self.made.iter().flat_map(|cache| cache.group(key));
-        made.map(|(_, Made { id, uid: whose, view })| {
-            let owner = match whose {
-                Ok(whose) if whose == uid => Ownership::Ours,
-                Ok(_) => Ownership::Other("an earlier Postgresql of this name".to_owned()),
-                Err(other) => Ownership::Other(other),
-            };
-            (id, ObjectView { owner, ..view })
-        })
-        .collect()
+        let watched = self.watched.iter().flat_map(|cache| cache.group(key));
+        watched
+            .map(|(_, WatchedObject { id, uid: whose, view })| {
+                let owner = match whose {
+                    Ok(whose) if whose == uid => Ownership::Ours,
+                    Ok(_) => Ownership::Other("an earlier Postgresql of this name".to_owned()),
+                    Err(other) => Ownership::Other(other),
+                };
+                (id, ObjectView { owner, ..view })
+            })
+            .collect()
     }
 
     pub(crate) fn secret(&self, key: &Key) -> Option<SecretMeta> {
@@ -144,7 +145,7 @@ impl Watches {
     }
 }
 
-/// Selects what has a Postgresql's name as label.
+/// Selects the objects with a Postgresql's name as label.
 fn labelled() -> watcher::Config {
     watcher::Config::default().labels(label::POSTGRESQL)
 }
@@ -155,8 +156,8 @@ fn documents<K: Seen>(
     resource: &'static str,
     kind: Kind,
     detail: fn(&K) -> Detail,
-) -> Arc<Cache<Made>> {
-    let entry = move |Lean { object, .. }: Lean<K>| made(&object, kind, detail(&object));
+) -> Arc<Cache<WatchedObject>> {
+    let entry = move |Lean { object, .. }: Lean<K>| watched(&object, kind, detail(&object));
     feeder.lean(resource, labelled(), entry, Objects::trigger)
 }
 
@@ -175,14 +176,14 @@ fn secret_changed(postgresqls: &Objects<Postgresql>, secret: &Key) {
     });
 }
 
-/// The Postgresql that an object names in its label.
+/// Returns the Postgresql that an object names in its label.
 fn group<K: Resource>(object: &K) -> Option<Key> {
     let name = object.labels().get(label::POSTGRESQL)?;
     Some(Key::new(object.namespace().unwrap_or_default(), name))
 }
 
-/// uid of the `Postgresql` that an object belongs to, or another owner as text for messages. The label is enough: with it, a cluster
-/// admin hands over a volume or a password.
+/// Returns the uid of the `Postgresql` that an object belongs to, or another owner as text for messages. The label is enough: with it,
+/// a cluster admin hands over a volume or a password.
 pub(crate) fn whose<K: Resource>(object: &K) -> Result<String, String> {
     let label = |label| object.labels().get(label);
     belongs_to(label(label::POSTGRESQL_UID), owner(object).as_ref(), label(label::RETAINED_FROM))
@@ -202,7 +203,7 @@ fn belongs_to(
     }
 }
 
-fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<Made> {
+fn watched<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<WatchedObject> {
     let view = ObjectView {
         owner: Ownership::Ours,
         uid: object.uid().unwrap_or_default(),
@@ -210,8 +211,8 @@ fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<Made> {
         deleting: object.meta().deletion_timestamp.is_some(),
         detail,
     };
-    let made = Made { id: (kind, object.name_any()), uid: whose(object), view };
-    Entry { key: key_of(object), group: group(object), value: Some(made) }
+    let watched = WatchedObject { id: (kind, object.name_any()), uid: whose(object), view };
+    Entry { key: key_of(object), group: group(object), value: Some(watched) }
 }
 
 fn stateful_set(set: &StatefulSet) -> Detail {
@@ -337,7 +338,7 @@ fn termination(pod: &Pod) -> Option<&ContainerStateTerminated> {
     ended_by(pod.status.as_ref()?.container_statuses.as_ref()?.first()?)
 }
 
-/// Exit code and message of the pod's container.
+/// Returns exit code and message of the pod's container.
 fn terminated(pod: &Pod) -> Option<(i32, Option<String>)> {
     let terminated = termination(pod)?;
     let message = terminated.message.as_deref().map(|message| message.trim().to_owned());

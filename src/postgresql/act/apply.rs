@@ -111,7 +111,7 @@ async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Erro
     Ok(true)
 }
 
-/// A StatefulSet uses any claim of the right name: an old claim would give a new server old data, with a password that is lost.
+/// Refuses foreign volumes: a StatefulSet uses any claim of the right name: an old claim would give a new server old data, with a password that is lost.
 async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &serde_json::Value) -> Result<(), Error> {
     for ordinal in 0..replicas.as_i64().and_then(|replicas| i32::try_from(replicas).ok()).unwrap_or(1) {
         adopted(ctx, desired, &names::data_claim(set, ordinal)).await?;
@@ -119,7 +119,7 @@ async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &se
     Ok(())
 }
 
-/// The owner of an object that does not belong to this Postgresql.
+/// Returns the owner of an object that does not belong to this Postgresql.
 fn foreign_owner<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
     match whose(object) {
         Ok(owner) if owner == uid => None,
@@ -128,7 +128,7 @@ fn foreign_owner<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
     }
 }
 
-/// Labels of an object that now belongs to this Postgresql.
+/// Returns the labels of an object that now belongs to this Postgresql.
 pub(super) fn settled(desired: &Desired) -> serde_json::Value {
     json!({
         label::POSTGRESQL: desired.key.name,
@@ -138,7 +138,7 @@ pub(super) fn settled(desired: &Desired) -> serde_json::Value {
     })
 }
 
-/// Neither by force nor by apply, so that a user's larger size stays.
+/// Grows a claim, neither by force nor by apply, so that a user's larger size stays.
 pub(super) async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<(), Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let patch = json!({"spec": {"resources": {"requests": {"storage": to}}}});

@@ -12,7 +12,7 @@ use crate::{
     platform::{api::create_if_absent, events::publish_by},
     postgresql::{
         context::{Ctx, Postgres},
-        decide::Origin,
+        decide::PasswordOrigin,
         desired::{Desired, PasswordSource, usable},
         error::Error,
         names,
@@ -27,22 +27,24 @@ pub(super) async fn keep_password(
     ctx: &Ctx,
     postgres: &Postgres<'_>,
     desired: &Desired,
-    origin: Origin,
+    origin: PasswordOrigin,
 ) -> Result<(), Error> {
     let key = &desired.key;
     let password = match (origin, &desired.password) {
-        (Origin::Generated, _) | (Origin::Spec, PasswordSource::Generated) => Some(secrets::generated()),
-        (Origin::Spec, PasswordSource::Inline(password)) => Some(password.clone()),
-        (Origin::Spec, PasswordSource::Secret(given)) => {
+        (PasswordOrigin::Generated, _) | (PasswordOrigin::Spec, PasswordSource::Generated) => {
+            Some(secrets::generated())
+        }
+        (PasswordOrigin::Spec, PasswordSource::Inline(password)) => Some(password.clone()),
+        (PasswordOrigin::Spec, PasswordSource::Secret(given)) => {
             let value = value(ctx, key, &given.name, &given.key).await?;
             value.and_then(|value| usable(&value).ok().map(str::to_owned))
         }
-        (Origin::ClientSecret, _) => password(ctx, key, &names::client_secret(&key.name)).await?.ok(),
+        (PasswordOrigin::ClientSecret, _) => password(ctx, key, &names::client_secret(&key.name)).await?.ok(),
     };
     // It was removed after it was observed: the watch triggers the next pass.
     let Some(password) = password else { return Ok(()) };
     create(ctx, secrets::credentials(desired, &password)).await?;
-    if origin == Origin::Spec && matches!(desired.password, PasswordSource::Inline(_)) {
+    if origin == PasswordOrigin::Spec && matches!(desired.password, PasswordSource::Inline(_)) {
         publish_by(&ctx.recorder, &postgres.reference(), &[inline_password(key)]).await;
     }
     Ok(())

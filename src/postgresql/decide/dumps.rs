@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// The record of the newest requested dump.
+/// Returns the record of the newest requested dump.
 pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
     let recorded = observed.recorded.dump.as_ref();
     if let Some((_, request)) = wanted(desired)
@@ -70,13 +70,13 @@ fn record_from_job(desired: &Desired, observed: &Observed, request: &str, job: S
     DumpRecord { request: request.to_owned(), job, state, started_at, completed_at, message }
 }
 
-/// The message of a Job's pods, as long as they exist: the result of a success, or why the Job failed.
+/// Returns the message of a Job's pods, as long as they exist: the result of a success, or why the Job failed.
 pub(crate) fn job_message<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -> Option<&'a str> {
     pods_of(pods, job)
         .find_map(|pod| if succeeded { pod.termination_message.as_deref() } else { pod.failure_line.as_deref() })
 }
 
-/// The results of all dumps, scheduled or requested: the record, updated from their Jobs.
+/// Returns the results of all dumps, scheduled or requested: the record, updated from their Jobs.
 pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> {
     let mut summary = observed.recorded.backup.clone();
     let prefix = names::initialize_prefix(&desired.key.name);
@@ -120,7 +120,7 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSu
     summary
 }
 
-/// A line of the message of a pod that has dumped: name, bytes and tables.
+/// Reads a line of the message of a pod that has dumped: name, bytes and tables.
 fn parse_dump(line: &str) -> Option<Dump> {
     let mut words = line.split_whitespace();
     let (name, bytes, tables) = (words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.parse().ok()?);

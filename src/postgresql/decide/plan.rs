@@ -7,7 +7,7 @@ use crate::{
 
 /// The source of the password that is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum PasswordOrigin {
     Generated,
     Spec,
     /// The Secret for clients, which still exists while the Secret it was made from is gone.
@@ -17,7 +17,7 @@ pub(crate) enum Origin {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Create the Secret with the password in use, unless it exists.
-    KeepPassword(Origin),
+    KeepPassword(PasswordOrigin),
     /// Create the Secret with the standbys' password, unless it exists.
     CreateReplication,
     /// Create the Secret with the servers' certificate, unless it exists.
@@ -57,10 +57,10 @@ pub(crate) struct Plan {
     pub rollout: Rollout,
 }
 
-/// Restarts that only another version of the operator asks for.
+/// The progress of restarts that only another version of the operator asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Rollout {
-    /// A restart waits for this database's turn, or goes on.
+    /// A restart waits for the rollout slot, or for the standbys before it.
     Waiting,
     /// The last servers restart, and are not ready yet.
     InProgress,

@@ -1,13 +1,13 @@
-//! When servers restart, **pure**. What only another version of the operator asks for comes to one database after the other, so
-//! that a new image that does not start takes down one of them; and to standbys first, as a standby can follow a primary of an
+//! Decides when servers restart, **pure**. What only another version of the operator asks for comes to one database after the other,
+//! so that a new image that does not start takes down one of them; and to standbys first, as a standby can follow a primary of an
 //! older minor version.
 //!
 //! All else comes at once, and to all servers: what a user asks for, since with another password or certificate a standby cannot
-//! follow a primary that has the former one; and what changes servers that are down anyway.
+//! follow a primary that has the former one; and what changes servers that are not running.
 //!
-//! A StatefulSet that is applied in its database's turn shows it, by an annotation, until its pods are ready. So the next turn
-//! does not begin before, whatever else is the matter, and whichever process the operator is; and a database that is down for
-//! another reason stops no other.
+//! A StatefulSet that is applied in its database's rollout shows it, by an annotation, until its pods are ready. So the next rollout
+//! does not begin before, whatever else is wrong, and also after a restart of the operator; and a database that is down for another
+//! reason stops no other.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +21,18 @@ use crate::{
     },
 };
 
-/// When an object is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Timing {
     Now {
-        /// It restarts in the turn of its database, or has begun to.
+        /// It restarts in the rollout of its database, or has begun to.
         in_rollout: bool,
     },
     /// Not yet, and why.
     Later(String),
 }
 
-/// When an object is applied: anything but a StatefulSet at once. `asked`: what users ask for now.
-pub(super) fn when(
+/// Returns when an object is applied: anything but a StatefulSet at once. `requested`: what users ask for now.
+pub(super) fn timing(
     desired: &Desired,
     observed: &Observed,
     requested: &UserRequest,
@@ -70,7 +69,7 @@ pub(super) fn when(
     }
 }
 
-/// Returns true if a restart of a database's servers has begun in its turn and has not ended. Without its volume, a server does not
+/// Returns true if a rollout of a database's servers has begun and has not ended. Without its volume, a server does not
 /// come back whatever it runs.
 pub(crate) fn is_restarting(recorded: &PostgresqlStatus, objects: &BTreeMap<Id, ObjectView>, pods: &[PodView]) -> bool {
     let has_volume = recorded.volume.as_ref().is_some_and(|volume| {
@@ -81,7 +80,7 @@ pub(crate) fn is_restarting(recorded: &PostgresqlStatus, objects: &BTreeMap<Id, 
     has_volume && sets.any(|(name, set)| is_in_progress(name, set, pods))
 }
 
-/// A StatefulSet that is this database's.
+/// Returns the view of a StatefulSet that is this database's.
 fn set(view: &ObjectView) -> Option<&SetView> {
     match &view.detail {
         Detail::StatefulSet(set) if view.owner == Ownership::Ours && !view.deleting => Some(set),

@@ -2,7 +2,7 @@
 
 use super::{
     commands::{change_password, hand_all_over, hand_over, label_command},
-    plan::{Origin, Plan, Step},
+    plan::{PasswordOrigin, Plan, Step},
 };
 use crate::{
     crd::Reason,
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// The password is stored once and copied to the Secret for clients. Returns whether servers can be started with it.
+/// Stores the password once, and copies it to the Secret for clients. Returns true if servers can be started with it.
 pub(super) fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let name = &desired.key.name;
     let credentials = &observed.credentials;
@@ -62,7 +62,7 @@ pub(super) fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) 
     }
 }
 
-/// The Secret with the password in use is missing. A new password is generated only if no database exists with another one.
+/// Restores the missing Secret with the password in use. Generates a new password only if no database exists with another one.
 fn forgotten(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let name = &desired.key.name;
     let credentials = &observed.credentials;
@@ -70,7 +70,7 @@ fn forgotten(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let in_use = observed.recorded.secret.is_some()
         || observed.objects.get(&volume).is_some_and(|volume| volume.owner == Ownership::Ours);
     let from_spec = match (&desired.password, &credentials.given) {
-        (PasswordSource::Generated, _) => Some(Origin::Generated).filter(|_| !in_use),
+        (PasswordSource::Generated, _) => Some(PasswordOrigin::Generated).filter(|_| !in_use),
         (_, Given::Usable(version)) => {
             // Unchanged since it was last seen to be the password in use.
             let unchanged = observed
@@ -78,12 +78,12 @@ fn forgotten(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
                 .secret
                 .as_ref()
                 .is_some_and(|recorded| recorded.from == desired.password.field() && recorded.version == *version);
-            Some(Origin::Spec).filter(|_| !in_use || unchanged)
+            Some(PasswordOrigin::Spec).filter(|_| !in_use || unchanged)
         }
         _ => None,
     };
     let client = in_use && credentials.client == ClientSecret::Stale { password: true };
-    if let Some(origin) = client.then_some(Origin::ClientSecret).or(from_spec) {
+    if let Some(origin) = client.then_some(PasswordOrigin::ClientSecret).or(from_spec) {
         plan.steps.push(Step::KeepPassword(origin));
         // Running servers do not need the Secret, and new servers wait for it.
         return in_use;

@@ -99,7 +99,7 @@ pub(super) fn reason(plan: &Plan) -> Option<(&'static str, bool)> {
 }
 
 #[test]
-fn what_is_as_it_should_be_is_left_alone() {
+fn a_settled_database_is_left_alone() {
     for spec in [
         json!({}),
         json!({"replicas": 3, "networkPolicy": {}}),
@@ -111,7 +111,7 @@ fn what_is_as_it_should_be_is_left_alone() {
 }
 
 #[test]
-fn the_way_up() {
+fn objects_are_created_in_order() {
     let desired = acme(json!({}));
     let mut observed = Observed::default();
     assert_eq!(steps(&decide(&desired, &observed)), ["apply ConfigMap acme-witness", "keep Generated"]);
@@ -141,7 +141,7 @@ type Change = fn(&mut Observed);
 type Row<'a> = (&'a str, Value, Change, &'a [&'a str], Option<(&'static str, bool)>);
 
 #[test]
-fn what_is_different_has_its_consequence() {
+fn differences_are_repaired_or_reported() {
     let none = || json!({});
     let two = || json!({"storageSize": "2Gi"});
     let closed = || json!({"networkPolicy": {}});
@@ -197,7 +197,7 @@ fn what_is_different_has_its_consequence() {
 }
 
 #[test]
-fn why_there_are_no_pods() {
+fn missing_pods_are_explained() {
     let desired = acme(json!({"replicas": 2}));
     let quota = |set: &str| ((Kind::StatefulSet, set.to_owned()), "exceeded quota".to_owned());
     for (set, pods, expected) in [
@@ -300,7 +300,7 @@ fn passwords() {
 }
 
 #[test]
-fn a_dispute_about_a_password_stops_nothing_else() {
+fn a_changed_password_does_not_stop_repairs() {
     let desired = acme(json!({"password": "x"}));
     let mut observed = settled(&desired);
     observed.credentials.given = Given::Differs;
@@ -311,7 +311,7 @@ fn a_dispute_about_a_password_stops_nothing_else() {
 
 /// Whichever object is missing, carrying out the plans ends with nothing left to do.
 #[test]
-fn every_loss_is_made_good() {
+fn every_lost_object_is_recreated() {
     let desired = acme(json!({"replicas": 3, "networkPolicy": {}, "backup": {"schedule": "@daily"}}));
     let whole = settled(&desired);
     for missing in whole.objects.keys().filter(|(kind, _)| *kind != Kind::PersistentVolumeClaim) {
@@ -329,7 +329,7 @@ fn every_loss_is_made_good() {
 }
 
 #[test]
-fn a_certificate_comes_before_all_that_needs_it() {
+fn the_certificate_is_created_first() {
     let desired = acme(json!({"tls": {}}));
     let mut observed = settled(&desired);
     assert_eq!(decide(&desired, &observed).steps, []);

@@ -19,7 +19,7 @@ use crate::{
 pub(crate) const LOST: Reason = Reason::VolumeLost;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Volume {
+pub(crate) enum VolumeState {
     /// There is no volume, and there never was a database.
     Missing,
     /// The volume is not recorded yet in its present state, and nothing may be done before it is.
@@ -33,40 +33,40 @@ pub(crate) enum Volume {
     /// Servers may use it.
     Initialized,
     /// It is being deleted, and is gone as soon as no pod uses it.
-    Going,
+    Deleting,
     NotOurs,
     Lost(String),
 }
 
-/// The state of the volume.
-pub(crate) fn judge(desired: &Desired, observed: &Observed) -> Volume {
+/// Returns the state of the volume.
+pub(crate) fn state(desired: &Desired, observed: &Observed) -> VolumeState {
     let name = claim(desired);
     let recorded = observed.recorded.volume.as_ref();
     let had_database = had_database(desired, observed);
     let Some(found) = observed.objects.get(&(Kind::PersistentVolumeClaim, name.clone())) else {
         return match had_database {
-            true => Volume::Lost(format!("PersistentVolumeClaim {name} is gone")),
-            false => Volume::Missing,
+            true => VolumeState::Lost(format!("PersistentVolumeClaim {name} is gone")),
+            false => VolumeState::Missing,
         };
     };
     if found.owner != Ownership::Ours {
-        return Volume::NotOurs;
+        return VolumeState::NotOurs;
     }
     if found.deleting {
-        return Volume::Going;
+        return VolumeState::Deleting;
     }
     match recorded {
-        Some(recorded) if recorded.uid == found.uid && had_database => Volume::Initialized,
+        Some(recorded) if recorded.uid == found.uid && had_database => VolumeState::Initialized,
         Some(recorded) if recorded.uid == found.uid => {
-            Volume::Uninitialized { uid: found.uid.clone(), allowed: made_by_operator(desired, found) }
+            VolumeState::Uninitialized { uid: found.uid.clone(), allowed: made_by_operator(desired, found) }
         }
         Some(recorded) if had_database && desired.accepted_volume.as_ref() != Some(&found.uid) => {
-            Volume::Lost(format!(
+            VolumeState::Lost(format!(
                 "PersistentVolumeClaim {name} is not the one with the database: its uid is {}, and the uid on record is {}",
                 found.uid, recorded.uid
             ))
         }
-        _ => Volume::Unrecorded,
+        _ => VolumeState::Unrecorded,
     }
 }
 
@@ -74,9 +74,9 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRec
     let name = claim(desired);
     let found = observed.objects.get(&(Kind::PersistentVolumeClaim, name.clone()));
     let with = |initialized| Some(VolumeRecord { name: name.clone(), uid: found?.uid.clone(), initialized });
-    match judge(desired, observed) {
-        Volume::Unrecorded | Volume::Initialized => with(had_database(desired, observed)),
-        Volume::Uninitialized { uid, .. } => {
+    match state(desired, observed) {
+        VolumeState::Unrecorded | VolumeState::Initialized => with(had_database(desired, observed)),
+        VolumeState::Uninitialized { uid, .. } => {
             let job = observed.objects.get(&(Kind::Job, names::initialize(&desired.key.name, &uid)));
             with(job.is_some_and(|job| ended(job) == Some(true)))
         }
@@ -84,12 +84,12 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRec
     }
 }
 
-/// The dump from which the Job has created the database, once it is done.
+/// Returns the dump from which the Job has created the database, once it is done.
 pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<RestoreRecord> {
     let PostgresqlStatus { restored: recorded, volume, .. } = &observed.recorded;
-    let judged = judge(desired, observed);
+    let judged = state(desired, observed);
     let (uid, recorded) = match (&judged, recorded, volume) {
-        (Volume::Uninitialized { uid, .. }, ..) => (uid, None),
+        (VolumeState::Uninitialized { uid, .. }, ..) => (uid, None),
         (_, Some(RestoreRecord { tables: None, .. }), Some(volume)) => (&volume.uid, recorded.clone()),
         _ => return recorded.clone(),
     };
@@ -141,31 +141,31 @@ fn claim(desired: &Desired) -> String {
     names::data(&desired.key.name)
 }
 
-/// The steps before servers can start. This does not wait for the servers themselves.
-pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, volume: &Volume) {
+/// Adds the steps before servers can start. This does not wait for the servers themselves.
+pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, volume: &VolumeState) {
     let name = claim(desired);
     match volume {
-        Volume::Missing => {
+        VolumeState::Missing => {
             plan.steps.push(Step::CreateVolume(initialize::claim(desired)));
             plan.hold(Reason::Provisioning, format!("waiting for PersistentVolumeClaim {name}"));
         }
-        Volume::Unrecorded => plan.hold(Reason::Provisioning, format!("PersistentVolumeClaim {name} is being put on record")),
+        VolumeState::Unrecorded => plan.hold(Reason::Provisioning, format!("PersistentVolumeClaim {name} is being put on record")),
         // Reported together with all other volumes.
-        Volume::NotOurs => {}
-        Volume::Going => plan.hold(
+        VolumeState::NotOurs => {}
+        VolumeState::Deleting => plan.hold(
             Reason::VolumeGoing,
             format!(
                 "PersistentVolumeClaim {name} is being deleted, and is gone as soon as pod {} is: save the data on it (`pg_dumpall`) before that",
                 names::primary_pod(&desired.key.name)
             ),
         ),
-        Volume::Lost(why) => lost(plan, desired, observed, why),
-        Volume::Uninitialized { uid, allowed } => initialize(plan, desired, observed, uid, *allowed),
-        Volume::Initialized => initialized(plan, desired, observed),
+        VolumeState::Lost(why) => lost(plan, desired, observed, why),
+        VolumeState::Uninitialized { uid, allowed } => initialize(plan, desired, observed, uid, *allowed),
+        VolumeState::Initialized => initialized(plan, desired, observed),
     }
 }
 
-/// Only a cluster admin knows whether the volume that is there now holds the data.
+/// Holds the plan: only a cluster admin knows whether the volume that is there now holds the data.
 fn lost(plan: &mut Plan, desired: &Desired, observed: &Observed, why: &str) {
     let key = &desired.key;
     let found = observed.objects.get(&(Kind::PersistentVolumeClaim, claim(desired)));
@@ -240,7 +240,7 @@ fn unusable(desired: &Desired, restore: &Restore, source: DumpSource) -> Option<
         }
         DumpSource::Usable => return None,
         DumpSource::Missing => format!("{what} does not exist in namespace {}", key.namespace),
-        DumpSource::Going => format!("{what} is being deleted"),
+        DumpSource::Deleting => format!("{what} is being deleted"),
         DumpSource::NotAllowed => format!(
             "{what} has no label that lets {name} be made from the dumps there: `kubectl label {resource} {source_name} -n {} {}={name}`",
             key.namespace,
@@ -251,7 +251,7 @@ fn unusable(desired: &Desired, restore: &Restore, source: DumpSource) -> Option<
     Some((Reason::DumpsMissing, why))
 }
 
-/// The Job has given up.
+/// Holds the plan because the Job has given up.
 fn failed(plan: &mut Plan, desired: &Desired, observed: &Observed, job: &str) {
     let claim = claim(desired);
     let pod = pods_of(&observed.pods, job).find(|pod| pod.refused.is_some());

@@ -46,7 +46,7 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     }
 }
 
-/// The size that the spec asks for a claim of this name, and the field; `None`: it asks for no dumps any more.
+/// Returns the field with the size of a claim of this name, and the size; `None`: the spec asks for no dumps any more.
 fn size<'a>(desired: &'a Desired, claim: &str) -> Option<(&'static str, &'a Size)> {
     match &desired.backup {
         wanted if claim == names::backup(&desired.key.name) => Some(("spec.backup.size", &wanted.as_ref()?.size)),
@@ -54,7 +54,7 @@ fn size<'a>(desired: &'a Desired, claim: &str) -> Option<(&'static str, &'a Size
     }
 }
 
-/// The note about a volume that is larger than the spec asks, as one that was enlarged by hand: no volume shrinks, so it stays.
+/// Returns the note about a volume that is larger than the spec asks, as one that was enlarged by hand: no volume shrinks, so it stays.
 pub(crate) fn larger(desired: &Desired, observed: &Observed) -> Option<String> {
     observed.objects.iter().filter(|(_, view)| view.owner == Ownership::Ours).find_map(|((_, name), view)| {
         let Detail::Claim { requested: Some(requested), .. } = &view.detail else { return None };

@@ -37,7 +37,7 @@ pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Obje
         "schedule": backup.schedule.as_ref()?,
         // A slow dump is not joined by the next.
         "concurrencyPolicy": "Forbid",
-        // Without it, the CronJob controller gives up for good after it has missed a hundred runs.
+        // Without it, the CronJob controller gives up after it has missed a hundred runs.
         "startingDeadlineSeconds": 3600,
         "successfulJobsHistoryLimit": 1,
         "failedJobsHistoryLimit": 3,

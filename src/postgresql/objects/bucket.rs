@@ -19,7 +19,7 @@ pub(crate) const FETCH: &str = "fetch";
 /// The name of the container that uploads dumps.
 pub(crate) const PUSH: &str = "store";
 
-/// The container that uploads the dumps on the volume.
+/// Builds the container that uploads the dumps on the volume.
 pub(crate) fn push(store: &DesiredStore, image: &str) -> Value {
     let mut env = uploads(store);
     env.push(variable("DUMPS", DUMPS));
@@ -28,7 +28,7 @@ pub(crate) fn push(store: &DesiredStore, image: &str) -> Value {
     json!({"name": PUSH, "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
 }
 
-/// The environment of a container that uploads: where to, for whom it encrypts, and what is kept there.
+/// Returns the environment of a container that uploads: where to, for whom it encrypts, and what is kept there.
 pub(crate) fn uploads(store: &DesiredStore) -> Vec<Value> {
     let mut env = access(&store.bucket, &store.prefix);
     env.extend(store.recipient.as_ref().map(|recipient| variable("STORE_RECIPIENT", recipient)));
@@ -39,7 +39,7 @@ pub(crate) fn uploads(store: &DesiredStore) -> Vec<Value> {
     env
 }
 
-/// Failure rules of a Job: another pod would not help if this container fails, as the container itself retries for minutes. After an
+/// Returns the failure rules of a Job: another pod would not help if this container fails, as the container itself retries for minutes. After an
 /// eviction, the Job tries again.
 pub(crate) fn failure_rules(container: &str) -> [Value; 2] {
     [
@@ -48,7 +48,7 @@ pub(crate) fn failure_rules(container: &str) -> [Value; 2] {
     ]
 }
 
-/// The container that fetches a dump into the directory of dumps, and the volumes that it needs.
+/// Builds the container that fetches a dump into the directory of dumps, and the volumes that it needs.
 pub(crate) fn fetch(store: &DumpStore, from: &str, image: &str) -> (Value, Vec<Value>) {
     let mut env = access(&store.bucket, &store.path);
     env.extend([variable("DUMPS", DUMPS), variable("STORE_DUMP", from)]);
@@ -63,7 +63,7 @@ pub(crate) fn fetch(store: &DumpStore, from: &str, image: &str) -> (Value, Vec<V
     (json!({"name": FETCH, "image": image, "args": ["store", "fetch"], "env": env, "volumeMounts": mounts}), volumes)
 }
 
-/// The volume with the trusted certificates of a bucket.
+/// Builds the volume with the trusted certificates of a bucket.
 pub(crate) fn certificates(bucket: &Bucket) -> Option<Value> {
     let ca = bucket.ca_secret.as_ref()?;
     Some(optional_file("ca", &ca.name, &ca.key, "ca.crt"))
@@ -73,12 +73,12 @@ pub(crate) fn certificates_mount(bucket: &Bucket) -> Option<Value> {
     bucket.ca_secret.as_ref().map(|_| json!({"name": "ca", "mountPath": CA, "readOnly": true}))
 }
 
-/// A volume with one key of a Secret. It is optional: the container reports a missing key, while the kubelet would only wait for it.
+/// Builds a volume with one key of a Secret. It is optional: the container reports a missing key, while the kubelet would only wait for it.
 fn optional_file(volume: &str, secret: &str, key: &str, file: &str) -> Value {
     json!({"name": volume, "secret": {"secretName": secret, "items": [{"key": key, "path": file}], "optional": true}})
 }
 
-/// The environment by which a container of the operator's image reaches the objects of a bucket under a prefix.
+/// Returns the environment by which a container of the operator's image reaches the objects of a bucket under a prefix.
 fn access(bucket: &Bucket, prefix: &str) -> Vec<Value> {
     let Bucket { endpoint, bucket, region, credentials_secret: credentials, ca_secret: ca } = bucket;
     let mut env = vec![

@@ -23,7 +23,7 @@ const ID: &str = "drill";
 /// The Job, its log and the scratch volume are deleted after this time; the status has the result by then.
 const KEPT_SECONDS: i64 = 60 * 60;
 
-/// `None` also while the operator does not know its own image, which fetches dumps from the bucket.
+/// Builds the CronJob of drills. `None` also while the operator does not know its own image, which fetches dumps from the bucket.
 pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
     let name = &desired.key.name;
     let scratch = scratch(desired, &desired.storage.text);

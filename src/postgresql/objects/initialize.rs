@@ -30,7 +30,7 @@ const PASSWORD_FILE: &str = "/credentials/password";
 /// The exit codes of the script after which another try is useless.
 const REFUSALS: [i32; 3] = [71, 72, 75];
 
-/// The claim of the primary's pod, which its StatefulSet uses unchanged.
+/// Builds the claim of the primary's pod, which its StatefulSet uses unchanged.
 pub(crate) fn claim(desired: &Desired) -> Object {
     let name = names::data(&desired.key.name);
     let spec = json!({"spec": claim_spec(desired, &desired.storage.text)});
@@ -39,7 +39,7 @@ pub(crate) fn claim(desired: &Desired) -> Object {
     claim
 }
 
-/// The Job for the claim with this uid. Unless `allowed`, it only checks whether there is a database that the image can serve.
+/// Builds the Job for the claim with this uid. Unless `allowed`, it only checks whether there is a database that the image can serve.
 pub(crate) fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     let name = &desired.key.name;
     let data = json!({"persistentVolumeClaim": {"claimName": names::data(name)}});
@@ -65,7 +65,7 @@ pub(crate) fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
     job
 }
 
-/// The template of a pod that creates a database on a volume, empty or from a dump. `id` tells this restore from any other.
+/// Builds the template of a pod that creates a database on a volume, empty or from a dump. `id` tells this restore from any other.
 pub(super) fn pod(
     desired: &Desired,
     role: Role,

@@ -18,7 +18,7 @@ use super::{
     observed::{Observed, Ownership},
 };
 
-/// All objects, in the order in which they are applied.
+/// Builds all objects, in the order in which they are applied.
 pub(crate) fn all(desired: &Desired, observed: &Observed, mounted: Mounted<'_>) -> Vec<Object> {
     let mut objects = vec![
         network::witness(desired),

@@ -32,14 +32,14 @@ const SCRIPTS: [(&str, &str); 14] = [
     ("tables.sql", include_str!("scripts/tables.sql")),
 ];
 
-/// The ConfigMap with the scripts and configuration files of the pods.
+/// Builds the ConfigMap with the scripts and configuration files of the pods.
 pub(crate) fn scripts(desired: &Desired) -> Object {
     let data: serde_json::Map<String, Value> =
         SCRIPTS.iter().map(|(file, text)| ((*file).to_owned(), json!(text))).collect();
     object(desired, Kind::ConfigMap, names::scripts(&desired.key.name), json!({"data": data}))
 }
 
-/// The only object with an ownerReference. If a user deletes a Postgresql with `--cascade=orphan` while the operator is down, the
+/// Builds the only object with an ownerReference. If a user deletes a Postgresql with `--cascade=orphan` while the operator is down, the
 /// Postgresql itself does not show it later, but the garbage collector has removed the reference from this object.
 pub(crate) fn witness(desired: &Desired) -> Object {
     let note = "Without its ownerReference this says that the Postgresql is deleted with --cascade=orphan.";
@@ -49,7 +49,7 @@ pub(crate) fn witness(desired: &Desired) -> Object {
     witness
 }
 
-/// The Service that gives the pods their DNS names. A standby has to resolve a primary that is not ready yet as well.
+/// Builds the Service that gives the pods their DNS names. A standby has to resolve a primary that is not ready yet as well.
 pub(crate) fn headless(desired: &Desired) -> Object {
     let spec = json!({
         "clusterIP": "None",
@@ -60,7 +60,7 @@ pub(crate) fn headless(desired: &Desired) -> Object {
     object(desired, Kind::Service, names::headless(&desired.key.name), json!({"spec": spec}))
 }
 
-/// The Service for clients. It selects the primary's pod by name, so that clients do not reach another database when a user scales
+/// Builds the Service for clients. It selects the primary's pod by name, so that clients do not reach another database when a user scales
 /// the StatefulSet up.
 pub(crate) fn client(desired: &Desired) -> Object {
     let mut selector = selector(desired, Role::Primary);
@@ -68,7 +68,7 @@ pub(crate) fn client(desired: &Desired) -> Object {
     service(desired, names::primary(&desired.key.name), &selector)
 }
 
-/// The Service for clients that only read.
+/// Builds the Service for clients that only read.
 pub(crate) fn read_only(desired: &Desired) -> Object {
     service(desired, names::read_only(&desired.key.name), &selector(desired, Role::Standby))
 }

@@ -49,12 +49,12 @@ pub(super) fn pod_labels(desired: &Desired, role: Role) -> Value {
     labels
 }
 
-/// The selector of the pods of a role.
+/// Builds the selector of the pods of a role.
 pub(super) fn selector(desired: &Desired, role: Role) -> Value {
     json!({label::POSTGRESQL: desired.key.name, label::ROLE: role})
 }
 
-/// A document with its metadata. Without ownerReference: otherwise the garbage collector would delete servers before the last dump,
+/// Completes a document with its metadata. Without ownerReference: otherwise the garbage collector would delete servers before the last dump,
 /// and when a client removes the finalizer of their Postgresql.
 pub(super) fn object(desired: &Desired, kind: Kind, name: String, mut document: Value) -> Object {
     let resource = kind.resource();

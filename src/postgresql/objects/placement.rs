@@ -8,13 +8,13 @@ use crate::{
     postgresql::{desired::Desired, observed::Role},
 };
 
-/// The primary, and the Job that creates its database: the Job's node decides where the volume is, and the server must be able to run
+/// Places the primary, and the Job that creates its database: the Job's node decides where the volume is, and the server must be able to run
 /// there.
 pub(super) fn primary(desired: &Desired, pod: &mut Value) {
     place(desired, pod, desired.scheduling.affinity.clone().unwrap_or_default());
 }
 
-/// A standby, if possible on a node that has no other server of this Postgresql, so that a node's failure affects only one of them.
+/// Places a standby, if possible on a node that has no other server of this Postgresql, so that a node's failure affects only one of them.
 ///
 /// When the scheduler places a primary, it also considers the anti-affinity of running standbys. So the primary's pod does not need
 /// its own, and neither an upgrade of the operator nor a first standby restarts it.
@@ -34,7 +34,7 @@ pub(super) fn standby(desired: &Desired, pod: &mut Value) {
     place(desired, pod, affinity);
 }
 
-/// A Job beside the servers. It does not get the rules that keep servers apart, with which it might find no node.
+/// Places a Job beside the servers. It does not get the rules that keep servers apart, with which it might find no node.
 pub(super) fn job(desired: &Desired, pod: &mut Value) {
     let node_affinity = desired.scheduling.affinity.as_ref().and_then(|affinity| affinity.node_affinity.clone());
     place(desired, pod, Affinity { node_affinity, ..Affinity::default() });

@@ -9,7 +9,7 @@ pub(crate) const REPORT: &str = "/dev/termination-log";
 /// The mount path of the volume with the dumps.
 pub(super) const DUMPS: &str = "/dumps";
 
-/// A volume that is deleted with its pod.
+/// Builds a volume that is deleted with its pod.
 pub(super) fn scratch(desired: &Desired, storage: &str) -> Value {
     json!({"ephemeral": {"volumeClaimTemplate": {"spec": claim_spec(desired, storage)}}})
 }
@@ -33,7 +33,7 @@ pub(super) fn from_secret(variable: &str, secret: String, key: &str) -> Value {
     json!({"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
 }
 
-/// A container without privileges beyond those of its user.
+/// Completes a container: without privileges beyond those of its user.
 pub(crate) fn confined(mut container: Value) -> Value {
     // If a script refuses, its output becomes the pod's message.
     container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
@@ -45,7 +45,7 @@ pub(crate) fn confined(mut container: Value) -> Value {
     container
 }
 
-/// A pod that runs as the image's user `postgres` (999 in the official images since 9.0), without further privileges.
+/// Builds a pod that runs as the image's user `postgres` (999 in the official images since 9.0), without further privileges.
 pub(super) fn pod_spec(container: Value, volumes: Value) -> Value {
     let container = confined(container);
     json!({

@@ -15,9 +15,9 @@ use crate::{
     },
 };
 
-/// A drain evicts one standby at a time. `None` with fewer than two standbys, where it would have no effect.
+/// Lets a drain evict one standby at a time. `None` with fewer than two standbys, where it would have no effect.
 ///
-/// The primary has no budget. It is a single pod, and a budget that never allows its eviction would block a drain for ever. It would
+/// The primary has no budget. It is a single pod, and a budget that never allows its eviction would block a drain forever. It would
 /// not help either, as no standby takes over: a drain of the primary's node interrupts service in any case, now or later.
 pub(crate) fn disruption(desired: &Desired) -> Option<Object> {
     let spec = json!({
@@ -34,7 +34,7 @@ pub(crate) fn disruption(desired: &Desired) -> Option<Object> {
 ///
 /// It is created only if the spec has the field. An older Postgresql does not have it, and its clients may be in any namespace, since
 /// the host in their Secret works everywhere: a newer operator must not cut them off. The whole namespace is always allowed: standbys,
-/// Jobs and the app run there, and a user who may create pods in it can read its Secrets anyway. Outgoing connections of the pods are
+/// Jobs and the app run there, and a user who may create pods in it can read its Secrets too. Outgoing connections of the pods are
 /// not limited.
 pub(crate) fn network_policy(desired: &Desired) -> Option<Object> {
     let peers = desired.peers.as_ref()?;
@@ -84,7 +84,7 @@ pub(crate) fn drill(desired: &Desired) -> Option<Object> {
     Some(object(desired, Kind::NetworkPolicy, names::drill(&desired.key.name), json!({"spec": spec})))
 }
 
-/// A value as the API server stores it: without empty lists and empty `matchLabels`. Otherwise it would always look edited.
+/// Returns a value as the API server stores it: without empty lists and empty `matchLabels`. Otherwise it would always look edited.
 fn tidy(value: Value) -> Value {
     let is_void = |key: &str, value: &Value| {
         value.as_array().is_some_and(Vec::is_empty)

@@ -30,18 +30,18 @@ pub(crate) const KEY: &str = "tls.key";
 /// Key of the authority's certificate, there and in the Secret for clients.
 pub(crate) const AUTHORITY: &str = "ca.crt";
 
-/// The password in use. Like every Secret here, it has no ownerReference: the garbage collector must not delete what opens data.
+/// Builds the Secret with the password in use. Like every Secret here, it has no ownerReference: the garbage collector must not delete what opens data.
 pub(crate) fn credentials(desired: &Desired, in_use: &str) -> Secret {
     let data = [("user", desired.user.clone()), ("dbname", desired.database.clone()), (PASSWORD, in_use.to_owned())];
     Secret { immutable: Some(true), ..secret(desired, names::credentials(&desired.key.name), text(data)) }
 }
 
-/// The Secret for clients, with the same keys as the Percona operator's Secrets for users.
+/// Builds the Secret for clients, with the same keys as the Percona operator's Secrets for users.
 pub(crate) fn client(desired: &Desired, in_use: &str, authority: Option<&[u8]>) -> Secret {
     secret(desired, names::client_secret(&desired.key.name), client_data(desired, in_use, authority))
 }
 
-/// `authority`: the certificate with which clients verify the servers; `None` without TLS.
+/// Returns the data of the Secret for clients. `authority`: the certificate with which clients verify the servers; `None` without TLS.
 pub(crate) fn client_data(desired: &Desired, in_use: &str, authority: Option<&[u8]>) -> BTreeMap<String, ByteString> {
     let Desired { key, user, database, port, .. } = desired;
     let host = format!("{}.{}.svc", names::primary(&key.name), key.namespace);
@@ -61,7 +61,7 @@ pub(crate) fn client_data(desired: &Desired, in_use: &str, authority: Option<&[u
     data
 }
 
-/// A certificate for the servers, with its authority, which signs this one only: its key is not kept. They do not expire, so that no
+/// Creates a certificate for the servers, with its authority, which signs this one only: its key is not kept. They do not expire, so that no
 /// database stops for it; whoever deletes the Secret gets another.
 pub(crate) fn certificate(desired: &Desired) -> Result<Secret, rcgen::Error> {
     let name = &desired.key.name;
@@ -95,7 +95,7 @@ fn called(name: String) -> DistinguishedName {
     called
 }
 
-/// All names by which pods reach the servers.
+/// Returns all names by which pods reach the servers.
 fn hosts(desired: &Desired) -> Vec<String> {
     let Key { namespace, name } = &desired.key;
     let pods = format!("*.{}", names::headless(name));
@@ -109,7 +109,7 @@ fn hosts(desired: &Desired) -> Vec<String> {
     hosts.chain([primary, "localhost".to_owned()]).collect()
 }
 
-/// The password of standbys and dumps. A new one may be generated at any time, since the primary sets it whenever it starts.
+/// Creates the password of standbys and dumps. A new one may be generated at any time, since the primary sets it whenever it starts.
 pub(crate) fn replication(desired: &Desired) -> Secret {
     let data = BTreeMap::from([(PASSWORD.to_owned(), password())]);
     Secret { immutable: Some(true), ..secret(desired, names::replication(&desired.key.name), data) }

@@ -48,9 +48,9 @@ pub(crate) const CERTIFICATE_ANNOTATION: &str = "apps.bnerd-operator.local/certi
 /// Annotation of the primary's pod: the deletion for whose last dump it refuses clients.
 pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
 /// Annotation of a StatefulSet, and of the Job that creates the database: generation of the Postgresql for which it was applied. Not
-/// part of the digest: by the two of them, a user's change is told from that of another version of the operator.
+/// part of the digest: by the two of them, the operator tells a user's change from that of another version of itself.
 pub(crate) const GENERATION_ANNOTATION: &str = "apps.bnerd-operator.local/generation";
-/// Annotation of a StatefulSet that was applied in its Postgresql's turn, until its pods are ready.
+/// Annotation of a StatefulSet that was applied in its Postgresql's rollout, until its pods are ready.
 pub(crate) const ROLLOUT_ANNOTATION: &str = "apps.bnerd-operator.local/turn";
 
 /// The uids of the Secrets that the servers read only when they start: a new Secret restarts them.
@@ -62,7 +62,7 @@ pub(crate) struct Mounted<'a> {
     pub certificate: Option<&'a str>,
 }
 
-/// The primary, open to clients or closed for a deletion.
+/// Builds the StatefulSet of the primary, open to clients or closed for a deletion.
 pub(crate) fn primary(
     desired: &Desired,
     found: &BTreeMap<Id, ObjectView>,
@@ -87,7 +87,7 @@ pub(crate) fn primary(
             "timeoutSeconds": 5,
         },
     });
-    let set = Set {
+    let set = ServerSet {
         name: names::primary(name),
         role: Role::Primary,
         place: placement::primary,
@@ -132,7 +132,7 @@ pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, mount
         }
     }
     let standbys = desired.standbys;
-    let set = Set {
+    let set = ServerSet {
         name: names::standby(name),
         role: Role::Standby,
         place: placement::standby,
@@ -143,7 +143,7 @@ pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, mount
     stateful_set(desired, found, &set, container)
 }
 
-/// The same StatefulSet, applied in the turn of its Postgresql.
+/// Marks a StatefulSet as applied in the rollout of its Postgresql.
 pub(crate) fn in_rollout(set: &Object) -> Object {
     let mut set = set.clone();
     set.document["metadata"]["annotations"][ROLLOUT_ANNOTATION] = json!("true");
@@ -154,7 +154,7 @@ fn push(array: &mut Value, value: Value) {
     array.as_array_mut().expect("the document above has an array here").push(value);
 }
 
-struct Set<'a> {
+struct ServerSet<'a> {
     name: String,
     role: Role,
     place: fn(&Desired, &mut Value),
@@ -167,7 +167,7 @@ fn open(desired: &Desired) -> &'static str {
     if desired.tls.is_some_and(|tls| tls.required) { ENCRYPTED } else { OPEN }
 }
 
-/// The size of new volumes. It stays as it was first applied, since the volume templates of a StatefulSet are immutable; a patch of
+/// Returns the size of new volumes. It stays as it was first applied, since the volume templates of a StatefulSet are immutable; a patch of
 /// the claim grows an existing volume.
 fn storage<'a>(desired: &'a Desired, found: &'a BTreeMap<Id, ObjectView>, set: &str) -> &'a str {
     match found.get(&(Kind::StatefulSet, set.to_owned())).map(|view| &view.detail) {
@@ -176,7 +176,7 @@ fn storage<'a>(desired: &'a Desired, found: &'a BTreeMap<Id, ObjectView>, set: &
     }
 }
 
-/// Each setting as an argument of its own, which no shell parses, so that no value can add another setting. Kubernetes itself
+/// Returns each setting as an argument of its own, which no shell parses, so that no value can add another setting. Kubernetes itself
 /// expands `$(NAME)` to a variable of the container, and `$$` to `$`.
 fn arguments(desired: &Desired, mounted: Mounted<'_>) -> Vec<String> {
     let settings = desired.parameters.iter().map(|(name, value)| format!("{name}={}", value.replace('$', "$$")));
@@ -186,7 +186,12 @@ fn arguments(desired: &Desired, mounted: Mounted<'_>) -> Vec<String> {
     settings.chain(tls.into_iter().flatten()).flat_map(|setting| ["-c".to_owned(), setting]).collect()
 }
 
-fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &Set<'_>, mut container: Value) -> Object {
+fn stateful_set(
+    desired: &Desired,
+    found: &BTreeMap<Id, ObjectView>,
+    set: &ServerSet<'_>,
+    mut container: Value,
+) -> Object {
     let name = &desired.key.name;
     container["ports"] = json!([{"name": "postgresql", "containerPort": PORT, "protocol": "TCP"}]);
     container["volumeMounts"] = json!([

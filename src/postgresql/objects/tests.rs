@@ -140,7 +140,7 @@ fn a_drill_from_the_bucket() {
 
 /// A drill runs code of the dumped server's users.
 #[test]
-fn a_drill_is_beside_no_password() {
+fn a_drill_gets_no_password() {
     let desired = acme(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
     let job = drill::cron_job(&desired, desired.backup.as_ref().unwrap()).unwrap().document.to_string();
     assert!(!job.contains("secret") && !job.contains("PASSWORD"), "{job}");
@@ -258,7 +258,7 @@ fn expanded(argument: &str) -> String {
 }
 
 #[test]
-fn a_setting_is_one_argument_whatever_it_says() {
+fn each_setting_is_one_argument() {
     for value in ["200", "a b", "$(PGDATA)", "$$(PGDATA)", "$$$(PGDATA)", "$", "'; -c fsync=off", "\"x\" \\ `id`", ""] {
         let desired = acme(json!({"parameters": {"log_line_prefix": value, "work_mem": "4MB"}}));
         let set = servers::primary(&desired, &Observed::default().objects, with("r"), None);
@@ -271,7 +271,7 @@ fn a_setting_is_one_argument_whatever_it_says() {
 
 /// An upgrade of the operator restarts no primary: settings that the spec does not have are not in its pod.
 #[test]
-fn a_primary_is_as_it_was_where_nothing_is_said() {
+fn absent_settings_do_not_change_the_primary() {
     let digest = |spec: Value| primary(spec, &Observed::default(), "uid-2");
     let plain = servers::primary(&acme(json!({})), &Observed::default().objects, with("r"), None);
     let pod = &plain.document["spec"]["template"]["spec"];
@@ -294,7 +294,7 @@ fn a_primary_is_as_it_was_where_nothing_is_said() {
 
 /// Policies are compared with the API server's copy.
 #[test]
-fn what_is_put_back_is_written_as_it_is_stored() {
+fn restored_specs_are_written_as_stored() {
     let mut compared = Vec::new();
     for desired in [production(), acme(drilled(json!({})))] {
         for Object { id: (kind, name), document, .. } in everything(&desired) {
@@ -314,7 +314,7 @@ fn what_is_put_back_is_written_as_it_is_stored() {
 }
 
 #[test]
-fn an_anti_affinity_of_the_users_takes_the_place_of_the_default() {
+fn the_users_anti_affinity_replaces_the_default() {
     let own = json!({"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": "zone", "labelSelector": {"matchLabels": {"role": "db"}}},
     ]});
@@ -333,7 +333,7 @@ fn an_anti_affinity_of_the_users_takes_the_place_of_the_default() {
 }
 
 #[test]
-fn a_template_for_volumes_stays_as_it_was_made() {
+fn volume_templates_never_change() {
     let mut observed = Observed::default();
     let storage = Some("1Gi".to_owned());
     let detail = Detail::StatefulSet(SetView {
@@ -350,7 +350,7 @@ fn a_template_for_volumes_stays_as_it_was_made() {
 }
 
 #[test]
-fn a_port_restarts_nothing_and_a_new_replication_password_does() {
+fn only_a_new_replication_password_restarts_servers() {
     let set = |spec: Value, replication: &str| primary(spec, &Observed::default(), replication);
     assert_eq!(set(json!({}), "a"), set(json!({"port": 5433, "replicas": 3}), "a"));
     assert_ne!(set(json!({}), "a"), set(json!({}), "b"));
@@ -359,7 +359,7 @@ fn a_port_restarts_nothing_and_a_new_replication_password_does() {
 /// The garbage collector deletes only objects with an owner: it must not delete servers before the last dump, or when a client
 /// removes the finalizer.
 #[test]
-fn nothing_but_the_witness_is_owned() {
+fn only_the_witness_has_an_owner() {
     let desired = full();
     for object in everything(&desired) {
         let owned = !object.document["metadata"]["ownerReferences"].is_null();
@@ -373,7 +373,7 @@ fn nothing_but_the_witness_is_owned() {
 }
 
 #[test]
-fn a_primary_that_is_closed_is_another() {
+fn a_closed_primary_has_another_digest() {
     let set = |closed| servers::primary(&full(), &Observed::default().objects, with("r"), closed);
     let (open, closed) = (set(None), set(Some("2026-01-01T00:00:00Z")));
     assert_ne!(open.digest, closed.digest);
@@ -422,7 +422,7 @@ fn servers_with_a_certificate() {
 }
 
 #[test]
-fn a_certificate_is_made_for_every_name_of_the_servers() {
+fn the_certificate_covers_every_server_name() {
     let desired = acme(json!({"tls": {}}));
     let secret = secrets::certificate(&desired).unwrap();
     assert_eq!((secret.immutable, secret.type_.as_deref()), (Some(true), Some("kubernetes.io/tls")));

@@ -9,7 +9,7 @@ use crate::{
     postgresql::{context::Ctx, error::Error, names, observed::DumpSource, uncached::metadata},
 };
 
-/// A label says which Postgresql may be restored from a volume or Secret: a user who may create Postgresqls in a namespace may not
+/// Looks for the dumps. A label says which Postgresql may be restored from a volume or Secret: a user who may create Postgresqls in a namespace may not
 /// necessarily read all of its volumes, or what its Secrets give access to.
 pub(super) async fn dump_source(ctx: &Ctx, key: &Key, restore: &Restore) -> Result<DumpSource, Error> {
     let (resource, name) = match (&restore.claim, &restore.store) {
@@ -29,7 +29,7 @@ pub(super) async fn dump_source(ctx: &Ctx, key: &Key, restore: &Restore) -> Resu
         (None, None) => false,
     };
     Ok(match source.metadata.deletion_timestamp {
-        Some(_) => DumpSource::Going,
+        Some(_) => DumpSource::Deleting,
         None if own || says(label::RESTORE_TO) => DumpSource::Usable,
         None => DumpSource::NotAllowed,
     })

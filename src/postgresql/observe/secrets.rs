@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// A Secret that is not being deleted.
+/// Returns the metadata of a Secret that is not being deleted.
 pub(super) fn secret(ctx: &Ctx, desired: &Desired, name: &str) -> Option<SecretMeta> {
     ctx.watches.secret(&Key::new(&desired.key.namespace, name)).filter(|secret| !secret.deleting)
 }
@@ -36,7 +36,7 @@ pub(super) fn own(desired: &Desired, secret: SecretMeta) -> Option<OwnSecret> {
     (owner.as_ref() == Ok(&desired.uid)).then_some(OwnSecret { uid, unsettled })
 }
 
-/// The certificate that clients verify the servers' certificate with; `None` without TLS.
+/// Reads the certificate that clients verify the servers' certificate with; `None` without TLS.
 pub(crate) async fn authority(ctx: &Ctx, desired: &Desired) -> Result<Option<Vec<u8>>, Error> {
     let key = &desired.key;
     match desired.tls {
@@ -45,7 +45,7 @@ pub(crate) async fn authority(ctx: &Ctx, desired: &Desired) -> Result<Option<Vec
     }
 }
 
-/// The password in a Secret; the inner error says what is wrong with it.
+/// Reads the password in a Secret; the inner error says what is wrong with it.
 pub(crate) async fn password(ctx: &Ctx, key: &Key, name: &str) -> Result<Result<String, &'static str>, Error> {
     let bytes = value(ctx, key, name, PASSWORD).await?;
     Ok(bytes.map_or(Err("is missing"), |bytes| usable(&bytes).map(str::to_owned)))

@@ -124,7 +124,7 @@ pub(super) fn held(
     amended(recorded, generation, Verdict::no(hold.reason, &hold.message), hold.reason.stalled(), now)
 }
 
-/// The status after a pass that failed; `observedGeneration` does not move.
+/// Returns the status after a pass that failed; `observedGeneration` does not move.
 pub(crate) fn failed(
     recorded: &PostgresqlStatus,
     generation: Option<i64>,
@@ -162,7 +162,7 @@ fn amended(
     PostgresqlStatus { observed_generation: generation, conditions, phase: Some(phase), ..recorded.clone() }
 }
 
-/// The status without its primary if that no longer serves: a pass that fails or only reports must not hide it. `ready`: the uids of
+/// Returns the status without its primary if that no longer serves: a pass that fails or only reports must not hide it. `ready`: the uids of
 /// the pods that serve.
 pub(super) fn without_primary(mut recorded: PostgresqlStatus, ready: &[String]) -> PostgresqlStatus {
     if recorded.active.as_ref().is_some_and(|active| !ready.contains(&active.uid)) {

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// The events for a change of status: transitions of Ready, and the results of restores, dumps and drills. **Pure.**
+/// Returns the events for a change of status: transitions of Ready, and the results of restores, dumps and drills. **Pure.**
 pub(crate) fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
     let turn = turn_of_ready("Reconcile", &before.conditions, &after.conditions);
     let of_dumps =
@@ -25,7 +25,7 @@ fn restored(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note>
     (before.restored.as_ref() != Some(record)).then(|| Note::normal("Restore", Reason::Restored, message))
 }
 
-/// An event, since no user waits for a drill either.
+/// Tells of a failed drill, since no user waits for one and sees that it failed.
 fn drill_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     let [then, now] = [before, after].map(|status| status.backup.as_ref().and_then(|backup| backup.drill.as_ref()));
     // The cause may be known later than the failure.
@@ -35,7 +35,7 @@ fn drill_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<N
     Some(Note::warning("Drill", Reason::DrillFailed, format!("the latest dump was not restored: {message}")))
 }
 
-/// An event, since no user waits for a scheduled dump and sees that it failed.
+/// Tells of a failed dump by schedule, since no user waits for one and sees that it failed.
 fn dump_failed(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     let [then, now] = [before, after].map(|status| status.backup.as_ref().and_then(|backup| backup.failed_job.clone()));
     let job = now.filter(|job| then.as_ref() != Some(job))?;

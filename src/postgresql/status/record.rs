@@ -35,7 +35,7 @@ pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStat
     }
 }
 
-/// The volumes and Secrets that are labelled as this Postgresql's and have one of its names.
+/// Returns the volumes and Secrets that are labelled as this Postgresql's and have one of its names.
 fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecord>) -> Vec<Owned> {
     let name = &desired.key.name;
     let data = names::data(name);

@@ -54,7 +54,7 @@ fn phase_and_conditions() {
 }
 
 #[test]
-fn how_dumps_go() {
+fn backed_up_condition() {
     let time = |text: &str| -> Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
         serde_json::from_value(json!(text)).ok()
     };
@@ -93,7 +93,7 @@ fn how_dumps_go() {
 }
 
 #[test]
-fn a_dump_by_schedule_that_fails_is_told_once() {
+fn a_failed_scheduled_dump_is_published_once() {
     let with = |job: Option<&str>| PostgresqlStatus {
         backup: Some(BackupSummary { failed_job: job.map(str::to_owned), ..BackupSummary::default() }),
         ..PostgresqlStatus::default()
@@ -110,7 +110,7 @@ fn a_dump_by_schedule_that_fails_is_told_once() {
 }
 
 #[test]
-fn a_drill_that_fails_is_told_once_and_puts_the_dumps_in_doubt() {
+fn a_failed_drill_is_published_once_and_lowers_backed_up() {
     let time = |second: u8| serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok();
     let of_drill = |success: Option<u8>, failure: Option<u8>| {
         let message = failure.map(|_| "it is damaged".to_owned());
@@ -140,7 +140,7 @@ fn a_drill_that_fails_is_told_once_and_puts_the_dumps_in_doubt() {
 
 /// Only claims and Secrets that are this Postgresql's, by uid and by name, are recorded.
 #[test]
-fn what_is_put_on_record() {
+fn owned_objects_are_recorded() {
     let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
     let claim = |uid: &str, owner: Ownership, deleting| ObjectView {
         owner,
@@ -179,7 +179,7 @@ fn what_is_put_on_record() {
 
 /// Later passes judge another version or password in the spec by this record, whether or not the steps succeed.
 #[test]
-fn version_and_password_are_on_record_before_any_step() {
+fn version_and_password_are_recorded_first() {
     let mut observed = Observed::default();
     let volume = |initialized| VolumeRecord { name: "data-acme-0".to_owned(), uid: "u".to_owned(), initialized };
     let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
@@ -199,7 +199,7 @@ fn version_and_password_are_on_record_before_any_step() {
 }
 
 #[test]
-fn the_end_of_a_dump_is_told_once() {
+fn the_result_of_a_dump_is_published_once() {
     let with = |request: &str, state, message: Option<&str>| PostgresqlStatus {
         dump: Some(DumpRecord {
             request: request.to_owned(),
@@ -235,7 +235,7 @@ fn the_end_of_a_dump_is_told_once() {
 }
 
 #[test]
-fn a_failure_keeps_what_was_seen() {
+fn a_failure_keeps_the_recorded_status() {
     let pod = ActivePod { kind: "Pod".to_owned(), name: "acme-0".to_owned(), uid: "p".to_owned() };
     let recorded = PostgresqlStatus {
         observed_generation: Some(2),

@@ -29,6 +29,7 @@ pub(crate) async fn write_hold(ctx: &Ctx, postgres: &Postgres<'_>, hold: &Hold) 
     write_amended(ctx, postgres, |recorded, generation| held(recorded, generation, hold, clock::now())).await
 }
 
+/// Writes why a pass has failed.
 pub(crate) async fn write_failure(ctx: &Ctx, postgres: &Postgres<'_>, error: &Error) -> Result<(), Error> {
     write_amended(ctx, postgres, |recorded, generation| failed(recorded, generation, error, clock::now())).await
 }

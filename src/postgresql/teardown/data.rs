@@ -29,7 +29,7 @@ use crate::{
 /// An object that outlives the Postgresql, and the sentence about it.
 type Leftover = (ObjectMeta, Kept);
 
-/// The volumes of this Postgresql and the Secrets that open them, by label and name.
+/// Finds the volumes of this Postgresql and the Secrets that open them, by label and name.
 async fn owned_data(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<[Vec<ObjectMeta>; 2], Error> {
     let (key, uid) = (postgres.key, postgres.uid());
     let claims = owned(ctx, postgres, Kind::PersistentVolumeClaim).await?.into_iter();

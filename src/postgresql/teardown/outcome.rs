@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum DataOutcome {
     Delete,
     Retain(String),
     /// Everything stays as it is, including the servers.
@@ -17,27 +17,27 @@ pub(crate) enum Outcome {
 }
 
 /// Returns what happens to the data of a deleted Postgresql. If its spec cannot be understood, the data are kept. **Pure.**
-pub(crate) fn outcome(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orphaned: bool) -> Outcome {
+pub(crate) fn outcome(meta: &ObjectMeta, object: Result<&Postgresql, &str>, orphaned: bool) -> DataOutcome {
     if orphaned || is_orphaned(meta) {
-        return Outcome::Orphan;
+        return DataOutcome::Orphan;
     }
     let understood = object.map_err(str::to_owned).and_then(|object| desired(object).map(|_| object));
     match understood {
-        Err(problem) => Outcome::Retain(format!("its spec cannot be understood ({problem})")),
+        Err(problem) => DataOutcome::Retain(format!("its spec cannot be understood ({problem})")),
         Ok(object) if object.spec.deletion_policy == DeletionPolicy::Retain => retained_by_policy(),
-        Ok(_) => Outcome::Delete,
+        Ok(_) => DataOutcome::Delete,
     }
 }
 
-pub(super) fn retained_by_policy() -> Outcome {
-    Outcome::Retain("spec.deletionPolicy is Retain".to_owned())
+pub(super) fn retained_by_policy() -> DataOutcome {
+    DataOutcome::Retain("spec.deletionPolicy is Retain".to_owned())
 }
 
 impl Owner for Postgresql {
     fn wish(&self) -> Wish {
         match outcome(&ObjectMeta::default(), Ok(self), false) {
-            Outcome::Delete => Wish::Delete,
-            Outcome::Retain(_) | Outcome::Orphan => Wish::Retain,
+            DataOutcome::Delete => Wish::Delete,
+            DataOutcome::Retain(_) | DataOutcome::Orphan => Wish::Retain,
         }
     }
 
@@ -67,18 +67,18 @@ mod tests {
 
     /// The API server refuses some of these specs now, but may have stored them under an older schema.
     #[test]
-    fn what_becomes_of_the_data() {
-        let retain = |why: &str| Outcome::Retain(why.to_owned());
+    fn data_outcomes() {
+        let retain = |why: &str| DataOutcome::Retain(why.to_owned());
         let (requested, dumps) = ("spec.deletionPolicy is Retain", json!({"onDelete": true}));
         let unclear = "its spec cannot be understood (spec.version: 13 is not one of 14, 15, 16, 17, 18)";
         for (what, spec, finalizers, orphaned, expected) in [
-            ("by default", json!({}), json!([]), false, Outcome::Delete),
+            ("by default", json!({}), json!([]), false, DataOutcome::Delete),
             ("asked to stay", json!({"deletionPolicy": "Retain"}), json!([]), false, retain(requested)),
             ("not understood", json!({"version": "13", "backup": dumps}), json!([]), false, retain(unclear)),
-            ("orphan", json!({}), json!(["orphan"]), false, Outcome::Orphan),
-            ("orphan, seen on the witness", json!({}), json!([]), true, Outcome::Orphan),
-            ("orphan, not understood", json!({"version": "13"}), json!(["orphan"]), false, Outcome::Orphan),
-            ("foreground", json!({}), json!(["foregroundDeletion"]), false, Outcome::Delete),
+            ("orphan", json!({}), json!(["orphan"]), false, DataOutcome::Orphan),
+            ("orphan, seen on the witness", json!({}), json!([]), true, DataOutcome::Orphan),
+            ("orphan, not understood", json!({"version": "13"}), json!(["orphan"]), false, DataOutcome::Orphan),
+            ("foreground", json!({}), json!(["foregroundDeletion"]), false, DataOutcome::Delete),
         ] {
             let object: Value =
                 json!({"metadata": {"name": "acme", "namespace": "ns", "finalizers": finalizers}, "spec": spec});

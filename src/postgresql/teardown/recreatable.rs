@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Deletes what keeps the volumes in use: the servers, and the Jobs of other dumps. `Some`: they are not gone yet.
-pub(super) async fn servers(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Error> {
+pub(super) async fn delete_servers(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Error> {
     let key = postgres.key;
     let last = names::last_dump(&key.name);
     let mut left = None;
@@ -58,7 +58,7 @@ pub(super) async fn servers(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option
 /// Deletes the objects that nothing has to wait for. The last dump's Job gets an ownerReference instead, so that the garbage
 /// collector deletes it when the Postgresql is gone: it proves that the dump was taken, and a further pass needs that proof if the
 /// finalizer cannot be removed in this one.
-pub(super) async fn rest(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<(), Error> {
+pub(super) async fn delete_rest(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<(), Error> {
     let last = names::last_dump(&postgres.key.name);
     for kind in [Kind::Job, Kind::Service, Kind::ConfigMap, Kind::PodDisruptionBudget, Kind::NetworkPolicy] {
         for object in owned(ctx, postgres, kind).await? {

@@ -5,7 +5,7 @@ use super::*;
 use crate::{crd::Restore, platform::job::WORDS};
 
 #[test]
-fn whose_it_is() {
+fn owner_of_an_object() {
     let owned = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u", "controller": true}]);
     for (metadata, expected) in [
         (json!({}), Err("no owner that the operator knows")),
@@ -23,7 +23,7 @@ fn whose_it_is() {
 }
 
 #[test]
-fn why_a_pod_is_not_ready() {
+fn reasons_of_pods_that_are_not_ready() {
     let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
     let pulling = json!({"containerStatuses": [{
         "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
@@ -48,7 +48,7 @@ fn why_a_pod_is_not_ready() {
 
 /// A dump that was not fetched cannot be restored; a failure of any other init container is a different matter.
 #[test]
-fn a_dump_that_is_not_fetched() {
+fn a_failed_fetch_is_a_refused_dump() {
     for (init, code, expected) in [("fetch", 1, Some(ScriptRefusal::Dump)), ("fetch", 0, None), ("dump", 1, None)] {
         let state = json!({"terminated": {"exitCode": code, "message": "error: the storage refuses it\n"}});
         let container = |name: &str, state: Value| json!([{"name": name, "image": "x", "imageID": "", "ready": false, "restartCount": 0, "state": state}]);
@@ -63,7 +63,7 @@ fn a_dump_that_is_not_fetched() {
 }
 
 #[test]
-fn what_a_pod_has_refused() {
+fn script_refusals() {
     let ended = |code: i32| json!({"terminated": {"exitCode": code, "message": "as it is\n"}});
     let ready = json!([{"type": "Ready", "status": "True"}]);
     let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "x"}});
@@ -109,7 +109,7 @@ fn what_a_pod_has_refused() {
 }
 
 #[test]
-fn what_a_jobs_pod_says() {
+fn termination_messages_of_a_jobs_pod() {
     let container = |name: &str, code: i32, message: &str| {
         json!({
             "name": name, "image": "x", "imageID": "", "ready": false, "restartCount": 0,
@@ -143,7 +143,7 @@ fn what_a_jobs_pod_says() {
 }
 
 #[test]
-fn why_a_stateful_set_was_applied() {
+fn user_request_of_a_stateful_set() {
     for (annotations, of_pods, generation, in_rollout, mounted) in [
         (json!({}), json!({}), None, false, [None, None]),
         (
@@ -175,7 +175,7 @@ fn why_a_stateful_set_was_applied() {
 }
 
 #[test]
-fn how_and_when_a_job_ended() {
+fn view_of_a_job() {
     let (began, end) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z");
     let time = |text: &str| serde_json::from_value(json!(text)).ok();
     for (types, succeeded) in [

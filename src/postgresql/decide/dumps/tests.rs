@@ -106,7 +106,7 @@ fn a_request_gets_one_dump() {
 }
 
 #[test]
-fn how_the_dumps_went() {
+fn dump_summary() {
     let time = |second: u8| -> Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
         serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok()
     };
@@ -167,7 +167,7 @@ fn how_the_dumps_went() {
 }
 
 #[test]
-fn how_the_drills_went() {
+fn drill_summary() {
     let time =
         |second: u8| -> Option<Time> { serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok() };
     let word = |word: &str| Some(word.to_owned());
@@ -210,7 +210,7 @@ fn volume(observed: &mut Observed) -> &mut ObjectView {
 }
 
 #[test]
-fn a_dump_holds_nothing_up() {
+fn a_dump_never_holds_the_plan() {
     let desired = acme(on("one"));
     let mut observed = settled(&desired);
     for succeeded in [None, Some(false), Some(true)] {
@@ -223,7 +223,7 @@ fn a_dump_holds_nothing_up() {
 }
 
 #[test]
-fn without_its_own_image_the_operator_uploads_nothing_and_says_so() {
+fn an_unknown_operator_image_prevents_uploads() {
     use crate::postgresql::desired::tests::{drilled, stored};
     for (spec, drills) in [(stored(json!({})), false), (drilled(json!({})), true)] {
         for (image, expected) in [(None, Some(("OperatorImageUnknown", true))), (Some("operator:1"), None)] {
@@ -237,7 +237,7 @@ fn without_its_own_image_the_operator_uploads_nothing_and_says_so() {
 }
 
 #[test]
-fn a_failure_says_what_to_do() {
+fn a_failed_dump_says_what_to_do() {
     let desired = acme(on("one"));
     let mut observed = settled(&desired);
     job(&mut observed, "one", Some(false));

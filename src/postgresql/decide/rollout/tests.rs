@@ -90,7 +90,7 @@ const VOLUME_LOST: Change =
     |w| drop(w.objects.remove(&(Kind::PersistentVolumeClaim, "data-acme-0".to_owned())).unwrap());
 
 #[test]
-fn when_servers_restart() {
+fn rollout_order() {
     use Rollout::{Idle, InProgress, Waiting};
     let (both, in_rollout) = ("acme, acme-standby", "acme*, acme-standby");
     let (turn, not_ready, fewer) = (Some(Reason::AwaitingTurn), Some(Reason::NotReady), Some(Reason::StandbysNotReady));
@@ -151,7 +151,7 @@ fn when_servers_restart() {
 }
 
 #[test]
-fn it_is_said_whose_turn_it_is() {
+fn the_message_names_the_slot_holder() {
     let desired = acme(json!({}));
     let mut observed = settled(&desired);
     outdated(&mut observed, &["acme"]);
@@ -164,7 +164,7 @@ fn it_is_said_whose_turn_it_is() {
 }
 
 #[test]
-fn what_keeps_the_turn() {
+fn an_unfinished_rollout_keeps_the_slot() {
     let no_pods: Change = |w| w.pods.clear();
     let not_rolled: Change = |w| its(w, "acme").is_rolled = false;
     let other_volume: Change = |w| w.recorded.volume.as_mut().unwrap().uid = "former".to_owned();

@@ -28,18 +28,19 @@ fn claim(uid: &str, made_for: Option<&str>) -> ObjectView {
 }
 
 /// One row: the record, the claim, what else exists, the state of the volume, and the new record.
-type Row<'a> = (&'a str, Option<VolumeRecord>, Option<ObjectView>, fn(&mut Observed), Volume, Option<VolumeRecord>);
+type Row<'a> =
+    (&'a str, Option<VolumeRecord>, Option<ObjectView>, fn(&mut Observed), VolumeState, Option<VolumeRecord>);
 
 const OURS: Option<&str> = Some("uid-1");
 
 #[test]
-fn a_database_is_made_once() {
-    let gone = || Volume::Lost("PersistentVolumeClaim data-acme-0 is gone".to_owned());
+fn a_database_is_created_once() {
+    let gone = || VolumeState::Lost("PersistentVolumeClaim data-acme-0 is gone".to_owned());
     let another = || {
         let why = "PersistentVolumeClaim data-acme-0 is not the one with the database: its uid is b, and the uid on record is a";
-        Volume::Lost(why.to_owned())
+        VolumeState::Lost(why.to_owned())
     };
-    let empty = |uid: &str, allowed| Volume::Uninitialized { uid: uid.to_owned(), allowed };
+    let empty = |uid: &str, allowed| VolumeState::Uninitialized { uid: uid.to_owned(), allowed };
     let set: fn(&mut Observed) =
         |w| drop(w.objects.insert((Kind::StatefulSet, "acme".to_owned()), view(None, Detail::None)));
     let active: fn(&mut Observed) = |w| {
@@ -54,26 +55,26 @@ fn a_database_is_made_once() {
     let theirs = || ObjectView { owner: Ownership::Other("x".to_owned()), ..claim("a", OURS) };
     let (no, yes) = (|| recorded("a", false), || recorded("a", true));
     let rows: Vec<Row<'_>> = vec![
-        ("nothing", None, None, none, Volume::Missing, None),
-        ("a claim", None, Some(claim("a", OURS)), none, Volume::Unrecorded, no()),
+        ("nothing", None, None, none, VolumeState::Missing, None),
+        ("a claim", None, Some(claim("a", OURS)), none, VolumeState::Unrecorded, no()),
         ("on record", no(), Some(claim("a", OURS)), none, empty("a", true), no()),
         // A volume that a cluster admin hands over holds data.
         ("from before", no(), Some(claim("a", Some("old"))), none, empty("a", false), no()),
         ("handed over", no(), Some(claim("a", None)), none, empty("a", false), no()),
-        ("gone before it had a database", no(), None, none, Volume::Missing, no()),
-        ("another before", no(), Some(claim("b", OURS)), none, Volume::Unrecorded, recorded("b", false)),
-        ("made", yes(), Some(claim("a", OURS)), none, Volume::Initialized, yes()),
+        ("gone before it had a database", no(), None, none, VolumeState::Missing, no()),
+        ("another before", no(), Some(claim("b", OURS)), none, VolumeState::Unrecorded, recorded("b", false)),
+        ("made", yes(), Some(claim("a", OURS)), none, VolumeState::Initialized, yes()),
         ("gone", yes(), None, none, gone(), yes()),
         ("another", yes(), Some(claim("b", None)), none, another(), yes()),
         ("another that says it is ours", yes(), Some(claim("b", OURS)), none, another(), yes()),
-        ("on its way out", yes(), Some(deleting()), none, Volume::Going, yes()),
-        ("not ours", yes(), Some(theirs()), none, Volume::NotOurs, yes()),
+        ("on its way out", yes(), Some(deleting()), none, VolumeState::Deleting, yes()),
+        ("not ours", yes(), Some(theirs()), none, VolumeState::NotOurs, yes()),
         // From an earlier version of the operator, or after the record was lost: any sign of a database is enough.
-        ("a StatefulSet", None, Some(claim("a", None)), set, Volume::Unrecorded, yes()),
+        ("a StatefulSet", None, Some(claim("a", None)), set, VolumeState::Unrecorded, yes()),
         ("a StatefulSet and no claim", None, None, set, gone(), None),
-        ("it was up", None, Some(claim("a", OURS)), phase, Volume::Unrecorded, yes()),
+        ("it was up", None, Some(claim("a", OURS)), phase, VolumeState::Unrecorded, yes()),
         ("it was active", None, None, active, gone(), None),
-        ("a record that says no", no(), Some(claim("a", OURS)), set, Volume::Initialized, yes()),
+        ("a record that says no", no(), Some(claim("a", OURS)), set, VolumeState::Initialized, yes()),
         ("the same, and gone", no(), None, phase, gone(), no()),
         ("the same, and another", no(), Some(claim("b", OURS)), active, another(), no()),
     ];
@@ -85,7 +86,7 @@ fn a_database_is_made_once() {
         }
         change(&mut observed);
         let desired = acme(json!({}));
-        assert_eq!((judge(&desired, &observed), super::record(&desired, &observed)), (expected, then), "{what}");
+        assert_eq!((state(&desired, &observed), super::record(&desired, &observed)), (expected, then), "{what}");
     }
     // Only the Job of this volume counts, not that of another.
     for (volume, initialized) in [("a", true), ("b", false)] {
@@ -98,7 +99,7 @@ fn a_database_is_made_once() {
 }
 
 #[test]
-fn a_cluster_admin_can_put_another_volume_in_its_place() {
+fn an_accepted_volume_replaces_the_recorded_one() {
     let mut desired = acme(json!({}));
     let mut observed = settled(&desired);
     observed.objects.insert(data(), claim("b", None));
@@ -113,7 +114,7 @@ type Loss<'a> = (&'a str, fn(&mut Observed), &'a str);
 
 /// Once there was a database, no step creates another database, volume or server, whatever happens to the volume.
 #[test]
-fn what_is_lost_stays_lost() {
+fn a_lost_database_is_never_recreated() {
     let desired = acme(json!({"replicas": 2, "backup": {"schedule": "@daily"}}));
     let losses: [Loss<'_>; 4] = [
         ("gone", |w| drop(w.objects.remove(&data())), "VolumeLost"),
@@ -166,7 +167,7 @@ fn uninitialized(desired: &Desired, job: Option<ObjectView>, pod: PodView) -> Ob
 }
 
 #[test]
-fn the_job_that_makes_the_database() {
+fn the_job_that_creates_the_database() {
     let desired = acme(json!({}));
     let name = names::initialize("acme", "a");
     let waiting = Some(("Provisioning", false));
@@ -209,7 +210,7 @@ fn the_job_that_makes_the_database() {
 
 /// A Job of an image that does not exist, or with too little memory, would never end.
 #[test]
-fn a_job_of_a_spec_that_was_corrected_is_replaced() {
+fn a_job_of_an_outdated_spec_is_replaced() {
     let delete = vec![format!("delete Job {}", names::initialize("acme", "a"))];
     let requested = Some("1".to_owned());
     // The generation of the Job, whether it succeeded, and whether it is being deleted.
@@ -249,7 +250,7 @@ type Restoring<'a> = (
 
 #[test]
 fn a_database_from_a_dump() {
-    use DumpSource::{Going, Missing, NotAllowed, Usable};
+    use DumpSource::{Deleting, Missing, NotAllowed, Usable};
     let name = names::initialize("acme", "a");
     let latest = Some("latest");
     let (runs, failed) = (Some(("latest", None)), Some(("latest", Some(false))));
@@ -260,7 +261,7 @@ fn a_database_from_a_dump() {
     let rows: [Restoring<'_>; 11] = [
         ("it begins", latest, OURS, Usable, None, None, begin, ("Restoring", "restores dump latest")),
         ("no claim", latest, OURS, Missing, None, None, None, ("DumpsMissing", "does not exist")),
-        ("it goes", latest, OURS, Going, None, None, None, ("DumpsMissing", "being deleted")),
+        ("it goes", latest, OURS, Deleting, None, None, None, ("DumpsMissing", "being deleted")),
         ("another's", latest, OURS, NotAllowed, None, None, None, ("DumpsMissing", label)),
         ("handed over", latest, None, Usable, None, None, begin, ("Provisioning", "which makes the database")),
         ("it runs", latest, OURS, Usable, runs, None, None, ("Restoring", doing)),
@@ -316,7 +317,7 @@ fn a_database_from_a_bucket() {
 }
 
 #[test]
-fn what_was_restored_is_put_on_record_with_the_volume() {
+fn a_restore_is_recorded_with_the_volume() {
     let desired = acme(json!({"restore": {"claim": "c"}}));
     let name = names::initialize("acme", "a");
     for (said, dump, tables) in

@@ -1,4 +1,4 @@
-//! The status and the events. [`status`] is **pure**, and the only place where conditions are made; [`report`] is its effect.
+//! The status and the events. [`status`] is **pure**, and the only place where conditions are made; [`write`] is its effect.
 
 use jiff::Timestamp;
 
@@ -19,18 +19,18 @@ use crate::{
 };
 
 /// Writes the status unless it is unchanged, and publishes what is new.
-pub(super) async fn report(ctx: &Ctx, of: &Writer<'_>, outcome: Result<&WrittenRow, &Error>) -> Result<(), Error> {
-    let status = status(&of.before, of.meta().generation, outcome, clock::now());
-    let said = ctx.statuses.write(&ctx.parts.client, of, &status).await;
-    let said = said.map_err(Error::api(format!("write the status of PostgresWriter {}", of.key)));
+pub(super) async fn write(ctx: &Ctx, writer: &Writer<'_>, outcome: Result<&WrittenRow, &Error>) -> Result<(), Error> {
+    let status = status(&writer.before, writer.meta().generation, outcome, clock::now());
+    let written = ctx.statuses.write(&ctx.parts.client, writer, &status).await;
+    let written = written.map_err(Error::api(format!("write the status of PostgresWriter {}", writer.key)));
     // If the API server cannot evaluate the schema's rules on the object, an event is the only report.
-    if said.as_ref().err().is_none_or(|error| error.reason() == Reason::Refused) {
-        publish_by(&ctx.parts.recorder, &of.reference(), &notes(&of.before, &status)).await;
+    if written.as_ref().err().is_none_or(|error| error.reason() == Reason::Refused) {
+        publish_by(&ctx.parts.recorder, &writer.reference(), &notes(&writer.before, &status)).await;
     }
-    said
+    written
 }
 
-/// The status of an object whose row is as its spec says, or after a failure.
+/// Returns the status of an object whose row is as its spec says, or after a failure.
 fn status(
     recorded: &PostgresWriterStatus,
     generation: Option<i64>,
@@ -52,7 +52,7 @@ fn status(
     PostgresWriterStatus { observed_generation: generation, conditions, row }
 }
 
-/// The events about a change of status: trouble, its end, and a row that had to be put back. A row that was simply written
+/// Returns the events about a change of status: trouble, its end, and a row that had to be put back. A row that was simply written
 /// is only in the status: an event for each of a thousand new objects would be one more write, and say nothing more.
 fn notes(before: &PostgresWriterStatus, after: &PostgresWriterStatus) -> Vec<Note> {
     let again =
@@ -73,7 +73,7 @@ mod tests {
     use crate::crd::conditions::find;
 
     #[test]
-    fn events_tell_of_trouble_and_its_end_and_of_nothing_twice() {
+    fn events_report_each_change_once() {
         let conflict = kube::core::Status::failure("changed", "Conflict").with_code(409).boxed();
         let conflict = Error::api("write")(kube::Error::Api(conflict));
         let written_at = Timestamp::UNIX_EPOCH.into();
