@@ -142,7 +142,9 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     let backup = match &spec.backup {
         None => None,
         Some(backup) => {
-            let store = backup.store.as_ref().map(|given| store(&key, given)).transpose()?;
+            let checked = |given: &Store| DesiredStore::checked(given, given.path(&key.namespace, &key.name));
+            let store = backup.store.as_ref().map(checked).transpose();
+            let store = store.map_err(|problem| format!("spec.backup.store.{problem}"))?;
             let drill_store =
                 backup.drill_store.as_ref().map(|given| drill_store(given, store.as_ref())).transpose()?;
             Some(DesiredBackup {
@@ -203,11 +205,6 @@ fn size(field: &str, text: &str) -> Result<Size, String> {
     let bytes = quantity::parse_positive(text)
         .ok_or_else(|| format!("{field}: {text:?} is not a quantity above zero such as 1Gi or 500Mi"))?;
     Ok(Size { text: text.to_owned(), bytes })
-}
-
-fn store(key: &Key, given: &Store) -> Result<DesiredStore, String> {
-    let checked = DesiredStore::checked(given, given.path(&key.namespace, &key.name));
-    checked.map_err(|problem| format!("spec.backup.store.{problem}"))
 }
 
 impl DesiredStore {

@@ -25,14 +25,14 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, postgres: &Postgres<'_
     let (key, recorded) = (&desired.key, postgres.before.clone());
     let objects = ctx.watches.objects(key, &desired.uid);
     let names = names::secrets(&key.name);
-    let found = names.clone().map(|name| secret(ctx, desired, &name));
-    let [kept, client, replication, certificate] = found.clone();
+    let metas = names.clone().map(|name| secret(ctx, desired, &name));
+    let [kept, client, replication, certificate] = metas.clone();
     Ok(Observed {
         slot_holder: None,
         replication: view(desired, replication.as_ref()),
         certificate: view(desired, certificate.as_ref()),
         credentials: credentials(ctx, desired, kept, client, certificate).await?,
-        secrets: names.into_iter().zip(found).filter_map(|(name, meta)| Some((name, own(desired, meta?)?))).collect(),
+        secrets: names.into_iter().zip(metas).filter_map(|(name, meta)| Some((name, own(desired, meta?)?))).collect(),
         refusals: refusals(ctx, postgres, &objects),
         objects,
         pods: ctx.watches.pods(key),

@@ -294,10 +294,9 @@ fn waiting(pod: &Pod) -> Option<String> {
     if is_ready(pod) {
         return None;
     }
-    if let Some(why) = terminated(pod).and_then(|(_, message)| message).filter(|_| refused(pod).is_some()) {
-        return Some(why);
-    }
-    if let Some(why) = ended(pod) {
+    let message =
+        || Some(termination(pod)?.message.as_deref()?.trim().to_owned()).filter(|message| !message.is_empty());
+    if let Some(why) = refused(pod).and_then(|_| message()).or_else(|| ended(pod)) {
         return Some(why);
     }
     Some(problem(pod).map_or_else(|| "it is not ready yet".to_owned(), |problem| problem.unnamed()))
@@ -313,7 +312,7 @@ fn refused(pod: &Pod) -> Option<ScriptRefusal> {
     if fetched.any(|container| ended_by(container).is_some_and(|ended| ended.exit_code != 0)) {
         return Some(ScriptRefusal::Dump);
     }
-    match terminated(pod)?.0 {
+    match termination(pod)?.exit_code {
         71 => Some(ScriptRefusal::NoDatabase),
         72 => Some(ScriptRefusal::OtherVersion),
         75 => Some(ScriptRefusal::Dump),
@@ -336,13 +335,6 @@ fn ended(pod: &Pod) -> Option<String> {
 
 fn termination(pod: &Pod) -> Option<&ContainerStateTerminated> {
     ended_by(pod.status.as_ref()?.container_statuses.as_ref()?.first()?)
-}
-
-/// Returns exit code and message of the pod's container.
-fn terminated(pod: &Pod) -> Option<(i32, Option<String>)> {
-    let terminated = termination(pod)?;
-    let message = terminated.message.as_deref().map(|message| message.trim().to_owned());
-    Some((terminated.exit_code, message.filter(|message| !message.is_empty())))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::{
     crd::{Owned, PostgresqlStatus, SecretRecord, VolumeRecord},
+    deletion::made,
     postgresql::{
         decide::{dumps, volume},
         desired::{Desired, PasswordSource},
@@ -16,10 +17,7 @@ pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStat
     let volume = volume::record(desired, observed);
     let mut owned = observed.recorded.owned.clone();
     for entry in owned_now(desired, observed, volume.as_ref()) {
-        match owned.iter_mut().find(|known| (&known.kind, &known.name) == (&entry.kind, &entry.name)) {
-            Some(known) => *known = entry,
-            None => owned.push(entry),
-        }
+        made::put(&mut owned, entry);
     }
     // The version of the files, which are created once, not of the present spec.
     let initialized = volume.as_ref().is_some_and(|volume| volume.initialized);
