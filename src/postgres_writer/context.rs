@@ -36,7 +36,7 @@ impl Ctx {
         self.settings.as_ref().ok_or(Error::NotConfigured)
     }
 
-    /// The database. It identifies this cluster by the uid of `kube-system`, which is as old as the cluster.
+    /// Returns the database. It identifies this cluster by the uid of `kube-system`, which is as old as the cluster.
     pub(super) async fn database(&self) -> Result<&Database, Error> {
         let settings = self.settings()?;
         let open = async || {
@@ -49,9 +49,9 @@ impl Ctx {
     }
 
     /// Adds the finalizer, or removes it. `false`: the object is gone.
-    pub(super) async fn put_finalizer(&self, of: &Writer<'_>, on: bool) -> Result<bool, Error> {
-        let put = of.put_finalizer(&self.parts.client, ROW_FINALIZER, on).await;
-        put.map_err(Error::api(format!("write the finalizer of PostgresWriter {}", of.key)))
+    pub(super) async fn put_finalizer(&self, writer: &Writer<'_>, on: bool) -> Result<bool, Error> {
+        let put = writer.put_finalizer(&self.parts.client, ROW_FINALIZER, on).await;
+        put.map_err(Error::api(format!("write the finalizer of PostgresWriter {}", writer.key)))
     }
 }
 

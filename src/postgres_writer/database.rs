@@ -43,7 +43,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// A pool of connections, which are opened when needed.
+    /// Creates a pool of connections, which are opened when needed.
     pub(super) fn new(settings: Settings, lead: Lead, cluster: String) -> Database {
         let Settings { config, tls, .. } = settings.clone();
         let pool = Pool::builder(Manager::from_config(config, tls, ManagerConfig::default()))
@@ -152,7 +152,7 @@ impl Database {
         Ok(())
     }
 
-    /// The ids of the cluster's rows that are not among these.
+    /// Returns the ids of the cluster's rows that are not among these.
     pub(super) async fn others(&self, ids: &BTreeSet<String>) -> Result<Vec<String>> {
         let statement = format!(
             "SELECT id FROM {LEDGER} WHERE cluster = $1 AND id NOT IN (SELECT json_array_elements_text($2::json)) ORDER BY id"
@@ -165,7 +165,7 @@ impl Database {
         Ok(found.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Table and uid of the object's entry in the ledger.
+    /// Returns table and uid of the object's entry in the ledger.
     async fn recorded(&self, tx: &Transaction<'_>, id: &str) -> Result<Option<(Table, String)>> {
         let statement = format!("SELECT relation, uid FROM {LEDGER} WHERE cluster = $1 AND id = $2");
         let found = self.ask(tx, About::Ledger, &statement, &[&self.cluster, id]).await?;
@@ -191,7 +191,7 @@ impl Database {
         tx.query_typed(sql, &values).await.map_err(|error| refused(about, error, &self.settings))
     }
 
-    /// A transaction of a leader, with no other at the same time for the same row of the cluster.
+    /// Runs a transaction of a leader, with no other at the same time for the same row of the cluster.
     async fn locked<T>(&self, id: &str, work: impl AsyncFnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         let locked = async |tx: &Transaction<'_>| {
             let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
@@ -226,7 +226,7 @@ impl Database {
     }
 }
 
-/// Without a ledger the operator owns no row.
+/// Turns a missing ledger into an empty result: without it the operator owns no row.
 fn unless_missing<T: Default>(result: Result<T>) -> Result<T> {
     match result {
         Err(error) if error.reason() == Reason::LedgerMissing => Ok(T::default()),

@@ -141,10 +141,10 @@ fn classify(sqlstate: &str) -> (Reason, &'static str) {
     }
 }
 
-/// The database client's error about a statement, as a message for users.
+/// Translates the database client's error about a statement, as a message for users.
 pub(super) fn refused(about: About<'_>, error: tokio_postgres::Error, settings: &Settings) -> Error {
     let place = &settings.place;
-    let Some(said) = error.as_db_error() else {
+    let Some(refusal) = error.as_db_error() else {
         // With its causes: the client's own words say only what it was doing.
         return Error::unavailable(place, &format!("{:#}", anyhow::Error::new(error)));
     };
@@ -152,11 +152,11 @@ pub(super) fn refused(about: About<'_>, error: tokio_postgres::Error, settings: 
         "have the database admin run: CREATE TABLE {LEDGER} ({COLUMNS}); GRANT SELECT, INSERT, UPDATE, DELETE ON {LEDGER} TO {};",
         quoted(settings.config.get_user().unwrap_or_default())
     );
-    let (reason, remedy) = match (about, classify(said.code().code())) {
+    let (reason, remedy) = match (about, classify(refusal.code().code())) {
         (About::Ledger, (Reason::TableMissing, _)) => (Reason::LedgerMissing, ledger.as_str()),
         (About::Ledger, (Reason::ColumnMissing | Reason::TableUnfit, _)) => (Reason::LedgerUnfit, ledger.as_str()),
         (_, class) => class,
     };
-    let sentence = format!("{about}{place}: {} (SQLSTATE {}); {remedy}", said.message(), said.code().code());
+    let sentence = format!("{about}{place}: {} (SQLSTATE {}); {remedy}", refusal.message(), refusal.code().code());
     Error::Database { reason, sentence }
 }

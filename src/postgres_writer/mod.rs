@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | the row that is wanted, and the tables that are allowed | [`row`], [`table`] | pure |
 //! | write it, if the ledger says that it is ours | [`database`] | effect |
-//! | report it | [`report`] | pure, then one write |
+//! | report it | [`status`] | pure, then one write |
 //! | what other database users did to the rows | [`resync`] | effect, reads only |
 //!
 //! An idle object costs only its share of one query for each table, every `PSQL_RESYNC`. If [`settings`] name no database,
@@ -13,10 +13,10 @@
 mod context;
 mod database;
 mod error;
-mod report;
 mod resync;
 mod row;
 mod settings;
+mod status;
 mod table;
 mod tls;
 
@@ -60,43 +60,43 @@ impl Kind for Ctx {
     }
 
     async fn reconcile(&self, key: &Key, guard: &Guard<PostgresWriter>) -> Result<Action, Error> {
-        let of = &self.statuses.subject(key, guard);
-        let Some(done) = caught(act(self, of), Error::Panicked).await.transpose() else {
+        let writer = &self.statuses.subject(key, guard);
+        let Some(done) = caught(act(self, writer), Error::Panicked).await.transpose() else {
             self.gone(key);
             return Ok(Action::requeue(WRONGLY_GONE));
         };
-        report::report(self, of, done.as_ref()).await?;
+        status::write(self, writer, done.as_ref()).await?;
         done.map(|_| Action::await_change())
     }
 }
 
 /// Writes the row as the object says, and returns it with the time of its last change. `None`: the object is gone, or may go.
-async fn act(ctx: &Ctx, of: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
-    let carried = of.carries(ROW_FINALIZER);
-    if of.is_deleted() {
+async fn act(ctx: &Ctx, writer: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
+    let carried = writer.carries(ROW_FINALIZER);
+    if writer.is_deleted() {
         if carried {
             // Whatever the spec says: the ledger has the row's table.
-            ctx.database().await?.erase(&of.key.to_string()).await?;
-            ctx.put_finalizer(of, false).await?;
+            ctx.database().await?.erase(&writer.key.to_string()).await?;
+            ctx.put_finalizer(writer, false).await?;
         }
         return Ok(None);
     }
     let settings = ctx.settings()?;
-    let row = Row::wanted(of.key, &of.decoded().map_err(Error::invalid)?.spec, &settings.tables)?;
-    let before = row::written(of.meta(), Some(&of.before));
+    let row = Row::wanted(writer.key, &writer.decoded().map_err(Error::invalid)?.spec, &settings.tables)?;
+    let before = row::written(writer.meta(), Some(&writer.before));
     // A row that the status calls ready counts as such until the comparison finds a difference.
-    let well = carried && find(&of.before.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
+    let well = carried && find(&writer.before.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
     if ctx.drifted.take(&row.id).is_none() && well && before.is_some() {
         return Ok(before.cloned());
     }
     let database = ctx.database().await?;
     // Before the row, so that no row outlives its object unnoticed. The finalizer proves nothing else, and neither does a
     // status: only the ledger says who owns a row, in the transaction that writes.
-    if !carried && !ctx.put_finalizer(of, true).await? {
+    if !carried && !ctx.put_finalizer(writer, true).await? {
         return Ok(None);
     }
-    let wrote = database.put(&row, of.uid()).await?;
-    let (generation, written_at) = (of.meta().generation.unwrap_or_default(), clock::now().into());
+    let wrote = database.put(&row, writer.uid()).await?;
+    let (generation, written_at) = (writer.meta().generation.unwrap_or_default(), clock::now().into());
     let now = WrittenRow { table: row.table.0, id: row.id, generation, written_at };
     Ok(Some(before.filter(|_| !wrote).cloned().unwrap_or(now)))
 }

@@ -23,16 +23,16 @@ pub(super) async fn run(ctx: &Ctx) {
     let _ = ctx.objects.store.wait_until_ready().await;
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         ticks.tick().await;
-        if let Err(error) = caught(compare(ctx, &mut told), Error::Panicked).await {
+        if let Err(error) = caught(compare(ctx, &mut reported), Error::Panicked).await {
             failed(ctx, &error);
         }
     }
 }
 
-async fn compare(ctx: &Ctx, told: &mut Vec<String>) -> Result<(), Error> {
+async fn compare(ctx: &Ctx, reported: &mut Vec<String>) -> Result<(), Error> {
     let database = ctx.database().await?;
     let mut differing = BTreeSet::new();
     for (table, rows) in settled(ctx) {
@@ -46,15 +46,15 @@ async fn compare(ctx: &Ctx, told: &mut Vec<String>) -> Result<(), Error> {
     differing.iter().for_each(|id| ctx.drifted.put(id.clone(), ()));
     ctx.objects.trigger_where(|object| differing.contains(&key_of(object).to_string()));
 
-    let there =
+    let listed =
         || ctx.objects.store.state().iter().map(|object| key_of(&**object).to_string()).collect::<BTreeSet<_>>();
-    let mut orphans = database.others(&there()).await?;
+    let mut orphans = database.others(&listed()).await?;
     // Rows of objects created meanwhile are not orphans.
-    let now = there();
+    let now = listed();
     orphans.retain(|id| !now.contains(id));
     // An API server that was restored from a backup, or copied, may not know objects whose rows exist: so no row is deleted
     // because it lacks an object.
-    if orphans != *told && !orphans.is_empty() {
+    if orphans != *reported && !orphans.is_empty() {
         tracing::warn!(
             rows = orphans.len(),
             "rows whose PostgresWriter was deleted without its finalizer are kept: create and delete an object of the same name \
@@ -62,7 +62,7 @@ async fn compare(ctx: &Ctx, told: &mut Vec<String>) -> Result<(), Error> {
             orphans[..orphans.len().min(10)].join(", ")
         );
     }
-    *told = orphans;
+    *reported = orphans;
     Ok(())
 }
 
@@ -71,7 +71,7 @@ fn failed(ctx: &Ctx, error: &Error) {
     tracing::warn!(%error, "cannot compare the rows with the PostgresWriters");
 }
 
-/// The rows that match their objects' specs according to the status, by table. All others are being worked on anyway.
+/// Returns the rows that match their objects' specs according to the status, by table. All others are being worked on.
 fn settled(ctx: &Ctx) -> BTreeMap<Table, Vec<Row>> {
     let mut tables = BTreeMap::<_, Vec<_>>::new();
     for object in ctx.objects.store.state().iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {

@@ -33,7 +33,7 @@ impl Row {
         if let Some((field, problem)) = problems.into_iter().find_map(|(field, problem)| Some((field, problem?))) {
             return Err(Error::invalid(format!("spec.{field}: {problem}")));
         }
-        let tables = allowed.of(&key.namespace);
+        let tables = allowed.for_namespace(&key.namespace);
         let Some(table) = Table::parse(&table).filter(|_| tables.contains(&table)) else {
             let (namespace, tables) = (&key.namespace, tables.join(", "));
             let sentence = format!(
@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-/// The row that was written for the current spec.
+/// Returns the row that was written for the current spec.
 pub(super) fn written<'a>(meta: &ObjectMeta, status: Option<&'a PostgresWriterStatus>) -> Option<&'a WrittenRow> {
     status?.row.as_ref().filter(|row| meta.generation == Some(row.generation))
 }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_schema_should_have_refused_is_refused() {
+    fn invalid_specs_are_refused() {
         let hostile = ("people", "'; drop table people --", 0, "\"");
         assert_eq!(wanted("ns", hostile, "people").unwrap().name, hostile.1);
         for (spec, field) in [

@@ -106,7 +106,7 @@ mod tests {
 
     /// Invalid settings are tested with the process, which they end (e2e/tests/postgres_writer/faults.rs).
     #[test]
-    fn nothing_is_needed_and_five_are_enough() {
+    fn required_and_default_settings() {
         assert!(Settings::new(BTreeMap::new()).unwrap().is_none());
         let values = ["db", "app", "writer", "hunter2", "people"].map(str::to_owned);
         let mut given: BTreeMap<_, _> = REQUIRED.into_iter().zip(values).collect();

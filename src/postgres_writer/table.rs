@@ -30,7 +30,7 @@ impl Table {
     }
 }
 
-/// A name as it stands in a statement.
+/// Quotes a name as it stands in a statement.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
@@ -45,8 +45,8 @@ impl Allowed {
         tables.iter().all(|table| Table::parse(&table.replace(NAMESPACE, "n")).is_some()).then_some(Allowed(tables))
     }
 
-    /// The tables for the objects of a namespace. No namespace has a `_` in its name, so no two namespaces get the same tables.
-    pub(super) fn of(&self, namespace: &str) -> Vec<String> {
+    /// Returns the tables for the objects of a namespace. No namespace has a `_` in its name, so no two namespaces get the same tables.
+    pub(super) fn for_namespace(&self, namespace: &str) -> Vec<String> {
         let word = namespace.replace('-', "_");
         self.0.iter().map(|table| table.replace(NAMESPACE, &word)).collect()
     }

@@ -39,7 +39,7 @@ impl SslMode {
     }
 }
 
-/// How connections are made in a mode. `root` is the file with the known authorities.
+/// Returns how connections are made in a mode. `root` is the file with the known authorities.
 pub(super) fn connector(mode: SslMode, root: Option<&Path>) -> anyhow::Result<MakeRustlsConnect> {
     let provider = Arc::new(ring::default_provider());
     let mut verifier = Verifier { mode, authorities: None, algorithms: provider.signature_verification_algorithms };

@@ -1,55 +1,39 @@
 //! Acts, an **effect**: carries out a plan's steps in order and stops at the first error.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DynamicObject, ObjectMeta, Patch, PatchParams, TypeMeta},
-};
-use serde_json::json;
+pub(crate) mod apply;
+pub(crate) mod secrets;
 
+use kube::Api;
+
+use self::{
+    apply::{apply, create_claim, delete, grow},
+    secrets::{apply_client_secret, create, keep_password, settle},
+};
 use super::{
-    build::{Object, initialize, secrets},
-    context::{Ctx, Database},
-    decide::{Origin, Plan, Step},
-    desired::{Desired, PasswordSource},
+    context::{Ctx, Postgres},
+    decide::{Plan, Step},
+    desired::Desired,
     error::Error,
-    names, observe,
-    observed::{ClientSecret, Id, Kind, Observed},
-    report,
-    watches::whose,
+    objects::{self, Object},
+    observed::Observed,
 };
-use crate::{
-    crd::{Guard, Postgresql, label},
-    deletion::{harmless, permit},
-    platform::{
-        api::{create_if_absent, unless_gone},
-        error::api_sentence,
-        events::publish_by,
-        key::Key,
-        refusal::{Refusal, refusal},
-    },
-};
-
-/// Field manager of the objects that are applied from documents.
-const MANAGER: &str = "clientapp-operator/postgresql";
-/// Field manager of volume sizes.
-const VOLUME_MANAGER: &str = "clientapp-operator/volume";
+use crate::crd::{Guard, Postgresql};
 
 pub(crate) async fn act(
     ctx: &Ctx,
-    of: &Database<'_>,
+    postgres: &Postgres<'_>,
     desired: &Desired,
     observed: &Observed,
     plan: &Plan,
 ) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
-            Step::KeepPassword(origin) => keep_password(ctx, of, desired, *origin).await?,
-            Step::CreateReplication => create(ctx, secrets::replication(desired)).await?,
-            Step::CreateCertificate => create(ctx, secrets::certificate(desired)?).await?,
+            Step::KeepPassword(origin) => keep_password(ctx, postgres, desired, *origin).await?,
+            Step::CreateReplication => create(ctx, objects::secrets::replication(desired)).await?,
+            Step::CreateCertificate => create(ctx, objects::secrets::certificate(desired)?).await?,
             Step::ApplyClientSecret => apply_client_secret(ctx, desired, &observed.credentials.client).await?,
             Step::Settle { secret } => settle(ctx, desired, secret).await?,
-            Step::CreateVolume => create_volume(ctx, desired).await?,
+            Step::CreateVolume(claim) => create_claim(ctx, desired, claim).await?,
             Step::Initialize(job) => initialize(ctx, desired, job).await?,
             Step::Grow { claim, to } => grow(ctx, &desired.key, claim, to).await?,
             Step::Apply(object) => apply(ctx, desired, object, observed.objects.contains_key(&object.id)).await?,
@@ -59,92 +43,8 @@ pub(crate) async fn act(
     Ok(())
 }
 
-async fn keep_password(ctx: &Ctx, of: &Database<'_>, desired: &Desired, origin: Origin) -> Result<(), Error> {
-    let key = &desired.key;
-    let password = match (origin, &desired.password) {
-        (Origin::Generated, _) | (Origin::Spec, PasswordSource::Generated) => Some(secrets::generated()),
-        (Origin::Spec, PasswordSource::Inline(password)) => Some(password.clone()),
-        (Origin::Spec, PasswordSource::Secret(given)) => {
-            let value = observe::value(ctx, key, &given.name, &given.key).await?;
-            value.and_then(|value| super::desired::usable(&value).ok().map(str::to_owned))
-        }
-        (Origin::ClientSecret, _) => observe::password(ctx, key, &names::client_secret(&key.name)).await?.ok(),
-    };
-    // It was removed after it was observed: the watch triggers the next pass.
-    let Some(password) = password else { return Ok(()) };
-    create(ctx, secrets::credentials(desired, &password)).await?;
-    if origin == Origin::Spec && matches!(desired.password, PasswordSource::Inline(_)) {
-        publish_by(&ctx.recorder, &of.reference(), &[report::inline_password(key)]).await;
-    }
-    Ok(())
-}
-
-/// Creates a Secret, and never changes an existing one: its password or key is in use.
-pub(crate) async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
-    let namespace = secret.metadata.namespace.clone().unwrap_or_default();
-    let name = secret.metadata.name.clone().unwrap_or_default();
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
-    let created = create_if_absent(&api, Some(MANAGER), &secret).await;
-    created.map(|_| ()).map_err(Error::api(format!("create Secret {namespace}/{name}")))
-}
-
-async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret) -> Result<(), Error> {
-    let key = &desired.key;
-    let Ok(password) = observe::password(ctx, key, &names::credentials(&key.name)).await? else { return Ok(()) };
-    let authority = observe::authority(ctx, desired).await?;
-    let secret = secrets::client(desired, &password, authority.as_deref());
-    if *found == ClientSecret::Absent {
-        return create(ctx, secret).await;
-    }
-    let name = names::client_secret(&key.name);
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    // By force: values that another field manager wrote there do not work for the database.
-    let applied = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&secret)).await;
-    applied.map(|_| ()).map_err(Error::api(format!("apply Secret {}/{name}", key.namespace)))
-}
-
-/// Labels of an object that now belongs to this Postgresql.
-fn settled(desired: &Desired) -> serde_json::Value {
-    json!({
-        label::POSTGRESQL: desired.key.name,
-        label::RETAINED_FROM: null,
-        label::RETAINED_KIND: null,
-        label::APP: null,
-    })
-}
-
-async fn settle(ctx: &Ctx, desired: &Desired, name: &str) -> Result<(), Error> {
-    let key = &desired.key;
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let patch = json!({"metadata": {"ownerReferences": null, "labels": settled(desired)}});
-    let settled = api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-    settled.map(|_| ()).map_err(Error::api(format!("label Secret {}/{name}", key.namespace)))
-}
-
-/// Creates the claim for a new database, unless a claim was handed over, which must hold a database already.
-async fn create_volume(ctx: &Ctx, desired: &Desired) -> Result<(), Error> {
-    create_claim(ctx, desired, &initialize::claim(desired)).await
-}
-
-/// Creates a claim, unless one was handed over, which has its own size and data. An apply would take over a claim that a user has
-/// created since it was looked for.
-async fn create_claim(ctx: &Ctx, desired: &Desired, claim: &Object) -> Result<(), Error> {
-    if adopted(ctx, desired, &claim.id.1).await? {
-        return Ok(());
-    }
-    let (key, name) = (&desired.key, &claim.id.1);
-    let operation = format!("create PersistentVolumeClaim {}/{name}", key.namespace);
-    let claim = serde_json::from_value(claim.document.clone()).map_err(kube::Error::SerdeError);
-    let claim: DynamicObject = claim.map_err(Error::api(operation.clone()))?;
-    // A claim that was created in the meantime is judged in the next pass.
-    let created = create_if_absent(&api(ctx, key, Kind::PersistentVolumeClaim), Some(MANAGER), &claim).await;
-    if let Some(created) = created.map_err(Error::api(operation))? {
-        ctx.made.put(key, &desired.uid, permit::Kind::Volume.owned(&created.metadata));
-    }
-    Ok(())
-}
-
-/// The decision may be based on an outdated cache, and this must not happen twice: reads the record from the API server again.
+/// Creates the Job for the database, unless the API server has another record by now: the decision may be based on an outdated cache,
+/// and this must not happen twice.
 async fn initialize(ctx: &Ctx, desired: &Desired, job: &Object) -> Result<(), Error> {
     let key = &desired.key;
     let postgresqls: Api<Guard<Postgresql>> = Api::namespaced(ctx.client.clone(), &key.namespace);
@@ -159,107 +59,4 @@ async fn initialize(ctx: &Ctx, desired: &Desired, job: &Object) -> Result<(), Er
         apply(ctx, desired, job, false).await?;
     }
     Ok(())
-}
-
-/// Neither by force nor by apply, so that a user's larger size stays.
-async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<(), Error> {
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
-    let patch = json!({"spec": {"resources": {"requests": {"storage": to}}}});
-    let params = PatchParams { field_manager: Some(VOLUME_MANAGER.to_owned()), ..PatchParams::default() };
-    match api.patch(claim, &params, &Patch::Merge(&patch)).await {
-        Err(error) if refusal(&error) == Refusal::Expansion => {
-            Err(Error::Expansion { claim: claim.to_owned(), to: to.to_owned(), problem: api_sentence(&error) })
-        }
-        Err(error) => Err(Error::api(format!("grow PersistentVolumeClaim {}/{claim}", key.namespace))(error)),
-        Ok(_) => Ok(()),
-    }
-}
-
-/// Applies an object. An object that no watch shows may still exist, with another owner and without our labels.
-///
-/// By force: the operator owns these names, and users change the objects through the spec. Fields that other clients add stay, except
-/// in policies and budgets, where one more field changes what all others mean, or contradicts them.
-pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) -> Result<(), Error> {
-    let key = &desired.key;
-    let (kind, name) = &object.id;
-    let api = api(ctx, key, *kind);
-    let what = format!("{kind} {}/{name}", key.namespace);
-    // A process that was frozen could otherwise apply this Postgresql's objects to a later Postgresql of the same name.
-    if !ctx.lead.holds() {
-        return Err(Error::NotLeading { operation: format!("apply {what}") });
-    }
-    if !seen {
-        let found = api.get_metadata_opt(name).await.map_err(Error::api(format!("look for {what}")))?;
-        if let Some(owner) = found.and_then(|found| foreign_owner(&found, &desired.uid)) {
-            return Err(Error::NotOurs { object: format!("{kind} {name}"), owner });
-        }
-        match kind {
-            Kind::StatefulSet => volumes_are_ours(ctx, desired, name, &object.document["spec"]["replicas"]).await?,
-            Kind::PersistentVolumeClaim => return create_claim(ctx, desired, object).await,
-            _ => {}
-        }
-    }
-    if seen && matches!(kind, Kind::NetworkPolicy | Kind::PodDisruptionBudget) {
-        let replace = json!([{"op": "replace", "path": "/spec", "value": object.document["spec"]}]);
-        let replace = serde_json::from_value(replace).expect("this is a JSON patch");
-        let replaced = api.patch(name, &PatchParams::default(), &Patch::<()>::Json(replace)).await;
-        unless_gone(replaced).map_err(Error::api(format!("put back {what}")))?;
-    }
-    let applied = api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object.document)).await;
-    applied.map(|_| ()).map_err(Error::api(format!("apply {what}")))
-}
-
-/// A StatefulSet uses any claim of the right name: an old claim would give a new server old data, with a password that is lost.
-async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &serde_json::Value) -> Result<(), Error> {
-    for ordinal in 0..replicas.as_i64().and_then(|replicas| i32::try_from(replicas).ok()).unwrap_or(1) {
-        adopted(ctx, desired, &names::data_claim(set, ordinal)).await?;
-    }
-    Ok(())
-}
-
-/// Returns true if a claim of this name exists. One that a cluster admin has handed over gets the label by which the watch sees it.
-async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Error> {
-    let key = &desired.key;
-    let api = api(ctx, key, Kind::PersistentVolumeClaim);
-    let found = api.get_metadata_opt(claim).await;
-    let found = found.map_err(Error::api(format!("look for PersistentVolumeClaim {}/{claim}", key.namespace)))?;
-    let Some(found) = found else { return Ok(false) };
-    if let Some(owner) = foreign_owner(&found, &desired.uid) {
-        return Err(Error::VolumeNotOurs {
-            claim: claim.to_owned(),
-            namespace: key.namespace.clone(),
-            owner: owner.trim_end_matches(',').to_owned(),
-            label: label::POSTGRESQL_UID,
-            uid: desired.uid.clone(),
-        });
-    }
-    let labels = found.labels();
-    if labels.get(label::POSTGRESQL) != Some(&key.name) || labels.contains_key(label::RETAINED_KIND) {
-        let patch = json!({"metadata": {"labels": settled(desired)}});
-        let settled = api.patch_metadata(claim, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        settled.map_err(Error::api(format!("adopt PersistentVolumeClaim {}/{claim}", key.namespace)))?;
-    }
-    Ok(true)
-}
-
-/// The owner of an object that does not belong to this Postgresql.
-fn foreign_owner<K: kube::Resource>(object: &K, uid: &str) -> Option<String> {
-    match whose(object) {
-        Ok(owner) if owner == uid => None,
-        Ok(_) => Some("another Postgresql".to_owned()),
-        Err(owner) => Some(owner),
-    }
-}
-
-/// Deletes an object that holds no data, with background cascade. An object that is already gone is not an error.
-pub(crate) async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Result<(), Error> {
-    let resource = kind.resource();
-    let of = TypeMeta { api_version: resource.api_version, kind: resource.kind };
-    let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
-    let deleted = harmless::delete(&api(ctx, key, *kind), &of, &meta).await;
-    deleted.map(|_| ()).map_err(Error::api(format!("delete {kind} {}/{name}", key.namespace)))
-}
-
-pub(crate) fn api(ctx: &Ctx, key: &Key, kind: Kind) -> Api<DynamicObject> {
-    Api::namespaced_with(ctx.client.clone(), &key.namespace, &kind.resource())
 }

@@ -2,23 +2,24 @@
 
 use std::sync::Arc;
 
-use kube::Client;
+use kube::{Client, runtime::controller::Action};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     decide::is_restarting,
     desired::{Desired, desired},
+    error::Error,
     observed::{Basis, CredentialsView},
-    turns::Turns,
+    rollout_queue::RolloutQueue,
     watches::Watches,
 };
 use crate::{
-    crd::{Guard, Postgresql, PostgresqlStatus},
+    crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
     deletion::made::Made,
     lead::Lead,
     platform::{
         cache::Memo,
-        controller::{Objects, Parts, control},
+        controller::{Objects, Parts, after_finalizer, control},
         events::Recorder,
         key::{Key, key_of},
         status::Statuses,
@@ -28,7 +29,7 @@ use crate::{
 };
 
 /// The Postgresql of one reconcile.
-pub(crate) type Database<'a> = Subject<'a, Postgresql, PostgresqlStatus>;
+pub(crate) type Postgres<'a> = Subject<'a, Postgresql, PostgresqlStatus>;
 
 pub(crate) struct Ctx {
     pub client: Client,
@@ -41,35 +42,35 @@ pub(crate) struct Ctx {
     pub foreground: Memo<Key, String>,
     /// The claims that this process has created for a Postgresql, which may be deleted before they are on record.
     pub made: Made,
-    /// Which database may restart because of the operator's version.
-    pub turns: Turns,
+    /// Lets one database at a time restart because of the operator's version.
+    pub rollout_queue: RolloutQueue,
     /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
     pub image: Option<String>,
 }
 
 impl Ctx {
-    pub(crate) fn database<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Database<'a> {
+    pub(crate) fn postgres<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Postgres<'a> {
         self.statuses.subject(key, guard)
     }
 
-    /// The desired state, with the image of this operator.
+    /// Returns the desired state, with the image of this operator.
     pub(crate) fn desired(&self, object: &Postgresql) -> Result<Desired, String> {
         desired(object).map(|desired| Desired { operator_image: self.image.clone(), ..desired })
     }
 
-    /// Whose turn it is, now that this database needs it.
-    pub(crate) fn take_turn(&self, key: &Key) -> Key {
-        self.turns.take(key, || self.restarting())
+    /// Takes the rollout slot for this database, or waits for it; returns its holder.
+    pub(crate) fn take_rollout_slot(&self, key: &Key) -> Key {
+        self.rollout_queue.take(key, || self.restarting())
     }
 
-    /// Those that wait are looked at when this database needs its turn no longer.
-    pub(crate) fn end_turn(&self, key: &Key) {
-        for waiting in self.turns.end(key) {
+    /// Releases the rollout slot, and has those that wait for it reconciled.
+    pub(crate) fn release_rollout_slot(&self, key: &Key) {
+        for waiting in self.rollout_queue.release(key) {
             self.watches.postgresqls.trigger(&waiting);
         }
     }
 
-    /// The first database, by name, that restarts in its turn. One that is being deleted does not come back.
+    /// Returns the first database, by name, whose rollout has begun. One that is being deleted does not come back.
     fn restarting(&self) -> Option<Key> {
         let restarts = |guard: &Arc<Guard<Postgresql>>| {
             let (key, meta) = (key_of(&**guard), &guard.metadata);
@@ -82,8 +83,14 @@ impl Ctx {
         self.watches.postgresqls.store.state().iter().filter_map(restarts).min()
     }
 
+    /// Adds or removes the finalizer.
+    pub(crate) async fn put_finalizer(&self, postgres: &Postgres<'_>, on: bool) -> Result<Action, Error> {
+        let written = postgres.put_finalizer(&self.client, POSTGRESQL_FINALIZER, on).await;
+        written.map(after_finalizer).map_err(Error::api(format!("write the finalizer of Postgresql {}", postgres.key)))
+    }
+
     pub(crate) fn forget(&self, key: &Key) {
-        self.end_turn(key);
+        self.release_rollout_slot(key);
         self.statuses.forget(key);
         self.credentials.take(key);
         self.foreground.take(key);
@@ -91,7 +98,7 @@ impl Ctx {
     }
 }
 
-/// When the last dump of each Postgresql with a schedule was complete, in seconds since 1970; zero if there is none yet.
+/// Returns when the last dump of each Postgresql with a schedule was complete, in seconds since 1970; zero if there is none yet.
 fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
     let backup = |guard: &Arc<Guard<Postgresql>>| {
         let object = guard.object.as_ref().ok()?;
@@ -117,7 +124,7 @@ pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, s
         credentials: Memo::default(),
         foreground: Memo::default(),
         made: Made::default(),
-        turns: Turns::default(),
+        rollout_queue: RolloutQueue::default(),
         image,
     };
     let (counted, metrics) = (postgresqls.clone(), parts.metrics.clone());

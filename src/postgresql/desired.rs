@@ -142,7 +142,9 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     let backup = match &spec.backup {
         None => None,
         Some(backup) => {
-            let store = backup.store.as_ref().map(|given| store(&key, given)).transpose()?;
+            let checked = |given: &Store| DesiredStore::checked(given, given.path(&key.namespace, &key.name));
+            let store = backup.store.as_ref().map(checked).transpose();
+            let store = store.map_err(|problem| format!("spec.backup.store.{problem}"))?;
             let drill_store =
                 backup.drill_store.as_ref().map(|given| drill_store(given, store.as_ref())).transpose()?;
             Some(DesiredBackup {
@@ -205,11 +207,6 @@ fn size(field: &str, text: &str) -> Result<Size, String> {
     Ok(Size { text: text.to_owned(), bytes })
 }
 
-fn store(key: &Key, given: &Store) -> Result<DesiredStore, String> {
-    let checked = DesiredStore::checked(given, given.path(&key.namespace, &key.name));
-    checked.map_err(|problem| format!("spec.backup.store.{problem}"))
-}
-
 impl DesiredStore {
     /// Checks a store; the error begins with the field at fault.
     pub(crate) fn checked(given: &Store, prefix: String) -> Result<DesiredStore, String> {
@@ -222,7 +219,7 @@ impl DesiredStore {
     }
 }
 
-/// The dumps that a Postgresql uploads itself, as those of another are restored.
+/// Returns the dumps that a Postgresql uploads itself, as those of another are restored.
 fn drill_store(given: &DrillStore, store: Option<&DesiredStore>) -> Result<DumpStore, String> {
     let DrillStore { identity_secret, size: scratch } = given.clone();
     let Some(DesiredStore { bucket, prefix, recipient: _, keep: _ }) = store.cloned() else {
@@ -234,7 +231,7 @@ fn drill_store(given: &DrillStore, store: Option<&DesiredStore>) -> Result<DumpS
     Ok(DumpStore { bucket, path: prefix, identity_secret, size: scratch })
 }
 
-/// A password that PostgreSQL's image accepts, or what is wrong with it, without any part of it.
+/// Returns a password that PostgreSQL's image accepts, or what is wrong with it, without any part of it.
 pub(crate) fn usable(password: &[u8]) -> Result<&str, &'static str> {
     let text = std::str::from_utf8(password).map_err(|_| "is not UTF-8")?;
     match text.chars().position(char::is_control) {
@@ -253,32 +250,32 @@ pub(super) mod tests {
 
     use super::*;
 
-    fn of(spec: Value) -> Result<Desired, String> {
+    fn validate(spec: Value) -> Result<Desired, String> {
         let object = json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "uid-1"}, "spec": spec});
         desired(&serde_json::from_value(object).unwrap())
     }
 
     pub(in crate::postgresql) fn acme(spec: Value) -> Desired {
-        of(spec).unwrap()
+        validate(spec).unwrap()
     }
 
     #[test]
     fn defaults() {
-        let desired = of(json!({})).unwrap();
+        let desired = validate(json!({})).unwrap();
         assert_eq!((desired.user.as_str(), desired.database.as_str(), desired.port), ("app", "app", 5432));
         assert_eq!(
             (desired.image.as_str(), desired.storage.text.as_str(), desired.standbys),
             ("docker.io/library/postgres:17.10-trixie", "1Gi", 0)
         );
         assert_eq!(desired.password, PasswordSource::Generated);
-        let backup = of(json!({"storageSize": "3Gi", "backup": {"schedule": "@daily"}})).unwrap().backup.unwrap();
+        let backup = validate(json!({"storageSize": "3Gi", "backup": {"schedule": "@daily"}})).unwrap().backup.unwrap();
         assert_eq!((backup.size.text.as_str(), backup.keep, backup.on_delete), ("3Gi", 7, false));
     }
 
     #[test]
     fn an_image_is_pinned_for_each_version() {
         for version in VERSIONS {
-            let image = of(json!({"version": version})).unwrap().image;
+            let image = validate(json!({"version": version})).unwrap().image;
             assert!(image.starts_with(&format!("{REPOSITORY}:{version}.")), "{image}");
         }
     }
@@ -302,20 +299,20 @@ pub(super) mod tests {
             (json!({"parameters": {"work_mem": "4MB", "fsync": "off"}}), "spec.parameters: fsync cannot be set here"),
             (json!({"networkPolicy": {"from": [{}]}}), "spec.networkPolicy.from: "),
         ] {
-            let problem = of(spec).unwrap_err();
+            let problem = validate(spec).unwrap_err();
             assert!(problem.starts_with(field), "{problem}");
         }
     }
 
     #[test]
-    fn one_that_an_earlier_version_has_made_for_a_superuser_is_still_looked_after() {
+    fn an_existing_database_of_a_superuser_is_still_managed() {
         let volume = json!({"name": "data-acme-0", "uid": "u", "initialized": true});
         let object = json!({"metadata": {"name": "acme", "namespace": "ns"}, "spec": {"defaultUser": "postgres"},
             "status": {"phase": "Up", "volume": volume}});
         assert_eq!(desired(&serde_json::from_value(object).unwrap()).unwrap().user, "postgres");
     }
 
-    /// A spec with a store that has these fields as well.
+    /// Returns a spec with a store that has these fields as well.
     pub(in crate::postgresql) fn stored(more: Value) -> Value {
         let mut store =
             json!({"endpoint": "https://s3.example.com", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
@@ -325,7 +322,7 @@ pub(super) mod tests {
         json!({"backup": {"schedule": "@daily", "store": store}})
     }
 
-    /// A spec with drills from the bucket.
+    /// Returns a spec with drills from the bucket.
     pub(in crate::postgresql) fn drilled(drill_store: Value) -> Value {
         let mut spec = stored(json!({"prefix": "prod", "caSecret": {"name": "ca"}}));
         spec["backup"]["drill"] = json!("@weekly");
@@ -334,15 +331,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn where_dumps_are_stored_is_each_postgresqls_own() {
+    fn each_postgresql_has_its_own_prefix() {
         for (given, prefix) in [(json!({}), "ns/acme"), (json!({"prefix": "prod/eu"}), "prod/eu/ns/acme")] {
-            assert_eq!(of(stored(given)).unwrap().backup.unwrap().store.unwrap().prefix, prefix);
+            assert_eq!(validate(stored(given)).unwrap().backup.unwrap().store.unwrap().prefix, prefix);
         }
     }
 
     #[test]
     fn a_password_is_never_printed() {
-        assert!(!format!("{:?}", of(json!({"password": "canary"})).unwrap()).contains("canary"));
+        assert!(!format!("{:?}", validate(json!({"password": "canary"})).unwrap()).contains("canary"));
     }
 
     #[test]

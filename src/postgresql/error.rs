@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_have_been_carried_out() {
+    fn unanswered_requests_may_have_taken_effect() {
         let refused = kube::Error::Api(serde_json::from_value(json!({"code": 500})).unwrap());
         let lost = kube::Error::SerdeError(serde_json::from_str::<u8>("").unwrap_err());
         for (source, unanswered) in [(refused, false), (lost, true)] {

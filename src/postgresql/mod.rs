@@ -3,30 +3,31 @@
 //!
 //! | stage | module | |
 //! |---|---|---|
-//! | what should exist | [`mod@desired`], with [`build`] and [`names`] | pure |
+//! | what should exist | [`mod@desired`], with [`objects`] and [`names`] | pure |
 //! | what exists | [`observe`] → [`observed`] | effect, reads only |
-//! | what later passes depend on | [`report::recorded`] | pure, then one write |
+//! | what later passes depend on | [`status::record`] | pure, then one write |
 //! | what to do now | [`mod@decide`] | pure |
 //! | do it | [`act`] | effect |
-//! | report it | [`report`] | pure, then one write |
+//! | report it | [`status`] | pure, then one write |
 //! | deletion | [`teardown`] | effect |
 //!
-//! This module runs the stages in order. It decides twice if a rollout needs the turn, which it takes in between.
+//! This module runs the stages in order. It decides twice if a rollout needs its slot, which it takes in between.
 
 pub(crate) mod act;
-pub(crate) mod build;
 pub(crate) mod context;
 pub(crate) mod decide;
 pub(crate) mod desired;
 pub(crate) mod error;
 pub(crate) mod names;
+pub(crate) mod objects;
 pub(crate) mod observe;
 pub(crate) mod observed;
-pub(crate) mod report;
+mod rollout_queue;
+pub(crate) mod status;
 pub(crate) mod teardown;
-mod turns;
+mod termination_message;
+pub(crate) mod uncached;
 pub(crate) mod watches;
-mod words;
 
 use std::time::Duration;
 
@@ -34,23 +35,28 @@ use kube::runtime::{controller::Action, watcher::Event};
 
 pub(crate) use self::context::run;
 use self::{
-    context::{Ctx, Database},
-    decide::{Hold, Turn, decide},
+    context::{Ctx, Postgres},
+    decide::{Hold, Rollout, decide},
     error::Error,
+    status::{
+        conditions::build_status,
+        record,
+        write::{write, write_failure, write_hold},
+    },
 };
 use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, Reason},
     deletion::permit::takes_dependents,
     platform::{
         clock,
-        controller::{Failure as _, Kind, after_finalizer},
+        controller::{Failure as _, Kind},
         key::{Key, key_of},
         panic::caught,
     },
 };
 
-/// Watch events drive a deletion; this interval covers a missed event. What no watch shows is checked at the same interval.
-const SAFETY_NET: Duration = Duration::from_secs(60);
+/// The interval of checks for which there is no watch.
+const RECHECK: Duration = Duration::from_secs(60);
 
 impl Kind for Ctx {
     type Object = Postgresql;
@@ -78,82 +84,66 @@ impl Kind for Ctx {
     }
 
     async fn reconcile(&self, key: &Key, guard: &Guard<Postgresql>) -> Result<Action, Error> {
-        let of = self.database(key, guard);
-        let mut result = caught(reconcile(self, &of), Error::Panicked).await;
+        let postgres = self.postgres(key, guard);
+        let mut result = caught(reconcile(self, &postgres), Error::Panicked).await;
         if let Err(error) = &result {
             // What is refused does not restart. After a conflict, or without an answer, it may have begun to: the next try sees
             // that.
             let refused = error.disposition().condition.is_some() && !error.is_unanswered();
-            result = report::failure(self, &of, error).await.and(result);
+            result = write_failure(self, &postgres, error).await.and(result);
             if refused {
-                self.end_turn(key);
+                self.release_rollout_slot(key);
             }
         }
         if let Err(Error::Gone(_)) = result {
-            result = teardown::abandoned(self, &of).await;
+            result = teardown::abandoned(self, &postgres).await;
         }
         result
     }
 }
 
-async fn reconcile(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
-    match (of.is_deleted(), of.carries(POSTGRESQL_FINALIZER)) {
-        (true, false) => ctx.forget(of.key),
-        (true, true) => return take_down(ctx, of).await,
+async fn reconcile(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
+    match (postgres.is_deleted(), postgres.carries(POSTGRESQL_FINALIZER)) {
+        (true, false) => ctx.forget(postgres.key),
+        (true, true) => return teardown::take_down(ctx, postgres).await,
         // The operator creates nothing for an object that does not decode, so it needs no teardown.
-        (false, false) if of.guard.object.is_ok() => return put_finalizer(ctx, of, true).await,
-        (false, _) => return bring_up(ctx, of).await,
+        (false, false) if postgres.guard.object.is_ok() => return ctx.put_finalizer(postgres, true).await,
+        (false, _) => return bring_up(ctx, postgres).await,
     }
     Ok(Action::await_change())
 }
 
-async fn bring_up(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
-    let desired = match of.decoded().and_then(|object| ctx.desired(object)) {
+/// Creates a database and keeps it as desired.
+async fn bring_up(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
+    let desired = match postgres.decoded().and_then(|object| ctx.desired(object)) {
         Ok(desired) => desired,
         Err(message) => {
-            ctx.end_turn(of.key);
-            report::said(ctx, of, &Hold { reason: Reason::InvalidSpec, message }).await?;
+            ctx.release_rollout_slot(postgres.key);
+            write_hold(ctx, postgres, &Hold::new(Reason::InvalidSpec, message)).await?;
             return Ok(Action::await_change());
         }
     };
-    let mut observed = observe::observe(ctx, &desired, of).await?;
-    let recorded = report::recorded(&desired, &observed);
+    let mut observed = observe::observe(ctx, &desired, postgres).await?;
+    let recorded = record::recorded(&desired, &observed);
     if recorded != observed.recorded {
         // No step may depend on what is not recorded yet.
-        report::say(ctx, of, &recorded).await?;
+        write(ctx, postgres, &recorded).await?;
         return Ok(Action::requeue(Duration::ZERO));
     }
     let mut plan = decide(&desired, &observed);
-    if plan.turn == Turn::Awaited {
-        observed.turn_of = Some(ctx.take_turn(of.key));
+    if plan.rollout == Rollout::Waiting {
+        observed.slot_holder = Some(ctx.take_rollout_slot(postgres.key));
         plan = decide(&desired, &observed);
     }
-    if plan.turn == Turn::Over {
-        ctx.end_turn(of.key);
+    if plan.rollout == Rollout::Idle {
+        ctx.release_rollout_slot(postgres.key);
     }
-    act::act(ctx, of, &desired, &observed, &plan).await?;
+    act::act(ctx, postgres, &desired, &observed, &plan).await?;
     // The effects of the steps show in the watches, which trigger the next reconcile. The conditions are written after the steps, as
     // no later pass reads them: written before, a step that always fails would switch `Ready` between `Applying` and its failure.
-    let generation = of.meta().generation;
-    report::say(ctx, of, &report::build_status(generation, &desired, &observed, &plan, clock::now())).await?;
+    let generation = postgres.meta().generation;
+    write(ctx, postgres, &build_status(generation, &desired, &observed, &plan, clock::now())).await?;
     // No watch covers a claim that does not belong to this Postgresql.
-    let awaits_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
-    Ok(if awaits_dumps { Action::requeue(SAFETY_NET) } else { Action::await_change() })
-}
-
-async fn take_down(ctx: &Ctx, of: &Database<'_>) -> Result<Action, Error> {
-    ctx.end_turn(of.key);
-    if let Some(hold) = teardown::teardown(ctx, of).await? {
-        report::said(ctx, of, &hold).await?;
-        return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });
-    }
-    let put = put_finalizer(ctx, of, false).await?;
-    ctx.forget(of.key);
-    Ok(put)
-}
-
-/// Adds or removes the finalizer.
-async fn put_finalizer(ctx: &Ctx, of: &Database<'_>, on: bool) -> Result<Action, Error> {
-    let written = of.put_finalizer(&ctx.client, POSTGRESQL_FINALIZER, on).await;
-    written.map(after_finalizer).map_err(Error::api(format!("write the finalizer of Postgresql {}", of.key)))
+    let waits_for_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
+    Ok(if waits_for_dumps { Action::requeue(RECHECK) } else { Action::await_change() })
 }

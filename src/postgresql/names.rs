@@ -56,12 +56,12 @@ names! {
     drill = "{name}-drill";
 }
 
-/// The Job that creates the database on the volume with this uid.
+/// Names the Job that creates the database on the volume with this uid.
 pub(crate) fn initialize(name: &str, volume: &str) -> String {
     format!("{}{}", initialize_prefix(name), hex(&Sha256::digest(volume.as_bytes())[..5]))
 }
 
-/// The Job for a requested dump. A request may be as long as a label, so the name contains its digest instead.
+/// Names the Job for a requested dump. A request may be as long as a label, so the name contains its digest instead.
 pub(crate) fn dump(name: &str, request: &str) -> String {
     format!("{name}-dump-{}", hex(&Sha256::digest(request.as_bytes())[..5]))
 }
@@ -73,11 +73,11 @@ pub(crate) fn data_claim(set: &str, ordinal: i32) -> String {
 /// Returns true if a Postgresql has a claim of this name: for a pod of one of its StatefulSets, or for its dumps. The primary's StatefulSet
 /// has more than one claim after a cluster admin has scaled it.
 pub(crate) fn is_claim(name: &str, claim: &str) -> bool {
-    let of = |set: String| {
+    let is_of = |set: String| {
         let ordinal = claim.strip_prefix(&format!("data-{set}-"));
         ordinal.is_some_and(|ordinal| !ordinal.is_empty() && ordinal.bytes().all(|c| c.is_ascii_digit()))
     };
-    of(primary(name)) || of(standby(name)) || claim == backup(name)
+    is_of(primary(name)) || is_of(standby(name)) || claim == backup(name)
 }
 
 pub(crate) fn secrets(name: &str) -> [String; 4] {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_claims() {
+    fn claims_of_a_postgresql() {
         for (claim, its) in [
             ("data-acme-0", true),
             ("data-acme-standby-0", true),

@@ -53,7 +53,7 @@ impl Kind {
 pub(crate) type Id = (Kind, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum Ownership {
     /// This `Postgresql`: the object has its uid as owner or label.
     Ours,
     /// Another owner, as text for messages.
@@ -62,7 +62,7 @@ pub(crate) enum Owner {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ObjectView {
-    pub owner: Owner,
+    pub owner: Ownership,
     pub uid: String,
     /// Digest of the document that was applied.
     pub digest: Option<String>,
@@ -94,27 +94,27 @@ pub(crate) struct SetView {
     /// True if all its pods are those of the newest template.
     pub is_rolled: bool,
     /// For what it was applied.
-    pub asked: Asked,
-    /// It was applied in its Postgresql's turn, and not since its pods are ready.
-    pub in_turn: bool,
+    pub requested: UserRequest,
+    /// Applied in its Postgresql's rollout; cleared when its pods are ready.
+    pub in_rollout: bool,
 }
 
 /// Holds what users ask of a StatefulSet: if that is as before, it is another version of the operator that changes its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct UserRequest {
     /// Generation of the Postgresql; `None`: it was applied by a version of the operator that did not record it.
     pub generation: Option<String>,
     /// uids of the Secrets with the standbys' password and the certificate.
     pub mounted: [Option<String>; 2],
 }
 
-impl Asked {
-    pub(crate) fn of(generation: i64, mounted: [Option<&str>; 2]) -> Asked {
-        Asked { generation: Some(generation.to_string()), mounted: mounted.map(|uid| uid.map(str::to_owned)) }
+impl UserRequest {
+    pub(crate) fn new(generation: i64, mounted: [Option<&str>; 2]) -> UserRequest {
+        UserRequest { generation: Some(generation.to_string()), mounted: mounted.map(|uid| uid.map(str::to_owned)) }
     }
 
-    /// Returns true if users still ask for the same. Not knowing it counts as the same: then servers restart in turn, and later.
-    pub(crate) fn is_same(&self, now: &Asked) -> bool {
+    /// Returns true if users still ask for the same. Not knowing it counts as the same: then servers wait for the rollout slot.
+    pub(crate) fn is_same(&self, now: &UserRequest) -> bool {
         self.mounted == now.mounted && (self.generation.is_none() || self.generation == now.generation)
     }
 }
@@ -163,19 +163,19 @@ pub(crate) struct PodView {
     /// The Job that it belongs to.
     pub job: Option<String>,
     /// The termination message of its containers, if all of them that have ended succeeded.
-    pub said: Option<String>,
+    pub termination_message: Option<String>,
     /// The last line of the container that has failed.
-    pub failed: Option<String>,
+    pub failure_line: Option<String>,
     pub waiting: Option<String>,
     /// Holds what its script has refused.
-    pub refused: Option<Refused>,
+    pub refused: Option<ScriptRefusal>,
     /// The deletion for which it refuses clients.
     pub closed: Option<String>,
 }
 
 /// Says why a server does not use its volume, which it leaves as it is, or why a dump is not restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum ScriptRefusal {
     NoDatabase,
     OtherVersion,
     Dump,
@@ -186,7 +186,7 @@ pub(crate) enum Refused {
 pub(crate) enum DumpSource {
     #[default]
     Missing,
-    Going,
+    Deleting,
     /// No label allows this Postgresql to be restored from it.
     NotAllowed,
     Usable,
@@ -276,16 +276,26 @@ pub(crate) struct Observed {
     pub pods: Vec<PodView>,
     /// Says why pods of its StatefulSets and Jobs are refused.
     pub refusals: BTreeMap<Id, String>,
-    /// Whose turn it is to restart because another version of the operator asks for that; read only if this Postgresql needs it.
-    pub turn_of: Option<Key>,
+    /// The database that has the rollout slot; read only if this one needs it.
+    pub slot_holder: Option<Key>,
     /// Read only before a database is restored.
     pub dump_source: DumpSource,
 }
 
+/// Returns the pod of the primary of the Postgresql with this name.
+pub(crate) fn primary<'a>(pods: &'a [PodView], name: &str) -> Option<&'a PodView> {
+    let pod_name = names::primary_pod(name);
+    pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == pod_name)
+}
+
+/// Returns the pods of a Job, as long as they exist.
+pub(crate) fn pods_of<'a>(pods: &'a [PodView], job: &str) -> impl Iterator<Item = &'a PodView> {
+    pods.iter().filter(move |pod| pod.job.as_deref() == Some(job))
+}
+
 impl Observed {
     pub(crate) fn primary(&self, desired: &Desired) -> Option<&PodView> {
-        let name = names::primary_pod(&desired.key.name);
-        self.pods.iter().find(|pod| pod.role == Some(Role::Primary) && pod.name == name)
+        primary(&self.pods, &desired.key.name)
     }
 
     /// Returns why the pods of a StatefulSet are refused, as the end of a sentence.
@@ -296,8 +306,7 @@ impl Observed {
     /// Returns why the pods of a Job that has none are refused.
     pub(crate) fn refused_job(&self, job: &str) -> Option<&str> {
         let refusal = self.refusals.get(&(Kind::Job, job.to_owned()))?;
-        let has_pod = self.pods.iter().any(|pod| pod.job.as_deref() == Some(job));
-        (!has_pod).then_some(refusal.as_str())
+        pods_of(&self.pods, job).next().is_none().then_some(refusal.as_str())
     }
 
     pub(crate) fn primary_serves(&self, desired: &Desired) -> bool {

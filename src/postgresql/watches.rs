@@ -15,26 +15,31 @@ use serde_json::json;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    build::{
+    names,
+    objects::{
         backup::{DELETION_ANNOTATION, REQUEST_ANNOTATION},
         bucket::FETCH,
         initialize::{MADE_FOR, RESTORE_ANNOTATION},
         servers::{
-            CERTIFICATE_ANNOTATION, CLOSED_ANNOTATION, GENERATION_ANNOTATION, REPLICATION_ANNOTATION, TURN_ANNOTATION,
+            CERTIFICATE_ANNOTATION, CLOSED_ANNOTATION, GENERATION_ANNOTATION, REPLICATION_ANNOTATION,
+            ROLLOUT_ANNOTATION,
         },
     },
-    names,
-    observed::{Asked, Detail, Id, JobView, Kind, ObjectView, Owner, PodView, Refused, Role, SecretMeta, SetView},
-    words,
+    observed::{
+        Detail, Id, JobView, Kind, ObjectView, Ownership, PodView, Role, ScriptRefusal, SecretMeta, SetView,
+        UserRequest,
+    },
+    termination_message,
 };
 use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label, quantity},
     platform::{
         cache::{Cache, Entry},
         controller::Objects,
-        feeder::Feeder,
+        feeder::{Feeder, Seen},
         job::{JOB_NAME, Progress, ended_by, failed, progress, said},
         key::{Key, key_of},
+        lean::Lean,
         pods::problem,
         warnings::{self, Warning},
         watch::owner,
@@ -44,7 +49,7 @@ use crate::{
 
 /// An object that was made from a document, and the uid of the `Postgresql` that it belongs to.
 #[derive(Clone)]
-struct Made {
+struct WatchedObject {
     id: Id,
     uid: Result<String, String>,
     view: ObjectView,
@@ -56,7 +61,7 @@ pub(crate) struct Watches {
     pods: Arc<Cache<PodView>>,
     /// Says why pods are refused.
     refusals: Arc<Cache<Warning>>,
-    made: [Arc<Cache<Made>>; 8],
+    watched: [Arc<Cache<WatchedObject>>; 8],
 }
 
 impl Watches {
@@ -69,57 +74,26 @@ impl Watches {
         stop: &CancellationToken,
     ) -> Arc<Self> {
         let feeder = Feeder { client, objects: &postgresqls, tasks, stop };
-        let ours = || watcher::Config::default().labels(label::POSTGRESQL);
         Arc::new(Watches {
             secrets: secrets.told(&postgresqls, secret_changed),
-            pods: feeder.all("pods", ours(), pod, Objects::trigger),
+            pods: feeder.all("pods", labelled(), pod, Objects::trigger),
             refusals: feeder.warnings(warnings::of_refused_pods(), refused_pods),
-            made: [
-                feeder.all(
-                    "configmaps",
-                    ours(),
-                    |map: PartialObjectMeta<ConfigMap>| made(&map, Kind::ConfigMap, Detail::None),
-                    Objects::trigger,
-                ),
-                feeder.all(
-                    "services",
-                    ours(),
-                    |service: PartialObjectMeta<Service>| made(&service, Kind::Service, Detail::None),
-                    Objects::trigger,
-                ),
-                feeder.all(
-                    "cronjobs",
-                    ours(),
-                    |job: PartialObjectMeta<CronJob>| made(&job, Kind::CronJob, Detail::None),
-                    Objects::trigger,
-                ),
-                feeder.all(
-                    "statefulsets",
-                    ours(),
-                    |set| made(&set, Kind::StatefulSet, stateful_set(&set)),
-                    Objects::trigger,
-                ),
-                feeder.all(
-                    "persistentvolumeclaims",
-                    ours(),
-                    |claim| made(&claim, Kind::PersistentVolumeClaim, volume(&claim)),
-                    Objects::trigger,
-                ),
-                feeder.all("jobs", ours(), |job| made(&job, Kind::Job, self::job(&job)), Objects::trigger),
-                feeder.all(
+            watched: [
+                documents(&feeder, "configmaps", Kind::ConfigMap, |_: &PartialObjectMeta<ConfigMap>| Detail::None),
+                documents(&feeder, "services", Kind::Service, |_: &PartialObjectMeta<Service>| Detail::None),
+                documents(&feeder, "cronjobs", Kind::CronJob, |_: &PartialObjectMeta<CronJob>| Detail::None),
+                documents(&feeder, "statefulsets", Kind::StatefulSet, stateful_set),
+                documents(&feeder, "persistentvolumeclaims", Kind::PersistentVolumeClaim, volume),
+                documents(&feeder, "jobs", Kind::Job, job),
+                documents(
+                    &feeder,
                     "poddisruptionbudgets",
-                    ours(),
-                    |budget: PodDisruptionBudget| {
-                        made(&budget, Kind::PodDisruptionBudget, Detail::Spec(json!(budget.spec)))
-                    },
-                    Objects::trigger,
+                    Kind::PodDisruptionBudget,
+                    |budget: &PodDisruptionBudget| Detail::Spec(json!(budget.spec)),
                 ),
-                feeder.all(
-                    "networkpolicies",
-                    ours(),
-                    |policy: NetworkPolicy| made(&policy, Kind::NetworkPolicy, Detail::Spec(json!(policy.spec))),
-                    Objects::trigger,
-                ),
+                documents(&feeder, "networkpolicies", Kind::NetworkPolicy, |policy: &NetworkPolicy| {
+                    Detail::Spec(json!(policy.spec))
+                }),
             ],
             postgresqls,
         })
@@ -128,28 +102,29 @@ impl Watches {
     /// Returns once every cache holds a complete list. An earlier decision would be based on incomplete state.
     pub(crate) async fn synced(&self) {
         // Warnings are only quoted, so nothing waits for them.
-        let Watches { postgresqls, secrets, pods, refusals: _, made } = self;
+        let Watches { postgresqls, secrets, pods, refusals: _, watched } = self;
         // The writer lives as long as the controller, which waits here.
         let _ = postgresqls.store.wait_until_ready().await;
         secrets.synced().await;
         pods.synced().await;
-        for cache in made {
+        for cache in watched {
             cache.synced().await;
         }
     }
 
-    /// The objects with the Postgresql's name as label, whether they belong to it or not.
+    /// Returns the objects with the Postgresql's name as label, whether they belong to it or not.
     pub(crate) fn objects(&self, key: &Key, uid: &str) -> std::collections::BTreeMap<Id, ObjectView> {
-        let made = self.made.iter().flat_map(|cache| cache.group(key));
-        made.map(|(_, Made { id, uid: whose, view })| {
-            let owner = match whose {
-                Ok(whose) if whose == uid => Owner::Ours,
-                Ok(_) => Owner::Other("an earlier Postgresql of this name".to_owned()),
-                Err(other) => Owner::Other(other),
-            };
-            (id, ObjectView { owner, ..view })
-        })
-        .collect()
+        let watched = self.watched.iter().flat_map(|cache| cache.group(key));
+        watched
+            .map(|(_, WatchedObject { id, uid: whose, view })| {
+                let owner = match whose {
+                    Ok(whose) if whose == uid => Ownership::Ours,
+                    Ok(_) => Ownership::Other("an earlier Postgresql of this name".to_owned()),
+                    Err(other) => Ownership::Other(other),
+                };
+                (id, ObjectView { owner, ..view })
+            })
+            .collect()
     }
 
     pub(crate) fn secret(&self, key: &Key) -> Option<SecretMeta> {
@@ -170,6 +145,22 @@ impl Watches {
     }
 }
 
+/// Selects the objects with a Postgresql's name as label.
+fn labelled() -> watcher::Config {
+    watcher::Config::default().labels(label::POSTGRESQL)
+}
+
+/// Watches the objects of a kind that are made from documents. `detail`: what decisions read of one.
+fn documents<K: Seen>(
+    feeder: &Feeder<'_, Postgresql>,
+    resource: &'static str,
+    kind: Kind,
+    detail: fn(&K) -> Detail,
+) -> Arc<Cache<WatchedObject>> {
+    let entry = move |Lean { object, .. }: Lean<K>| watched(&object, kind, detail(&object));
+    feeder.lean(resource, labelled(), entry, Objects::trigger)
+}
+
 /// Triggers the Postgresqls whose StatefulSet or Job may have this name. `warned` has the kind in its name.
 fn refused_pods(postgresqls: &Objects<Postgresql>, warned: &Key) {
     let Some((_, name)) = warned.name.split_once('/') else { return };
@@ -185,14 +176,14 @@ fn secret_changed(postgresqls: &Objects<Postgresql>, secret: &Key) {
     });
 }
 
-/// The Postgresql that an object names in its label.
+/// Returns the Postgresql that an object names in its label.
 fn group<K: Resource>(object: &K) -> Option<Key> {
     let name = object.labels().get(label::POSTGRESQL)?;
     Some(Key::new(object.namespace().unwrap_or_default(), name))
 }
 
-/// uid of the `Postgresql` that an object belongs to, or another owner as text for messages. The label is enough: with it, a cluster
-/// admin hands over a volume or a password.
+/// Returns the uid of the `Postgresql` that an object belongs to, or another owner as text for messages. The label is enough: with it,
+/// a cluster admin hands over a volume or a password.
 pub(crate) fn whose<K: Resource>(object: &K) -> Result<String, String> {
     let label = |label| object.labels().get(label);
     belongs_to(label(label::POSTGRESQL_UID), owner(object).as_ref(), label(label::RETAINED_FROM))
@@ -212,16 +203,16 @@ fn belongs_to(
     }
 }
 
-fn made<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<Made> {
+fn watched<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<WatchedObject> {
     let view = ObjectView {
-        owner: Owner::Ours,
+        owner: Ownership::Ours,
         uid: object.uid().unwrap_or_default(),
         digest: object.annotations().get(SPEC_DIGEST).cloned(),
         deleting: object.meta().deletion_timestamp.is_some(),
         detail,
     };
-    let made = Made { id: (kind, object.name_any()), uid: whose(object), view };
-    Entry { key: key_of(object), group: group(object), value: Some(made) }
+    let watched = WatchedObject { id: (kind, object.name_any()), uid: whose(object), view };
+    Entry { key: key_of(object), group: group(object), value: Some(watched) }
 }
 
 fn stateful_set(set: &StatefulSet) -> Detail {
@@ -234,11 +225,11 @@ fn stateful_set(set: &StatefulSet) -> Detail {
         replicas: spec.and_then(|spec| spec.replicas).unwrap_or(1),
         storage: requests.and_then(|requests| Some(requests.get("storage")?.0.clone())),
         is_rolled: is_rolled(set),
-        asked: Asked {
+        requested: UserRequest {
             generation: set.annotations().get(GENERATION_ANNOTATION).cloned(),
             mounted: [mounted(REPLICATION_ANNOTATION), mounted(CERTIFICATE_ANNOTATION)],
         },
-        in_turn: set.annotations().contains_key(TURN_ANNOTATION),
+        in_rollout: set.annotations().contains_key(ROLLOUT_ANNOTATION),
     })
 }
 
@@ -281,8 +272,8 @@ fn pod(pod: Pod) -> Entry<PodView> {
         uid: pod.uid().unwrap_or_default(),
         role: labels.get(label::ROLE).and_then(|role| Role::parse(role)),
         job: labels.get(JOB_NAME).cloned(),
-        said: said(&pod),
-        failed: failed(&pod),
+        termination_message: said(&pod),
+        failure_line: failed(&pod),
         waiting: waiting(&pod),
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
@@ -303,29 +294,28 @@ fn waiting(pod: &Pod) -> Option<String> {
     if is_ready(pod) {
         return None;
     }
-    if let Some(why) = terminated(pod).and_then(|(_, message)| message).filter(|_| refused(pod).is_some()) {
-        return Some(why);
-    }
-    if let Some(why) = ended(pod) {
+    let message =
+        || Some(termination(pod)?.message.as_deref()?.trim().to_owned()).filter(|message| !message.is_empty());
+    if let Some(why) = refused(pod).and_then(|_| message()).or_else(|| ended(pod)) {
         return Some(why);
     }
     Some(problem(pod).map_or_else(|| "it is not ready yet".to_owned(), |problem| problem.unnamed()))
 }
 
 /// Returns what the pod's script refused when it last ran; `None` for a pod that is ready.
-fn refused(pod: &Pod) -> Option<Refused> {
+fn refused(pod: &Pod) -> Option<ScriptRefusal> {
     if is_ready(pod) {
         return None;
     }
     let fetched = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
     let mut fetched = fetched.filter(|container| container.name == FETCH);
     if fetched.any(|container| ended_by(container).is_some_and(|ended| ended.exit_code != 0)) {
-        return Some(Refused::Dump);
+        return Some(ScriptRefusal::Dump);
     }
-    match terminated(pod)?.0 {
-        71 => Some(Refused::NoDatabase),
-        72 => Some(Refused::OtherVersion),
-        75 => Some(Refused::Dump),
+    match termination(pod)?.exit_code {
+        71 => Some(ScriptRefusal::NoDatabase),
+        72 => Some(ScriptRefusal::OtherVersion),
+        75 => Some(ScriptRefusal::Dump),
         _ => None,
     }
 }
@@ -333,25 +323,18 @@ fn refused(pod: &Pod) -> Option<Refused> {
 /// Returns why the pod's container failed. It may have been restarted since, but until it is ready it may fail again.
 fn ended(pod: &Pod) -> Option<String> {
     let ContainerStateTerminated { exit_code, message, reason, .. } = termination(pod)?;
-    let words = message.as_deref().and_then(words::sentence);
+    let summary = message.as_deref().and_then(termination_message::summarize);
     match (exit_code, reason.as_deref()) {
         (0, _) => None,
         (_, Some("OOMKilled")) => {
             Some("it was killed for using more memory than its limit (OOMKilled): see spec.resources.limits".to_owned())
         }
-        _ => words.map(|words| format!("it has ended with exit code {exit_code}: {words}")),
+        _ => summary.map(|summary| format!("it has ended with exit code {exit_code}: {summary}")),
     }
 }
 
 fn termination(pod: &Pod) -> Option<&ContainerStateTerminated> {
     ended_by(pod.status.as_ref()?.container_statuses.as_ref()?.first()?)
-}
-
-/// Exit code and message of the pod's container.
-fn terminated(pod: &Pod) -> Option<(i32, Option<String>)> {
-    let terminated = termination(pod)?;
-    let message = terminated.message.as_deref().map(|message| message.trim().to_owned());
-    Some((terminated.exit_code, message.filter(|message| !message.is_empty())))
 }
 
 #[cfg(test)]

@@ -100,8 +100,13 @@ async fn the_operators_own_image_uploads_dumps_and_what_it_says_is_told() {
             && status.backup.as_ref().and_then(|backup| backup.failure.as_deref()) == Some(why)
     };
     status(&tenant, "db", "said why", told).await;
-    let told = tenant.events("db").await.into_iter().filter(|(reason, _)| reason == "DumpFailed").collect::<Vec<_>>();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let events = async || -> Vec<_> {
+        tenant.events("db").await.into_iter().filter(|(reason, _)| reason == "DumpFailed").collect()
+    };
+    // An event is published after the status is written.
+    until("the event", async || !events().await.is_empty()).await;
+    let events = events().await;
+    assert_eq!(events.len(), 1, "{events:?}");
     stop(operator).await;
 }
 

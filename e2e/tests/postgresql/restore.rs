@@ -88,7 +88,7 @@ async fn a_database_is_made_from_a_dump_that_is_meant_for_it() {
 }
 
 /// From a bucket: with credentials meant for it; a failed fetch is reported. What the Job is like, and that no container with the
-/// tenant's image has the credentials, is in the snapshots of src/postgresql/build.
+/// tenant's image has the credentials, is in the snapshots of src/postgresql/objects.
 #[tokio::test]
 async fn a_database_is_made_from_a_dump_in_a_bucket() {
     let tenant = tenant("pg-bucket").await;

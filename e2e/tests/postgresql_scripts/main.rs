@@ -24,7 +24,7 @@ const REPLICATION: &str = "ReplicationCanary";
 
 /// A node with the passwords as they are mounted.
 fn node() -> Node {
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src").join("postgresql/build/scripts");
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src").join("postgresql/objects/scripts");
     let node = Node::new(&scripts).unwrap();
     node.file("password", PASSWORD).unwrap();
     node.file("replication", REPLICATION).unwrap();

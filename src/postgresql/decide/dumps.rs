@@ -9,22 +9,22 @@ use super::plan::{Plan, Step};
 use crate::{
     crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, Reason},
     postgresql::{
-        build::backup,
-        desired::Desired,
+        desired::{Desired, DesiredBackup},
         names,
-        observed::{Detail, JobView, Kind, ObjectView, Observed, Owner, PodView, SecretView},
+        objects::backup,
+        observed::{Detail, JobView, Kind, ObjectView, Observed, Ownership, PodView, SecretView, pods_of},
     },
 };
 
-/// The record of the newest requested dump.
+/// Returns the record of the newest requested dump.
 pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
     let recorded = observed.recorded.dump.as_ref();
-    if let Some(request) = wanted(desired)
-        && !has_ended(desired, observed, request)
+    if let Some((_, request)) = wanted(desired)
+        && !is_over(desired, observed, request)
     {
         let job = names::dump(&desired.key.name, request);
-        if let Some(view) = job_view(observed, &job) {
-            return Some(seen(desired, observed, request, job, view));
+        if let Some(view) = own_job(observed, &job) {
+            return Some(record_from_job(desired, observed, request, job, view));
         }
         // Its Job was deleted before it ended, and is recreated.
         if recorded.is_some_and(|recorded| recorded.request == *request) {
@@ -33,10 +33,10 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecor
     }
     // There is no new request, or its dump has not begun: the record of the previous dump stays.
     let recorded = recorded?;
-    let told = |view| seen(desired, observed, &recorded.request, recorded.job.clone(), view);
-    let says_why = || words(&observed.pods, &recorded.job, false).is_some();
-    Some(match (recorded.state, job_view(observed, &recorded.job)) {
-        (DumpState::Running, Some(view)) => told(view),
+    let refreshed = |view| record_from_job(desired, observed, &recorded.request, recorded.job.clone(), view);
+    let has_reason = || job_message(&observed.pods, &recorded.job, false).is_some();
+    Some(match (recorded.state, own_job(observed, &recorded.job)) {
+        (DumpState::Running, Some(view)) => refreshed(view),
         (DumpState::Running, None) => DumpRecord {
             state: DumpState::Failed,
             message: Some(format!(
@@ -46,21 +46,21 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecor
             ..recorded.clone()
         },
         // Its pod may show later than the Job.
-        (DumpState::Failed, Some(view)) if view.succeeded == Some(false) && says_why() => told(view),
+        (DumpState::Failed, Some(view)) if view.succeeded == Some(false) && has_reason() => refreshed(view),
         (DumpState::Failed | DumpState::Succeeded, _) => recorded.clone(),
     })
 }
 
 const AGAIN: &str = "delete the Job for another try, or put another word into spec.backup.request";
 
-fn seen(desired: &Desired, observed: &Observed, request: &str, job: String, view: &JobView) -> DumpRecord {
+fn record_from_job(desired: &Desired, observed: &Observed, request: &str, job: String, view: &JobView) -> DumpRecord {
     let refusal = observed.refused_job(&job);
     let (state, message) = match view.succeeded {
         None => (DumpState::Running, refusal.map(|refusal| format!("Job {job} has no pod: {refusal}"))),
         Some(true) => (DumpState::Succeeded, None),
         Some(false) => {
             let namespace = &desired.key.namespace;
-            let why = words(&observed.pods, &job, false).or(refusal);
+            let why = job_message(&observed.pods, &job, false).or(refusal);
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             let message = format!("Job {job} has failed{why}: see `kubectl logs -n {namespace} job/{job}`; {AGAIN}");
             (DumpState::Failed, Some(message))
@@ -70,13 +70,13 @@ fn seen(desired: &Desired, observed: &Observed, request: &str, job: String, view
     DumpRecord { request: request.to_owned(), job, state, started_at, completed_at, message }
 }
 
-/// The message of a Job's pods, as long as they exist: the result of a success, or why the Job failed.
-pub(crate) fn words<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -> Option<&'a str> {
-    let pods = pods.iter().filter(|pod| pod.job.as_deref() == Some(job));
-    pods.filter_map(|pod| if succeeded { pod.said.as_deref() } else { pod.failed.as_deref() }).next()
+/// Returns the message of a Job's pods, as long as they exist: the result of a success, or why the Job failed.
+pub(crate) fn job_message<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -> Option<&'a str> {
+    pods_of(pods, job)
+        .find_map(|pod| if succeeded { pod.termination_message.as_deref() } else { pod.failure_line.as_deref() })
 }
 
-/// The results of all dumps, scheduled or requested: the record, updated from their Jobs.
+/// Returns the results of all dumps, scheduled or requested: the record, updated from their Jobs.
 pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> {
     let mut summary = observed.recorded.backup.clone();
     let prefix = names::initialize_prefix(&desired.key.name);
@@ -84,7 +84,7 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSu
         observed.objects.iter().filter(|((kind, name), _)| *kind == Kind::Job && !name.starts_with(&prefix))
     {
         let ObjectView {
-            owner: Owner::Ours,
+            owner: Ownership::Ours,
             detail: Detail::Job(JobView { succeeded: Some(succeeded), started, ended: Some(ended), is_drill, .. }),
             ..
         } = view
@@ -92,9 +92,9 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSu
             continue;
         };
         let summary = summary.get_or_insert_default();
-        let said = words(&observed.pods, name, *succeeded);
+        let message = job_message(&observed.pods, name, *succeeded);
         if *is_drill {
-            drilled(summary.drill.get_or_insert_default(), name, *succeeded, ended, said);
+            add_drill(summary.drill.get_or_insert_default(), name, *succeeded, ended, message);
             continue;
         }
         let last = if *succeeded { &mut summary.last_success } else { &mut summary.last_failure };
@@ -108,57 +108,54 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSu
             }
         }
         // Its pod may show later than the Job.
-        if let Some(said) = said.filter(|_| *succeeded && summary.last_success.as_ref() == Some(ended)) {
-            summary.dumps = said.lines().filter_map(dump).collect();
+        if let Some(message) = message.filter(|_| *succeeded && summary.last_success.as_ref() == Some(ended)) {
+            summary.dumps = message.lines().filter_map(parse_dump).collect();
             let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
             summary.volume = volume.map(|volume| volume.uid.clone());
         }
         if !succeeded && summary.failure.is_none() && summary.failed_job.as_ref() == Some(name) {
-            summary.failure = said.or_else(|| observed.refused_job(name)).map(str::to_owned);
+            summary.failure = message.or_else(|| observed.refused_job(name)).map(str::to_owned);
         }
     }
     summary
 }
 
-/// A line of the message of a pod that has dumped: name, bytes and tables.
-fn dump(line: &str) -> Option<Dump> {
+/// Reads a line of the message of a pod that has dumped: name, bytes and tables.
+fn parse_dump(line: &str) -> Option<Dump> {
     let mut words = line.split_whitespace();
     let (name, bytes, tables) = (words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     Some(Dump { name, bytes, tables })
 }
 
 /// Adds the result of a drill to the record. Its pod may show later than the Job.
-fn drilled(drill: &mut Drill, job: &str, succeeded: bool, ended: &Time, said: Option<&str>) {
+fn add_drill(drill: &mut Drill, job: &str, succeeded: bool, ended: &Time, message: Option<&str>) {
     let last = if succeeded { &mut drill.last_success } else { &mut drill.last_failure };
     if last.as_ref().is_some_and(|last| last.0 > ended.0) {
         return;
     }
     let is_new = last.replace(ended.clone()).is_none_or(|last| last.0 < ended.0);
-    if succeeded && let Some(said) = said {
-        let mut words = said.split_whitespace();
+    if succeeded && let Some(message) = message {
+        let mut words = message.split_whitespace();
         drill.dump = words.next().map(str::to_owned);
         drill.tables = words.next().and_then(|tables| tables.parse().ok());
-    } else if !succeeded && (is_new || said.is_some()) {
-        let why = said.unwrap_or("the latest dump cannot be restored");
+    } else if !succeeded && (is_new || message.is_some()) {
+        let why = message.unwrap_or("the latest dump cannot be restored");
         drill.message = Some(format!("{why}; see `kubectl logs job/{job}`"));
     }
 }
 
 /// Creates the requested Job as soon as it can dump, and deletes finished Jobs of earlier requests.
 pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
-    let Some((backup, request)) = desired.backup.as_ref().and_then(|backup| Some((backup, backup.request.as_ref()?)))
-    else {
-        return;
-    };
+    let Some((backup, request)) = wanted(desired) else { return };
     let job = backup::dump(desired, backup, request);
     match observed.objects.get(&job.id).map(|found| &found.owner) {
-        Some(Owner::Ours) => {}
-        _ if has_ended(desired, observed, request) || !can_dump(desired, observed) => return,
-        Some(Owner::Other(owner)) => return plan.not_ours(&format!("Job {}", job.id.1), owner),
+        Some(Ownership::Ours) => {}
+        _ if is_over(desired, observed, request) || !can_dump(desired, observed) => return,
+        Some(Ownership::Other(owner)) => return plan.not_ours(&format!("Job {}", job.id.1), owner),
         None => plan.steps.push(Step::Apply(job.clone())),
     }
     for (id, view) in observed.objects.iter().filter(|(id, view)| **id != job.id && !view.deleting) {
-        if let ObjectView { owner: Owner::Ours, uid, detail: Detail::Job(earlier), .. } = view
+        if let ObjectView { owner: Ownership::Ours, uid, detail: Detail::Job(earlier), .. } = view
             && earlier.request.is_some()
             && earlier.succeeded.is_some()
         {
@@ -185,29 +182,30 @@ pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
 /// Returns true if a Job could dump now. Otherwise it would fail, or wait without a message.
 fn can_dump(desired: &Desired, observed: &Observed) -> bool {
     let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
-    let usable = volume.is_none_or(|volume| volume.owner == Owner::Ours && !volume.deleting);
+    let usable = volume.is_none_or(|volume| volume.owner == Ownership::Ours && !volume.deleting);
     observed.primary_serves(desired) && usable && matches!(observed.replication, SecretView::Ours { .. })
 }
 
-fn wanted(desired: &Desired) -> Option<&String> {
-    desired.backup.as_ref()?.request.as_ref()
+fn wanted(desired: &Desired) -> Option<(&DesiredBackup, &String)> {
+    let backup = desired.backup.as_ref()?;
+    Some((backup, backup.request.as_ref()?))
 }
 
-fn has_ended(desired: &Desired, observed: &Observed, request: &str) -> bool {
+fn is_over(desired: &Desired, observed: &Observed, request: &str) -> bool {
     let recorded = observed.recorded.dump.as_ref().filter(|recorded| recorded.request == request);
     match recorded.map(|recorded| recorded.state) {
         Some(DumpState::Succeeded) => true,
         Some(DumpState::Failed) => {
             let job = names::dump(&desired.key.name, request);
-            job_view(observed, &job).is_some_and(|job| job.succeeded == Some(false))
+            own_job(observed, &job).is_some_and(|job| job.succeeded == Some(false))
         }
         Some(DumpState::Running) | None => false,
     }
 }
 
-fn job_view<'a>(observed: &'a Observed, name: &str) -> Option<&'a JobView> {
+fn own_job<'a>(observed: &'a Observed, name: &str) -> Option<&'a JobView> {
     match observed.objects.get(&(Kind::Job, name.to_owned()))? {
-        ObjectView { owner: Owner::Ours, detail: Detail::Job(view), .. } => Some(view),
+        ObjectView { owner: Ownership::Ours, detail: Detail::Job(view), .. } => Some(view),
         _ => None,
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::{
     crd::Reason,
-    postgresql::{build::Object, observed::Id},
+    postgresql::{objects::Object, observed::Id},
 };
 
 /// The source of the password that is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum PasswordOrigin {
     Generated,
     Spec,
     /// The Secret for clients, which still exists while the Secret it was made from is gone.
@@ -17,7 +17,7 @@ pub(crate) enum Origin {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Create the Secret with the password in use, unless it exists.
-    KeepPassword(Origin),
+    KeepPassword(PasswordOrigin),
     /// Create the Secret with the standbys' password, unless it exists.
     CreateReplication,
     /// Create the Secret with the servers' certificate, unless it exists.
@@ -28,7 +28,7 @@ pub(crate) enum Step {
         secret: String,
     },
     /// Create the claim for the database, unless it exists.
-    CreateVolume,
+    CreateVolume(Object),
     /// Create the database, unless one is recorded by then.
     Initialize(Object),
     Grow {
@@ -54,19 +54,25 @@ pub(crate) struct Plan {
     /// In order; the first failure ends them.
     pub steps: Vec<Step>,
     pub hold: Option<Hold>,
-    pub turn: Turn,
+    pub rollout: Rollout,
 }
 
-/// Restarts that only another version of the operator asks for.
+/// The progress of restarts that only another version of the operator asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// A restart waits for this database's turn, or goes on.
-    Awaited,
+pub(crate) enum Rollout {
+    /// A restart waits for the rollout slot, or for the standbys before it.
+    Waiting,
     /// The last servers restart, and are not ready yet.
-    Lasts,
+    InProgress,
     /// There is nothing to restart, or something else comes first.
     #[default]
-    Over,
+    Idle,
+}
+
+impl Hold {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Hold {
+        Hold { reason, message: message.into() }
+    }
 }
 
 impl Plan {

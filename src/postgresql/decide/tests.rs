@@ -1,14 +1,14 @@
 use serde_json::{Value, json};
 
 use super::*;
-pub(in crate::postgresql) use crate::postgresql::desired::tests::acme as of;
+pub(in crate::postgresql) use crate::postgresql::desired::tests::acme;
 use crate::{
     crd::{SecretRecord, VolumeRecord},
-    postgresql::observed::{CredentialsView, Id, OwnSecret, SetView},
+    postgresql::observed::{ClientSecret, CredentialsView, Given, Id, OwnSecret, SetView},
 };
 
 pub(in crate::postgresql) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
-    ObjectView { owner: Owner::Ours, uid: "u".to_owned(), digest, deleting: false, detail }
+    ObjectView { owner: Ownership::Ours, uid: "u".to_owned(), digest, deleting: false, detail }
 }
 
 fn claim(requested: f64, capacity: Option<&str>) -> ObjectView {
@@ -19,7 +19,17 @@ fn claim(requested: f64, capacity: Option<&str>) -> ObjectView {
 pub(in crate::postgresql) fn pod(name: &str, role: &str, waiting: Option<&str>) -> PodView {
     let waiting = waiting.map(str::to_owned);
     let (name, uid, role) = (name.to_owned(), "p".to_owned(), Role::parse(role));
-    PodView { name, uid, role, job: None, said: None, failed: None, waiting, refused: None, closed: None }
+    PodView {
+        name,
+        uid,
+        role,
+        job: None,
+        termination_message: None,
+        failure_line: None,
+        waiting,
+        refused: None,
+        closed: None,
+    }
 }
 
 const GI: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -43,14 +53,14 @@ pub(super) fn settled(desired: &Desired) -> Observed {
     observed.recorded.version = Some(desired.version.clone());
     observed.recorded.secret =
         Some(SecretRecord { name: "acme-app".to_owned(), from: "generated".to_owned(), version: None });
-    for object in build::objects(desired, &Observed::default(), mounted(desired)) {
+    for object in objects::all(desired, &Observed::default(), mounted(desired)) {
         let detail = match object.id.0 {
             Kind::StatefulSet => Detail::StatefulSet(SetView {
                 replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),
                 storage: Some(desired.storage.text.clone()),
                 is_rolled: true,
-                asked: Asked::of(desired.generation, [Some("r"), mounted(desired).certificate]),
-                in_turn: false,
+                requested: UserRequest::new(desired.generation, [Some("r"), mounted(desired).certificate]),
+                in_rollout: false,
             }),
             Kind::PersistentVolumeClaim => {
                 Detail::Claim { requested: Some(GI), capacity: Some("1Gi".to_owned()), made_for: None }
@@ -75,7 +85,7 @@ pub(super) fn steps(plan: &Plan) -> Vec<String> {
         Step::CreateCertificate => "certificate".to_owned(),
         Step::ApplyClientSecret => "client".to_owned(),
         Step::Settle { secret } => format!("settle {secret}"),
-        Step::CreateVolume => "create volume".to_owned(),
+        Step::CreateVolume(_) => "create volume".to_owned(),
         Step::Initialize(job) => format!("initialize {}", job.id.1),
         Step::Grow { claim, to } => format!("grow {claim} {to}"),
         Step::Apply(object) => format!("apply {} {}", object.id.0, object.id.1),
@@ -89,20 +99,20 @@ pub(super) fn reason(plan: &Plan) -> Option<(&'static str, bool)> {
 }
 
 #[test]
-fn what_is_as_it_should_be_is_left_alone() {
+fn a_settled_database_is_left_alone() {
     for spec in [
         json!({}),
         json!({"replicas": 3, "networkPolicy": {}}),
         json!({"backup": {"schedule": "@daily", "onDelete": true}}),
     ] {
-        let desired = of(spec);
+        let desired = acme(spec);
         assert_eq!(decide(&desired, &settled(&desired)), Plan::default(), "{desired:?}");
     }
 }
 
 #[test]
-fn the_way_up() {
-    let desired = of(json!({}));
+fn objects_are_created_in_order() {
+    let desired = acme(json!({}));
     let mut observed = Observed::default();
     assert_eq!(steps(&decide(&desired, &observed)), ["apply ConfigMap acme-witness", "keep Generated"]);
     observed.credentials.kept = SecretView::Ours { uid: "k".to_owned() };
@@ -119,27 +129,37 @@ fn the_way_up() {
 
 #[test]
 fn a_secret_is_taken_from_the_garbage_collector() {
-    let desired = of(json!({}));
+    let desired = acme(json!({}));
     let mut observed = settled(&desired);
     observed.secrets.insert("acme-app".to_owned(), OwnSecret { uid: "s".to_owned(), unsettled: true });
     assert_eq!(steps(&decide(&desired, &observed)), ["settle acme-app"]);
 }
 
-/// One row: the difference from the settled state, and the steps and the reason that follow.
-type Row<'a> = (&'a str, Value, fn(&mut Observed), &'a [&'a str], Option<(&'static str, bool)>);
+/// A difference from the settled state.
+type Change = fn(&mut Observed);
+/// One row: the difference, and the steps and the reason that follow.
+type Row<'a> = (&'a str, Value, Change, &'a [&'a str], Option<(&'static str, bool)>);
 
 #[test]
-fn what_is_different_has_its_consequence() {
+fn differences_are_repaired_or_reported() {
     let none = || json!({});
     let two = || json!({"storageSize": "2Gi"});
     let closed = || json!({"networkPolicy": {}});
+    let standby = || json!({"replicas": 2});
     let dumps = json!({"backup": {"onDelete": true, "size": "2Gi"}});
-    let superfluous: fn(&mut Observed) =
+    let superfluous: Change =
         |w| drop(w.objects.insert((Kind::CronJob, "acme-backup".to_owned()), view(None, Detail::None)));
-    let of_no_size: fn(&mut Observed) = |w| {
+    let superfluous_policy: Change = |w| drop(w.objects.insert(policy(), view(None, EDITED)));
+    let superfluous_budget: Change =
+        |w| drop(w.objects.insert((Kind::PodDisruptionBudget, "acme-standby".to_owned()), view(None, EDITED)));
+    let of_no_size: Change = |w| {
         let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
         *data(w) = ObjectView { owner: theirs(), detail, ..data(w).clone() };
     };
+    let ends: Change = |w| (w.pods[0].waiting, w.pods[0].failure_line) = (Some("x".into()), Some("y".into()));
+    let standby_waits: Change = |w| w.pods[1].waiting = Some("x".into());
+    let apply_policy = &["apply NetworkPolicy acme-access"];
+    let fewer = Some(("StandbysNotReady", false));
     let rows: &[Row<'_>] = &[
         ("a Service is gone", none(), |w| drop(w.objects.remove(&service())), &["apply Service acme"], None),
         ("a StatefulSet was scaled", none(), |w| server(w).detail = SCALED, &["apply StatefulSet acme"], None),
@@ -148,53 +168,17 @@ fn what_is_different_has_its_consequence() {
         ("the data's volume is another's", none(), |w| data(w).owner = theirs(), &[], Some(("NotOurs", true))),
         ("and of no size that reads", none(), of_no_size, &[], Some(("NotOurs", true))),
         ("a CronJob is superfluous", none(), superfluous, &["delete CronJob acme-backup"], None),
-        ("dumps are not", none(), |w| add(w, "acme-backup", Owner::Ours), &[], None),
+        ("dumps are not", none(), |w| add(w, "acme-backup", Ownership::Ours), &[], None),
         ("the pod is not ready", none(), |w| w.pods[0].waiting = Some("x".into()), &[], Some(("NotReady", false))),
-        (
-            "the server ends",
-            none(),
-            |w| (w.pods[0].waiting, w.pods[0].failed) = (Some("x".into()), Some("y".into())),
-            &[],
-            Some(("ServerFails", false)),
-        ),
-        ("it has ended once", none(), |w| w.pods[0].failed = Some("y".into()), &[], None),
-        (
-            "a policy was edited",
-            closed(),
-            |w| at(w, policy()).detail = EDITED,
-            &["apply NetworkPolicy acme-access"],
-            None,
-        ),
-        (
-            "a policy is gone",
-            closed(),
-            |w| drop(w.objects.remove(&policy())),
-            &["apply NetworkPolicy acme-access"],
-            None,
-        ),
-        (
-            "a policy is superfluous",
-            none(),
-            |w| drop(w.objects.insert(policy(), view(None, EDITED))),
-            &["delete NetworkPolicy acme-access"],
-            None,
-        ),
-        (
-            "so is a budget",
-            json!({"replicas": 2}),
-            |w| drop(w.objects.insert((Kind::PodDisruptionBudget, "acme-standby".to_owned()), view(None, EDITED))),
-            &["delete PodDisruptionBudget acme-standby"],
-            None,
-        ),
+        ("the server ends", none(), ends, &[], Some(("ServerFails", false))),
+        ("it has ended once", none(), |w| w.pods[0].failure_line = Some("y".into()), &[], None),
+        ("a policy was edited", closed(), |w| at(w, policy()).detail = EDITED, apply_policy, None),
+        ("a policy is gone", closed(), |w| drop(w.objects.remove(&policy())), apply_policy, None),
+        ("a policy is superfluous", none(), superfluous_policy, &["delete NetworkPolicy acme-access"], None),
+        ("so is a budget", standby(), superfluous_budget, &["delete PodDisruptionBudget acme-standby"], None),
         ("there is no pod", none(), |w| w.pods.clear(), &[], Some(("Provisioning", false))),
         ("a claim that only looks like one of its own", none(), |w| add(w, "another", theirs()), &[], None),
-        (
-            "a standby is not ready",
-            json!({"replicas": 2}),
-            |w| w.pods[1].waiting = Some("x".into()),
-            &[],
-            Some(("StandbysNotReady", false)),
-        ),
+        ("a standby is not ready", standby(), standby_waits, &[], fewer),
         ("another version", none(), |w| w.recorded.version = Some("16".into()), &[], Some(("VersionMismatch", true))),
         ("the volume shall grow", two(), |_| {}, &["grow data-acme-0 2Gi"], None),
         ("the volume grows", two(), |w| *data(w) = claim(2.0 * GI, Some("1Gi")), &[], Some(("Growing", false))),
@@ -203,7 +187,7 @@ fn what_is_different_has_its_consequence() {
         ("the dumps' volume shall grow", dumps, |_| {}, &["grow acme-backup 2Gi"], None),
     ];
     for (what, spec, change, expected, hold) in rows {
-        let desired = of(spec.clone());
+        let desired = acme(spec.clone());
         let mut observed = settled(&desired);
         change(&mut observed);
         let plan = decide(&desired, &observed);
@@ -213,8 +197,8 @@ fn what_is_different_has_its_consequence() {
 }
 
 #[test]
-fn why_there_are_no_pods() {
-    let desired = of(json!({"replicas": 2}));
+fn missing_pods_are_explained() {
+    let desired = acme(json!({"replicas": 2}));
     let quota = |set: &str| ((Kind::StatefulSet, set.to_owned()), "exceeded quota".to_owned());
     for (set, pods, expected) in [
         ("acme", 0, "waiting for pod acme-0; exceeded quota"),
@@ -229,8 +213,8 @@ fn why_there_are_no_pods() {
     }
 }
 
-fn theirs() -> Owner {
-    Owner::Other("x".to_owned())
+fn theirs() -> Ownership {
+    Ownership::Other("x".to_owned())
 }
 
 const EDITED: Detail = Detail::Spec(Value::Null);
@@ -238,12 +222,12 @@ const SCALED: Detail = Detail::StatefulSet(SetView {
     replicas: 2,
     storage: None,
     is_rolled: true,
-    asked: Asked { generation: None, mounted: [None, None] },
-    in_turn: false,
+    requested: UserRequest { generation: None, mounted: [None, None] },
+    in_rollout: false,
 });
 
 /// A claim of this name.
-fn add(observed: &mut Observed, name: &str, owner: Owner) {
+fn add(observed: &mut Observed, name: &str, owner: Ownership) {
     observed.objects.insert(claim_id(name), ObjectView { owner, ..claim(9.0 * GI, Some("9Gi")) });
 }
 
@@ -302,7 +286,7 @@ fn passwords() {
         ("inline as before", inline(), in_spec, true, absent(), Given::Usable(None), &["keep Spec"], None),
         ("inline anew", inline(), recorded("generated", None), true, absent(), Given::Usable(None), &[], lost),
     ] {
-        let desired = of(spec);
+        let desired = acme(spec);
         let mut observed = settled(&desired);
         observed.recorded.secret = record;
         observed.credentials = CredentialsView { kept: SecretView::Absent, broken: None, given, client };
@@ -316,8 +300,8 @@ fn passwords() {
 }
 
 #[test]
-fn a_dispute_about_a_password_stops_nothing_else() {
-    let desired = of(json!({"password": "x"}));
+fn a_changed_password_does_not_stop_repairs() {
+    let desired = acme(json!({"password": "x"}));
     let mut observed = settled(&desired);
     observed.credentials.given = Given::Differs;
     observed.objects.remove(&service());
@@ -327,8 +311,8 @@ fn a_dispute_about_a_password_stops_nothing_else() {
 
 /// Whichever object is missing, carrying out the plans ends with nothing left to do.
 #[test]
-fn every_loss_is_made_good() {
-    let desired = of(json!({"replicas": 3, "networkPolicy": {}, "backup": {"schedule": "@daily"}}));
+fn every_lost_object_is_recreated() {
+    let desired = acme(json!({"replicas": 3, "networkPolicy": {}, "backup": {"schedule": "@daily"}}));
     let whole = settled(&desired);
     for missing in whole.objects.keys().filter(|(kind, _)| *kind != Kind::PersistentVolumeClaim) {
         let mut observed = whole.clone();
@@ -345,8 +329,8 @@ fn every_loss_is_made_good() {
 }
 
 #[test]
-fn a_certificate_comes_before_all_that_needs_it() {
-    let desired = of(json!({"tls": {}}));
+fn the_certificate_is_created_first() {
+    let desired = acme(json!({"tls": {}}));
     let mut observed = settled(&desired);
     assert_eq!(decide(&desired, &observed).steps, []);
     observed.certificate = SecretView::Absent;
@@ -355,6 +339,6 @@ fn a_certificate_comes_before_all_that_needs_it() {
     let plan = decide(&desired, &observed);
     assert_eq!((plan.steps, plan.hold.unwrap().reason), (vec![], Reason::NotOurs));
     // Without TLS it is of no interest.
-    let desired = of(json!({}));
+    let desired = acme(json!({}));
     assert_eq!(decide(&desired, &Observed { certificate: observed.certificate, ..settled(&desired) }), Plan::default());
 }

@@ -8,10 +8,10 @@ use super::plan::{Plan, Step};
 use crate::{
     crd::{Phase, PostgresqlStatus, Reason, Restore, RestoreRecord, VolumeRecord, label},
     postgresql::{
-        build::initialize,
         desired::{ACCEPT_VOLUME, Desired},
         names,
-        observed::{Detail, DumpSource, JobView, Kind, ObjectView, Observed, Owner, PodView, Refused},
+        objects::initialize,
+        observed::{Detail, DumpSource, JobView, Kind, ObjectView, Observed, Ownership, ScriptRefusal, pods_of},
     },
 };
 
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) const LOST: Reason = Reason::VolumeLost;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Volume {
+pub(crate) enum VolumeState {
     /// There is no volume, and there never was a database.
     Missing,
     /// The volume is not recorded yet in its present state, and nothing may be done before it is.
@@ -33,40 +33,40 @@ pub(crate) enum Volume {
     /// Servers may use it.
     Initialized,
     /// It is being deleted, and is gone as soon as no pod uses it.
-    Going,
+    Deleting,
     NotOurs,
     Lost(String),
 }
 
-/// The state of the volume.
-pub(crate) fn judge(desired: &Desired, observed: &Observed) -> Volume {
+/// Returns the state of the volume.
+pub(crate) fn state(desired: &Desired, observed: &Observed) -> VolumeState {
     let name = claim(desired);
     let recorded = observed.recorded.volume.as_ref();
     let had_database = had_database(desired, observed);
     let Some(found) = observed.objects.get(&(Kind::PersistentVolumeClaim, name.clone())) else {
         return match had_database {
-            true => Volume::Lost(format!("PersistentVolumeClaim {name} is gone")),
-            false => Volume::Missing,
+            true => VolumeState::Lost(format!("PersistentVolumeClaim {name} is gone")),
+            false => VolumeState::Missing,
         };
     };
-    if found.owner != Owner::Ours {
-        return Volume::NotOurs;
+    if found.owner != Ownership::Ours {
+        return VolumeState::NotOurs;
     }
     if found.deleting {
-        return Volume::Going;
+        return VolumeState::Deleting;
     }
     match recorded {
-        Some(recorded) if recorded.uid == found.uid && had_database => Volume::Initialized,
+        Some(recorded) if recorded.uid == found.uid && had_database => VolumeState::Initialized,
         Some(recorded) if recorded.uid == found.uid => {
-            Volume::Uninitialized { uid: found.uid.clone(), allowed: made_by_operator(desired, found) }
+            VolumeState::Uninitialized { uid: found.uid.clone(), allowed: made_by_operator(desired, found) }
         }
         Some(recorded) if had_database && desired.accepted_volume.as_ref() != Some(&found.uid) => {
-            Volume::Lost(format!(
+            VolumeState::Lost(format!(
                 "PersistentVolumeClaim {name} is not the one with the database: its uid is {}, and the uid on record is {}",
                 found.uid, recorded.uid
             ))
         }
-        _ => Volume::Unrecorded,
+        _ => VolumeState::Unrecorded,
     }
 }
 
@@ -74,9 +74,9 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRec
     let name = claim(desired);
     let found = observed.objects.get(&(Kind::PersistentVolumeClaim, name.clone()));
     let with = |initialized| Some(VolumeRecord { name: name.clone(), uid: found?.uid.clone(), initialized });
-    match judge(desired, observed) {
-        Volume::Unrecorded | Volume::Initialized => with(had_database(desired, observed)),
-        Volume::Uninitialized { uid, .. } => {
+    match state(desired, observed) {
+        VolumeState::Unrecorded | VolumeState::Initialized => with(had_database(desired, observed)),
+        VolumeState::Uninitialized { uid, .. } => {
             let job = observed.objects.get(&(Kind::Job, names::initialize(&desired.key.name, &uid)));
             with(job.is_some_and(|job| ended(job) == Some(true)))
         }
@@ -84,12 +84,12 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRec
     }
 }
 
-/// The dump from which the Job has created the database, once it is done.
+/// Returns the dump from which the Job has created the database, once it is done.
 pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<RestoreRecord> {
     let PostgresqlStatus { restored: recorded, volume, .. } = &observed.recorded;
-    let judged = judge(desired, observed);
+    let judged = state(desired, observed);
     let (uid, recorded) = match (&judged, recorded, volume) {
-        (Volume::Uninitialized { uid, .. }, ..) => (uid, None),
+        (VolumeState::Uninitialized { uid, .. }, ..) => (uid, None),
         (_, Some(RestoreRecord { tables: None, .. }), Some(volume)) => (&volume.uid, recorded.clone()),
         _ => return recorded.clone(),
     };
@@ -100,11 +100,13 @@ pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<Restore
         return recorded;
     };
     // Name and number of tables. The pod may show later than the Job, and they are lost once it is gone.
-    let said = pods(observed, &name).find(|pod| pod.refused.is_none()).and_then(|pod| pod.said.as_ref());
-    if recorded.is_some() && said.is_none() {
+    let message = pods_of(&observed.pods, &name)
+        .find(|pod| pod.refused.is_none())
+        .and_then(|pod| pod.termination_message.as_ref());
+    if recorded.is_some() && message.is_none() {
         return recorded;
     }
-    let mut words = said.map(|said| said.split_whitespace()).into_iter().flatten();
+    let mut words = message.map(|message| message.split_whitespace()).into_iter().flatten();
     Some(RestoreRecord {
         dump: words.next().map_or_else(|| restore.from.clone(), str::to_owned),
         claim: restore.claim.clone(),
@@ -114,10 +116,6 @@ pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<Restore
     })
 }
 
-fn pods<'a>(observed: &'a Observed, job: &str) -> impl Iterator<Item = &'a PodView> {
-    observed.pods.iter().filter(move |pod| pod.job.as_deref() == Some(job))
-}
-
 /// Returns true if there is any sign of a database. Earlier versions of this operator did not record the volume.
 fn had_database(desired: &Desired, observed: &Observed) -> bool {
     let recorded = &observed.recorded;
@@ -125,7 +123,7 @@ fn had_database(desired: &Desired, observed: &Observed) -> bool {
     recorded.volume.as_ref().is_some_and(|volume| volume.initialized)
         || recorded.active.is_some()
         || recorded.phase == Some(Phase::Up)
-        || set.is_some_and(|set| set.owner == Owner::Ours)
+        || set.is_some_and(|set| set.owner == Ownership::Ours)
 }
 
 fn made_by_operator(desired: &Desired, claim: &ObjectView) -> bool {
@@ -143,31 +141,31 @@ fn claim(desired: &Desired) -> String {
     names::data(&desired.key.name)
 }
 
-/// The steps before servers can start. This does not wait for the servers themselves.
-pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, volume: &Volume) {
+/// Adds the steps before servers can start. This does not wait for the servers themselves.
+pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, volume: &VolumeState) {
     let name = claim(desired);
     match volume {
-        Volume::Missing => {
-            plan.steps.push(Step::CreateVolume);
+        VolumeState::Missing => {
+            plan.steps.push(Step::CreateVolume(initialize::claim(desired)));
             plan.hold(Reason::Provisioning, format!("waiting for PersistentVolumeClaim {name}"));
         }
-        Volume::Unrecorded => plan.hold(Reason::Provisioning, format!("PersistentVolumeClaim {name} is being put on record")),
+        VolumeState::Unrecorded => plan.hold(Reason::Provisioning, format!("PersistentVolumeClaim {name} is being put on record")),
         // Reported together with all other volumes.
-        Volume::NotOurs => {}
-        Volume::Going => plan.hold(
+        VolumeState::NotOurs => {}
+        VolumeState::Deleting => plan.hold(
             Reason::VolumeGoing,
             format!(
                 "PersistentVolumeClaim {name} is being deleted, and is gone as soon as pod {} is: save the data on it (`pg_dumpall`) before that",
                 names::primary_pod(&desired.key.name)
             ),
         ),
-        Volume::Lost(why) => lost(plan, desired, observed, why),
-        Volume::Uninitialized { uid, allowed } => initialize(plan, desired, observed, uid, *allowed),
-        Volume::Initialized => initialized(plan, desired, observed),
+        VolumeState::Lost(why) => lost(plan, desired, observed, why),
+        VolumeState::Uninitialized { uid, allowed } => initialize(plan, desired, observed, uid, *allowed),
+        VolumeState::Initialized => initialized(plan, desired, observed),
     }
 }
 
-/// Only a cluster admin knows whether the volume that is there now holds the data.
+/// Holds the plan: only a cluster admin knows whether the volume that is there now holds the data.
 fn lost(plan: &mut Plan, desired: &Desired, observed: &Observed, why: &str) {
     let key = &desired.key;
     let found = observed.objects.get(&(Kind::PersistentVolumeClaim, claim(desired)));
@@ -197,7 +195,7 @@ fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str
             plan.hold(underway, format!("waiting for Job {name}, which {doing}"));
             plan.steps.push(Step::Initialize(job));
         }
-        Some(ObjectView { owner: Owner::Other(owner), .. }) => plan.not_ours(&format!("Job {name}"), owner),
+        Some(ObjectView { owner: Ownership::Other(owner), .. }) => plan.not_ours(&format!("Job {name}"), owner),
         Some(ObjectView { deleting, uid, digest, detail: Detail::Job(found), .. })
             if digest.as_ref() != Some(&job.digest) && is_superseded(found, desired) =>
         {
@@ -211,8 +209,8 @@ fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str
         }
         Some(found) if ended(found) == Some(false) => failed(plan, desired, observed, name),
         Some(_) => {
-            let waiting =
-                pods(observed, name).find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
+            let waiting = pods_of(&observed.pods, name)
+                .find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
             let waiting = waiting.or_else(|| observed.refused_job(name).map(|refusal| format!("; {refusal}")));
             plan.hold(underway, format!("waiting for Job {name}, which {doing}{}", waiting.unwrap_or_default()));
         }
@@ -242,7 +240,7 @@ fn unusable(desired: &Desired, restore: &Restore, source: DumpSource) -> Option<
         }
         DumpSource::Usable => return None,
         DumpSource::Missing => format!("{what} does not exist in namespace {}", key.namespace),
-        DumpSource::Going => format!("{what} is being deleted"),
+        DumpSource::Deleting => format!("{what} is being deleted"),
         DumpSource::NotAllowed => format!(
             "{what} has no label that lets {name} be made from the dumps there: `kubectl label {resource} {source_name} -n {} {}={name}`",
             key.namespace,
@@ -253,27 +251,27 @@ fn unusable(desired: &Desired, restore: &Restore, source: DumpSource) -> Option<
     Some((Reason::DumpsMissing, why))
 }
 
-/// The Job has given up.
+/// Holds the plan because the Job has given up.
 fn failed(plan: &mut Plan, desired: &Desired, observed: &Observed, job: &str) {
     let claim = claim(desired);
-    let pod = pods(observed, job).find(|pod| pod.refused.is_some());
+    let pod = pods_of(&observed.pods, job).find(|pod| pod.refused.is_some());
     let (reason, why) = match pod.and_then(|pod| pod.refused) {
-        Some(Refused::OtherVersion) => (
+        Some(ScriptRefusal::OtherVersion) => (
             Reason::VersionMismatch,
             format!(
                 "the database on PersistentVolumeClaim {claim} is of another major version than {}: hand the volume over to a Postgresql of its version",
                 desired.version
             ),
         ),
-        Some(Refused::NoDatabase) => (
+        Some(ScriptRefusal::NoDatabase) => (
             LOST,
             format!(
                 "there is no database on PersistentVolumeClaim {claim}, which was handed over, and none is made there: restore a dump into a new Postgresql"
             ),
         ),
-        Some(Refused::Dump) => {
-            let said = pod.and_then(|pod| pod.failed.as_deref()).unwrap_or("the dump cannot be restored");
-            (Reason::RestoreFailed, format!("{said}; change spec.restore, or delete Job {job} for another try"))
+        Some(ScriptRefusal::Dump) => {
+            let message = pod.and_then(|pod| pod.failure_line.as_deref()).unwrap_or("the dump cannot be restored");
+            (Reason::RestoreFailed, format!("{message}; change spec.restore, or delete Job {job} for another try"))
         }
         None => {
             let reason = match desired.restore {
@@ -292,13 +290,13 @@ fn failed(plan: &mut Plan, desired: &Desired, observed: &Observed, job: &str) {
 fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
     let prefix = names::initialize_prefix(&desired.key.name);
     for (id, view) in &observed.objects {
-        if id.0 == Kind::Job && id.1.starts_with(&prefix) && view.owner == Owner::Ours && !view.deleting {
+        if id.0 == Kind::Job && id.1.starts_with(&prefix) && view.owner == Ownership::Ours && !view.deleting {
             plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
         }
     }
     let Some(pod) = observed.primary(desired) else { return };
     match pod.refused {
-        Some(Refused::NoDatabase) => {
+        Some(ScriptRefusal::NoDatabase) => {
             let why = format!(
                 "pod {} finds no database on PersistentVolumeClaim {}, where there was one",
                 pod.name,
@@ -306,7 +304,7 @@ fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             );
             lost(plan, desired, observed, &why);
         }
-        Some(Refused::OtherVersion) => {
+        Some(ScriptRefusal::OtherVersion) => {
             let message = format!(
                 "pod {} has another major version of PostgreSQL than the database on its volume: set spec.image to an image of that version; {}",
                 pod.name,
@@ -315,7 +313,7 @@ fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
             plan.hold(Reason::VersionMismatch, message);
         }
         // No server restores a dump.
-        Some(Refused::Dump) | None => {}
+        Some(ScriptRefusal::Dump) | None => {}
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::{crd::Restore, platform::job::WORDS};
 
 #[test]
-fn whose_it_is() {
+fn owner_of_an_object() {
     let owned = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u", "controller": true}]);
     for (metadata, expected) in [
         (json!({}), Err("no owner that the operator knows")),
@@ -23,7 +23,7 @@ fn whose_it_is() {
 }
 
 #[test]
-fn why_a_pod_is_not_ready() {
+fn reasons_of_pods_that_are_not_ready() {
     let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
     let pulling = json!({"containerStatuses": [{
         "name": "postgres", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
@@ -48,8 +48,8 @@ fn why_a_pod_is_not_ready() {
 
 /// A dump that was not fetched cannot be restored; a failure of any other init container is a different matter.
 #[test]
-fn a_dump_that_is_not_fetched() {
-    for (init, code, expected) in [("fetch", 1, Some(Refused::Dump)), ("fetch", 0, None), ("dump", 1, None)] {
+fn a_failed_fetch_is_a_refused_dump() {
+    for (init, code, expected) in [("fetch", 1, Some(ScriptRefusal::Dump)), ("fetch", 0, None), ("dump", 1, None)] {
         let state = json!({"terminated": {"exitCode": code, "message": "error: the storage refuses it\n"}});
         let container = |name: &str, state: Value| json!([{"name": name, "image": "x", "imageID": "", "ready": false, "restartCount": 0, "state": state}]);
         let status = json!({
@@ -63,14 +63,14 @@ fn a_dump_that_is_not_fetched() {
 }
 
 #[test]
-fn what_a_pod_has_refused() {
+fn script_refusals() {
     let ended = |code: i32| json!({"terminated": {"exitCode": code, "message": "as it is\n"}});
     let ready = json!([{"type": "Ready", "status": "True"}]);
     let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "x"}});
     let looping = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     for (conditions, state, last_state, expected, waiting) in [
-        (json!([]), ended(71), json!({}), Some(Refused::NoDatabase), Some("as it is")),
-        (json!([]), looping.clone(), ended(72), Some(Refused::OtherVersion), Some("as it is")),
+        (json!([]), ended(71), json!({}), Some(ScriptRefusal::NoDatabase), Some("as it is")),
+        (json!([]), looping.clone(), ended(72), Some(ScriptRefusal::OtherVersion), Some("as it is")),
         (json!([]), looping.clone(), ended(1), None, Some("it has ended with exit code 1: as it is")),
         // It was restarted and may succeed.
         (json!([]), json!({"running": {}}), ended(1), None, Some("it has ended with exit code 1: as it is")),
@@ -109,7 +109,7 @@ fn what_a_pod_has_refused() {
 }
 
 #[test]
-fn what_a_jobs_pod_says() {
+fn termination_messages_of_a_jobs_pod() {
     let container = |name: &str, code: i32, message: &str| {
         json!({
             "name": name, "image": "x", "imageID": "", "ready": false, "restartCount": 0,
@@ -143,8 +143,8 @@ fn what_a_jobs_pod_says() {
 }
 
 #[test]
-fn why_a_stateful_set_was_applied() {
-    for (annotations, of_pods, generation, in_turn, mounted) in [
+fn user_request_of_a_stateful_set() {
+    for (annotations, of_pods, generation, in_rollout, mounted) in [
         (json!({}), json!({}), None, false, [None, None]),
         (
             json!({GENERATION_ANNOTATION: "3"}),
@@ -154,7 +154,7 @@ fn why_a_stateful_set_was_applied() {
             [Some("r"), None],
         ),
         (
-            json!({GENERATION_ANNOTATION: "3", TURN_ANNOTATION: "true"}),
+            json!({GENERATION_ANNOTATION: "3", ROLLOUT_ANNOTATION: "true"}),
             json!({REPLICATION_ANNOTATION: "r", CERTIFICATE_ANNOTATION: "c"}),
             Some("3"),
             true,
@@ -166,16 +166,16 @@ fn why_a_stateful_set_was_applied() {
             "spec": {"selector": {}, "template": {"metadata": {"annotations": of_pods}}},
         });
         let Detail::StatefulSet(found) = stateful_set(&serde_json::from_value(set).unwrap()) else { panic!() };
-        let asked = Asked {
+        let requested = UserRequest {
             generation: generation.map(str::to_owned),
             mounted: mounted.map(|uid: Option<&str>| uid.map(str::to_owned)),
         };
-        assert_eq!((found.asked, found.in_turn), (asked, in_turn));
+        assert_eq!((found.requested, found.in_rollout), (requested, in_rollout));
     }
 }
 
 #[test]
-fn how_and_when_a_job_ended() {
+fn view_of_a_job() {
     let (began, end) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z");
     let time = |text: &str| serde_json::from_value(json!(text)).ok();
     for (types, succeeded) in [

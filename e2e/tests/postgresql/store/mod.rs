@@ -170,7 +170,7 @@ fn keys(directory: &Path, name: &str) -> (PathBuf, String) {
 fn a_dump_of_a_real_server_comes_back_as_it_was() {
     let bench = Bench::new();
     let postgres = Postgres::start().unwrap();
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src").join("postgresql/build/scripts");
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("src").join("postgresql/objects/scripts");
     let node = Node::new(&scripts).unwrap();
     let volume = node.volume("dumps").unwrap();
     e2e::lab::block_on(async || {

@@ -9,7 +9,7 @@ use crate::{
     clientapp::spec::names,
     crd::label,
     platform::key::Key,
-    postgresql::build::{
+    postgresql::objects::{
         backup::DEADLINE_SECONDS,
         bucket::{self, variable},
         pod::{REPORT, confined},

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::postgresql::decide::{
     decide,
-    tests::{of, pod, reason, settled, steps, view},
+    tests::{acme, pod, reason, settled, steps, view},
 };
 use crate::postgresql::observed::PodView;
 
@@ -78,7 +78,7 @@ fn a_request_gets_one_dump() {
         ("there is no password for clients", on("one"), None, no_password, &[("apply", "one")], None),
         ("there is none for dumps", on("one"), None, |w| w.replication = SecretView::Absent, &[], None),
         ("the volume goes", on("one"), None, |w| volume(w).deleting = true, &[], None),
-        ("the volume is another's", on("one"), None, |w| volume(w).owner = Owner::Other("x".to_owned()), &[], None),
+        ("the volume is another's", on("one"), None, |w| volume(w).owner = Ownership::Other("x".to_owned()), &[], None),
         ("another word", on("two"), succeeded, |w| job(w, "one", Some(true)), &in_its_place, succeeded),
         ("after a failure", on("two"), failed, |w| job(w, "one", Some(false)), &in_its_place, failed),
         ("before the one before has ended", on("two"), running, |w| job(w, "one", None), &[("apply", "two")], running),
@@ -90,7 +90,7 @@ fn a_request_gets_one_dump() {
         ("a dump by schedule has ended", on("one"), succeeded, scheduled, &[], succeeded),
     ];
     for (what, spec, before, change, expected, after) in rows {
-        let desired = of(spec.clone());
+        let desired = acme(spec.clone());
         let mut observed = settled(&desired);
         observed.recorded.dump = before.and_then(|(request, state)| recorded(request, state));
         change(&mut observed);
@@ -106,12 +106,12 @@ fn a_request_gets_one_dump() {
 }
 
 #[test]
-fn how_the_dumps_went() {
+fn dump_summary() {
     let time = |second: u8| -> Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time> {
         serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok()
     };
     let none = BackupSummary::default;
-    let desired = of(on("one"));
+    let desired = acme(on("one"));
     let mut observed = settled(&desired);
     assert_eq!(summary(&desired, &observed), None);
     observed.recorded.backup = Some(BackupSummary {
@@ -144,7 +144,7 @@ fn how_the_dumps_went() {
     let said = "20260102T000000Z-b 1234 7\n20260101T000000Z-a 900 0\nanything else";
     let pod = |job: &str, said: &str| {
         let (job, said) = (Some(job.to_owned()), Some(said.to_owned()));
-        PodView { job, said, ..pod("acme-x", "backup", None) }
+        PodView { job, termination_message: said, ..pod("acme-x", "backup", None) }
     };
     for (job, dumps) in [("acme-backup-0", 0), ("acme-backup-1", 2)] {
         observed.pods.push(pod(job, said));
@@ -158,7 +158,7 @@ fn how_the_dumps_went() {
     // The cause of a failure may show later as well, and outlives the pod.
     observed.recorded.backup = Some(expected.clone());
     let failed = Some("the storage is full".to_owned());
-    observed.pods = vec![PodView { failed, said: None, ..pod("acme-backup-2", "") }];
+    observed.pods = vec![PodView { failure_line: failed, termination_message: None, ..pod("acme-backup-2", "") }];
     let told = BackupSummary { failure: Some("the storage is full".to_owned()), ..expected };
     assert_eq!(summary(&desired, &observed), Some(told.clone()));
     observed.recorded.backup = Some(told.clone());
@@ -167,11 +167,11 @@ fn how_the_dumps_went() {
 }
 
 #[test]
-fn how_the_drills_went() {
+fn drill_summary() {
     let time =
         |second: u8| -> Option<Time> { serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok() };
     let word = |word: &str| Some(word.to_owned());
-    let desired = of(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
+    let desired = acme(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
     let mut observed = settled(&desired);
     let restored = Drill { last_success: time(2), dump: word("d"), tables: Some(3), ..Drill::default() };
     let unnamed = Drill { last_success: time(4), ..restored.clone() };
@@ -194,7 +194,12 @@ fn how_the_drills_went() {
         observed.objects.insert((Kind::Job, "acme-drill-5".to_owned()), view(None, detail));
         let words = said.map(str::to_owned);
         let (said, failed) = if succeeded { (words, None) } else { (None, words) };
-        observed.pods = vec![PodView { job: word("acme-drill-5"), said, failed, ..pod("acme-x", "drill", None) }];
+        observed.pods = vec![PodView {
+            job: word("acme-drill-5"),
+            termination_message: said,
+            failure_line: failed,
+            ..pod("acme-x", "drill", None)
+        }];
         let expected = BackupSummary { drill: Some(after.clone()), ..backup };
         assert_eq!(summary(&desired, &observed), Some(expected), "{what}");
     }
@@ -205,24 +210,24 @@ fn volume(observed: &mut Observed) -> &mut ObjectView {
 }
 
 #[test]
-fn a_dump_holds_nothing_up() {
-    let desired = of(on("one"));
+fn a_dump_never_holds_the_plan() {
+    let desired = acme(on("one"));
     let mut observed = settled(&desired);
     for succeeded in [None, Some(false), Some(true)] {
         job(&mut observed, "one", succeeded);
         assert_eq!(reason(&decide(&desired, &observed)), None);
     }
     let name = names::dump("acme", "one");
-    observed.objects.get_mut(&(Kind::Job, name)).unwrap().owner = Owner::Other("x".to_owned());
+    observed.objects.get_mut(&(Kind::Job, name)).unwrap().owner = Ownership::Other("x".to_owned());
     assert_eq!(reason(&decide(&desired, &observed)), Some(("NotOurs", true)));
 }
 
 #[test]
-fn without_its_own_image_the_operator_uploads_nothing_and_says_so() {
+fn an_unknown_operator_image_prevents_uploads() {
     use crate::postgresql::desired::tests::{drilled, stored};
     for (spec, drills) in [(stored(json!({})), false), (drilled(json!({})), true)] {
         for (image, expected) in [(None, Some(("OperatorImageUnknown", true))), (Some("operator:1"), None)] {
-            let desired = Desired { operator_image: image.map(str::to_owned), ..of(spec.clone()) };
+            let desired = Desired { operator_image: image.map(str::to_owned), ..acme(spec.clone()) };
             let plan = decide(&desired, &settled(&desired));
             assert_eq!(reason(&plan), expected);
             let told = plan.hold.is_some_and(|hold| hold.message.contains("only, and there are no drills, since"));
@@ -232,8 +237,8 @@ fn without_its_own_image_the_operator_uploads_nothing_and_says_so() {
 }
 
 #[test]
-fn a_failure_says_what_to_do() {
-    let desired = of(on("one"));
+fn a_failed_dump_says_what_to_do() {
+    let desired = acme(on("one"));
     let mut observed = settled(&desired);
     job(&mut observed, "one", Some(false));
     observed.recorded.dump = record(&desired, &observed);
@@ -252,7 +257,7 @@ fn a_failure_says_what_to_do() {
     assert_eq!(message(&refused).as_deref(), Some("Job acme-dump-7692c3ad35 has no pod: exceeded quota"));
     let mut pod = crate::postgresql::decide::tests::pod("acme-dump-7692c3ad35-x", "backup", Some("x"));
     pod.job = Some("acme-dump-7692c3ad35".to_owned());
-    pod.failed = Some("the storage is full".to_owned());
+    pod.failure_line = Some("the storage is full".to_owned());
     observed.pods.push(pod);
     let message = record(&desired, &observed).unwrap().message.unwrap();
     assert!(message.starts_with("Job acme-dump-7692c3ad35 has failed: the storage is full: see"), "{message}");

@@ -1,14 +1,14 @@
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::{
     crd::{ActivePod, VolumeRecord},
     postgresql::{
-        build::Object,
         decide::{
             Hold, Step, decide,
-            tests::{of, pod, reason, settled, steps, view},
+            tests::{acme, pod, reason, settled, steps, view},
         },
+        objects::Object,
         observed::{JobView, PodView},
     },
 };
@@ -28,18 +28,19 @@ fn claim(uid: &str, made_for: Option<&str>) -> ObjectView {
 }
 
 /// One row: the record, the claim, what else exists, the state of the volume, and the new record.
-type Row<'a> = (&'a str, Option<VolumeRecord>, Option<ObjectView>, fn(&mut Observed), Volume, Option<VolumeRecord>);
+type Row<'a> =
+    (&'a str, Option<VolumeRecord>, Option<ObjectView>, fn(&mut Observed), VolumeState, Option<VolumeRecord>);
 
 const OURS: Option<&str> = Some("uid-1");
 
 #[test]
-fn a_database_is_made_once() {
-    let gone = || Volume::Lost("PersistentVolumeClaim data-acme-0 is gone".to_owned());
+fn a_database_is_created_once() {
+    let gone = || VolumeState::Lost("PersistentVolumeClaim data-acme-0 is gone".to_owned());
     let another = || {
         let why = "PersistentVolumeClaim data-acme-0 is not the one with the database: its uid is b, and the uid on record is a";
-        Volume::Lost(why.to_owned())
+        VolumeState::Lost(why.to_owned())
     };
-    let empty = |uid: &str, allowed| Volume::Uninitialized { uid: uid.to_owned(), allowed };
+    let empty = |uid: &str, allowed| VolumeState::Uninitialized { uid: uid.to_owned(), allowed };
     let set: fn(&mut Observed) =
         |w| drop(w.objects.insert((Kind::StatefulSet, "acme".to_owned()), view(None, Detail::None)));
     let active: fn(&mut Observed) = |w| {
@@ -51,29 +52,29 @@ fn a_database_is_made_once() {
     let made = job(Some(true));
     let none: fn(&mut Observed) = |_| {};
     let deleting = || ObjectView { deleting: true, ..claim("a", OURS) };
-    let theirs = || ObjectView { owner: Owner::Other("x".to_owned()), ..claim("a", OURS) };
+    let theirs = || ObjectView { owner: Ownership::Other("x".to_owned()), ..claim("a", OURS) };
     let (no, yes) = (|| recorded("a", false), || recorded("a", true));
     let rows: Vec<Row<'_>> = vec![
-        ("nothing", None, None, none, Volume::Missing, None),
-        ("a claim", None, Some(claim("a", OURS)), none, Volume::Unrecorded, no()),
+        ("nothing", None, None, none, VolumeState::Missing, None),
+        ("a claim", None, Some(claim("a", OURS)), none, VolumeState::Unrecorded, no()),
         ("on record", no(), Some(claim("a", OURS)), none, empty("a", true), no()),
         // A volume that a cluster admin hands over holds data.
         ("from before", no(), Some(claim("a", Some("old"))), none, empty("a", false), no()),
         ("handed over", no(), Some(claim("a", None)), none, empty("a", false), no()),
-        ("gone before it had a database", no(), None, none, Volume::Missing, no()),
-        ("another before", no(), Some(claim("b", OURS)), none, Volume::Unrecorded, recorded("b", false)),
-        ("made", yes(), Some(claim("a", OURS)), none, Volume::Initialized, yes()),
+        ("gone before it had a database", no(), None, none, VolumeState::Missing, no()),
+        ("another before", no(), Some(claim("b", OURS)), none, VolumeState::Unrecorded, recorded("b", false)),
+        ("made", yes(), Some(claim("a", OURS)), none, VolumeState::Initialized, yes()),
         ("gone", yes(), None, none, gone(), yes()),
         ("another", yes(), Some(claim("b", None)), none, another(), yes()),
         ("another that says it is ours", yes(), Some(claim("b", OURS)), none, another(), yes()),
-        ("on its way out", yes(), Some(deleting()), none, Volume::Going, yes()),
-        ("not ours", yes(), Some(theirs()), none, Volume::NotOurs, yes()),
+        ("on its way out", yes(), Some(deleting()), none, VolumeState::Deleting, yes()),
+        ("not ours", yes(), Some(theirs()), none, VolumeState::NotOurs, yes()),
         // From an earlier version of the operator, or after the record was lost: any sign of a database is enough.
-        ("a StatefulSet", None, Some(claim("a", None)), set, Volume::Unrecorded, yes()),
+        ("a StatefulSet", None, Some(claim("a", None)), set, VolumeState::Unrecorded, yes()),
         ("a StatefulSet and no claim", None, None, set, gone(), None),
-        ("it was up", None, Some(claim("a", OURS)), phase, Volume::Unrecorded, yes()),
+        ("it was up", None, Some(claim("a", OURS)), phase, VolumeState::Unrecorded, yes()),
         ("it was active", None, None, active, gone(), None),
-        ("a record that says no", no(), Some(claim("a", OURS)), set, Volume::Initialized, yes()),
+        ("a record that says no", no(), Some(claim("a", OURS)), set, VolumeState::Initialized, yes()),
         ("the same, and gone", no(), None, phase, gone(), no()),
         ("the same, and another", no(), Some(claim("b", OURS)), active, another(), no()),
     ];
@@ -84,8 +85,8 @@ fn a_database_is_made_once() {
             observed.objects.insert(data(), claim);
         }
         change(&mut observed);
-        let desired = of(json!({}));
-        assert_eq!((judge(&desired, &observed), super::record(&desired, &observed)), (expected, then), "{what}");
+        let desired = acme(json!({}));
+        assert_eq!((state(&desired, &observed), super::record(&desired, &observed)), (expected, then), "{what}");
     }
     // Only the Job of this volume counts, not that of another.
     for (volume, initialized) in [("a", true), ("b", false)] {
@@ -93,13 +94,13 @@ fn a_database_is_made_once() {
         observed.recorded.volume = recorded("a", false);
         observed.objects.insert(data(), claim("a", OURS));
         observed.objects.insert((Kind::Job, names::initialize("acme", volume)), made.clone());
-        assert_eq!(super::record(&of(json!({})), &observed), recorded("a", initialized));
+        assert_eq!(super::record(&acme(json!({})), &observed), recorded("a", initialized));
     }
 }
 
 #[test]
-fn a_cluster_admin_can_put_another_volume_in_its_place() {
-    let mut desired = of(json!({}));
+fn an_accepted_volume_replaces_the_recorded_one() {
+    let mut desired = acme(json!({}));
     let mut observed = settled(&desired);
     observed.objects.insert(data(), claim("b", None));
     for (accepted, then) in [("c", "u"), ("b", "b")] {
@@ -113,15 +114,19 @@ type Loss<'a> = (&'a str, fn(&mut Observed), &'a str);
 
 /// Once there was a database, no step creates another database, volume or server, whatever happens to the volume.
 #[test]
-fn what_is_lost_stays_lost() {
-    let desired = of(json!({"replicas": 2, "backup": {"schedule": "@daily"}}));
+fn a_lost_database_is_never_recreated() {
+    let desired = acme(json!({"replicas": 2, "backup": {"schedule": "@daily"}}));
     let losses: [Loss<'_>; 4] = [
         ("gone", |w| drop(w.objects.remove(&data())), "VolumeLost"),
         ("another", |w| drop(w.objects.insert(data(), claim("b", OURS))), "VolumeLost"),
-        ("empty", |w| w.pods[0] = PodView { refused: Some(Refused::NoDatabase), ..w.pods[0].clone() }, "VolumeLost"),
+        (
+            "empty",
+            |w| w.pods[0] = PodView { refused: Some(ScriptRefusal::NoDatabase), ..w.pods[0].clone() },
+            "VolumeLost",
+        ),
         (
             "other",
-            |w| w.pods[0] = PodView { refused: Some(Refused::OtherVersion), ..w.pods[0].clone() },
+            |w| w.pods[0] = PodView { refused: Some(ScriptRefusal::OtherVersion), ..w.pods[0].clone() },
             "VersionMismatch",
         ),
     ];
@@ -136,7 +141,7 @@ fn what_is_lost_stays_lost() {
             let plan = decide(&desired, &observed);
             assert_eq!(reason(&plan), Some((expected, true)), "{what}");
             let made = |step: &Step| match step {
-                Step::CreateVolume | Step::Initialize(_) => true,
+                Step::CreateVolume(_) | Step::Initialize(_) => true,
                 // A server that refuses an empty volume may exist.
                 Step::Apply(Object { id, .. }) => id.0 == Kind::StatefulSet && ["gone", "another"].contains(&what),
                 _ => false,
@@ -162,8 +167,8 @@ fn uninitialized(desired: &Desired, job: Option<ObjectView>, pod: PodView) -> Ob
 }
 
 #[test]
-fn the_job_that_makes_the_database() {
-    let desired = of(json!({}));
+fn the_job_that_creates_the_database() {
+    let desired = acme(json!({}));
     let name = names::initialize("acme", "a");
     let waiting = Some(("Provisioning", false));
     let initialize = format!("initialize {name}");
@@ -172,8 +177,14 @@ fn the_job_that_makes_the_database() {
         ("it runs", Some(None), None, vec![], waiting),
         ("it has, and that is not on record yet", Some(Some(true)), None, vec![], waiting),
         ("it has failed", Some(Some(false)), None, vec![], Some(("InitializationFailed", true))),
-        ("there is none", Some(Some(false)), Some(Refused::NoDatabase), vec![], Some(("VolumeLost", true))),
-        ("another version", Some(Some(false)), Some(Refused::OtherVersion), vec![], Some(("VersionMismatch", true))),
+        ("there is none", Some(Some(false)), Some(ScriptRefusal::NoDatabase), vec![], Some(("VolumeLost", true))),
+        (
+            "another version",
+            Some(Some(false)),
+            Some(ScriptRefusal::OtherVersion),
+            vec![],
+            Some(("VersionMismatch", true)),
+        ),
     ] {
         let digest = Some(initialize::job(&desired, "a", true).digest);
         let job = job.map(|succeeded| view(digest, Detail::Job(JobView { succeeded, ..JobView::default() })));
@@ -183,12 +194,8 @@ fn the_job_that_makes_the_database() {
         assert_eq!(reason(&plan), hold, "{what}");
     }
     // An event says why it has no pod; a pod says more.
-    let mut observed = settled(&desired);
-    observed.recorded.volume = recorded("a", false);
-    observed.pods.clear();
-    observed.objects.remove(&(Kind::StatefulSet, "acme".to_owned()));
-    observed.objects.insert(data(), claim("a", OURS));
     let digest = Some(initialize::job(&desired, "a", true).digest);
+    let mut observed = uninitialized(&desired, None, pod("x", "initialize", Some("y")));
     observed.objects.insert((Kind::Job, name.clone()), view(digest, Detail::Job(JobView::default())));
     observed.refusals.insert((Kind::Job, name.clone()), "exceeded quota".to_owned());
     let message = |observed: &Observed| decide(&desired, observed).hold.unwrap().message;
@@ -203,21 +210,21 @@ fn the_job_that_makes_the_database() {
 
 /// A Job of an image that does not exist, or with too little memory, would never end.
 #[test]
-fn a_job_of_a_spec_that_was_corrected_is_replaced() {
+fn a_job_of_an_outdated_spec_is_replaced() {
     let delete = vec![format!("delete Job {}", names::initialize("acme", "a"))];
-    let asked = Some("1".to_owned());
+    let requested = Some("1".to_owned());
     // The generation of the Job, whether it succeeded, and whether it is being deleted.
     for (what, generation, succeeded, deleting, expected) in [
-        ("corrected while it runs", asked.clone(), None, false, delete.clone()),
+        ("corrected while it runs", requested.clone(), None, false, delete.clone()),
         ("of an earlier operator", None, None, false, delete.clone()),
-        ("corrected after it failed", asked.clone(), Some(false), false, delete.clone()),
-        ("on its way out", asked.clone(), None, true, vec![]),
+        ("corrected after it failed", requested.clone(), Some(false), false, delete.clone()),
+        ("on its way out", requested.clone(), None, true, vec![]),
         ("another operator, while it runs", Some("2".to_owned()), None, false, vec![]),
         ("another operator, after it failed", Some("2".to_owned()), Some(false), false, delete),
-        ("it has made the database", asked, Some(true), false, vec![]),
+        ("it has made the database", requested, Some(true), false, vec![]),
     ] {
-        let desired = Desired { generation: 2, ..of(json!({"image": "postgres:17.2"})) };
-        let former = initialize::job(&of(json!({"image": "postgres:no-such-tag"})), "a", true).digest;
+        let desired = Desired { generation: 2, ..acme(json!({"image": "postgres:17.2"})) };
+        let former = initialize::job(&acme(json!({"image": "postgres:no-such-tag"})), "a", true).digest;
         let job = JobView { generation, succeeded, ..JobView::default() };
         let job = ObjectView { deleting, ..view(Some(former), Detail::Job(job)) };
         let observed = uninitialized(&desired, Some(job), pod("x", "initialize", Some("y")));
@@ -228,119 +235,56 @@ fn a_job_of_a_spec_that_was_corrected_is_replaced() {
     }
 }
 
-/// One row: `spec.restore`, the uid for which the claim was made, the volume with dumps, the Job, what its pod refuses, and the steps
-/// and the reason that follow.
-type Restoring<'a> =
-    (&'a str, Value, Option<&'a str>, DumpSource, Option<JobView>, Option<Refused>, Vec<String>, (&'a str, &'a str));
+/// One row: the dump in `spec.restore`, the uid for which the claim was made, the volume with dumps, the dump and the result of the
+/// Job, what its pod refuses, the step on the Job, and the reason and the words of the hold.
+type Restoring<'a> = (
+    &'a str,
+    Option<&'a str>,
+    Option<&'a str>,
+    DumpSource,
+    Option<(&'a str, Option<bool>)>,
+    Option<ScriptRefusal>,
+    Option<&'a str>,
+    (&'a str, &'a str),
+);
 
 #[test]
 fn a_database_from_a_dump() {
+    use DumpSource::{Deleting, Missing, NotAllowed, Usable};
     let name = names::initialize("acme", "a");
-    let restore = |from: &str| json!({"restore": {"from": from, "claim": "c"}});
-    let job = |from: &str, succeeded| {
-        let restore = Some(Box::new(Restore::of_claim(from, "c")));
-        Some(JobView { restore, succeeded, ..JobView::default() })
-    };
-    let (begin, again) = (vec![format!("initialize {name}")], vec![format!("delete Job {name}")]);
+    let latest = Some("latest");
+    let (runs, failed) = (Some(("latest", None)), Some(("latest", Some(false))));
+    let (begin, again) = (Some("initialize"), Some("delete Job"));
     let doing = "which restores dump latest of PersistentVolumeClaim c; pod x: y";
-    let (usable, none) = (DumpSource::Usable, Vec::new);
+    let label = "`kubectl label pvc c";
+    let damaged = ("RestoreFailed", "the dump is damaged; change spec.restore, or delete Job");
     let rows: [Restoring<'_>; 11] = [
-        (
-            "it begins",
-            restore("latest"),
-            OURS,
-            usable,
-            None,
-            None,
-            begin.clone(),
-            ("Restoring", "restores dump latest"),
-        ),
-        (
-            "no claim",
-            restore("latest"),
-            OURS,
-            DumpSource::Missing,
-            None,
-            None,
-            none(),
-            ("DumpsMissing", "does not exist"),
-        ),
-        ("it goes", restore("latest"), OURS, DumpSource::Going, None, None, none(), ("DumpsMissing", "being deleted")),
-        (
-            "another's",
-            restore("latest"),
-            OURS,
-            DumpSource::NotAllowed,
-            None,
-            None,
-            none(),
-            ("DumpsMissing", "`kubectl label pvc c"),
-        ),
-        (
-            "handed over",
-            restore("latest"),
-            None,
-            usable,
-            None,
-            None,
-            begin,
-            ("Provisioning", "which makes the database"),
-        ),
-        ("it runs", restore("latest"), OURS, usable, job("latest", None), None, none(), ("Restoring", doing)),
-        (
-            "the volume is looked at once",
-            restore("latest"),
-            OURS,
-            DumpSource::Missing,
-            job("latest", None),
-            None,
-            none(),
-            ("Restoring", doing),
-        ),
-        (
-            "another dump",
-            restore("latest"),
-            OURS,
-            usable,
-            job("x", Some(false)),
-            None,
-            again.clone(),
-            ("Replacing", "has changed"),
-        ),
-        ("none any more", json!({}), OURS, usable, job("x", None), None, again, ("Replacing", "has changed")),
-        (
-            "refused",
-            restore("latest"),
-            OURS,
-            usable,
-            job("latest", Some(false)),
-            Some(Refused::Dump),
-            none(),
-            ("RestoreFailed", "the dump is damaged; change spec.restore, or delete Job"),
-        ),
-        (
-            "failed",
-            restore("latest"),
-            OURS,
-            usable,
-            job("latest", Some(false)),
-            None,
-            none(),
-            ("RestoreFailed", "delete the Job"),
-        ),
+        ("it begins", latest, OURS, Usable, None, None, begin, ("Restoring", "restores dump latest")),
+        ("no claim", latest, OURS, Missing, None, None, None, ("DumpsMissing", "does not exist")),
+        ("it goes", latest, OURS, Deleting, None, None, None, ("DumpsMissing", "being deleted")),
+        ("another's", latest, OURS, NotAllowed, None, None, None, ("DumpsMissing", label)),
+        ("handed over", latest, None, Usable, None, None, begin, ("Provisioning", "which makes the database")),
+        ("it runs", latest, OURS, Usable, runs, None, None, ("Restoring", doing)),
+        ("the volume is looked at once", latest, OURS, Missing, runs, None, None, ("Restoring", doing)),
+        ("another dump", latest, OURS, Usable, Some(("x", Some(false))), None, again, ("Replacing", "has changed")),
+        ("none any more", None, OURS, Usable, Some(("x", None)), None, again, ("Replacing", "has changed")),
+        ("refused", latest, OURS, Usable, failed, Some(ScriptRefusal::Dump), None, damaged),
+        ("failed", latest, OURS, Usable, failed, None, None, ("RestoreFailed", "delete the Job")),
     ];
-    for (what, spec, made_for, dump_source, job, refused, expected, (reason, words)) in rows {
-        let desired = of(spec);
+    for (what, from, made_for, dump_source, job, refused, step, (reason, words)) in rows {
+        let desired = Desired { restore: from.map(|from| Restore::of_claim(from, "c")), ..acme(json!({})) };
         let failed = Some("the dump is damaged".to_owned());
-        let pod = PodView { refused, failed, ..pod("x", "initialize", Some("y")) };
-        let job = job.map(|job| {
-            let current = job.restore.as_deref() == desired.restore.as_ref();
+        let pod = PodView { refused, failure_line: failed, ..pod("x", "initialize", Some("y")) };
+        let job = job.map(|(from, succeeded)| {
+            let restore = Some(Restore::of_claim(from, "c"));
+            let current = restore == desired.restore;
+            let job = JobView { restore: restore.map(Box::new), succeeded, ..JobView::default() };
             view(current.then(|| initialize::job(&desired, "a", true).digest), Detail::Job(job))
         });
         let mut observed = Observed { dump_source, ..uninitialized(&desired, job, pod) };
         observed.objects.insert(data(), claim("a", made_for));
         let plan = decide(&desired, &observed);
-        assert_eq!(steps(&plan), expected, "{what}");
+        assert_eq!(steps(&plan), Vec::from_iter(step.map(|step| format!("{step} {name}"))), "{what}");
         let hold = plan.hold.unwrap();
         assert!(hold.reason.as_str() == reason && hold.message.contains(words), "{what}: {hold:?}");
     }
@@ -352,26 +296,18 @@ fn a_database_from_a_bucket() {
     let spec = json!({"restore": {"store": {
         "endpoint": "https://s3.example.com/", "bucket": "dumps", "path": "prod/shop/orders", "credentialsSecret": {"name": "s3"},
     }}});
-    let image = || Some("operator:1".to_owned());
+    let restores = "restores dump latest of https://s3.example.com/dumps/prod/shop/orders";
+    let unknown = "spec.restore.store: the operator does not know its own image";
+    let label = "`kubectl label secret s3 -n ns apps.bnerd-operator.local/restore-to=acme`";
+    let missing = "Secret s3, which spec.restore names, does not exist";
+    let known = Some("operator:1");
     for (source, image, expected) in [
-        (
-            DumpSource::Usable,
-            image(),
-            ("Restoring", "restores dump latest of https://s3.example.com/dumps/prod/shop/orders"),
-        ),
-        (
-            DumpSource::Usable,
-            None,
-            ("OperatorImageUnknown", "spec.restore.store: the operator does not know its own image"),
-        ),
-        (DumpSource::Missing, image(), ("DumpsMissing", "Secret s3, which spec.restore names, does not exist")),
-        (
-            DumpSource::NotAllowed,
-            image(),
-            ("DumpsMissing", "`kubectl label secret s3 -n ns apps.bnerd-operator.local/restore-to=acme`"),
-        ),
+        (DumpSource::Usable, known, ("Restoring", restores)),
+        (DumpSource::Usable, None, ("OperatorImageUnknown", unknown)),
+        (DumpSource::Missing, known, ("DumpsMissing", missing)),
+        (DumpSource::NotAllowed, known, ("DumpsMissing", label)),
     ] {
-        let desired = Desired { operator_image: image, ..of(spec.clone()) };
+        let desired = Desired { operator_image: image.map(str::to_owned), ..acme(spec.clone()) };
         let observed = Observed { dump_source: source, ..uninitialized(&desired, None, pod("x", "initialize", None)) };
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan).is_empty(), expected.0 != "Restoring", "{expected:?}");
@@ -381,8 +317,8 @@ fn a_database_from_a_bucket() {
 }
 
 #[test]
-fn what_was_restored_is_put_on_record_with_the_volume() {
-    let desired = of(json!({"restore": {"claim": "c"}}));
+fn a_restore_is_recorded_with_the_volume() {
+    let desired = acme(json!({"restore": {"claim": "c"}}));
     let name = names::initialize("acme", "a");
     for (said, dump, tables) in
         [(Some("20260101T000000Z-x 12"), "20260101T000000Z-x", Some(12)), (None, "latest", None)]
@@ -394,7 +330,11 @@ fn what_was_restored_is_put_on_record_with_the_volume() {
             JobView { restore: desired.restore.clone().map(Box::new), succeeded: Some(true), ..JobView::default() };
         observed.objects.insert((Kind::Job, name.clone()), view(None, Detail::Job(job)));
         let said = said.map(str::to_owned);
-        observed.pods.push(PodView { job: Some(name.clone()), said, ..pod("x", "initialize", None) });
+        observed.pods.push(PodView {
+            job: Some(name.clone()),
+            termination_message: said,
+            ..pod("x", "initialize", None)
+        });
         let claim = Some("c".to_owned());
         let expected = RestoreRecord { dump: dump.to_owned(), claim, store: None, tables, completed_at: None };
         assert_eq!(super::restored(&desired, &observed), Some(expected.clone()));

@@ -1,0 +1,111 @@
+//! Dumps: their volume, the CronJob, the Jobs on request, and the Job of the last dump before a deletion. Pure.
+
+use serde_json::{Value, json};
+
+use super::{
+    bucket,
+    object::{Object, labels, object, pod_labels},
+    placement,
+    pod::{DUMPS, REPORT, claim_spec, confined, from_secret, pod_spec},
+};
+use crate::postgresql::{
+    desired::{Desired, DesiredBackup},
+    names,
+    objects::secrets::PASSWORD,
+    observed::{Kind, Role},
+};
+
+/// After this time, a dump or archive that hangs counts as failed.
+pub(crate) const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
+/// Annotation of a Job: the deletion for which it takes the last dump.
+pub(crate) const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for-deletion";
+/// Annotation of a Job: the request for which it dumps.
+pub(crate) const REQUEST_ANNOTATION: &str = "apps.bnerd-operator.local/dump-request";
+
+/// How many seconds a dump waits for an answer of the server. One on request begins only while the server is ready.
+const PATIENCE: u32 = 60;
+/// The same where the server may just be restarting: on schedule, or closed for its last dump.
+const RESTART_PATIENCE: u32 = 300;
+
+pub(crate) fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
+    let spec = claim_spec(desired, &backup.size.text);
+    object(desired, Kind::PersistentVolumeClaim, names::backup(&desired.key.name), json!({"spec": spec}))
+}
+
+pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
+    let spec = json!({
+        "schedule": backup.schedule.as_ref()?,
+        // A slow dump is not joined by the next.
+        "concurrencyPolicy": "Forbid",
+        // Without it, the CronJob controller gives up after it has missed a hundred runs.
+        "startingDeadlineSeconds": 3600,
+        "successfulJobsHistoryLimit": 1,
+        "failedJobsHistoryLimit": 3,
+        "jobTemplate": {"metadata": {"labels": labels(desired)}, "spec": job_spec(desired, backup, RESTART_PATIENCE)},
+    });
+    Some(object(desired, Kind::CronJob, names::backup(&desired.key.name), json!({"spec": spec})))
+}
+
+pub(crate) fn last_dump(desired: &Desired, backup: &DesiredBackup, deletion: &str) -> Object {
+    let spec = job_spec(desired, backup, RESTART_PATIENCE);
+    let mut job = object(desired, Kind::Job, names::last_dump(&desired.key.name), json!({"spec": spec}));
+    job.document["metadata"]["annotations"][DELETION_ANNOTATION] = json!(deletion);
+    job
+}
+
+pub(crate) fn dump(desired: &Desired, backup: &DesiredBackup, request: &str) -> Object {
+    let spec = job_spec(desired, backup, PATIENCE);
+    let mut job = object(desired, Kind::Job, names::dump(&desired.key.name, request), json!({"spec": spec}));
+    job.document["metadata"]["annotations"][REQUEST_ANNOTATION] = json!(request);
+    job
+}
+
+fn job_spec(desired: &Desired, backup: &DesiredBackup, patience: u32) -> Value {
+    let name = &desired.key.name;
+    let container = json!({
+        "name": "dump",
+        "image": desired.image,
+        "command": ["sh", "/scripts/dump.sh"],
+        "env": [
+            {"name": "DUMPS", "value": DUMPS},
+            {"name": "KEEP", "value": backup.keep.to_string()},
+            {"name": "REPORT", "value": REPORT},
+            {"name": "PATIENCE", "value": patience.to_string()},
+            {"name": "POSTGRES_DB", "value": desired.database},
+            {"name": "PGHOST", "value": names::primary(name)},
+            {"name": "PGPORT", "value": desired.port.to_string()},
+            {"name": "PGUSER", "value": "replicator"},
+            from_secret("PGPASSWORD", names::replication(name), PASSWORD),
+        ],
+        "volumeMounts": [
+            {"name": "dumps", "mountPath": DUMPS},
+            {"name": "scripts", "mountPath": "/scripts", "readOnly": true},
+        ],
+    });
+    let mut volumes = vec![
+        json!({"name": "dumps", "persistentVolumeClaim": {"claimName": names::backup(name)}}),
+        json!({"name": "scripts", "configMap": {"name": names::scripts(name)}}),
+    ];
+    let upload = backup.store.as_ref().zip(desired.operator_image.as_ref());
+    volumes.extend(upload.and_then(|(store, _)| bucket::certificates(&store.bucket)));
+    let mut pod = match upload {
+        None => pod_spec(container, json!(volumes)),
+        Some((store, image)) => {
+            let mut pod = pod_spec(bucket::push(store, image), json!(volumes));
+            pod["initContainers"] = json!([confined(container)]);
+            pod
+        }
+    };
+    pod["restartPolicy"] = json!("Never");
+    placement::job(desired, &mut pod);
+    let mut spec = json!({
+        "backoffLimit": 2,
+        "activeDeadlineSeconds": DEADLINE_SECONDS,
+        "template": {"metadata": {"labels": pod_labels(desired, Role::Backup)}, "spec": pod},
+    });
+    if upload.is_some() {
+        // Another try would dump again and remove older dumps from the volume. The next dump's Job uploads this one as well.
+        spec["podFailurePolicy"] = json!({"rules": bucket::failure_rules(bucket::PUSH)});
+    }
+    spec
+}

@@ -1,0 +1,55 @@
+//! Builders of a `Postgresql`'s objects. Pure: they turn the desired state into documents.
+
+pub(crate) mod backup;
+pub(crate) mod bucket;
+pub(crate) mod drill;
+pub(crate) mod initialize;
+pub(crate) mod network;
+mod object;
+mod placement;
+pub(crate) mod pod;
+pub(crate) mod policies;
+pub(crate) mod secrets;
+pub(crate) mod servers;
+
+pub(crate) use self::{object::Object, servers::Mounted};
+use super::{
+    desired::Desired,
+    observed::{Observed, Ownership},
+};
+
+/// Builds all objects, in the order in which they are applied.
+pub(crate) fn all(desired: &Desired, observed: &Observed, mounted: Mounted<'_>) -> Vec<Object> {
+    let mut objects = vec![
+        network::witness(desired),
+        network::scripts(desired),
+        network::headless(desired),
+        network::client(desired),
+    ];
+    objects.extend(policies::network_policy(desired));
+    objects.extend(policies::sealed(desired));
+    objects.extend(policies::drill(desired));
+    objects.push(servers::primary(desired, &observed.objects, mounted, None));
+    objects.extend(policies::disruption(desired));
+    if desired.standbys > 0 {
+        objects.push(network::read_only(desired));
+        objects.push(servers::standby(desired, &observed.objects, mounted));
+    }
+    if let Some(backup) = &desired.backup {
+        // A volume is created once; later a patch of its size grows it.
+        let claim = backup::claim(desired, backup);
+        let found = observed.objects.get(&claim.id);
+        if found.is_none() {
+            objects.push(claim);
+        }
+        // A volume never holds dumps of two Postgresqls.
+        if found.is_none_or(|claim| claim.owner == Ownership::Ours) {
+            objects.extend(backup::cron_job(desired, backup));
+            objects.extend(drill::cron_job(desired, backup));
+        }
+    }
+    objects
+}
+
+#[cfg(test)]
+mod tests;

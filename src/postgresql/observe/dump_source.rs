@@ -1,0 +1,36 @@
+//! Looks for the dumps that `spec.restore` names, in the API server, as no watch covers them. An **effect** that only reads.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use kube::{ResourceExt as _, api::ApiResource};
+
+use crate::{
+    crd::{Restore, label},
+    platform::key::Key,
+    postgresql::{context::Ctx, error::Error, names, observed::DumpSource, uncached::metadata},
+};
+
+/// Looks for the dumps. A label says which Postgresql may be restored from a volume or Secret: a user who may create Postgresqls in a namespace may not
+/// necessarily read all of its volumes, or what its Secrets give access to.
+pub(super) async fn dump_source(ctx: &Ctx, key: &Key, restore: &Restore) -> Result<DumpSource, Error> {
+    let (resource, name) = match (&restore.claim, &restore.store) {
+        (Some(claim), _) => (ApiResource::erase::<PersistentVolumeClaim>(&()), claim),
+        (None, Some(store)) => (ApiResource::erase::<Secret>(&()), &store.bucket.credentials_secret.name),
+        (None, None) => return Ok(DumpSource::Missing),
+    };
+    let Some(source) = metadata(ctx, key, &resource, name).await? else { return Ok(DumpSource::Missing) };
+    let labels = source.labels();
+    let says = |label: &str| labels.get(label) == Some(&key.name);
+    let own = match (&restore.claim, &restore.store) {
+        (Some(claim), _) => {
+            let left = says(label::RETAINED_FROM) && labels.contains_key(label::RETAINED_KIND);
+            *claim == names::backup(&key.name) && (left || says(label::POSTGRESQL))
+        }
+        (None, Some(store)) => format!("/{}", store.path).ends_with(&format!("/{}/{}", key.namespace, key.name)),
+        (None, None) => false,
+    };
+    Ok(match source.metadata.deletion_timestamp {
+        Some(_) => DumpSource::Deleting,
+        None if own || says(label::RESTORE_TO) => DumpSource::Usable,
+        None => DumpSource::NotAllowed,
+    })
+}

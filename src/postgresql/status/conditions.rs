@@ -1,0 +1,173 @@
+//! Computes the conditions, **pure**: the only place that does.
+
+use jiff::Timestamp;
+
+use crate::{
+    crd::{
+        ActivePod, BackupSummary, Drill, Phase, PostgresqlStatus, Reason,
+        conditions::{State, Verdict, find, kind},
+        reason::BACKED_UP,
+    },
+    platform::{controller::Failure as _, job},
+    postgresql::{
+        decide::{Hold, Plan, dumps, volume, volume_size::larger},
+        desired::Desired,
+        error::Error,
+        names,
+        observed::{Detail, Kind, Observed},
+    },
+};
+
+pub(crate) fn build_status(
+    generation: Option<i64>,
+    desired: &Desired,
+    observed: &Observed,
+    plan: &Plan,
+    now: Timestamp,
+) -> PostgresqlStatus {
+    let name = &desired.key.name;
+    let pod = observed.primary(desired);
+    // A server on another volume does not serve this database.
+    let lost = plan.hold.as_ref().is_some_and(|hold| hold.reason == volume::LOST);
+    let serves = !lost && pod.is_some_and(|pod| pod.waiting.is_none());
+    let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::data(name)));
+    let size = volume.and_then(|volume| match &volume.detail {
+        Detail::Claim { capacity, .. } => capacity.clone(),
+        _ => None,
+    });
+    let host = format!("{}.{}.svc:{}", names::primary(name), desired.key.namespace, desired.port);
+    let note = larger(desired, observed).map(|note| format!("; {note}")).unwrap_or_default();
+    let serving = Verdict::yes(Reason::Ready, format!("PostgreSQL {} serves at {host}{note}", desired.version));
+    let (ready, reconciling, stalled) = match &plan.hold {
+        Some(Hold { reason, message }) if reason.stalled() => {
+            (Verdict::no(*reason, message), Verdict::no(*reason, message), Verdict::yes(*reason, message))
+        }
+        hold => {
+            let reconciling = match hold {
+                Some(hold) => Verdict::yes(hold.reason, &hold.message),
+                None if !plan.steps.is_empty() => {
+                    Verdict::yes(Reason::Applying, "the applied objects are not ready yet")
+                }
+                None => Verdict::no(Reason::Settled, "the operator has nothing left to do"),
+            };
+            let ready = match serves {
+                true => serving,
+                false => Verdict { state: State::False, ..reconciling.clone() },
+            };
+            (ready, reconciling, Verdict::no(Reason::NotStalled, "no manual action is required"))
+        }
+    };
+    let phase = match (serves, stalled.state) {
+        (true, _) => Phase::Up,
+        (false, State::True) => Phase::Failed,
+        (false, _) => Phase::Pending,
+    };
+    let mut verdicts = vec![(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalled)];
+    if desired.backup.is_some() {
+        verdicts.push((BACKED_UP, backed_up(observed)));
+    }
+    PostgresqlStatus {
+        observed_generation: generation,
+        conditions: verdicts
+            .into_iter()
+            .map(|(type_, verdict)| verdict.into_condition(type_, &observed.recorded.conditions, generation, now))
+            .collect(),
+        phase: Some(phase),
+        active: pod.filter(|_| serves).map(|pod| ActivePod {
+            kind: "Pod".to_owned(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }),
+        storage_size: size.or_else(|| observed.recorded.storage_size.clone()),
+        dump: dumps::record(desired, observed),
+        ..observed.recorded.clone()
+    }
+}
+
+pub(super) fn backed_up(observed: &Observed) -> Verdict {
+    let BackupSummary {
+        last_success,
+        last_failure,
+        failed_job,
+        failure: why,
+        drill,
+        last_duration: _,
+        dumps: _,
+        volume: _,
+    } = observed.recorded.backup.clone().unwrap_or_default();
+    if let Some(Drill { last_success, last_failure: Some(failure), message, .. }) = drill
+        && last_success.is_none_or(|success| success.0 < failure.0)
+    {
+        let message = message.unwrap_or_default();
+        return Verdict::no(Reason::DrillFailed, format!("the drill of {} has failed: {message}", failure.0));
+    }
+    match (last_success, last_failure) {
+        (success, Some(failure)) if success.as_ref().is_none_or(|success| success.0 < failure.0) => {
+            let before = success.map_or("there is no earlier dump".to_owned(), |success| {
+                format!("the last complete dump is of {}", success.0)
+            });
+            let sentence = job::failure(&failed_job.unwrap_or_default(), &failure, why.as_deref());
+            Verdict::no(Reason::DumpFailed, format!("{sentence}; {before}"))
+        }
+        (Some(success), _) => Verdict::yes(Reason::Dumped, format!("the last dump was complete at {}", success.0)),
+        (None, _) => Verdict::unknown(Reason::NoDump, "there is no dump yet"),
+    }
+}
+
+/// Returns the status of a pass that does nothing but report why.
+pub(super) fn held(
+    recorded: &PostgresqlStatus,
+    generation: Option<i64>,
+    hold: &Hold,
+    now: Timestamp,
+) -> PostgresqlStatus {
+    amended(recorded, generation, Verdict::no(hold.reason, &hold.message), hold.reason.stalled(), now)
+}
+
+/// Returns the status after a pass that failed; `observedGeneration` does not move.
+pub(crate) fn failed(
+    recorded: &PostgresqlStatus,
+    generation: Option<i64>,
+    error: &Error,
+    now: Timestamp,
+) -> PostgresqlStatus {
+    let disposition = error.disposition();
+    if disposition.condition.is_none() {
+        return recorded.clone();
+    }
+    let status = amended(recorded, generation, disposition.verdict(error), disposition.stalled, now);
+    PostgresqlStatus { observed_generation: recorded.observed_generation, ..status }
+}
+
+fn amended(
+    recorded: &PostgresqlStatus,
+    generation: Option<i64>,
+    ready: Verdict,
+    stalled: bool,
+    now: Timestamp,
+) -> PostgresqlStatus {
+    let (reconciling, stalling) = (ready.that(!stalled), ready.that(stalled));
+    let verdicts = [(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalling)];
+    let dumps = find(&recorded.conditions, BACKED_UP).cloned();
+    let conditions = verdicts
+        .into_iter()
+        .map(|(type_, verdict)| verdict.into_condition(type_, &recorded.conditions, generation, now))
+        .chain(dumps)
+        .collect();
+    let phase = match recorded.phase {
+        Some(Phase::Up) => Phase::Up,
+        _ if stalled => Phase::Failed,
+        _ => Phase::Pending,
+    };
+    PostgresqlStatus { observed_generation: generation, conditions, phase: Some(phase), ..recorded.clone() }
+}
+
+/// Returns the status without its primary if that no longer serves: a pass that fails or only reports must not hide it. `ready`: the uids of
+/// the pods that serve.
+pub(super) fn without_primary(mut recorded: PostgresqlStatus, ready: &[String]) -> PostgresqlStatus {
+    if recorded.active.as_ref().is_some_and(|active| !ready.contains(&active.uid)) {
+        recorded.active = None;
+        recorded.phase = recorded.phase.map(|_| Phase::Pending);
+    }
+    recorded
+}

@@ -1,0 +1,133 @@
+//! The last dump, of a server that clients can no longer reach. An **effect**.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    crd::Reason,
+    platform::key::Key,
+    postgresql::{
+        act::{
+            apply::{apply, delete},
+            secrets::create,
+        },
+        context::{Ctx, Postgres},
+        decide::{Hold, dumps::job_message, volume::LOST},
+        desired::{Desired, DesiredBackup},
+        error::Error,
+        names,
+        objects::{Mounted, backup, network, secrets, servers},
+        observed::{Detail, Id, JobView, Kind, ObjectView, Ownership, primary},
+    },
+};
+
+/// Takes a dump of a server that clients can no longer reach. It counts for this deletion only.
+pub(super) async fn last_dump(
+    ctx: &Ctx,
+    postgres: &Postgres<'_>,
+    desired: &Desired,
+    wanted: &DesiredBackup,
+) -> Result<Option<Hold>, Error> {
+    let key = &desired.key;
+    let deletion = postgres.meta().deletion_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
+    let objects = ctx.watches.objects(key, &desired.uid);
+    let job = names::last_dump(&key.name);
+    let instead = "to delete without it, set spec.backup.onDelete to false";
+    match objects.get(&(Kind::Job, job.clone())) {
+        Some(ObjectView { owner: Ownership::Other(owner), .. }) => {
+            return Err(Error::NotOurs { object: format!("Job {job}"), owner: owner.clone() });
+        }
+        Some(ObjectView {
+            detail: Detail::Job(JobView { deletion: dumped_for, succeeded, .. }),
+            deleting,
+            uid,
+            ..
+        }) => {
+            if dumped_for.as_ref() != Some(&deletion) {
+                // It is from an earlier deletion, and clients may have written since.
+                delete(ctx, key, &(Kind::Job, job.clone()), uid).await?;
+            } else if *succeeded == Some(true) {
+                return Ok(None);
+            } else if *succeeded == Some(false) && !deleting {
+                let pods = ctx.watches.pods(key);
+                let why = job_message(&pods, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
+                let message = format!(
+                    "Job {job}, the last dump, has failed, and nothing is deleted{why}: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
+                    key.namespace
+                );
+                return Ok(Some(Hold::new(Reason::LastDumpFailed, message)));
+            }
+            let refusal = ctx.watches.refusal(&key.namespace, &(Kind::Job, job.clone()), None);
+            let refusal = refusal.map(|refusal| format!(": {refusal}")).unwrap_or_default();
+            let message = format!("waiting for Job {job}, the last dump{refusal}; {instead}");
+            return Ok(Some(Hold::new(Reason::Dumping, message)));
+        }
+        _ => {}
+    }
+    let data = (Kind::PersistentVolumeClaim, names::data(&key.name));
+    let set = (Kind::StatefulSet, names::primary(&key.name));
+    match &postgres.before.volume {
+        // There was never a database.
+        Some(volume) if !volume.initialized => return Ok(None),
+        None if !objects.contains_key(&data) && !objects.contains_key(&set) => return Ok(None),
+        Some(volume) if objects.get(&data).is_none_or(|claim| claim.uid != volume.uid) => {
+            let message = format!(
+                "PersistentVolumeClaim {} with the database is gone, and there is nothing to dump: {instead}",
+                volume.name
+            );
+            return Ok(Some(Hold::new(LOST, message)));
+        }
+        _ => {}
+    }
+    if let Some(hold) = close(ctx, desired, &objects, &deletion).await? {
+        return Ok(Some(Hold { message: format!("{}; {instead}", hold.message), ..hold }));
+    }
+    for object in [network::client(desired), backup::claim(desired, wanted)] {
+        if !objects.contains_key(&object.id) {
+            apply(ctx, desired, &object, false).await?;
+        }
+    }
+    apply(ctx, desired, &backup::last_dump(desired, wanted, &deletion), false).await?;
+    Ok(Some(Hold::new(Reason::Dumping, format!("waiting for Job {job}, the last dump; {instead}"))))
+}
+
+/// Restarts the primary so that it refuses clients. `None`: it serves, and no client can connect.
+async fn close(
+    ctx: &Ctx,
+    desired: &Desired,
+    objects: &BTreeMap<Id, ObjectView>,
+    deletion: &str,
+) -> Result<Option<Hold>, Error> {
+    let key = &desired.key;
+    let secret = names::replication(&key.name);
+    let waiting =
+        |what: String| Hold::new(Reason::Closing, format!("waiting for {what}, to take the last dump without clients"));
+    let Some(replication) = ctx.watches.secret(&Key::new(&key.namespace, &secret)).filter(|found| !found.deleting)
+    else {
+        create(ctx, secrets::replication(desired)).await?;
+        return Ok(Some(waiting(format!("Secret {secret}"))));
+    };
+    if replication.owner.as_ref() != Ok(&desired.uid) {
+        let owner = replication.owner.err().unwrap_or_else(|| "another Postgresql".to_owned());
+        return Err(Error::NotOurs { object: format!("Secret {secret}"), owner });
+    }
+    // Without TLS, which only clients need.
+    let mounted = Mounted { replication: &replication.uid, certificate: None };
+    let closed = servers::primary(desired, objects, mounted, Some(deletion));
+    for object in [network::scripts(desired), network::headless(desired), closed] {
+        let found = objects.get(&object.id);
+        if let Some(ObjectView { owner: Ownership::Other(owner), .. }) = found {
+            let object = format!("{} {}", object.id.0, object.id.1);
+            return Err(Error::NotOurs { object, owner: owner.clone() });
+        }
+        if found.and_then(|found| found.digest.as_ref()) != Some(&object.digest) {
+            apply(ctx, desired, &object, found.is_some()).await?;
+        }
+    }
+    let name = names::primary_pod(&key.name);
+    let pods = ctx.watches.pods(key);
+    Ok(match primary(&pods, &key.name).map(|pod| (pod.closed.as_deref() == Some(deletion), &pod.waiting)) {
+        Some((true, None)) => None,
+        Some((true, Some(why))) => Some(waiting(format!("pod {name} ({why})"))),
+        _ => Some(waiting(format!("pod {name} to be restarted"))),
+    })
+}
