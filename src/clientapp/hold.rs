@@ -1,4 +1,4 @@
-//! Why a stage ends before the app is as desired: any stage may hold. Plain data.
+//! Says why a stage ends before the app is as desired: any stage may hold. Plain data.
 
 use jiff::{SignedDuration, Timestamp};
 

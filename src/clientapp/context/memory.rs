@@ -73,7 +73,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Returns what is remembered of an app; nothing, if it is not known.
-    pub(crate) fn of<T: Default>(&self, app: &Key, read: impl FnOnce(&PerApp) -> T) -> T {
+    pub(crate) fn read<T: Default>(&self, app: &Key, read: impl FnOnce(&PerApp) -> T) -> T {
         self.apps().get(app).map(read).unwrap_or_default()
     }
 
@@ -84,7 +84,9 @@ impl Memory {
 
     /// Drops something, if the app is known.
     pub(crate) fn drop(&self, app: &Key, change: impl FnOnce(&mut PerApp)) {
-        self.apps().get_mut(app).map(change).unwrap_or_default();
+        if let Some(known) = self.apps().get_mut(app) {
+            change(known);
+        }
     }
 
     /// Returns the apps of which this is true.

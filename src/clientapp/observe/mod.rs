@@ -139,7 +139,7 @@ pub(crate) async fn observe(
     recorded.installed = installed_chart::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
     let workloads = workloads(ctx, key, (release.as_ref(), inventory.as_ref()), &run);
-    let mut repairs = ctx.memory.of(key, |app| app.repairs.clone());
+    let mut repairs = ctx.memory.read(key, |app| app.repairs.clone());
     if let HelmRun::Upgraded(upgraded) = &run {
         repairs = repairs.after_helm(upgraded.at);
         ctx.memory.put(key, |app| app.repairs = repairs.clone());
@@ -176,7 +176,7 @@ fn workloads(
     run: &HelmRun,
 ) -> Vec<Workload> {
     let mut workloads = inventory::with_missing(inventory, key, ctx.watches.workloads(key));
-    let mut known = ctx.memory.of(key, |app| app.wrote.clone());
+    let mut known = ctx.memory.read(key, |app| app.wrote.clone());
     if let (HelmRun::Upgraded(upgraded), Some(release)) = (run, release)
         && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
     {
@@ -223,7 +223,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
     };
     let mut look = ctx
         .memory
-        .of(key, |app| app.pods.clone())
+        .read(key, |app| app.pods.clone())
         .filter(|look| now < look.until)
         .unwrap_or_else(|| pods::Look { until: pods::next_look(since, now), reasons: BTreeMap::new() });
     let waiting = observed.objects.workloads.iter_mut().filter(|workload| workload.waiting.is_some());
@@ -318,7 +318,7 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
             Some(Edits::of(inventory, known.collect()).with(ignored))
         }
         // An operator that has just started looks at everything if the one before it had found edits.
-        _ => ctx.memory.of(key, |app| app.edits.clone()).map(|known| known.ignoring(ignored)).or_else(|| {
+        _ => ctx.memory.read(key, |app| app.edits.clone()).map(|known| known.ignoring(ignored)).or_else(|| {
             let ready =
                 find(&observed.recorded.conditions, READY).filter(|ready| ready.reason == Reason::Drifted.as_str());
             ready.map(|_| Edits::of(inventory, BTreeMap::new()).with(ignored))
@@ -463,7 +463,7 @@ async fn files(
         app_uid: app.uid().to_owned(),
         volumes,
         cron_job,
-        refused: ctx.memory.of(key, |app| app.refused_archives.clone()),
+        refused: ctx.memory.read(key, |app| app.refused_archives.clone()),
         is_restoring: app.annotation(annotation::RESTORING_FILES).is_some(),
         archives: ctx.watches.archives(key),
     })
@@ -586,7 +586,7 @@ pub(crate) async fn inventory(
     if let Some(inventory) = recorded.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid) {
         return Ok(Some(inventory.clone()));
     }
-    if ctx.memory.of(key, |app| app.unreadable.as_ref() == Some(&release.secret_uid)) {
+    if ctx.memory.read(key, |app| app.unreadable.as_ref() == Some(&release.secret_uid)) {
         return Ok(recorded.inventory.clone());
     }
     match uncached::stored(ctx, key, &release.secret).await? {

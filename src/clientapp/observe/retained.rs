@@ -63,7 +63,7 @@ pub(crate) async fn find(
 /// The API server is asked once for each app.
 async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
     let key = &desired.key;
-    if ctx.memory.of(key, |app| app.unburdened.as_deref() == Some(uid)) {
+    if ctx.memory.read(key, |app| app.unburdened.as_deref() == Some(uid)) {
         return Ok(Vec::new());
     }
     let api = deletion::api(&ctx.client, &key.namespace, Kind::Volume);

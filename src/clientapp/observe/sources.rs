@@ -43,7 +43,7 @@ pub(crate) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sou
         ctx.memory.drop(key, |app| app.sources = None);
         return Ok(Sources::default());
     };
-    if let Some((of, sources)) = ctx.memory.of(key, |app| app.sources.clone())
+    if let Some((of, sources)) = ctx.memory.read(key, |app| app.sources.clone())
         && of == asked
     {
         return Ok(sources);
@@ -127,7 +127,7 @@ pub(crate) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(
 /// is seen only that there is one.
 pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Option<certificate::Read>, Error> {
     let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
-    if let Some((version, known)) = ctx.memory.of(app, |app| app.certificate.clone())
+    if let Some((version, known)) = ctx.memory.read(app, |app| app.certificate.clone())
         && version == seen.resource_version
     {
         return Ok(Some(known));

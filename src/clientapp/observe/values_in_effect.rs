@@ -22,7 +22,7 @@ pub(crate) async fn with_hidden(ctx: &Ctx, desired: Desired) -> Result<Desired, 
         return Ok(desired);
     };
     let hidden =
-        match ctx.memory.of(&desired.key, |app| app.rolled_back.clone()).filter(|(digest, _)| *digest == to.digest) {
+        match ctx.memory.read(&desired.key, |app| app.rolled_back.clone()).filter(|(digest, _)| *digest == to.digest) {
             Some((_, hidden)) => hidden,
             None => {
                 let (_, hidden) = values(ctx, &desired).await?;

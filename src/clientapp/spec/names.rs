@@ -86,6 +86,7 @@ pub(crate) fn digest(parts: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
@@ -110,6 +111,16 @@ mod tests {
             (&longest, format!("{}-abe346-files", "a".repeat(39))),
         ] {
             assert_eq!(Key::new("ns", app).files(), cron_job);
+        }
+    }
+
+    #[test]
+    fn an_object_speaks_for_its_own_namespace() {
+        for (release_namespace, found) in [("tenants", true), ("other", false)] {
+            let meta = serde_json::from_value(json!({"name": "x", "namespace": "tenants", "annotations": {
+                RELEASE_NAME: "acme", RELEASE_NAMESPACE: release_namespace,
+            }}));
+            assert_eq!(release_of(&meta.unwrap()).is_some(), found, "{release_namespace}");
         }
     }
 

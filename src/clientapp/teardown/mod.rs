@@ -181,7 +181,7 @@ async fn recorded(
 /// for the app.
 async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
     let (key, meta, before) = (app.key, app.meta(), &app.before);
-    if is_orphaned(meta) || ctx.memory.of(key, |seen| seen.orphaned.as_deref() == Some(app.uid())) {
+    if is_orphaned(meta) || ctx.memory.read(key, |seen| seen.orphaned.as_deref() == Some(app.uid())) {
         return Ok(Some(true));
     }
     if before.owned.is_empty() && before.inventory.is_none() && before.last_attempt.is_none() {
@@ -199,7 +199,7 @@ async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
         Some(_) => None,
         None => {
             let foreground =
-                takes_dependents(meta) || ctx.memory.of(key, |seen| seen.foreground.as_deref() == Some(app.uid()));
+                takes_dependents(meta) || ctx.memory.read(key, |seen| seen.foreground.as_deref() == Some(app.uid()));
             (before.orphaned == Some(false) || foreground && witness.is_some()).then_some(false)
         }
     })

@@ -1,4 +1,4 @@
-//! What a deletion does to the data, **pure**.
+//! Decides what a deletion does to the data. **Pure.**
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 

@@ -1,10 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{
-    clientapp::spec::names::{RELEASE_NAME, RELEASE_NAMESPACE, release_of},
-    helm::storage::{Info, Run},
-};
+use crate::helm::storage::{Info, Run};
 
 const MANIFEST: &str = r"---
 # Source: chart/templates/claim.yaml
@@ -205,14 +202,4 @@ fn a_workload_that_another_client_has_scaled_to_zero_is_not_ready() {
     }
     let asked: Vec<_> = inventory().objects.iter().filter_map(|object| object.replicas).collect();
     assert_eq!(asked, [1, 1, 1, 1], "what a manifest does not say is one");
-}
-
-#[test]
-fn an_object_speaks_for_its_own_namespace() {
-    for (release_namespace, found) in [("tenants", true), ("other", false)] {
-        let meta = serde_json::from_value(json!({"name": "x", "namespace": "tenants", "annotations": {
-            RELEASE_NAME: "acme", RELEASE_NAMESPACE: release_namespace,
-        }}));
-        assert_eq!(release_of(&meta.unwrap()).is_some(), found, "{release_namespace}");
-    }
 }
