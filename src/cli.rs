@@ -252,7 +252,7 @@ fn rendered(
         account: desired.account,
         chart: PathBuf::from(chart),
         values: values.clone(),
-        hidden: desired.values.hidden,
+        redactor: desired.values.redactor,
         labels: ReleaseLabels {
             // Only the operator knows the salt.
             digest: "with-salt".parse()?,

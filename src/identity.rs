@@ -25,7 +25,7 @@ fn host_label(host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helm::command::LabelValue;
+    use crate::helm::cli::command::LabelValue;
 
     #[test]
     fn it_is_the_value_of_a_label() {

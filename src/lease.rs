@@ -1,4 +1,4 @@
-//! One leader at a time, by Lease, with the rules of client-go's `leaderelection.go`.
+//! Elects one leader at a time, by Lease, with the rules of client-go's `leaderelection.go`.
 //!
 //! [`rules`] decides, pure; this module reads and writes, an **effect**. Clocks of different machines are never compared: a standby
 //! takes the lock once its record has not *changed* for the lock's duration, by the standby's own clock, and a leader's term counts
@@ -30,18 +30,18 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use self::rules::{DURATION, Sight};
+use self::rules::{DURATION, Observation};
 use crate::{
     crd::LEASE,
-    lead::{Lead, since_boot},
+    leadership::{Leadership, since_boot},
     platform::error::api_sentence,
 };
 const TERM: Duration = Duration::from_secs(5);
-const RENEWAL: Duration = Duration::from_secs(1);
+const RENEW_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which a standby checks the lock.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay after a failed request.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const FIELD_MANAGER: &str = "clientapp-operator/lease";
 /// Status of the response if another operator was faster.
@@ -52,19 +52,19 @@ const DELETED: &str = "it was deleted";
 // A request that is cut off at the end of the term may still take effect, or may not even have been read by the API server. This leaves
 // time for that.
 const _: () = assert!(TERM.as_secs() + 2 <= DURATION.as_secs());
-const _: () = assert!(RENEWAL.as_secs() + 2 * REQUEST_TIMEOUT.as_secs() <= TERM.as_secs());
+const _: () = assert!(RENEW_INTERVAL.as_secs() + 2 * REQUEST_TIMEOUT.as_secs() <= TERM.as_secs());
 
-/// For the record, which users read, as do operators of older versions that compared it.
+/// Reads the clock for the record, which users read, and which operators of older versions compared.
 #[expect(clippy::disallowed_methods, reason = "written into the record; no decision depends on it")]
 fn wall_clock() -> Timestamp {
     Timestamp::now()
 }
 
-/// The runtime whose only thread makes the requests. What tenants ask for may keep all other threads busy for seconds, and the lead must
-/// not end by that.
+/// Starts the runtime whose only thread makes the requests. Tenants' requests may keep all other threads busy for seconds, which must
+/// not end leadership.
 ///
 /// # Errors
-/// There can be no further thread.
+/// The system can start no further thread.
 pub(crate) fn thread() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(1).thread_name("lease").enable_all().build()
 }
@@ -77,16 +77,16 @@ pub(crate) struct Lease {
 }
 
 #[derive(derive_more::Display)]
-#[display("{place}")]
+#[display("{lease_name}")]
 struct Requests {
     api: Api<coordination::Lease>,
     /// `namespace/name`.
-    place: String,
+    lease_name: String,
     identity: String,
 }
 
 pub(crate) struct Held {
-    pub lead: Lead,
+    pub lead: Leadership,
     lease: Arc<Mutex<coordination::Lease>>,
 }
 
@@ -103,18 +103,18 @@ pub(crate) enum Error {
     #[error("{verb} Lease {place}: {}", api_sentence(source))]
     Api { verb: &'static str, place: String, source: Box<kube::Error> },
     #[error("{verb} Lease {place}: no response within {} ms", after.as_millis())]
-    Silent { verb: &'static str, place: String, after: Duration },
+    Timeout { verb: &'static str, place: String, after: Duration },
 }
 
 impl Error {
-    fn answered(&self, code: u16) -> bool {
+    fn has_status(&self, code: u16) -> bool {
         matches!(self, Error::Api { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == code))
     }
 }
 
 impl Lease {
-    /// The Lease in this namespace, with its [`thread`]. `client` is called on that, since a client lives where it was made. It must
-    /// not retry: hidden failures would use up the term.
+    /// Prepares the Lease in this namespace, with its [`thread`]. `client` is called on that, since a client lives where it was made. It
+    /// must not retry: hidden failures would use up the term.
     ///
     /// # Errors
     /// Those of `client`.
@@ -128,11 +128,11 @@ impl Lease {
         let entered = thread.enter();
         let api = Api::namespaced(client()?, namespace);
         drop(entered);
-        Ok(Lease { requests: Arc::new(Requests { api, place, identity }), thread: thread.clone() })
+        Ok(Lease { requests: Arc::new(Requests { api, lease_name: place, identity }), thread: thread.clone() })
     }
 
-    /// Runs there until the result is no longer awaited.
-    async fn there<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+    /// Runs work on the thread until nobody awaits the result.
+    async fn run_on_thread<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         match AbortOnDropHandle::new(self.thread.spawn(work)).await {
             Ok(result) => result,
             Err(error) => match error.try_into_panic() {
@@ -144,108 +144,109 @@ impl Lease {
     }
 
     /// Checks that the Lease can be read.
-    pub(crate) async fn look(&self) -> Result<(), Error> {
+    pub(crate) async fn check_readable(&self) -> Result<(), Error> {
         let requests = self.requests.clone();
-        self.there(async move { requests.get(REQUEST_TIMEOUT).await.map(|_| ()) }).await
+        self.run_on_thread(async move { requests.get(REQUEST_TIMEOUT).await.map(|_| ()) }).await
     }
 
     pub(crate) async fn acquire(&self) -> Held {
         let requests = self.requests.clone();
-        self.there(async move { requests.acquire().await }).await
+        self.run_on_thread(async move { requests.acquire().await }).await
     }
 
-    /// Keeps the lock until it is lost, which ends the lead, and returns the reason. Can be dropped at any moment and called again.
+    /// Keeps the lock until it is lost, which ends leadership, and returns the reason. Can be dropped at any moment and called again.
     pub(crate) async fn keep(&self, held: &Held) -> String {
         let (requests, lead, lease) = (self.requests.clone(), held.lead.clone(), held.lease.clone());
         let keep = async move {
             // A former call may still be ending.
-            let lost = requests.renewed(&lead, &mut *lease.lock().await).await;
+            let lost = requests.renew_until_lost(&lead, &mut *lease.lock().await).await;
             lead.end();
             lost
         };
-        self.there(keep).await
+        self.run_on_thread(keep).await
     }
 
-    /// Ends the lead, and releases the lock.
+    /// Ends leadership, and releases the lock.
     pub(crate) async fn release(&self, held: Held) {
         held.lead.end();
         let requests = self.requests.clone();
-        self.there(async move { requests.release(&mut *held.lease.lock().await).await }).await;
+        self.run_on_thread(async move { requests.release(&mut *held.lease.lock().await).await }).await;
     }
 }
 
 impl Requests {
     async fn acquire(&self) -> Held {
-        let mut sight = Sight::default();
-        let mut failing = Failing::default();
+        let mut observation = Observation::default();
+        let mut failures = FailureLog::default();
         loop {
-            match self.attempt(&mut sight).await {
+            match self.attempt(&mut observation).await {
                 Ok(Some(held)) => return held,
-                Ok(None) => failing.over(),
-                Err(error) => failing.tell(&error),
+                Ok(None) => failures.succeeded(),
+                Err(error) => failures.failed(&error),
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn attempt(&self, sight: &mut Sight) -> Result<Option<Held>, Error> {
-        let found = self.get(REQUEST_TIMEOUT).await?;
-        let record = found.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
+    async fn attempt(&self, observation: &mut Observation) -> Result<Option<Held>, Error> {
+        let lease = self.get(REQUEST_TIMEOUT).await?;
+        let record = lease.as_ref().map(|lease| lease.spec.clone().unwrap_or_default());
         let now = since_boot();
-        *sight = std::mem::take(sight).look(record, now);
-        if !sight.is_free(&self.identity, now) {
+        *observation = std::mem::take(observation).observe(record, now);
+        if !observation.is_free(&self.identity, now) {
             return Ok(None);
         }
-        let spec = rules::taken(found.as_ref().and_then(|lease| lease.spec.as_ref()), &self.identity, wall_clock());
+        let spec =
+            rules::acquired_record(lease.as_ref().and_then(|lease| lease.spec.as_ref()), &self.identity, wall_clock());
         let sent = since_boot();
-        let taken = match found {
+        let acquired = match lease {
             Some(lease) => self.write(&lease, spec, REQUEST_TIMEOUT).await,
             None => self.create(spec).await,
         };
-        match taken {
-            Ok(lease) => Ok(Some(Held { lead: Lead::until(sent + TERM), lease: Arc::new(Mutex::new(lease)) })),
-            Err(error) if error.answered(CONFLICT) || error.answered(NOT_FOUND) => Ok(None),
+        match acquired {
+            Ok(lease) => Ok(Some(Held { lead: Leadership::until(sent + TERM), lease: Arc::new(Mutex::new(lease)) })),
+            Err(error) if error.has_status(CONFLICT) || error.has_status(NOT_FOUND) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Renews it until it is lost, and returns the reason.
-    async fn renewed(&self, lead: &Lead, held: &mut coordination::Lease) -> String {
-        let mut failing = Failing::default();
-        let mut pause = RENEWAL;
+    async fn renew_until_lost(&self, lead: &Leadership, held: &mut coordination::Lease) -> String {
+        let mut failures = FailureLog::default();
+        let mut pause = RENEW_INTERVAL;
         loop {
-            sleep(pause.min(lead.left())).await;
-            let left = lead.left();
+            sleep(pause.min(lead.remaining())).await;
+            let left = lead.remaining();
             if left.is_zero() {
-                let problem = failing.last.as_deref().unwrap_or("this process was suspended");
+                let problem = failures.last.as_deref().unwrap_or("this process was suspended");
                 return format!("it could not be renewed for {} s: {problem}", TERM.as_secs());
             }
             let sent = since_boot();
             pause = match self.renew(held, left.min(REQUEST_TIMEOUT)).await {
                 // If the term is already over, the next iteration notices.
                 Ok(Renewal::Confirmed) if lead.extend(sent + TERM) => {
-                    failing.over();
-                    RENEWAL.saturating_sub(since_boot().saturating_sub(sent))
+                    failures.succeeded();
+                    RENEW_INTERVAL.saturating_sub(since_boot().saturating_sub(sent))
                 }
-                Ok(Renewal::Confirmed | Renewal::Again) => PAUSE,
+                Ok(Renewal::Confirmed | Renewal::Again) => RETRY_DELAY,
                 Ok(Renewal::Lost(lost)) => return lost,
                 Err(error) => {
-                    failing.tell(&error);
-                    PAUSE
+                    failures.failed(&error);
+                    RETRY_DELAY
                 }
             };
         }
     }
 
     async fn renew(&self, held: &mut coordination::Lease, limit: Duration) -> Result<Renewal, Error> {
-        let spec = rules::taken(held.spec.as_ref(), &self.identity, wall_clock());
+        let spec = rules::acquired_record(held.spec.as_ref(), &self.identity, wall_clock());
         match self.write(held, spec, limit).await {
             Ok(lease) => {
                 *held = lease;
                 return Ok(Renewal::Confirmed);
             }
-            Err(error) if error.answered(NOT_FOUND) => return Ok(Renewal::Lost(DELETED.to_owned())),
-            Err(error) if error.answered(CONFLICT) => {}
+            Err(error) if error.has_status(NOT_FOUND) => return Ok(Renewal::Lost(DELETED.to_owned())),
+            Err(error) if error.has_status(CONFLICT) => {}
             Err(error) => return Err(error),
         }
         Ok(match self.get(limit).await? {
@@ -266,10 +267,10 @@ impl Requests {
 
     async fn release(&self, held: &mut coordination::Lease) {
         let written = async {
-            let free = |lease: &coordination::Lease| rules::released(lease.spec.as_ref(), wall_clock());
+            let free = |lease: &coordination::Lease| rules::released_record(lease.spec.as_ref(), wall_clock());
             match self.write(held, free(held), REQUEST_TIMEOUT).await {
                 // The last renewal may have been dropped before its response arrived.
-                Err(error) if error.answered(CONFLICT) => match self.get(REQUEST_TIMEOUT).await? {
+                Err(error) if error.has_status(CONFLICT) => match self.get(REQUEST_TIMEOUT).await? {
                     Some(lease) if rules::holder(lease.spec.as_ref()) == Some(&self.identity) => {
                         *held = lease;
                         self.write(held, free(held), REQUEST_TIMEOUT).await.map(|_| ())
@@ -322,29 +323,29 @@ impl Requests {
         verb: &'static str,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
-        let place = self.place.clone();
+        let place = self.lease_name.clone();
         match timeout(limit, request).await {
             Ok(answer) => answer.map_err(|source| Error::Api { verb, place, source: Box::new(source) }),
-            Err(_) => Err(Error::Silent { verb, place, after: limit }),
+            Err(_) => Err(Error::Timeout { verb, place, after: limit }),
         }
     }
 }
 
 /// Logs consecutive failures only once.
 #[derive(Default)]
-struct Failing {
+struct FailureLog {
     last: Option<String>,
 }
 
-impl Failing {
-    fn tell(&mut self, error: &Error) {
+impl FailureLog {
+    fn failed(&mut self, error: &Error) {
         if self.last.is_none() {
             tracing::warn!(%error, "requests for the Lease fail; retrying");
         }
         self.last = Some(error.to_string());
     }
 
-    fn over(&mut self) {
+    fn succeeded(&mut self) {
         if self.last.take().is_some() {
             tracing::info!("requests for the Lease succeed again");
         }
@@ -370,7 +371,7 @@ mod tests {
         };
         let lease = Lease::new(client, thread.handle(), "operator", "one".to_owned()).unwrap();
         let record = Arc::new(Mutex::new(coordination::Lease::default()));
-        let held = Held { lead: Lead::until(since_boot() + TERM), lease: record };
+        let held = Held { lead: Leadership::until(since_boot() + TERM), lease: record };
         let mut kept = pin!(lease.keep(&held));
         assert!(futures::poll!(kept.as_mut()).is_pending());
         for _ in 0..2 {

@@ -15,7 +15,7 @@ pub(crate) mod deletion;
 pub(crate) mod health;
 pub(crate) mod helm;
 pub(crate) mod identity;
-pub(crate) mod lead;
+pub(crate) mod leadership;
 pub mod lease;
 pub(crate) mod listen;
 pub(crate) mod metrics;

@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{crd::Reason, lead::Lead};
+use crate::{crd::Reason, leadership::Leadership};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
@@ -55,7 +55,7 @@ pub(crate) struct Metrics {
     pub(crate) archives: LastBackups,
     helm_runs: Family<Labels<2>, Histogram, fn() -> Histogram>,
     leader: Gauge,
-    lead: Mutex<Option<Lead>>,
+    lead: Mutex<Option<Leadership>>,
 }
 
 impl Default for Metrics {
@@ -111,7 +111,7 @@ impl Metrics {
     }
 
     /// The newest lead of this operator; whether it holds is checked at each scrape.
-    pub(crate) fn leads(&self, lead: Lead) {
+    pub(crate) fn leads(&self, lead: Leadership) {
         *self.lead.lock().unwrap_or_else(PoisonError::into_inner) = Some(lead);
     }
 
@@ -123,7 +123,7 @@ impl Metrics {
     /// All metrics, in the OpenMetrics text format.
     pub(crate) fn render(&self) -> String {
         let lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.leader.set(lead.is_some_and(|lead| lead.holds()).into());
+        self.leader.set(lead.is_some_and(|lead| lead.is_held()).into());
         self.apps.clear();
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         for (state, reason) in states.as_ref().map(|states| states()).unwrap_or_default() {
@@ -157,7 +157,7 @@ mod tests {
         metrics.dumps.measure(Some(Box::new(move || vec![backup("orders", 1_767_236_400), backup("new", 0)])));
         metrics.archives.measure(Some(Box::new(move || vec![backup("acme", 7)])));
         assert!(metrics.render().contains("clientapp_operator_leader 0"));
-        metrics.leads(Lead::assured());
+        metrics.leads(Leadership::unconditional());
         let text = metrics.render();
         for line in [
             "clientapp_operator_reconcile_seconds_count 1",

@@ -22,11 +22,11 @@ use crate::{
     health::{self, Readiness},
     helm::{ChartCache, Helm, cautions, gateway::Gateway},
     identity,
-    lead::Lead,
+    leadership::Leadership,
     lease::Lease,
     listen,
     metrics::Metrics,
-    platform::{client, controller::Parts, error::api_sentence, events::Recorder},
+    platform::{client, controller::ControllerContext, error::api_sentence, events::Recorder},
     postgres_writer, postgresql,
     secrets::Secrets,
     shutdown,
@@ -95,7 +95,8 @@ async fn lead(
         for caution in cautions(&version) {
             tracing::warn!("{caution}");
         }
-        let looked = async || lease.look().await.map_err(|error| (Reason::LeaseUnavailable, error.to_string()));
+        let looked =
+            async || lease.check_readable().await.map_err(|error| (Reason::LeaseUnavailable, error.to_string()));
         until(ready, Duration::from_secs(1), looked).await;
         required(ready, Duration::from_secs(2), &requests).await?;
         until(ready, Duration::from_secs(2), async || listed(&requests).await).await;
@@ -110,7 +111,7 @@ async fn lead(
     let forwarding = client::forwarding(&kube_config)?;
     let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;
     // Runs the controllers until `leading` ends, and returns when the last helm has ended.
-    let control = |lead: Lead, gateway: Gateway, leading: CancellationToken| {
+    let control = |lead: Leadership, gateway: Gateway, leading: CancellationToken| {
         let (repository, chart) = (args.install.chart_repository.clone(), args.install.chart.chart.clone());
         let charts = ChartCache::new(helm.clone(), repository, chart, cache.clone(), leading.clone());
         let (config, helm, charts, holder) = (config.clone(), helm.clone(), Arc::new(charts), holder.clone());
@@ -121,7 +122,8 @@ async fn lead(
         let image = image.clone();
         let tools =
             clientapp::Tools { config, helm, gateway, charts, secrets: own, holder, namespace, image: image.clone() };
-        let parts = Parts { client, watch_client: watches.clone(), recorder, metrics: metrics.clone(), lead };
+        let parts =
+            ControllerContext { client, watch_client: watches.clone(), recorder, metrics: metrics.clone(), lead };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), database.clone(), leading.clone());
         let postgresqls = postgresql::run(parts, image, secrets.clone(), leading.clone());
@@ -427,7 +429,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reconcile_of_a_clientapp_that_panics() {
-        let run = async |parts: Parts, stop: CancellationToken| {
+        let run = async |parts: ControllerContext, stop: CancellationToken| {
             let Arguments { run: args } = Arguments::parse_from(["run"]);
             let helm = Helm::new(helm_settings(&args)).unwrap();
             let directory = tempfile::tempdir().unwrap();
@@ -452,7 +454,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reconcile_of_a_postgresql_that_panics() {
-        let run = async |parts: Parts, stop: CancellationToken| {
+        let run = async |parts: ControllerContext, stop: CancellationToken| {
             let secrets = Secrets::default();
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
             tokio::join!(postgresql::run(parts, None, secrets.clone(), stop.clone()), fed);
@@ -465,7 +467,7 @@ mod tests {
         let given = [("PSQL_HOST", "db"), ("PSQL_DBNAME", "app"), ("PSQL_USER", "writer"), ("PSQL_PASSWORD", "p")];
         let given = given.into_iter().chain([("PSQL_TABLES", "people"), ("PSQL_RESYNC", "0")]);
         let settings = postgres_writer::Settings::new(given.map(|(name, value)| (name, value.to_owned())).collect());
-        let run = async |parts: Parts, stop: CancellationToken| {
+        let run = async |parts: ControllerContext, stop: CancellationToken| {
             postgres_writer::run(parts, settings.unwrap(), stop).await;
         };
         let spec = json!({"table": "people", "name": "Ada", "age": 36, "country": "UK"});

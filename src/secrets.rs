@@ -12,16 +12,16 @@ use kube::{Api, Client, ResourceExt as _, api::PartialObjectMeta, runtime::watch
 use crate::{
     crd::{annotation, label},
     helm::{
-        command::{DIGEST_LABEL, REVISION_LABEL},
+        cli::command::{DIGEST_LABEL, REVISION_LABEL},
         storage,
     },
     platform::{
         cache::{Cache, Change, Entry},
         controller::{Object, Objects},
-        feeder::{Changed, told},
         key::{Key, key_of},
-        lean::Lean,
-        watch::{in_pages, keep, owner},
+        managed_fields::WithoutManagedFields,
+        watch::{feed_cache, in_pages, owner},
+        watch_builder::{OnChange, enqueue_for},
     },
 };
 
@@ -78,9 +78,9 @@ pub(crate) struct Secrets {
 
 impl Secrets {
     /// The Secrets for a kind's controller. It is notified of each change from now on, in place of an earlier controller of that kind.
-    pub(crate) fn told<K: Object>(&self, objects: &Objects<K>, changed: Changed<K>) -> Arc<Cache<SecretMeta>> {
+    pub(crate) fn told<K: Object>(&self, objects: &Objects<K>, changed: OnChange<K>) -> Arc<Cache<SecretMeta>> {
         let objects = objects.clone();
-        let listener: Listener = Box::new(move |change| told(&objects, change, changed));
+        let listener: Listener = Box::new(move |change| enqueue_for(&objects, change, changed));
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.insert(K::kind(&()).into_owned(), listener);
         self.cache.clone()
@@ -88,12 +88,22 @@ impl Secrets {
 
     /// Watches until dropped.
     pub(crate) async fn feed(&self, client: Client) {
-        let stream = watcher(Api::<Lean<PartialObjectMeta<Secret>>>::all(client), in_pages(watcher::Config::default()));
+        let stream = watcher(
+            Api::<WithoutManagedFields<PartialObjectMeta<Secret>>>::all(client),
+            in_pages(watcher::Config::default()),
+        );
         let changed = |change| {
             let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
             listeners.values().for_each(|listener| listener(&change));
         };
-        keep("secrets", stream, &self.cache, |Lean { object, helms: _ }| entry(object), changed).await;
+        feed_cache(
+            "secrets",
+            stream,
+            &self.cache,
+            |WithoutManagedFields { object, helm_fields_digest: _ }| entry(object),
+            changed,
+        )
+        .await;
     }
 }
 

@@ -7,7 +7,7 @@
 //! | `SeeApp`, `SeeSecrets` | A watch catches up | `src/clientapp/context/watches.rs`, `src/secrets.rs` |
 //! | `Reconcile` | The next request of a reconcile, or the start of helm: `operator.rs` | `src/clientapp/{decide,act}/`, `src/clientapp/teardown/`, `src/deletion/` |
 //! | `Helm` | The next request of helm, through the gateway: `helm.rs` | `src/helm/gateway/{forward,run}.rs` |
-//! | `Kill`, `Crash` | helm dies, alone or with its operator | `src/helm/process.rs` |
+//! | `Kill`, `Crash` | helm dies, alone or with its operator | `src/helm/cli/process.rs` |
 //! | `ReconcileLate`, `HelmLate` | A request is sent, and its sender gives it up or dies | timeouts in `src/platform/client.rs` |
 //! | `Land`, `Lose` | That request takes effect after all, or never | `TERM` and `DURATION` in `src/lease.rs` |
 //! | `Edit`, `Delete`, `Recreate` | What a user does, with `deletionPolicy: Delete` | |
@@ -43,7 +43,7 @@ use self::{
 /// What keeps the protocol safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// helm's access to the API server ends with its run: `Pass` in `src/helm/gateway.rs`.
+    /// helm's access to the API server ends with its run: `Session` in `src/helm/gateway.rs`.
     Pass,
     /// The gateway asks before each request whether the operator leads: `forward`.
     Lead,

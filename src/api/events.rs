@@ -108,7 +108,7 @@ impl EventStream {
         let mut sent = HashMap::new();
         let mut log = WatchLog::new("events");
         watcher(events, of_this).default_backoff().filter_map(move |event| {
-            log.see(&event, Instant::now());
+            log.record(&event, Instant::now());
             let happened = match event {
                 Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) => {
                     let version = event.resource_version();

@@ -23,7 +23,7 @@ use crate::{
     platform::{
         cache::{Cache, Entry},
         key::{Key, key_of},
-        watch::{in_pages, keep},
+        watch::{feed_cache, in_pages},
     },
 };
 
@@ -45,7 +45,7 @@ impl Instances {
         let instances = Arc::new(Instances::default());
         let events = watcher(Api::<Guard<ClientApp>>::all(client.clone()), in_pages(watcher::Config::default()));
         let kept = instances.clone();
-        let feed = async move { keep("clientapps", events, &kept.0, entry, |_| {}).await };
+        let feed = async move { feed_cache("clientapps", events, &kept.0, entry, |_| {}).await };
         tasks.spawn(stop.clone().run_until_cancelled_owned(feed));
         instances
     }

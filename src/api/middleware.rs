@@ -29,7 +29,7 @@ use super::{
     origin,
     problem::Problem,
 };
-use crate::platform::panic::words;
+use crate::platform::panic::message;
 
 /// From the complete request to the head of the response. Longer than any route takes: a deletion waits up to five minutes. An event
 /// stream may continue afterwards.
@@ -139,7 +139,7 @@ async fn as_problem(response: Response) -> Response {
 
 /// A panic fails one request, and the operator keeps running.
 fn panicked(panic: Box<dyn Any + Send>) -> Response {
-    tracing::error!(panic = words(panic.as_ref()), "a request of the API panicked");
+    tracing::error!(panic = message(panic.as_ref()), "a request of the API panicked");
     let detail = "The operator failed to handle this request; its log has details under this response's X-Request-Id.";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", detail).into_response()
 }

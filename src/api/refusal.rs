@@ -6,8 +6,8 @@ use kube::core::response::StatusCause;
 
 use super::problem::Problem;
 use crate::platform::{
+    api_error::{ApiErrorKind, classify},
     error::api_sentence,
-    refusal::{Refusal, refusal},
 };
 
 /// Retry-After in seconds when the API server did not respond.
@@ -18,8 +18,8 @@ pub(crate) const SOON: u64 = 2;
 /// The response for a failed request to the API server. `operation` says what it was for, such as `create Namespace a`.
 pub(crate) fn refused(operation: &str, error: &kube::Error) -> Problem {
     let detail = format!("{operation}: {}", api_sentence(error));
-    match refusal(error) {
-        Refusal::Unavailable => {
+    match classify(error) {
+        ApiErrorKind::Unavailable => {
             let detail = match error {
                 kube::Error::Api(_) => detail,
                 _ => {
@@ -30,20 +30,20 @@ pub(crate) fn refused(operation: &str, error: &kube::Error) -> Problem {
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ApiUnavailable", detail);
             problem.retry_after(UNAVAILABLE_RETRY)
         }
-        Refusal::NamespaceTerminating => {
+        ApiErrorKind::NamespaceTerminating => {
             Problem::new(StatusCode::CONFLICT, "NamespaceTerminating", detail).retry_after(SOON)
         }
-        Refusal::Quota => Problem::new(StatusCode::CONFLICT, "QuotaExceeded", detail),
-        Refusal::Right => {
+        ApiErrorKind::Quota => Problem::new(StatusCode::CONFLICT, "QuotaExceeded", detail),
+        ApiErrorKind::Forbidden => {
             let detail = format!("the operator lacks a right, which a cluster admin can grant: {detail}");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "AccessDenied", detail)
         }
-        Refusal::Admission | Refusal::Expansion => Problem::new(StatusCode::FORBIDDEN, "Refused", detail),
-        Refusal::Conflict | Refusal::OwnedField => {
+        ApiErrorKind::Admission | ApiErrorKind::Expansion => Problem::new(StatusCode::FORBIDDEN, "Refused", detail),
+        ApiErrorKind::Conflict | ApiErrorKind::OwnedField => {
             Problem::new(StatusCode::CONFLICT, "Conflict", detail).retry_after(SOON)
         }
-        Refusal::NotFound => Problem::new(StatusCode::CONFLICT, "Missing", detail).retry_after(SOON),
-        Refusal::Invalid => {
+        ApiErrorKind::NotFound => Problem::new(StatusCode::CONFLICT, "Missing", detail).retry_after(SOON),
+        ApiErrorKind::Invalid => {
             let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Refused", detail);
             match causes(error).iter().find(|cause| !cause.field.is_empty()) {
                 Some(cause) => problem.about(of_request(&cause.field)),

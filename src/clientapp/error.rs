@@ -12,7 +12,7 @@ use crate::{
     deletion,
     helm::{ChartError, HelmError, HelmFailure},
     platform::{
-        controller::Failure,
+        controller::ReconcileError,
         error::{Disposition, INTERNAL_ERROR, MINUTE, Retry, SECOND, api_disposition, api_sentence, jitter},
         key::Key,
         panic::Panic,
@@ -75,7 +75,7 @@ impl Error {
 /// After this many failures in a row an app counts as stalled; it is still retried.
 const STALLED_AFTER: u32 = 5;
 
-impl Failure for Error {
+impl ReconcileError for Error {
     fn panicked(panic: Panic) -> Self {
         Error::Panicked(panic)
     }
@@ -93,8 +93,8 @@ impl Failure for Error {
             // Failures of a deletion are not counted: the uninstall is tried until it succeeds.
             Error::Uninstall { refusal, .. } => Disposition { stalled: false, ..refusal.disposition(1) },
             Error::Panicked(_) => INTERNAL_ERROR,
-            Error::Gone(_) => Disposition::untold(Reason::Gone, Retry::OnChange),
-            Error::Shutdown => Disposition::untold(Reason::Shutdown, Retry::OnChange),
+            Error::Gone(_) => Disposition::unreported(Reason::Gone, Retry::OnChange),
+            Error::Shutdown => Disposition::unreported(Reason::Shutdown, Retry::OnChange),
         }
     }
 }

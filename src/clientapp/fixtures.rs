@@ -26,7 +26,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{Attempt, ClientApp, ClientAppStatus, InstalledChart, Inventory, ReadyRevision, Release, RolledBack},
-    platform::feeder::Availability,
+    platform::watch_builder::Availability,
 };
 
 /// A revision of another spec is deployed.

@@ -24,7 +24,7 @@ use super::error::Refusal;
 use crate::{
     crd::Attempt,
     helm::gateway::record::Recorded,
-    lead::since_boot,
+    leadership::since_boot,
     platform::{account::AccountName, key::Key},
 };
 

@@ -45,29 +45,29 @@ use crate::{
     crd::{ClientApp, FINALIZER, Guard, annotation},
     platform::{
         clock,
-        controller::Kind,
+        controller::Reconciler,
         key::{Key, key_of},
         panic::caught,
     },
 };
 
-impl Kind for Ctx {
+impl Reconciler for Ctx {
     type Object = ClientApp;
     type Error = Error;
 
-    fn gone(&self, key: &Key) {
+    fn on_deleted(&self, key: &Key) {
         self.hostnames.gone(key);
         // This frees its place in the queue, and no reconcile may follow. Entries in memory carry the app's uid, so a successor
         // does not use them.
         self.helm_runs.forget(key);
     }
 
-    fn seen(&self, event: &Event<Guard<ClientApp>>) {
+    fn on_event(&self, event: &Event<Guard<ClientApp>>) {
         self.app_changed(event);
     }
 
-    fn wrote(&self, app: &Guard<ClientApp>) -> bool {
-        self.memory.statuses.wrote(&app.metadata, &key_of(app))
+    fn is_own_write(&self, app: &Guard<ClientApp>) -> bool {
+        self.memory.statuses.is_own_write(&app.metadata, &key_of(app))
     }
 
     async fn synced(&self) {
@@ -91,22 +91,22 @@ impl Kind for Ctx {
         result
     }
 
-    fn is_under_way(&self, key: &Key, app: &Guard<ClientApp>) -> bool {
+    fn has_background_work(&self, key: &Key, app: &Guard<ClientApp>) -> bool {
         // How often an upgrade or a test has failed is in the status.
         app.metadata.deletion_timestamp.is_some() && self.helm_runs.is_under_way(key)
     }
 
-    fn held_back(&self, key: &Key) {
+    fn on_throttled(&self, key: &Key) {
         drop(self.helm_runs.offer(key));
     }
 }
 
 async fn reconcile(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
-    match (app.is_deleted(), app.carries(FINALIZER)) {
+    match (app.is_deleted(), app.has_finalizer(FINALIZER)) {
         (true, false) => ctx.forget(app.key),
         (true, true) => return teardown::take_down(ctx, app).await,
         // The operator does nothing for an app that does not decode, so such an app needs no teardown.
-        (false, false) if app.guard.object.is_ok() => return ctx.put_finalizer(app, true).await,
+        (false, false) if app.guard.object.is_ok() => return ctx.add_finalizer(app).await,
         (false, _) => return bring_up(ctx, app).await,
     }
     Ok(Action::await_change())
@@ -119,9 +119,9 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let credentials = sources::credentials(ctx, app).await?;
     let revisions = ctx.watches.revisions(app.key);
     let desired = ctx.desired(app, &sources, &credentials);
-    let desired = match desired
-        .map(|desired| remediation::in_effect(desired, app.annotation(annotation::RETRY), &app.before, &revisions))
-    {
+    let desired = match desired.map(|desired| {
+        remediation::in_effect(desired, app.annotation(annotation::RETRY), &app.recorded_status, &revisions)
+    }) {
         Ok(desired) => Ok(values_in_effect::with_hidden(ctx, desired).await?),
         invalid => invalid,
     };

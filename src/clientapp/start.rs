@@ -18,7 +18,7 @@ use crate::{
     },
     helm::{ChartCache, Helm, gateway::Gateway},
     platform::{
-        controller::{Objects, Parts, control},
+        controller::{ControllerContext, Objects, control},
         key::{Key, key_of},
     },
     secrets::Secrets,
@@ -72,7 +72,7 @@ fn archives(apps: &Objects<ClientApp>) -> Vec<(String, String, i64)> {
 
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm process have ended.
 pub(crate) async fn run(
-    parts: Parts,
+    parts: ControllerContext,
     Tools { config, helm, gateway, charts, secrets, holder, namespace, image }: Tools,
     stop: CancellationToken,
 ) {

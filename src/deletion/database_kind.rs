@@ -1,4 +1,4 @@
-//! How kinds of databases differ when one is deleted. **Pure.**
+//! Describes how kinds of databases differ when one is deleted. **Pure.**
 
 use std::hash::{Hash, Hasher};
 
@@ -12,19 +12,20 @@ use serde_json::Value;
 pub(crate) struct DatabaseKind {
     pub(crate) name: &'static str,
     pub(crate) resource: fn() -> ApiResource,
-    /// The patch that makes a database take its volumes and Secrets along, if it leaves them by default: a later database of its name
-    /// would get them. It is sent just before the deletion, so that a database which a user deletes by mistake keeps its data.
-    pub(crate) takes_along: fn(&ObjectMeta) -> Option<Value>,
-    /// Makes a patch of a database ask for the opposite, because an interrupted deletion may have asked to take them along.
-    pub(crate) leaves_behind: fn(&ObjectMeta, &mut Value),
-    pub(crate) unowned: Option<Unowned>,
+    /// Returns the patch that makes the deletion of a database include its volumes and Secrets, unless that is the default: a later
+    /// database of its name would get them. It is sent just before the deletion, so that a database which a user deletes by mistake
+    /// keeps its data.
+    pub(crate) delete_with_data: fn(&ObjectMeta) -> Option<Value>,
+    /// Makes a patch of a database ask for the opposite, because an interrupted deletion may have sent the patch above.
+    pub(crate) retain_data: fn(&ObjectMeta, &mut Value),
+    pub(crate) unowned_dependents: Option<UnownedDependents>,
 }
 
-/// Objects that must be deleted with a database although it does not own them.
-pub(crate) struct Unowned {
+/// Objects that the operator must delete with a database, because the database does not own them.
+pub(crate) struct UnownedDependents {
     pub(crate) resource: fn() -> ApiResource,
-    /// True if an object is deleted with this database. There is no other proof.
-    pub(crate) goes_with: fn(&DynamicObject, &ObjectMeta) -> bool,
+    /// Returns true if an object is deleted with this database. There is no other proof.
+    pub(crate) is_deleted_with: fn(&DynamicObject, &ObjectMeta) -> bool,
 }
 
 impl PartialEq for DatabaseKind {

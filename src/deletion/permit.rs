@@ -1,4 +1,4 @@
-//! The judgement, **pure**: whether an object that holds or opens data may be destroyed because its owner is deleted.
+//! Decides, **pure**, if an object that holds or opens data may be destroyed because its owner is deleted.
 //!
 //! Both sides have to agree. The owner, just read from the API server, has the object's uid in its status, and the object
 //! itself shows that it was made for this owner. Neither alone is enough: any user of the namespace can write labels and
@@ -18,29 +18,29 @@ use crate::crd::{Guard, Owned, label};
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// An object that holds data, or opens them.
+/// A kind of object that holds data, or opens them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum DataKind {
     Volume,
     Secret,
     /// A database object.
     Database(&'static DatabaseKind),
 }
 
-impl Kind {
+impl DataKind {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Kind::Volume => "PersistentVolumeClaim",
-            Kind::Secret => "Secret",
-            Kind::Database(kind) => kind.name,
+            DataKind::Volume => "PersistentVolumeClaim",
+            DataKind::Secret => "Secret",
+            DataKind::Database(kind) => kind.name,
         }
     }
 
     pub(crate) fn is_database(self) -> bool {
-        matches!(self, Kind::Database(_))
+        matches!(self, DataKind::Database(_))
     }
 
-    /// The entry in an owner's status.
+    /// Returns the entry of such an object in its owner's status.
     pub(crate) fn owned(self, target: &ObjectMeta) -> Owned {
         Owned {
             kind: self.as_str().to_owned(),
@@ -50,18 +50,19 @@ impl Kind {
     }
 }
 
+/// Says what an owner's spec asks for when it is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum DeletionIntent {
     Delete,
     Retain,
     Suspended,
 }
 
 /// An object with data of its own.
-pub(crate) trait Owner:
+pub(crate) trait DataOwner:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + fmt::Debug + DeserializeOwned
 {
-    fn wish(&self) -> Wish;
+    fn deletion_intent(&self) -> DeletionIntent;
 
     fn owned(&self) -> &[Owned];
 
@@ -69,12 +70,12 @@ pub(crate) trait Owner:
     fn orphaned(&self) -> bool;
 
     /// Returns true if the target itself shows that this owner made or adopted it.
-    fn made(owner: &ObjectMeta, target: &ObjectMeta) -> bool;
+    fn is_marked_as_owned(owner: &ObjectMeta, target: &ObjectMeta) -> bool;
 }
 
 /// Says why nothing may be destroyed for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Withheld {
+pub(crate) enum GrantDenied {
     /// Or another object has its name.
     #[error("it is gone")]
     Gone,
@@ -90,8 +91,8 @@ pub(crate) enum Withheld {
     Retained,
 }
 
-/// Proof that an object's data are deleted with it. Only [`mandate`] makes one.
-pub(crate) struct Mandate<K> {
+/// Proof that an object's data are deleted with it. Only [`grant`] makes one.
+pub(crate) struct DeletionGrant<K> {
     meta: ObjectMeta,
     owned: Vec<Owned>,
     kind: PhantomData<fn() -> K>,
@@ -100,62 +101,62 @@ pub(crate) struct Mandate<K> {
 /// Permission to destroy one object. Only [`Mandate::permit`] and [`dependent`] make one.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    pub(super) kind: Kind,
+    pub(super) kind: DataKind,
     pub(super) namespace: String,
     pub(super) target: ObjectMeta,
 }
 
-/// An object that stays, and why.
+/// An object that the operator retains, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} {name} {because}", kind.as_str())]
-pub(crate) struct Kept {
-    pub kind: Kind,
+pub(crate) struct RetainedObject {
+    pub kind: DataKind,
     pub name: String,
     /// The rest of a sentence that begins with kind and name.
     pub because: String,
 }
 
 /// Returns an object that is being deleted with what belongs to it. `found` is what the API server has now.
-fn deleted<'a, K: Owner>(found: Option<&'a Guard<K>>, uid: &str) -> Result<(&'a ObjectMeta, &'a K), Withheld> {
-    let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)).ok_or(Withheld::Gone)?;
+fn deleted<'a, K: DataOwner>(found: Option<&'a Guard<K>>, uid: &str) -> Result<(&'a ObjectMeta, &'a K), GrantDenied> {
+    let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)).ok_or(GrantDenied::Gone)?;
     if found.metadata.deletion_timestamp.is_none() {
-        return Err(Withheld::Alive);
+        return Err(GrantDenied::Alive);
     }
     if is_orphaned(&found.metadata) {
-        return Err(Withheld::Orphaned);
+        return Err(GrantDenied::Orphaned);
     }
-    let object = found.object.as_ref().map_err(|_| Withheld::Unreadable)?;
+    let object = found.object.as_ref().map_err(|_| GrantDenied::Unreadable)?;
     if object.orphaned() {
-        return Err(Withheld::Orphaned);
+        return Err(GrantDenied::Orphaned);
     }
-    match object.wish() {
-        Wish::Suspended => Err(Withheld::Suspended),
-        Wish::Delete | Wish::Retain => Ok((&found.metadata, object)),
+    match object.deletion_intent() {
+        DeletionIntent::Suspended => Err(GrantDenied::Suspended),
+        DeletionIntent::Delete | DeletionIntent::Retain => Ok((&found.metadata, object)),
     }
 }
 
-/// Returns the mandate to delete the data of the object with this uid, if they are deleted with it.
-pub(crate) fn mandate<K: Owner>(found: Option<&Guard<K>>, uid: &str) -> Result<Mandate<K>, Withheld> {
+/// Returns the grant to delete the data of the object with this uid, if they are deleted with it.
+pub(crate) fn grant<K: DataOwner>(found: Option<&Guard<K>>, uid: &str) -> Result<DeletionGrant<K>, GrantDenied> {
     let (meta, object) = deleted(found, uid)?;
-    if object.wish() != Wish::Delete {
-        return Err(Withheld::Retained);
+    if object.deletion_intent() != DeletionIntent::Delete {
+        return Err(GrantDenied::Retained);
     }
-    Ok(Mandate { meta: meta.clone(), owned: object.owned().to_vec(), kind: PhantomData })
+    Ok(DeletionGrant { meta: meta.clone(), owned: object.owned().to_vec(), kind: PhantomData })
 }
 
 /// Returns permission to destroy a Secret under either policy: the deleted object has it on record and is its only owner, so that
 /// the garbage collector would delete it next.
-pub(crate) fn dependent<K: Owner>(
+pub(crate) fn dependent<K: DataOwner>(
     found: Option<&Guard<K>>,
     uid: &str,
     secret: ObjectMeta,
-) -> Result<Option<Permit>, Withheld> {
+) -> Result<Option<Permit>, GrantDenied> {
     let (meta, object) = deleted(found, uid)?;
     let owners = secret.owner_references.as_deref().unwrap_or_default();
     let is_its = !owners.is_empty() && owners.iter().all(|owner| owner.uid == uid);
     let namespace = meta.namespace.clone().unwrap_or_default();
-    let permit = is_its && object.owned().contains(&Kind::Secret.owned(&secret));
-    Ok(permit.then_some(Permit { kind: Kind::Secret, namespace, target: secret }))
+    let permit = is_its && object.owned().contains(&DataKind::Secret.owned(&secret));
+    Ok(permit.then_some(Permit { kind: DataKind::Secret, namespace, target: secret }))
 }
 
 /// Returns true if an object is deleted with `--cascade=orphan` and the garbage collector has not processed it yet.
@@ -168,17 +169,17 @@ pub(crate) fn takes_dependents(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().flatten().any(|finalizer| finalizer == FOREGROUND)
 }
 
-impl<K: Owner> Mandate<K> {
+impl<K: DataOwner> DeletionGrant<K> {
     /// Returns the permit to destroy this object, if it may be destroyed.
-    pub(crate) fn permit(&self, kind: Kind, target: ObjectMeta) -> Result<Permit, Kept> {
+    pub(crate) fn permit(&self, kind: DataKind, target: ObjectMeta) -> Result<Permit, RetainedObject> {
         let name = target.name.clone().unwrap_or_default();
         let uid = target.uid.clone().unwrap_or_default();
         let owner = || format!("{} {}", K::kind(&()), self.meta.name.as_deref().unwrap_or_default());
-        let kept = |because: String| Err(Kept { kind, name: name.clone(), because });
+        let kept = |because: String| Err(RetainedObject { kind, name: name.clone(), because });
         if uid.is_empty() || !self.owned.contains(&kind.owned(&target)) {
             return kept(format!("stays: it is not on record in the status of {} with its uid {uid}", owner()));
         }
-        if !K::made(&self.meta, &target) {
+        if !K::is_marked_as_owned(&self.meta, &target) {
             return kept(format!("stays: it does not show that it was made for {}", owner()));
         }
         match claim(&self.meta, &target) {
@@ -188,7 +189,7 @@ impl<K: Owner> Mandate<K> {
     }
 }
 
-/// Who else has a claim to an object.
+/// Returns who else has a claim to an object.
 fn claim(owner: &ObjectMeta, target: &ObjectMeta) -> Option<String> {
     let label = |key: &str| target.labels.as_ref().and_then(|labels| labels.get(key));
     if let Some(other) = target.owner_references.iter().flatten().find(|other| Some(&other.uid) != owner.uid.as_ref()) {

@@ -1,21 +1,21 @@
-//! The only access that a helm process has to the API server (effect).
+//! Gives helm processes their only access to the API server (effect).
 //!
 //! helm's kubeconfig names a cluster that does not exist, `http://clientapp-operator`, and the gateway as its proxy, with a password
 //! for this run only. Go sends the password as `Proxy-Authorization` with each request and never includes it in an error message,
 //! unlike a password in a server's URL. Over plain HTTP, Go sends no other credential.
 //!
 //! Each request is checked ([`rules`], pure) and forwarded over the operator's own connections, impersonating the app's ServiceAccount;
-//! writes are recorded ([`record`]) and leave alone what is right in the cluster only ([`preserved`]), and a deletion is of the object
-//! that is there now ([`deletion`]). A run that was asked to stop may still record its result in Helm's storage. A run that is over may
+//! writes are recorded ([`record`]) and preserve the fields that only the cluster knows ([`live_fields`]), and a deletion is bound to the
+//! object that exists now ([`deletion`]). A run that was asked to stop may still record its result in Helm's storage. A run that is over may
 //! do nothing: no request of it arrives, whatever the process or its descendants still do, and what was under way has been answered.
 
 mod answer;
 mod body;
 mod deletion;
 mod discovery;
+mod discovery_cache;
 mod forward;
-mod known;
-mod preserved;
+mod live_fields;
 pub(crate) mod record;
 mod rules;
 mod run;
@@ -48,35 +48,19 @@ use tokio_util::{
     task::{AbortOnDropHandle, TaskTracker},
 };
 
+pub(super) use self::rules::RunScope;
 pub(crate) use self::run::{Claim, Review};
-use self::{
-    known::Known,
-    record::Recorded,
-    rules::{Asked, Scope},
-    run::Run,
-};
-use super::command::{Namespace, ReleaseName};
-use crate::{lead::Lead, platform::account::AccountName};
+use self::{discovery_cache::DiscoveryCache, record::Recorded, rules::ParsedRequest, run::Run};
+use crate::{leadership::Leadership, platform::key::hex};
 
 /// Name of everything in the kubeconfigs, and host name of the cluster that does not exist.
 const NAME: &str = "clientapp-operator";
 
-/// How long the end of a run waits for answers to its writes: the default timeout of an admission webhook. An operator that is stopped has
-/// to end in time, too.
-const ANSWERED: Duration = Duration::from_secs(10);
+/// Limits the wait for answers to the writes of a run that ends: the default timeout of an admission webhook. An operator that is stopped
+/// has to end in time, too.
+const WRITE_GRACE: Duration = Duration::from_secs(10);
 
-/// Holds what a run is about.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Of<'a> {
-    pub release: &'a ReleaseName,
-    pub namespace: &'a Namespace,
-    /// Whose rights helm has; `None`: those of the gateway's own client, and helm may only read.
-    pub account: Option<&'a AccountName>,
-    /// The only revision that helm may create.
-    pub revision: Option<u32>,
-}
-
-/// Serves until dropped.
+/// Serves helm processes until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     address: SocketAddr,
@@ -88,9 +72,9 @@ pub(crate) struct Gateway {
 struct Shared {
     #[debug(skip)]
     client: Client,
-    lead: Lead,
+    lead: Leadership,
     #[debug(skip)]
-    known: Known,
+    discovery_cache: DiscoveryCache,
     /// By the value of `Proxy-Authorization`.
     #[debug(skip)]
     runs: Mutex<HashMap<String, Arc<Run>>>,
@@ -98,7 +82,7 @@ struct Shared {
 
 /// A helm process's access to the API server, revoked when dropped.
 #[derive(derive_more::Debug)]
-pub(super) struct Pass {
+pub(super) struct Session {
     shared: Arc<Shared>,
     #[debug(skip)]
     authorization: String,
@@ -106,7 +90,7 @@ pub(super) struct Pass {
     kubeconfig: NamedTempFile,
 }
 
-impl Pass {
+impl Session {
     pub(super) fn kubeconfig(&self) -> &Path {
         self.kubeconfig.path()
     }
@@ -121,7 +105,7 @@ impl Pass {
     pub(super) async fn end(self) -> Recorded {
         self.revoke();
         self.run.writes.close();
-        if timeout(ANSWERED, self.run.writes.wait()).await.is_err() {
+        if timeout(WRITE_GRACE, self.run.writes.wait()).await.is_err() {
             let release = &self.run.scope.release;
             tracing::warn!(release, "the API server has not answered a write of a helm run that is over");
         }
@@ -134,7 +118,7 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for Session {
     fn drop(&mut self) {
         self.revoke();
     }
@@ -156,24 +140,22 @@ impl Gateway {
     ///
     /// # Errors
     /// If no port on the loopback interface is free.
-    pub(crate) async fn open(client: Client, lead: Lead) -> io::Result<Self> {
+    pub(crate) async fn open(client: Client, lead: Leadership) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { client, lead, known: Known::new(), runs: Mutex::default() });
+        let shared = Arc::new(Shared { client, lead, discovery_cache: DiscoveryCache::new(), runs: Mutex::default() });
         let server = tokio::spawn(serve(listener, shared.clone()));
         Ok(Self { address, shared, _server: AbortOnDropHandle::new(server) })
     }
 
     /// Admits a run, with a kubeconfig for it in this directory.
-    pub(super) fn admit(&self, dir: &Path, of: Of<'_>, (claim, review): (Claim, Option<Review>)) -> io::Result<Pass> {
-        let Of { release, namespace, account, revision } = of;
-        let scope = Scope {
-            release: release.to_string(),
-            namespace: namespace.to_string(),
-            user: account.map(|account| account.user(namespace.as_str())),
-            revision,
-        };
-        let password: String = rand::rng().random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
+    pub(super) fn admit(
+        &self,
+        dir: &Path,
+        scope: RunScope,
+        (claim, review): (Claim, Option<Review>),
+    ) -> io::Result<Session> {
+        let password = hex(&rand::rng().random::<[u8; 32]>());
         let kubeconfig = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -199,11 +181,11 @@ impl Gateway {
         });
         let authorization = format!("Basic {}", BASE64_STANDARD.encode(format!("{NAME}:{password}")));
         self.shared.runs().insert(authorization.clone(), run.clone());
-        Ok(Pass { shared: self.shared.clone(), authorization, run, kubeconfig: file })
+        Ok(Session { shared: self.shared.clone(), authorization, run, kubeconfig: file })
     }
 }
 
-/// The connections end when this future is dropped.
+/// Accepts connections, which end when this future is dropped.
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
@@ -226,16 +208,19 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn handle(shared: &Shared, request: Request<Body>) -> Response {
     let Some(run) = shared.run(request.headers()) else {
-        return answer::refused(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "this is not a helm run of the operator");
+        return answer::refusal_response(
+            StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+            "this is not a helm run of the operator",
+        );
     };
-    let asked = match Asked::of(request.method(), request.uri()) {
-        Ok(asked) => asked,
-        Err(problem) => return answer::refused(StatusCode::BAD_REQUEST, problem),
+    let parsed = match ParsedRequest::parse(request.method(), request.uri()) {
+        Ok(parsed) => parsed,
+        Err(problem) => return answer::refusal_response(StatusCode::BAD_REQUEST, problem),
     };
     tokio::select! {
         biased;
-        ended = run.ended() => answer::refused(StatusCode::FORBIDDEN, ended),
-        answer = forward::forward((&shared.client, &shared.known), &run, asked, request) => answer,
+        ended = run.ended() => answer::refusal_response(StatusCode::FORBIDDEN, ended),
+        answer = forward::forward((&shared.client, &shared.discovery_cache), &run, parsed, request) => answer,
     }
 }
 

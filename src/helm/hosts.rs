@@ -1,4 +1,4 @@
-//! The hosts that objects of a release take: Ingresses, and the routes and listeners of Gateway API (pure).
+//! Finds the hosts that objects of a release take: Ingresses, and the routes and listeners of Gateway API (pure).
 
 use std::collections::BTreeSet;
 
@@ -23,15 +23,15 @@ const KINDS: [(&str, &str, &str); 6] = [
 ];
 
 /// Returns whether an object is of a kind that names hosts.
-pub(crate) fn are_named_by(document: &Value) -> bool {
+pub(crate) fn is_named_by_kind(document: &Value) -> bool {
     let (version, kind) = (document["apiVersion"].as_str(), document["kind"].as_str());
     let group = version.and_then(|version| version.split_once('/')).map(|(group, _)| group);
-    KINDS.iter().any(|(of, named, _)| group == Some(*of) && kind == Some(*named))
+    KINDS.iter().any(|(its_group, its_kind, _)| group == Some(*its_group) && kind == Some(*its_kind))
 }
 
 /// Returns whether a resource has objects that name hosts.
-pub(crate) fn are_named_in(group: &str, resource: &str) -> bool {
-    KINDS.iter().any(|(of, _, named)| (*of, *named) == (group, resource))
+pub(crate) fn is_named_by_resource(group: &str, resource: &str) -> bool {
+    KINDS.iter().any(|(its_group, _, its_resource)| (*its_group, *its_resource) == (group, resource))
 }
 
 /// Returns the hosts of such an object, or of a patch of one, in lower case.
@@ -54,13 +54,13 @@ fn aliases(object: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Returns whether Helm keeps it when a later revision, or no revision, contains it.
-fn stays(object: &Value) -> bool {
+fn outlives_release(object: &Value) -> bool {
     let has = |annotation: &str| !object["metadata"]["annotations"][annotation].is_null();
     has("helm.sh/hook") || has(RESOURCE_POLICY)
 }
 
 /// Returns whether it is a route without hostnames, or a patch that makes it one.
-fn takes_those_of_its_gateway(object: &Value) -> bool {
+fn inherits_gateway_hosts(object: &Value) -> bool {
     // A patch has a kind only if helm applies the whole object.
     let is_route = object["kind"].as_str().is_some_and(|kind| kind.ends_with("Route"));
     let hostnames = object["spec"].get("hostnames");
@@ -69,12 +69,12 @@ fn takes_those_of_its_gateway(object: &Value) -> bool {
 }
 
 /// Claims each host of an object that is about to be written, or returns the reason why it must not be.
-pub(crate) fn claimed(object: &Value, claim: impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
-    if stays(object) {
+pub(crate) fn claim_all(object: &Value, claim: impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
+    if outlives_release(object) {
         let why = "a hook, or an object that is marked to be kept, would keep its hosts after its release is gone";
         return Err(why.to_owned());
     }
-    if takes_those_of_its_gateway(object) {
+    if inherits_gateway_hosts(object) {
         let why =
             "without spec.hostnames it has all hosts of its Gateway, also those of other ClientApps: name its own";
         return Err(why.to_owned());
@@ -89,7 +89,7 @@ pub(crate) fn claimed(object: &Value, claim: impl Fn(&str) -> Result<(), String>
 
 /// Returns true if this JSON patch changes only who manages which field. helm sends it before it applies an object that was written without
 /// server-side apply, as by Helm 3 (k8s.io/client-go/util/csaupgrade).
-pub(crate) fn is_of_managers(patch: &Value) -> bool {
+pub(crate) fn changes_managers_only(patch: &Value) -> bool {
     let is_harmless = |operation: &Value| {
         operation["op"] == "replace"
             && matches!(operation["path"].as_str(), Some("/metadata/managedFields" | "/metadata/resourceVersion"))
@@ -155,11 +155,11 @@ mod tests {
             ("example.com/v1", "HTTPRoute", "httproutes", false),
             ("v1", "Service", "services", false),
         ] {
-            assert_eq!(are_named_by(&json!({"apiVersion": version, "kind": kind})), expected, "{version} {kind}");
+            assert_eq!(is_named_by_kind(&json!({"apiVersion": version, "kind": kind})), expected, "{version} {kind}");
             let group = version.split_once('/').map_or("", |(group, _)| group);
-            assert_eq!(are_named_in(group, resource), expected, "{group} {resource}");
+            assert_eq!(is_named_by_resource(group, resource), expected, "{group} {resource}");
         }
-        assert!(!are_named_by(&json!("text")));
+        assert!(!is_named_by_kind(&json!("text")));
     }
 
     #[test]
@@ -179,14 +179,14 @@ mod tests {
             (json!({"metadata": {"annotations": {"helm.sh/hook": "post-install"}}}), true),
             (json!({"metadata": {"annotations": {RESOURCE_POLICY: "keep"}}}), true),
         ] {
-            assert_eq!(claimed(&object, free).is_err(), is_refused, "{object}");
+            assert_eq!(claim_all(&object, free).is_err(), is_refused, "{object}");
         }
     }
 
     #[test]
     fn an_alias_is_no_pattern() {
         let claimed = |aliases: &str| {
-            claimed(&json!({"metadata": {"annotations": {SERVER_ALIAS: aliases}}}), |host| match host {
+            claim_all(&json!({"metadata": {"annotations": {SERVER_ALIAS: aliases}}}), |host| match host {
                 "taken.example.com" => Err("taken".to_owned()),
                 _ => Ok(()),
             })
@@ -201,9 +201,9 @@ mod tests {
             ("~^.*$", Some("~^.*$ in")),
             ("taken.example.com.", Some("taken.example.com. in")),
         ] {
-            let found = claimed(aliases).err();
-            let same = found.as_deref().zip(refusal).is_some_and(|(found, refusal)| found.starts_with(refusal));
-            assert!(same || found.is_none() && refusal.is_none(), "{aliases}: {found:?}");
+            let error = claimed(aliases).err();
+            let same = error.as_deref().zip(refusal).is_some_and(|(error, refusal)| error.starts_with(refusal));
+            assert!(same || error.is_none() && refusal.is_none(), "{aliases}: {error:?}");
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
             (managers, false),
             (json!("text"), false),
         ] {
-            assert_eq!(is_of_managers(&patch), expected, "{patch}");
+            assert_eq!(changes_managers_only(&patch), expected, "{patch}");
         }
     }
 

@@ -1,9 +1,7 @@
 //! Runs the helm 4 command line (effect, except where a module says that it is pure).
 //!
-//! `command` builds the arguments, `process` runs the child in the directory of `private`, `gateway` connects it to the API server.
-//! `chart` pulls charts from a `source` by its `index`, and `archive` checks them. `values` prepares the values, `hosts` finds the hosts of
-//! what is rendered, `storage` reads Helm's Secrets. `parse`, `sentence` and `version` interpret helm's output, `error` says what failed,
-//! and `hidden` masks what is secret.
+//! `cli` builds the command line, runs it, and interprets what it prints; `gateway` connects it to the API server. `charts` keeps what was
+//! pulled from a `source`. `values` prepares the values, `hosts` finds the hosts of what is rendered, `storage` reads Helm's Secrets.
 //!
 //! An exit code of 0 proves nothing: after `helm upgrade` and `uninstall`, the caller checks Helm's storage.
 
@@ -19,46 +17,43 @@ use std::{
 use tokio::task;
 use tokio_util::sync::CancellationToken;
 
-mod archive;
-mod chart;
-pub(crate) mod command;
-mod error;
+mod charts;
+pub(crate) mod cli;
 pub(crate) mod gateway;
-pub(crate) mod hidden;
 pub(crate) mod hosts;
-mod index;
-mod parse;
-mod private;
-mod process;
-pub(crate) mod sentence;
 pub(crate) mod source;
 pub(crate) mod storage;
 pub(crate) mod values;
-mod version;
 
-pub(crate) use chart::{Chart, ChartError};
-pub(crate) use command::{ChartName, Flags, HelmCommand, ReleaseLabels, Test, Uninstall, Upgrade, Verb};
-pub(crate) use error::{HelmError, HelmUnavailable, SetupError};
-pub(crate) use hidden::Hidden;
-pub(crate) use parse::{HelmFailure, classify, left_behind};
-pub(crate) use process::{Cause, Finished, ProcessError};
+pub(crate) use charts::cache::{Chart, ChartError};
+pub(crate) use cli::{
+    command::{ChartName, Flags, HelmCommand, ReleaseLabels, Test, Uninstall, Upgrade, Verb},
+    error::{HelmError, HelmUnavailable, SetupError},
+    parse::{HelmFailure, classify, left_behind},
+    process::{Cause, Finished, ProcessError},
+    redact::Redactor,
+    version::cautions,
+};
 pub(crate) use source::{ChartSource, InvalidSource};
-pub(crate) use version::cautions;
 
-use chart::{Pull, Pulled};
-use gateway::{Claim, Gateway, Of, Pass, Review, record::Recorded};
-use private::PrivateDir;
-use process::{Limits, Program};
+use charts::cache::{Pull, Pulled};
+use cli::{
+    index,
+    process::{self, Limits, Program},
+    version,
+    workdir::{self, WorkDir},
+};
+use gateway::{Claim, Gateway, Review, RunScope, Session, record::Recorded};
 
 use crate::platform::panic::joined;
 
 /// Timeout of `helm version`, which normally takes a fraction of a second.
 const CHECK_DEADLINE: Duration = Duration::from_secs(30);
 /// Time for helm to record that a test took too long.
-const BEYOND_TESTS: Duration = Duration::from_secs(60);
+const TEST_MARGIN: Duration = Duration::from_secs(60);
 /// Bytes kept of each output stream.
 const OUTPUT: usize = 64 << 10;
-/// The same if it is a release: more than Helm can store.
+/// Bytes kept of an output that is a release: more than Helm can store.
 const RELEASE: usize = 32 << 20;
 /// The largest file that helm may write, in bytes: a repository's index can be many times larger than the largest chart.
 const MAX_FILE: u64 = 256 << 20;
@@ -70,7 +65,7 @@ const GO: [(&str, &str); 3] = [("GOGC", "400"), ("GOMEMLIMIT", "256MiB"), ("GOMA
 
 /// Variables that helm inherits from the operator: proxies and trusted certificates, to reach repositories. `HELM_REGISTRY_CONFIG`
 /// names the file with the credentials of private registries.
-const PASSED_ON: &[&str] = &[
+const INHERITED: &[&str] = &[
     "HTTP_PROXY",
     "HTTPS_PROXY",
     "NO_PROXY",
@@ -98,7 +93,7 @@ pub struct HelmSettings {
 }
 
 /// The chart cache, filled by helm.
-pub(crate) type ChartCache = chart::ChartCache<Helm>;
+pub(crate) type ChartCache = charts::cache::ChartCache<Helm>;
 
 /// The helm command line. Clones share the private directory, which is removed with the last of them.
 ///
@@ -109,7 +104,7 @@ pub(crate) struct Helm(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     settings: HelmSettings,
-    private: PrivateDir,
+    workdir: WorkDir,
     env: Vec<(OsString, OsString)>,
 }
 
@@ -119,12 +114,12 @@ impl Helm {
         // Resolved now, because helm gets another PATH. If this fails, `check` reports it.
         settings.binary = which::which(&settings.binary).unwrap_or(settings.binary);
         let setup = |source| SetupError { path: settings.private_dir.clone(), source };
-        let private = PrivateDir::create(&settings.private_dir).map_err(setup)?;
-        let env = environment(&private, |name| env::var_os(name)).map_err(setup)?;
-        Ok(Self(Arc::new(Inner { settings, private, env })))
+        let workdir = WorkDir::create(&settings.private_dir).map_err(setup)?;
+        let env = environment(&workdir, |name| env::var_os(name)).map_err(setup)?;
+        Ok(Self(Arc::new(Inner { settings, workdir, env })))
     }
 
-    /// The executable; if it was not found on the `PATH`, the name that was looked for.
+    /// Returns the executable; if it was not found on the `PATH`, the name that was looked for.
     pub(crate) fn program(&self) -> &Path {
         &self.0.settings.binary
     }
@@ -132,51 +127,51 @@ impl Helm {
     async fn run(
         &self,
         command: HelmCommand,
-        pass: Option<&Pass>,
+        session: Option<&Session>,
         deadline: Duration,
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
-        let Inner { settings, private, env } = &*self.0;
+        let Inner { settings, workdir, env } = &*self.0;
         let verb = command.verb();
         if cancel.is_cancelled() {
             return Err(HelmError::NotStarted { verb });
         }
         tracing::debug!(%command, "helm starts");
         let output = if command.prints_release() { RELEASE } else { OUTPUT };
-        let (args, stdin, hidden) = command.into_parts();
+        let (args, stdin, redactor) = command.into_parts();
         let mut env = env.clone();
-        if let Some(pass) = pass {
-            env.push(("KUBECONFIG".into(), pass.kubeconfig().into()));
+        if let Some(session) = session {
+            env.push(("KUBECONFIG".into(), session.kubeconfig().into()));
             env.extend(GO.map(|(name, value)| (name.into(), value.into())));
         }
-        let stopping = pass.map(Pass::stopping).unwrap_or_default();
-        let program = Program { path: settings.binary.clone(), args, env, dir: private.path().to_owned(), stdin };
+        let stopping = session.map(Session::stopping).unwrap_or_default();
+        let program = Program { path: settings.binary.clone(), args, env, dir: workdir.path().to_owned(), stdin };
         let limits = Limits { deadline, grace: settings.grace, output, memory: settings.memory, file: MAX_FILE };
         let mut finished = process::run(program, limits, cancel, &stopping)
             .await
             .map_err(|source| HelmError::Process { verb, source })?;
         // Before it is shortened: half of a text would no longer be recognized.
-        finished.stderr = hidden.masked(&finished.stderr);
+        finished.stderr = redactor.redact(&finished.stderr);
         tracing::debug!(%verb, cause = ?finished.cause, status = %finished.status, elapsed = ?finished.elapsed, "helm ended");
-        judged(verb, deadline, finished)
+        check_outcome(verb, deadline, finished)
     }
 
     /// Runs helm with access to the API server, which ends with the run.
-    async fn run_through(
+    async fn run_with_gateway(
         &self,
         gateway: &Gateway,
-        of: Of<'_>,
+        scope: RunScope,
         checks: (Claim, Option<Review>),
         (command, deadline): (HelmCommand, Duration),
         cancel: &CancellationToken,
     ) -> (Result<Finished, HelmError>, Recorded) {
         let verb = command.verb();
-        let pass = match gateway.admit(self.0.private.path(), of, checks) {
-            Ok(pass) => pass,
+        let session = match gateway.admit(self.0.workdir.path(), scope, checks) {
+            Ok(session) => session,
             Err(source) => return (Err(HelmError::Prepare { verb, source }), Recorded::default()),
         };
-        let result = self.run(command, Some(&pass), deadline, cancel).await;
-        (result, pass.end().await)
+        let result = self.run(command, Some(&session), deadline, cancel).await;
+        (result, session.end().await)
     }
 
     /// Checks that helm can be used, and returns its version.
@@ -208,12 +203,12 @@ impl Helm {
     ) -> (Result<Finished, HelmError>, Recorded) {
         let command = (HelmCommand::upgrade(request, self.0.settings.flags), self.0.settings.deadline);
         let Upgrade { release, namespace, account, labels, .. } = request;
-        let of = Of { release, namespace, account: Some(account), revision: Some(labels.revision) };
-        self.run_through(gateway, of, checks, command, cancel).await
+        let scope = RunScope::new(release, namespace, Some(account), Some(labels.revision));
+        self.run_with_gateway(gateway, scope, checks, command, cancel).await
     }
 
-    /// Returns what [`Helm::upgrade`] would make of a release, as helm prints it. The gateway lets it read with the rights of its own client,
-    /// and write nothing.
+    /// Returns what [`Helm::upgrade`] would make of a release, as helm prints it. The gateway lets it read with the rights of its own
+    /// client, and write nothing.
     pub(crate) async fn plan(
         &self,
         gateway: &Gateway,
@@ -221,8 +216,8 @@ impl Helm {
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
         let command = (HelmCommand::plan(request, self.0.settings.flags), self.0.settings.deadline);
-        let of = Of { release: &request.release, namespace: &request.namespace, account: None, revision: None };
-        self.run_through(gateway, of, (Box::new(|_| Ok(())), None), command, cancel).await.0
+        let scope = RunScope::new(&request.release, &request.namespace, None, None);
+        self.run_with_gateway(gateway, scope, (Box::new(|_| Ok(())), None), command, cancel).await.0
     }
 
     /// Runs the tests of a release, for as long as they may take and a minute.
@@ -233,10 +228,10 @@ impl Helm {
         claim: Claim,
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
-        let command = (HelmCommand::test(request), request.timeout + BEYOND_TESTS);
+        let command = (HelmCommand::test(request), request.timeout + TEST_MARGIN);
         let Test { release, namespace, account, .. } = request;
-        let of = Of { release, namespace, account: Some(account), revision: None };
-        self.run_through(gateway, of, (claim, None), command, cancel).await.0
+        let scope = RunScope::new(release, namespace, Some(account), None);
+        self.run_with_gateway(gateway, scope, (claim, None), command, cancel).await.0
     }
 
     /// Uninstalls a release; one that does not exist counts as uninstalled.
@@ -251,15 +246,15 @@ impl Helm {
     ) -> Result<Finished, HelmError> {
         let command = (HelmCommand::uninstall(request, self.0.settings.flags), self.0.settings.deadline);
         let Uninstall { release, namespace, account } = request;
-        let of = Of { release, namespace, account: Some(account), revision: None };
-        match self.run_through(gateway, of, (claim, None), command, cancel).await.0 {
+        let scope = RunScope::new(release, namespace, Some(account), None);
+        match self.run_with_gateway(gateway, scope, (claim, None), command, cancel).await.0 {
             Err(HelmError::Failed { failure: HelmFailure::NotFound, .. }) => Ok(Finished::default()),
             result => result,
         }
     }
 
     /// Fetches a repository's index for a pull into a directory. Returns the digests that it lists for the chart.
-    async fn listed(
+    async fn fetch_digests(
         &self,
         url: &str,
         (chart, version): (&ChartName, &semver::Version),
@@ -286,22 +281,22 @@ impl Pull for Helm {
     ) -> Result<Pulled, HelmError> {
         let verb = Verb::Pull;
         let prepare = |source| HelmError::Prepare { verb, source };
-        let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.private.path()).map_err(prepare)?;
+        let dir = tempfile::Builder::new().prefix("pull-").tempdir_in(self.0.workdir.path()).map_err(prepare)?;
         let listed = match source {
-            ChartSource::Repository(url) => Some(self.listed(url, (chart, version), dir.path(), cancel).await?),
+            ChartSource::Repository(url) => Some(self.fetch_digests(url, (chart, version), dir.path(), cancel).await?),
             ChartSource::Registry { .. } | ChartSource::Directory(_) => None,
         };
         let command = HelmCommand::pull(source, chart, version, dir.path()).ok_or(HelmError::NothingPulled)?;
         // Without access to the API server, which a pull does not need.
         self.run(command, None, self.0.settings.deadline, cancel).await?;
-        let path = private::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
+        let path = workdir::only_file(dir.path()).map_err(prepare)?.ok_or(HelmError::NothingPulled)?;
         Ok(Pulled { path, listed, _dir: dir })
     }
 }
 
-/// The environment of every helm process, except for KUBECONFIG.
+/// Returns the environment of every helm process, except for KUBECONFIG.
 fn environment(
-    private: &PrivateDir,
+    workdir: &WorkDir,
     ours: impl Fn(&str) -> Option<OsString>,
 ) -> std::io::Result<Vec<(OsString, OsString)>> {
     let mut env: Vec<(OsString, OsString)> = [
@@ -323,13 +318,13 @@ fn environment(
         ("HELM_CONFIG_HOME", "config"),
         ("HELM_DATA_HOME", "data"),
     ] {
-        env.push((name.into(), private.subdir(subdir)?.into()));
+        env.push((name.into(), workdir.subdir(subdir)?.into()));
     }
-    env.extend(PASSED_ON.iter().filter_map(|name| Some((name.into(), ours(name)?))));
+    env.extend(INHERITED.iter().filter_map(|name| Some((name.into(), ours(name)?))));
     Ok(env)
 }
 
-fn judged(verb: Verb, deadline: Duration, finished: Finished) -> Result<Finished, HelmError> {
+fn check_outcome(verb: Verb, deadline: Duration, finished: Finished) -> Result<Finished, HelmError> {
     match (finished.cause, finished.status.signal()) {
         // It was asked to stop, but had already succeeded.
         (_, None) if finished.status.success() => Ok(finished),

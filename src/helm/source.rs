@@ -1,4 +1,4 @@
-//! Where charts come from (pure).
+//! Parses the source of charts (pure).
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -75,7 +75,7 @@ impl FromStr for ChartSource {
 }
 
 impl ChartSource {
-    /// The path of a packaged chart, if the source is a directory.
+    /// Returns the path of a packaged chart, if the source is a directory.
     pub(super) fn file(&self, file_name: &str) -> Option<PathBuf> {
         match self {
             Self::Directory(path) => Some(Path::join(path, file_name)),
@@ -84,7 +84,7 @@ impl ChartSource {
     }
 }
 
-/// The host of `host`, `host:port`, `[v6]` or `[v6]:port`.
+/// Returns the host of `host`, `host:port`, `[v6]` or `[v6]:port`.
 fn host(authority: &str) -> Option<&str> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {

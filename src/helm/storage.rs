@@ -1,4 +1,4 @@
-//! Helm's record of a revision, **pure**: base64 of gzip of JSON (helm.sh/helm/v4/pkg/storage/driver/util.go).
+//! Reads and writes Helm's record of a revision, **pure**: base64 of gzip of JSON (helm.sh/helm/v4/pkg/storage/driver/util.go).
 
 use std::{collections::BTreeSet, fmt::Display, io::Read as _};
 
@@ -20,10 +20,10 @@ pub(crate) const HOOK: &str = "helm.sh/hook";
 /// The events of `helm test`; `test-success` is the name of Helm 2 (helm.sh/helm/v4/pkg/release/v1/util/manifest_sorter.go).
 const TESTS: [&str; 2] = ["test", "test-success"];
 
-/// How the names of the Secrets with revisions begin (helm.sh/helm/v4/pkg/storage, `HelmStorageType`).
+/// Prefix of the names of the Secrets with revisions (helm.sh/helm/v4/pkg/storage, `HelmStorageType`).
 pub(crate) const PREFIX: &str = "sh.helm.release.v1.";
 
-/// Name of the Secret with a revision (helm.sh/helm/v4/pkg/storage, `makeKey`).
+/// Returns the name of the Secret with a revision (helm.sh/helm/v4/pkg/storage, `makeKey`).
 pub(crate) fn secret(release: impl Display, revision: impl Display) -> String {
     format!("{PREFIX}{release}.v{revision}")
 }
@@ -69,7 +69,7 @@ pub(crate) struct Hook {
     #[serde(default)]
     pub events: BTreeSet<String>,
     #[serde(default)]
-    pub last_run: Run,
+    pub last_run: HookRun,
 }
 
 /// The tests of a revision.
@@ -82,7 +82,7 @@ pub(crate) struct Tests {
 
 /// The last run of a hook.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Run {
+pub(crate) struct HookRun {
     /// `Succeeded` once it is complete.
     #[serde(default)]
     pub phase: String,
@@ -109,21 +109,21 @@ impl Hook {
 }
 
 impl Stored {
-    /// The hooks that helm runs for this revision, each with the events at which it does; `is_tested`: those of `helm test` as well.
+    /// Returns the hooks that helm runs for this revision, each with its events; with `is_tested`, those of `helm test` too.
     pub(crate) fn hooks_that_run(&self, is_tested: bool) -> Vec<(&Hook, Vec<&str>)> {
         let own = match self.info.is_installation() {
             true => ["pre-install", "post-install"],
             false => ["pre-upgrade", "post-upgrade"],
         };
         let runs = |event: &&str| own.contains(event) || is_tested && TESTS.contains(event);
-        let mut found = Vec::new();
+        let mut hooks_that_run = Vec::new();
         for hook in &self.hooks {
             let events: Vec<_> = hook.events.iter().map(String::as_str).filter(runs).collect();
             if !events.is_empty() {
-                found.push((hook, events));
+                hooks_that_run.push((hook, events));
             }
         }
-        found
+        hooks_that_run
     }
 
     pub(crate) fn tests(&self) -> Tests {
@@ -139,7 +139,7 @@ pub(crate) fn read(payload: &[u8]) -> Result<Stored, String> {
     unpack(payload)
 }
 
-/// The same revision marked as failed, as helm itself records it on SIGTERM.
+/// Returns the same revision marked as failed, as helm itself records it on SIGTERM.
 pub(crate) fn mark_failed(payload: &[u8]) -> Result<Vec<u8>, String> {
     let mut release: Value = unpack(payload)?;
     release["info"]["status"] = "failed".into();

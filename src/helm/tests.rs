@@ -13,7 +13,7 @@ use std::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::{lead::Lead, platform::account::AccountName};
+use crate::{leadership::Leadership, platform::account::AccountName};
 
 struct Bed {
     dir: TempDir,
@@ -76,7 +76,7 @@ fn repository(index: &str, pull: &str) -> String {
 /// A gateway without an API server.
 async fn gateway() -> Gateway {
     let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-    Gateway::open(kube::Client::try_from(config).unwrap(), Lead::assured()).await.unwrap()
+    Gateway::open(kube::Client::try_from(config).unwrap(), Leadership::unconditional()).await.unwrap()
 }
 
 /// Has another process write the script: a concurrent test may fork and inherit our open descriptor, and the kernel refuses to execute
@@ -100,7 +100,7 @@ fn upgrade() -> Upgrade {
         account: AccountName::default(),
         chart: "/charts/x.tgz".into(),
         values: "a: b\n".to_owned(),
-        hidden: Hidden::default(),
+        redactor: Redactor::default(),
         labels: ReleaseLabels { digest: label("d"), holder: label("h"), operation: label("o"), revision: 1 },
     }
 }
@@ -150,11 +150,11 @@ async fn an_upgrade_gets_values_kubeconfig_and_a_private_environment() {
 #[tokio::test]
 async fn only_what_may_be_passed_on_is() {
     let dir = tempfile::tempdir().unwrap();
-    let private = PrivateDir::create(dir.path()).unwrap();
+    let private = WorkDir::create(dir.path()).unwrap();
     let env = environment(&private, |name| Some(format!("our {name}").into())).unwrap();
     let names: Vec<_> =
         env.iter().filter(|(_, value)| value.to_string_lossy().starts_with("our ")).map(|(name, _)| name).collect();
-    assert_eq!(names, PASSED_ON);
+    assert_eq!(names, INHERITED);
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn failures_are_told_apart_and_worded() {
     );
     let killed = Bed::new("kill -KILL $$").upgrade().await.unwrap_err();
     let late = Bed::with("sleep 1000", |settings| settings.deadline = Duration::from_millis(100));
-    for (error, said) in [
+    for (error, expected) in [
         (failed, "context deadline exceeded"),
         (
             killed,
@@ -175,7 +175,7 @@ async fn failures_are_told_apart_and_worded() {
         ),
         (late.upgrade().await.unwrap_err(), "helm upgrade was stopped, because it took longer than 0.1 s"),
     ] {
-        assert_eq!(error.to_string(), said);
+        assert_eq!(error.to_string(), expected);
     }
 }
 
@@ -221,7 +221,7 @@ async fn a_pull_returns_the_one_file_and_has_no_access() {
 #[tokio::test]
 async fn without_an_entry_in_the_index_nothing_is_pulled() {
     let down = r#"looks like "https://charts.example.com" is not a valid chart repository or cannot be reached: EOF"#;
-    for (script, said) in [
+    for (script, expected) in [
         (format!("echo repo >> \"$DIR/runs\"; echo 'Error: {down}' >&2; exit 1"), down),
         (
             repository("entries: {nextcloud: [{version: 5.5.1}]}", "exit 0"),
@@ -232,7 +232,7 @@ async fn without_an_entry_in_the_index_nothing_is_pulled() {
     ] {
         let bed = Bed::new(&script);
         let error = bed.pull().await.unwrap_err();
-        assert!(error.to_string().starts_with(said), "{error}");
+        assert!(error.to_string().starts_with(expected), "{error}");
         assert_eq!(bed.read("runs").lines().map(str::trim).collect::<Vec<_>>(), ["repo"], "{script}");
     }
 }
@@ -242,7 +242,7 @@ async fn check_says_what_is_wrong() {
     let says = async |script: &str| Bed::new(script).helm.check().await.map_err(|error| error.to_string());
     assert_eq!(says("echo v4.3.1").await, Ok(semver::Version::new(4, 3, 1)));
     assert_eq!(says("echo v4.1").await, Ok(semver::Version::new(4, 1, 0)));
-    for (script, said) in [
+    for (script, expected) in [
         (
             "echo v3.22.0",
             "helm 3.22.0 is too old: at least 4.0.0 is needed; install it, or name another executable with --helm",
@@ -252,12 +252,12 @@ async fn check_says_what_is_wrong() {
         ("echo 'unknown flag: --template' >&2; exit 1", r#"it said "unknown flag: --template""#),
     ] {
         let problem = says(script).await.unwrap_err();
-        assert!(problem.ends_with(said), "{problem}");
+        assert!(problem.ends_with(expected), "{problem}");
     }
 
     let absent = Bed::with("", |settings| settings.binary = "/absent/helm".into());
-    let said = absent.helm.check().await.unwrap_err().to_string();
-    assert_eq!(said, "helm is missing: there is no executable at /absent/helm");
+    let problem = absent.helm.check().await.unwrap_err().to_string();
+    assert_eq!(problem, "helm is missing: there is no executable at /absent/helm");
     let plain = Bed::with("", |settings| settings.binary = settings.private_dir.with_file_name("plain"));
     fs::write(plain.dir.path().join("plain"), "").unwrap();
     assert!(plain.helm.check().await.unwrap_err().to_string().starts_with("helm cannot be executed: "));

@@ -1,4 +1,4 @@
-//! The values document for helm, and a check for values that would not reach a chart unchanged. Pure.
+//! Writes the values document for helm, and finds values that would not reach a chart unchanged. **Pure.**
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ impl fmt::Debug for Values {
 /// (`yaml_simple_key_is_valid` in go.yaml.in/yaml/v2, scannerc.go).
 const MAX_KEY: usize = 1024;
 
-/// The document for helm, which parses YAML 1.1. It is JSON, so every string and key is quoted. Characters that YAML rejects or treats
-/// as line breaks are escaped.
+/// Writes the document for helm, which parses YAML 1.1. It is JSON, so every string and key is quoted. Characters that YAML rejects or
+/// treats as line breaks are escaped.
 #[must_use]
 pub fn document(values: &Value) -> String {
     // These occur in strings only: outside of them, JSON contains no control character but the line break.
@@ -56,7 +56,7 @@ pub(crate) fn with_registry(mut values: Value) -> Value {
     values
 }
 
-/// The first value that would not reach the chart unchanged, in one sentence.
+/// Returns the first value that would not reach the chart unchanged, in one sentence.
 #[must_use]
 pub(crate) fn unfit(values: &Map<String, Value>) -> Option<String> {
     values.iter().find_map(|(key, value)| unfit_entry(key, key, value))

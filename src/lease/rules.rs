@@ -1,4 +1,4 @@
-//! When the lock may be taken, and the content of its record. **Pure.**
+//! Decides when the lock may be taken, and writes its record. **Pure.**
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::met
 /// Validity of the lock: no other operator may lead before it has passed.
 pub(super) const DURATION: Duration = Duration::from_secs(7);
 /// Upper limit of a standby's wait, whatever the record says.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_VALIDITY: Duration = Duration::from_secs(60);
 
-/// A standby's view of the Lease.
+/// Holds a standby's view of the Lease.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sight {
+pub(crate) struct Observation {
     /// The record found last; `None` if there is no Lease.
     record: Option<LeaseSpec>,
     /// When it last changed, by the standby's own clock.
@@ -21,8 +21,8 @@ pub(crate) struct Sight {
     valid: Duration,
 }
 
-impl Sight {
-    pub(crate) fn look(self, record: Option<LeaseSpec>, now: Duration) -> Sight {
+impl Observation {
+    pub(crate) fn observe(self, record: Option<LeaseSpec>, now: Duration) -> Observation {
         if self.record == record {
             return self;
         }
@@ -32,7 +32,7 @@ impl Sight {
             Some(spec) if holder(Some(spec)).is_none() => Duration::ZERO,
             Some(spec) => validity(spec),
         };
-        Sight { record, since: now, valid }
+        Observation { record, since: now, valid }
     }
 
     /// Returns true if the lock may be taken by `identity`.
@@ -41,21 +41,21 @@ impl Sight {
     }
 }
 
-/// Operators of other versions may use other durations.
+/// Returns the validity of a record: operators of other versions may use other durations.
 fn validity(spec: &LeaseSpec) -> Duration {
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    seconds.map_or(DURATION, Duration::from_secs).clamp(DURATION, LONGEST)
+    seconds.map_or(DURATION, Duration::from_secs).clamp(DURATION, MAX_VALIDITY)
 }
 
 pub(crate) fn holder(spec: Option<&LeaseSpec>) -> Option<&str> {
     spec?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// The record after `identity` takes or renews the lock.
-pub(crate) fn taken(found: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> LeaseSpec {
-    let renewed = holder(found) == Some(identity);
-    let acquired = found.filter(|_| renewed).and_then(|spec| spec.acquire_time.clone());
-    let transitions = found.and_then(|spec| spec.lease_transitions);
+/// Returns the record after `identity` takes or renews the lock.
+pub(crate) fn acquired_record(record: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> LeaseSpec {
+    let renewed = holder(record) == Some(identity);
+    let acquired = record.filter(|_| renewed).and_then(|spec| spec.acquire_time.clone());
+    let transitions = record.and_then(|spec| spec.lease_transitions);
     LeaseSpec {
         holder_identity: Some(identity.to_owned()),
         lease_duration_seconds: Some(DURATION.as_secs() as i32),
@@ -64,20 +64,20 @@ pub(crate) fn taken(found: Option<&LeaseSpec>, identity: &str, now: Timestamp) -
         lease_transitions: Some(match transitions {
             Some(so_far) if renewed => so_far,
             Some(so_far) => so_far.saturating_add(1),
-            None => i32::from(found.is_some() && !renewed),
+            None => i32::from(record.is_some() && !renewed),
         }),
         ..LeaseSpec::default()
     }
 }
 
-/// The record of a released lock.
-pub(crate) fn released(found: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
+/// Returns the record of a released lock.
+pub(crate) fn released_record(record: Option<&LeaseSpec>, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: None,
         lease_duration_seconds: Some(1),
         acquire_time: Some(MicroTime(now)),
         renew_time: Some(MicroTime(now)),
-        lease_transitions: found.and_then(|spec| spec.lease_transitions),
+        lease_transitions: record.and_then(|spec| spec.lease_transitions),
         ..LeaseSpec::default()
     }
 }
@@ -96,12 +96,12 @@ mod tests {
 
     /// A record that `holder` has renewed at this second of *its* clock.
     fn by(holder: &str, renewed: i64) -> Option<LeaseSpec> {
-        Some(taken(None, holder, wall(renewed)))
+        Some(acquired_record(None, holder, wall(renewed)))
     }
 
     #[test]
     fn a_lock_is_taken_when_its_record_has_not_changed_for_its_validity() {
-        let released = Some(released(by("other", 0).as_ref(), wall(0)));
+        let released = Some(released_record(by("other", 0).as_ref(), wall(0)));
         let empty = Some(LeaseSpec { holder_identity: Some(String::new()), ..by("other", 0).unwrap() });
         let other = |second: i64| by("other", second);
         let lasting = |seconds: i32| Some(LeaseSpec { lease_duration_seconds: Some(seconds), ..other(0)? });
@@ -137,15 +137,17 @@ mod tests {
         ];
         for (case, looks, free) in table {
             let last = at(looks.last().unwrap().0);
-            let sight =
-                looks.into_iter().fold(Sight::default(), |sight, (second, record)| sight.look(record, at(second)));
-            assert_eq!(sight.is_free("me", last), free, "{case}");
+            let observation = looks
+                .into_iter()
+                .fold(Observation::default(), |seen, (second, record)| seen.observe(record, at(second)));
+            assert_eq!(observation.is_free("me", last), free, "{case}");
         }
     }
 
     #[test]
     fn the_record_says_since_when_and_how_often_it_changed_hands() {
-        let record = |found: Option<&LeaseSpec>, holder: &str, second: i64| taken(found, holder, wall(second));
+        let record =
+            |record: Option<&LeaseSpec>, holder: &str, second: i64| acquired_record(record, holder, wall(second));
         let first = record(None, "a", 0);
         assert_eq!((holder(Some(&first)), first.lease_transitions), (Some("a"), Some(0)));
         let renewed = record(Some(&first), "a", 9);
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(renewed.renew_time, Some(MicroTime(wall(9))));
         let over = record(Some(&renewed), "b", 30);
         assert_eq!((over.acquire_time.clone(), over.lease_transitions), (Some(MicroTime(wall(30))), Some(1)));
-        let free = released(Some(&over), wall(40));
+        let free = released_record(Some(&over), wall(40));
         assert_eq!((holder(Some(&free)), free.lease_transitions), (None, Some(1)));
         assert_eq!(record(Some(&free), "b", 50).lease_transitions, Some(2));
         assert_eq!(record(Some(&LeaseSpec::default()), "a", 0).lease_transitions, Some(1), "made by a user");

@@ -1,4 +1,4 @@
-//! The ServiceAccount that a request is made as. **Pure.**
+//! Names the ServiceAccount that a request is made as. **Pure.**
 
 use crate::crd::DEPLOYER;
 
@@ -7,7 +7,7 @@ use crate::crd::DEPLOYER;
 pub struct AccountName(String);
 
 impl AccountName {
-    /// The rule is Kubernetes' (RFC 1123 subdomain).
+    /// Parses a name by Kubernetes' rule (RFC 1123 subdomain).
     pub fn parse(text: &str) -> Option<Self> {
         let alphanumeric = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit();
         let part = |part: &str| {
@@ -18,7 +18,7 @@ impl AccountName {
         (text.len() <= 253 && text.split('.').all(part)).then(|| AccountName(text.to_owned()))
     }
 
-    /// The user name by which the API server knows it.
+    /// Returns the user name by which the API server knows it.
     pub fn user(&self, namespace: &str) -> String {
         format!("system:serviceaccount:{namespace}:{self}")
     }

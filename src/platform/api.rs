@@ -1,11 +1,11 @@
-//! Answers of the API server that look like failures and are not. An **effect**.
+//! Handles answers of the API server that look like failures and are not. An **effect**.
 
 use std::fmt::Debug;
 
 use kube::{Api, api::PostParams};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Creates an object, with a field manager or the client's default. `None`: an object of that name already exists, and is left alone.
+/// Creates an object, with a field manager or the client's default. Returns `None` if an object of that name exists, which stays as it is.
 pub(crate) async fn create_if_absent<K: Clone + Debug + DeserializeOwned + Serialize>(
     api: &Api<K>,
     manager: Option<&str>,
@@ -18,8 +18,8 @@ pub(crate) async fn create_if_absent<K: Clone + Debug + DeserializeOwned + Seria
     }
 }
 
-/// `None`: the object is gone, or the cluster does not know its kind: then the API server says only "404 page not found".
-pub(crate) fn unless_gone<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+/// Returns `None` if the object is gone, or if the cluster does not know its kind: then the API server says only "404 page not found".
+pub(crate) fn ignore_not_found<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         answer => answer.map(Some),

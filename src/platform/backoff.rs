@@ -1,5 +1,4 @@
-//! When a failed reconcile is retried: not before its delay has passed, however many events ask for it. **Pure**, except for its
-//! lock.
+//! Delays the retry of a failed reconcile, however many events ask for it. **Pure**, except for its lock.
 
 use std::{
     collections::HashMap,
@@ -12,7 +11,7 @@ use super::{
     key::Key,
 };
 
-/// The uid and generation that were tried. A change of the spec and a deletion each bring a new generation.
+/// Identifies what was tried, by uid and generation. A change of the spec and a deletion each bring a new generation.
 pub(crate) type Attempt = (Option<String>, Option<i64>);
 
 /// The objects whose last reconcile failed.
@@ -27,7 +26,7 @@ struct Failing {
 
 impl Backoff {
     /// Returns how long an attempt still has to wait.
-    pub(crate) fn left(&self, key: &Key, attempt: &Attempt, now: Instant) -> Option<Duration> {
+    pub(crate) fn remaining(&self, key: &Key, attempt: &Attempt, now: Instant) -> Option<Duration> {
         let failing = self.lock();
         let failing = failing.get(key).filter(|failing| failing.attempt == *attempt)?;
         failing.until?.checked_duration_since(now).filter(|left| !left.is_zero())
@@ -94,19 +93,19 @@ mod tests {
         for (failure, seconds) in [(1, 30), (2, 60), (3, 120)] {
             let delay = backoff.failed(&key("a"), attempt(1), &refused, now, 0.5);
             assert_eq!(delay, Some(Duration::from_secs(seconds)), "failure {failure}");
-            assert_eq!(backoff.left(&key("a"), &attempt(1), now), delay);
+            assert_eq!(backoff.remaining(&key("a"), &attempt(1), now), delay);
         }
         assert_eq!([1, 2].map(|generation| backoff.has_failed(&key("a"), &attempt(generation))), [true, false]);
-        assert_eq!(backoff.left(&key("a"), &attempt(2), now), None);
-        assert_eq!(backoff.left(&key("b"), &attempt(1), now), None);
-        assert_eq!(backoff.left(&key("a"), &attempt(1), now + 120 * SECOND), None);
+        assert_eq!(backoff.remaining(&key("a"), &attempt(2), now), None);
+        assert_eq!(backoff.remaining(&key("b"), &attempt(1), now), None);
+        assert_eq!(backoff.remaining(&key("a"), &attempt(1), now + 120 * SECOND), None);
         assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
         backoff.succeeded(&key("a"));
         assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
         // A failure that only a change can fix has no delay.
         let invalid = disposition(Reason::InvalidSpec, Retry::OnChange);
         assert_eq!(backoff.failed(&key("c"), attempt(1), &invalid, now, 0.5), None);
-        assert_eq!(backoff.left(&key("c"), &attempt(1), now), None);
+        assert_eq!(backoff.remaining(&key("c"), &attempt(1), now), None);
     }
 
     #[test]

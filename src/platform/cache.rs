@@ -1,4 +1,4 @@
-//! A cache of watched objects, reduced to what decisions need.
+//! Caches watched objects, reduced to what decisions need.
 //!
 //! kube's reflector store keeps whole objects, by name only. This cache also files each object under what it belongs to (a
 //! release, a cluster), so that a reconcile reads a few entries and needs no request.
@@ -22,7 +22,7 @@ pub(crate) struct Entry<V> {
     pub value: Option<V>,
 }
 
-/// Objects of one kind.
+/// Holds the objects of one kind.
 pub(crate) struct Cache<V> {
     contents: Mutex<Contents<V>>,
     /// Counts changes; the first `InitDone` makes it greater than zero.
@@ -30,8 +30,8 @@ pub(crate) struct Cache<V> {
 }
 
 struct Contents<V> {
-    /// How many objects of a namespace are kept, if users can write any number of them for nothing.
-    most: usize,
+    /// Limits the objects of a namespace, if users can write any number of them at no cost.
+    max_per_namespace: usize,
     live: Index<V>,
     /// A relist in progress: it replaces `live` when it is complete, so that no reader sees half a list.
     staged: Option<Index<V>>,
@@ -51,10 +51,10 @@ impl<V> Default for Index<V> {
 }
 
 impl<V: Clone> Index<V> {
-    fn insert(&mut self, Entry { key, group, value }: Entry<V>, most: usize) {
+    fn insert(&mut self, Entry { key, group, value }: Entry<V>, max_per_namespace: usize) {
         self.remove(&key);
         let Some(value) = value else { return };
-        if most < usize::MAX && self.count(&key.namespace, most) >= most {
+        if max_per_namespace < usize::MAX && self.count(&key.namespace, max_per_namespace) >= max_per_namespace {
             return;
         }
         if let Some(group) = &group {
@@ -63,14 +63,14 @@ impl<V: Clone> Index<V> {
         self.objects.insert(key, Box::new((group, value)));
     }
 
-    /// Counts the objects of a namespace, up to this number.
-    fn count(&self, namespace: &str, most: usize) -> usize {
+    /// Counts the objects of a namespace, up to this limit.
+    fn count(&self, namespace: &str, limit: usize) -> usize {
         let of_namespace =
             self.objects.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace == namespace);
-        of_namespace.take(most).count()
+        of_namespace.take(limit).count()
     }
 
-    /// The change that adding or removing this entry makes.
+    /// Returns the change that adding or removing this entry makes.
     fn change(&self, Entry { key, group, value: _ }: &Entry<V>) -> Change {
         let before = self.objects.get(key).and_then(|object| object.0.clone());
         Change::One(key.clone(), [group.clone(), before.filter(|before| Some(before) != group.as_ref())])
@@ -85,15 +85,15 @@ impl<V: Clone> Index<V> {
 
 impl<V> Default for Cache<V> {
     fn default() -> Self {
-        Cache::with_most(usize::MAX)
+        Cache::with_limit(usize::MAX)
     }
 }
 
 impl<V> Cache<V> {
-    /// A cache that keeps this many objects of a namespace, and ignores the others.
-    pub(crate) fn with_most(most: usize) -> Self {
+    /// Creates a cache that keeps this many objects of a namespace, and ignores the others.
+    pub(crate) fn with_limit(max_per_namespace: usize) -> Self {
         Cache {
-            contents: Mutex::new(Contents { most, live: Index::default(), staged: None }),
+            contents: Mutex::new(Contents { max_per_namespace, live: Index::default(), staged: None }),
             version: watch::Sender::new(0),
         }
     }
@@ -113,14 +113,14 @@ impl<V: Clone> Cache<V> {
     pub(crate) fn apply<K>(&self, event: watcher::Event<K>, entry: impl Fn(K) -> Entry<V>) -> Change {
         let change = {
             let mut contents = self.lock();
-            let most = contents.most;
+            let max_per_namespace = contents.max_per_namespace;
             match event {
                 watcher::Event::Init => {
                     contents.staged = Some(Index::default());
                     Change::Nothing
                 }
                 watcher::Event::InitApply(object) => {
-                    contents.staged.get_or_insert_default().insert(entry(object), most);
+                    contents.staged.get_or_insert_default().insert(entry(object), max_per_namespace);
                     Change::Nothing
                 }
                 watcher::Event::InitDone => {
@@ -130,7 +130,7 @@ impl<V: Clone> Cache<V> {
                 watcher::Event::Apply(object) => {
                     let entry = entry(object);
                     let change = contents.live.change(&entry);
-                    contents.live.insert(entry, most);
+                    contents.live.insert(entry, max_per_namespace);
                     change
                 }
                 watcher::Event::Delete(object) => {
@@ -150,7 +150,7 @@ impl<V: Clone> Cache<V> {
     /// Forgets everything, for example when the kind is removed from the cluster.
     pub(crate) fn clear(&self) {
         let mut contents = self.lock();
-        *contents = Contents { most: contents.most, live: Index::default(), staged: None };
+        *contents = Contents { max_per_namespace: contents.max_per_namespace, live: Index::default(), staged: None };
         drop(contents);
         self.version.send_modify(|version| *version += 1);
     }
@@ -168,12 +168,12 @@ impl<V: Clone> Cache<V> {
         self.lock().live.objects.get(key).is_some_and(|object| object.0.as_ref() == Some(group))
     }
 
-    /// All objects, ordered by name.
+    /// Returns all objects, ordered by name.
     pub(crate) fn all(&self) -> Vec<(Key, V)> {
         self.lock().live.objects.iter().map(|(key, object)| (key.clone(), object.1.clone())).collect()
     }
 
-    /// The objects in a namespace, ordered by name.
+    /// Returns the objects in a namespace, ordered by name.
     pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<V> {
         let contents = self.lock();
         let members = contents.live.objects.range(Key::new(namespace, "")..);
@@ -181,15 +181,15 @@ impl<V: Clone> Cache<V> {
         members.map(|(_, object)| object.1.clone()).collect()
     }
 
-    /// The objects of a group, ordered by name.
+    /// Returns the objects of a group, ordered by name.
     pub(crate) fn group(&self, group: &Key) -> Vec<(Key, V)> {
         let contents = self.lock();
         let first = (group.clone(), Key::new("", ""));
-        let members = contents.live.grouped.range(first..).take_while(|(of, _)| of == group);
+        let members = contents.live.grouped.range(first..).take_while(|(filed_under, _)| filed_under == group);
         members.filter_map(|(_, key)| Some((key.clone(), contents.live.objects.get(key)?.1.clone()))).collect()
     }
 
-    /// The objects of all groups of a namespace whose names begin like this, each with its group's name.
+    /// Returns the objects of all groups of a namespace whose names begin like this, each with its group's name.
     pub(crate) fn groups(&self, beginning: &Key) -> Vec<(String, V)> {
         let contents = self.lock();
         let first = (beginning.clone(), Key::new("", ""));
@@ -219,7 +219,7 @@ impl<V: Clone> Cache<V> {
     /// Waits until `seen` returns a value, for at most `timeout`.
     pub(crate) async fn wait_for<T>(&self, timeout: Duration, seen: impl Fn(&Self) -> Option<T>) -> Option<T> {
         let mut changes = self.version.subscribe();
-        let found = async {
+        let search = async {
             loop {
                 changes.mark_unchanged();
                 if let Some(found) = seen(self) {
@@ -228,7 +228,7 @@ impl<V: Clone> Cache<V> {
                 changes.changed().await.ok()?;
             }
         };
-        tokio::time::timeout(timeout, found).await.ok().flatten()
+        tokio::time::timeout(timeout, search).await.ok().flatten()
     }
 
     fn lock(&self) -> MutexGuard<'_, Contents<V>> {
@@ -237,7 +237,7 @@ impl<V: Clone> Cache<V> {
     }
 }
 
-/// A value per key that lives as long as the process, such as what was last written.
+/// Remembers a value per key for as long as the process lives, such as what was last written.
 pub(crate) struct Memo<K, V>(Mutex<HashMap<K, V>>);
 
 impl<K, V> Default for Memo<K, V> {

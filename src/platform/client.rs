@@ -1,4 +1,4 @@
-//! The operator's clients of the API server. An **effect**.
+//! Makes the operator's clients of the API server. An **effect**.
 
 use std::time::Duration;
 
@@ -14,36 +14,36 @@ use kube::{
 use tower::{BoxError, ServiceBuilder, service_fn, timeout::Timeout};
 
 use super::account::AccountName;
-use crate::lead::Lead;
+use crate::leadership::Leadership;
 
 /// A request whose answer is not complete by then has failed, so that the failure is reported within five seconds.
 const DEADLINE: Duration = Duration::from_secs(4);
-/// The same for a page of a list: many times what a page of large objects takes.
-const LONG: Duration = Duration::from_secs(30);
+/// Deadline for a page of a list: many times what a page of large objects takes.
+const LIST_DEADLINE: Duration = Duration::from_secs(30);
 /// TCP keepalive: after how long without data the kernel probes the other end of a connection, and how often it probes again.
 const PROBE: Duration = Duration::from_secs(20);
 const PROBE_AGAIN: Duration = Duration::from_secs(10);
 /// A connection is broken if the other end acknowledges nothing for this long. Without this limit, an operator that is cut off would
 /// not notice for five minutes that its watches are dead, because a working watch may be silent for that long.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(40);
-/// The same for requests of helm. The kernel goes on sending what a closed connection has not sent yet: when a network comes back, a
+/// Limit for requests of helm. The kernel goes on sending what a closed connection has not sent yet: when a network comes back, a
 /// request of a run that is long over could still arrive, after another operator has begun to lead. So this is not longer than the
 /// time between the end of a term and the beginning of the next operator's (see `lease`).
 const UNACKNOWLEDGED_BY_HELM: Duration = Duration::from_secs(2);
 /// The header of requests that are made as another user.
 pub(crate) const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// A client for requests.
+/// Returns a client for requests.
 pub(crate) fn requests(config: &Config) -> kube::Result<Client> {
     Ok(within(connection(config, UNACKNOWLEDGED)?, DEADLINE))
 }
 
-/// A client for watches, and for the lists that they begin with.
+/// Returns a client for watches, and for the lists that they begin with.
 pub(crate) fn watches(config: &Config) -> kube::Result<Client> {
-    Ok(within(connection(config, UNACKNOWLEDGED)?, LONG))
+    Ok(within(connection(config, UNACKNOWLEDGED)?, LIST_DEADLINE))
 }
 
-/// A client for a user's commands; without a limit, or with a limit of zero, a request takes as long as it does.
+/// Returns a client for a user's commands; without a limit, or with a limit of zero, a request takes as long as it does.
 pub(crate) fn commands(config: &Config, limit: Option<Duration>) -> kube::Result<Client> {
     let client = connection(config, UNACKNOWLEDGED)?;
     Ok(match limit.filter(|limit| !limit.is_zero()) {
@@ -52,13 +52,13 @@ pub(crate) fn commands(config: &Config, limit: Option<Duration>) -> kube::Result
     })
 }
 
-/// A client for helm's requests: it waits as long as the API server takes to answer, and lets a watch run as long as it lasts.
+/// Returns a client for helm's requests: it waits as long as the API server takes to answer, and lets a watch run as long as it lasts.
 pub(crate) fn forwarding(config: &Config) -> kube::Result<Client> {
     connection(config, UNACKNOWLEDGED_BY_HELM)
 }
 
-/// A client that does not retry. Retries inside the client would look like one slow request, of up to a quarter of an hour or as long
-/// as a Retry-After says. Each caller has its own backoff, and reports that it waits.
+/// Connects a client that does not retry. Retries inside the client would look like one slow request, of up to a quarter of an hour or as
+/// long as a Retry-After says. Each caller has its own backoff, and reports that it waits.
 fn connection(config: &Config, unacknowledged: Duration) -> kube::Result<Client> {
     if config.proxy_url.is_some() {
         // This kube client has no proxy support, and its error says so.
@@ -80,7 +80,7 @@ fn connection(config: &Config, unacknowledged: Duration) -> kube::Result<Client>
     Ok(Client::new(service, &config.default_namespace))
 }
 
-/// The same client, for requests whose answers must be complete by the deadline. A watch must only begin by then: it goes on for as
+/// Limits the client to requests whose answers are complete by the deadline. A watch must only begin by then: it goes on for as
 /// long as kube and the API server let it, and ends within five minutes.
 fn within(client: Client, deadline: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
@@ -96,15 +96,15 @@ fn within(client: Client, deadline: Duration) -> Client {
     Client::new(Timeout::new(service, deadline), namespace)
 }
 
-/// The same client for as long as this operator leads. After that it sends nothing more, and aborts requests in progress.
-pub(crate) fn led(client: &Client, lead: &Lead) -> Client {
+/// Limits the client to the time in which this operator leads. After that it sends nothing more, and aborts requests in progress.
+pub(crate) fn led(client: &Client, lead: &Leadership) -> Client {
     let (client, lead, namespace) = (client.clone(), lead.clone(), client.default_namespace().to_owned());
     let service = service_fn(move |request: Request<Body>| {
         let (client, lead) = (client.clone(), lead.clone());
         async move {
             tokio::select! {
                 biased;
-                () = lead.over() => Err(BoxError::from("this operator is no longer the leader")),
+                () = lead.lost() => Err(BoxError::from("this operator is no longer the leader")),
                 answer = client.send(request) => answer.map_err(BoxError::from),
             }
         }
@@ -112,12 +112,12 @@ pub(crate) fn led(client: &Client, lead: &Lead) -> Client {
     Client::new(service, namespace)
 }
 
-/// The same client, for requests with the rights of a ServiceAccount of this namespace instead of the operator's own. The API server
-/// adds the groups of the ServiceAccount.
+/// Gives the client the rights of a ServiceAccount of this namespace instead of the operator's own. The API server adds
+/// the groups of the ServiceAccount.
 pub(crate) fn impersonating(client: &Client, namespace: &str, account: &AccountName) -> Client {
-    let (of, user) = (client.clone(), account.user(namespace));
+    let (client, user) = (client.clone(), account.user(namespace));
     let service = service_fn(move |mut request: Request<Body>| {
-        let (client, user) = (of.clone(), HeaderValue::try_from(&user));
+        let (client, user) = (client.clone(), HeaderValue::try_from(&user));
         async move {
             // Without this header the request would have the operator's rights.
             request.headers_mut().insert(IMPERSONATE, user.map_err(|error| kube::Error::HttpError(error.into()))?);

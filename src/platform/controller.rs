@@ -1,4 +1,4 @@
-//! The controller that all kinds share: watch → store → reconcile → backoff, with span, metrics and log. An **effect**.
+//! Runs the controller that all kinds share: watch → store → reconcile → backoff, with span, metrics and log. An **effect**.
 
 use std::{
     collections::BTreeSet,
@@ -31,23 +31,23 @@ use super::{
     events::Recorder,
     key::{Key, key_of},
     panic::{Panic, caught, survived},
-    watch::{WatchLog, driven, in_pages, stored_objects},
+    watch::{WatchLog, after_store, in_pages, run_until_stopped},
 };
 use crate::{
     crd::{Guard, Reason},
-    lead::Lead,
+    leadership::Leadership,
     metrics::Metrics,
 };
 
 /// Concurrent reconciles of one kind. Each of them waits only for answers to its requests.
 const CONCURRENT: u16 = 32;
-/// When to look again at an object that the API server says is gone. The answer may be wrong, for example while the API server
+/// Delay before an object that the API server calls gone is read again. The answer may be wrong, for example while the API server
 /// starts; if it is right, no reconcile follows.
-pub(crate) const WRONGLY_GONE: Duration = Duration::from_secs(3);
+pub(crate) const RECHECK_GONE: Duration = Duration::from_secs(3);
 
-/// Returns what follows a change of an object's own finalizers: if the object was there, the change itself triggers the next reconcile.
-pub(crate) fn after_finalizer(there: bool) -> Action {
-    if there { Action::await_change() } else { Action::requeue(WRONGLY_GONE) }
+/// Returns what follows a change of an object's finalizers: unless the object is gone, the change itself triggers the next reconcile.
+pub(crate) fn after_finalizer(exists: bool) -> Action {
+    if exists { Action::await_change() } else { Action::requeue(RECHECK_GONE) }
 }
 
 pub trait Object:
@@ -66,42 +66,42 @@ impl<K> Object for K where
 {
 }
 
-pub(crate) trait Failure: std::error::Error + Send + Sync + 'static {
+pub(crate) trait ReconcileError: std::error::Error + Send + Sync + 'static {
     fn disposition(&self) -> Disposition;
     fn panicked(panic: Panic) -> Self;
 }
 
-pub(crate) trait Kind: Send + Sync + 'static {
+pub(crate) trait Reconciler: Send + Sync + 'static {
     type Object: Object;
-    type Error: Failure;
+    type Error: ReconcileError;
 
-    /// Called when an object is gone, for whatever reason; a new object of its name may exist already. After this call, the event
-    /// that reported it is [`seen`](Kind::seen).
-    fn gone(&self, _key: &Key) {}
+    /// Forgets an object that is gone, for whatever reason; a new object of its name may exist already. The controller calls
+    /// [`on_event`](Reconciler::on_event) afterwards with the event that reported it.
+    fn on_deleted(&self, _key: &Key) {}
 
-    /// Called for an event before its object is reconciled. The objects of a list count when it is complete.
-    fn seen(&self, _event: &Event<Guard<Self::Object>>) {}
+    /// Processes an event before its object is reconciled. The objects of a list count when it is complete.
+    fn on_event(&self, _event: &Event<Guard<Self::Object>>) {}
 
     /// Returns true if the only change of an object is the status that this operator wrote.
-    fn wrote(&self, _object: &Guard<Self::Object>) -> bool {
+    fn is_own_write(&self, _object: &Guard<Self::Object>) -> bool {
         false
     }
 
     /// Returns true while background work that a reconcile started still runs: then a clean reconcile does not reset the backoff.
-    fn is_under_way(&self, _key: &Key, _object: &Guard<Self::Object>) -> bool {
+    fn has_background_work(&self, _key: &Key, _object: &Guard<Self::Object>) -> bool {
         false
     }
 
-    /// Called when a reconcile was requested while the object still has to wait after a failure.
-    fn held_back(&self, _key: &Key) {}
+    /// Processes a request for a reconcile while the object still has to wait after a failure.
+    fn on_throttled(&self, _key: &Key) {}
 
     /// Returns once everything that reconciles read is available.
     fn synced(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
-    /// Runs beside the reconciles until the controller stops.
-    fn beside(&self) -> impl Future<Output = ()> + Send {
+    /// Runs concurrently with the reconciles until the controller stops.
+    fn background(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
@@ -113,16 +113,16 @@ pub(crate) trait Kind: Send + Sync + 'static {
 }
 
 #[derive(Clone)]
-pub(crate) struct Parts {
+pub(crate) struct ControllerContext {
     pub client: Client,
     /// The client for watches, which may be silent for a long time.
     pub watch_client: Client,
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
-    pub lead: Lead,
+    pub lead: Leadership,
 }
 
-/// The objects of a kind, decodable or not, and the way to ask for a reconcile of some of them.
+/// Holds the objects of a kind, decodable or not, and triggers reconciles of them.
 pub(crate) struct Objects<K: Object> {
     pub store: Store<Guard<K>>,
     /// Their names, sorted by namespace, because most changes concern objects of one namespace.
@@ -166,38 +166,38 @@ impl<K: Object> Objects<K> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Triggers a reconcile of the objects in a namespace for which `concerned` is true.
-    pub(crate) fn trigger_in(&self, namespace: &str, concerned: impl Fn(&Guard<K>) -> bool) {
+    /// Triggers a reconcile of the objects in a namespace for which `is_concerned` is true.
+    pub(crate) fn trigger_in(&self, namespace: &str, is_concerned: impl Fn(&Guard<K>) -> bool) {
         let (names, first) = (self.names(), Key::new(namespace, ""));
         for key in names.range(first..).take_while(|key| key.namespace == namespace) {
-            if self.get(key).is_some_and(|object| concerned(&object)) {
+            if self.get(key).is_some_and(|object| is_concerned(&object)) {
                 self.trigger(key);
             }
         }
     }
 
-    /// Triggers a reconcile of the objects for which `concerned` is true. The store is locked while it is evaluated for each.
-    pub(crate) fn trigger_where(&self, concerned: impl Fn(&Guard<K>) -> bool) {
-        for object in self.store.state_filter(concerned) {
+    /// Triggers a reconcile of the objects for which `is_concerned` is true. The store is locked while it is evaluated for each.
+    pub(crate) fn trigger_where(&self, is_concerned: impl Fn(&Guard<K>) -> bool) {
+        for object in self.store.state_filter(is_concerned) {
             self.trigger(&key_of(object.as_ref()));
         }
     }
 }
 
-struct Driver<K: Kind> {
+struct Driver<K: Reconciler> {
     kind: Arc<K>,
     objects: Objects<K::Object>,
     backoff: Backoff,
     synced: OnceCell<()>,
     metrics: Arc<Metrics>,
-    lead: Lead,
+    lead: Leadership,
     stop: CancellationToken,
 }
 
 /// Controls the objects of a kind until `stop`, and returns when the last reconcile has ended.
-pub(crate) async fn control<K: Kind>(
+pub(crate) async fn control<K: Reconciler>(
     kind: Arc<K>,
-    Parts { watch_client, metrics, lead, .. }: Parts,
+    ControllerContext { watch_client, metrics, lead, .. }: ControllerContext,
     (objects, Feed { writer, triggered }): (Objects<K::Object>, Feed<K::Object>),
     stop: CancellationToken,
 ) {
@@ -211,45 +211,45 @@ pub(crate) async fn control<K: Kind>(
         lead,
         stop: stop.clone(),
     });
-    let (seen, wrote) = (driver.clone(), driver.clone());
+    let (event_driver, write_driver) = (driver.clone(), driver.clone());
     let mut log = WatchLog::new(&K::Object::plural(&()));
     // During a relist: the objects known before it.
-    let mut before = Vec::new();
+    let mut before_relist = Vec::new();
     let stream = watcher::watcher(Api::<Guard<K::Object>>::all(watch_client), in_pages(watcher::Config::default()))
         .default_backoff()
         .reflect(writer)
         .inspect(move |event| {
-            log.see(event, Instant::now());
+            log.record(event, Instant::now());
             if let Ok(event) = event {
-                seen.see(event, &mut before);
+                event_driver.handle_event(event, &mut before_relist);
             }
         });
-    let changed = stored_objects(stream, store.clone(), move |object| wrote.wrote(object));
+    let changed = after_store(stream, store.clone(), move |object| write_driver.is_own_write(object));
     let controller = Controller::for_stream(changed, store.clone())
         .with_config(Config::default().concurrency(CONCURRENT))
         .reconcile_on(triggered)
         .graceful_shutdown_on(stop.clone().cancelled_owned())
         .run(reconcile, |_, never: &Infallible, _| match *never {}, driver)
         .for_each(|_| std::future::ready(()));
-    tokio::join!(driven(controller, &store, &stop), stop.run_until_cancelled(kind.beside()));
+    tokio::join!(run_until_stopped(controller, &store, &stop), stop.run_until_cancelled(kind.background()));
 }
 
-async fn reconcile<K: Kind>(object: Arc<Guard<K::Object>>, driver: Arc<Driver<K>>) -> Result<Action, Infallible> {
+async fn reconcile<K: Reconciler>(object: Arc<Guard<K::Object>>, driver: Arc<Driver<K>>) -> Result<Action, Infallible> {
     Ok(driver.reconcile(&object).await)
 }
 
-impl<K: Kind> Driver<K> {
-    fn see(&self, event: &Event<Guard<K::Object>>, before: &mut Vec<Arc<Guard<K::Object>>>) {
+impl<K: Reconciler> Driver<K> {
+    fn handle_event(&self, event: &Event<Guard<K::Object>>, before_relist: &mut Vec<Arc<Guard<K::Object>>>) {
         match event {
-            Event::Delete(object) => self.gone(object),
-            Event::Init => *before = self.objects.store.state(),
+            Event::Delete(object) => self.handle_deletion(object),
+            Event::Init => *before_relist = self.objects.store.state(),
             Event::InitDone => {
-                for object in before.drain(..) {
+                for object in before_relist.drain(..) {
                     let stored = self.objects.get(&key_of(&*object));
                     if stored.is_none_or(|stored| stored.metadata.uid != object.metadata.uid) {
                         // No event reports a deletion that happened while the watch was interrupted.
-                        self.gone(&object);
-                        self.tell(|kind| kind.seen(&Event::Delete(Guard::clone(&object))));
+                        self.handle_deletion(&object);
+                        self.call(|kind| kind.on_event(&Event::Delete(Guard::clone(&object))));
                     }
                 }
                 *self.objects.names() = self.objects.store.state().iter().map(|object| key_of(&**object)).collect();
@@ -258,42 +258,42 @@ impl<K: Kind> Driver<K> {
             // The list may be interrupted, and the next list may lack this object.
             Event::InitApply(_) => {}
         }
-        self.tell(|kind| kind.seen(event));
+        self.call(|kind| kind.on_event(event));
     }
 
     /// Calls the kind, and survives a panic in it.
-    fn tell<T>(&self, notice: impl FnOnce(&K) -> T) -> Option<T> {
-        survived(&K::Object::plural(&()), || notice(&self.kind))
+    fn call<T>(&self, callback: impl FnOnce(&K) -> T) -> Option<T> {
+        survived(&K::Object::plural(&()), || callback(&self.kind))
     }
 
-    fn wrote(&self, object: &Guard<K::Object>) -> bool {
-        self.tell(|kind| kind.wrote(object)).unwrap_or(false)
+    fn is_own_write(&self, object: &Guard<K::Object>) -> bool {
+        self.call(|kind| kind.is_own_write(object)).unwrap_or(false)
     }
 
-    fn gone(&self, object: &Guard<K::Object>) {
+    fn handle_deletion(&self, object: &Guard<K::Object>) {
         let key = key_of(object);
         // Otherwise it was recreated.
         if self.objects.get(&key).is_none() {
             self.objects.names().remove(&key);
         }
-        self.tell(|kind| kind.gone(&key));
+        self.call(|kind| kind.on_deleted(&key));
         self.backoff.succeeded(&key);
     }
 
     async fn reconcile(&self, object: &Guard<K::Object>) -> Action {
         tokio::select! {
             _ = self.synced.get_or_init(|| self.kind.synced()) => {}
-            // The watches end with the operator: a watch that has not begun by then never will.
+            // The watches end with the operator, so a watch that has not begun by then never begins.
             () = self.stop.cancelled() => return Action::await_change(),
         }
         // In a process that was frozen, the clock shows the end of the lead before the token does.
-        if !self.lead.holds() {
+        if !self.lead.is_held() {
             return Action::await_change();
         }
         let key = key_of(object);
         let attempt = (object.metadata.uid.clone(), object.metadata.generation);
-        if let Some(left) = self.backoff.left(&key, &attempt, Instant::now()) {
-            self.tell(|kind| kind.held_back(&key));
+        if let Some(left) = self.backoff.remaining(&key, &attempt, Instant::now()) {
+            self.call(|kind| kind.on_throttled(&key));
             return Action::requeue(left);
         }
         let span = tracing::info_span!("reconcile", kind = %K::Object::kind(&()), object = %key, generation = object.metadata.generation);
@@ -301,7 +301,7 @@ impl<K: Kind> Driver<K> {
         let reconciled = caught(self.kind.reconcile(&key, object), K::Error::panicked);
         match reconciled.instrument(span.clone()).await {
             Ok(action) => {
-                if self.tell(|kind| kind.is_under_way(&key, object)) != Some(true) {
+                if self.call(|kind| kind.has_background_work(&key, object)) != Some(true) {
                     self.backoff.succeeded(&key);
                 }
                 action

@@ -1,4 +1,4 @@
-//! Tells whether the cluster has a kind of another operator, by a watch of its definition: a watch of a kind that is not installed
+//! Watches the definition of another operator's kind, which tells if the cluster has that kind: a watch of a kind that is not installed
 //! would be polling. The operator's own kinds are required when it starts.
 
 use std::time::Duration;
@@ -10,18 +10,18 @@ use kube::{Api, Client, runtime::watcher};
 use super::{
     cache::{Cache, Change, Entry},
     key::key_of,
-    watch::keep,
+    watch::feed_cache,
 };
 
 pub(crate) struct Definition {
     name: &'static str,
-    found: Cache<()>,
+    established: Cache<()>,
 }
 
 impl Definition {
-    /// The definition of this name. The watch selects only this one, so a right to this name is enough.
+    /// Returns the definition of this name. The watch selects only this one, so a right to this name is enough.
     pub(crate) fn new(name: &'static str) -> Self {
-        Definition { name, found: Cache::default() }
+        Definition { name, established: Cache::default() }
     }
 
     pub(crate) fn resource(&self) -> &'static str {
@@ -29,18 +29,18 @@ impl Definition {
     }
 
     pub(crate) fn installed(&self) -> bool {
-        !self.found.is_empty()
+        !self.established.is_empty()
     }
 
     /// Returns once it is known whether the kind is installed.
     pub(crate) async fn synced(&self) {
-        self.found.synced().await;
+        self.established.synced().await;
     }
 
     /// Waits until the kind is installed, or until it is gone.
     pub(crate) async fn until(&self, installed: bool) {
         const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
-        self.found.wait_for(FOREVER, |_| (self.installed() == installed).then_some(())).await;
+        self.established.wait_for(FOREVER, |_| (self.installed() == installed).then_some(())).await;
     }
 
     /// Watches forever. Calls `changed` for each change, and `failed` with each failure, or with `None` after a success.
@@ -53,11 +53,11 @@ impl Definition {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let definitions = watcher(Api::<CustomResourceDefinition>::all(client), only);
         let definitions = definitions.inspect(move |event| failed(event.as_ref().err()));
-        let told = |change| match change {
+        let on_change = |change| match change {
             Change::Everything | Change::One(..) => changed(),
             Change::Nothing => {}
         };
-        keep("customresourcedefinitions", definitions, &self.found, entry, told).await;
+        feed_cache("customresourcedefinitions", definitions, &self.established, entry, on_change).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::refusal::{Refusal, refusal};
+use super::api_error::{ApiErrorKind, classify};
 use crate::crd::{
     Reason,
     conditions::{State, Verdict, kind},
@@ -11,7 +11,7 @@ use crate::crd::{
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// The API server's own message, if there is one: it names the verb, resource and user of a refusal.
+/// Returns the API server's own message, if there is one: it names the verb, resource and user of a refusal.
 pub(crate) fn api_sentence(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -19,7 +19,7 @@ pub(crate) fn api_sentence(error: &kube::Error) -> String {
     }
 }
 
-/// The wait for a server that is away: each object tries by itself, and the first after the end of an outage does within half a minute.
+/// The backoff while a server is away: each object tries independently, and the first after the end of an outage does within half a minute.
 pub(crate) const AWAY: Retry = Retry::Doubling(SECOND, Duration::from_secs(30));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +33,14 @@ pub(crate) enum Retry {
 }
 
 impl Retry {
-    /// The time to wait after this many consecutive failures (1 is the first), before jitter.
+    /// Returns the time to wait after this many consecutive failures (1 is the first), before jitter.
     pub(crate) fn delay(self, failures: u32) -> Option<Duration> {
         match self {
             Retry::OnChange => None,
             Retry::After(delay) => Some(delay),
-            Retry::Doubling(first, most) => {
+            Retry::Doubling(first, limit) => {
                 let factor = 1u32 << failures.saturating_sub(1).min(16);
-                Some(first.saturating_mul(factor).min(most))
+                Some(first.saturating_mul(factor).min(limit))
             }
         }
     }
@@ -53,7 +53,7 @@ pub(crate) struct Disposition {
     /// Says whether that condition is known not to hold, or unknown.
     pub state: State,
     pub reason: Reason,
-    /// Nothing goes on until a user or cluster admin changes something.
+    /// Reconciliation stops until a user or cluster admin changes something.
     pub stalled: bool,
     pub retry: Retry,
 }
@@ -67,8 +67,8 @@ pub(crate) const INTERNAL_ERROR: Disposition = Disposition {
 };
 
 impl Disposition {
-    /// For a failure that no condition reports.
-    pub(crate) fn untold(reason: Reason, retry: Retry) -> Disposition {
+    /// Returns the disposition of a failure that no condition reports.
+    pub(crate) fn unreported(reason: Reason, retry: Retry) -> Disposition {
         Disposition { condition: None, state: State::Unknown, reason, stalled: false, retry }
     }
 
@@ -78,33 +78,35 @@ impl Disposition {
     }
 }
 
-/// Returns what follows from a failed request to the API server, whatever the request was.
+/// Returns what follows from a failed request to the API server.
 pub(crate) fn api_disposition(error: &kube::Error) -> Disposition {
     let often = Retry::Doubling(30 * SECOND, 10 * MINUTE);
     // A repair by a cluster admin is noticed within a minute. A starting API server also refuses like this, until it knows the roles
     // and kinds.
     let soon = Retry::Doubling(5 * SECOND, MINUTE);
-    let (reason, stalled, retry) = match refusal(error) {
+    let (reason, stalled, retry) = match classify(error) {
         // With this backoff, another client that keeps changing the object does not cause a storm of requests.
-        Refusal::Conflict => {
+        ApiErrorKind::Conflict => {
             let soon = Retry::Doubling(Duration::from_millis(200), 5 * SECOND);
-            return Disposition::untold(Reason::Conflict, soon);
+            return Disposition::unreported(Reason::Conflict, soon);
         }
         // Until one of the two field managers gives up the field.
-        Refusal::OwnedField => (Reason::Refused, true, Retry::After(5 * MINUTE)),
+        ApiErrorKind::OwnedField => (Reason::Refused, true, Retry::After(5 * MINUTE)),
         // The deletion of the namespace deletes the app as well.
-        Refusal::NamespaceTerminating => (Reason::NamespaceTerminating, false, Retry::After(30 * SECOND)),
-        Refusal::Quota => (Reason::QuotaExceeded, true, often),
-        Refusal::Right | Refusal::Admission | Refusal::Expansion => (Reason::AccessDenied, true, soon),
-        Refusal::NotFound => (Reason::Refused, true, soon),
-        Refusal::Invalid => (Reason::Refused, true, often),
-        Refusal::Unavailable => (Reason::ApiUnavailable, false, AWAY),
+        ApiErrorKind::NamespaceTerminating => (Reason::NamespaceTerminating, false, Retry::After(30 * SECOND)),
+        ApiErrorKind::Quota => (Reason::QuotaExceeded, true, often),
+        ApiErrorKind::Forbidden | ApiErrorKind::Admission | ApiErrorKind::Expansion => {
+            (Reason::AccessDenied, true, soon)
+        }
+        ApiErrorKind::NotFound => (Reason::Refused, true, soon),
+        ApiErrorKind::Invalid => (Reason::Refused, true, often),
+        ApiErrorKind::Unavailable => (Reason::ApiUnavailable, false, AWAY),
     };
     let state = if reason == Reason::ApiUnavailable { State::Unknown } else { State::False };
     Disposition { condition: Some(kind::READY), state, reason, stalled, retry }
 }
 
-/// ±20 %, so that a fleet that failed together does not retry together. `unit` is uniform in `[0, 1)`.
+/// Varies a delay by ±20 %, so that a fleet that failed together does not retry together. `unit` is uniform in `[0, 1)`.
 pub(crate) fn jitter(delay: Duration, unit: f64) -> Duration {
     delay.mul_f64(0.8 + 0.4 * unit)
 }
@@ -116,9 +118,9 @@ mod tests {
     #[test]
     fn conflicts_make_no_storm() {
         let conflict = kube::Error::Api(serde_json::from_value(serde_json::json!({"code": 409})).unwrap());
-        let said = api_disposition(&conflict);
-        assert_eq!((said.reason, said.condition, said.stalled), (Reason::Conflict, None, false));
-        let delays = [1, 2, 3, 6, 20].map(|failures| said.retry.delay(failures).unwrap().as_millis());
+        let disposition = api_disposition(&conflict);
+        assert_eq!((disposition.reason, disposition.condition, disposition.stalled), (Reason::Conflict, None, false));
+        let delays = [1, 2, 3, 6, 20].map(|failures| disposition.retry.delay(failures).unwrap().as_millis());
         assert_eq!(delays, [200, 400, 800, 5000, 5000]);
     }
 
@@ -129,9 +131,9 @@ mod tests {
             (403, "NamespaceTerminating", Reason::NamespaceTerminating, false, 30),
         ] {
             let status = serde_json::json!({"code": code, "details": {"causes": [{"reason": cause}]}});
-            let said = api_disposition(&kube::Error::Api(serde_json::from_value(status).unwrap()));
-            assert_eq!((said.reason, said.stalled), (reason, stalled));
-            assert_eq!(said.retry.delay(1), Some(Duration::from_secs(first)));
+            let disposition = api_disposition(&kube::Error::Api(serde_json::from_value(status).unwrap()));
+            assert_eq!((disposition.reason, disposition.stalled), (reason, stalled));
+            assert_eq!(disposition.retry.delay(1), Some(Duration::from_secs(first)));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Events about objects of any kind. An **effect**.
+//! Publishes events about objects of any kind. An **effect**.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const CONTROLLER: &str = "clientapp-operator";
 const NOTE_BYTES: usize = 1000;
 /// A repetition after a longer time is a new event (k8s.io/client-go/tools/events, `finishTime`).
 const SERIES: Duration = Duration::from_secs(6 * 60);
-/// How many events are remembered to notice repetitions: as many as in client-go.
+/// Limits the events that are remembered to notice repetitions: as many as in client-go.
 const SERIES_AT_ONCE: u64 = 4096;
 
 /// Publishes events, and counts repetitions. kube's own recorder does the same, but keeps whole events and scans all of them for
@@ -38,14 +38,14 @@ pub(crate) struct Recorder {
     client: Client,
     /// This process.
     instance: String,
-    /// By a hash of what tells events apart: the event's name, and how often it was published.
-    told: Cache<[u8; 32], (String, i32)>,
+    /// Maps a hash of what tells events apart to the event's name and the number of its publications.
+    published: Cache<[u8; 32], (String, i32)>,
 }
 
 impl Recorder {
     pub(crate) fn new(client: Client, instance: String) -> Self {
-        let told = Cache::builder().time_to_live(SERIES).max_capacity(SERIES_AT_ONCE);
-        Recorder { client, instance, told: told.eviction_policy(EvictionPolicy::lru()).build() }
+        let published = Cache::builder().time_to_live(SERIES).max_capacity(SERIES_AT_ONCE);
+        Recorder { client, instance, published: published.eviction_policy(EvictionPolicy::lru()).build() }
     }
 
     async fn publish(&self, reference: &ObjectReference, note: &Note) -> kube::Result<()> {
@@ -53,15 +53,16 @@ impl Recorder {
         let Note { action, warning, reason, related, message: _ } = note;
         let type_ = if *warning { "Warning" } else { "Normal" };
         let uid = reference.uid.as_deref().unwrap_or_default();
-        let of = related.as_ref().map(|of| format!("{:?} {:?}", of.kind, of.name)).unwrap_or_default();
-        let same = sha256(&[uid, type_, reason, action, &of].map(str::as_bytes));
+        let related_object =
+            related.as_ref().map(|object| format!("{:?} {:?}", object.kind, object.name)).unwrap_or_default();
+        let series_id = sha256(&[uid, type_, reason, action, &related_object].map(str::as_bytes));
         let events = Api::<Event>::namespaced(self.client.clone(), reference.namespace.as_deref().unwrap_or("default"));
-        let told = match self.told.get(&same).await {
-            Some((name, times)) => {
-                let series = EventSeries { count: times + 1, last_observed_time: time };
+        let (name, count) = match self.published.get(&series_id).await {
+            Some((name, count)) => {
+                let series = EventSeries { count: count + 1, last_observed_time: time };
                 let patch = Patch::Merge(json!({"series": series}));
                 events.patch_metadata(&name, &PatchParams::default(), &patch).await?;
-                (name, times + 1)
+                (name, count + 1)
             }
             None => {
                 let about = reference.name.as_deref().unwrap_or(CONTROLLER);
@@ -74,7 +75,7 @@ impl Recorder {
                         namespace: reference.namespace.clone(),
                         ..ObjectMeta::default()
                     },
-                    note: Some(note.sentence()),
+                    note: Some(note.truncated_message()),
                     reason: Some(reason.clone()),
                     regarding: Some(reference.clone()),
                     related: related.clone(),
@@ -87,19 +88,19 @@ impl Recorder {
                 (name, 1)
             }
         };
-        self.told.insert(same, told).await;
+        self.published.insert(series_id, (name, count)).await;
         Ok(())
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Note {
-    /// Holds what was done about it. Events that differ only in their message are counted as one, so the revision belongs in here.
+    /// Names what the operator did about it. Events that differ only in their message are counted as one, so the revision belongs in here.
     pub action: String,
     /// True if it needs attention.
     pub warning: bool,
     pub reason: String,
-    /// The object that it was done to, if that is not the object of the event. Such events are counted per object.
+    /// The object that it did that to, if that is not the object of the event. Such events are counted per object.
     pub related: Option<ObjectReference>,
     /// The same message as in the status.
     pub message: String,
@@ -114,19 +115,19 @@ impl Note {
         Note { warning: true, ..Note::normal(action, reason, message) }
     }
 
-    /// The message, cut to the length that an event may have.
-    fn sentence(&self) -> String {
+    /// Returns the message, cut to the length that an event may have.
+    fn truncated_message(&self) -> String {
         let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= NOTE_BYTES;
         self.message.char_indices().take_while(fits).map(|(_, c)| c).collect()
     }
 }
 
-/// The event about a change of `Ready`, if it has changed. **Pure.**
-pub(crate) fn turn_of_ready(action: &str, before: &[Condition], after: &[Condition]) -> Option<Note> {
-    let [then, now] = [before, after].map(|conditions| find(conditions, kind::READY));
-    let now = now.filter(|now| then.is_none_or(|then| (&then.status, &then.reason) != (&now.status, &now.reason)))?;
-    let note = Note::normal(action, &now.reason, now.message.clone());
-    Some(Note { warning: reason::is_trouble(now), ..note })
+/// Returns the event about `Ready`, if it has changed. **Pure.**
+pub(crate) fn ready_transition(action: &str, before: &[Condition], after: &[Condition]) -> Option<Note> {
+    let [old, new] = [before, after].map(|conditions| find(conditions, kind::READY));
+    let new = new.filter(|new| old.is_none_or(|old| (&old.status, &old.reason) != (&new.status, &new.reason)))?;
+    let note = Note::normal(action, &new.reason, new.message.clone());
+    Some(Note { warning: reason::is_trouble(new), ..note })
 }
 
 /// Publishes events; a failure to publish is logged and never stops a reconcile.
@@ -153,10 +154,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_told_again_is_counted() {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let kept = asked.clone();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let record = requests.clone();
         let client = fake::client(move |method, path, body| {
-            kept.lock().unwrap().push((method.to_string(), path.to_owned(), body.clone()));
+            record.lock().unwrap().push((method.to_string(), path.to_owned(), body.clone()));
             (200, json!({"metadata": {}}))
         });
         let recorder = Recorder::new(client, "pod-1".to_owned());
@@ -168,7 +169,7 @@ mod tests {
         };
         let long = Note::warning("Upgrading", "UpgradeFailed", "é".repeat(NOTE_BYTES));
         let service = ObjectReference { kind: Some("Service".to_owned()), ..about("3") };
-        let told = [
+        let notes = [
             ("1", long.clone()),
             ("1", Note { message: "in other words".to_owned(), ..long.clone() }),
             ("1", long.clone()),
@@ -179,19 +180,19 @@ mod tests {
             ("1", Note { related: Some(service), ..long.clone() }),
             ("1", Note { warning: false, ..long.clone() }),
         ];
-        for (uid, note) in &told {
+        for (uid, note) in &notes {
             publish_by(&recorder, &about(uid), std::slice::from_ref(note)).await;
         }
-        let asked = asked.lock().unwrap();
-        let methods: Vec<_> = asked.iter().map(|(method, _, _)| method.as_str()).collect();
+        let requests = requests.lock().unwrap();
+        let methods: Vec<_> = requests.iter().map(|(method, _, _)| method.as_str()).collect();
         assert_eq!(methods, ["POST", "PATCH", "PATCH", "POST", "POST", "POST", "POST", "POST"]);
-        let (_, path, event) = &asked[0];
+        let (_, path, event) = &requests[0];
         assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/tenants/events");
         assert_eq!((&event["type"], &event["reportingInstance"]), (&json!("Warning"), &json!("pod-1")));
         assert_eq!(event["note"].as_str().unwrap().len(), NOTE_BYTES);
-        for (times, (_, of, patch)) in [(2, &asked[1]), (3, &asked[2])] {
-            assert_eq!(*of, format!("{path}/{}", event["metadata"]["name"].as_str().unwrap()));
-            assert_eq!(patch["series"]["count"], times);
+        for (count, (_, event_path, patch)) in [(2, &requests[1]), (3, &requests[2])] {
+            assert_eq!(*event_path, format!("{path}/{}", event["metadata"]["name"].as_str().unwrap()));
+            assert_eq!(patch["series"]["count"], count);
         }
     }
 }

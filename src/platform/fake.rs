@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
 use super::{
-    controller::{Object, Parts},
+    controller::{ControllerContext, Object},
     events::Recorder,
 };
 use crate::{
     crd::conditions::{find, kind},
-    lead::Lead,
+    leadership::Leadership,
 };
 
 /// A client of a server that answers method, path and body of each request with a status and an object.
@@ -40,7 +40,10 @@ pub(crate) fn client(answer: impl Fn(&Method, &str, Value) -> (u16, Value) + Clo
 
 /// Runs a controller in a cluster with two objects of its kind. Stops it when the status of `ns/panics` reports that its reconcile
 /// panicked, and the reconcile of `ns/other` has got to the same point, where it adds the finalizer.
-pub(crate) async fn beside_a_panic<K: Object>(spec: Value, run: impl AsyncFnOnce(Parts, CancellationToken)) {
+pub(crate) async fn beside_a_panic<K: Object>(
+    spec: Value,
+    run: impl AsyncFnOnce(ControllerContext, CancellationToken),
+) {
     let (group, version, plural) = (K::group(&()), K::api_version(&()), K::plural(&()));
     let object = |name: &str| {
         let metadata = json!({"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1", "generation": 1});
@@ -54,8 +57,8 @@ pub(crate) async fn beside_a_panic<K: Object>(spec: Value, run: impl AsyncFnOnce
     let cluster = json!({"metadata": {"uid": "cluster"}});
     let all = format!("/apis/{version}/{plural}");
     let one = |name: &str| format!("/apis/{version}/namespaces/ns/{plural}/{name}");
-    let (panics, told_of, goes_on) = (one("panics"), one("panics/status"), one("other"));
-    let found = Arc::new(json!({
+    let (panics, status_path, goes_on) = (one("panics"), one("panics/status"), one("other"));
+    let answers = Arc::new(json!({
         all: [object("panics"), object("other")],
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions": [definition],
         "/api/v1/namespaces/kube-system": cluster,
@@ -63,7 +66,7 @@ pub(crate) async fn beside_a_panic<K: Object>(spec: Value, run: impl AsyncFnOnce
 
     let (sender, mut patches) = mpsc::unbounded_channel();
     let server = service_fn(move |request: Request<Body>| {
-        let (found, sender, panics) = (found.clone(), sender.clone(), panics.clone());
+        let (answers, sender, panics) = (answers.clone(), sender.clone(), panics.clone());
         async move {
             let (head, body) = request.into_parts();
             let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
@@ -71,7 +74,7 @@ pub(crate) async fn beside_a_panic<K: Object>(spec: Value, run: impl AsyncFnOnce
                 return Ok(Response::new(Answer::from_stream(stream::pending::<Result<Bytes, Infallible>>())));
             }
             let list = |items: &Value| json!({"metadata": {"resourceVersion": "1"}, "items": items});
-            let (status, answer) = match found.get(path) {
+            let (status, answer) = match answers.get(path) {
                 Some(items @ Value::Array(_)) => (200, list(items)),
                 Some(object) => (200, object.clone()),
                 None if query.contains("limit=") => (200, list(&json!([]))),
@@ -86,34 +89,34 @@ pub(crate) async fn beside_a_panic<K: Object>(spec: Value, run: impl AsyncFnOnce
         }
     });
     let client = Client::new(server, "default");
-    let parts = Parts {
+    let parts = ControllerContext {
         client: client.clone(),
         watch_client: client.clone(),
         recorder: Recorder::new(client, "operator".to_owned()),
         metrics: Arc::default(),
-        lead: Lead::assured(),
+        lead: Leadership::unconditional(),
     };
     let stop = CancellationToken::new();
     let both = async {
-        let (mut told, mut gone_on) = (None, false);
-        while told.is_none() || !gone_on {
+        let (mut reported, mut gone_on) = (None, false);
+        while reported.is_none() || !gone_on {
             let (path, patch) = patches.recv().await.expect("the client lives as long as the server");
             gone_on |= path == goes_on;
-            if path == told_of {
+            if path == status_path {
                 // The operations before compare the uid and the version.
                 let status = patch.as_array().unwrap().iter().find(|operation| operation["path"] == "/status").unwrap();
                 let conditions = status["value"]["conditions"].clone();
-                told.get_or_insert(serde_json::from_value::<Vec<Condition>>(conditions).unwrap());
+                reported.get_or_insert(serde_json::from_value::<Vec<Condition>>(conditions).unwrap());
             }
         }
         stop.cancel();
-        told.unwrap()
+        reported.unwrap()
     };
     let ended = timeout(Duration::from_secs(60), async { tokio::join!(both, run(parts, stop.clone())) });
-    let (told, ()) = ended.await.expect("both objects are reconciled, and then the controller ends");
+    let (reported, ()) = ended.await.expect("both objects are reconciled, and then the controller ends");
     for (type_, status) in [(kind::READY, "Unknown"), (kind::STALLED, "True")] {
-        let found = find(&told, type_).unwrap();
-        assert_eq!((found.status.as_str(), found.reason.as_str()), (status, "InternalError"));
-        assert!(found.message.contains("a bug"), "{}", found.message);
+        let condition = find(&reported, type_).unwrap();
+        assert_eq!((condition.status.as_str(), condition.reason.as_str()), (status, "InternalError"));
+        assert!(condition.message.contains("a bug"), "{}", condition.message);
     }
 }

@@ -11,9 +11,9 @@ use k8s_openapi::{
 /// Kubernetes' label of each pod of a Job: the Job's name.
 pub(crate) const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 /// The maximum length, in characters, of the message of a Job's pod.
-pub(crate) const WORDS: usize = 600;
+pub(crate) const MAX_MESSAGE: usize = 600;
 
-/// How far a Job is.
+/// Tells how far a Job is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// True if it succeeded; `None` while it runs.
@@ -43,33 +43,33 @@ pub(crate) fn progress(job: &Job) -> Progress {
     }
 }
 
-/// The sentence about a Job that has failed, and perhaps why.
+/// Returns the sentence about a Job that has failed, with the reason if it is known.
 pub(crate) fn failure(job: &str, at: &Time, why: Option<&str>) -> String {
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     format!("Job {job} has failed at {}{why}: see `kubectl logs job/{job}`", at.0)
 }
 
-/// Exit codes and messages of a pod's terminated containers, init containers first.
-fn endings(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
+/// Returns exit codes and messages of a pod's terminated containers, init containers first.
+fn terminations(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
     let status = pod.status.as_ref();
     let containers = status.map(|status| [&status.init_container_statuses, &status.container_statuses]);
     let containers = containers.into_iter().flatten().flatten().flatten();
-    containers.filter_map(ended_by).map(|ended| (ended.exit_code, ended.message.as_deref().unwrap_or_default()))
+    containers.filter_map(last_termination).map(|ended| (ended.exit_code, ended.message.as_deref().unwrap_or_default()))
 }
 
-/// The termination message of a pod's containers, if all of them that have ended succeeded.
-pub(crate) fn said(pod: &Pod) -> Option<String> {
-    let words = endings(pod).find(|(_, words)| !words.trim().is_empty())?.1;
-    endings(pod).all(|(code, _)| code == 0).then(|| words.trim().to_owned())
+/// Returns the termination message of a pod's containers, if all that have ended have succeeded.
+pub(crate) fn termination_message(pod: &Pod) -> Option<String> {
+    let message = terminations(pod).find(|(_, message)| !message.trim().is_empty())?.1;
+    terminations(pod).all(|(code, _)| code == 0).then(|| message.trim().to_owned())
 }
 
 /// Returns the last error of the container that has failed. PostgreSQL's programs add to it in the lines below.
-pub(crate) fn failed(pod: &Pod) -> Option<String> {
-    let (_, words) = endings(pod).find(|(code, _)| *code != 0)?;
-    let lines = || words.lines().rev().filter(|line| !line.trim().is_empty());
+pub(crate) fn failure_line(pod: &Pod) -> Option<String> {
+    let (_, message) = terminations(pod).find(|(code, _)| *code != 0)?;
+    let lines = || message.lines().rev().filter(|line| !line.trim().is_empty());
     let line = lines().find(|line| !is_addition(line)).or_else(|| lines().next())?.trim();
     let line = line.strip_prefix("error: ").unwrap_or(line).trim_end_matches('.');
-    Some(line.chars().filter(|c| !c.is_control()).take(WORDS).collect())
+    Some(line.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE).collect())
 }
 
 fn is_addition(line: &str) -> bool {
@@ -86,8 +86,8 @@ fn is_addition(line: &str) -> bool {
     line.starts_with(char::is_whitespace) || ADDITIONS.iter().any(|addition| line.starts_with(addition))
 }
 
-/// The latest termination of a container.
-pub(crate) fn ended_by(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+/// Returns the latest termination of a container.
+pub(crate) fn last_termination(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     let states = [container.state.as_ref(), container.last_state.as_ref()];
     states.into_iter().flatten().find_map(|state| state.terminated.as_ref())
 }
@@ -123,7 +123,7 @@ mod tests {
             let pod = json!({"metadata": {}, "status": {"containerStatuses": [{
                 "name": "x", "image": "x", "imageID": "x", "ready": false, "restartCount": 0, "state": state,
             }]}});
-            assert_eq!(failed(&serde_json::from_value(pod).unwrap()).as_deref(), expected, "{words}");
+            assert_eq!(failure_line(&serde_json::from_value(pod).unwrap()).as_deref(), expected, "{words}");
         }
     }
 }

@@ -14,18 +14,18 @@ pub struct Key {
 }
 
 impl Key {
-    /// The object `name` in `namespace`.
+    /// Returns the key of the object `name` in `namespace`.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Key { namespace: namespace.into(), name: name.into() }
     }
 }
 
-/// An object's namespace and name.
+/// Returns an object's namespace and name.
 pub fn key_of<K: Resource>(object: &K) -> Key {
     Key::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// sha256 over length-prefixed parts, so that no two lists of parts read the same.
+/// Returns the SHA-256 of length-prefixed parts, so that no two lists of parts read the same.
 pub fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
@@ -35,7 +35,7 @@ pub fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// The same in hex.
+/// Returns [`sha256`] in hexadecimal digits.
 pub fn digest(parts: &[&[u8]]) -> String {
     hex(&sha256(parts))
 }
@@ -48,7 +48,7 @@ pub fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// Lower-case hexadecimal digits.
+/// Returns lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

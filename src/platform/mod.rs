@@ -1,21 +1,22 @@
-//! Holds what the controllers of all kinds share.
+//! Holds the machinery that the controllers of all kinds share.
 //!
 //! | | module | |
 //! |---|---|---|
 //! | names of objects and accounts | [`key`], [`account`] | pure |
-//! | what is watched | [`feeder`], [`lean`], [`watch`], [`cache`], [`definition`] | effect, reads only |
+//! | what is watched | [`watch_builder`], [`managed_fields`], [`watch`], [`cache`], [`definition`] | effect, reads only |
 //! | why pods do not run | [`pods`], [`job`], [`warnings`] | pure |
 //! | how requests are made | [`client`], [`api`] | effect |
 //! | watch → store → reconcile → backoff | [`controller`] | effect |
-//! | what an answer of the API server means | [`refusal`] | pure |
+//! | what an answer of the API server means | [`api_error`] | pure |
 //! | what follows from a failure | [`error`], [`backoff`] | pure |
 //! | what follows from a panic | [`mod@panic`] | effect |
-//! | what is written about an object | [`subject`], [`status`], [`events`] | effect |
+//! | what is written about an object | [`reconciled`], [`status`], [`events`] | effect |
 //! | generated passwords, and the time | [`password`], [`clock`] | effect |
-//! | what runs one at a time | [`turns`] | effect |
+//! | what runs one at a time | [`fair_lock`] | effect |
 
 pub mod account;
 pub(crate) mod api;
+pub(crate) mod api_error;
 pub(crate) mod backoff;
 pub(crate) mod cache;
 pub(crate) mod client;
@@ -24,18 +25,17 @@ pub(crate) mod controller;
 pub(crate) mod definition;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod fair_lock;
 #[cfg(test)]
 pub(crate) mod fake;
-pub(crate) mod feeder;
 pub(crate) mod job;
 pub mod key;
-pub(crate) mod lean;
+pub(crate) mod managed_fields;
 pub(crate) mod panic;
 pub(crate) mod password;
 pub(crate) mod pods;
-pub(crate) mod refusal;
+pub(crate) mod reconciled;
 pub mod status;
-pub(crate) mod subject;
-pub(crate) mod turns;
 pub(crate) mod warnings;
 pub(crate) mod watch;
+pub(crate) mod watch_builder;

@@ -1,23 +1,23 @@
-//! A panic in a reconcile fails only that object, and a panic over an event does not stop the watch. An **effect**.
+//! Catches panics: one in a reconcile fails only that object, and one over an event does not stop the watch. An **effect**.
 
 use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures::FutureExt as _;
 use tokio::task::JoinHandle;
 
-/// How many characters of a panic's message go into a status.
+/// Limits the characters of a panic's message that go into a status.
 const LENGTH: usize = 300;
 
 /// A reconcile has panicked: a bug in the operator.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "internal error of the operator: {words}; it is tried again, and other objects are not affected: report it with the operator's log"
+    "internal error of the operator: {message}; it is tried again, and other objects are not affected: report it with the operator's log"
 )]
 pub(crate) struct Panic {
-    words: String,
+    message: String,
 }
 
-pub(crate) fn words(payload: &(dyn Any + Send)) -> &str {
+pub(crate) fn message(payload: &(dyn Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&str>().copied();
     literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")
 }
@@ -32,8 +32,8 @@ pub(crate) async fn caught<T, E>(
     match AssertUnwindSafe(reconcile).catch_unwind().await {
         Ok(result) => result,
         Err(payload) => {
-            let line = words(payload.as_ref()).lines().next().unwrap_or_default();
-            Err(failure(Panic { words: line.chars().take(LENGTH).collect() }))
+            let line = message(payload.as_ref()).lines().next().unwrap_or_default();
+            Err(failure(Panic { message: line.chars().take(LENGTH).collect() }))
         }
     }
 }
@@ -53,7 +53,7 @@ pub(crate) fn survived<T>(resource: &str, take_in: impl FnOnce() -> T) -> Option
         .ok()
 }
 
-/// The result of a thread for blocking work; if the thread panicked, so does this.
+/// Returns the result of a thread for blocking work; if the thread panicked, so does this.
 pub(crate) async fn joined<T>(work: JoinHandle<T>) -> T {
     work.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
 }

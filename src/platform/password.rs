@@ -1,4 +1,4 @@
-//! Generated passwords. An **effect**: the operating system's randomness.
+//! Generates passwords. An **effect**: the operating system's randomness.
 
 use k8s_openapi::ByteString;
 use rand::rand_core::UnwrapErr;
@@ -6,7 +6,7 @@ use rand::{RngExt as _, distr::Alphanumeric, rngs::SysRng};
 
 const PASSWORD_LENGTH: usize = 32;
 
-/// 32 characters of `[A-Za-z0-9]`, from the operating system. Alphanumeric because passwords reach URLs and PHP's
+/// Generates 32 characters of `[A-Za-z0-9]`, with the operating system's randomness. Alphanumeric because passwords reach URLs and PHP's
 /// session path unescaped.
 ///
 /// # Panics

@@ -1,4 +1,5 @@
-//! Says why pods are not ready, for the controllers of all kinds, **pure**: in the terms of `kubectl describe pod`, and in the same words as long as nothing changes.
+//! Says why pods are not ready, for the controllers of all kinds, **pure**: in the terms of `kubectl describe pod`, and unchanged as long as
+//! nothing changes.
 
 use k8s_openapi::{
     api::{
@@ -9,7 +10,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-/// A label selector for a list request; `None`: it cannot be expressed in one.
+/// Returns a label selector for a list request, or `None` if it cannot be expressed in one.
 pub(crate) fn selector(selector: &LabelSelector) -> Option<String> {
     let labels = selector.match_labels.as_ref().filter(|labels| !labels.is_empty())?;
     let is_plain = selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
@@ -39,7 +40,7 @@ impl Problem {
         Problem { rank, container: None, words }
     }
 
-    /// The sentence about a pod of this name.
+    /// Returns the sentence about a pod of this name.
     fn named(&self, pod: &str) -> String {
         match &self.container {
             Some(container) => format!("{container} of pod {pod} {}", self.words),
@@ -47,7 +48,7 @@ impl Problem {
         }
     }
 
-    /// The sentence that follows the name of the pod.
+    /// Returns the sentence that follows the name of the pod.
     pub(crate) fn unnamed(&self) -> String {
         format!("{} {}", self.container.as_deref().unwrap_or("it"), self.words)
     }
@@ -71,8 +72,8 @@ pub(crate) fn why(pods: &[Pod], present: Option<&str>) -> Option<String> {
     problems.min().map(|(problem, pod)| problem.named(&pod))
 }
 
-/// The pods that count: those of the present revision, which otherwise is that of the newest pod; and those that have failed, such as
-/// evicted ones, only if there are no others.
+/// Returns the pods that count: those of the present revision, which otherwise is that of the newest pod; and those that have failed,
+/// such as evicted ones, only if there are no others.
 fn of_present<'a>(pods: &'a [Pod], present: Option<&'a str>) -> Vec<&'a Pod> {
     let alive: Vec<_> = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
     let newest = || revision(alive.iter().max_by_key(|pod| pod.creation_timestamp().map(|time| time.0))?);
@@ -138,7 +139,7 @@ pub(crate) fn stuck(pods: &[Pod], set: &str, rollout: &Rollout) -> Option<StuckP
         let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
         owner.is_some_and(|owner| owner.kind == "StatefulSet" && owner.uid == set)
     };
-    let is_former = |pod: &&Pod| revision(pod).is_some_and(|of| of != rollout.revision);
+    let is_former = |pod: &&Pod| revision(pod).is_some_and(|revision| revision != rollout.revision);
     let alive = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     alive.filter(is_its).filter(is_former).filter(|_| rollout.in_order).find_map(|pod| {
         let name = pod.name_any();
@@ -181,14 +182,15 @@ pub(crate) fn problem(pod: &Pod) -> Option<Problem> {
     }
     let init = status.init_container_statuses.iter().flatten().map(|container| ("init container", container));
     let main = status.container_statuses.iter().flatten().map(|container| ("container", container));
-    let found = init.chain(main).filter_map(|(what, container)| {
+    let problems = init.chain(main).filter_map(|(what, container)| {
         let (rank, words) = of_container(pod, what, container)?;
         Some(Problem { rank, container: Some(format!("{what} {}", container.name)), words })
     });
-    found.min_by_key(|problem| problem.rank).or_else(|| unreachable(pod))
+    problems.min_by_key(|problem| problem.rank).or_else(|| unreachable(pod))
 }
 
-/// A pod whose containers were ready when its node last reported is not ready: the node lifecycle controller has said so.
+/// Returns the problem of a pod whose containers were ready when its node last reported: the node lifecycle controller has called it
+/// not ready.
 fn unreachable(pod: &Pod) -> Option<Problem> {
     let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
     let mut containers = status.container_statuses.iter().flatten().peekable();
@@ -398,7 +400,7 @@ mod tests {
     #[test]
     fn the_pod_that_a_stateful_set_waits_for() {
         let owner = |kind: &str, uid: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": "db", "uid": uid, "controller": true}]);
-        let of = |hash: &str, owners: Value, status: Value| -> Pod {
+        let owned_pod = |hash: &str, owners: Value, status: Value| -> Pod {
             let labels = json!({"controller-revision-hash": hash});
             let meta = json!({"name": "db-0", "namespace": "ns", "uid": "u", "resourceVersion": "7", "labels": labels, "ownerReferences": owners});
             serde_json::from_value(json!({"metadata": meta, "status": status})).unwrap()
@@ -421,19 +423,19 @@ mod tests {
             "containerStatuses": pulls()["containerStatuses"],
         });
         for (what, pod, in_order, expected) in [
-            ("its image does not exist", of("r1", set(), pulls()), true, Some(true)),
-            ("it ends again and again", of("r1", set(), looping()), true, Some(true)),
-            ("no node has room", of("r1", set(), unscheduled()), true, Some(true)),
+            ("its image does not exist", owned_pod("r1", set(), pulls()), true, Some(true)),
+            ("it ends again and again", owned_pod("r1", set(), looping()), true, Some(true)),
+            ("no node has room", owned_pod("r1", set(), unscheduled()), true, Some(true)),
             // What runs may be about to become ready: a user decides.
-            ("it runs", of("r1", set(), main(json!({"running": {}}))), true, Some(false)),
-            ("an init container runs", of("r1", set(), init), true, Some(false)),
-            ("it is ready", of("r1", set(), ready), true, None),
-            ("it does not say why", of("r1", set(), json!({"phase": "Pending"})), true, None),
-            ("it is of the present revision", of("r2", set(), pulls()), true, None),
-            ("the StatefulSet does it, or never does", of("r1", set(), pulls()), false, None),
-            ("it is a former StatefulSet's", of("r1", owner("StatefulSet", "former"), pulls()), true, None),
-            ("it is another workload's", of("r1", owner("ReplicaSet", "s"), pulls()), true, None),
-            ("it has no owner", of("r1", json!([]), pulls()), true, None),
+            ("it runs", owned_pod("r1", set(), main(json!({"running": {}}))), true, Some(false)),
+            ("an init container runs", owned_pod("r1", set(), init), true, Some(false)),
+            ("it is ready", owned_pod("r1", set(), ready), true, None),
+            ("it does not say why", owned_pod("r1", set(), json!({"phase": "Pending"})), true, None),
+            ("it is of the present revision", owned_pod("r2", set(), pulls()), true, None),
+            ("the StatefulSet does it, or never does", owned_pod("r1", set(), pulls()), false, None),
+            ("it is a former StatefulSet's", owned_pod("r1", owner("StatefulSet", "former"), pulls()), true, None),
+            ("it is another workload's", owned_pod("r1", owner("ReplicaSet", "s"), pulls()), true, None),
+            ("it has no owner", owned_pod("r1", json!([]), pulls()), true, None),
         ] {
             let found = stuck(std::slice::from_ref(&pod), "s", &Rollout { revision: "r2".to_owned(), in_order });
             assert_eq!(found.as_ref().map(|stuck| stuck.is_idle), expected, "{what}");
@@ -504,12 +506,12 @@ mod tests {
 
     #[test]
     fn what_selects_them() {
-        let of = |value: Value| selector(&serde_json::from_value(value).unwrap());
-        assert_eq!(of(json!({"matchLabels": {"a": "1", "b": "2"}})).as_deref(), Some("a=1,b=2"));
+        let parsed = |value: Value| selector(&serde_json::from_value(value).unwrap());
+        assert_eq!(parsed(json!({"matchLabels": {"a": "1", "b": "2"}})).as_deref(), Some("a=1,b=2"));
         // An empty selector, which matches all pods of the namespace, does not select a workload's pods.
-        assert_eq!(of(json!({})), None);
+        assert_eq!(parsed(json!({})), None);
         assert_eq!(
-            of(json!({"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]})),
+            parsed(json!({"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]})),
             None
         );
     }

@@ -1,4 +1,4 @@
-//! Statuses of all kinds: written, and remembered until the watch catches up. An **effect**.
+//! Writes statuses of all kinds, and remembers them until the watch catches up. An **effect**.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -15,17 +15,17 @@ use super::{
     cache::Memo,
     controller::Object,
     key::Key,
-    subject::{Subject, version},
+    reconciled::{Reconciled, version},
 };
 use crate::crd::Guard;
 
 const FIELD_MANAGER: &str = "clientapp-operator/status";
 
-/// The statuses of objects as last written, which count until the watch catches up: otherwise a reconcile right after a write
-/// would not know of it, and repeat the same work.
-pub struct Statuses<S>(Memo<Key, Arc<Written<S>>>);
+/// Remembers the statuses as last written, which count until the watch catches up: otherwise a reconcile right after a write would
+/// not know of it, and would repeat the same work.
+pub struct Statuses<S>(Memo<Key, Arc<WrittenStatus<S>>>);
 
-struct Written<S> {
+struct WrittenStatus<S> {
     uid: String,
     resource_version: Option<u64>,
     status: S,
@@ -38,13 +38,13 @@ impl<S> Default for Statuses<S> {
 }
 
 impl<S: Clone + Default> Statuses<S> {
-    /// An object for a reconcile, with its status as the watch has it, or as written since.
-    pub fn subject<'a, K: HasStatus<Status = S>>(&self, key: &'a Key, guard: &'a Guard<K>) -> Subject<'a, K, S>
+    /// Prepares an object for a reconcile, with its status as the watch has it, or as written since.
+    pub fn reconciled<'a, K: HasStatus<Status = S>>(&self, key: &'a Key, guard: &'a Guard<K>) -> Reconciled<'a, K, S>
     where
         S: DeserializeOwned,
     {
         let seen = version(&guard.metadata);
-        let is_newer = |written: &Written<S>| {
+        let is_newer = |written: &WrittenStatus<S>| {
             guard.metadata.uid.as_ref() == Some(&written.uid)
                 && seen.zip(written.resource_version).is_some_and(|(seen, then)| seen < then)
         };
@@ -52,11 +52,11 @@ impl<S: Clone + Default> Statuses<S> {
             Some(written) => (written.status.clone(), written.resource_version),
             None => (guard.status().unwrap_or_default(), seen),
         };
-        Subject { key, guard, before, version: AtomicU64::new(version.unwrap_or_default()) }
+        Reconciled { key, guard, recorded_status: before, version: AtomicU64::new(version.unwrap_or_default()) }
     }
 
     /// Returns true if this is exactly the version that came from the last write of the status.
-    pub fn wrote(&self, meta: &ObjectMeta, key: &Key) -> bool {
+    pub fn is_own_write(&self, meta: &ObjectMeta, key: &Key) -> bool {
         let version = version(meta);
         version.is_some() && self.0.get(key).is_some_and(|written| written.resource_version == version)
     }
@@ -69,33 +69,35 @@ impl<S: Clone + Default> Statuses<S> {
     pub async fn write<K: Object + HasStatus<Status = S>>(
         &self,
         client: &Client,
-        of: &Subject<'_, K, S>,
+        object: &Reconciled<'_, K, S>,
         status: &S,
     ) -> kube::Result<()>
     where
         S: PartialEq + Serialize + DeserializeOwned,
     {
-        if of.before == *status {
+        if object.recorded_status == *status {
             return Ok(());
         }
-        let written = match write_status(client, of, of.version(), status).await {
+        let written = match write_status(client, object, object.version(), status).await {
             // Most often only the spec or the metadata are newer.
-            Err(error) if is_other(&error) => {
-                let version = still(client, of).await?;
-                write_status(client, of, Some(version), status).await.map_err(|error| match is_other(&error) {
-                    true => failure(of, "is changed by another client at the same time", 409),
-                    false => error,
+            Err(error) if is_failed_test(&error) => {
+                let version = current_version(client, object).await?;
+                write_status(client, object, Some(version), status).await.map_err(|error| {
+                    match is_failed_test(&error) {
+                        true => failure(object, "is changed by another client at the same time", 409),
+                        false => error,
+                    }
                 })?
             }
             written => written?,
         };
-        let written = Written {
-            uid: of.uid().to_owned(),
+        let written = WrittenStatus {
+            uid: object.uid().to_owned(),
             resource_version: version(&written.metadata),
             // As stored, which may be less exact: a time has whole seconds there.
             status: written.status().unwrap_or_default(),
         };
-        self.0.put(of.key.clone(), Arc::new(written));
+        self.0.put(object.key.clone(), Arc::new(written));
         Ok(())
     }
 
@@ -111,12 +113,12 @@ impl<S: Clone + Default> Statuses<S> {
 /// ignores it, and an object that was deleted and recreated in between would get its predecessor's status.
 async fn write_status<K: Object, S: Serialize>(
     client: &Client,
-    of: &Subject<'_, K, S>,
+    object: &Reconciled<'_, K, S>,
     version: Option<u64>,
     status: &S,
 ) -> kube::Result<Guard<K>> {
     let version = version.map(|version| test("/metadata/resourceVersion", &version.to_string()));
-    patch_status(client, of, version.into_iter().chain([json!({"op": "add", "path": "/status", "value": status})]))
+    patch_status(client, object, version.into_iter().chain([json!({"op": "add", "path": "/status", "value": status})]))
         .await
 }
 
@@ -126,37 +128,37 @@ fn test(path: &str, value: &str) -> Value {
 
 async fn patch_status<K: Object, S>(
     client: &Client,
-    of: &Subject<'_, K, S>,
+    object: &Reconciled<'_, K, S>,
     operations: impl IntoIterator<Item = Value>,
 ) -> kube::Result<Guard<K>> {
-    let patch: Vec<_> = [test("/metadata/uid", of.uid())].into_iter().chain(operations).collect();
+    let patch: Vec<_> = [test("/metadata/uid", object.uid())].into_iter().chain(operations).collect();
     let patch = Patch::Json::<()>(serde_json::from_value(json!(patch)).map_err(kube::Error::SerdeError)?);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     // The answer is the object, which may not decode.
-    let api: Api<Guard<K>> = Api::namespaced(client.clone(), &of.key.namespace);
-    api.patch_status(&of.key.name, &params, &patch).await
+    let api: Api<Guard<K>> = Api::namespaced(client.clone(), &object.key.namespace);
+    api.patch_status(&object.key.name, &params, &patch).await
 }
 
-/// The object's present version, if its status is still the one that this reconcile began with. Read by a patch that only tests the
+/// Returns the object's present version, if its status is still the one that this reconcile began with. Read by a patch that only tests the
 /// uid and changes nothing: the operator may not get every kind whose status it writes.
-async fn still<K, S>(client: &Client, of: &Subject<'_, K, S>) -> kube::Result<u64>
+async fn current_version<K, S>(client: &Client, object: &Reconciled<'_, K, S>) -> kube::Result<u64>
 where
     K: Object + HasStatus<Status = S>,
     S: Clone + Default + PartialEq + DeserializeOwned,
 {
-    let now = patch_status(client, of, []).await.map_err(|error| match is_other(&error) {
-        true => failure(of, "was deleted and recreated", 410),
+    let now = patch_status(client, object, []).await.map_err(|error| match is_failed_test(&error) {
+        true => failure(object, "was deleted and recreated", 410),
         false => error,
     })?;
     match version(&now.metadata) {
-        Some(version) if now.status().unwrap_or_default() == of.before => Ok(version),
-        _ => Err(failure(of, "has another status than this reconcile began with: it is reconciled again", 409)),
+        Some(version) if now.status().unwrap_or_default() == object.recorded_status => Ok(version),
+        _ => Err(failure(object, "has another status than this reconcile began with: it is reconciled again", 409)),
     }
 }
 
-fn failure<K: Object, S>(of: &Subject<'_, K, S>, words: &str, code: u16) -> kube::Error {
+fn failure<K: Object, S>(object: &Reconciled<'_, K, S>, problem: &str, code: u16) -> kube::Error {
     let reason = if code == 410 { "Gone" } else { "Conflict" };
-    let sentence = format!("{} {} {words}", K::kind(&()), of.key);
+    let sentence = format!("{} {} {problem}", K::kind(&()), object.key);
     kube::Error::Api(Status::failure(&sentence, reason).with_code(code).boxed())
 }
 
@@ -165,8 +167,8 @@ pub fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if [404, 410].contains(&status.code))
 }
 
-/// A patch whose test fails is refused without causes; a patch that would make the object invalid, with causes.
-fn is_other(error: &kube::Error) -> bool {
+/// Returns true if the test of a JSON patch has failed: that is refused without causes, and an invalid object with causes.
+fn is_failed_test(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.code == 422 && status.details.as_ref().is_none_or(|details| details.causes.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Warning events of other controllers, as a watch delivers them. **Pure.**
+//! Quotes warning events of other controllers, as a watch delivers them. **Pure.**
 //!
 //! They are only quoted. Whoever may write events in a namespace can write any of these, so nothing else follows from one.
 
@@ -13,9 +13,9 @@ use super::{
 };
 use crate::crd::guard::Guard;
 
-/// How many events of a namespace are kept.
-pub(crate) const MOST: usize = 64;
-/// How many reasons are quoted.
+/// Limits the events of a namespace that are cached.
+pub(crate) const MAX_EVENTS: usize = 64;
+/// Limits the reasons that are quoted.
 const QUOTED: usize = 2;
 /// Allows an event, and what a condition says of the time after it, to come in either order.
 const SLACK: SignedDuration = SignedDuration::from_secs(60);
@@ -29,7 +29,7 @@ pub(crate) struct Warning {
     at: Timestamp,
 }
 
-/// The event of the controllers of StatefulSets and Jobs, which have no condition that says so: a quota, an admission policy or a
+/// Selects the event of the controllers of StatefulSets and Jobs, which have no condition that says so: a quota, an admission policy or a
 /// webhook refuses their pods or claims (k8s.io/kubernetes/pkg/controller, `FailedCreatePodReason`; pkg/controller/statefulset,
 /// `recordPodEvent`).
 pub(crate) fn of_refused_pods() -> watcher::Config {
@@ -41,7 +41,8 @@ pub(crate) fn about(kind: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("type=Warning,regarding.kind={kind}"))
 }
 
-/// An event that cannot be decoded, such as one with a time of null or of the year 10000, says nothing: it must not stop the watch.
+/// Reduces an event to a warning. One that cannot be decoded, such as one with a time of null or of the year 10000, says nothing,
+/// because it must not stop the watch.
 pub(crate) fn entry(event: Guard<Event>) -> Entry<Warning> {
     let key = key_of(&event);
     let Ok(event) = event.object else { return Entry { key, group: None, value: None } };
@@ -62,7 +63,7 @@ pub(crate) fn entry(event: Guard<Event>) -> Entry<Warning> {
     Entry { group: Some(group(&key.namespace, &kind, &name)), value: latest.map(warning), key }
 }
 
-/// Where the warnings about an object are filed.
+/// Returns the group under which the warnings about an object are filed.
 pub(crate) fn group(namespace: &str, kind: &str, name: &str) -> Key {
     Key::new(namespace, format!("{kind}/{name}"))
 }
@@ -75,8 +76,8 @@ pub(crate) fn refusal(warnings: &Cache<Warning>, workload: &Key, since: Option<T
 
 /// Returns which Job with such a name was last refused its pods since then, and why. No event says to which release a Job belongs.
 pub(crate) fn refused_job(warnings: &Cache<Warning>, release: &Key, since: Timestamp) -> Option<String> {
-    let found = warnings.groups(&group(&release.namespace, "Job", &release.name)).into_iter();
-    let named = found.filter_map(|(group, warning)| Some((group.strip_prefix("Job/")?.to_owned(), warning)));
+    let grouped = warnings.groups(&group(&release.namespace, "Job", &release.name)).into_iter();
+    let named = grouped.filter_map(|(group, warning)| Some((group.strip_prefix("Job/")?.to_owned(), warning)));
     let its = named.filter(|(job, warning)| seems_of(job, &release.name) && counts(warning, Some(since)));
     let (job, warning) = its.max_by_key(|(_, warning)| warning.at)?;
     Some(format!("Job {job}: {}", warning.message))
@@ -87,8 +88,8 @@ pub(crate) fn seems_of(job: &str, release: &str) -> bool {
     job.strip_prefix(release).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// A message without the generated end of a pod's name (k8s.io/apiserver/pkg/storage/names, `GenerateName`): that of each try is
-/// another, and the message would change with it.
+/// Removes the generated end of a pod's name from a message (k8s.io/apiserver/pkg/storage/names, `GenerateName`): each try has another,
+/// and the message would change with it.
 fn without_generated_name(message: &str, owner: &str) -> String {
     const RANDOM: usize = 5;
     const LONGEST: usize = 63 - RANDOM;
@@ -109,12 +110,12 @@ fn without_generated_name(message: &str, owner: &str) -> String {
 
 /// Quotes the warnings about an object, in an order that does not change while they are repeated, unless they were before `since`.
 pub(crate) fn quoted(warnings: &Cache<Warning>, object: &Key, since: Option<Timestamp>) -> Option<String> {
-    let mut found: Vec<_> = warnings.group(object).into_iter().map(|(_, warning)| warning).collect();
-    found.retain(|warning| counts(warning, since));
-    found.sort_by(|a, b| (&a.reason, b.at).cmp(&(&b.reason, a.at)));
-    found.dedup_by(|later, first| later.reason == first.reason);
+    let mut events: Vec<_> = warnings.group(object).into_iter().map(|(_, warning)| warning).collect();
+    events.retain(|warning| counts(warning, since));
+    events.sort_by(|a, b| (&a.reason, b.at).cmp(&(&b.reason, a.at)));
+    events.dedup_by(|later, first| later.reason == first.reason);
     let quoted: Vec<_> =
-        found.iter().take(QUOTED).map(|Warning { reason, message, .. }| format!("{reason}: {message}")).collect();
+        events.iter().take(QUOTED).map(|Warning { reason, message, .. }| format!("{reason}: {message}")).collect();
     (!quoted.is_empty()).then(|| quoted.join("; "))
 }
 
@@ -140,7 +141,7 @@ mod tests {
     }
 
     fn cache(events: impl IntoIterator<Item = Guard<Event>>) -> Cache<Warning> {
-        let cache = Cache::with_most(MOST);
+        let cache = Cache::with_limit(MAX_EVENTS);
         cache.apply(Init, entry);
         events.into_iter().for_each(|event| _ = cache.apply(InitApply(event), entry));
         cache.apply(InitDone, entry);
@@ -173,12 +174,12 @@ mod tests {
             event("g", ("Job", "app2-hook"), ("FailedCreate", "another app's"), 500),
             event("e", ("ReplicaSet", "db"), ("FailedCreate", "its Deployment has a condition"), 300),
         ]);
-        let of = |kind: &str, since: Option<Timestamp>| refusal(&cache, &group("ns", kind, "db"), since);
-        assert_eq!(of("StatefulSet", None).as_deref(), Some(tidied));
-        assert_eq!(of("StatefulSet", at(160)).as_deref(), Some(tidied));
-        assert_eq!(of("StatefulSet", at(161)), None, "of an earlier time when its pods were not ready");
-        assert_eq!(of("Job", None).as_deref(), Some("a Job's"));
-        assert_eq!(of("ReplicaSet", None), None);
+        let refused = |kind: &str, since: Option<Timestamp>| refusal(&cache, &group("ns", kind, "db"), since);
+        assert_eq!(refused("StatefulSet", None).as_deref(), Some(tidied));
+        assert_eq!(refused("StatefulSet", at(160)).as_deref(), Some(tidied));
+        assert_eq!(refused("StatefulSet", at(161)), None, "of an earlier time when its pods were not ready");
+        assert_eq!(refused("Job", None).as_deref(), Some("a Job's"));
+        assert_eq!(refused("ReplicaSet", None), None);
         let hook = |release: &str, since: i64| refused_job(&cache, &Key::new("ns", release), at(since).unwrap());
         assert_eq!(hook("db", 300).as_deref(), Some("Job db: a Job's"));
         assert_eq!([hook("db-x", 300), hook("d", 300), hook("db", 361)], [None, None, None]);
@@ -186,9 +187,9 @@ mod tests {
         assert_eq!(refused_job(&cache, &Key::new("other", "d"), Timestamp::UNIX_EPOCH), None);
         // It is repeated, and expires.
         cache.apply(Apply(event("a", SET, ("FailedCreate", "an earlier reason"), 400)), entry);
-        assert_eq!(of("StatefulSet", None).as_deref(), Some("an earlier reason"));
+        assert_eq!(refused("StatefulSet", None).as_deref(), Some("an earlier reason"));
         cache.apply(Delete(event("a", SET, ("FailedCreate", ""), 0)), entry);
-        assert_eq!(of("StatefulSet", None).as_deref(), Some(tidied));
+        assert_eq!(refused("StatefulSet", None).as_deref(), Some(tidied));
     }
 
     #[test]
@@ -200,19 +201,19 @@ mod tests {
             event("c", cluster, ("EndOfLifePostgresVersion", "The last minor version"), 200),
             event("d", cluster, ("pgAuditDisabled", "Unable to install pgAudit"), 300),
         ]);
-        let of = |since: Option<Timestamp>| quoted(&cache, &group("ns", "PostgresCluster", "acme-pg"), since);
+        let quoted_since = |since: Option<Timestamp>| quoted(&cache, &group("ns", "PostgresCluster", "acme-pg"), since);
         let [old, missing] = [
             "EndOfLifePostgresVersion: The last minor version",
             "MissingRequiredImage: Missing image(s): [crunchy-pgbackrest]",
         ];
-        assert_eq!(of(None), Some(format!("{old}; {missing}")));
-        assert_eq!(of(at(200)), Some(format!("{old}; pgAuditDisabled: Unable to install pgAudit")));
-        assert_eq!(of(at(1000)), None);
+        assert_eq!(quoted_since(None), Some(format!("{old}; {missing}")));
+        assert_eq!(quoted_since(at(200)), Some(format!("{old}; pgAuditDisabled: Unable to install pgAudit")));
+        assert_eq!(quoted_since(at(1000)), None);
         // Repeated in turn, they are quoted in the same words.
         for (name, reason, time) in [("a", "MissingRequiredImage", 400), ("c", "EndOfLifePostgresVersion", 500)] {
             let note = if name == "a" { "Missing image(s): [crunchy-pgbackrest]" } else { "The last minor version" };
             cache.apply(Apply(event(name, cluster, (reason, note), time)), entry);
-            assert_eq!(of(None), Some(format!("{old}; {missing}")));
+            assert_eq!(quoted_since(None), Some(format!("{old}; {missing}")));
         }
     }
 
@@ -220,10 +221,10 @@ mod tests {
     fn what_a_tenant_may_write() {
         let long = "x\n".repeat(5000);
         let cache = cache((0..1000).map(|n| event(&format!("e{n:03}"), SET, ("FailedCreate", &long), n)));
-        assert_eq!(cache.all().len(), MOST);
+        assert_eq!(cache.all().len(), MAX_EVENTS);
         assert!(
             refusal(&cache, &group("ns", "StatefulSet", "db"), None)
-                .is_some_and(|said| said.chars().count() <= 302 && !said.contains('\n'))
+                .is_some_and(|message| message.chars().count() <= 302 && !message.contains('\n'))
         );
         // Events that are kept change, and others take the place of those that are gone.
         cache.apply(Apply(event("e000", SET, ("FailedCreate", "changed"), 2000)), entry);

@@ -1,5 +1,4 @@
-//! Where the events of a watch go: into caches, stores and controllers, and into the log when it is interrupted. An **effect**,
-//! reads only.
+//! Passes the events of a watch to caches, stores and controllers, and logs its interruptions. An **effect**, reads only.
 
 use std::time::{Duration, Instant};
 
@@ -20,17 +19,17 @@ use super::{
     panic::survived,
 };
 
-/// How many objects of a list are decoded at a time. Meanwhile an object with its managed fields, which are trees, takes about
+/// Limits the objects of a list that are decoded at a time. Meanwhile an object with its managed fields, which are trees, takes about
 /// 50 KiB, and at startup a dozen kinds are listed at once.
 const PAGE: u32 = 100;
 
-/// The configuration of every watch.
+/// Makes the configuration of a watch page its lists.
 pub(crate) fn in_pages(config: watcher::Config) -> watcher::Config {
     config.page_size(PAGE)
 }
 
 /// Feeds a cache from one watch forever, and calls `changed` for each change.
-pub(crate) async fn keep<K, V: Clone>(
+pub(crate) async fn feed_cache<K, V: Clone>(
     resource: &str,
     stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
     cache: &Cache<V>,
@@ -40,7 +39,7 @@ pub(crate) async fn keep<K, V: Clone>(
     let mut stream = std::pin::pin!(stream.default_backoff());
     let mut log = WatchLog::new(resource);
     while let Some(event) = stream.next().await {
-        log.see(&event, Instant::now());
+        log.record(&event, Instant::now());
         if let Ok(event) = event {
             survived(resource, || changed(cache.apply(event, &entry)));
         }
@@ -48,8 +47,11 @@ pub(crate) async fn keep<K, V: Clone>(
 }
 
 /// Drives a controller of these objects until it ends, which it does after `stop`.
-pub(crate) async fn driven<K>(controller: impl Future<Output = ()>, objects: &Store<K>, stop: &CancellationToken)
-where
+pub(crate) async fn run_until_stopped<K>(
+    controller: impl Future<Output = ()>,
+    objects: &Store<K>,
+    stop: &CancellationToken,
+) where
     K: Lookup + Clone + 'static,
     K::DynamicType: Eq + std::hash::Hash + Clone,
 {
@@ -66,14 +68,14 @@ where
     }
 }
 
-/// The changed objects, each once the store behind this stream has it: the objects of a list come when the list is complete. If they
+/// Returns the changed objects, each once the store behind this stream has it: the objects of a list come when it is complete. If they
 /// came earlier, as with kube's `applied_objects`, an object of the first page of a relist would be reconciled in its old state, or
-/// not at all. A change that this operator `wrote` is left out; but a list brings all objects, because it does not show what happened
+/// not at all. A change for which `is_own_write` is true is left out; but a list brings all objects, because it does not show what happened
 /// since the watch before it.
-pub(crate) fn stored_objects<K>(
+pub(crate) fn after_store<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     store: Store<K>,
-    wrote: impl Fn(&K) -> bool,
+    is_own_write: impl Fn(&K) -> bool,
 ) -> impl Stream<Item = watcher::Result<K>>
 where
     K: Lookup<DynamicType = ()> + Clone + 'static,
@@ -86,7 +88,7 @@ where
             Ok(watcher::Event::Init) => listed.clear(),
             Ok(watcher::Event::InitApply(object)) => listed.push(ObjectRef::from_obj(&object)),
             Ok(watcher::Event::InitDone) => complete = std::mem::take(&mut listed),
-            Ok(watcher::Event::Apply(object)) => other = (!wrote(&object)).then_some(Ok(object)),
+            Ok(watcher::Event::Apply(object)) => other = (!is_own_write(&object)).then_some(Ok(object)),
             Ok(watcher::Event::Delete(_)) => {}
             Err(error) => other = Some(Err(error)),
         }
@@ -97,9 +99,9 @@ where
     })
 }
 
-/// Decides what the log says about a watch: one line with the cause when it is interrupted, and one more if it is then refused for good. A
+/// Logs the state of a watch: one line with the cause when it is interrupted, and one more if it is then refused permanently. A
 /// watch resumes by itself, with backoff. An API server that stops or starts answers with changing errors, refusals among them, and
-/// may complete a list, or even send events, before it can serve the watch for good.
+/// may complete a list, or even send events, before it can serve the watch.
 pub(crate) struct WatchLog {
     resource: String,
     interrupted: Option<Interrupted>,
@@ -116,7 +118,7 @@ struct Interrupted {
 
 impl WatchLog {
     /// This many refusals in a row are not just an API server that starts: with the watch's backoff they take half a minute.
-    const FOR_GOOD: u32 = 6;
+    const PERMANENT: u32 = 6;
     /// A watch that fails sooner than this after its list counts as still interrupted.
     const SETTLES: Duration = Duration::from_secs(10);
     /// A watch that did not fail for this long has resumed, even without a list: its backoff is at most 30 s.
@@ -127,7 +129,7 @@ impl WatchLog {
     }
 
     /// Records an event or error of the watch, and returns whether it was logged.
-    pub(crate) fn see<K>(&mut self, event: &watcher::Result<watcher::Event<K>>, now: Instant) -> bool {
+    pub(crate) fn record<K>(&mut self, event: &watcher::Result<watcher::Event<K>>, now: Instant) -> bool {
         let error = match event {
             // The list may still fail.
             Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => return false,
@@ -143,19 +145,19 @@ impl WatchLog {
                 return false;
             }
             // The watch is only listed anew, as the API server asks it to: a quiet one of events every few minutes.
-            Err(error) if answer(error).is_some_and(|status| status.code == 410) => return false,
+            Err(error) if api_status(error).is_some_and(|status| status.code == 410) => return false,
             Err(error) => error,
         };
-        let code = answer(error).map(|status| status.code).filter(|code| [403, 404].contains(code));
+        let code = api_status(error).map(|status| status.code).filter(|code| [403, 404].contains(code));
         let times = if self.refused.0 == code { self.refused.1 + 1 } else { 1 };
         let ran = self.interrupted.as_ref().is_none_or(|Interrupted { failed, listed }| {
             now.duration_since(*failed) >= Self::QUIET
                 || listed.is_some_and(|listed| now.duration_since(listed) >= Self::SETTLES)
         });
         // The code of the first line is not logged again.
-        self.refused = (code, if ran { Self::FOR_GOOD } else { times });
+        self.refused = (code, if ran { Self::PERMANENT } else { times });
         self.interrupted = Some(Interrupted { failed: now, listed: None });
-        let is_new = ran || code.is_some() && times == Self::FOR_GOOD;
+        let is_new = ran || code.is_some() && times == Self::PERMANENT;
         if is_new {
             tracing::warn!(resource = self.resource, error = %watch_sentence(error), "watch interrupted; it is resumed");
         }
@@ -163,7 +165,7 @@ impl WatchLog {
     }
 }
 
-fn answer(error: &watcher::Error) -> Option<&Status> {
+fn api_status(error: &watcher::Error) -> Option<&Status> {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
     match error {
         InitialListFailed(kube::Error::Api(status))
@@ -174,14 +176,14 @@ fn answer(error: &watcher::Error) -> Option<&Status> {
     }
 }
 
-/// The API server's message, if RBAC refuses the watch.
+/// Returns the API server's message, if RBAC refuses the watch.
 pub(crate) fn forbidden(error: &watcher::Error) -> Option<String> {
-    answer(error).filter(|status| status.code == 403).map(|status| status.message.clone())
+    api_status(error).filter(|status| status.code == 403).map(|status| status.message.clone())
 }
 
-/// The API server's own message, if there is one: it names the verb and resource that RBAC refuses.
+/// Returns the API server's own message, if there is one: it names the verb and resource that RBAC refuses.
 fn watch_sentence(error: &watcher::Error) -> String {
-    match answer(error) {
+    match api_status(error) {
         None => error.to_string(),
         Some(status) if status.code == 404 => {
             "this cluster does not know the kind: apply its CustomResourceDefinition".to_owned()
@@ -190,7 +192,7 @@ fn watch_sentence(error: &watcher::Error) -> String {
     }
 }
 
-/// Kind, name and uid of the controlling or first owner.
+/// Returns kind, name and uid of the controlling or first owner.
 pub(crate) fn owner<K: Resource>(object: &K) -> Option<(String, String, String)> {
     let owners = object.owner_references();
     let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
@@ -251,7 +253,7 @@ mod tests {
             (118, failed(503), false),
             (208, failed(503), true),
         ] {
-            assert_eq!(log.see(&event, began + Duration::from_secs(seconds)), is_told, "{seconds}: {event:?}");
+            assert_eq!(log.record(&event, began + Duration::from_secs(seconds)), is_told, "{seconds}: {event:?}");
         }
     }
 
@@ -270,19 +272,19 @@ mod tests {
             Apply(object("panics-later")),
             Apply(object("came")),
         ];
-        let (cache, told) = (Cache::default(), RefCell::new(Vec::new()));
+        let (cache, changes) = (Cache::default(), RefCell::new(Vec::new()));
         let entry = |object: ConfigMap| {
             assert_ne!(object.metadata.name.as_deref(), Some("panics"));
             Entry { key: key_of(&object), group: None, value: Some(()) }
         };
         let changed = |change| match change {
             Change::One(key, _) if key.name == "panics-later" => panic!("{key}"),
-            Change::One(key, _) => told.borrow_mut().push(key.name),
-            Change::Everything => told.borrow_mut().push("all".to_owned()),
+            Change::One(key, _) => changes.borrow_mut().push(key.name),
+            Change::Everything => changes.borrow_mut().push("all".to_owned()),
             Change::Nothing => {}
         };
-        block_on(keep("configmaps", futures::stream::iter(events.map(Ok)), &cache, entry, changed));
-        assert_eq!(*told.borrow(), ["all", "came"]);
+        block_on(feed_cache("configmaps", futures::stream::iter(events.map(Ok)), &cache, entry, changed));
+        assert_eq!(*changes.borrow(), ["all", "came"]);
         let keys = ["came", "listed", "panics-later"].map(|name| (Key::new("ns", name), ()));
         assert_eq!(cache.all(), keys);
     }
@@ -311,7 +313,7 @@ mod tests {
         ];
         let events = futures::stream::iter(events.map(Ok)).reflect(writer);
         let wrote = |object: &ConfigMap| object.data.as_ref().is_some_and(|data| data["is"] == "own");
-        let came = stored_objects(events, store.clone(), wrote).map(|object| {
+        let came = after_store(events, store.clone(), wrote).map(|object| {
             let object = object.unwrap();
             let stored = store.get(&ObjectRef::from_obj(&object)).expect("it is in the store");
             assert_eq!(*stored, object);

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     clientapp::teardown::policy::{self, Outcome, Told},
     crd::{ClientApp, label},
-    platform::api::unless_gone,
+    platform::api::ignore_not_found,
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Delete) -> Result<(), Error> {
@@ -66,7 +66,7 @@ async fn delete(session: &Session, Stored { object, .. }: &Stored) -> Result<(),
     #[expect(clippy::disallowed_methods, reason = "what the user has named, and only that")]
     let deleted = session.apps().delete(&name, &params).await;
     let what = format!("delete {}", described(&session.namespace, &name));
-    unless_gone(deleted).map(drop).map_err(Error::api(what))
+    ignore_not_found(deleted).map(drop).map_err(Error::api(what))
 }
 
 /// Whether the operator created the namespace for an app; `None` if the user may not read it.

@@ -33,11 +33,11 @@ use crate::{
     config::{Config, settings_of_plans},
     crd::{Approval, ClientApp, Profile},
     helm::{
-        self, ChartCache, Helm, Hidden, ReleaseLabels, Upgrade,
+        self, ChartCache, Helm, Redactor, ReleaseLabels, Upgrade,
         gateway::Gateway,
         storage::{self, Stored},
     },
-    lead::Lead,
+    leadership::Leadership,
     platform::key::Key,
     secrets,
 };
@@ -63,11 +63,11 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
     let (target, values, after) = rendered(session, args, &desired).await?;
     let status = app.status.clone().unwrap_or_default();
     let hidden = match status.secret_values {
-        Some(false) => desired.values.hidden.clone(),
-        _ => hidden(&before, &values, &desired.values.hidden)?,
+        Some(false) => desired.values.redactor.clone(),
+        _ => hidden(&before, &values, &desired.values.redactor)?,
     };
     // What cannot be read may be quoted.
-    let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.masked(&problem)))?;
+    let found = changes(&before, &after, &hidden).map_err(|problem| Error::Missing(hidden.redact(&problem)))?;
     let hooks = hooks(&after, desired.upgrade.test.is_some(), &hidden);
 
     let values_stored = stored.as_ref().map(|stored| &stored.spec.values);
@@ -90,7 +90,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
         printer.note(&format!(
             "{} the operator would refuse it: {}",
             paint(UNSURE, "note:"),
-            harmless(&hidden.masked(&refusal))
+            harmless(&hidden.redact(&refusal))
         ));
     }
     let is_of_cluster = args.file.is_none() && args.version.is_none();
@@ -203,8 +203,8 @@ async fn rendered(
     let charts = ChartCache::new(helm.clone(), repository, chart, directory.path().to_owned(), stop.clone());
     let chart =
         charts.get(&desired.target().chart_version).await.map_err(|error| Error::Missing(with_causes(&*error)))?;
-    let gateway = Gateway::open(session.client.clone(), Lead::assured()).await.map_err(prepare)?;
-    let parsed = |error: helm::command::InvalidArgument| Error::Usage(error.to_string());
+    let gateway = Gateway::open(session.client.clone(), Leadership::unconditional()).await.map_err(prepare)?;
+    let parsed = |error: helm::cli::command::InvalidArgument| Error::Usage(error.to_string());
     let values = chart.values(desired.values.merged.0.clone());
     let request = Upgrade {
         release: desired.key.name.parse().map_err(parsed)?,
@@ -212,7 +212,7 @@ async fn rendered(
         account: desired.account.clone(),
         chart: chart.path.clone(),
         values: helm::values::document(&values),
-        hidden: desired.values.hidden.clone(),
+        redactor: desired.values.redactor.clone(),
         // None of them is in what is rendered.
         labels: ReleaseLabels {
             digest: "plan".parse().map_err(parsed)?,
@@ -235,10 +235,10 @@ async fn rendered(
 ///
 /// # Errors
 /// They are too many, or the former ones cannot be read: showing nothing is better then.
-fn hidden(before: &Stored, values: &Value, hidden: &Hidden) -> Result<Hidden, Error> {
+fn hidden(before: &Stored, values: &Value, hidden: &Redactor) -> Result<Redactor, Error> {
     let Some(config) = &before.config else { return Ok(hidden.clone()) };
     let config: Option<Value> = serde_json::from_str(config.get()).ok();
-    config.and_then(|config| Hidden::formerly(&config, values, hidden)).ok_or_else(|| {
+    config.and_then(|config| Redactor::for_previous_values(&config, values, hidden)).ok_or_else(|| {
         Error::Missing("nothing is shown: the values of the deployed revision cannot be kept out of it".to_owned())
     })
 }
@@ -362,16 +362,16 @@ mod tests {
         let stored = |config: &str| serde_json::from_str::<Stored>(&format!(r#"{{"config": {config}}}"#)).unwrap();
         let now = json!({"token": "plain", "level": "debug"});
         let message = "canary-former canary-present plain debug";
-        let present = Hidden::of([&json!("canary-present")]).unwrap();
+        let present = Redactor::from_values([&json!("canary-present")]).unwrap();
         for (config, present, expected) in [
-            (r#"{"token": "canary-former", "level": "debug"}"#, Hidden::default(), "*** canary-present plain debug"),
+            (r#"{"token": "canary-former", "level": "debug"}"#, Redactor::default(), "*** canary-present plain debug"),
             (r#"{"token": "canary-former", "level": "debug"}"#, present.clone(), "*** *** plain debug"),
             ("null", present, "canary-former *** plain debug"),
         ] {
-            assert_eq!(hidden(&stored(config), &now, &present).unwrap().masked(message), expected);
+            assert_eq!(hidden(&stored(config), &now, &present).unwrap().redact(message), expected);
         }
-        let many = json!((0..=Hidden::MOST).map(|at| format!("text {at}")).collect::<Vec<_>>()).to_string();
-        let problem = hidden(&stored(&many), &now, &Hidden::default()).unwrap_err();
+        let many = json!((0..=Redactor::MAX_TEXTS).map(|at| format!("text {at}")).collect::<Vec<_>>()).to_string();
+        let problem = hidden(&stored(&many), &now, &Redactor::default()).unwrap_err();
         assert!(problem.to_string().starts_with("nothing is shown"), "{problem}");
     }
 

@@ -40,7 +40,7 @@ use crate::{
         conditions::{find, kind},
         label,
     },
-    platform::{api::unless_gone, key::Key},
+    platform::{api::ignore_not_found, key::Key},
     postgresql::names,
 };
 
@@ -244,7 +244,7 @@ async fn take_away(
 
 /// Changes the spec, unless the Postgresql is gone or was recreated since.
 async fn change(session: &Session, database: &Postgresql, spec: Value) -> Result<(), Error> {
-    let changed = unless_gone(dumps::change(session, database, spec).await).map(drop);
+    let changed = ignore_not_found(dumps::change(session, database, spec).await).map(drop);
     changed.map_err(Error::api(format!("change Postgresql {}/{}", session.namespace, database.name_any())))
 }
 
@@ -380,7 +380,7 @@ where
     for left in api.list_metadata(&left_by(database)).await.map_err(what())? {
         let patch = json!({"metadata": {"uid": left.uid(), "labels": {label::POSTGRESQL_UID: uid}}});
         let given = api.patch_metadata(&left.name_any(), &patching(), &Patch::Merge(&patch)).await;
-        unless_gone(given).map_err(what())?;
+        ignore_not_found(given).map_err(what())?;
     }
     Ok(())
 }
@@ -394,7 +394,7 @@ where
     let params = DeleteParams { dry_run: true, ..DeleteParams::background() };
     #[expect(clippy::disallowed_methods, reason = "nothing is deleted")]
     let asked = api.delete(&name, &params).await;
-    unless_gone(asked).map(drop).map_err(Error::api(format!("ask whether {} {name} may be deleted", K::kind(&()))))
+    ignore_not_found(asked).map(drop).map_err(Error::api(format!("ask whether {} {name} may be deleted", K::kind(&()))))
 }
 
 /// Asks the API server whether the user may hand these objects over to the next Postgresql, with a dry run.
@@ -406,7 +406,7 @@ where
     for name in names {
         let asked = session.api::<K>().patch_metadata(name, &params, &Patch::Merge(&json!({}))).await;
         let what = format!("ask whether {} {}/{name} may be handed over", K::kind(&()), session.namespace);
-        unless_gone(asked).map_err(Error::api(what))?;
+        ignore_not_found(asked).map_err(Error::api(what))?;
     }
     Ok(())
 }
@@ -421,7 +421,7 @@ where
     let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::background() };
     #[expect(clippy::disallowed_methods, reason = "what the user has agreed to, and only that")]
     let deleted = api.delete(&name, &params).await;
-    unless_gone(deleted).map_err(Error::api(format!("delete {} {name}", K::kind(&()))))?;
+    ignore_not_found(deleted).map_err(Error::api(format!("delete {} {name}", K::kind(&()))))?;
     let gone = |found: Option<&K>| found.is_none_or(|found| found.uid() != uid);
     awaited(api, &name, "gone", gone, timeout).await.map(|_| ())
 }

@@ -12,7 +12,7 @@ use termtree::{GlyphPalette, Tree};
 
 use crate::{
     crd::{MAX_NAME, NAME_TOO_LONG},
-    helm::sentence::is_invisible,
+    helm::cli::message::is_invisible,
 };
 
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();

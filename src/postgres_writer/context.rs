@@ -12,17 +12,17 @@ use crate::{
     crd::{Guard, PostgresWriter, PostgresWriterStatus, ROW_FINALIZER},
     platform::{
         cache::Memo,
-        controller::{Objects, Parts, control},
+        controller::{ControllerContext, Objects, control},
+        reconciled::Reconciled,
         status::Statuses,
-        subject::Subject,
     },
 };
 
 /// The PostgresWriter of one reconcile.
-pub(super) type Writer<'a> = Subject<'a, PostgresWriter, PostgresWriterStatus>;
+pub(super) type Writer<'a> = Reconciled<'a, PostgresWriter, PostgresWriterStatus>;
 
 pub(super) struct Ctx {
-    pub(super) parts: Parts,
+    pub(super) parts: ControllerContext,
     settings: Option<Settings>,
     database: OnceCell<Database>,
     pub(super) objects: Objects<PostgresWriter>,
@@ -48,15 +48,21 @@ impl Ctx {
         self.database.get_or_try_init(open).await
     }
 
-    /// Adds the finalizer, or removes it. `false`: the object is gone.
-    pub(super) async fn put_finalizer(&self, writer: &Writer<'_>, on: bool) -> Result<bool, Error> {
-        let put = writer.put_finalizer(&self.parts.client, ROW_FINALIZER, on).await;
-        put.map_err(Error::api(format!("write the finalizer of PostgresWriter {}", writer.key)))
+    /// Adds the finalizer. `false`: the object is gone.
+    pub(super) async fn add_finalizer(&self, writer: &Writer<'_>) -> Result<bool, Error> {
+        let written = writer.add_finalizer(&self.parts.client, ROW_FINALIZER).await;
+        written.map_err(Error::api(format!("add the finalizer to PostgresWriter {}", writer.key)))
+    }
+
+    /// Removes the finalizer. `false`: the object is gone.
+    pub(super) async fn remove_finalizer(&self, writer: &Writer<'_>) -> Result<bool, Error> {
+        let written = writer.remove_finalizer(&self.parts.client, ROW_FINALIZER).await;
+        written.map_err(Error::api(format!("remove the finalizer from PostgresWriter {}", writer.key)))
     }
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile has ended.
-pub(crate) async fn run(parts: Parts, settings: Option<Settings>, stop: CancellationToken) {
+pub(crate) async fn run(parts: ControllerContext, settings: Option<Settings>, stop: CancellationToken) {
     match &settings {
         Some(settings) => tracing::info!(database = %settings.place, "serving PostgresWriters"),
         None => {

@@ -20,7 +20,7 @@ use super::{
     settings::{CONNECT, Settings},
     table::{COLUMNS, LEDGER, Table},
 };
-use crate::{crd::Reason, lead::Lead};
+use crate::{crd::Reason, leadership::Leadership};
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -37,14 +37,14 @@ const BATCH: usize = 1000;
 pub(super) struct Database {
     pool: Pool,
     settings: Settings,
-    lead: Lead,
+    lead: Leadership,
     /// The uid of the cluster's namespace `kube-system`, because another cluster may have an object of the same name.
     cluster: String,
 }
 
 impl Database {
     /// Creates a pool of connections, which are opened when needed.
-    pub(super) fn new(settings: Settings, lead: Lead, cluster: String) -> Database {
+    pub(super) fn new(settings: Settings, lead: Leadership, cluster: String) -> Database {
         let Settings { config, tls, .. } = settings.clone();
         let pool = Pool::builder(Manager::from_config(config, tls, ManagerConfig::default()))
             .max_size(settings.pool_size)
@@ -197,7 +197,7 @@ impl Database {
             let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
             let name = format!("{LEDGER} {} {id}", self.cluster);
             self.ask(tx, About::Connection, lock, &[&name]).await?;
-            if self.lead.holds() { work(tx).await } else { Err(Error::NotLeading) }
+            if self.lead.is_held() { work(tx).await } else { Err(Error::NotLeading) }
         };
         self.transaction(locked).await
     }

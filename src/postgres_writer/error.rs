@@ -12,7 +12,7 @@ use crate::{
         conditions::{State, kind},
     },
     platform::{
-        controller::Failure,
+        controller::ReconcileError,
         error::{AWAY, Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
         panic::Panic,
     },
@@ -73,7 +73,7 @@ impl Error {
     }
 }
 
-impl Failure for Error {
+impl ReconcileError for Error {
     fn disposition(&self) -> Disposition {
         let (reason, retry) = match self {
             Error::Api { source, .. } => return api_disposition(source),
@@ -82,7 +82,7 @@ impl Failure for Error {
             Error::Database { reason, .. } => (*reason, RETRY),
             Error::Spec { reason, .. } => (*reason, Retry::OnChange),
             Error::NotConfigured => (Reason::DatabaseNotConfigured, Retry::OnChange),
-            Error::NotLeading => return Disposition::untold(Reason::NotLeading, Retry::OnChange),
+            Error::NotLeading => return Disposition::unreported(Reason::NotLeading, Retry::OnChange),
         };
         Disposition { condition: Some(kind::READY), state: State::False, reason, stalled: reason.stalled(), retry }
     }

@@ -35,35 +35,35 @@ use crate::{
     },
     platform::{
         clock,
-        controller::{Kind, WRONGLY_GONE},
+        controller::{RECHECK_GONE, Reconciler},
         key::{Key, key_of},
         panic::caught,
     },
 };
 
-impl Kind for Ctx {
+impl Reconciler for Ctx {
     type Object = PostgresWriter;
     type Error = Error;
 
-    fn gone(&self, key: &Key) {
+    fn on_deleted(&self, key: &Key) {
         self.statuses.forget(key);
         self.drifted.take(&key.to_string());
     }
 
-    fn wrote(&self, object: &Guard<PostgresWriter>) -> bool {
+    fn is_own_write(&self, object: &Guard<PostgresWriter>) -> bool {
         let observed = object.status().and_then(|status| status.observed_generation);
-        observed == object.metadata.generation && self.statuses.wrote(&object.metadata, &key_of(object))
+        observed == object.metadata.generation && self.statuses.is_own_write(&object.metadata, &key_of(object))
     }
 
-    async fn beside(&self) {
+    async fn background(&self) {
         resync::run(self).await;
     }
 
     async fn reconcile(&self, key: &Key, guard: &Guard<PostgresWriter>) -> Result<Action, Error> {
-        let writer = &self.statuses.subject(key, guard);
+        let writer = &self.statuses.reconciled(key, guard);
         let Some(done) = caught(act(self, writer), Error::Panicked).await.transpose() else {
-            self.gone(key);
-            return Ok(Action::requeue(WRONGLY_GONE));
+            self.on_deleted(key);
+            return Ok(Action::requeue(RECHECK_GONE));
         };
         status::write(self, writer, done.as_ref()).await?;
         done.map(|_| Action::await_change())
@@ -72,27 +72,28 @@ impl Kind for Ctx {
 
 /// Writes the row as the object says, and returns it with the time of its last change. `None`: the object is gone, or may go.
 async fn act(ctx: &Ctx, writer: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
-    let carried = writer.carries(ROW_FINALIZER);
+    let carried = writer.has_finalizer(ROW_FINALIZER);
     if writer.is_deleted() {
         if carried {
             // Whatever the spec says: the ledger has the row's table.
             ctx.database().await?.erase(&writer.key.to_string()).await?;
-            ctx.put_finalizer(writer, false).await?;
+            ctx.remove_finalizer(writer).await?;
         }
         return Ok(None);
     }
     let settings = ctx.settings()?;
     let row = Row::wanted(writer.key, &writer.decoded().map_err(Error::invalid)?.spec, &settings.tables)?;
-    let before = row::written(writer.meta(), Some(&writer.before));
+    let before = row::written(writer.meta(), Some(&writer.recorded_status));
     // A row that the status calls ready counts as such until the comparison finds a difference.
-    let well = carried && find(&writer.before.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
+    let well =
+        carried && find(&writer.recorded_status.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
     if ctx.drifted.take(&row.id).is_none() && well && before.is_some() {
         return Ok(before.cloned());
     }
     let database = ctx.database().await?;
     // Before the row, so that no row outlives its object unnoticed. The finalizer proves nothing else, and neither does a
     // status: only the ledger says who owns a row, in the transaction that writes.
-    if !carried && !ctx.put_finalizer(writer, true).await? {
+    if !carried && !ctx.add_finalizer(writer).await? {
         return Ok(None);
     }
     let wrote = database.put(&row, writer.uid()).await?;

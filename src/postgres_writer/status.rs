@@ -13,19 +13,19 @@ use crate::{
     },
     platform::{
         clock,
-        controller::Failure as _,
-        events::{Note, publish_by, turn_of_ready},
+        controller::ReconcileError as _,
+        events::{Note, publish_by, ready_transition},
     },
 };
 
 /// Writes the status unless it is unchanged, and publishes what is new.
 pub(super) async fn write(ctx: &Ctx, writer: &Writer<'_>, outcome: Result<&WrittenRow, &Error>) -> Result<(), Error> {
-    let status = status(&writer.before, writer.meta().generation, outcome, clock::now());
+    let status = status(&writer.recorded_status, writer.meta().generation, outcome, clock::now());
     let written = ctx.statuses.write(&ctx.parts.client, writer, &status).await;
     let written = written.map_err(Error::api(format!("write the status of PostgresWriter {}", writer.key)));
     // If the API server cannot evaluate the schema's rules on the object, an event is the only report.
     if written.as_ref().err().is_none_or(|error| error.reason() == Reason::Refused) {
-        publish_by(&ctx.parts.recorder, &writer.reference(), &notes(&writer.before, &status)).await;
+        publish_by(&ctx.parts.recorder, &writer.reference(), &notes(&writer.recorded_status, &status)).await;
     }
     written
 }
@@ -62,7 +62,7 @@ fn notes(before: &PostgresWriterStatus, after: &PostgresWriterStatus) -> Vec<Not
             format!("row {id} in table {table} was changed or deleted by another user of the database: put back");
         Note::warning("PutBack", Reason::RowDrifted, message)
     });
-    let turn = turn_of_ready("Write", &before.conditions, &after.conditions);
+    let turn = ready_transition("Write", &before.conditions, &after.conditions);
     let turn = turn.filter(|note| note.warning || !before.conditions.is_empty());
     put_back.into_iter().chain(turn).collect()
 }

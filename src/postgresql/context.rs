@@ -15,33 +15,33 @@ use super::{
 };
 use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
-    deletion::made::Made,
-    lead::Lead,
+    deletion::recently_created::RecentlyCreated,
+    leadership::Leadership,
     platform::{
         cache::Memo,
-        controller::{Objects, Parts, after_finalizer, control},
+        controller::{ControllerContext, Objects, after_finalizer, control},
         events::Recorder,
         key::{Key, key_of},
+        reconciled::Reconciled,
         status::Statuses,
-        subject::Subject,
     },
     secrets::Secrets,
 };
 
 /// The Postgresql of one reconcile.
-pub(crate) type Postgres<'a> = Subject<'a, Postgresql, PostgresqlStatus>;
+pub(crate) type Postgres<'a> = Reconciled<'a, Postgresql, PostgresqlStatus>;
 
 pub(crate) struct Ctx {
     pub client: Client,
     pub recorder: Recorder,
     pub watches: Arc<Watches>,
-    pub lead: Lead,
+    pub lead: Leadership,
     pub statuses: Statuses<PostgresqlStatus>,
     pub credentials: Memo<Key, (Basis, CredentialsView)>,
     /// Postgresqls, by uid, that are deleted with `--cascade=foreground`: the garbage collector removes its finalizer from them.
     pub foreground: Memo<Key, String>,
     /// The claims that this process has created for a Postgresql, which may be deleted before they are on record.
-    pub made: Made,
+    pub recently_created: RecentlyCreated,
     /// Lets one database at a time restart because of the operator's version.
     pub rollout_queue: RolloutQueue,
     /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
@@ -50,7 +50,7 @@ pub(crate) struct Ctx {
 
 impl Ctx {
     pub(crate) fn postgres<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Postgres<'a> {
-        self.statuses.subject(key, guard)
+        self.statuses.reconciled(key, guard)
     }
 
     /// Returns the desired state, with the image of this operator.
@@ -83,10 +83,16 @@ impl Ctx {
         self.watches.postgresqls.store.state().iter().filter_map(restarts).min()
     }
 
-    /// Adds or removes the finalizer.
-    pub(crate) async fn put_finalizer(&self, postgres: &Postgres<'_>, on: bool) -> Result<Action, Error> {
-        let written = postgres.put_finalizer(&self.client, POSTGRESQL_FINALIZER, on).await;
-        written.map(after_finalizer).map_err(Error::api(format!("write the finalizer of Postgresql {}", postgres.key)))
+    pub(crate) async fn add_finalizer(&self, postgres: &Postgres<'_>) -> Result<Action, Error> {
+        let written = postgres.add_finalizer(&self.client, POSTGRESQL_FINALIZER).await;
+        written.map(after_finalizer).map_err(Error::api(format!("add the finalizer to Postgresql {}", postgres.key)))
+    }
+
+    pub(crate) async fn remove_finalizer(&self, postgres: &Postgres<'_>) -> Result<Action, Error> {
+        let written = postgres.remove_finalizer(&self.client, POSTGRESQL_FINALIZER).await;
+        written
+            .map(after_finalizer)
+            .map_err(Error::api(format!("remove the finalizer from Postgresql {}", postgres.key)))
     }
 
     pub(crate) fn forget(&self, key: &Key) {
@@ -94,7 +100,7 @@ impl Ctx {
         self.statuses.forget(key);
         self.credentials.take(key);
         self.foreground.take(key);
-        self.made.forget(key);
+        self.recently_created.forget(key);
     }
 }
 
@@ -112,7 +118,7 @@ fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
 }
 
 /// Runs the controller until `stop`. Returns when its last reconcile has ended.
-pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, stop: CancellationToken) {
+pub(crate) async fn run(parts: ControllerContext, image: Option<String>, secrets: Secrets, stop: CancellationToken) {
     let (postgresqls, feed) = Objects::new();
     let tasks = TaskTracker::new();
     let ctx = Ctx {
@@ -123,7 +129,7 @@ pub(crate) async fn run(parts: Parts, image: Option<String>, secrets: Secrets, s
         statuses: Statuses::default(),
         credentials: Memo::default(),
         foreground: Memo::default(),
-        made: Made::default(),
+        recently_created: RecentlyCreated::default(),
         rollout_queue: RolloutQueue::default(),
         image,
     };

@@ -9,7 +9,7 @@ use crate::{
     },
     deletion,
     platform::{
-        controller::Failure,
+        controller::ReconcileError,
         error::{Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
         key::Key,
         panic::Panic,
@@ -61,7 +61,7 @@ impl Error {
     }
 }
 
-impl Failure for Error {
+impl ReconcileError for Error {
     fn panicked(panic: Panic) -> Self {
         Error::Panicked(panic)
     }
@@ -79,8 +79,8 @@ impl Failure for Error {
             Error::Panicked(_) | Error::Certificate(_) => INTERNAL_ERROR,
             // No watch shows when the object is gone.
             Error::NotOurs { .. } | Error::VolumeNotOurs { .. } => stalled(Reason::NotOurs, 1),
-            Error::NotLeading { .. } => Disposition::untold(Reason::NotLeading, Retry::OnChange),
-            Error::Gone(_) => Disposition::untold(Reason::Gone, Retry::OnChange),
+            Error::NotLeading { .. } => Disposition::unreported(Reason::NotLeading, Retry::OnChange),
+            Error::Gone(_) => Disposition::unreported(Reason::Gone, Retry::OnChange),
             Error::Expansion { .. } => stalled(Reason::ExpansionNotAllowed, 5),
         }
     }

@@ -49,7 +49,7 @@ use crate::{
     deletion::permit::takes_dependents,
     platform::{
         clock,
-        controller::{Failure as _, Kind},
+        controller::{ReconcileError as _, Reconciler},
         key::{Key, key_of},
         panic::caught,
     },
@@ -58,16 +58,16 @@ use crate::{
 /// The interval of checks for which there is no watch.
 const RECHECK: Duration = Duration::from_secs(60);
 
-impl Kind for Ctx {
+impl Reconciler for Ctx {
     type Object = Postgresql;
     type Error = Error;
 
-    fn gone(&self, key: &Key) {
+    fn on_deleted(&self, key: &Key) {
         // A Postgresql that was removed without its teardown has no last reconcile, and its password must not stay in memory.
         self.forget(key);
     }
 
-    fn seen(&self, event: &Event<Guard<Postgresql>>) {
+    fn on_event(&self, event: &Event<Guard<Postgresql>>) {
         if let Event::Apply(object) = event
             && takes_dependents(&object.metadata)
         {
@@ -75,8 +75,8 @@ impl Kind for Ctx {
         }
     }
 
-    fn wrote(&self, object: &Guard<Postgresql>) -> bool {
-        self.statuses.wrote(&object.metadata, &key_of(object))
+    fn is_own_write(&self, object: &Guard<Postgresql>) -> bool {
+        self.statuses.is_own_write(&object.metadata, &key_of(object))
     }
 
     async fn synced(&self) {
@@ -103,11 +103,11 @@ impl Kind for Ctx {
 }
 
 async fn reconcile(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
-    match (postgres.is_deleted(), postgres.carries(POSTGRESQL_FINALIZER)) {
+    match (postgres.is_deleted(), postgres.has_finalizer(POSTGRESQL_FINALIZER)) {
         (true, false) => ctx.forget(postgres.key),
         (true, true) => return teardown::take_down(ctx, postgres).await,
         // The operator creates nothing for an object that does not decode, so it needs no teardown.
-        (false, false) if postgres.guard.object.is_ok() => return ctx.put_finalizer(postgres, true).await,
+        (false, false) if postgres.guard.object.is_ok() => return ctx.add_finalizer(postgres).await,
         (false, _) => return bring_up(ctx, postgres).await,
     }
     Ok(Action::await_change())

@@ -22,7 +22,7 @@ use super::{
 use crate::crd::conditions::{find, kind::READY};
 
 pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, postgres: &Postgres<'_>) -> Result<Observed, Error> {
-    let (key, recorded) = (&desired.key, postgres.before.clone());
+    let (key, recorded) = (&desired.key, postgres.recorded_status.clone());
     let objects = ctx.watches.objects(key, &desired.uid);
     let names = names::secrets(&key.name);
     let metas = names.clone().map(|name| secret(ctx, desired, &name));
@@ -49,7 +49,7 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, postgres: &Postgres<'_
 /// Returns why pods are refused. What was refused before a StatefulSet's pods were ready says nothing.
 fn refusals(ctx: &Ctx, postgres: &Postgres<'_>, objects: &BTreeMap<Id, ObjectView>) -> BTreeMap<Id, String> {
     let created = postgres.meta().creation_timestamp.as_ref().map(|time| time.0);
-    let ready = find(&postgres.before.conditions, READY);
+    let ready = find(&postgres.recorded_status.conditions, READY);
     let since = |kind: Kind| match (kind, ready) {
         (Kind::Job, _) | (Kind::StatefulSet, None) => Some(created),
         (Kind::StatefulSet, Some(ready)) if ready.status == "False" => {

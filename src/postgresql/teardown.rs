@@ -33,10 +33,10 @@ use super::{
 use crate::{
     crd::{ClientApp, FINALIZER, PostgresqlStatus, Reason, annotation, label},
     deletion::{
-        made,
         permit::{is_orphaned, takes_dependents},
+        recently_created,
     },
-    platform::{controller::WRONGLY_GONE, subject::carries},
+    platform::{controller::RECHECK_GONE, reconciled::has_finalizer},
 };
 
 /// Watch events drive a deletion; this interval covers a missed event.
@@ -49,7 +49,7 @@ pub(crate) async fn take_down(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Acti
         write_hold(ctx, postgres, &hold).await?;
         return Ok(if hold.reason.stalled() { Action::await_change() } else { Action::requeue(SAFETY_NET) });
     }
-    let put = ctx.put_finalizer(postgres, false).await?;
+    let put = ctx.remove_finalizer(postgres).await?;
     ctx.forget(postgres.key);
     Ok(put)
 }
@@ -80,10 +80,10 @@ async fn teardown(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Er
         return Ok(Some(Hold::new(Reason::Deleting, message)));
     }
     // On record before anything is deleted: the witness may be gone in the next pass, and a claim without a record is kept.
-    let mut owned = postgres.before.owned.clone();
-    made::add(&mut owned, &ctx.made.of(postgres.key, postgres.uid()));
-    let recorded = PostgresqlStatus { orphaned: Some(false), owned, ..postgres.before.clone() };
-    if postgres.object().is_ok() && recorded != postgres.before {
+    let mut owned = postgres.recorded_status.owned.clone();
+    recently_created::add_missing(&mut owned, &ctx.recently_created.created_for(postgres.key, postgres.uid()));
+    let recorded = PostgresqlStatus { orphaned: Some(false), owned, ..postgres.recorded_status.clone() };
+    if postgres.object().is_ok() && recorded != postgres.recorded_status {
         write(ctx, postgres, &recorded).await?;
     }
     let postgres = &ctx.postgres(postgres.key, postgres.guard);
@@ -113,7 +113,7 @@ async fn teardown(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Er
 /// the operator was writing the finalizer.
 pub(crate) async fn abandoned(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
     if !postgres.is_gone(&ctx.client).await.map_err(Error::api(format!("get Postgresql {}", postgres.key)))? {
-        return Ok(Action::requeue(WRONGLY_GONE));
+        return Ok(Action::requeue(RECHECK_GONE));
     }
     let staying = all_leftovers(ctx, postgres, "the Postgresql was removed without its teardown").await?;
     publish_retained(ctx, postgres, &staying).await;
@@ -129,7 +129,7 @@ async fn deleted_with(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Strin
     let uid = annotations.and_then(|annotations| annotations.get(annotation::OWNER_UID));
     let found = metadata(ctx, postgres.key, &ApiResource::erase::<ClientApp>(&()), app).await?;
     let decides =
-        |app: &ObjectMeta| app.deletion_timestamp.is_some() && app.uid.as_ref() == uid && carries(app, FINALIZER);
+        |app: &ObjectMeta| app.deletion_timestamp.is_some() && app.uid.as_ref() == uid && has_finalizer(app, FINALIZER);
     Ok(found.filter(|found| decides(&found.metadata)).map(|found| found.name_any()))
 }
 
@@ -142,7 +142,7 @@ async fn orphaned(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<bool>, Er
         return Ok(Some(true));
     }
     let foreground = takes_dependents(postgres.meta()) || ctx.foreground.get(key).is_some_and(|seen| seen == uid);
-    if foreground || postgres.before.orphaned == Some(false) {
+    if foreground || postgres.recorded_status.orphaned == Some(false) {
         return Ok(Some(false));
     }
     let name = names::witness(&key.name);

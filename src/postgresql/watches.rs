@@ -36,13 +36,13 @@ use crate::{
     platform::{
         cache::{Cache, Entry},
         controller::Objects,
-        feeder::{Feeder, Seen},
-        job::{JOB_NAME, Progress, ended_by, failed, progress, said},
+        job::{JOB_NAME, Progress, failure_line, last_termination, progress, termination_message},
         key::{Key, key_of},
-        lean::Lean,
+        managed_fields::WithoutManagedFields,
         pods::problem,
         warnings::{self, Warning},
         watch::owner,
+        watch_builder::{WatchBuilder, Watchable},
     },
     secrets::{self, Secrets},
 };
@@ -73,25 +73,27 @@ impl Watches {
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> Arc<Self> {
-        let feeder = Feeder { client, objects: &postgresqls, tasks, stop };
+        let watch_builder = WatchBuilder { client, objects: &postgresqls, tasks, stop };
         Arc::new(Watches {
             secrets: secrets.told(&postgresqls, secret_changed),
-            pods: feeder.all("pods", labelled(), pod, Objects::trigger),
-            refusals: feeder.warnings(warnings::of_refused_pods(), refused_pods),
+            pods: watch_builder.all("pods", labelled(), pod, Objects::trigger),
+            refusals: watch_builder.warnings(warnings::of_refused_pods(), refused_pods),
             watched: [
-                documents(&feeder, "configmaps", Kind::ConfigMap, |_: &PartialObjectMeta<ConfigMap>| Detail::None),
-                documents(&feeder, "services", Kind::Service, |_: &PartialObjectMeta<Service>| Detail::None),
-                documents(&feeder, "cronjobs", Kind::CronJob, |_: &PartialObjectMeta<CronJob>| Detail::None),
-                documents(&feeder, "statefulsets", Kind::StatefulSet, stateful_set),
-                documents(&feeder, "persistentvolumeclaims", Kind::PersistentVolumeClaim, volume),
-                documents(&feeder, "jobs", Kind::Job, job),
+                documents(&watch_builder, "configmaps", Kind::ConfigMap, |_: &PartialObjectMeta<ConfigMap>| {
+                    Detail::None
+                }),
+                documents(&watch_builder, "services", Kind::Service, |_: &PartialObjectMeta<Service>| Detail::None),
+                documents(&watch_builder, "cronjobs", Kind::CronJob, |_: &PartialObjectMeta<CronJob>| Detail::None),
+                documents(&watch_builder, "statefulsets", Kind::StatefulSet, stateful_set),
+                documents(&watch_builder, "persistentvolumeclaims", Kind::PersistentVolumeClaim, volume),
+                documents(&watch_builder, "jobs", Kind::Job, job),
                 documents(
-                    &feeder,
+                    &watch_builder,
                     "poddisruptionbudgets",
                     Kind::PodDisruptionBudget,
                     |budget: &PodDisruptionBudget| Detail::Spec(json!(budget.spec)),
                 ),
-                documents(&feeder, "networkpolicies", Kind::NetworkPolicy, |policy: &NetworkPolicy| {
+                documents(&watch_builder, "networkpolicies", Kind::NetworkPolicy, |policy: &NetworkPolicy| {
                     Detail::Spec(json!(policy.spec))
                 }),
             ],
@@ -151,14 +153,15 @@ fn labelled() -> watcher::Config {
 }
 
 /// Watches the objects of a kind that are made from documents. `detail`: what decisions read of one.
-fn documents<K: Seen>(
-    feeder: &Feeder<'_, Postgresql>,
+fn documents<K: Watchable>(
+    watch_builder: &WatchBuilder<'_, Postgresql>,
     resource: &'static str,
     kind: Kind,
     detail: fn(&K) -> Detail,
 ) -> Arc<Cache<WatchedObject>> {
-    let entry = move |Lean { object, .. }: Lean<K>| watched(&object, kind, detail(&object));
-    feeder.lean(resource, labelled(), entry, Objects::trigger)
+    let entry =
+        move |WithoutManagedFields { object, .. }: WithoutManagedFields<K>| watched(&object, kind, detail(&object));
+    watch_builder.with_helm_fields(resource, labelled(), entry, Objects::trigger)
 }
 
 /// Triggers the Postgresqls whose StatefulSet or Job may have this name. `warned` has the kind in its name.
@@ -272,8 +275,8 @@ fn pod(pod: Pod) -> Entry<PodView> {
         uid: pod.uid().unwrap_or_default(),
         role: labels.get(label::ROLE).and_then(|role| Role::parse(role)),
         job: labels.get(JOB_NAME).cloned(),
-        termination_message: said(&pod),
-        failure_line: failed(&pod),
+        termination_message: termination_message(&pod),
+        failure_line: failure_line(&pod),
         waiting: waiting(&pod),
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
@@ -309,7 +312,7 @@ fn refused(pod: &Pod) -> Option<ScriptRefusal> {
     }
     let fetched = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
     let mut fetched = fetched.filter(|container| container.name == FETCH);
-    if fetched.any(|container| ended_by(container).is_some_and(|ended| ended.exit_code != 0)) {
+    if fetched.any(|container| last_termination(container).is_some_and(|ended| ended.exit_code != 0)) {
         return Some(ScriptRefusal::Dump);
     }
     match termination(pod)?.exit_code {
@@ -334,7 +337,7 @@ fn ended(pod: &Pod) -> Option<String> {
 }
 
 fn termination(pod: &Pod) -> Option<&ContainerStateTerminated> {
-    ended_by(pod.status.as_ref()?.container_statuses.as_ref()?.first()?)
+    last_termination(pod.status.as_ref()?.container_statuses.as_ref()?.first()?)
 }
 
 #[cfg(test)]

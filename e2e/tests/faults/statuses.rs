@@ -19,13 +19,13 @@ async fn a_status_is_written_only_over_the_one_that_it_was_computed_from() {
     let status = async || tenant.api::<ClientApp>().get("acme").await.unwrap().status;
     let stored = async || status().await.unwrap();
     let write = async |guard: &Guard<ClientApp>, statuses: &Statuses<ClientAppStatus>, words: &str| {
-        let of = statuses.subject(&key, guard);
+        let of = statuses.reconciled(&key, guard);
         // A time of the operator's clock is more exact than a stored one.
         let ready = json!({
             "type": "Ready", "status": "True", "reason": "Ready", "message": words, "lastTransitionTime": "2026-01-01T00:00:00.5Z",
         });
         let conditions = vec![serde_json::from_value(ready).unwrap()];
-        let status = ClientAppStatus { url: Some(words.to_owned()), conditions, ..of.before.clone() };
+        let status = ClientAppStatus { url: Some(words.to_owned()), conditions, ..of.recorded_status.clone() };
         statuses.write(&tenant.client, &of, &status).await.map_err(|error| match error {
             kube::Error::Api(status) => (status.code, status.reason.clone(), status.message.clone()),
             error => panic!("{error}"),
@@ -51,9 +51,9 @@ async fn a_status_is_written_only_over_the_one_that_it_was_computed_from() {
     assert_eq!(stored().await.url.as_deref(), Some("https://second"));
 
     // A pass that has written does not write again what it computed from the status before.
-    let of = statuses.subject(&key, &old);
+    let of = statuses.reconciled(&key, &old);
     let only = |words: &str| ClientAppStatus { url: Some(words.to_owned()), ..ClientAppStatus::default() };
-    assert!(!of.before.conditions.is_empty());
+    assert!(!of.recorded_status.conditions.is_empty());
     statuses.write(&tenant.client, &of, &only("https://third")).await.unwrap();
     statuses.write(&tenant.client, &of, &only("https://fourth")).await.unwrap_err();
     // A status is written as a whole: what it lacks is gone.

@@ -15,7 +15,7 @@ use crate::{
         spec::file_backup::{RefusedArchives, cron_job_spec},
     },
     crd::annotation::SPEC_DIGEST,
-    deletion::harmless,
+    deletion::recreatable,
     platform::{clock, error::api_sentence},
 };
 
@@ -64,6 +64,6 @@ pub(crate) async fn delete(ctx: &Ctx, app: &App<'_>, uid: &str) -> Result<(), Er
     let of = TypeMeta { api_version: CronJob::api_version(&()).into_owned(), kind: CronJob::kind(&()).into_owned() };
     let name = app.key.files();
     let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
-    let deleted = harmless::delete(&api(ctx, app), &of, &meta).await;
+    let deleted = recreatable::delete(&api(ctx, app), &of, &meta).await;
     deleted.map(|_| ()).map_err(Error::api(format!("delete CronJob {}/{name}", app.key.namespace)))
 }

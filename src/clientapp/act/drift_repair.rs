@@ -18,11 +18,11 @@ use crate::{
         spec::desired::Desired,
     },
     crd::{Reason, ReleaseObject},
-    helm::{hosts, sentence::sentence},
+    helm::{cli::message::summarize, hosts},
     platform::{
         clock,
         error::{api_disposition, api_sentence},
-        lean::HELM,
+        managed_fields::HELM,
     },
 };
 
@@ -48,7 +48,7 @@ pub(crate) async fn repair(
         }
         let applied = match document {
             Ok(document) => apply(ctx, app, desired, missing, document).await,
-            Err(problem) => Err(refused(desired.values.hidden.masked(&problem))),
+            Err(problem) => Err(refused(desired.values.redactor.redact(&problem))),
         };
         ctx.memory.put(key, |app| app.repairs.tried(&missing.object, applied.err(), clock::now()));
     }
@@ -74,8 +74,9 @@ async fn apply(
     let key = app.key;
     let ReleaseObject { kind, name, .. } = object;
     // As the gateway does for helm.
-    if hosts::are_named_by(&document) {
-        hosts::claimed(&document, ctx.claim(app)).map_err(|problem| refused(desired.values.hidden.masked(&problem)))?;
+    if hosts::is_named_by_kind(&document) {
+        hosts::claim_all(&document, ctx.claim(app))
+            .map_err(|problem| refused(desired.values.redactor.redact(&problem)))?;
     }
     let api = uncached::of_release(ctx, key, &desired.account, object);
     let helm = PatchParams::apply(HELM);
@@ -103,7 +104,7 @@ async fn apply(
         kube::Error::Api(status) if kind == "Secret" && disposition.reason != Reason::QuotaExceeded => {
             format!("the API server refuses it, with code {} {}", status.code, status.reason)
         }
-        _ => sentence(&desired.values.hidden.masked(&api_sentence(&error))),
+        _ => summarize(&desired.values.redactor.redact(&api_sentence(&error))),
     };
     tracing::warn!(release = %key, "{kind} {}/{name} cannot be repaired: {sentence}", key.namespace);
     Err(Refused { sentence, stalled: disposition.stalled })

@@ -27,9 +27,9 @@ use crate::{
         status::attempt,
     },
     crd::{Attempt, ClientAppStatus},
-    deletion::permit::Kind,
+    deletion::permit::DataKind,
     helm::{
-        self, Hidden, ReleaseLabels, Upgrade,
+        self, Redactor, ReleaseLabels, Upgrade,
         gateway::{Review, record::Recorded},
         storage,
     },
@@ -109,7 +109,7 @@ pub(crate) async fn upgrade(
     let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key, waited) else { return Ok(()) };
     keep_volumes(ctx, app.key, observed).await?;
     take_over::from_others(ctx, desired, observed).await?;
-    if !ctx.lead.holds() {
+    if !ctx.lead.is_held() {
         return Err(Error::Shutdown);
     }
     let (values, hidden) = values(ctx, desired).await?;
@@ -138,7 +138,7 @@ pub(crate) async fn upgrade(
             (result, wrote) = helm.upgrade(&gateway, &request, checks, &cancel).await;
             metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
             if let Some(why) = &wrote.refused {
-                return Err(Some((Refusal::VolumeDropped, request.hidden.masked(why))));
+                return Err(Some((Refusal::VolumeDropped, request.redactor.redact(why))));
             }
             match result.map_err(|error| error::of_helm_error(&error)) {
                 Ok(_) => Ok(()),
@@ -165,8 +165,8 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
     let (Ok(name), Ok(namespace)) = (app.key.name.parse(), app.key.namespace.parse()) else { return };
     let waited = helm_tests::waited(observed, clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key, waited) else { return };
-    let (account, hidden) = (desired.account.clone(), desired.values.hidden.clone());
-    let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), hidden };
+    let (account, hidden) = (desired.account.clone(), desired.values.redactor.clone());
+    let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), redactor: hidden };
     let (helm, gateway, metrics, claim) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.metrics.clone(), ctx.claim(app));
     let trial = Trial {
         revision: release.revision,
@@ -225,29 +225,29 @@ async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), E
     for name in
         observed.objects.inventory.iter().flat_map(|inventory| inventory::unkept_claims(inventory, &key.namespace))
     {
-        let Some(claim) = uncached::object(ctx, key, Kind::Volume, name).await? else { continue };
+        let Some(claim) = uncached::object(ctx, key, DataKind::Volume, name).await? else { continue };
         let policy = claim.annotations.as_ref().and_then(|annotations| annotations.get(storage::RESOURCE_POLICY));
         let kept = policy.is_some_and(|policy| policy == inventory::KEEP);
         if !kept && names::release_of(&claim).as_ref() == Some(key) {
             let keep = json!({storage::RESOURCE_POLICY: inventory::KEEP});
             let patch = json!({"metadata": {"uid": claim.uid, "annotations": keep}});
-            retention::mark(ctx, key, Kind::Volume, name, &patch).await?;
+            retention::mark(ctx, key, DataKind::Volume, name, &patch).await?;
         }
     }
     Ok(())
 }
 
 /// The request to helm, without the chart's path and the values.
-fn request(ctx: &Ctx, desired: &Desired, hidden: Hidden, revision: i64) -> Result<Upgrade, String> {
+fn request(ctx: &Ctx, desired: &Desired, hidden: Redactor, revision: i64) -> Result<Upgrade, String> {
     let operation = format!("{:016x}", rand::rng().random::<u64>());
-    let parsed = |error: helm::command::InvalidArgument| error.to_string();
+    let parsed = |error: helm::cli::command::InvalidArgument| error.to_string();
     Ok(Upgrade {
         release: desired.key.name.parse().map_err(parsed)?,
         namespace: desired.key.namespace.parse().map_err(parsed)?,
         account: desired.account.clone(),
         chart: PathBuf::new(),
         values: String::new(),
-        hidden,
+        redactor: hidden,
         labels: ReleaseLabels {
             digest: desired.target().digest.parse().map_err(parsed)?,
             holder: ctx.holder.parse().map_err(parsed)?,

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     crd::{BackupRecord, ClientAppStatus},
-    deletion::{self, harmless, permit::Kind},
+    deletion::{self, permit::DataKind, recreatable},
     platform::{
         api::create_if_absent,
         client::impersonating,
@@ -103,7 +103,7 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let made = create_if_absent(&api, None, &secret).await;
     if let Some(made) = made.map_err(Error::api(format!("create Secret {}/{name}", key.namespace)))? {
-        ctx.memory.made.put(key, app.uid(), Kind::Secret.owned(&made.metadata));
+        ctx.memory.recently_created.record(key, app.uid(), DataKind::Secret.owned(&made.metadata));
         sources::remember(ctx, &Key::new(&key.namespace, name), made).await?;
     }
     Ok(())
@@ -137,7 +137,7 @@ async fn apply_database(
     let applied = api.patch(name, &PatchParams::apply(POSTGRES_MANAGER), &Patch::Apply(&document)).await;
     let applied = applied.map_err(Error::api(format!("apply {what}")))?;
     if uid.is_none() {
-        ctx.memory.made.put(app.key, app.uid(), provider.kind().owned(&applied.metadata));
+        ctx.memory.recently_created.record(app.key, app.uid(), provider.kind().owned(&applied.metadata));
     }
     Ok(())
 }
@@ -163,7 +163,8 @@ async fn delete_stuck_pod(ctx: &Ctx, app: &App<'_>, desired: &Desired, judged: &
         return Ok(());
     }
     let of = TypeMeta { api_version: "v1".to_owned(), kind: "Pod".to_owned() };
-    let deleted = harmless::delete_unchanged(&pods, &of, &meta).await.map_err(Error::api(format!("delete {what}")))?;
+    let deleted =
+        recreatable::delete_unchanged(&pods, &of, &meta).await.map_err(Error::api(format!("delete {what}")))?;
     if deleted {
         tracing::info!(app = %app.key, pod = judged.name, "deleted: it does not run, and its StatefulSet waits for it");
     }

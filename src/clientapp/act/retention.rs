@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::{
     clientapp::{context::Ctx, error::Error, observe::uncached, observed::types::Retained, spec::desired::Desired},
     crd::{InstalledChart, annotation, label},
-    deletion::{self, permit::Kind},
-    platform::{api::unless_gone, key::Key},
+    deletion::{self, permit::DataKind},
+    platform::{api::ignore_not_found, key::Key},
 };
 
 /// Takes over retained objects in the order in which they were found: the database last, so that an interrupted adoption starts
@@ -26,14 +26,14 @@ pub(crate) async fn adopt(
         if !of_database {
             metadata["annotations"][annotation::OWNER_UID] = json!(owner.uid);
         }
-        if *kind == Kind::Secret && *name == key.redis_secret() {
+        if *kind == DataKind::Secret && *name == key.redis_secret() {
             metadata["ownerReferences"] = json!([owner]);
         }
         let mut patch = json!({"metadata": metadata});
         if kind.is_database() {
             patch["metadata"]["labels"][label::APP] = json!(key.name);
             if let Some(found) = uncached::object(ctx, key, *kind, name).await? {
-                deletion::leaves_behind(*kind, &found, &mut patch);
+                deletion::retain_data(*kind, &found, &mut patch);
             }
         }
         mark(ctx, key, *kind, name, &patch).await?;
@@ -52,14 +52,14 @@ pub(crate) struct Leaving<'a> {
 
 /// Retains an object: removes the ownerReference to this app, so that the garbage collector does not delete it, and labels it, so
 /// that it can be found. Other owners stay: they are retained as well.
-pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: &ObjectMeta) -> Result<(), Error> {
+pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: DataKind, target: &ObjectMeta) -> Result<(), Error> {
     let Leaving { key, uid, installed } = leaving;
     let name = target.name.as_deref().unwrap_or_default();
     if target.labels.as_ref().and_then(|labels| labels.get(label::RETAINED_FROM)) == Some(&key.name) {
         return Ok(());
     }
     let mut metadata = json!({"uid": target.uid, "labels": {label::RETAINED_FROM: key.name}, "annotations": {}});
-    if let Some(chart) = installed.filter(|_| kind == Kind::Volume) {
+    if let Some(chart) = installed.filter(|_| kind == DataKind::Volume) {
         metadata["annotations"][annotation::INSTALLED] = json!(json!(chart).to_string());
     }
     if target.annotations.as_ref().and_then(|found| found.get(annotation::OWNER_UID)).map(String::as_str) == Some(*uid)
@@ -76,7 +76,7 @@ pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: 
         metadata["resourceVersion"] = json!(target.resource_version);
     }
     let mut patch = json!({"metadata": metadata});
-    deletion::leaves_behind(kind, target, &mut patch);
+    deletion::retain_data(kind, target, &mut patch);
     mark(ctx, key, kind, name, &patch).await?;
     tracing::info!(kind = kind.as_str(), %name, "is retained");
     Ok(())
@@ -84,13 +84,13 @@ pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: Kind, target: 
 
 /// Merges a patch into an object, unless the object is gone. The patch has the uid of the intended object, which the API server
 /// compares.
-pub(crate) async fn mark(ctx: &Ctx, key: &Key, kind: Kind, name: &str, patch: &Value) -> Result<(), Error> {
+pub(crate) async fn mark(ctx: &Ctx, key: &Key, kind: DataKind, name: &str, patch: &Value) -> Result<(), Error> {
     let operation = format!("label {} {}/{name}", kind.as_str(), key.namespace);
-    if !ctx.lead.holds() {
+    if !ctx.lead.is_held() {
         return Err(Error::Shutdown);
     }
     let patch = Patch::Merge(patch);
     let api = deletion::api(&ctx.client, &key.namespace, kind);
     let marked = api.patch_metadata(name, &PatchParams::default(), &patch).await;
-    unless_gone(marked).map(|_| ()).map_err(Error::api(operation))
+    ignore_not_found(marked).map(|_| ()).map_err(Error::api(operation))
 }

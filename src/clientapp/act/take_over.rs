@@ -19,7 +19,7 @@ use crate::{
         observed::{inventory, types::Observed},
         spec::{desired::Desired, names::release_of, values::merge_into},
     },
-    platform::{api::unless_gone, error::api_sentence, key::Key, lean::HELM},
+    platform::{api::ignore_not_found, error::api_sentence, key::Key, managed_fields::HELM},
 };
 
 /// Lets helm manage what other Helm clients manage of the objects of their newest revision, so that the next one removes what it does
@@ -29,7 +29,7 @@ pub(crate) async fn from_others(ctx: &Ctx, desired: &Desired, observed: &Observe
     let is_others = observed.release.as_ref().is_some_and(|release| release.stamp.is_none());
     let Some(inventory) = observed.objects.inventory.as_ref().filter(|_| is_others) else { return Ok(()) };
     for object in inventory::own(inventory, &key.namespace) {
-        if !ctx.lead.holds() {
+        if !ctx.lead.is_held() {
             return Err(Error::Shutdown);
         }
         let api = uncached::of_release(ctx, key, &desired.account, object);
@@ -56,7 +56,7 @@ fn may_pass(error: &kube::Error) -> bool {
 
 /// `false`: there was nothing to do.
 async fn take_over(api: &Api<DynamicObject>, name: &str, release: &Key) -> kube::Result<bool> {
-    let Some(found) = unless_gone(api.get_metadata(name).await)? else { return Ok(false) };
+    let Some(found) = ignore_not_found(api.get_metadata(name).await)? else { return Ok(false) };
     let managers = managers(found.metadata.managed_fields.as_deref().unwrap_or_default());
     let Some(managers) = managers.filter(|_| release_of(&found.metadata).as_ref() == Some(release)) else {
         return Ok(false);

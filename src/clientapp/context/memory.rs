@@ -18,9 +18,9 @@ use crate::{
         },
     },
     crd::ClientAppStatus,
-    deletion::made::Made,
-    helm::{Hidden, gateway::record::Written},
-    platform::{cache::Memo, key::Key, status::Statuses, turns::Turns},
+    deletion::recently_created::RecentlyCreated,
+    helm::{Redactor, gateway::record::WrittenObject},
+    platform::{cache::Memo, fair_lock::FairLock, key::Key, status::Statuses},
 };
 
 /// Holds what is remembered of one app. What is said of a revision, a Secret or a uid names it, so that a successor does not use it.
@@ -33,7 +33,7 @@ pub(crate) struct PerApp {
     /// The values in `spec.valuesFrom`, and what they were read from.
     pub sources: Option<(Asked, Sources)>,
     /// Holds what no message may contain while it is rolled back to the revision with this digest.
-    pub rolled_back: Option<(String, Hidden)>,
+    pub rolled_back: Option<(String, Redactor)>,
     /// uid of the storage Secret of an unreadable revision.
     pub unreadable: Option<String>,
     /// Says why the CronJob for archives of its files was refused.
@@ -46,7 +46,7 @@ pub(crate) struct PerApp {
     pub unburdened: Option<String>,
     /// For the newest revision that this process has seen helm create, by the uid of its Secret: its workloads as helm wrote
     /// them, which a late watch may not show yet.
-    pub wrote: Option<(String, Arc<[Written]>)>,
+    pub wrote: Option<(String, Arc<[WrittenObject]>)>,
     /// Holds what was recreated recently, and until when a watch may not show what helm created.
     pub repairs: Repairs,
     /// Which edits of the objects of its release are known.
@@ -62,11 +62,11 @@ pub(crate) struct Memory {
     /// Holds what one version of a Secret contains.
     pub contents: Memo<Key, (String, Contents)>,
     /// Held while a revision is unpacked.
-    pub unpacking: Turns,
+    pub unpacking: FairLock,
     /// The resource of a kind, by `apiVersion kind`; `None`: not namespaced.
     pub kinds: Memo<String, Option<ApiResource>>,
     /// Holds what was created for an app of this uid, until a cache shows it: the app may be deleted before that.
-    pub made: Made,
+    pub recently_created: RecentlyCreated,
     /// The last status written for each app.
     pub statuses: Statuses<ClientAppStatus>,
 }
@@ -97,7 +97,7 @@ impl Memory {
     /// Forgets an app that is gone.
     pub(crate) fn forget(&self, app: &Key) {
         self.apps().remove(app);
-        self.made.forget(app);
+        self.recently_created.forget(app);
         self.statuses.forget(app);
     }
 

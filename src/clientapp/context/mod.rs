@@ -31,24 +31,24 @@ use crate::{
         ChartCache, Helm,
         gateway::{Claim, Gateway},
     },
-    lead::Lead,
+    leadership::Leadership,
     metrics::Metrics,
     platform::{
         controller::after_finalizer,
         events::Recorder,
         key::{Key, key_of},
-        subject::Subject,
+        reconciled::Reconciled,
     },
 };
 
 /// The ClientApp of one reconcile.
-pub(crate) type App<'a> = Subject<'a, ClientApp, ClientAppStatus>;
+pub(crate) type App<'a> = Reconciled<'a, ClientApp, ClientAppStatus>;
 
 pub(crate) struct Ctx {
     pub client: Client,
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
-    pub lead: Lead,
+    pub lead: Leadership,
     pub config: Arc<Config>,
     pub helm: Helm,
     pub gateway: Arc<Gateway>,
@@ -68,7 +68,7 @@ pub(crate) struct Ctx {
 
 impl Ctx {
     pub(crate) fn app<'a>(&self, key: &'a Key, guard: &'a Guard<ClientApp>) -> App<'a> {
-        self.memory.statuses.subject(key, guard)
+        self.memory.statuses.reconciled(key, guard)
     }
 
     /// The desired state of an app with these values and credentials, or why the spec is invalid.
@@ -125,12 +125,16 @@ impl Ctx {
         })
     }
 
-    /// Adds or removes the finalizer. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also waits,
-    /// which is not a failure.
-    pub(crate) async fn put_finalizer(&self, app: &App<'_>, on: bool) -> Result<Action, Error> {
-        let what = if on { "add the finalizer to" } else { "remove the finalizer from" };
-        let written = app.put_finalizer(&self.client, FINALIZER, on).await;
-        written.map(after_finalizer).map_err(Error::api(format!("{what} ClientApp {}", app.key)))
+    /// Adds the finalizer. kube's own `finalizer()` keeps it only while the cleanup fails; here a cleanup also waits, which is not a
+    /// failure.
+    pub(crate) async fn add_finalizer(&self, app: &App<'_>) -> Result<Action, Error> {
+        let written = app.add_finalizer(&self.client, FINALIZER).await;
+        written.map(after_finalizer).map_err(Error::api(format!("add the finalizer to ClientApp {}", app.key)))
+    }
+
+    pub(crate) async fn remove_finalizer(&self, app: &App<'_>) -> Result<Action, Error> {
+        let written = app.remove_finalizer(&self.client, FINALIZER).await;
+        written.map(after_finalizer).map_err(Error::api(format!("remove the finalizer from ClientApp {}", app.key)))
     }
 
     pub(crate) fn forget(&self, key: &Key) {

@@ -38,14 +38,14 @@ use crate::{
     platform::{
         cache::{Cache, Entry},
         controller::Objects,
-        feeder::Feeder,
         job::{self, JOB_NAME, Progress},
         key::{Key, key_of},
-        lean::Lean,
+        managed_fields::WithoutManagedFields,
         pods,
-        subject::version,
+        reconciled::version,
         warnings::{self, Warning},
         watch::owner,
+        watch_builder::WatchBuilder,
     },
     secrets::{RevisionMeta, SecretMeta, Secrets},
 };
@@ -75,7 +75,7 @@ pub(crate) struct Watches {
     /// The RoleBindings of that name.
     bindings: Arc<Cache<deployer::Found>>,
     /// The watches of each provider.
-    databases: HashMap<permit::Kind, Watched>,
+    databases: HashMap<permit::DataKind, Watched>,
     /// Every Profile, or why it does not decode.
     profiles: Arc<Cache<Arc<StoredProfile>>>,
 }
@@ -104,7 +104,7 @@ impl Watches {
         tasks: &TaskTracker,
         stop: &CancellationToken,
     ) -> Arc<Self> {
-        let feeder = Feeder { client, objects: &apps, tasks, stop };
+        let builder = WatchBuilder { client, objects: &apps, tasks, stop };
         let all = watcher::Config::default();
         let (label, word) = MANAGED_BY;
         let helms = all.clone().labels(&format!("{label}={word}"));
@@ -113,33 +113,46 @@ impl Watches {
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
             secrets: secrets.told(&apps, secret_changed),
-            claims: feeder.all("persistentvolumeclaims", all.clone(), claim, claim_changed),
-            config_maps: feeder.all("configmaps", all, config_map, config_map_changed),
-            deployments: feeder.lean("deployments", helms.clone(), managed(deployment), Objects::trigger),
-            stateful_sets: feeder.lean("statefulsets", helms.clone(), managed(stateful_set), Objects::trigger),
+            claims: builder.all("persistentvolumeclaims", all.clone(), claim, claim_changed),
+            config_maps: builder.all("configmaps", all, config_map, config_map_changed),
+            deployments: builder.with_helm_fields("deployments", helms.clone(), managed(deployment), Objects::trigger),
+            stateful_sets: builder.with_helm_fields(
+                "statefulsets",
+                helms.clone(),
+                managed(stateful_set),
+                Objects::trigger,
+            ),
             parts: [
-                ("ConfigMap", feeder.lean("configmaps", helms.clone(), part::<ConfigMap>, Objects::trigger)),
-                ("Service", feeder.lean("services", helms.clone(), part::<Service>, Objects::trigger)),
-                ("Ingress", feeder.lean("ingresses", helms.clone(), part::<Ingress>, Objects::trigger)),
+                (
+                    "ConfigMap",
+                    builder.with_helm_fields("configmaps", helms.clone(), part::<ConfigMap>, Objects::trigger),
+                ),
+                ("Service", builder.with_helm_fields("services", helms.clone(), part::<Service>, Objects::trigger)),
+                ("Ingress", builder.with_helm_fields("ingresses", helms.clone(), part::<Ingress>, Objects::trigger)),
                 (
                     "NetworkPolicy",
-                    feeder.lean("networkpolicies", helms.clone(), part::<NetworkPolicy>, Objects::trigger),
+                    builder.with_helm_fields("networkpolicies", helms.clone(), part::<NetworkPolicy>, Objects::trigger),
                 ),
                 (
                     "PodDisruptionBudget",
-                    feeder.lean("poddisruptionbudgets", helms, part::<PodDisruptionBudget>, Objects::trigger),
+                    builder.with_helm_fields(
+                        "poddisruptionbudgets",
+                        helms,
+                        part::<PodDisruptionBudget>,
+                        Objects::trigger,
+                    ),
                 ),
             ],
             archives: Archives {
-                cron_jobs: feeder.all("cronjobs", archives.clone(), cron_job, Objects::trigger),
-                jobs: feeder.all("jobs", archives.clone(), archive, Objects::trigger),
-                pods: feeder.all("pods", archives, words, Objects::trigger),
+                cron_jobs: builder.all("cronjobs", archives.clone(), cron_job, Objects::trigger),
+                jobs: builder.all("jobs", archives.clone(), archive, Objects::trigger),
+                pods: builder.all("pods", archives, words, Objects::trigger),
             },
-            refusals: feeder.warnings(warnings::of_refused_pods(), job_refused),
-            accounts: feeder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
-            bindings: feeder.all("rolebindings", deployers, binding, deployer_changed),
-            databases: database::all().map(|provider| (provider.kind(), provider.watch(&feeder))).collect(),
-            profiles: feeder.all("profiles", watcher::Config::default(), profile, profile_changed),
+            refusals: builder.warnings(warnings::of_refused_pods(), job_refused),
+            accounts: builder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
+            bindings: builder.all("rolebindings", deployers, binding, deployer_changed),
+            databases: database::all().map(|provider| (provider.kind(), provider.watch(&builder))).collect(),
+            profiles: builder.all("profiles", watcher::Config::default(), profile, profile_changed),
             apps,
         })
     }
@@ -348,7 +361,11 @@ fn archive(job: Job) -> Entry<(Option<String>, Progress)> {
 }
 
 fn words(pod: Pod) -> Entry<PodWords> {
-    let words = PodWords { job: pod.labels().get(JOB_NAME).cloned(), said: job::said(&pod), failed: job::failed(&pod) };
+    let words = PodWords {
+        job: pod.labels().get(JOB_NAME).cloned(),
+        said: job::termination_message(&pod),
+        failed: job::failure_line(&pod),
+    };
     Entry { key: key_of(&pod), group: files_of(&pod), value: Some(words) }
 }
 
@@ -495,14 +512,16 @@ fn config_map(map: PartialObjectMeta<ConfigMap>) -> Entry<Box<str>> {
     Entry { key: key_of(&map), group: None, value: Some(map.resource_version().unwrap_or_default().into()) }
 }
 
-fn part<K: Resource>(Lean { object, helms }: Lean<PartialObjectMeta<K>>) -> Entry<u64> {
+fn part<K: Resource>(
+    WithoutManagedFields { object, helm_fields_digest: helms }: WithoutManagedFields<PartialObjectMeta<K>>,
+) -> Entry<u64> {
     let group = release_of(&object.metadata);
     Entry { key: key_of(&object), value: group.is_some().then_some(helms), group }
 }
 
 /// The entry of a workload, with which of its fields helm manages.
-fn managed<K>(entry: fn(K) -> Entry<Workload>) -> impl Fn(Lean<K>) -> Entry<Workload> {
-    move |Lean { object, helms }| {
+fn managed<K>(entry: fn(K) -> Entry<Workload>) -> impl Fn(WithoutManagedFields<K>) -> Entry<Workload> {
+    move |WithoutManagedFields { object, helm_fields_digest: helms }| {
         let mut entry = entry(object);
         if let Some(workload) = &mut entry.value {
             workload.helms = helms;

@@ -17,7 +17,7 @@ use crate::{
         },
     },
     crd::{Reason, conditions, label},
-    platform::feeder::Availability,
+    platform::watch_builder::Availability,
 };
 
 #[derive(Default)]

@@ -10,7 +10,7 @@ use crate::{
         spec::desired::Desired,
     },
     crd::{Reason, label},
-    deletion::permit::Kind,
+    deletion::permit::DataKind,
 };
 
 /// Takes over retained data, if the user asks for it and nothing prevents it.
@@ -50,9 +50,9 @@ fn summary(retained: &[Retained]) -> String {
     const NAMED: usize = 2;
     let mut sorted: Vec<_> = retained.iter().collect();
     sorted.sort_by_key(|left| match left.kind {
-        Kind::Volume => 1,
-        Kind::Secret => 2,
-        Kind::Database(_) => 0,
+        DataKind::Volume => 1,
+        DataKind::Secret => 2,
+        DataKind::Database(_) => 0,
     });
     join_limited(sorted.iter().map(|left| format!("{} {}", left.kind.as_str(), left.name)), NAMED)
 }

@@ -35,8 +35,8 @@ use crate::{
         Attempt, ClientAppStatus, Inventory, Owned, PostgresProvider, ReadyRevision, Release, ReleaseObject, Tested,
         annotation, conditions::kind,
     },
-    deletion::permit::Kind,
-    platform::{feeder::Availability, key::Key, pods::StuckPod},
+    deletion::permit::DataKind,
+    platform::{key::Key, pods::StuckPod, watch_builder::Availability},
     secrets::RevisionMeta,
 };
 
@@ -523,7 +523,7 @@ fn what_an_earlier_app_has_left() {
         move |w: &mut Observed| {
             let found = w.prerequisites.database.object.take();
             *w = nothing();
-            w.prerequisites.retained = vec![retained(Kind::Volume, "acme-nextcloud")];
+            w.prerequisites.retained = vec![retained(DataKind::Volume, "acme-nextcloud")];
             if database {
                 w.prerequisites.retained.push(retained(percona, "acme-pg"));
                 let left =

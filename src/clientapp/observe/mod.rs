@@ -25,7 +25,7 @@ use super::{
         dependencies, drift,
         field_edits::{self, Edits, Next},
         helm_tests, installed_chart, inventory,
-        owned::{self, Seen},
+        owned::{self, OwnershipEvidence},
         pods::{self, NAMED_WORKLOADS, PodsView},
         release::{Phase, ReleaseView, is_stored, release_view},
         repair_backoff::WATCH_LAG,
@@ -48,8 +48,8 @@ use crate::{
         BackupRecord, ClientApp, ClientAppStatus, Drift, Inventory, Owned, Reason, ReleaseObject, Tested, annotation,
         conditions::{find, kind::READY},
     },
-    deletion::permit::Kind,
-    helm::gateway::record::Written,
+    deletion::permit::DataKind,
+    helm::gateway::record::WrittenObject,
     platform::{error::api_sentence, key::Key, pods::why as pods_why, warnings},
     secrets::SecretMeta,
 };
@@ -108,7 +108,7 @@ pub(crate) async fn observe(
 ) -> Result<Observed, Error> {
     let key = app.key;
     let run = ctx.helm_runs.state(key, app.uid());
-    let mut recorded = app.before.clone();
+    let mut recorded = app.recorded_status.clone();
     let revisions = ctx.watches.revisions(key);
     let cached = release_view(&revisions);
     if let Some(at_work) = at_work(&run, cached.as_ref(), now) {
@@ -198,7 +198,7 @@ fn workloads(
 }
 
 /// Returns true if a workload is seen as it was before helm wrote it, or is the former object of its name. **Pure.**
-fn is_former(seen: &Workload, Written { kind, metadata, .. }: &Written) -> bool {
+fn is_former(seen: &Workload, WrittenObject { kind, metadata, .. }: &WrittenObject) -> bool {
     let wrote = metadata.resource_version.parse().ok();
     (seen.kind, &seen.name) == (kind.as_str(), &metadata.name)
         && seen.version.zip(wrote).is_some_and(|(seen, wrote): (u64, u64)| seen < wrote)
@@ -270,12 +270,12 @@ fn hide(desired: &Desired, observed: &mut Observed) {
         DatabaseState::Silent | DatabaseState::Restoring(_) | DatabaseState::Ready => None,
     });
     for words in database.warnings.iter_mut().chain(state) {
-        *words = desired.values.hidden.masked(words);
+        *words = desired.values.redactor.redact(words);
     }
     let sentence = observed.run.at_work.iter_mut().map(|at_work| &mut at_work.sentence);
     let waiting = observed.objects.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut());
     for waiting in sentence.chain(waiting) {
-        *waiting = desired.values.hidden.masked(waiting);
+        *waiting = desired.values.redactor.redact(waiting);
     }
 }
 
@@ -346,7 +346,7 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     };
     observed.objects.missing.extend(found.into_iter().map(|mut missing| {
         if let Found::Uncompared(problem) = &mut missing.found {
-            *problem = desired.values.hidden.masked(problem);
+            *problem = desired.values.redactor.redact(problem);
         }
         missing
     }));
@@ -371,7 +371,7 @@ async fn test_record(
         // The pod of an earlier test says nothing about this one. Its time has no fractions.
         let is_new = |created: &Time| created.0.as_second() >= began.as_second();
         found.retain(|pod| pod.metadata.creation_timestamp.as_ref().is_some_and(is_new));
-        pods = pods_why(&found, None).map(|why| desired.values.hidden.masked(&why));
+        pods = pods_why(&found, None).map(|why| desired.values.redactor.redact(&why));
     }
     Ok(helm_tests::record(before, trial, tests, pods))
 }
@@ -406,8 +406,7 @@ async fn with_spec(
     let claims = ctx.watches.claims(&key.namespace);
     let owned = owned(ctx, app, inventory.as_ref(), &claims);
     let redis_secret = with_keys(ctx, own_secret(ctx.watches.secrets.get(&redis), app), &redis).await?;
-    let chart =
-        ctx.charts.at_hand(&desired.target().chart_version).await.map(|chart| CachedChart::from(chart.as_ref()));
+    let chart = ctx.charts.cached(&desired.target().chart_version).await.map(|chart| CachedChart::from(chart.as_ref()));
     let installed = installed_chart::installed(recorded);
     let prerequisites = Prerequisites {
         hostname_holder: ctx.hostnames.holder(&desired.hostname, uid, key),
@@ -536,19 +535,19 @@ pub(crate) fn owned(
     inventory: Option<&Inventory>,
     claims: &[impl Borrow<ObjectMeta>],
 ) -> Vec<Owned> {
-    let seen = Seen {
+    let seen = OwnershipEvidence {
         app: app.meta(),
         inventory,
         claims: &claims.iter().map(Borrow::borrow).collect::<Vec<_>>(),
-        made: ctx.memory.made.of(app.key, app.uid()),
+        made: ctx.memory.recently_created.created_for(app.key, app.uid()),
         named: &named(ctx, app.key),
     };
-    owned::on_record(&app.before.owned, &seen)
+    owned::merge_owned(&app.recorded_status.owned, &seen)
 }
 
 /// The objects that the operator creates for an app, as the caches show them: uid, creation time, and the app in their stamp or
 /// ownerReference.
-fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
+fn named(ctx: &Ctx, key: &Key) -> Vec<(DataKind, ObjectMeta)> {
     let meta = |name: String, uid: String, created: Option<Timestamp>, stamp: Option<String>, owner: Option<String>| {
         let owner = owner.map(|uid| OwnerReference { uid, ..OwnerReference::default() });
         ObjectMeta {
@@ -564,7 +563,7 @@ fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
         let SecretMeta { uid, created, stamp, owner, deleting, retained_from, .. } =
             ctx.watches.secrets.get(&Key::new(&key.namespace, &name))?;
         let stays = !deleting && retained_from.is_none();
-        stays.then(|| (Kind::Secret, meta(name, uid, created, stamp, owner.map(|(_, _, uid)| uid))))
+        stays.then(|| (DataKind::Secret, meta(name, uid, created, stamp, owner.map(|(_, _, uid)| uid))))
     });
     let databases = database::all().filter_map(|provider| {
         let DatabaseObject { uid, created, stamp, owner_uid, deleting, retained_from, .. } =
@@ -750,7 +749,7 @@ mod tests {
     #[test]
     fn what_a_late_watch_shows_of_a_workload() {
         let metadata = Meta { name: "acme".to_owned(), resource_version: "20".to_owned(), ..Meta::default() };
-        let written = Written { kind: "Deployment".to_owned(), metadata, ..Written::default() };
+        let written = WrittenObject { kind: "Deployment".to_owned(), metadata, ..WrittenObject::default() };
         for (what, kind, name, version, former) in [
             ("as it was written", "Deployment", "acme", Some(20), false),
             ("later, or made anew by another client", "Deployment", "acme", Some(100), false),
@@ -762,7 +761,8 @@ mod tests {
             let seen = Workload { kind, name: name.to_owned(), version, ..Workload::default() };
             assert_eq!(is_former(&seen, &written), former, "{what}");
         }
-        let unversioned = Written { metadata: Meta { resource_version: String::new(), ..written.metadata }, ..written };
+        let unversioned =
+            WrittenObject { metadata: Meta { resource_version: String::new(), ..written.metadata }, ..written };
         let seen = Workload { kind: "Deployment", name: "acme".to_owned(), version: Some(1), ..Workload::default() };
         assert!(!is_former(&seen, &unversioned));
     }

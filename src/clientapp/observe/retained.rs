@@ -16,7 +16,7 @@ use crate::{
         },
     },
     crd::{ClientAppStatus, annotation, label},
-    deletion::{self, permit::Kind},
+    deletion::{self, permit::DataKind},
     platform::key::Key,
 };
 
@@ -46,7 +46,7 @@ pub(crate) async fn find(
         let of_another = secret.owner.is_none() && secret.stamp.as_ref().is_some_and(|stamp| stamp != uid);
         let is_reused = awaited.as_ref() == Some(&name);
         if secret.retained_from.as_ref() == Some(&key.name) || !of_database && of_another || is_reused {
-            let kind = Kind::Secret;
+            let kind = DataKind::Secret;
             found.push(Retained { kind, name, uid: secret.uid, of_database, installed: None });
         }
     }
@@ -66,7 +66,7 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
     if ctx.memory.read(key, |app| app.unburdened.as_deref() == Some(uid)) {
         return Ok(Vec::new());
     }
-    let api = deletion::api(&ctx.client, &key.namespace, Kind::Volume);
+    let api = deletion::api(&ctx.client, &key.namespace, DataKind::Volume);
     // What a Postgresql of the app's name left is not the app's.
     let selector = format!("{}={},!{}", label::RETAINED_FROM, key.name, label::RETAINED_KIND);
     let params = ListParams::default().labels(&selector);
@@ -80,7 +80,7 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
         ctx.memory.put(key, |app| app.unburdened = Some(uid.to_owned()));
     }
     let volume = |claim: &PartialObjectMeta<DynamicObject>| Retained {
-        kind: Kind::Volume,
+        kind: DataKind::Volume,
         name: claim.name_any(),
         uid: claim.uid().unwrap_or_default(),
         of_database: database::all().any(|provider| claim.labels().contains_key(provider.facts().volume_label)),

@@ -25,7 +25,7 @@ use crate::{
         },
     },
     crd::{Credentials, Reason, ValuesKind, ValuesReference},
-    platform::{api::unless_gone, client::impersonating, error::api_sentence, key::Key},
+    platform::{api::ignore_not_found, client::impersonating, error::api_sentence, key::Key},
 };
 
 /// Returns what `spec.valuesFrom` of an app amounts to now.
@@ -84,7 +84,7 @@ pub(crate) async fn credentials(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credenti
     let Ok(object) = app.object() else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for (secret, keys) in used(object, &ctx.config) {
-        let recorded = app.before.credentials.iter().find(|of| of.secret == secret && of.keys == keys);
+        let recorded = app.recorded_status.credentials.iter().find(|of| of.secret == secret && of.keys == keys);
         let name = Key::new(&app.key.namespace, &secret);
         let seen = ctx.watches.secrets.get(&name).filter(|seen| !seen.deleting);
         let is_new = seen.is_some_and(|seen| recorded.is_none_or(|of| of.resource_version != seen.resource_version));
@@ -166,5 +166,5 @@ where
         + Into<Source>,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    Ok(unless_gone(api.get(name).await)?.map(Into::into))
+    Ok(ignore_not_found(api.get(name).await)?.map(Into::into))
 }

@@ -24,24 +24,25 @@ use crate::{
         spec::{desired::Desired, file_backup::CronJobView, values::MAX_BYTES},
     },
     crd::{Inventory, ReleaseObject},
-    deletion::{self, permit::Kind},
+    deletion::{self, permit::DataKind},
     helm::storage::{self, Stored, Tests},
     platform::{
-        account::AccountName, api::unless_gone, client::impersonating, error::api_sentence, key::Key, lean::HELM,
+        account::AccountName, api::ignore_not_found, client::impersonating, error::api_sentence, key::Key,
+        managed_fields::HELM,
     },
     secrets::{self, RevisionMeta, SecretMeta},
 };
 
 /// An object as the API server has it now; also `None` if the cluster does not know its kind.
-pub(crate) async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
-    let found = unless_gone(deletion::api(&ctx.client, &key.namespace, kind).get_metadata(name).await);
+pub(crate) async fn object(ctx: &Ctx, key: &Key, kind: DataKind, name: &str) -> Result<Option<ObjectMeta>, Error> {
+    let found = ignore_not_found(deletion::api(&ctx.client, &key.namespace, kind).get_metadata(name).await);
     let found = found.map_err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace)))?;
     Ok(found.map(|found| found.metadata))
 }
 
 /// The volumes in a namespace.
 pub(crate) async fn claims(ctx: &Ctx, namespace: &str) -> Result<Vec<ObjectMeta>, Error> {
-    let claims = deletion::api(&ctx.client, namespace, Kind::Volume).list_metadata(&ListParams::default()).await;
+    let claims = deletion::api(&ctx.client, namespace, DataKind::Volume).list_metadata(&ListParams::default()).await;
     let claims = claims.map_err(Error::api(format!("list the volumes in {namespace}")))?.items;
     Ok(claims.into_iter().map(|claim| claim.metadata).collect())
 }
@@ -127,7 +128,7 @@ pub(crate) async fn any(
     account: &AccountName,
     object: &ReleaseObject,
 ) -> kube::Result<Option<Value>> {
-    let found = unless_gone(of_release(ctx, key, account, object).get(&object.name).await)?;
+    let found = ignore_not_found(of_release(ctx, key, account, object).get(&object.name).await)?;
     Ok(found.and_then(|found| serde_json::to_value(found).ok()))
 }
 
@@ -196,7 +197,7 @@ pub(crate) async fn unpacked<T: Send + 'static>(
     namespace: &str,
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let _turn = ctx.memory.unpacking.take(namespace).await;
+    let _turn = ctx.memory.unpacking.lock(namespace).await;
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned()))
 }
 

@@ -11,7 +11,7 @@ use crate::{
         },
     },
     crd::{ReadyRevision, RolledBack},
-    helm::{Hidden, storage},
+    helm::{Redactor, storage},
 };
 use serde_json::Value;
 
@@ -30,20 +30,20 @@ pub(crate) async fn with_hidden(ctx: &Ctx, desired: Desired) -> Result<Desired, 
                 hidden
             }
         };
-    let values = DesiredValues { hidden, ..desired.values };
+    let values = DesiredValues { redactor: hidden, ..desired.values };
     Ok(Desired { values, ..desired })
 }
 
 /// The values for helm, and what no message may contain.
-pub(crate) async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Hidden), Error> {
+pub(crate) async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Redactor), Error> {
     let Some(RolledBack { to: ReadyRevision { revision, .. }, .. }) = desired.rolled_back() else {
-        return Ok((desired.values.merged.0.clone(), desired.values.hidden.clone()));
+        return Ok((desired.values.merged.0.clone(), desired.values.redactor.clone()));
     };
     let release = &desired.key;
     let stored = uncached::values(ctx, release, &storage::secret(&release.name, revision)).await?;
     let unread = |problem| Error::Stored { release: release.name.clone(), revision: *revision, problem };
     let values = stored.map_err(unread)?;
-    let hidden = Hidden::formerly(&values, &desired.values.merged.0, &desired.values.hidden)
+    let hidden = Redactor::for_previous_values(&values, &desired.values.merged.0, &desired.values.redactor)
         .ok_or_else(|| unread("it has too many values to keep them out of messages".to_owned()))?;
     Ok((with_credentials_of(values, &desired.values.merged.0), hidden))
 }

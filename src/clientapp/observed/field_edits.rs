@@ -18,7 +18,7 @@ use crate::{
     crd::{DriftIgnore, Inventory, ReleaseObject},
     platform::{
         key::Key,
-        lean::{HELM, is_scaled},
+        managed_fields::{HELM, is_scaled},
     },
 };
 

@@ -35,7 +35,7 @@ const MOST_HOOKS: usize = 50;
 pub(crate) fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     let (mut objects, mut hosts) = (Vec::new(), BTreeSet::new());
     each(stored, |document| {
-        if hosts::are_named_by(document) {
+        if hosts::is_named_by_kind(document) {
             hosts.extend(hosts::hosts(document));
         }
         objects.push(object(document)?);

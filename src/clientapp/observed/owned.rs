@@ -8,8 +8,8 @@ use crate::{
     clientapp::spec::{desired::without_volumes, names},
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Inventory, Owned, annotation, label},
     deletion::{
-        made,
-        permit::{Kind, Owner, Wish, is_younger},
+        permit::{DataKind, DataOwner, DeletionIntent, is_younger},
+        recently_created,
     },
     platform::key::Key,
 };
@@ -17,14 +17,14 @@ use crate::{
 /// The label with which charts distinguish their releases, and which a StatefulSet's claims inherit.
 pub(crate) const INSTANCE: &str = "app.kubernetes.io/instance";
 
-impl Owner for ClientApp {
-    fn wish(&self) -> Wish {
+impl DataOwner for ClientApp {
+    fn deletion_intent(&self) -> DeletionIntent {
         match (self.spec.suspend, self.spec.deletion_policy) {
-            (true, _) => Wish::Suspended,
+            (true, _) => DeletionIntent::Suspended,
             // Credentials that were never used open nothing.
-            (false, DeletionPolicy::Retain) if !has_data(self) => Wish::Delete,
-            (false, DeletionPolicy::Retain) => Wish::Retain,
-            (false, DeletionPolicy::Delete) => Wish::Delete,
+            (false, DeletionPolicy::Retain) if !has_data(self) => DeletionIntent::Delete,
+            (false, DeletionPolicy::Retain) => DeletionIntent::Retain,
+            (false, DeletionPolicy::Delete) => DeletionIntent::Delete,
         }
     }
 
@@ -36,7 +36,7 @@ impl Owner for ClientApp {
         self.status.as_ref().is_some_and(|status| status.orphaned == Some(true))
     }
 
-    fn made(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
+    fn is_marked_as_owned(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
         is_stamped(owner, target) || is_of_release(owner, target)
     }
 }
@@ -47,7 +47,7 @@ fn has_data(app: &ClientApp) -> bool {
         status.installed.is_some()
             || status.last_attempt.is_some()
             || status.release.is_some()
-            || status.owned.iter().any(|entry| entry.kind != Kind::Secret.as_str())
+            || status.owned.iter().any(|entry| entry.kind != DataKind::Secret.as_str())
     })
 }
 
@@ -72,20 +72,20 @@ fn is_of_release(app: &ObjectMeta, target: &ObjectMeta) -> bool {
 }
 
 /// The observed objects of an app with data or credentials.
-pub(crate) struct Seen<'a> {
+pub(crate) struct OwnershipEvidence<'a> {
     pub app: &'a ObjectMeta,
     pub inventory: Option<&'a Inventory>,
     pub claims: &'a [&'a ObjectMeta],
     /// Holds what this process created for it.
     pub made: Vec<Owned>,
     /// The Secrets and databases that are looked for by name.
-    pub named: &'a [(Kind, ObjectMeta)],
+    pub named: &'a [(DataKind, ObjectMeta)],
 }
 
 /// The new record: the old entries, and observed objects that the app owns. An entry is replaced only when another object has its
 /// name, since a late cache may not show an object that exists; that of a volume with the app's data only if a user has confirmed it.
-pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
-    let Seen { app, inventory, claims, made, named } = seen;
+pub(crate) fn merge_owned(recorded: &[Owned], seen: &OwnershipEvidence<'_>) -> Vec<Owned> {
+    let OwnershipEvidence { app, inventory, claims, made, named } = seen;
     let namespace = app.namespace.as_deref().unwrap_or_default();
     let of_release = claims.iter().copied().filter(|claim| {
         let name = claim.name.as_deref().unwrap_or_default();
@@ -93,16 +93,16 @@ pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
             && is_of_release(app, claim)
     });
     let stamped = named.iter().filter(|(_, meta)| is_stamped(app, meta) && is_younger(app, meta));
-    let found = of_release.map(|claim| (Kind::Volume, claim)).chain(stamped.map(|(kind, meta)| (*kind, meta)));
+    let found = of_release.map(|claim| (DataKind::Volume, claim)).chain(stamped.map(|(kind, meta)| (*kind, meta)));
     let confirmed = without_volumes(app);
     let mut owned = volumes::without_gone(recorded.to_vec(), *inventory, namespace, claims);
-    made::add(&mut owned, made);
+    recently_created::add_missing(&mut owned, made);
     for (kind, meta) in found {
         let retained = meta.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM);
-        let is_another = kind == Kind::Volume
+        let is_another = kind == DataKind::Volume
             && volumes::is_another(meta, app.name.as_deref().unwrap_or_default(), recorded, &confirmed);
         if meta.deletion_timestamp.is_none() && !retained && !is_another {
-            made::put(&mut owned, kind.owned(meta));
+            recently_created::upsert(&mut owned, kind.owned(meta));
         }
     }
     owned
@@ -114,17 +114,17 @@ pub(crate) fn has_claim(app: &ClientApp, claim: &str) -> bool {
     let namespace = app.metadata.namespace.as_deref().unwrap_or_default();
     let inventory = status.inventory.as_ref();
     inventory.is_some_and(|inventory| inventory::maker(inventory, namespace, claim).is_some())
-        || uid(&status.owned, Kind::Volume, claim).is_some()
+        || uid(&status.owned, DataKind::Volume, claim).is_some()
 }
 
 /// The recorded uid of an object.
-pub(crate) fn uid<'a>(owned: &'a [Owned], kind: Kind, name: &str) -> Option<&'a str> {
+pub(crate) fn uid<'a>(owned: &'a [Owned], kind: DataKind, name: &str) -> Option<&'a str> {
     owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
 }
 
 /// Returns true if the app, or an attempt to install it, may already use the credentials in the Secret of this name.
 pub(crate) fn is_in_use(secret: &str, recorded: &ClientAppStatus, release: Option<&ReleaseView>) -> bool {
-    uid(&recorded.owned, Kind::Secret, secret).is_some()
+    uid(&recorded.owned, DataKind::Secret, secret).is_some()
         || recorded.last_attempt.is_some()
         || recorded.installed.is_some()
         || release.is_some_and(|release| release.known)
@@ -141,7 +141,7 @@ pub(crate) fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientA
         // The database's own objects are deleted with it.
         if !of_database {
             let owned = Owned { kind: kind.as_str().to_owned(), name: name.clone(), uid: uid.clone() };
-            made::put(&mut status.owned, owned);
+            recently_created::upsert(&mut status.owned, owned);
         }
     }
     status
@@ -193,7 +193,7 @@ mod tests {
                 true,
             ),
         ] {
-            assert_eq!(ClientApp::made(&app(), &claim(change.clone())), made, "{change}");
+            assert_eq!(ClientApp::is_marked_as_owned(&app(), &claim(change.clone())), made, "{change}");
         }
     }
 
@@ -222,28 +222,34 @@ mod tests {
                 "annotations": {annotation::OWNER_UID: stamp},
             }))
         };
-        let named = [(Kind::Secret, secret("8", "1"))];
+        let named = [(DataKind::Secret, secret("8", "1"))];
         let app = app();
-        let seen = Seen { app: &app, inventory: Some(&inventory), claims: &claims, made: Vec::new(), named: &named };
-        let record = on_record(&[], &seen);
+        let seen = OwnershipEvidence {
+            app: &app,
+            inventory: Some(&inventory),
+            claims: &claims,
+            made: Vec::new(),
+            named: &named,
+        };
+        let record = merge_owned(&[], &seen);
         let uids = |record: &[Owned]| record.iter().map(|owned| owned.uid.clone()).collect::<Vec<_>>();
         assert_eq!(uids(&record), ["2", "3", "8"]);
         // An object that is not observed keeps its entry; a successor replaces it; another app's object does not.
-        let nothing = Seen { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &[] };
-        assert_eq!(on_record(&record, &nothing), record);
+        let nothing = OwnershipEvidence { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &[] };
+        assert_eq!(merge_owned(&record, &nothing), record);
         // An object that was just created counts before a cache shows it, but does not replace another entry.
         let made = [("acme-admin-secret", "10"), ("acme-redis-secret", "11")].map(|(name, uid)| Owned {
             kind: "Secret".to_owned(),
             name: name.to_owned(),
             uid: uid.to_owned(),
         });
-        let just_made = Seen { app: &app, inventory: None, claims: &[], made: made.to_vec(), named: &[] };
-        assert_eq!(uids(&on_record(&record, &just_made)), ["2", "3", "8", "11"]);
-        let named = [(Kind::Secret, secret("9", "1"))];
-        assert_eq!(uids(&on_record(&record, &Seen { named: &named, ..nothing })), ["2", "3", "9"]);
-        let named = [(Kind::Secret, secret("9", "another"))];
-        let nothing = Seen { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &named };
-        assert_eq!(on_record(&record, &nothing), record);
+        let just_made = OwnershipEvidence { app: &app, inventory: None, claims: &[], made: made.to_vec(), named: &[] };
+        assert_eq!(uids(&merge_owned(&record, &just_made)), ["2", "3", "8", "11"]);
+        let named = [(DataKind::Secret, secret("9", "1"))];
+        assert_eq!(uids(&merge_owned(&record, &OwnershipEvidence { named: &named, ..nothing })), ["2", "3", "9"]);
+        let named = [(DataKind::Secret, secret("9", "another"))];
+        let nothing = OwnershipEvidence { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &named };
+        assert_eq!(merge_owned(&record, &nothing), record);
     }
 
     #[test]
@@ -257,7 +263,7 @@ mod tests {
         assert!(!has_claim(&app, "acme-files"), "it was not installed yet");
         app.status = Some(ClientAppStatus {
             inventory: Some(Inventory { objects, ..Inventory::default() }),
-            owned: vec![Kind::Volume.owned(&left)],
+            owned: vec![DataKind::Volume.owned(&left)],
             ..ClientAppStatus::default()
         });
         for (claim, expected) in

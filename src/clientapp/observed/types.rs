@@ -18,12 +18,12 @@ use crate::{
         },
     },
     crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject, Tested, annotation},
-    deletion::permit::Kind,
+    deletion::permit::DataKind,
     helm::Chart,
     platform::{
-        feeder::Availability,
         key::Key,
         pods::{Rollout, StuckPod},
+        watch_builder::Availability,
     },
 };
 
@@ -126,7 +126,7 @@ impl Observed {
 /// A dependency that is not Ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Awaited {
-    /// Kind, name, and why.
+    /// DataKind, name, and why.
     pub sentence: String,
     /// True if a change of it triggers a reconcile.
     pub is_watched: bool,
@@ -153,7 +153,7 @@ pub(crate) enum SecretView {
     Absent,
     /// It exists, but it belongs to an object other than this ClientApp and goes with it.
     NotOurs {
-        /// Kind and name of the owner.
+        /// DataKind and name of the owner.
         owner: String,
         /// It is being deleted with its owner.
         goes: bool,
@@ -230,7 +230,7 @@ impl From<&Chart> for CachedChart {
 /// An object that outlived a ClientApp.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Retained {
-    pub kind: Kind,
+    pub kind: DataKind,
     pub name: String,
     pub uid: String,
     /// It belongs to the database and is deleted with it.

@@ -14,8 +14,8 @@ use crate::{
         spec::desired::Desired,
     },
     crd::{Inventory, Owned, Reason, annotation},
-    deletion::permit::Kind,
-    helm::{gateway::record::Kept, storage::Stored},
+    deletion::permit::DataKind,
+    helm::{gateway::record::KeptSize, storage::Stored},
     platform::key::Key,
 };
 
@@ -30,13 +30,13 @@ fn is_cache(claim: &str, app: &str) -> bool {
 
 /// Returns true if this entry of an app's record is a volume with its data.
 fn has_data(Owned { kind, name, uid }: &Owned, app: &str, confirmed: &BTreeSet<String>) -> bool {
-    kind == Kind::Volume.as_str() && !is_cache(name, app) && !confirmed.contains(uid)
+    kind == DataKind::Volume.as_str() && !is_cache(name, app) && !confirmed.contains(uid)
 }
 
 /// Returns true if a claim has taken the place of a volume with the app's data, which stays on record.
 pub(crate) fn is_another(claim: &ObjectMeta, app: &str, recorded: &[Owned], confirmed: &BTreeSet<String>) -> bool {
     let name = claim.name.as_deref().unwrap_or_default();
-    let same_name = recorded.iter().find(|owned| owned.kind == Kind::Volume.as_str() && owned.name == name);
+    let same_name = recorded.iter().find(|owned| owned.kind == DataKind::Volume.as_str() && owned.name == name);
     same_name.is_some_and(|owned| claim.uid.as_ref() != Some(&owned.uid) && has_data(owned, app, confirmed))
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn without_gone(
     let Some(inventory) = inventory else { return recorded };
     let is_named = |claim: &ObjectMeta, name: &String| claim.name.as_ref() == Some(name);
     recorded.retain(|Owned { kind, name, uid: _ }| {
-        kind != Kind::Volume.as_str()
+        kind != DataKind::Volume.as_str()
             || inventory::maker(inventory, namespace, name).is_some()
             || claims.iter().any(|claim| is_named(claim.borrow(), name))
     });
@@ -151,8 +151,8 @@ pub(crate) fn without_gone(
 }
 
 /// The note about volumes that are larger than the chart asks: they stay as they are, since no volume shrinks.
-pub(crate) fn kept(kept: &[Kept]) -> Option<String> {
-    let sizes = kept.iter().map(|Kept { claim, asked, has }| format!("{claim} ({has}, asked {asked})"));
+pub(crate) fn kept(kept: &[KeptSize]) -> Option<String> {
+    let sizes = kept.iter().map(|KeptSize { claim, requested: asked, has }| format!("{claim} ({has}, asked {asked})"));
     (!kept.is_empty()).then(|| {
         format!(
             "PersistentVolumeClaim {} is larger than asked for and keeps its size: raise spec.persistence.size, or the chart's value for it",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     fn owned(name: &str, uid: &str) -> Owned {
-        Owned { kind: Kind::Volume.as_str().to_owned(), name: name.to_owned(), uid: uid.to_owned() }
+        Owned { kind: DataKind::Volume.as_str().to_owned(), name: name.to_owned(), uid: uid.to_owned() }
     }
 
     fn claim(name: &str, uid: &str, more: Value) -> std::sync::Arc<ObjectMeta> {

@@ -25,7 +25,7 @@ use crate::{
         FilesBackup, MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack,
         Test, Upgrade, ValuesDigest, annotation, quantity,
     },
-    helm::{Hidden, values::Values},
+    helm::{Redactor, values::Values},
     platform::{
         account::AccountName,
         key::{Key, is_label},
@@ -92,7 +92,7 @@ pub struct DesiredValues {
     /// One sentence on each part of the base values that the app needs and other values replace.
     pub replaced: Vec<String>,
     /// The texts from Secrets, which no message may contain.
-    pub hidden: Hidden,
+    pub redactor: Redactor,
     /// The wait for values that are missing. No release has the digest of incomplete values.
     pub(crate) awaits: Option<Hold>,
 }
@@ -327,7 +327,7 @@ pub(crate) fn desired(
             sources: digests,
             replaced: values::replaced(&config.base_values, &values),
             merged: Values(values),
-            hidden,
+            redactor: hidden,
             awaits,
         },
         upgrade,
@@ -368,7 +368,7 @@ fn known<'a>(credentials: &[Credentials], secrets: impl IntoIterator<Item = &'a 
 struct UserValues {
     /// `spec.valuesFrom` and `spec.values`, merged.
     user: Value,
-    hidden: Hidden,
+    hidden: Redactor,
     /// Of the values from elsewhere, by object.
     digests: Vec<ValuesDigest>,
     /// Goes into the digest if there are values from elsewhere. The digest of other apps has none, as it always had.
@@ -385,7 +385,7 @@ fn with_sources(spec: &ClientAppSpec, sources: &Sources, reserved: Reserved<'_>)
         Sources::Found { layers, salt, hidden } => (layers, salt, hidden.clone()),
         Sources::Awaited(hold) => {
             let awaits = Some(hold.clone());
-            return Ok(UserValues { user: inline, hidden: Hidden::default(), digests: vec![], salt: None, awaits });
+            return Ok(UserValues { user: inline, hidden: Redactor::default(), digests: vec![], salt: None, awaits });
         }
         Sources::Unfit(problem) => return Err(refused(problem.clone())),
     };

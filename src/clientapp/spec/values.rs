@@ -11,7 +11,7 @@ pub use crate::helm::values::document;
 use crate::{
     crd::{CertificateIssuer, IssuerKind, ProfileDefaults, ProfileResources, annotation},
     helm::{
-        sentence::MASK,
+        cli::redact::MASK,
         values::{registry_of, unfit},
     },
     platform::key::Key,

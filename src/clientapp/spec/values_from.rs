@@ -10,7 +10,7 @@ use super::{deployer::RIGHTS_SETTLE, names::release_of, values::MAX_BYTES};
 use crate::{
     clientapp::hold::{Hold, SAFETY_NET},
     crd::{Reason, ValuesKind, ValuesReference, conditions::kind},
-    helm::{Hidden, sentence::MASK},
+    helm::{Redactor, cli::redact::MASK},
     platform::{account::AccountName, key::Key},
     yaml,
 };
@@ -33,7 +33,7 @@ pub(crate) enum Sources {
         /// Makes it impossible to guess values from a digest.
         salt: Salt,
         /// Holds what no message may contain.
-        hidden: Hidden,
+        hidden: Redactor,
     },
     /// They are not known yet.
     Awaited(Hold),
@@ -55,7 +55,7 @@ impl Sources {
 
 impl Default for Sources {
     fn default() -> Self {
-        Sources::Found { layers: Arc::default(), salt: Salt::default(), hidden: Hidden::default() }
+        Sources::Found { layers: Arc::default(), salt: Salt::default(), hidden: Redactor::default() }
     }
 }
 
@@ -165,11 +165,11 @@ pub(crate) fn combined<'a>(
         Ok(layers) => layers,
         Err(other) => return other,
     };
-    match Hidden::of(layers.iter().filter(|layer| layer.is_secret).map(|layer| &layer.values)) {
+    match Redactor::from_values(layers.iter().filter(|layer| layer.is_secret).map(|layer| &layer.values)) {
         Some(hidden) => Sources::Found { layers, salt, hidden },
         None => Sources::Unfit(format!(
             "the Secrets have more than {} texts and lines, too many to keep out of messages: move what is not secret into a ConfigMap",
-            Hidden::MOST
+            Redactor::MAX_TEXTS
         )),
     }
 }
@@ -363,7 +363,8 @@ mod tests {
             let problem = if let Sources::Unfit(problem) = sources { problem } else { String::new() };
             assert!(problem.starts_with(expected) && problem.is_empty() == expected.is_empty(), "{problem}");
         }
-        let many = secret(json!({"stringData": {"values.yaml": format!("a: {:?}", vec!["text"; Hidden::MOST + 1])}}));
+        let many =
+            secret(json!({"stringData": {"values.yaml": format!("a: {:?}", vec!["text"; Redactor::MAX_TEXTS + 1])}}));
         let Sources::Unfit(problem) = combined(&app, [(&of, Some(&many))], Salt::default()) else { panic!() };
         assert!(problem.starts_with("the Secrets have more than 4000 texts"), "{problem}");
     }
@@ -390,10 +391,10 @@ mod tests {
             json!({"a": {"b": "canary", "n": 1, "t": true, "x": null, "e": ""}, "l": ["canary", {"c": "canary"}]});
         let layer = |is_secret| Layer { of: "Secret smtp, key k".to_owned(), values: values.clone(), is_secret };
         let shown = json!({"a": {"b": "***", "n": "***", "t": "***", "x": null, "e": ""}, "l": ["***", {"c": "***"}]});
-        assert_eq!((layer(true).masked().values, layer(false).masked().values), (shown, values.clone()));
+        assert_eq!((layer(true).redact().values, layer(false).redact().values), (shown, values.clone()));
         let printed = format!(
             "{:?}",
-            Sources::Found { layers: [layer(true)].into(), salt: Salt("canary".into()), hidden: Hidden::default() }
+            Sources::Found { layers: [layer(true)].into(), salt: Salt("canary".into()), hidden: Redactor::default() }
         );
         assert!(!printed.contains("canary"), "{printed}");
     }

@@ -26,11 +26,11 @@ use crate::{
         conditions::{State, Verdict, find, kind},
         reason,
     },
-    deletion::permit::Kept,
-    helm::Hidden,
+    deletion::permit::RetainedObject,
+    helm::Redactor,
     platform::{
         clock,
-        controller::Failure as _,
+        controller::ReconcileError as _,
         events::{Note, publish_by},
         key::Key,
         status::is_gone,
@@ -167,7 +167,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
 /// Returns true if the deployed revision may have values from Secrets: until the spec is installed, it has those of an earlier one.
 fn secret_values(desired: &Desired, observed: &Observed) -> Option<bool> {
     let is_installed = observed.release.as_ref().is_none_or(|release| release.is_deployed_as(&desired.target().digest));
-    let now = desired.values.hidden != Hidden::default();
+    let now = desired.values.redactor != Redactor::default();
     if now || is_installed && desired.rolled_back().is_none() { Some(now) } else { observed.recorded.secret_values }
 }
 
@@ -491,7 +491,7 @@ fn backup(
 /// Writes a status, and publishes events for what is new in it.
 pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAppStatus) -> Result<(), Error> {
     let Pass { desired, observed, plan, .. } = pass;
-    if *status != app.before {
+    if *status != app.recorded_status {
         let written = write(ctx, app, status).await;
         // The API server may reject any write to an object that it would not accept today, but never an event.
         let conflicts = |error: &Error| error.disposition().reason == Reason::Conflict;
@@ -500,11 +500,14 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
                 Step::HelmUpgrade { cause: Some(why), .. } => Some(because(why, app.key)),
                 _ => None,
             });
-            let changed = about(transitions(&app.before, status), observed, app.key);
-            let notes =
-                rotated(&app.before, status, app.key).into_iter().chain(other_values(&app.before, status, app.key));
-            let notes = notes.chain(because).chain(changed).chain(archive_failed(&app.before, status));
-            let notes = notes.chain(tls::expires(&app.before, status));
+            let changed = about(transitions(&app.recorded_status, status), observed, app.key);
+            let notes = rotated(&app.recorded_status, status, app.key).into_iter().chain(other_values(
+                &app.recorded_status,
+                status,
+                app.key,
+            ));
+            let notes = notes.chain(because).chain(changed).chain(archive_failed(&app.recorded_status, status));
+            let notes = notes.chain(tls::expires(&app.recorded_status, status));
             publish(ctx, app, &notes.collect::<Vec<_>>()).await;
         }
         written?;
@@ -541,13 +544,13 @@ fn about(mut notes: Vec<Note>, observed: &Observed, key: &Key) -> Vec<Note> {
 pub(crate) async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {
     // With the status that was written since the reconcile began.
     let app = ctx.app(app.key, app.guard);
-    tell(ctx, &app, &failed(&app.before, app.meta().generation, error, clock::now())).await
+    tell(ctx, &app, &failed(&app.recorded_status, app.meta().generation, error, clock::now())).await
 }
 
 /// Writes a status, if it changed, and publishes events for what is new in it.
 pub(crate) async fn tell(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
     write(ctx, app, status).await?;
-    publish(ctx, app, &transitions(&app.before, status)).await;
+    publish(ctx, app, &transitions(&app.recorded_status, status)).await;
     Ok(())
 }
 
@@ -638,7 +641,7 @@ pub(crate) fn deployer_replaced(part: Part, namespace: &str) -> Note {
 }
 
 /// The event that names what a deletion kept. **Pure.**
-pub(crate) fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
+pub(crate) fn data_kept(key: &Key, kept: &[RetainedObject]) -> Option<Note> {
     const NAMED: usize = 4;
     let first = kept.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let more = kept.len().checked_sub(NAMED).filter(|more| *more > 0);

@@ -21,7 +21,7 @@ use crate::{
         spec::database::{DatabaseObject, DatabaseState},
     },
     crd::{Attempt, BackupState, ReleaseObject},
-    platform::feeder::Availability,
+    platform::watch_builder::Availability,
 };
 
 fn want(spec: &Value) -> Desired {
@@ -63,9 +63,9 @@ fn conditions(status: &ClientAppStatus) -> String {
 #[test]
 fn the_deployed_revision_has_secret_values_until_another_is_deployed() {
     let plain = want(&json!({}));
-    let hidden = Hidden::of([&json!("canary")]).unwrap();
+    let hidden = Redactor::from_values([&json!("canary")]).unwrap();
     let mut secret = plain.clone();
-    secret.values.hidden = hidden;
+    secret.values.redactor = hidden;
     let back = rolled_back(&plain);
     for (what, desired, is_installed, recorded, expected) in [
         ("none", &plain, true, Some(true), Some(false)),

@@ -15,9 +15,9 @@ use crate::{
     crd::{ClientApp, ClientAppStatus, FINALIZER, Guard, InstalledChart},
     deletion::{
         Destroyer,
-        permit::{Kept, Kind, Owner as _, Wish, is_orphaned},
+        permit::{DataKind, DataOwner as _, DeletionIntent, RetainedObject, is_orphaned},
     },
-    platform::{account::AccountName, subject::carries},
+    platform::{account::AccountName, reconciled::has_finalizer},
 };
 
 /// How soon to check again objects that are not watched.
@@ -28,7 +28,7 @@ pub(super) enum Progress {
     Record(Box<ClientAppStatus>),
     Hold(Hold),
     /// Everything is deleted or retained, except these objects.
-    Done(Vec<Kept>),
+    Done(Vec<RetainedObject>),
 }
 
 /// An app that is being deleted.
@@ -38,8 +38,8 @@ pub(super) struct Going<'a> {
     pub(super) status: &'a ClientAppStatus,
     /// The volumes in its namespace, as the API server listed them for this pass.
     pub(super) claims: &'a [ObjectMeta],
-    /// The spec's wish; `None`: it does not decode.
-    pub(super) wish: Option<Wish>,
+    /// What the spec says about deletion; `None`: it does not decode.
+    pub(super) deletion_intent: Option<DeletionIntent>,
     /// The account that helm acts as, and that deletes what helm left.
     pub(super) account: AccountName,
     pub(super) deletion: Deletion,
@@ -75,9 +75,9 @@ impl Going<'_> {
         Ok(found.is_some_and(|found| {
             found.metadata.uid.as_deref() == Some(self.app.uid())
                 && found.metadata.deletion_timestamp.is_some()
-                && carries(&found.metadata, FINALIZER)
+                && has_finalizer(&found.metadata, FINALIZER)
                 && !is_orphaned(&found.metadata)
-                && found.object.as_ref().ok().map(ClientApp::wish) == self.wish
+                && found.object.as_ref().ok().map(ClientApp::deletion_intent) == self.deletion_intent
         }))
     }
 
@@ -86,7 +86,7 @@ impl Going<'_> {
     }
 
     /// Returns true if an object is recorded as owned by this app.
-    pub(super) fn owns(&self, kind: Kind, meta: &ObjectMeta) -> bool {
+    pub(super) fn owns(&self, kind: DataKind, meta: &ObjectMeta) -> bool {
         self.status.owned.contains(&kind.owned(meta))
     }
 }

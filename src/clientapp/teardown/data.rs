@@ -26,7 +26,7 @@ use crate::{
     crd::{ClientApp, Reason, label},
     deletion::{
         self,
-        permit::{Kept, Kind},
+        permit::{DataKind, RetainedObject},
     },
     platform::{clock, key::Key},
 };
@@ -46,17 +46,17 @@ pub(super) async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
             Some(_) => tracing::warn!(kind = kind.as_str(), name, "is not this ClientApp's and stays as it is"),
         }
     }
-    for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
-        leave_one(ctx, going, Kind::Volume, &entry.name).await?;
+    for entry in going.status.owned.iter().filter(|entry| entry.kind == DataKind::Volume.as_str()) {
+        leave_one(ctx, going, DataKind::Volume, &entry.name).await?;
     }
     if !going.goes(Piece::RedisSecret) {
         // The release keeps using it.
-        leave_one(ctx, going, Kind::Secret, &key.redis_secret()).await?;
+        leave_one(ctx, going, DataKind::Secret, &key.redis_secret()).await?;
     }
-    leave_one(ctx, going, Kind::Secret, &key.admin_secret()).await
+    leave_one(ctx, going, DataKind::Secret, &key.admin_secret()).await
 }
 
-async fn leave_one(ctx: &Ctx, going: &Going<'_>, kind: Kind, name: &str) -> Result<(), Error> {
+async fn leave_one(ctx: &Ctx, going: &Going<'_>, kind: DataKind, name: &str) -> Result<(), Error> {
     match uncached::object(ctx, going.app.key, kind, name).await? {
         Some(meta) if going.owns(kind, &meta) => retention::leave(ctx, &going.leaving(), kind, &meta).await,
         _ => Ok(()),
@@ -64,7 +64,7 @@ async fn leave_one(ctx: &Ctx, going: &Going<'_>, kind: Kind, name: &str) -> Resu
 }
 
 /// Retains the Secrets with a database's credentials, and its volumes, and returns those that nothing else deletes.
-async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<Vec<(Kind, String)>, Error> {
+async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<Vec<(DataKind, String)>, Error> {
     let mut retained = Vec::new();
     // The garbage collector, or whoever has a finalizer, deletes the others.
     let stays = |meta: &ObjectMeta| {
@@ -73,17 +73,17 @@ async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> R
     let leaving = &going.leaving();
     let (key, database) = (leaving.key, leaving.key.database());
     for name in provider.secrets(key) {
-        if let Some(secret) = uncached::object(ctx, key, Kind::Secret, &name).await? {
-            retention::leave(ctx, leaving, Kind::Secret, &secret).await?;
-            retained.extend(stays(&secret).then_some((Kind::Secret, name)));
+        if let Some(secret) = uncached::object(ctx, key, DataKind::Secret, &name).await? {
+            retention::leave(ctx, leaving, DataKind::Secret, &secret).await?;
+            retained.extend(stays(&secret).then_some((DataKind::Secret, name)));
         }
     }
     let Facts { volume_label, names_volume, .. } = provider.facts();
-    for claim in labelled(ctx, key, Kind::Volume, &format!("{volume_label}={database}")).await? {
+    for claim in labelled(ctx, key, DataKind::Volume, &format!("{volume_label}={database}")).await? {
         let of_others = claim.labels().get(label::RETAINED_FROM).is_some_and(|app| *app != key.name);
         if !of_others && names_volume(&database, &claim.name_any()) {
-            retention::leave(ctx, leaving, Kind::Volume, &claim.metadata).await?;
-            retained.extend(stays(&claim.metadata).then(|| (Kind::Volume, claim.name_any())));
+            retention::leave(ctx, leaving, DataKind::Volume, &claim.metadata).await?;
+            retained.extend(stays(&claim.metadata).then(|| (DataKind::Volume, claim.name_any())));
         }
     }
     Ok(retained)
@@ -91,7 +91,7 @@ async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> R
 
 /// Retains what is left of the app's database when that is gone, so that a later app of this name gets it only on request, and returns
 /// it: of one that another client deleted, or that its operator did not delete whole.
-async fn leftovers(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<Vec<(Kind, String)>, Error> {
+async fn leftovers(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<Vec<(DataKind, String)>, Error> {
     let had_one = owned::uid(&going.status.owned, provider.kind(), &going.app.key.database()).is_some();
     match had_one && provider.facts().reuses_leftovers {
         true => of_database(ctx, going, provider).await,
@@ -112,8 +112,8 @@ pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Resu
             }
         }
         let key = going.app.key;
-        if let Some(meta) = uncached::object(ctx, key, Kind::Secret, &key.admin_secret()).await?
-            && let Some(hold) = one(ctx, going, Kind::Secret, meta, &mut kept).await?
+        if let Some(meta) = uncached::object(ctx, key, DataKind::Secret, &key.admin_secret()).await?
+            && let Some(hold) = one(ctx, going, DataKind::Secret, meta, &mut kept).await?
         {
             return Ok(Progress::Hold(hold));
         }
@@ -121,7 +121,7 @@ pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Resu
     // Last, since it shows how the app was deleted to a process that does not find that on record.
     let (key, uid) = (going.app.key, going.app.uid());
     if going.goes(Piece::RedisSecret)
-        && let Some(secret) = uncached::object(ctx, key, Kind::Secret, &key.redis_secret()).await?
+        && let Some(secret) = uncached::object(ctx, key, DataKind::Secret, &key.redis_secret()).await?
     {
         going.destroyer(ctx).delete_dependent::<ClientApp>(key, uid, secret).await?;
     }
@@ -129,16 +129,16 @@ pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Resu
 }
 
 /// The release's volumes: charts ask Helm to keep them, and Helm never knew those of a StatefulSet.
-async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<Option<Hold>, Error> {
+async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<RetainedObject>) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
     let mut waits = None;
-    for entry in going.status.owned.iter().filter(|entry| entry.kind == Kind::Volume.as_str()) {
-        let Some(meta) = uncached::object(ctx, key, Kind::Volume, &entry.name).await? else { continue };
+    for entry in going.status.owned.iter().filter(|entry| entry.kind == DataKind::Volume.as_str()) {
+        let Some(meta) = uncached::object(ctx, key, DataKind::Volume, &entry.name).await? else { continue };
         // It is a later object of the same name.
-        if !going.owns(Kind::Volume, &meta) {
+        if !going.owns(DataKind::Volume, &meta) {
             continue;
         }
-        let hold = one(ctx, going, Kind::Volume, meta, kept).await?;
+        let hold = one(ctx, going, DataKind::Volume, meta, kept).await?;
         waits = waits.or(hold);
     }
     for claim in going.claims {
@@ -150,9 +150,9 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<Kept>) -> Result<O
             (_, true) => "stays: the database was deleted before its ClientApp, and has left it",
             (false, false) => continue,
         };
-        if !going.owns(Kind::Volume, claim) && claim.deletion_timestamp.is_none() {
+        if !going.owns(DataKind::Volume, claim) && claim.deletion_timestamp.is_none() {
             let name = claim.name.clone().unwrap_or_default();
-            kept.push(Kept { kind: Kind::Volume, name, because: because.to_owned() });
+            kept.push(RetainedObject { kind: DataKind::Volume, name, because: because.to_owned() });
         }
     }
     Ok(waits)
@@ -162,7 +162,7 @@ async fn database(
     ctx: &Ctx,
     going: &Going<'_>,
     provider: &dyn Provider,
-    kept: &mut Vec<Kept>,
+    kept: &mut Vec<RetainedObject>,
 ) -> Result<Option<Hold>, Error> {
     let key = going.app.key;
     let (kind, name) = (provider.kind(), key.database());
@@ -171,7 +171,7 @@ async fn database(
         let title = provider.facts().title;
         let because = format!("stays: {title} has left it; delete it, or let the next ClientApp adopt it");
         let left = leftovers(ctx, going, provider).await?.into_iter();
-        kept.extend(left.map(|(kind, name)| Kept { kind, name, because: because.clone() }));
+        kept.extend(left.map(|(kind, name)| RetainedObject { kind, name, because: because.clone() }));
         return Ok(None);
     };
     if meta.deletion_timestamp.is_none()
@@ -210,19 +210,19 @@ async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Opt
 async fn one(
     ctx: &Ctx,
     going: &Going<'_>,
-    kind: Kind,
+    kind: DataKind,
     meta: ObjectMeta,
-    kept: &mut Vec<Kept>,
+    kept: &mut Vec<RetainedObject>,
 ) -> Result<Option<Hold>, Error> {
     let name = meta.name.clone().unwrap_or_default();
     let hold = |reason: Reason, message: String| Ok(Some(Hold::new(reason, message).until(clock::now() + SAFETY_NET)));
     let destroyer = going.destroyer(ctx);
-    let mandate = match destroyer.mandate::<ClientApp>(going.app.key, going.app.uid()).await? {
-        Ok(mandate) => mandate,
+    let grant = match destroyer.grant::<ClientApp>(going.app.key, going.app.uid()).await? {
+        Ok(grant) => grant,
         // The ClientApp may have changed since this pass began; the change triggers the next pass, which considers it.
         Err(why) => return hold(Reason::Deleting, format!("{} {name} is not deleted, since {why}", kind.as_str())),
     };
-    match mandate.permit(kind, meta) {
+    match grant.permit(kind, meta) {
         Ok(permit) => destroyer.delete(permit).await?,
         Err(reason) => {
             kept.push(reason);
@@ -230,11 +230,11 @@ async fn one(
         }
     }
     let reason = match kind {
-        Kind::Volume => Reason::DeletingVolumes,
-        Kind::Secret => Reason::DeletingSecrets,
-        Kind::Database(_) => Reason::DeletingDatabase,
+        DataKind::Volume => Reason::DeletingVolumes,
+        DataKind::Secret => Reason::DeletingSecrets,
+        DataKind::Database(_) => Reason::DeletingDatabase,
     };
-    if kind == Kind::Secret && uncached::object(ctx, going.app.key, kind, &name).await?.is_none() {
+    if kind == DataKind::Secret && uncached::object(ctx, going.app.key, kind, &name).await?.is_none() {
         return Ok(None);
     }
     hold(reason, format!("waiting for {} {name} to be gone", kind.as_str()))
@@ -243,7 +243,7 @@ async fn one(
 async fn labelled(
     ctx: &Ctx,
     key: &Key,
-    kind: Kind,
+    kind: DataKind,
     labels: &str,
 ) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
     let api = deletion::api(&ctx.client, &key.namespace, kind);

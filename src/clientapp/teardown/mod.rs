@@ -35,8 +35,8 @@ use super::{
 };
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Reason},
-    deletion::permit::{Kept, Kind, Owner as _, Wish, is_orphaned, takes_dependents},
-    platform::{clock, controller::WRONGLY_GONE},
+    deletion::permit::{DataKind, DataOwner as _, DeletionIntent, RetainedObject, is_orphaned, takes_dependents},
+    platform::{clock, controller::RECHECK_GONE},
 };
 
 /// Takes down what belongs to a deleted app, as far as possible now, and reports it.
@@ -49,7 +49,7 @@ pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
             status::publish(ctx, app, status::data_kept(app.key, &kept).as_slice()).await;
             let outcome = namespace::release(ctx, app.key, app.uid()).await?;
             status::publish(ctx, app, outcome.note(&app.key.namespace).as_slice()).await;
-            let put = ctx.put_finalizer(app, false).await?;
+            let put = ctx.remove_finalizer(app).await?;
             ctx.forget(app.key);
             return Ok(put);
         }
@@ -58,7 +58,8 @@ pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
             status::progress(&status, app.meta().generation, Reason::Deleting, sentence, clock::now())
         }
         Progress::Hold(hold) => {
-            status::tell(ctx, app, &status::deleting(&app.before, app.meta().generation, &hold, clock::now())).await?;
+            status::tell(ctx, app, &status::deleting(&app.recorded_status, app.meta().generation, &hold, clock::now()))
+                .await?;
             return Ok(Plan { hold: Some(hold), ..Plan::default() }.requeue(clock::now()));
         }
     };
@@ -71,8 +72,8 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     if let Some(hold) = release::stop_upgrade(ctx, app) {
         return Ok(Progress::Hold(hold));
     }
-    let wish = app.object().ok().map(ClientApp::wish);
-    if wish == Some(Wish::Suspended) {
+    let deletion_intent = app.object().ok().map(ClientApp::deletion_intent);
+    if deletion_intent == Some(DeletionIntent::Suspended) {
         let message = "the ClientApp is deleted, and spec.suspend is true: nothing is taken down until it is false";
         return Ok(Progress::Hold(Hold::new(Reason::Suspended, message)));
     }
@@ -81,11 +82,11 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     let release = release_view(&revisions);
     let (status, claims) = recorded(ctx, app, release.as_ref()).await?;
     // An app that does not decode keeps everything anyway, and the API server may reject any status for it.
-    if status != app.before && wish.is_some() {
+    if status != app.recorded_status && deletion_intent.is_some() {
         return Ok(Progress::Record(Box::new(status)));
     }
-    let policy = match wish {
-        Some(Wish::Delete) => DeletionPolicy::Delete,
+    let policy = match deletion_intent {
+        Some(DeletionIntent::Delete) => DeletionPolicy::Delete,
         // If the policy cannot be read, the data are kept.
         _ => DeletionPolicy::Retain,
     };
@@ -96,7 +97,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
         app,
         status: &status,
         claims: &claims,
-        wish,
+        deletion_intent,
         account,
         deletion,
         installed: installed_chart::installed(&status),
@@ -134,14 +135,18 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
 pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let key = app.key;
     if !uncached::is_gone(ctx, app).await? {
-        return Ok(Action::requeue(WRONGLY_GONE));
+        return Ok(Action::requeue(RECHECK_GONE));
     }
     let mut kept = Vec::new();
     let of_databases = database::all().map(|provider| (provider.kind(), key.database()));
-    for (kind, name) in of_databases.chain([(Kind::Secret, key.admin_secret())]) {
+    for (kind, name) in of_databases.chain([(DataKind::Secret, key.admin_secret())]) {
         let found = uncached::object(ctx, key, kind, &name).await?;
         if found.is_some_and(|found| owned::is_stamped(app.meta(), &found)) {
-            kept.push(Kept { kind, name, because: "stays: the ClientApp is gone without a teardown".to_owned() });
+            kept.push(RetainedObject {
+                kind,
+                name,
+                because: "stays: the ClientApp is gone without a teardown".to_owned(),
+            });
         }
     }
     status::publish(ctx, app, status::data_kept(key, &kept).as_slice()).await;
@@ -155,7 +160,7 @@ async fn recorded(
     app: &App<'_>,
     release: Option<&ReleaseView>,
 ) -> Result<(ClientAppStatus, Vec<ObjectMeta>), Error> {
-    let before = &app.before;
+    let before = &app.recorded_status;
     let inventory = observe::inventory(ctx, app.key, release, before).await?;
     // Listed from the API server: after the deletion, no watch that was late would matter any more. As late as possible, since a
     // controller may create another one.
@@ -180,7 +185,7 @@ async fn recorded(
 /// a user may have deleted it. Only a foreground deletion explains it, since in a background deletion the garbage collector waits
 /// for the app.
 async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
-    let (key, meta, before) = (app.key, app.meta(), &app.before);
+    let (key, meta, before) = (app.key, app.meta(), &app.recorded_status);
     if is_orphaned(meta) || ctx.memory.read(key, |seen| seen.orphaned.as_deref() == Some(app.uid())) {
         return Ok(Some(true));
     }
@@ -188,11 +193,12 @@ async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
         return Ok(Some(false));
     }
     let name = key.redis_secret();
-    let made = ctx.memory.made.of(key, app.uid());
-    let witness = owned::uid(&before.owned, Kind::Secret, &name).or_else(|| owned::uid(&made, Kind::Secret, &name));
+    let made = ctx.memory.recently_created.created_for(key, app.uid());
+    let witness =
+        owned::uid(&before.owned, DataKind::Secret, &name).or_else(|| owned::uid(&made, DataKind::Secret, &name));
     let of_app =
         |found: &ObjectMeta| found.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == meta.uid.as_ref());
-    Ok(match uncached::object(ctx, key, Kind::Secret, &name).await? {
+    Ok(match uncached::object(ctx, key, DataKind::Secret, &name).await? {
         Some(found) if of_app(&found) => Some(false),
         Some(found) if witness.is_some() && found.uid.as_deref() == witness => Some(true),
         // A Secret recreated by a user shows nothing.

@@ -21,7 +21,7 @@ use crate::{
     clientapp::{Ctx, error::Error, spec::deployer::Deployer},
     crd::{ClientApp, Reason, label},
     deletion::{self, Vacant},
-    lead::Lead,
+    leadership::Leadership,
     platform::{clock, error::api_sentence, events::Note, key::Key},
 };
 
@@ -39,7 +39,7 @@ pub(crate) enum Outcome {
     NotOurs,
     Deleting,
     /// It stays, because it holds this object.
-    Kept(String),
+    RetainedObject(String),
     /// It stays, because its content is not fully known.
     Unclear(String),
 }
@@ -49,7 +49,7 @@ impl Outcome {
     pub(crate) fn note(self, namespace: &str) -> Option<Note> {
         let because = match self {
             Outcome::NotOurs | Outcome::Deleting => return None,
-            Outcome::Kept(object) => format!("{object} is in it"),
+            Outcome::RetainedObject(object) => format!("{object} is in it"),
             Outcome::Unclear(problem) => format!("it is not clear what else is in it: {problem}"),
         };
         let message = format!("namespace {namespace} was created for this ClientApp and stays, since {because}");
@@ -152,7 +152,7 @@ async fn delete_if_empty(
     client: &Client,
     namespace: &Namespace,
     of: (Option<(&Key, &str)>, Deployer),
-    lead: Option<&Lead>,
+    lead: Option<&Leadership>,
 ) -> Result<Outcome, Error> {
     let labels = namespace.labels();
     let ours = labels.contains_key(label::INSTANCE)
@@ -190,7 +190,7 @@ async fn kept(
     let mut unclear = None;
     while let Some(found) = looks.next().await {
         match found? {
-            kept @ Some(Outcome::Kept(_)) => return Ok(kept),
+            kept @ Some(Outcome::RetainedObject(_)) => return Ok(kept),
             found => unclear = unclear.or(found),
         }
     }
@@ -212,7 +212,7 @@ async fn look(
     kind: &ApiResource,
 ) -> Result<Option<Outcome>, Error> {
     match first(client, namespace, app, kinds, kind).await {
-        Ok(found) => Ok(found.map(|name| Outcome::Kept(format!("{} {name}", kind.kind)))),
+        Ok(found) => Ok(found.map(|name| Outcome::RetainedObject(format!("{} {name}", kind.kind)))),
         // The kind's definition has just been deleted, with all its objects.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error @ kube::Error::Api(_)) => {
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn only_what_stays_is_told() {
         assert!(Outcome::Deleting.note("acme").is_none());
-        let note = Outcome::Kept("Secret keys".to_owned()).note("acme").unwrap();
+        let note = Outcome::RetainedObject("Secret keys".to_owned()).note("acme").unwrap();
         assert_eq!(note.message, "namespace acme was created for this ClientApp and stays, since Secret keys is in it");
         let note = Outcome::Unclear("things.example.com cannot be listed".to_owned()).note("acme").unwrap();
         assert!(note.message.ends_with("not clear what else is in it: things.example.com cannot be listed"));

@@ -27,9 +27,9 @@ use crate::{
         spec::{desired::foreign_lock_timeout, names},
     },
     crd::{ClientApp, DEPLOYER, FINALIZER, Reason, ReleaseObject},
-    deletion::{harmless, permit::Kind},
+    deletion::{permit::DataKind, recreatable},
     helm::{self, Uninstall},
-    platform::{api::unless_gone, client::impersonating, clock, controller::Failure as _, key::Key},
+    platform::{api::ignore_not_found, client::impersonating, clock, controller::ReconcileError as _, key::Key},
 };
 
 /// Returns why the release must not be uninstalled now, if so.
@@ -56,7 +56,7 @@ pub(super) fn may_be_uninstalled(going: &Going<'_>, release: Option<&ReleaseView
     }
     // Claims of an earlier app count as well: an uninstall deletes everything in the release.
     let stays = |claim: &&ObjectMeta| {
-        claim.deletion_timestamp.is_none() && !(going.goes(Piece::Volumes) && going.owns(Kind::Volume, claim))
+        claim.deletion_timestamp.is_none() && !(going.goes(Piece::Volumes) && going.owns(DataKind::Volume, claim))
     };
     let name = |claim: &ObjectMeta| claim.name.clone().unwrap_or_default();
     let (claim, danger) = going.claims.iter().filter(stays).find_map(|claim| {
@@ -205,7 +205,7 @@ async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hol
 async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
     let (key, uid) = (going.app.key, going.app.uid());
     let failed = |refusal, message| Error::Uninstall { release: key.clone(), refusal, message };
-    let parsed = |error: helm::command::InvalidArgument| failed(error::Refusal::UpgradeFailed, error.to_string());
+    let parsed = |error: helm::cli::command::InvalidArgument| failed(error::Refusal::UpgradeFailed, error.to_string());
     let request = Uninstall {
         release: key.name.parse().map_err(parsed)?,
         namespace: key.namespace.parse().map_err(parsed)?,
@@ -224,7 +224,7 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
         let message = "the ClientApp has changed since: it is checked again";
         return Ok(Hold::new(Reason::Uninstalling, message).until(going.poll(clock::now())));
     }
-    if !ctx.lead.holds() {
+    if !ctx.lead.is_held() {
         return Err(Error::Shutdown);
     }
     let (helm, gateway, client) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.client.clone());
@@ -328,7 +328,8 @@ async fn fate(
     let of = TypeMeta { api_version: object.api_version.clone(), kind: object.kind.clone() };
     let what = format!("{} {}/{}", object.kind, key.namespace, object.name);
     let Some(api) = api(ctx, client, key, &of).await? else { return Ok(Fate::Gone) };
-    let found = unless_gone(api.get_metadata(&object.name).await).map_err(Error::api(format!("look for {what}")))?;
+    let found =
+        ignore_not_found(api.get_metadata(&object.name).await).map_err(Error::api(format!("look for {what}")))?;
     let Some(meta) = found.map(|found| found.metadata) else { return Ok(Fate::Gone) };
     // Hooks do not have Helm's marks of a release. They are found by the names stored with it, and may never have run: then a user may
     // have an object of that name.
@@ -342,23 +343,25 @@ async fn fate(
     if meta.deletion_timestamp.is_some() {
         return Ok(Fate::Going);
     }
-    if !ctx.lead.holds() {
+    if !ctx.lead.is_held() {
         return Err(Error::Shutdown);
     }
-    let kind = [Kind::Volume, Kind::Secret].into_iter().find(|kind| of.api_version == "v1" && of.kind == kind.as_str());
+    let kind = [DataKind::Volume, DataKind::Secret]
+        .into_iter()
+        .find(|kind| of.api_version == "v1" && of.kind == kind.as_str());
     match kind {
         // Volumes are handled later, by policy.
-        Some(Kind::Volume) => Ok(Fate::Gone),
+        Some(DataKind::Volume) => Ok(Fate::Gone),
         Some(kind) => {
             let destroyer = going.destroyer(ctx);
-            match destroyer.mandate::<ClientApp>(key, going.app.uid()).await?.map(|m| m.permit(kind, meta)) {
+            match destroyer.grant::<ClientApp>(key, going.app.uid()).await?.map(|m| m.permit(kind, meta)) {
                 Ok(Ok(permit)) => destroyer.delete(permit).await.map(|()| Fate::Going).map_err(Error::from),
                 // A Secret of the chart without a proof stays.
                 _ => Ok(Fate::Alone),
             }
         }
         None => {
-            let deleted = harmless::delete(&api, &of, &meta).await;
+            let deleted = recreatable::delete(&api, &of, &meta).await;
             let fate = |deleted| if deleted { Fate::Going } else { Fate::Alone };
             deleted.map(fate).map_err(Error::api(format!("delete {what}, which helm left")))
         }

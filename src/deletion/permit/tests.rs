@@ -32,20 +32,20 @@ fn target(change: &dyn Fn(&mut Value)) -> ObjectMeta {
 
 #[test]
 fn whose_data_go_with_it() {
-    let withheld = |change: &dyn Fn(&mut Value), uid: &str| mandate(Some(&app(change)), uid).err();
+    let denied = |change: &dyn Fn(&mut Value), uid: &str| grant(Some(&app(change)), uid).err();
     for (change, expected) in [
         (&(|_: &mut Value| {}) as &dyn Fn(&mut Value), None),
-        (&|app| app["metadata"]["deletionTimestamp"] = Value::Null, Some(Withheld::Alive)),
-        (&|app| app["metadata"]["finalizers"] = json!(["orphan"]), Some(Withheld::Orphaned)),
-        (&|app| app["spec"]["hostname"] = json!(1), Some(Withheld::Unreadable)),
-        (&|app| app["spec"]["suspend"] = json!(true), Some(Withheld::Suspended)),
-        (&|app| app["status"]["orphaned"] = json!(true), Some(Withheld::Orphaned)),
+        (&|app| app["metadata"]["deletionTimestamp"] = Value::Null, Some(GrantDenied::Alive)),
+        (&|app| app["metadata"]["finalizers"] = json!(["orphan"]), Some(GrantDenied::Orphaned)),
+        (&|app| app["spec"]["hostname"] = json!(1), Some(GrantDenied::Unreadable)),
+        (&|app| app["spec"]["suspend"] = json!(true), Some(GrantDenied::Suspended)),
+        (&|app| app["status"]["orphaned"] = json!(true), Some(GrantDenied::Orphaned)),
         (
             &|app| {
                 app["spec"]["deletionPolicy"] = json!("Retain");
                 app["status"]["owned"][0]["kind"] = json!("PerconaPGCluster");
             },
-            Some(Withheld::Retained),
+            Some(GrantDenied::Retained),
         ),
         // Credentials alone, of an app that was never installed, open nothing.
         (
@@ -56,42 +56,44 @@ fn whose_data_go_with_it() {
             None,
         ),
     ] {
-        assert_eq!(withheld(change, "1"), expected, "{:?}", app(change));
+        assert_eq!(denied(change, "1"), expected, "{:?}", app(change));
     }
-    assert_eq!(withheld(&|_| {}, "another"), Some(Withheld::Gone));
-    assert_eq!(mandate::<ClientApp>(None, "1").err(), Some(Withheld::Gone));
+    assert_eq!(denied(&|_| {}, "another"), Some(GrantDenied::Gone));
+    assert_eq!(grant::<ClientApp>(None, "1").err(), Some(GrantDenied::Gone));
 }
 
 #[test]
 fn what_may_be_destroyed() {
-    let mandate = mandate(Some(&app(&|_| {})), "1").unwrap();
-    assert_eq!((mandate.meta.namespace.as_deref(), mandate.meta.name.as_deref()), (Some("tenants"), Some("acme")));
-    let permit = mandate.permit(Kind::Volume, target(&|_| {})).unwrap();
-    assert_eq!((permit.kind, permit.namespace.as_str()), (Kind::Volume, "tenants"));
+    let grant = grant(Some(&app(&|_| {})), "1").unwrap();
+    assert_eq!((grant.meta.namespace.as_deref(), grant.meta.name.as_deref()), (Some("tenants"), Some("acme")));
+    let permit = grant.permit(DataKind::Volume, target(&|_| {})).unwrap();
+    assert_eq!((permit.kind, permit.namespace.as_str()), (DataKind::Volume, "tenants"));
     for (kind, change, because) in [
         // On one side only.
-        (Kind::Volume, &(|meta: &mut Value| meta["uid"] = json!("9")) as &dyn Fn(&mut Value), "not on record"),
-        (Kind::Volume, &|meta| meta["uid"] = Value::Null, "not on record"),
-        (Kind::Volume, &|meta| meta["name"] = json!("other"), "not on record"),
-        (Kind::Secret, &|_| {}, "not on record"),
-        (Kind::Volume, &|meta| meta["annotations"] = Value::Null, "does not show"),
-        (Kind::Volume, &|meta| meta["annotations"][annotation::OWNER_UID] = json!("9"), "does not show"),
+        (DataKind::Volume, &(|meta: &mut Value| meta["uid"] = json!("9")) as &dyn Fn(&mut Value), "not on record"),
+        (DataKind::Volume, &|meta| meta["uid"] = Value::Null, "not on record"),
+        (DataKind::Volume, &|meta| meta["name"] = json!("other"), "not on record"),
+        (DataKind::Secret, &|_| {}, "not on record"),
+        (DataKind::Volume, &|meta| meta["annotations"] = Value::Null, "does not show"),
+        (DataKind::Volume, &|meta| meta["annotations"][annotation::OWNER_UID] = json!("9"), "does not show"),
         // Claimed by another owner or manager.
         (
-            Kind::Volume,
+            DataKind::Volume,
             &|meta| {
                 meta["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Backup", "name": "x", "uid": "9"}]);
             },
             "Backup x owns it",
         ),
-        (Kind::Volume, &|meta| meta["labels"] = json!({label::RETAINED_FROM: "acme"}), "has left it"),
-        (Kind::Volume, &|meta| meta["labels"] = json!({label::MANAGED_BY: "argocd"}), "argocd manages it"),
+        (DataKind::Volume, &|meta| meta["labels"] = json!({label::RETAINED_FROM: "acme"}), "has left it"),
+        (DataKind::Volume, &|meta| meta["labels"] = json!({label::MANAGED_BY: "argocd"}), "argocd manages it"),
     ] {
-        let kept = mandate.permit(kind, target(change)).unwrap_err();
+        let kept = grant.permit(kind, target(change)).unwrap_err();
         assert!(kept.because.contains(because), "{kept}");
     }
     for by in [label::OPERATOR, "Helm"] {
-        assert!(mandate.permit(Kind::Volume, target(&|meta| meta["labels"] = json!({label::MANAGED_BY: by}))).is_ok());
+        assert!(
+            grant.permit(DataKind::Volume, target(&|meta| meta["labels"] = json!({label::MANAGED_BY: by}))).is_ok()
+        );
     }
 }
 
@@ -126,14 +128,14 @@ fn what_the_garbage_collector_would_delete_may_be_destroyed_under_either_policy(
     for (change, expected) in [
         (
             &(|app: &mut Value| app["metadata"]["deletionTimestamp"] = Value::Null) as &dyn Fn(&mut Value),
-            Withheld::Alive,
+            GrantDenied::Alive,
         ),
-        (&|app| app["metadata"]["finalizers"] = json!(["orphan"]), Withheld::Orphaned),
-        (&|app| app["status"]["orphaned"] = json!(true), Withheld::Orphaned),
-        (&|app| app["spec"]["suspend"] = json!(true), Withheld::Suspended),
-        (&|app| app["spec"]["hostname"] = json!(1), Withheld::Unreadable),
+        (&|app| app["metadata"]["finalizers"] = json!(["orphan"]), GrantDenied::Orphaned),
+        (&|app| app["status"]["orphaned"] = json!(true), GrantDenied::Orphaned),
+        (&|app| app["spec"]["suspend"] = json!(true), GrantDenied::Suspended),
+        (&|app| app["spec"]["hostname"] = json!(1), GrantDenied::Unreadable),
     ] {
-        let withheld = dependent(Some(&app(change)), "1", secret("3", owned_by(&["1"]))).err();
-        assert_eq!(withheld, Some(expected));
+        let denied = dependent(Some(&app(change)), "1", secret("3", owned_by(&["1"]))).err();
+        assert_eq!(denied, Some(expected));
     }
 }

@@ -22,7 +22,7 @@ struct Metadata {
 /// as its field 2. In each object, field 1 is the metadata, whose field 1 is the name.
 const PROTOBUF: &[u8] = b"k8s\0";
 
-/// `None` if the body is neither JSON nor protobuf.
+/// Returns the name of the object in a body. Returns `None` if the body is neither JSON nor protobuf.
 pub(super) fn name(body: &[u8]) -> Option<String> {
     let Some(unknown) = body.strip_prefix(PROTOBUF) else {
         return serde_json::from_slice::<Named>(body).ok().map(|named| named.metadata.name);
@@ -31,7 +31,7 @@ pub(super) fn name(body: &[u8]) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
-/// The revision that helm is about to store: the value under `release` of a Secret.
+/// Returns the revision that helm is about to store: the value under `release` of a Secret.
 pub(super) fn revision(body: &[u8]) -> Option<Vec<u8>> {
     const KEY: &str = "release";
     let Some(unknown) = body.strip_prefix(PROTOBUF) else {
@@ -44,15 +44,15 @@ pub(super) fn revision(body: &[u8]) -> Option<Vec<u8>> {
     field(entry, 2).map(<[u8]>::to_vec)
 }
 
-/// uid of an object in JSON.
+/// Returns the uid of an object in JSON.
 pub(super) fn uid(object: &[u8]) -> Option<String> {
     let Named { metadata } = serde_json::from_slice(object).ok()?;
     Some(metadata.uid).filter(|uid| !uid.is_empty())
 }
 
-/// The options of a deletion, for the object with this uid alone. helm sends them as JSON, and for its storage as protobuf with nothing
-/// in it. `None`: they are neither.
-pub(super) fn only(options: &[u8], uid: &str) -> Option<Bytes> {
+/// Returns the options of a deletion, bound to the object with this uid. helm sends them as JSON, and for its storage as protobuf with
+/// nothing in it. `None`: they are neither.
+pub(super) fn with_uid_precondition(options: &[u8], uid: &str) -> Option<Bytes> {
     let mut options: Map<String, Value> = match options.strip_prefix(PROTOBUF) {
         Some(unknown) if field(unknown, 2).is_none_or(<[u8]>::is_empty) => Map::new(),
         Some(_) => return None,
@@ -65,9 +65,9 @@ pub(super) fn only(options: &[u8], uid: &str) -> Option<Bytes> {
     Some(Value::Object(options).to_string().into())
 }
 
-/// The bytes of a field of a protobuf message. `None` if the field is missing or repeated, or this is not a message.
+/// Returns the bytes of a field of a protobuf message, or `None` if the field is missing or repeated, or this is not a message.
 fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
-    let mut found = None;
+    let mut field = None;
     while !message.is_empty() {
         let key = varint(&mut message)?;
         let length = match key & 7 {
@@ -83,14 +83,14 @@ fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
         let (bytes, rest) = message.split_at_checked(length)?;
         if key == number << 3 | 2 {
             // Protobuf merges repeated submessages, which no Kubernetes client sends.
-            if found.is_some() {
+            if field.is_some() {
                 return None;
             }
-            found = Some(bytes);
+            field = Some(bytes);
         }
         message = rest;
     }
-    found
+    field
 }
 
 fn varint(message: &mut &[u8]) -> Option<u64> {
@@ -137,7 +137,8 @@ mod tests {
             (b"propagationPolicy: Background".to_vec(), None),
             (br#"{"preconditions": "x"}"#.to_vec(), None),
         ] {
-            let options = only(&body, "a").map(|options| serde_json::from_slice::<Value>(&options).unwrap());
+            let options =
+                with_uid_precondition(&body, "a").map(|options| serde_json::from_slice::<Value>(&options).unwrap());
             assert_eq!(options, expected, "{body:?}");
         }
         assert_eq!(uid(br#"{"metadata": {"uid": "a"}}"#).as_deref(), Some("a"));

@@ -16,7 +16,7 @@ pub(super) fn is_aggregated(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with("application/json") && kind.contains("g=apidiscovery.k8s.io"))
 }
 
-/// The document without the fields that helm does not need; `None` if it is another document.
+/// Returns the document without the fields that helm does not need, or `None` if it is another document.
 pub(super) fn trimmed(document: &[u8]) -> Option<Vec<u8>> {
     let mut document: Value = serde_json::from_slice(document).ok()?;
     for group in document.get_mut("items")?.as_array_mut()? {
@@ -40,16 +40,16 @@ mod tests {
         let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
         let resource =
             json!({"resource": "pods", "responseKind": kind, "scope": "Namespaced", "singularResource": "pod"});
-        let mut told = resource.clone();
-        told["verbs"] = json!(["get"]);
-        told["subresources"] = json!([{"subresource": "log", "responseKind": kind, "verbs": ["get"]}]);
+        let mut served = resource.clone();
+        served["verbs"] = json!(["get"]);
+        served["subresources"] = json!([{"subresource": "log", "responseKind": kind, "verbs": ["get"]}]);
         let document = |resource: &Value| {
             let version = json!({"version": "v1", "freshness": "Current", "resources": [resource]});
             json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": [
                 {"metadata": {"name": "apps"}, "versions": [version]}, {"metadata": {"name": "empty.example.com"}},
             ]})
         };
-        let left = trimmed(document(&told).to_string().as_bytes()).unwrap();
+        let left = trimmed(document(&served).to_string().as_bytes()).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&left).unwrap(), document(&resource));
         for other in ["", "{}", r#"{"items": {}}"#, r#"{"items": [{"versions": [{"resources": [1]}]}]}"#] {
             assert_eq!(trimmed(other.as_bytes()), None, "{other}");

@@ -14,58 +14,58 @@ use serde_json::Value;
 use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{
-    answer::{NOT_UNDERSTOOD, SILENCE, passed_back, passed_on, refused, sent},
+    answer::{NOT_UNDERSTOOD, SILENCE, refusal_response, response_headers, send, to_upstream},
     body, deletion,
-    known::Known,
-    preserved::preserving,
-    rules::{self, Asked, Object, Scope},
+    discovery_cache::DiscoveryCache,
+    live_fields::preserve,
+    rules::{self, ObjectRequest, ParsedRequest, RunScope},
     run::{NOT_LEADING, Run},
 };
 use crate::helm::{hosts, storage};
 
 /// Size limit of a request's body, in bytes; the API server's own limit.
 const LARGEST: usize = 3 << 20;
-/// How many bytes of a response are parsed for the written object. Objects are smaller than 2 MiB.
-const LOOKED_AT: usize = 4 << 20;
-/// How long a watch may pause: the API server sends bookmarks about every minute, if they are requested.
+/// Limits the bytes of a response that are parsed for the written object. Objects are smaller than 2 MiB.
+const MAX_PARSED: usize = 4 << 20;
+/// Limits the pauses of a watch: the API server sends bookmarks about every minute, if they are requested.
 const WATCH_SILENCE: Duration = Duration::from_secs(300);
 
 /// Checks a complete request and forwards it.
 pub(super) async fn forward(
-    (client, known): (&Client, &Known),
+    (client, discovery_cache): (&Client, &DiscoveryCache),
     run: &Arc<Run>,
-    mut asked: Asked,
+    mut parsed: ParsedRequest,
     request: Request,
 ) -> Response {
     let (mut parts, body) = request.into_parts();
     let Ok(mut body) = to_bytes(body, LARGEST).await else {
-        return refused(StatusCode::PAYLOAD_TOO_LARGE, "the body of a request may have at most 3 MiB");
+        return refusal_response(StatusCode::PAYLOAD_TOO_LARGE, "the body of a request may have at most 3 MiB");
     };
-    if let Asked::Object(object) = &mut asked
+    if let ParsedRequest::Object(object) = &mut parsed
         && object.verb == "create"
     {
         let Some(name) = body::name(&body) else {
             let problem = "the gateway accepts an object to create only as JSON, or as protobuf with a name";
-            return refused(StatusCode::BAD_REQUEST, problem);
+            return refusal_response(StatusCode::BAD_REQUEST, problem);
         };
         object.name = name;
     }
     // Judged before anything is read, and again below, since helm may be asked to stop meanwhile.
-    if let Err(refusal) = rules::judge(&asked, &run.scope, run.phase()) {
+    if let Err(refusal) = rules::authorize(&parsed, &run.scope, run.phase()) {
         return forbidden(run, &refusal);
     }
-    if let Some(why) = rules::miscounted(&asked, &run.scope) {
-        return refused(StatusCode::CONFLICT, &why);
+    if let Some(why) = rules::unexpected_revision(&parsed, &run.scope) {
+        return refusal_response(StatusCode::CONFLICT, &why);
     }
-    let object = match &asked {
-        Asked::Discovery => None,
-        Asked::Object(object) => Some(object),
+    let object = match &parsed {
+        ParsedRequest::Discovery => None,
+        ParsedRequest::Object(object) => Some(object),
     };
     if let Some(object) = object {
         let prepared = match object.verb {
-            "delete" => deletion::of_this_one(client, run, &mut parts, &body).await,
-            "create" if object.is_storage() => reviewed(run, body).await,
-            _ => preserving(client, run, (object, parts.uri.path()), body).await,
+            "delete" => deletion::bind_to_uid(client, run, &mut parts, &body).await,
+            "create" if object.is_storage() => review_revision(run, body).await,
+            _ => preserve(client, run, (object, parts.uri.path()), body).await,
         };
         body = match prepared {
             Ok(body) => body,
@@ -73,53 +73,53 @@ pub(super) async fn forward(
         };
     }
     let named = object.filter(|object| object.names_hosts());
-    let judged = rules::judge(&asked, &run.scope, run.phase());
+    let judged = rules::authorize(&parsed, &run.scope, run.phase());
     if let Err(refusal) = judged.and_then(|()| named.map_or(Ok(()), |object| claim_hosts(object, &body, run))) {
         return forbidden(run, &refusal);
     }
-    let Ok(request) = passed_on(parts, body, run) else {
-        return refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD);
+    let Ok(request) = to_upstream(parts, body, run) else {
+        return refusal_response(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD);
     };
-    // Writes to Helm's storage are not recorded: the storage is read anyway, and helm sends it as protobuf.
+    // Writes to Helm's storage are not recorded: the operator reads the storage itself, and helm sends it as protobuf.
     let write = object.filter(|object| object.writes() && !object.is_storage());
     let write = write.map(|object| (run.record().begin(), object.clone()));
-    if !run.lead.holds() {
-        return refused(StatusCode::FORBIDDEN, NOT_LEADING);
+    if !run.lead.is_held() {
+        return refusal_response(StatusCode::FORBIDDEN, NOT_LEADING);
     }
-    if object.is_none() && Known::is_for(request.uri().path()) {
-        return known.answer(client, request).await;
+    if object.is_none() && DiscoveryCache::serves(request.uri().path()) {
+        return discovery_cache.answer(client, request).await;
     }
     let client = client.clone();
-    let sending = async move { sent(&client, request).await };
+    let sending = async move { send(&client, request).await };
     let answer = match object {
-        Some(object) if object.writes() => run.carried_through(sending).await,
+        Some(object) if object.writes() => run.complete_write(sending).await,
         _ => sending.await,
     };
     match answer {
-        Ok(answer) => brought_back(answer, run, object, write),
-        Err(problem) => refused(StatusCode::SERVICE_UNAVAILABLE, &problem),
+        Ok(answer) => from_upstream(answer, run, object, write),
+        Err(problem) => refusal_response(StatusCode::SERVICE_UNAVAILABLE, &problem),
     }
 }
 
 fn forbidden(run: &Run, refusal: &str) -> Response {
-    let Scope { release, namespace, .. } = &run.scope;
+    let RunScope { release, namespace, .. } = &run.scope;
     tracing::warn!(release, namespace, "a request of helm was refused: {refusal}");
-    refused(StatusCode::FORBIDDEN, refusal)
+    refusal_response(StatusCode::FORBIDDEN, refusal)
 }
 
 /// Reviews the revision that helm is about to store, and returns its body.
 ///
 /// # Errors
 /// The response to helm instead: it may not be made, which is recorded, or it cannot be read.
-async fn reviewed(run: &Arc<Run>, body: Bytes) -> Result<Bytes, Response> {
+async fn review_revision(run: &Arc<Run>, body: Bytes) -> Result<Bytes, Response> {
     if run.review.is_none() {
         return Ok(body);
     }
-    let (of, stored) = (run.clone(), body.clone());
+    let (reviewed_run, stored) = (run.clone(), body.clone());
     let review = move || {
         let payload = body::revision(&stored).ok_or_else(|| "it has no key release".to_owned())?;
         let stored = storage::read(&payload)?;
-        of.review.as_ref().map_or(Ok(None), |review| review(&stored))
+        reviewed_run.review.as_ref().map_or(Ok(None), |review| review(&stored))
     };
     match spawn_blocking(review).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned())) {
         Ok(None) => Ok(body),
@@ -129,26 +129,26 @@ async fn reviewed(run: &Arc<Run>, body: Bytes) -> Result<Bytes, Response> {
         }
         Err(problem) => {
             let unread = format!("what helm is about to store cannot be read: {problem}");
-            Err(refused(StatusCode::BAD_REQUEST, &unread))
+            Err(refusal_response(StatusCode::BAD_REQUEST, &unread))
         }
     }
 }
 
 /// Claims the hosts that an object names for the release, or returns the refusal.
-fn claim_hosts(object: &Object, body: &[u8], run: &Run) -> Result<(), String> {
+fn claim_hosts(object: &ObjectRequest, body: &[u8], run: &Run) -> Result<(), String> {
     let refusal = |why: &str| Err(object.refusal(&run.scope, why));
     match serde_json::from_slice::<Value>(body) {
-        Ok(named) if named.is_object() => hosts::claimed(&named, &run.claim).or_else(|why| refusal(&why)),
-        Ok(patch) if object.verb == "patch" && hosts::is_of_managers(&patch) => Ok(()),
+        Ok(named) if named.is_object() => hosts::claim_all(&named, &run.claim).or_else(|why| refusal(&why)),
+        Ok(patch) if object.verb == "patch" && hosts::changes_managers_only(&patch) => Ok(()),
         _ => refusal("the gateway accepts an object that names hosts, or a patch of one, only as a JSON object"),
     }
 }
 
-fn brought_back(
+fn from_upstream(
     answer: axum::http::Response<kube::client::Body>,
     run: &Arc<Run>,
-    object: Option<&Object>,
-    write: Option<(usize, Object)>,
+    object: Option<&ObjectRequest>,
+    write: Option<(usize, ObjectRequest)>,
 ) -> Response {
     let (response::Parts { status, headers, .. }, body) = answer.into_parts();
     if let Some((number, _)) = &write
@@ -159,19 +159,19 @@ fn brought_back(
     let write = write.filter(|_| status.is_success());
     let watches = object.is_some_and(|object| object.verb == "watch");
     let silence = if watches { WATCH_SILENCE } else { SILENCE };
-    let body = observed(Body::new(body).into_data_stream(), silence, run.clone(), write);
+    let body = recording_stream(Body::new(body).into_data_stream(), silence, run.clone(), write);
     let mut response = Response::new(Body::from_stream(body));
     *response.status_mut() = status;
-    *response.headers_mut() = passed_back(&headers);
+    *response.headers_mut() = response_headers(&headers);
     response
 }
 
-/// A streamed response. The response to a write is parsed and recorded when it is complete.
-fn observed(
+/// Streams a response. The response to a write is parsed and recorded when it is complete.
+fn recording_stream(
     body: BodyDataStream,
     silence: Duration,
     run: Arc<Run>,
-    write: Option<(usize, Object)>,
+    write: Option<(usize, ObjectRequest)>,
 ) -> impl Stream<Item = Result<Bytes, axum::Error>> {
     stream::unfold((body, Vec::new(), run, write), move |(mut body, mut kept, run, write)| async move {
         let next = tokio::select! {
@@ -189,7 +189,7 @@ fn observed(
                 return None;
             }
         };
-        if write.is_some() && kept.len() + chunk.len() <= LOOKED_AT {
+        if write.is_some() && kept.len() + chunk.len() <= MAX_PARSED {
             kept.extend_from_slice(&chunk);
         }
         Some((Ok(chunk), (body, kept, run, write)))

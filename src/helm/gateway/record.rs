@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::rules::Object;
-use crate::platform::lean;
+use super::rules::ObjectRequest;
+use crate::platform::managed_fields;
 
 /// An object as returned by the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Written {
+pub(crate) struct WrittenObject {
     pub api_version: String,
     pub kind: String,
     pub metadata: Meta,
@@ -23,7 +23,7 @@ pub(crate) struct Meta {
     pub uid: String,
     pub resource_version: String,
     /// Digest of the fields that helm manages.
-    #[serde(rename = "managedFields", deserialize_with = "lean::helms")]
+    #[serde(rename = "managedFields", deserialize_with = "managed_fields::helm_fields_digest")]
     pub helms: u64,
 }
 
@@ -31,42 +31,42 @@ pub(crate) struct Meta {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Recorded {
     /// Created or changed objects, in the order of the responses; for each object the last response counts.
-    pub written: Vec<Written>,
+    pub written: Vec<WrittenObject>,
     /// True if the outcome of any write is unknown.
     pub uncertain: bool,
     /// The claims that are larger than the chart asks, and stay so.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptSize>,
     /// Says why the revision was not made.
     pub refused: Option<String>,
 }
 
 /// A claim that keeps its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct KeptSize {
     pub claim: String,
     /// The size that the chart asks for.
-    pub asked: String,
+    pub requested: String,
     /// The size that it has.
     pub has: String,
 }
 
 impl Recorded {
-    /// Which fields helm manages of each object, by kind and name.
+    /// Returns the digest of the fields that helm manages of each object, by kind and name.
     pub(crate) fn managed(&self) -> HashMap<(&str, &str), u64> {
         let managed = self
             .written
             .iter()
-            .map(|Written { kind, metadata, .. }| ((kind.as_str(), metadata.name.as_str()), metadata.helms));
+            .map(|WrittenObject { kind, metadata, .. }| ((kind.as_str(), metadata.name.as_str()), metadata.helms));
         managed.collect()
     }
 
-    /// The Deployments and StatefulSets, each as it was written last.
-    pub(crate) fn workloads(&self) -> Vec<Written> {
-        let is_one = |written: &&Written| ["Deployment", "StatefulSet"].contains(&written.kind.as_str());
-        let mut last: Vec<Written> = Vec::new();
+    /// Returns the Deployments and StatefulSets, each as it was written last.
+    pub(crate) fn workloads(&self) -> Vec<WrittenObject> {
+        let is_one = |written: &&WrittenObject| ["Deployment", "StatefulSet"].contains(&written.kind.as_str());
+        let mut last: Vec<WrittenObject> = Vec::new();
         for written in self.written.iter().rev().filter(is_one) {
             let is_same =
-                |later: &Written| (&later.kind, &later.metadata.name) == (&written.kind, &written.metadata.name);
+                |later: &WrittenObject| (&later.kind, &later.metadata.name) == (&written.kind, &written.metadata.name);
             if !last.iter().any(is_same) {
                 last.push(written.clone());
             }
@@ -79,7 +79,7 @@ impl Recorded {
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     writes: Vec<Outcome>,
-    kept: Vec<Kept>,
+    kept: Vec<KeptSize>,
     refused: Option<String>,
 }
 
@@ -89,7 +89,7 @@ enum Outcome {
     Unknown,
     /// Refused, or a deletion.
     Nothing,
-    Written(Written),
+    Written(WrittenObject),
 }
 
 impl Record {
@@ -105,8 +105,8 @@ impl Record {
     }
 
     /// Records the API server's response.
-    pub(crate) fn answered(&mut self, number: usize, object: &Object, answer: &[u8]) {
-        self.writes[number] = match serde_json::from_slice::<Written>(answer) {
+    pub(crate) fn answered(&mut self, number: usize, object: &ObjectRequest, answer: &[u8]) {
+        self.writes[number] = match serde_json::from_slice::<WrittenObject>(answer) {
             _ if object.verb == "delete" => Outcome::Nothing,
             Ok(written) if !written.metadata.uid.is_empty() => Outcome::Written(written),
             _ => Outcome::Unknown,
@@ -114,7 +114,7 @@ impl Record {
     }
 
     /// Records that a claim keeps its size; helm may write it more than once.
-    pub(crate) fn keeps(&mut self, kept: Kept) {
+    pub(crate) fn keeps(&mut self, kept: KeptSize) {
         self.kept.retain(|before| before.claim != kept.claim);
         self.kept.push(kept);
     }

@@ -1,17 +1,23 @@
 //! Decides what a helm run may request (pure).
 //!
 //! A release is confined to its own namespace, where RBAC decides, by the ServiceAccount that helm acts as. The gateway also refuses
-//! requests that no release needs: subresources, which give access to an object (`pods/exec` and the like), deletions of whole
+//! requests that no release needs: subresources, which give access to an object (such as `pods/exec`), deletions of whole
 //! collections, and writes to the storage of other releases. A user who may write Secrets in a namespace can still forge a revision
 //! there through its labels; such a revision has no effect beyond that namespace.
 
 use axum::http::{Method, Uri};
 
-use crate::helm::{hosts, storage};
+use crate::{
+    helm::{
+        cli::command::{Namespace, ReleaseName},
+        hosts, storage,
+    },
+    platform::account::AccountName,
+};
 
 /// The release and identity of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Scope {
+pub(crate) struct RunScope {
     pub release: String,
     pub namespace: String,
     /// The ServiceAccount of that namespace that helm acts as, under the API server's name for it. `None`: helm acts as the client
@@ -21,9 +27,24 @@ pub(crate) struct Scope {
     pub revision: Option<u32>,
 }
 
-impl Scope {
-    /// Who is refused something, as the API server would say it.
-    fn named(&self) -> &str {
+impl RunScope {
+    /// Returns the scope of a run for a release that acts as this account, or as the gateway's own client without one.
+    pub(in crate::helm) fn new(
+        release: &ReleaseName,
+        namespace: &Namespace,
+        account: Option<&AccountName>,
+        revision: Option<u32>,
+    ) -> RunScope {
+        RunScope {
+            release: release.to_string(),
+            namespace: namespace.to_string(),
+            user: account.map(|account| account.user(namespace.as_str())),
+            revision,
+        }
+    }
+
+    /// Returns the user that a refusal names, as the API server would.
+    fn user_name(&self) -> &str {
         self.user.as_deref().unwrap_or("a plan")
     }
 }
@@ -37,39 +58,39 @@ pub(super) enum Phase {
 
 /// A request in the terms of RBAC.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ParsedRequest {
     /// Version, discovery and OpenAPI documents.
     Discovery,
-    Object(Object),
+    Object(ObjectRequest),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Object {
+pub(crate) struct ObjectRequest {
     pub verb: &'static str,
     pub group: String,
     /// Without the subresource.
     pub resource: String,
     /// The subresource, such as `status`; empty for the object itself.
-    pub part: String,
+    pub subresource: String,
     /// Empty for cluster-scoped objects, and for requests in all namespaces.
     pub namespace: String,
     /// Empty for a collection, and for an object to create.
     pub name: String,
 }
 
-impl Object {
+impl ObjectRequest {
     pub(crate) fn writes(&self) -> bool {
         !matches!(self.verb, "get" | "list" | "watch")
     }
 
     /// Returns whether a request of this object may name hosts that are not claimed yet.
     pub(crate) fn names_hosts(&self) -> bool {
-        self.writes() && self.verb != "delete" && hosts::are_named_in(&self.group, &self.resource)
+        self.writes() && self.verb != "delete" && hosts::is_named_by_resource(&self.group, &self.resource)
     }
 
-    /// A refusal in the API server's words, with the reason.
-    pub(crate) fn refusal(&self, scope: &Scope, why: &str) -> String {
-        let Object { verb, group, resource, part, namespace, name } = self;
+    /// Returns a refusal in the API server's words, with the reason.
+    pub(crate) fn refusal(&self, scope: &RunScope, why: &str) -> String {
+        let ObjectRequest { verb, group, resource, subresource: part, namespace, name } = self;
         let part = if part.is_empty() { String::new() } else { format!("/{part}") };
         let named = if name.is_empty() { String::new() } else { format!(" {name:?}") };
         let place = match namespace.as_str() {
@@ -78,7 +99,7 @@ impl Object {
         };
         format!(
             "{resource}{named} is forbidden: User {:?} cannot {verb} resource \"{resource}{part}\" in API group {group:?} {place}: {why}",
-            scope.named()
+            scope.user_name()
         )
     }
 
@@ -88,12 +109,12 @@ impl Object {
     }
 }
 
-impl Asked {
+impl ParsedRequest {
     /// Parses a request by the rules of Kubernetes (k8s.io/apiserver/pkg/endpoints/request/requestinfo.go).
     ///
     /// # Errors
     /// For ambiguous requests: the API server may interpret a path that is not in its simplest form differently.
-    pub(super) fn of(method: &Method, uri: &Uri) -> Result<Asked, &'static str> {
+    pub(super) fn parse(method: &Method, uri: &Uri) -> Result<ParsedRequest, &'static str> {
         let path = uri.path();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:/".contains(&byte);
         if !path.bytes().all(plain) {
@@ -108,7 +129,7 @@ impl Asked {
         let (group, rest) = match parts[..] {
             [] | ["version"] | ["openapi", ..] | ["api"] | ["apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
                 return match *method {
-                    Method::GET => Ok(Asked::Discovery),
+                    Method::GET => Ok(ParsedRequest::Discovery),
                     _ => Err("what the API server serves can only be read"),
                 };
             }
@@ -144,7 +165,7 @@ impl Asked {
             _ => return Err("the gateway does not accept this method"),
         };
         let [group, resource, namespace, name] = [group, resource, namespace, name].map(str::to_owned);
-        Ok(Asked::Object(Object { verb, group, resource, part, namespace, name }))
+        Ok(ParsedRequest::Object(ObjectRequest { verb, group, resource, subresource: part, namespace, name }))
     }
 }
 
@@ -155,25 +176,25 @@ fn watches(query: &str) -> bool {
 }
 
 /// Decides whether a run may send this request, or returns the refusal in the API server's words with the reason.
-pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), String> {
-    let Asked::Object(object) = asked else { return Ok(()) };
+pub(super) fn authorize(request: &ParsedRequest, scope: &RunScope, phase: Phase) -> Result<(), String> {
+    let ParsedRequest::Object(object) = request else { return Ok(()) };
     let refusal = |why: String| Err(object.refusal(scope, &why));
-    let Scope { release, namespace, user, revision: _ } = scope;
+    let RunScope { release, namespace, user, revision: _ } = scope;
     if user.is_none() && object.writes() {
         return refusal("a plan changes nothing".to_owned());
     }
-    let is_own_storage = object.is_storage() && is_of(release, &object.name);
+    let is_own_storage = object.is_storage() && is_storage_of(release, &object.name);
     if object.namespace.is_empty() {
         // Without a namespace, only cluster-scoped objects can be read by name; a list would span all namespaces.
         return match object.verb {
-            "get" if object.part.is_empty() => Ok(()),
+            "get" if object.subresource.is_empty() => Ok(()),
             _ => refusal(format!("helm acts only in namespace {namespace}, for release {release}")),
         };
     }
     if object.namespace != *namespace {
         return refusal(format!("helm acts only in namespace {namespace}, for release {release}"));
     }
-    if !object.part.is_empty() {
+    if !object.subresource.is_empty() {
         return refusal("a release consists of whole objects".to_owned());
     }
     if object.verb == "deletecollection" {
@@ -195,16 +216,17 @@ pub(super) fn judge(asked: &Asked, scope: &Scope, phase: Phase) -> Result<(), St
 /// Returns why helm may not create this revision of its release. helm counts for itself: if another Helm client has made a revision that the
 /// operator has not seen, helm would take over that client's release, or leave a revision whose stamp has another number, which
 /// counts as another client's.
-pub(super) fn miscounted(asked: &Asked, scope: &Scope) -> Option<String> {
-    let Asked::Object(object) = asked else { return None };
-    let revision = number(&scope.release, &object.name).filter(|_| object.verb == "create" && object.is_storage())?;
+pub(super) fn unexpected_revision(request: &ParsedRequest, scope: &RunScope) -> Option<String> {
+    let ParsedRequest::Object(object) = request else { return None };
+    let revision =
+        revision_in_name(&scope.release, &object.name).filter(|_| object.verb == "create" && object.is_storage())?;
     let release = &scope.release;
     let Some(expected) = scope.revision else {
         return Some(format!("this run makes no revision of release {release}"));
     };
     match revision.parse::<u32>() {
         Ok(number) if number.to_string() == revision && number == expected => None,
-        // helm counts only what it stored itself, and the record would hide each revision that it makes.
+        // Helm ignores foreign storage Secrets, but this one would shadow every revision that Helm creates.
         Ok(number) if number < expected => Some(format!(
             "helm would make revision {number} of release {release}, although a Secret claims to be its revision {}: delete Secret {}, which helm does not count",
             expected - 1,
@@ -217,12 +239,12 @@ pub(super) fn miscounted(asked: &Asked, scope: &Scope) -> Option<String> {
 }
 
 /// Returns true if this is the name of a storage Secret of this release.
-fn is_of(release: &str, secret: &str) -> bool {
-    number(release, secret).is_some()
+fn is_storage_of(release: &str, secret: &str) -> bool {
+    revision_in_name(release, secret).is_some()
 }
 
-/// The revision in the name of a storage Secret of this release.
-fn number<'a>(release: &str, secret: &'a str) -> Option<&'a str> {
+/// Returns the revision in the name of a storage Secret of this release.
+fn revision_in_name<'a>(release: &str, secret: &'a str) -> Option<&'a str> {
     let revision = secret.strip_prefix(storage::PREFIX)?.strip_prefix(release)?.strip_prefix(".v")?;
     (!revision.is_empty() && revision.bytes().all(|byte| byte.is_ascii_digit())).then_some(revision)
 }

@@ -1,4 +1,4 @@
-//! A helm run in the gateway: what it may do, and when it is over.
+//! Represents a helm run in the gateway: its rights, its record and its end.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,9 +8,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     record::Record,
-    rules::{Phase, Scope},
+    rules::{Phase, RunScope},
 };
-use crate::{helm::storage::Stored, lead::Lead};
+use crate::{helm::storage::Stored, leadership::Leadership};
 
 const OVER: &str = "the helm run is over";
 pub(super) const NOT_LEADING: &str = "this operator is no longer the leader";
@@ -24,8 +24,8 @@ pub(crate) type Review = Box<dyn Fn(&Stored) -> Result<Option<String>, String> +
 
 #[derive(derive_more::Debug)]
 pub(super) struct Run {
-    pub(super) scope: Scope,
-    pub(super) lead: Lead,
+    pub(super) scope: RunScope,
+    pub(super) lead: Leadership,
     #[debug(skip)]
     pub(super) claim: Claim,
     /// `None`: every revision may be made.
@@ -50,13 +50,13 @@ impl Run {
         tokio::select! {
             biased;
             () = self.over.cancelled() => OVER,
-            () = self.lead.over() => NOT_LEADING,
+            () = self.lead.lost() => NOT_LEADING,
         }
     }
 
-    /// Carries a write through until the API server has answered it, even if helm has ended by then, unless the operator does not lead
-    /// any more. Cut off before, it could take effect after the operator has gone on.
-    pub(super) async fn carried_through(
+    /// Completes a write: waits until the API server has answered it, even if helm has ended by then, unless the operator does not lead
+    /// any more. Cut off before, it could take effect after the operator has acted on the end of the run.
+    pub(super) async fn complete_write(
         &self,
         sending: impl Future<Output = Result<Response<Body>, String>> + Send + 'static,
     ) -> Result<Response<Body>, String> {
@@ -69,7 +69,7 @@ impl Run {
             let _under_way = under_way;
             tokio::select! {
                 biased;
-                () = lead.over() => Err(NOT_LEADING.to_owned()),
+                () = lead.lost() => Err(NOT_LEADING.to_owned()),
                 answer = sending => answer,
             }
         });

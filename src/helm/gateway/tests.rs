@@ -15,14 +15,14 @@ use tokio::{
 };
 
 use super::{
-    record::{Meta, Recorded, Written},
+    record::{Meta, Recorded, WrittenObject},
     rules::Phase,
     *,
 };
 use crate::{
     helm::storage::{self, Stored},
-    lead::since_boot,
-    platform::client,
+    leadership::since_boot,
+    platform::{account::AccountName, client},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ const IN_TENANT: &str = "/api/v1/namespaces/tenant";
 /// A scripted API server, with a gateway in front of it.
 struct Bed {
     gateway: Gateway,
-    lead: Lead,
+    lead: Leadership,
     /// Method, path and headers of each request that has reached the API server.
     reached: mpsc::UnboundedReceiver<(Method, Uri, HeaderMap)>,
     /// The body of each request that has reached it, if it has one.
@@ -110,7 +110,7 @@ async fn api_server(uri: Uri, tagged: bool, dropped: Dropped, mut released: watc
 impl Bed {
     async fn new() -> Bed {
         let (sender, reached) = mpsc::unbounded_channel();
-        let (told, bodies) = mpsc::unbounded_channel();
+        let (body_sender, bodies) = mpsc::unbounded_channel();
         let (dropped, given_up) = mpsc::unbounded_channel();
         let (release, released) = watch::channel(false);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -119,12 +119,12 @@ impl Bed {
             let (parts, body) = request.into_parts();
             let tagged = parts.headers.contains_key(header::IF_NONE_MATCH);
             sender.send((parts.method, parts.uri.clone(), parts.headers)).unwrap();
-            let (told, answer) =
-                (told.clone(), api_server(parts.uri, tagged, Dropped(dropped.clone()), released.clone()));
+            let (body_sender, answer) =
+                (body_sender.clone(), api_server(parts.uri, tagged, Dropped(dropped.clone()), released.clone()));
             async move {
                 let body = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
                 if let Ok(body) = serde_json::from_slice(&body) {
-                    told.send(body).unwrap();
+                    body_sender.send(body).unwrap();
                 }
                 answer.await
             }
@@ -133,29 +133,29 @@ impl Bed {
             _ = axum::serve(listener, router).await;
         });
         let config = kube::Config::new(format!("http://{address}/base").parse().unwrap());
-        let lead = Lead::until(since_boot() + TIMEOUT);
+        let lead = Leadership::until(since_boot() + TIMEOUT);
         let gateway = Gateway::open(client::forwarding(&config).unwrap(), lead.clone()).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         Bed { gateway, lead, reached, bodies, given_up, release, dir, _server: AbortOnDropHandle::new(server) }
     }
 
-    fn admit(&self) -> Pass {
+    fn admit(&self) -> Session {
         self.admit_in("tenant")
     }
 
-    fn admit_in(&self, namespace: &str) -> Pass {
+    fn admit_in(&self, namespace: &str) -> Session {
         self.admit_with(namespace, None)
     }
 
-    fn admit_with(&self, namespace: &str, review: Option<Review>) -> Pass {
+    fn admit_with(&self, namespace: &str, review: Option<Review>) -> Session {
         let (release, namespace, account) =
             ("app".parse().unwrap(), namespace.parse().unwrap(), AccountName::default());
-        let of = Of { release: &release, namespace: &namespace, account: Some(&account), revision: Some(3) };
+        let scope = RunScope::new(&release, &namespace, Some(&account), Some(3));
         let claim = |host: &str| match host {
             "taken.example.com" => Err("host taken.example.com belongs to ClientApp other/x".to_owned()),
             _ => Ok(()),
         };
-        self.gateway.admit(self.dir.path(), of, (Box::new(claim), review)).unwrap()
+        self.gateway.admit(self.dir.path(), scope, (Box::new(claim), review)).unwrap()
     }
 
     /// A connection on which the head of a request was sent, with this many bytes of body to follow.
@@ -187,12 +187,12 @@ impl Bed {
         (status, answer)
     }
 
-    async fn get(&self, pass: &Pass, path: &str) -> u16 {
-        self.ask(&pass.authorization, "GET", path, "").await.0
+    async fn get(&self, session: &Session, path: &str) -> u16 {
+        self.ask(&session.authorization, "GET", path, "").await.0
     }
 
-    async fn write(&self, pass: &Pass, name: &str) -> u16 {
-        self.ask(&pass.authorization, "PATCH", &format!("{IN_TENANT}/configmaps/{name}"), "{}").await.0
+    async fn write(&self, session: &Session, name: &str) -> u16 {
+        self.ask(&session.authorization, "PATCH", &format!("{IN_TENANT}/configmaps/{name}"), "{}").await.0
     }
 
     fn has_reached(&mut self) -> bool {
@@ -200,8 +200,8 @@ impl Bed {
     }
 }
 
-fn scope() -> Scope {
-    Scope {
+fn scope() -> RunScope {
+    RunScope {
         release: "app".to_owned(),
         namespace: "tenant".to_owned(),
         user: Some("system:serviceaccount:tenant:deployer".to_owned()),
@@ -213,11 +213,11 @@ fn scope() -> Scope {
 fn helm_creates_only_the_revision_that_is_expected() {
     let storage = |verb: &'static str, name: &str| {
         let (group, resource, part) = (String::new(), "secrets".to_owned(), String::new());
-        Asked::Object(rules::Object {
+        ParsedRequest::Object(rules::ObjectRequest {
             verb,
             group,
             resource,
-            part,
+            subresource: part,
             namespace: "tenant".to_owned(),
             name: name.to_owned(),
         })
@@ -231,15 +231,15 @@ fn helm_creates_only_the_revision_that_is_expected() {
         ("update", "sh.helm.release.v1.app.v4", Some(3), None),
         ("create", "own", Some(3), None),
     ] {
-        let said = rules::miscounted(&storage(verb, name), &Scope { revision, ..scope() });
-        let fits = |expected: &str| said.as_ref().is_some_and(|said| said.contains(expected));
-        assert!(expected.map_or(said.is_none(), fits), "{verb} {name}: {said:?}");
+        let refusal = rules::unexpected_revision(&storage(verb, name), &RunScope { revision, ..scope() });
+        let fits = |expected: &str| refusal.as_ref().is_some_and(|refusal| refusal.contains(expected));
+        assert!(expected.map_or(refusal.is_none(), fits), "{verb} {name}: {refusal:?}");
     }
 }
 
 #[test]
 fn a_plan_only_reads() {
-    let scope = Scope { user: None, revision: None, ..scope() };
+    let scope = RunScope { user: None, revision: None, ..scope() };
     for (method, uri, may) in [
         ("GET", "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.app.v3", true),
         ("GET", "/apis/apps/v1/namespaces/tenant/deployments/x", true),
@@ -248,16 +248,16 @@ fn a_plan_only_reads() {
         ("PATCH", "/apis/apps/v1/namespaces/tenant/deployments/x", false),
         ("DELETE", "/apis/apps/v1/namespaces/tenant/deployments/x", false),
     ] {
-        let asked = Asked::of(&method.parse().unwrap(), &uri.parse().unwrap()).unwrap();
-        assert_eq!(rules::judge(&asked, &scope, Phase::Running).is_ok(), may, "{method} {uri}");
+        let asked = ParsedRequest::parse(&method.parse().unwrap(), &uri.parse().unwrap()).unwrap();
+        assert_eq!(rules::authorize(&asked, &scope, Phase::Running).is_ok(), may, "{method} {uri}");
     }
 }
 
 #[test]
 fn what_a_run_may_ask_for() {
     let judged = |phase, method: &str, uri: &str| {
-        let asked = Asked::of(&method.parse().unwrap(), &uri.parse().unwrap())?;
-        rules::judge(&asked, &scope(), phase)
+        let asked = ParsedRequest::parse(&method.parse().unwrap(), &uri.parse().unwrap())?;
+        rules::authorize(&asked, &scope(), phase)
     };
     let storage = "/api/v1/namespaces/tenant/secrets/sh.helm.release.v1.app.v3";
     let deployment = "/apis/apps/v1/namespaces/tenant/deployments/x";
@@ -328,34 +328,34 @@ fn what_a_run_may_ask_for() {
 #[tokio::test]
 async fn a_request_is_sent_on_without_what_helm_says_of_itself() {
     let mut bed = Bed::new().await;
-    let pass = bed.admit();
-    assert_eq!(bed.get(&pass, &format!("{IN_TENANT}/configmaps?limit=5")).await, 200);
+    let session = bed.admit();
+    assert_eq!(bed.get(&session, &format!("{IN_TENANT}/configmaps?limit=5")).await, 200);
     let (method, uri, headers) = bed.reached.recv().await.unwrap();
     assert_eq!((method, uri.to_string().as_str()), (Method::GET, "/base/api/v1/namespaces/tenant/configmaps?limit=5"));
     assert_eq!(headers[header::USER_AGENT], "Helm/4.3");
-    let said = format!("{headers:?}");
+    let printed = format!("{headers:?}");
     assert_eq!(headers["impersonate-user"], "system:serviceaccount:tenant:clientapp-deployer");
-    assert!(!said.contains("forged") && !said.contains("masters") && !said.contains("proxy"), "{said}");
+    assert!(!printed.contains("forged") && !printed.contains("masters") && !printed.contains("proxy"), "{printed}");
 }
 
 #[tokio::test]
 async fn only_a_run_that_goes_on_has_a_way() {
     let mut bed = Bed::new().await;
-    let (pass, other) = (bed.admit(), bed.admit());
+    let (session, other) = (bed.admit(), bed.admit());
     let path = format!("{IN_TENANT}/configmaps/x");
-    for forged in ["", "Basic Zm9yZ2VkOmZvcmdlZA==", "Bearer x", &pass.authorization[..20]] {
+    for forged in ["", "Basic Zm9yZ2VkOmZvcmdlZA==", "Bearer x", &session.authorization[..20]] {
         assert_eq!(bed.ask(forged, "GET", &path, "").await.0, 407, "{forged}");
     }
-    let kubeconfig: Value = serde_json::from_slice(&std::fs::read(pass.kubeconfig()).unwrap()).unwrap();
+    let kubeconfig: Value = serde_json::from_slice(&std::fs::read(session.kubeconfig()).unwrap()).unwrap();
     let proxy = kubeconfig["clusters"][0]["cluster"]["proxy-url"].as_str().unwrap();
     let user = proxy.strip_prefix("http://").and_then(|proxy| proxy.split_once('@')).unwrap().0;
-    assert_eq!(format!("Basic {}", BASE64_STANDARD.encode(user)), pass.authorization);
-    assert!(!format!("{:?}", bed.gateway).contains(&pass.authorization));
+    assert_eq!(format!("Basic {}", BASE64_STANDARD.encode(user)), session.authorization);
+    assert!(!format!("{:?}", bed.gateway).contains(&session.authorization));
     assert!(!bed.has_reached());
 
-    let (over, file) = (pass.authorization.clone(), pass.kubeconfig().to_owned());
-    assert_eq!(bed.write(&pass, "x").await, 200);
-    drop(pass);
+    let (over, file) = (session.authorization.clone(), session.kubeconfig().to_owned());
+    assert_eq!(bed.write(&session, "x").await, 200);
+    drop(session);
     assert!(!file.exists());
     assert_eq!(bed.ask(&over, "PATCH", &path, "{}").await.0, 407, "of a run that is over");
     assert_eq!(bed.write(&other, "x").await, 200, "another run goes on");
@@ -371,11 +371,11 @@ async fn what_is_read_ends_with_the_run_with_the_lead_and_with_the_client() {
     let path = format!("{IN_TENANT}/configmaps/hangs");
     for end in ["run", "lead", "client"] {
         let mut bed = Bed::new().await;
-        let pass = bed.admit();
-        let mut connection = bed.sent(&pass.authorization, "GET", &path, "").await;
+        let session = bed.admit();
+        let mut connection = bed.sent(&session.authorization, "GET", &path, "").await;
         timeout(TIMEOUT, bed.reached.recv()).await.unwrap().unwrap();
         match end {
-            "run" => _ = pass.end().await,
+            "run" => _ = session.end().await,
             "lead" => bed.lead.end(),
             _ => connection.shutdown().await.unwrap(),
         }
@@ -399,12 +399,12 @@ async fn a_run_is_over_once_its_writes_are_answered_or_the_lead_is_over() {
             _ => ("PATCH", format!("{IN_TENANT}/configmaps/{name}")),
         };
         let mut bed = Bed::new().await;
-        let pass = bed.admit();
-        let connection = bed.sent(&pass.authorization, method, &path, "{}").await;
+        let session = bed.admit();
+        let connection = bed.sent(&session.authorization, method, &path, "{}").await;
         timeout(TIMEOUT, bed.reached.recv()).await.unwrap().unwrap();
         // helm is killed.
         drop(connection);
-        let mut end = std::pin::pin!(pass.end());
+        let mut end = std::pin::pin!(session.end());
         let early = futures::poll!(&mut end);
         assert!(early.is_pending(), "{path}: the run is over although the API server may still carry out its write");
         if by_answer {
@@ -420,12 +420,12 @@ async fn a_run_is_over_once_its_writes_are_answered_or_the_lead_is_over() {
 #[tokio::test]
 async fn a_run_that_is_asked_to_stop_may_say_how_far_it_came() {
     let bed = Bed::new().await;
-    let pass = bed.admit();
-    pass.stopping().cancel();
+    let session = bed.admit();
+    session.stopping().cancel();
     let secret = |name: &str| format!("{IN_TENANT}/secrets/{name}");
-    assert_eq!(bed.write(&pass, "x").await, 403);
-    assert_eq!(bed.get(&pass, &secret("sh.helm.release.v1.app.v1")).await, 200);
-    let put = async |name: &str| bed.ask(&pass.authorization, "PUT", &secret(name), "{}").await.0;
+    assert_eq!(bed.write(&session, "x").await, 403);
+    assert_eq!(bed.get(&session, &secret("sh.helm.release.v1.app.v1")).await, 200);
+    let put = async |name: &str| bed.ask(&session.authorization, "PUT", &secret(name), "{}").await.0;
     assert_eq!(put("sh.helm.release.v1.app.v1").await, 200);
     assert_eq!(put("sh.helm.release.v1.other.v1").await, 403);
 }
@@ -433,12 +433,12 @@ async fn a_run_that_is_asked_to_stop_may_say_how_far_it_came() {
 #[tokio::test]
 async fn what_is_the_same_for_every_run_is_asked_for_once() {
     let mut bed = Bed::new().await;
-    let (pass, other) = (bed.admit(), bed.admit_in("elsewhere"));
-    assert_eq!((bed.get(&pass, "/apis").await, bed.get(&other, "/apis").await), (200, 200));
+    let (session, other) = (bed.admit(), bed.admit_in("elsewhere"));
+    assert_eq!((bed.get(&session, "/apis").await, bed.get(&other, "/apis").await), (200, 200));
     assert_eq!((bed.has_reached(), bed.has_reached()), (true, false));
     // helm has a copy on disk, and the API server says once that it is up to date.
     let mut answer = String::new();
-    for run in [&pass, &other] {
+    for run in [&session, &other] {
         let mut connection = bed.begun(&run.authorization, ("GET", "/apis"), "If-None-Match: \"7\"\r\n", 0).await;
         answer.clear();
         timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
@@ -451,20 +451,20 @@ async fn what_is_the_same_for_every_run_is_asked_for_once() {
     }
     assert_eq!((bed.has_reached(), bed.has_reached()), (true, false));
     // Except for a failure, or in another format.
-    assert_eq!((bed.get(&pass, "/api").await, bed.get(&pass, "/api").await), (503, 503));
-    let mut connection = bed.begun(&pass.authorization, ("GET", "/apis"), "Accept: text/plain\r\n", 0).await;
+    assert_eq!((bed.get(&session, "/api").await, bed.get(&session, "/api").await), (503, 503));
+    let mut connection = bed.begun(&session.authorization, ("GET", "/apis"), "Accept: text/plain\r\n", 0).await;
     timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
     assert_eq!([(); 4].map(|()| bed.has_reached()), [true, true, true, false]);
     bed.lead.end();
-    assert_eq!(bed.get(&pass, "/apis").await, 403);
+    assert_eq!(bed.get(&session, "/apis").await, 403);
 }
 
 #[tokio::test]
 async fn the_storage_of_another_release_is_not_created_either() {
     let bed = Bed::new().await;
-    let pass = bed.admit();
+    let session = bed.admit();
     let path = format!("{IN_TENANT}/secrets");
-    let create = async |body: &str| bed.ask(&pass.authorization, "POST", &path, body).await.0;
+    let create = async |body: &str| bed.ask(&session.authorization, "POST", &path, body).await.0;
     assert_eq!(create(r#"{"metadata": {"name": "sh.helm.release.v1.app.v3"}}"#).await, 200);
     assert_eq!(create(r#"{"metadata": {"name": "sh.helm.release.v1.app.v4"}}"#).await, 409);
     assert_eq!(create(r#"{"metadata": {"name": "sh.helm.release.v1.other.v1"}}"#).await, 403);
@@ -474,13 +474,13 @@ async fn the_storage_of_another_release_is_not_created_either() {
 #[tokio::test]
 async fn a_large_answer_streams_and_a_large_request_is_refused() {
     let bed = Bed::new().await;
-    let pass = bed.admit();
-    let (status, answer) = bed.ask(&pass.authorization, "GET", &format!("{IN_TENANT}/configmaps/large"), "").await;
+    let session = bed.admit();
+    let (status, answer) = bed.ask(&session.authorization, "GET", &format!("{IN_TENANT}/configmaps/large"), "").await;
     assert_eq!(status, 200);
     assert!(answer.len() > 100 << 20);
     let body = "x".repeat((3 << 20) + 1);
     let path = format!("{IN_TENANT}/configmaps/x");
-    let mut connection = bed.begun(&pass.authorization, ("PATCH", &path), "", body.len()).await;
+    let mut connection = bed.begun(&session.authorization, ("PATCH", &path), "", body.len()).await;
     // It may be refused before it has arrived completely.
     let _ = connection.write_all(body.as_bytes()).await;
     let mut answer = Vec::new();
@@ -491,13 +491,13 @@ async fn a_large_answer_streams_and_a_large_request_is_refused() {
 #[tokio::test]
 async fn an_answer_that_stops_half_way_ends_with_the_run() {
     let mut bed = Bed::new().await;
-    let pass = bed.admit();
+    let session = bed.admit();
     let mut connection =
-        bed.sent(&pass.authorization, "PATCH", &format!("{IN_TENANT}/configmaps/stops-half-way"), "{}").await;
+        bed.sent(&session.authorization, "PATCH", &format!("{IN_TENANT}/configmaps/stops-half-way"), "{}").await;
     let mut answer = vec![0; 12];
     timeout(TIMEOUT, connection.read_exact(&mut answer)).await.unwrap().unwrap();
     assert_eq!(answer, b"HTTP/1.1 200");
-    assert!(pass.end().await.uncertain);
+    assert!(session.end().await.uncertain);
     timeout(TIMEOUT, bed.given_up.recv()).await.unwrap().unwrap();
     let _ = timeout(TIMEOUT, connection.read_to_end(&mut answer)).await.unwrap();
 }
@@ -506,40 +506,41 @@ async fn an_answer_that_stops_half_way_ends_with_the_run() {
 #[tokio::test]
 async fn an_api_server_that_is_busy_makes_helm_wait_for_seconds_at_most() {
     let bed = Bed::new().await;
-    let pass = bed.admit();
-    for (asked, told) in [("1", Some("1")), ("600", Some("5")), ("soon", None)] {
+    let session = bed.admit();
+    for (asked, capped) in [("1", Some("1")), ("600", Some("5")), ("soon", None)] {
         let path = format!("{IN_TENANT}/configmaps/busy-for-{asked}");
-        let (status, answer) = bed.ask(&pass.authorization, "GET", &path, "").await;
+        let (status, answer) = bed.ask(&session.authorization, "GET", &path, "").await;
         let answer = String::from_utf8(answer).unwrap();
         let after = answer.lines().find_map(|line| line.strip_prefix("retry-after: "));
-        assert_eq!((status, after), (503, told), "{answer}");
+        assert_eq!((status, after), (503, capped), "{answer}");
     }
 }
 
 #[tokio::test]
 async fn what_was_written_is_known() {
     let bed = Bed::new().await;
-    let pass = bed.admit();
+    let session = bed.admit();
     for (name, status) in [("u1", 200), ("u2", 200), ("refused", 409)] {
-        assert_eq!(bed.write(&pass, name).await, status);
+        assert_eq!(bed.write(&session, name).await, status);
     }
-    assert_eq!(bed.get(&pass, &format!("{IN_TENANT}/configmaps/read")).await, 200);
-    let deleted = bed.ask(&pass.authorization, "DELETE", &format!("{IN_TENANT}/configmaps/u3"), "").await.0;
+    assert_eq!(bed.get(&session, &format!("{IN_TENANT}/configmaps/read")).await, 200);
+    let deleted = bed.ask(&session.authorization, "DELETE", &format!("{IN_TENANT}/configmaps/u3"), "").await.0;
     assert_eq!(deleted, 200);
-    let recorded = pass.run.record().recorded();
+    let recorded = session.run.record().recorded();
     assert!(!recorded.uncertain);
-    let written = recorded.written.iter().map(|Written { metadata: of, .. }| (&*of.uid, &*of.resource_version));
+    let written =
+        recorded.written.iter().map(|WrittenObject { metadata, .. }| (&*metadata.uid, &*metadata.resource_version));
     assert_eq!(written.collect::<Vec<_>>(), [("u1", "7"), ("u2", "7")]);
-    assert_eq!(bed.write(&pass, "garbage").await, 200);
-    assert!(pass.end().await.uncertain);
+    assert_eq!(bed.write(&session, "garbage").await, 200);
+    assert!(session.end().await.uncertain);
 }
 
 #[tokio::test]
 async fn what_is_deleted_is_looked_for_first() {
     let mut bed = Bed::new().await;
-    let pass = bed.admit();
+    let session = bed.admit();
     let delete = async |name: &str| {
-        bed.ask(&pass.authorization, "DELETE", &format!("{IN_TENANT}/configmaps/{name}"), "").await.0
+        bed.ask(&session.authorization, "DELETE", &format!("{IN_TENANT}/configmaps/{name}"), "").await.0
     };
     for (name, status) in [("u1", 200), ("refused", 409), ("garbage", 503)] {
         assert_eq!(delete(name).await, status, "{name}");
@@ -555,37 +556,42 @@ async fn what_is_deleted_is_looked_for_first() {
 #[test]
 fn a_workload_is_as_it_was_written_last() {
     let written = [("Deployment", "1"), ("ConfigMap", "0"), ("StatefulSet", "5"), ("Deployment", "2")];
-    let written = written.map(|(kind, version)| Written {
+    let written = written.map(|(kind, version)| WrittenObject {
         kind: kind.to_owned(),
         metadata: Meta { name: "a".to_owned(), resource_version: version.to_owned(), ..Meta::default() },
-        ..Written::default()
+        ..WrittenObject::default()
     });
     let workloads = Recorded { written: written.into(), ..Recorded::default() }.workloads();
-    let told: Vec<_> = workloads.iter().map(|of| (&*of.kind, &*of.metadata.resource_version)).collect();
-    assert_eq!(told, [("Deployment", "2"), ("StatefulSet", "5")]);
+    let versions: Vec<_> = workloads.iter().map(|object| (&*object.kind, &*object.metadata.resource_version)).collect();
+    assert_eq!(versions, [("Deployment", "2"), ("StatefulSet", "5")]);
 }
 
 #[tokio::test]
 async fn http_2_is_not_spoken() {
     let mut bed = Bed::new().await;
-    let pass = bed.admit();
+    let session = bed.admit();
     let mut connection = TcpStream::connect(bed.gateway.address).await.unwrap();
     connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
     let _ = timeout(TIMEOUT, connection.read_to_end(&mut answer)).await.unwrap();
     assert!(!bed.has_reached());
-    assert_eq!(bed.get(&pass, "/version").await, 200, "and it goes on for others");
+    assert_eq!(bed.get(&session, "/version").await, 200, "and it goes on for others");
 }
 
 #[tokio::test]
-async fn an_ingress_takes_no_host_of_another_app() {
+async fn neither_an_ingress_nor_a_route_takes_a_host_of_another_app() {
     let mut bed = Bed::new().await;
-    let pass = bed.admit();
+    let session = bed.admit();
     let ingresses = "/apis/networking.k8s.io/v1/namespaces/tenant/ingresses";
     let named = format!("{ingresses}/x");
     let taken = r#"{"metadata": {"name": "x"}, "spec": {"rules": [{"host": "Taken.example.com"}]}}"#;
     let hook = r#"{"metadata": {"name": "x", "annotations": {"helm.sh/hook": "pre-install"}}}"#;
     let kept = r#"{"metadata": {"name": "x", "annotations": {"helm.sh/resource-policy": "keep"}}}"#;
+    let routes = "/apis/gateway.networking.k8s.io/v1/namespaces/tenant/httproutes";
+    let route = format!("{routes}/x");
+    let taken_route =
+        r#"{"kind": "HTTPRoute", "metadata": {"name": "x"}, "spec": {"hostnames": ["Taken.example.com"]}}"#;
+    let all_hosts = r#"{"kind": "HTTPRoute", "metadata": {"name": "x"}, "spec": {"rules": []}}"#;
     for (method, path, body) in [
         ("POST", ingresses, hook),
         ("PATCH", &named, kept),
@@ -596,61 +602,39 @@ async fn an_ingress_takes_no_host_of_another_app() {
         ("PATCH", &named, r#"[{"op": "add", "path": "/spec/rules/-", "value": {"host": "taken.example.com"}}]"#),
         ("PATCH", &named, "spec: {rules: [{host: taken.example.com}]}"),
         ("PUT", &named, r#"[{"op": "replace", "path": "/metadata/managedFields", "value": []}]"#),
+        ("POST", routes, taken_route),
+        ("PATCH", &route, taken_route),
+        ("PUT", &route, taken_route),
+        ("POST", routes, all_hosts),
+        ("PATCH", &route, all_hosts),
+        ("PATCH", &route, r#"{"spec": {"hostnames": null}}"#),
+        ("PATCH", &route, r#"[{"op": "replace", "path": "/spec/hostnames/0", "value": "taken.example.com"}]"#),
     ] {
-        let (status, answer) = bed.ask(&pass.authorization, method, path, body).await;
+        let (status, answer) = bed.ask(&session.authorization, method, path, body).await;
         assert_eq!(status, 403, "{method} {body}");
-        assert!(String::from_utf8_lossy(&answer).contains("ingresses \\\"x\\\" is forbidden"), "{method} {body}");
+        let resource = if path.starts_with(routes) { "httproutes" } else { "ingresses" };
+        let expected = format!("{resource} \\\"x\\\" is forbidden");
+        assert!(String::from_utf8_lossy(&answer).contains(&expected), "{method} {body}");
     }
     assert!(!bed.has_reached());
     let free = r#"{"metadata": {"name": "x"}, "spec": {"rules": [{"host": "free.example.com"}]}}"#;
-    assert_eq!(bed.ask(&pass.authorization, "PATCH", &named, free).await.0, 200);
+    assert_eq!(bed.ask(&session.authorization, "PATCH", &named, free).await.0, 200);
     let managers = r#"[{"op": "replace", "path": "/metadata/managedFields", "value": []}]"#;
-    assert_eq!(bed.ask(&pass.authorization, "PATCH", &named, managers).await.0, 200);
-    assert_eq!(bed.ask(&pass.authorization, "DELETE", &named, "").await.0, 200);
-}
-
-#[tokio::test]
-async fn a_route_takes_no_host_of_another_app() {
-    let mut bed = Bed::new().await;
-    let pass = bed.admit();
-    for resource in ["httproutes", "grpcroutes", "tlsroutes"] {
-        let routes = format!("/apis/gateway.networking.k8s.io/v1/namespaces/tenant/{resource}");
-        let named = format!("{routes}/x");
-        let taken = r#"{"kind": "XRoute", "metadata": {"name": "x"}, "spec": {"hostnames": ["Taken.example.com"]}}"#;
-        let all = r#"{"kind": "XRoute", "metadata": {"name": "x"}, "spec": {"rules": []}}"#;
-        for (method, path, body) in [
-            ("POST", &routes, taken),
-            ("PATCH", &named, taken),
-            ("PUT", &named, taken),
-            ("POST", &routes, all),
-            ("PATCH", &named, all),
-            ("PATCH", &named, r#"{"spec": {"hostnames": null}}"#),
-            ("PATCH", &named, r#"[{"op": "replace", "path": "/spec/hostnames/0", "value": "taken.example.com"}]"#),
-        ] {
-            let (status, answer) = bed.ask(&pass.authorization, method, path, body).await;
-            assert_eq!(status, 403, "{method} {body}");
-            let answer = String::from_utf8_lossy(&answer);
-            assert!(answer.contains(&format!("{resource} \\\"x\\\" is forbidden")), "{method} {body}: {answer}");
-        }
-        assert!(!bed.has_reached());
-        let free = r#"{"kind": "XRoute", "metadata": {"name": "x"}, "spec": {"hostnames": ["free.example.com"]}}"#;
-        assert_eq!(bed.ask(&pass.authorization, "PATCH", &named, free).await.0, 200);
-        assert_eq!(bed.ask(&pass.authorization, "DELETE", &named, "").await.0, 200);
-        while bed.has_reached() {}
-    }
+    assert_eq!(bed.ask(&session.authorization, "PATCH", &named, managers).await.0, 200);
+    assert_eq!(bed.ask(&session.authorization, "DELETE", &named, "").await.0, 200);
 }
 
 #[tokio::test]
 async fn a_request_whose_body_comes_after_the_run_was_asked_to_stop_is_not_sent_on() {
     let mut bed = Bed::new().await;
-    let pass = bed.admit();
+    let session = bed.admit();
     let path = format!("{IN_TENANT}/configmaps/x");
-    let mut connection = bed.begun(&pass.authorization, ("PATCH", &path), "Expect: 100-continue\r\n", 2).await;
+    let mut connection = bed.begun(&session.authorization, ("PATCH", &path), "Expect: 100-continue\r\n", 2).await;
     // Reading its head asks it for the body.
     let mut asked = vec![0; 25];
     timeout(TIMEOUT, connection.read_exact(&mut asked)).await.unwrap().unwrap();
     assert!(asked.starts_with(b"HTTP/1.1 100"));
-    pass.stopping().cancel();
+    session.stopping().cancel();
     connection.write_all(b"{}").await.unwrap();
     let mut answer = String::new();
     timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
@@ -661,7 +645,7 @@ async fn a_request_whose_body_comes_after_the_run_was_asked_to_stop_is_not_sent_
 #[tokio::test]
 async fn a_write_leaves_alone_what_is_right_in_the_cluster() {
     let mut bed = Bed::new().await;
-    let pass = bed.admit();
+    let session = bed.admit();
     let (claim, workload) = (
         |size: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}}),
         |replicas: Value| json!({"spec": {"replicas": replicas}}),
@@ -679,12 +663,12 @@ async fn a_write_leaves_alone_what_is_right_in_the_cluster() {
         ("/apis/apps/v1/namespaces/tenant/statefulsets/scaled", workload(json!(1)), workload(json!(1))),
         ("/apis/apps/v1/namespaces/tenant/deployments/x", workload(json!(1)), workload(json!(1))),
     ] {
-        let (status, answer) = bed.ask(&pass.authorization, "PATCH", path, &asked.to_string()).await;
+        let (status, answer) = bed.ask(&session.authorization, "PATCH", path, &asked.to_string()).await;
         assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&answer));
         assert_eq!(bed.bodies.recv().await.unwrap(), expected, "{path}");
     }
-    let kept = pass.end().await.kept;
-    let sizes: Vec<_> = kept.iter().map(|kept| [&kept.claim, &kept.asked, &kept.has]).collect();
+    let kept = session.end().await.kept;
+    let sizes: Vec<_> = kept.iter().map(|kept| [&kept.claim, &kept.requested, &kept.has]).collect();
     assert_eq!(sizes, [["grown", "8Gi", "20Gi"]]);
 }
 
@@ -696,7 +680,7 @@ async fn a_revision_is_reviewed_before_it_is_stored() {
         "bad" => Ok(Some("it would drop a volume".to_owned())),
         _ => Err("its manifest has no end".to_owned()),
     };
-    let pass = bed.admit_with("tenant", Some(Box::new(review)));
+    let session = bed.admit_with("tenant", Some(Box::new(review)));
     let path = format!("{IN_TENANT}/secrets");
     let secret = |payload: Vec<u8>| {
         let data = json!({"release": k8s_openapi::ByteString(payload)});
@@ -709,24 +693,24 @@ async fn a_revision_is_reviewed_before_it_is_stored() {
         (stored("odd"), 400, "what helm is about to store cannot be read: its manifest has no end"),
         (stored("bad"), 403, "it would drop a volume"),
     ] {
-        let (status, answer) = bed.ask(&pass.authorization, "POST", &path, &body).await;
+        let (status, answer) = bed.ask(&session.authorization, "POST", &path, &body).await;
         assert_eq!(status, code);
         assert!(String::from_utf8_lossy(&answer).contains(refusal));
         assert!(!bed.has_reached());
         // Only a verdict holds until the spec changes.
         let verdict = (code == 403).then(|| refusal.to_owned());
-        assert_eq!(pass.run.record().recorded().refused, verdict);
+        assert_eq!(session.run.record().recorded().refused, verdict);
     }
-    assert_eq!(bed.ask(&pass.authorization, "POST", &path, &stored("good")).await.0, 200);
+    assert_eq!(bed.ask(&session.authorization, "POST", &path, &stored("good")).await.0, 200);
     assert!(bed.has_reached());
 }
 
 #[tokio::test]
 async fn a_watch_ends_with_the_lead() {
     let mut bed = Bed::new().await;
-    let pass = bed.admit();
+    let session = bed.admit();
     let path = format!("{IN_TENANT}/configmaps/stops-half-way?watch=true");
-    let mut connection = bed.sent(&pass.authorization, "GET", &path, "").await;
+    let mut connection = bed.sent(&session.authorization, "GET", &path, "").await;
     let mut answer = vec![0; 12];
     timeout(TIMEOUT, connection.read_exact(&mut answer)).await.unwrap().unwrap();
     bed.lead.end();
@@ -737,6 +721,6 @@ async fn a_watch_ends_with_the_lead() {
 #[tokio::test]
 async fn the_password_of_a_run_is_in_no_debug_output() {
     let bed = Bed::new().await;
-    let pass = bed.admit();
-    assert!(!format!("{pass:?}").contains(&pass.authorization));
+    let session = bed.admit();
+    assert!(!format!("{session:?}").contains(&session.authorization));
 }

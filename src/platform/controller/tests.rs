@@ -22,7 +22,7 @@ impl Told {
 #[error(transparent)]
 struct Panicked(Panic);
 
-impl Failure for Panicked {
+impl ReconcileError for Panicked {
     fn disposition(&self) -> Disposition {
         INTERNAL_ERROR
     }
@@ -31,15 +31,15 @@ impl Failure for Panicked {
     }
 }
 
-impl Kind for Told {
+impl Reconciler for Told {
     type Object = ClientApp;
     type Error = Panicked;
 
-    fn gone(&self, key: &Key) {
+    fn on_deleted(&self, key: &Key) {
         self.note(format!("gone {key}"));
         assert_ne!(key.name, "panics");
     }
-    fn seen(&self, event: &Event<Guard<ClientApp>>) {
+    fn on_event(&self, event: &Event<Guard<ClientApp>>) {
         self.note(match event {
             Event::Apply(object) => format!("apply {}", key_of(object)),
             Event::Delete(object) => format!("delete {}", key_of(object)),
@@ -50,11 +50,11 @@ impl Kind for Told {
             assert_ne!(key_of(object).name, "panics");
         }
     }
-    fn wrote(&self, object: &Guard<ClientApp>) -> bool {
+    fn is_own_write(&self, object: &Guard<ClientApp>) -> bool {
         assert_ne!(key_of(object).name, "panics");
         true
     }
-    fn is_under_way(&self, key: &Key, _: &Guard<ClientApp>) -> bool {
+    fn has_background_work(&self, key: &Key, _: &Guard<ClientApp>) -> bool {
         key.name == "begins"
     }
     async fn reconcile(&self, key: &Key, _: &Guard<ClientApp>) -> Result<Action, Panicked> {
@@ -71,7 +71,7 @@ fn driver(objects: &Objects<ClientApp>) -> Driver<Told> {
         backoff: Backoff::default(),
         synced: OnceCell::new(),
         metrics: Arc::default(),
-        lead: Lead::assured(),
+        lead: Leadership::unconditional(),
         stop: CancellationToken::new(),
     }
 }
@@ -136,7 +136,7 @@ fn what_is_gone_is_told_before_the_list_that_tells_it_and_a_list_that_breaks_off
         Event::Delete(object("stays", "1")),
     ] {
         writer.apply_watcher_event(&event);
-        driver.see(&event, &mut before);
+        driver.handle_event(&event, &mut before);
     }
     let relisted = ["listed", "gone a/anew", "delete a/anew", "listed"];
     let changed = ["apply a/new", "gone a/stays", "delete a/stays"];
@@ -157,14 +157,14 @@ fn what_panics_when_it_is_told_of_an_object_is_told_of_the_next() {
     let mut before = Vec::new();
     for event in relisted.into_iter().chain(changed) {
         writer.apply_watcher_event(&event);
-        driver.see(&event, &mut before);
+        driver.handle_event(&event, &mut before);
     }
     let gone = ["gone a/panics", "delete a/panics"];
-    let told = [&["listed"], &gone[..], &["listed", "apply a/panics"], &gone, &["apply a/other"]].concat();
-    assert_eq!(*driver.kind.0.lock().unwrap(), told);
+    let expected = [&["listed"], &gone[..], &["listed", "apply a/panics"], &gone, &["apply a/other"]].concat();
+    assert_eq!(*driver.kind.0.lock().unwrap(), expected);
     assert_eq!(*objects.names(), [Key::new("a", "other")].into());
     // If it is unclear whether the operator wrote a change, the object is reconciled.
-    assert_eq!((driver.wrote(&object("panics")), driver.wrote(&object("other"))), (false, true));
+    assert_eq!((driver.is_own_write(&object("panics")), driver.is_own_write(&object("other"))), (false, true));
 }
 
 #[test]

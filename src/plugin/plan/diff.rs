@@ -8,8 +8,8 @@ use similar::TextDiff;
 use crate::{
     clientapp::observed::inventory,
     helm::{
-        Hidden,
-        sentence::MASK,
+        Redactor,
+        cli::redact::MASK,
         storage::{Hook, RESOURCE_POLICY, Stored},
     },
     yaml,
@@ -37,7 +37,7 @@ pub(super) struct Change {
 ///
 /// # Errors
 /// A manifest is not YAML.
-pub(super) fn changes(before: &Stored, after: &Stored, hidden: &Hidden) -> Result<Vec<Change>, String> {
+pub(super) fn changes(before: &Stored, after: &Stored, hidden: &Redactor) -> Result<Vec<Change>, String> {
     let (mut before, after) = (objects(before)?, objects(after)?);
     let mut found = Vec::new();
     for (id, new) in after {
@@ -48,7 +48,7 @@ pub(super) fn changes(before: &Stored, after: &Stored, hidden: &Hidden) -> Resul
         let what = if old.is_empty() { What::Added } else { What::Changed };
         let [old, new] = [text(&id, &old, &[], hidden)?, text(&id, &new, &old, hidden)?];
         let diff = TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).to_string();
-        found.push(Change { what, object: hidden.masked(&id.to_string()), diff });
+        found.push(Change { what, object: hidden.redact(&id.to_string()), diff });
     }
     found.extend(before.into_iter().filter(|(id, _)| !id.is_hook).map(|(id, documents)| {
         // The operator keeps all volumes.
@@ -57,17 +57,17 @@ pub(super) fn changes(before: &Stored, after: &Stored, hidden: &Hidden) -> Resul
                 || document["metadata"]["annotations"][RESOURCE_POLICY].as_str() == Some(inventory::KEEP)
         };
         let what = if documents.iter().all(is_kept) { What::Left } else { What::Removed };
-        Change { what, object: hidden.masked(&id.to_string()), diff: String::new() }
+        Change { what, object: hidden.redact(&id.to_string()), diff: String::new() }
     }));
     found.sort_by(|one, other| one.object.cmp(&other.object));
     Ok(found)
 }
 
 /// The hooks that helm runs for the next revision, whether they change or not.
-pub(super) fn hooks(after: &Stored, is_tested: bool, hidden: &Hidden) -> Vec<String> {
+pub(super) fn hooks(after: &Stored, is_tested: bool, hidden: &Redactor) -> Vec<String> {
     let running = after.hooks_that_run(is_tested).into_iter();
     let named = running.map(|(Hook { kind, name, .. }, events)| format!("{kind} {name} ({})", events.join(", ")));
-    named.map(|hook| hidden.masked(&hook)).collect()
+    named.map(|hook| hidden.redact(&hook)).collect()
 }
 
 /// What makes an object the same in two revisions: not its version of the API.
@@ -107,7 +107,7 @@ fn objects(stored: &Stored) -> Result<BTreeMap<Id, Vec<Value>>, String> {
 }
 
 /// The documents of an object as they are shown, next to those before.
-fn text(id: &Id, documents: &[Value], before: &[Value], hidden: &Hidden) -> Result<String, String> {
+fn text(id: &Id, documents: &[Value], before: &[Value], hidden: &Redactor) -> Result<String, String> {
     let part = if id.group.is_empty() && id.kind == "Secret" { Part::Secret } else { Part::Other };
     let shown = documents.iter().enumerate().map(|(at, document)| {
         // Before it is YAML, which writes texts in many ways.
@@ -126,10 +126,10 @@ enum Part {
 }
 
 /// A value as it is shown: without what is hidden in its texts and keys. A text that differs from the one before only in that says so.
-fn shown(value: &Value, before: Option<&Value>, part: Part, hidden: &Hidden) -> Value {
+fn shown(value: &Value, before: Option<&Value>, part: Part, hidden: &Redactor) -> Value {
     let masked = |value: &Value| match part {
         Part::Data => MASK.to_owned(),
-        Part::Secret | Part::Other => hidden.withheld(&plain(value)),
+        Part::Secret | Part::Other => hidden.redact_lines(&plain(value)),
     };
     match value {
         Value::Array(list) => {
@@ -143,7 +143,7 @@ fn shown(value: &Value, before: Option<&Value>, part: Part, hidden: &Hidden) -> 
                     (Part::Secret, "data" | "stringData") | (Part::Data, _) => Part::Data,
                     (Part::Secret | Part::Other, _) => Part::Other,
                 };
-                let mut name = hidden.withheld(key);
+                let mut name = hidden.redact_lines(key);
                 // Another key may look like it now.
                 while found.contains_key(&name) {
                     name.push('*');
@@ -243,7 +243,7 @@ metadata: {name: app}
 ",
             "{apiVersion: batch/v1, kind: Job, metadata: {name: prepare}, spec: {parallelism: 2}}",
         );
-        let hidden = Hidden::of([&json!(["the old token", "the new token"])]).unwrap();
+        let hidden = Redactor::from_values([&json!(["the old token", "the new token"])]).unwrap();
         let found = changes(&before, &after, &hidden).unwrap();
         let told: String =
             found.iter().map(|Change { what, object, diff }| format!("{what:?} {object}\n{diff}")).collect();
@@ -282,12 +282,12 @@ metadata: {name: app}
             (job(&["evil", "benign"]), job(&["benign"]), "hook Job prepare", "-  runs: evil\n"),
             (map(&["debug"]), map(&["none", "debug"]), "ConfigMap a", "+  level: none\n"),
         ] {
-            let found = changes(&before, &after, &Hidden::default()).unwrap();
+            let found = changes(&before, &after, &Redactor::default()).unwrap();
             let [Change { what: What::Changed, object: of, diff }] = &found[..] else { panic!("{found:?}") };
             assert!(of == object && diff.contains(shown), "{found:?}");
         }
         let both = map(&["none", "debug"]);
-        assert_eq!(changes(&both, &both, &Hidden::default()), Ok(vec![]));
+        assert_eq!(changes(&both, &both, &Redactor::default()), Ok(vec![]));
     }
 
     #[test]
@@ -301,7 +301,7 @@ metadata: {name: app}
         ]);
         let installation = json!({"first_deployed": "today", "last_deployed": "today"});
         let upgrade = json!({"first_deployed": "yesterday", "last_deployed": "today"});
-        let hidden = Hidden::of([&json!("canary")]).unwrap();
+        let hidden = Redactor::from_values([&json!("canary")]).unwrap();
         for (info, is_tested, expected) in [
             (&installation, false, vec!["Job first (pre-install)"]),
             (&upgrade, false, vec!["Job prepare (pre-upgrade)", "Job prepare (pre-upgrade)"]),
@@ -315,7 +315,8 @@ metadata: {name: app}
     #[test]
     fn no_way_to_write_a_text_shows_it() {
         let long = format!("canary {}", "that is folded ".repeat(20));
-        let hidden = Hidden::of([&json!(["@it's-canary", "p@ss canary/word", "pine", 123456, long])]).unwrap();
+        let hidden =
+            Redactor::from_values([&json!(["@it's-canary", "p@ss canary/word", "pine", 123456, long])]).unwrap();
         let object = |data: Value| {
             let manifest =
                 json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pine-a"}, "data": data});

@@ -9,12 +9,12 @@ use serde_json::json;
 
 use crate::{
     crd::label,
-    deletion::{harmless, permit},
+    deletion::{permit, recreatable},
     platform::{
-        api::{create_if_absent, unless_gone},
+        api::{create_if_absent, ignore_not_found},
+        api_error::{ApiErrorKind, classify},
         error::api_sentence,
         key::Key,
-        refusal::{Refusal, refusal},
     },
     postgresql::{
         context::Ctx,
@@ -43,7 +43,7 @@ pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: b
     let api = api(ctx, key, &kind.resource());
     let what = format!("{kind} {}/{name}", key.namespace);
     // A process that was frozen could otherwise apply this Postgresql's objects to a later Postgresql of the same name.
-    if !ctx.lead.holds() {
+    if !ctx.lead.is_held() {
         return Err(Error::NotLeading { operation: format!("apply {what}") });
     }
     if !seen {
@@ -61,7 +61,7 @@ pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: b
         let replace = json!([{"op": "replace", "path": "/spec", "value": object.document["spec"]}]);
         let replace = serde_json::from_value(replace).expect("this is a JSON patch");
         let replaced = api.patch(name, &PatchParams::default(), &Patch::<()>::Json(replace)).await;
-        unless_gone(replaced).map_err(Error::api(format!("put back {what}")))?;
+        ignore_not_found(replaced).map_err(Error::api(format!("put back {what}")))?;
     }
     let applied = api.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&object.document)).await;
     applied.map(|_| ()).map_err(Error::api(format!("apply {what}")))
@@ -81,7 +81,7 @@ pub(super) async fn create_claim(ctx: &Ctx, desired: &Desired, claim: &Object) -
     let created =
         create_if_absent(&api(ctx, key, &Kind::PersistentVolumeClaim.resource()), Some(MANAGER), &claim).await;
     if let Some(created) = created.map_err(Error::api(operation))? {
-        ctx.made.put(key, &desired.uid, permit::Kind::Volume.owned(&created.metadata));
+        ctx.recently_created.record(key, &desired.uid, permit::DataKind::Volume.owned(&created.metadata));
     }
     Ok(())
 }
@@ -144,7 +144,7 @@ pub(super) async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<
     let patch = json!({"spec": {"resources": {"requests": {"storage": to}}}});
     let params = PatchParams { field_manager: Some(VOLUME_MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch(claim, &params, &Patch::Merge(&patch)).await {
-        Err(error) if refusal(&error) == Refusal::Expansion => {
+        Err(error) if classify(&error) == ApiErrorKind::Expansion => {
             Err(Error::Expansion { claim: claim.to_owned(), to: to.to_owned(), problem: api_sentence(&error) })
         }
         Err(error) => Err(Error::api(format!("grow PersistentVolumeClaim {}/{claim}", key.namespace))(error)),
@@ -158,6 +158,6 @@ pub(crate) async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -
     let api = api(ctx, key, &resource);
     let type_meta = TypeMeta { api_version: resource.api_version, kind: resource.kind };
     let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
-    let deleted = harmless::delete(&api, &type_meta, &meta).await;
+    let deleted = recreatable::delete(&api, &type_meta, &meta).await;
     deleted.map(|_| ()).map_err(Error::api(format!("delete {kind} {}/{name}", key.namespace)))
 }

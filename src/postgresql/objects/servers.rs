@@ -4,7 +4,7 @@
 //! create a database or to copy the primary's, with no room for a mistake, and a change of the standbys would restart the primary.
 //!
 //! Both have the same settings. For some of them (`max_connections` and others that replay depends on), PostgreSQL requires that a
-//! standby has at least the primary's value, and the two StatefulSets restart their pods in no particular order. That is harmless: a
+//! standby has at least the primary's value, and the two StatefulSets restart their pods in no particular order. That is recreatable: a
 //! standby with a lower value pauses replay until it is restarted itself, and a standby that would start with a lower value than its
 //! files require, with which PostgreSQL would always exit, uses the value of its files instead (`standby.sh`).
 //!

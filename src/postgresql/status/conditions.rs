@@ -8,7 +8,7 @@ use crate::{
         conditions::{State, Verdict, find, kind},
         reason::BACKED_UP,
     },
-    platform::{controller::Failure as _, job},
+    platform::{controller::ReconcileError as _, job},
     postgresql::{
         decide::{Hold, Plan, dumps, volume, volume_size::larger},
         desired::Desired,

@@ -2,16 +2,16 @@
 
 use crate::{
     crd::{Drill, DumpState, PostgresqlStatus, Reason, RestoreRecord},
-    deletion::permit::Kept,
+    deletion::permit::RetainedObject,
     platform::{
-        events::{Note, turn_of_ready},
+        events::{Note, ready_transition},
         key::Key,
     },
 };
 
 /// Returns the events for a change of status: transitions of Ready, and the results of restores, dumps and drills. **Pure.**
 pub(crate) fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Vec<Note> {
-    let turn = turn_of_ready("Reconcile", &before.conditions, &after.conditions);
+    let turn = ready_transition("Reconcile", &before.conditions, &after.conditions);
     let of_dumps =
         [restored(before, after), dumped(before, after), dump_failed(before, after), drill_failed(before, after)];
     turn.into_iter().chain(of_dumps.into_iter().flatten()).collect()
@@ -64,8 +64,8 @@ fn dumped(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     (!same).then(|| Note { warning, ..Note::normal(action, reason, message) })
 }
 
-pub(crate) fn data_kept(key: &Key, kept: &[Kept]) -> Note {
-    let kept: Vec<_> = kept.iter().map(Kept::to_string).collect();
+pub(crate) fn data_kept(key: &Key, kept: &[RetainedObject]) -> Note {
+    let kept: Vec<_> = kept.iter().map(RetainedObject::to_string).collect();
     Note::normal("Delete", Reason::Retained, format!("Postgresql {} is deleted; {}", key.name, kept.join("; ")))
 }
 

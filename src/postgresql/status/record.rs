@@ -2,7 +2,7 @@
 
 use crate::{
     crd::{Owned, PostgresqlStatus, SecretRecord, VolumeRecord},
-    deletion::made,
+    deletion::recently_created,
     postgresql::{
         decide::{dumps, volume},
         desired::{Desired, PasswordSource},
@@ -17,7 +17,7 @@ pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStat
     let volume = volume::record(desired, observed);
     let mut owned = observed.recorded.owned.clone();
     for entry in owned_now(desired, observed, volume.as_ref()) {
-        made::put(&mut owned, entry);
+        recently_created::upsert(&mut owned, entry);
     }
     // The version of the files, which are created once, not of the present spec.
     let initialized = volume.as_ref().is_some_and(|volume| volume.initialized);

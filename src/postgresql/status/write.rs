@@ -20,7 +20,7 @@ pub(crate) async fn write(ctx: &Ctx, postgres: &Postgres<'_>, status: &Postgresq
         true => Error::Gone(postgres.key.clone()),
         false => Error::api(format!("write the status of Postgresql {}", postgres.key))(error),
     })?;
-    publish_by(&ctx.recorder, &postgres.reference(), &transitions(&postgres.before, status)).await;
+    publish_by(&ctx.recorder, &postgres.reference(), &transitions(&postgres.recorded_status, status)).await;
     Ok(())
 }
 
@@ -42,6 +42,6 @@ async fn write_amended(
 ) -> Result<(), Error> {
     let postgres = ctx.postgres(postgres.key, postgres.guard);
     let serving = ctx.watches.pods(postgres.key).into_iter().filter(|pod| pod.waiting.is_none());
-    let recorded = without_primary(postgres.before.clone(), &serving.map(|pod| pod.uid).collect::<Vec<_>>());
+    let recorded = without_primary(postgres.recorded_status.clone(), &serving.map(|pod| pod.uid).collect::<Vec<_>>());
     write(ctx, &postgres, &amend(&recorded, postgres.meta().generation)).await
 }

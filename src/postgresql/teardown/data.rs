@@ -11,9 +11,9 @@ use crate::{
     crd::{Postgresql, Reason, label},
     deletion::{
         self, Destroyer,
-        permit::{Kept, Kind as Held},
+        permit::{DataKind, RetainedObject},
     },
-    platform::{api::unless_gone, events::publish_by},
+    platform::{api::ignore_not_found, events::publish_by},
     postgresql::{
         context::{Ctx, Postgres},
         decide::Hold,
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// An object that outlives the Postgresql, and the sentence about it.
-type Leftover = (ObjectMeta, Kept);
+type Leftover = (ObjectMeta, RetainedObject);
 
 /// Finds the volumes of this Postgresql and the Secrets that open them, by label and name.
 async fn owned_data(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<[Vec<ObjectMeta>; 2], Error> {
@@ -36,7 +36,7 @@ async fn owned_data(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<[Vec<ObjectMet
     let claims = claims.map(|claim| claim.metadata).filter(|claim| names::is_claim(&key.name, name(claim)));
     let mut claims: Vec<_> = claims.collect();
     // A claim that has lost its labels is still recorded.
-    for entry in postgres.before.owned.iter().filter(|entry| entry.kind == Held::Volume.as_str()) {
+    for entry in postgres.recorded_status.owned.iter().filter(|entry| entry.kind == DataKind::Volume.as_str()) {
         if !names::is_claim(&key.name, &entry.name) || claims.iter().any(|claim| claim.uid.as_ref() == Some(&entry.uid))
         {
             continue;
@@ -58,12 +58,12 @@ async fn owned_data(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<[Vec<ObjectMet
 
 pub(super) async fn all_leftovers(ctx: &Ctx, postgres: &Postgres<'_>, why: &str) -> Result<Vec<Leftover>, Error> {
     let [volumes, secrets] = owned_data(ctx, postgres).await?;
-    let secrets = secrets.into_iter().map(|secret| leftover(Held::Secret, secret, why));
-    Ok(secrets.chain(volumes.into_iter().map(|volume| leftover(Held::Volume, volume, why))).collect())
+    let secrets = secrets.into_iter().map(|secret| leftover(DataKind::Secret, secret, why));
+    Ok(secrets.chain(volumes.into_iter().map(|volume| leftover(DataKind::Volume, volume, why))).collect())
 }
 
-fn leftover(kind: Held, meta: ObjectMeta, why: &str) -> Leftover {
-    let kept = Kept { kind, name: name(&meta).to_owned(), because: format!("stays: {why}") };
+fn leftover(kind: DataKind, meta: ObjectMeta, why: &str) -> Leftover {
+    let kept = RetainedObject { kind, name: name(&meta).to_owned(), because: format!("stays: {why}") };
     (meta, kept)
 }
 
@@ -80,16 +80,16 @@ pub(super) async fn delete_all(
     let mut volumes_staying = Vec::new();
     for volume in volumes {
         if dumped && name(&volume) == dumps {
-            volumes_staying.push(leftover(Held::Volume, volume, "the last dump is on it"));
+            volumes_staying.push(leftover(DataKind::Volume, volume, "the last dump is on it"));
             continue;
         }
-        match delete_one(ctx, postgres, Held::Volume, &volume).await? {
+        match delete_one(ctx, postgres, DataKind::Volume, &volume).await? {
             Some(kept) => volumes_staying.push((volume, kept)),
             None => left = Some(volume),
         }
     }
     if let Some(left) = left {
-        let message = format!("waiting for {} {} to be gone", Held::Volume.as_str(), name(&left));
+        let message = format!("waiting for {} {} to be gone", DataKind::Volume.as_str(), name(&left));
         return Ok(Err(Hold::new(Reason::Deleting, message)));
     }
     // Dumps can be read without the Secrets.
@@ -97,8 +97,8 @@ pub(super) async fn delete_all(
     let mut staying = Vec::new();
     for secret in secrets {
         if let Some(volume) = opened {
-            staying.push(leftover(Held::Secret, secret, &format!("it opens {volume}")));
-        } else if let Some(kept) = delete_one(ctx, postgres, Held::Secret, &secret).await? {
+            staying.push(leftover(DataKind::Secret, secret, &format!("it opens {volume}")));
+        } else if let Some(kept) = delete_one(ctx, postgres, DataKind::Secret, &secret).await? {
             staying.push((secret, kept));
         }
     }
@@ -110,12 +110,12 @@ pub(super) async fn delete_all(
 async fn delete_one(
     ctx: &Ctx,
     postgres: &Postgres<'_>,
-    kind: Held,
+    kind: DataKind,
     target: &ObjectMeta,
-) -> Result<Option<Kept>, Error> {
+) -> Result<Option<RetainedObject>, Error> {
     let (key, uid) = (postgres.key, postgres.uid());
     let destroyer = Destroyer { client: &ctx.client, lead: &ctx.lead };
-    let mandate = match destroyer.mandate::<Postgresql>(key, uid).await.map_err(Error::destroy)? {
+    let mandate = match destroyer.grant::<Postgresql>(key, uid).await.map_err(Error::destroy)? {
         Ok(mandate) => mandate,
         Err(withheld) => return Ok(Some(leftover(kind, target.clone(), &withheld.to_string()).1)),
     };
@@ -144,7 +144,7 @@ pub(super) async fn publish_retained(ctx: &Ctx, postgres: &Postgres<'_>, staying
 
 /// Retains an object: it no longer belongs to this Postgresql, and gets labels by which it can be found. An object that its
 /// ClientApp has retained has these labels already.
-async fn retain(ctx: &Ctx, postgres: &Postgres<'_>, kind: Held, object: &ObjectMeta) -> Result<(), Error> {
+async fn retain(ctx: &Ctx, postgres: &Postgres<'_>, kind: DataKind, object: &ObjectMeta) -> Result<(), Error> {
     let key = postgres.key;
     let mut labels = json!({label::POSTGRESQL: null, label::POSTGRESQL_UID: null});
     if !object.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM) {
@@ -154,7 +154,7 @@ async fn retain(ctx: &Ctx, postgres: &Postgres<'_>, kind: Held, object: &ObjectM
     }
     let patch = Patch::Merge(json!({"metadata": {"uid": object.uid, "ownerReferences": null, "labels": labels}}));
     let api = deletion::api(&ctx.client, &key.namespace, kind);
-    let retained = unless_gone(api.patch_metadata(name(object), &PatchParams::default(), &patch).await);
+    let retained = ignore_not_found(api.patch_metadata(name(object), &PatchParams::default(), &patch).await);
     retained.map_err(Error::api(format!("retain {} {}/{}", kind.as_str(), key.namespace, name(object))))?;
     Ok(())
 }

@@ -65,7 +65,7 @@ pub(super) async fn last_dump(
     }
     let data = (Kind::PersistentVolumeClaim, names::data(&key.name));
     let set = (Kind::StatefulSet, names::primary(&key.name));
-    match &postgres.before.volume {
+    match &postgres.recorded_status.volume {
         // There was never a database.
         Some(volume) if !volume.initialized => return Ok(None),
         None if !objects.contains_key(&data) && !objects.contains_key(&set) => return Ok(None),

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::{
     crd::{DeletionPolicy, Owned, Postgresql, label},
-    deletion::permit::{Owner, Wish, is_orphaned},
+    deletion::permit::{DataOwner, DeletionIntent, is_orphaned},
     postgresql::{desired::desired, names},
 };
 
@@ -33,11 +33,11 @@ pub(super) fn retained_by_policy() -> DataOutcome {
     DataOutcome::Retain("spec.deletionPolicy is Retain".to_owned())
 }
 
-impl Owner for Postgresql {
-    fn wish(&self) -> Wish {
+impl DataOwner for Postgresql {
+    fn deletion_intent(&self) -> DeletionIntent {
         match outcome(&ObjectMeta::default(), Ok(self), false) {
-            DataOutcome::Delete => Wish::Delete,
-            DataOutcome::Retain(_) | DataOutcome::Orphan => Wish::Retain,
+            DataOutcome::Delete => DeletionIntent::Delete,
+            DataOutcome::Retain(_) | DataOutcome::Orphan => DeletionIntent::Retain,
         }
     }
 
@@ -50,7 +50,7 @@ impl Owner for Postgresql {
         false
     }
 
-    fn made(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
+    fn is_marked_as_owned(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
         let (name, target_name) = (owner.name.as_deref().unwrap_or_default(), target.name.clone().unwrap_or_default());
         let its = target.labels.as_ref().and_then(|labels| labels.get(label::POSTGRESQL_UID)) == owner.uid.as_ref();
         owner.uid.is_some()

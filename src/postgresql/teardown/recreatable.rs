@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     crd::{Reason, label},
-    platform::api::unless_gone,
+    platform::api::ignore_not_found,
     postgresql::{
         act::apply::delete,
         context::{Ctx, Postgres},
@@ -71,7 +71,7 @@ pub(super) async fn delete_rest(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<()
             let patch = Patch::Merge(json!({"metadata": {"uid": uid, "ownerReferences": [owner]}}));
             let patched =
                 api(ctx, postgres.key, &kind.resource()).patch_metadata(&name, &PatchParams::default(), &patch).await;
-            unless_gone(patched)
+            ignore_not_found(patched)
                 .map_err(Error::api(format!("give Job {}/{name} its owner", postgres.key.namespace)))?;
         }
     }

@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{crd::Restore, platform::job::WORDS};
+use crate::{crd::Restore, platform::job::MAX_MESSAGE};
 
 #[test]
 fn owner_of_an_object() {
@@ -58,7 +58,7 @@ fn a_failed_fetch_is_a_refused_dump() {
         });
         let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
         assert_eq!(refused(&pod), expected);
-        assert_eq!(failed(&pod).as_deref(), (code != 0).then_some("the storage refuses it"));
+        assert_eq!(failure_line(&pod).as_deref(), (code != 0).then_some("the storage refuses it"));
     }
 }
 
@@ -132,11 +132,11 @@ fn termination_messages_of_a_jobs_pod() {
             Err(Some("full, make room")),
         ),
         (container("dump", 0, ""), container("store", 1, ""), Err(None)),
-        (container("dump", 0, ""), container("store", 1, &long), Err(Some(&long[..WORDS]))),
+        (container("dump", 0, ""), container("store", 1, &long), Err(Some(&long[..MAX_MESSAGE]))),
     ] {
         let status = json!({"initContainerStatuses": [init], "containerStatuses": [main]});
         let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
-        let found = (said(&pod), failed(&pod));
+        let found = (termination_message(&pod), failure_line(&pod));
         let owned = |words: Option<&str>| words.map(str::to_owned);
         assert_eq!(found, (expected.ok().and_then(owned), expected.err().and_then(owned)));
     }

@@ -126,7 +126,7 @@ fn hooks_that_only_an_installation_runs() {
         (&["pre-install"], "Failed", "later", false),
     ] {
         let events = events.iter().map(|event| (*event).to_owned()).collect();
-        let last_run = Run { phase: phase.to_owned() };
+        let last_run = HookRun { phase: phase.to_owned() };
         let hook = Hook { kind: "Job".to_owned(), name: "migrate".to_owned(), events, last_run, ..Hook::default() };
         let info = Info { first_deployed: Some("now".to_owned()), last_deployed: Some(last.to_owned()) };
         let inventory = read("uid", &Stored { hooks: vec![hook], info, ..Stored::default() }).unwrap();

@@ -31,16 +31,16 @@ use crate::{
         quantity,
     },
     deletion::{
-        database_kind::{DatabaseKind, Unowned},
-        permit::Kind,
+        database_kind::{DatabaseKind, UnownedDependents},
+        permit::DataKind,
     },
     platform::{
         cache::Entry,
         controller::Objects,
-        feeder::Feeder,
         key::{Key, key_of},
         pods::tidy,
         warnings,
+        watch_builder::WatchBuilder,
     },
 };
 
@@ -71,9 +71,12 @@ static FACTS: Facts = Facts {
     kind: DatabaseKind {
         name: "PerconaPGCluster",
         resource: || ApiResource::erase::<PerconaPGCluster>(&()),
-        takes_along,
-        leaves_behind,
-        unowned: Some(Unowned { resource: || ApiResource::erase::<PerconaPGBackup>(&()), goes_with: tells_of_volume }),
+        delete_with_data,
+        retain_data,
+        unowned_dependents: Some(UnownedDependents {
+            resource: || ApiResource::erase::<PerconaPGBackup>(&()),
+            is_deleted_with: tells_of_volume,
+        }),
     },
     owners: &["PerconaPGCluster", "PostgresCluster"],
     backup_kind: Some("PerconaPGBackup"),
@@ -82,8 +85,8 @@ static FACTS: Facts = Facts {
     // Even what Percona did not create: a copy of a volume that was restored with its labels would be deleted, too.
     deletes_by_label: Some(DeletesByLabel {
         objects: &[
-            (Kind::Volume, None, percona::names_volume),
-            (Kind::Secret, Some(USER_SELECTOR), percona::names_user_secret),
+            (DataKind::Volume, None, percona::names_volume),
+            (DataKind::Secret, Some(USER_SELECTOR), percona::names_user_secret),
         ],
         reason: Reason::LabelledForPercona,
     }),
@@ -165,17 +168,17 @@ impl Provider for Percona {
         document["metadata"]["annotations"][annotation::DATA_SOURCE] = json!("true");
     }
 
-    fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched {
+    fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> Watched {
         Watched {
-            objects: feeder.optional(CRD_NAME, |guard| DatabaseObject::entry(&guard, read), changed),
-            backups: Some(feeder.optional(BACKUP_CRD_NAME, backup, changed)),
-            endpoints: Some(feeder.all(
+            objects: builder.optional(CRD_NAME, |guard| DatabaseObject::entry(&guard, read), changed),
+            backups: Some(builder.optional(BACKUP_CRD_NAME, backup, changed)),
+            endpoints: Some(builder.all(
                 "endpointslices",
                 watcher::Config::default().labels(PGBOUNCER_SELECTOR),
                 slice,
                 service_changed,
             )),
-            warnings: Some((POSTGRES_CLUSTER, feeder.warnings(warnings::about(POSTGRES_CLUSTER), cluster_warned))),
+            warnings: Some((POSTGRES_CLUSTER, builder.warnings(warnings::about(POSTGRES_CLUSTER), cluster_warned))),
         }
     }
 
@@ -222,7 +225,7 @@ impl Provider for Percona {
 /// for a pod to do that in. Backups on a volume are deleted with the volume.
 const TAKES_ALONG: [&str; 2] = [percona::DELETE_PVC, percona::DELETE_SSL];
 
-fn takes_along(cluster: &ObjectMeta) -> Option<Value> {
+fn delete_with_data(cluster: &ObjectMeta) -> Option<Value> {
     // Percona has already removed its finalizers from a cluster that is being deleted.
     if cluster.deletion_timestamp.is_some() {
         return None;
@@ -236,7 +239,7 @@ fn takes_along(cluster: &ObjectMeta) -> Option<Value> {
     Some(json!({"metadata": {"finalizers": finalizers}}))
 }
 
-fn leaves_behind(cluster: &ObjectMeta, patch: &mut Value) {
+fn retain_data(cluster: &ObjectMeta, patch: &mut Value) {
     let finalizers = cluster.finalizers.as_deref().unwrap_or_default();
     let others: Vec<_> = finalizers.iter().filter(|finalizer| !TAKES_ALONG.contains(&finalizer.as_str())).collect();
     if others.len() < finalizers.len() {

@@ -12,12 +12,12 @@ use super::{
 use crate::{
     config::Config,
     crd::{BackupRecord, ClientApp, Postgres, PostgresProvider, Reason},
-    deletion::{database_kind::DatabaseKind, permit::Kind},
+    deletion::{database_kind::DatabaseKind, permit::DataKind},
     platform::{
         cache::Cache,
-        feeder::{Feeder, Optional},
         key::Key,
         warnings::Warning,
+        watch_builder::{Optional, WatchBuilder},
     },
 };
 
@@ -26,8 +26,8 @@ pub(crate) trait Provider: Sync {
     fn facts(&self) -> &'static Facts;
 
     /// The kind of the database object.
-    fn kind(&self) -> Kind {
-        Kind::Database(&self.facts().kind)
+    fn kind(&self) -> DataKind {
+        DataKind::Database(&self.facts().kind)
     }
 
     /// The Secret with the app's credentials for the database.
@@ -64,7 +64,7 @@ pub(crate) trait Provider: Sync {
     fn isolate(&self, _document: &mut Value) {}
 
     /// Starts the watches for the state of databases.
-    fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched;
+    fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> Watched;
 
     /// How to request a backup: the object to patch, and the patch.
     fn back_up(&self, app: &Key, record: &BackupRecord, targets: &BackupTargets)
@@ -117,7 +117,7 @@ pub(crate) struct Facts {
 /// Holds what a provider deletes by a label, even objects that it did not create.
 pub(crate) struct DeletesByLabel {
     /// The kind, a further label selector, and the names that the provider gives.
-    pub(crate) objects: &'static [(Kind, Option<&'static str>, Names)],
+    pub(crate) objects: &'static [(DataKind, Option<&'static str>, Names)],
     /// The reason of the hold for an object with another name.
     pub(crate) reason: Reason,
 }

@@ -20,7 +20,7 @@ use crate::{
         reason::BACKED_UP,
     },
     deletion::database_kind::DatabaseKind,
-    platform::{feeder::Feeder, key::Key},
+    platform::{key::Key, watch_builder::WatchBuilder},
     postgresql::{desired::VERSIONS, names},
 };
 
@@ -30,9 +30,9 @@ static FACTS: Facts = Facts {
     kind: DatabaseKind {
         name: "Postgresql",
         resource: || ApiResource::erase::<Postgresql>(&()),
-        takes_along: |_| Some(json!({"spec": {"deletionPolicy": DeletionPolicy::Delete}})),
-        leaves_behind: |_, patch| patch["spec"] = json!({"deletionPolicy": DeletionPolicy::Retain}),
-        unowned: None,
+        delete_with_data: |_| Some(json!({"spec": {"deletionPolicy": DeletionPolicy::Delete}})),
+        retain_data: |_, patch| patch["spec"] = json!({"deletionPolicy": DeletionPolicy::Retain}),
+        unowned_dependents: None,
     },
     owners: &["Postgresql"],
     backup_kind: None,
@@ -108,10 +108,10 @@ impl Provider for Standalone {
         document["spec"]["networkPolicy"] = json!({});
     }
 
-    fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched {
+    fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> Watched {
         let crd = Postgresql::crd_name();
         Watched {
-            objects: feeder.optional(crd, |guard| DatabaseObject::entry(&guard, read), changed),
+            objects: builder.optional(crd, |guard| DatabaseObject::entry(&guard, read), changed),
             backups: None,
             // Its phase is Up only while the pod behind its Service is ready.
             endpoints: None,

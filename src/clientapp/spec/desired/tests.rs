@@ -256,7 +256,7 @@ fn layer(kind: &str, values: Value) -> Layer {
 
 fn found(layers: &[Layer], salt: &str) -> Sources {
     let secret = layers.iter().filter(|layer| layer.is_secret).map(|layer| &layer.values);
-    let hidden = Hidden::of(secret).unwrap();
+    let hidden = Redactor::from_values(secret).unwrap();
     Sources::Found { layers: layers.to_vec().into(), salt: Salt(salt.into()), hidden }
 }
 
@@ -393,9 +393,9 @@ fn a_digest_does_not_help_to_guess_a_secret() {
     assert_eq!(values["pin"], "1234");
     let made = with_values(&json!({}), &found(&[layer("Secret", pin)], "salt")).unwrap();
     assert!(!format!("{made:?}").contains("1234"));
-    assert_eq!(made.values.hidden.masked("pin 1234 is wrong"), "pin *** is wrong");
+    assert_eq!(made.values.redactor.redact("pin 1234 is wrong"), "pin *** is wrong");
     let public = with_values(&json!({}), &found(&[layer("ConfigMap", json!({"pin": "1234"}))], "salt")).unwrap();
-    assert_eq!(public.values.hidden.masked("pin 1234 is wrong"), "pin 1234 is wrong");
+    assert_eq!(public.values.redactor.redact("pin 1234 is wrong"), "pin 1234 is wrong");
 }
 
 fn premium() -> ProfileSpec {

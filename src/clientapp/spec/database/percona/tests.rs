@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{BackupTargets, DatabaseObject, DatabaseState, Place, Provider as _},
-    Percona, leaves_behind, read, takes_along, tells_of_volume,
+    Percona, delete_with_data, read, retain_data, tells_of_volume,
 };
 use crate::{
     clientapp::{
@@ -283,12 +283,12 @@ fn a_cluster_is_asked_for_its_volumes_and_never_for_its_repositories() {
         resource_version: Some("7".to_owned()),
         ..ObjectMeta::default()
     };
-    let asked = takes_along(&cluster).unwrap()["metadata"]["finalizers"].clone();
+    let asked = delete_with_data(&cluster).unwrap()["metadata"]["finalizers"].clone();
     assert_eq!(asked, json!(["another", "percona.com/delete-pvc", "percona.com/delete-ssl"]));
 
     let unasked = |cluster: &ObjectMeta| {
         let mut patch = json!({"metadata": {"uid": "1"}});
-        leaves_behind(cluster, &mut patch);
+        retain_data(cluster, &mut patch);
         patch["metadata"].clone()
     };
     assert_eq!(unasked(&cluster), json!({"uid": "1"}));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use semver::Version;
 
-use super::{HelmUnavailable, sentence::sentence};
+use super::{error::HelmUnavailable, message::summarize};
 
 /// The oldest supported helm: 4.0.0 renamed flags and made server-side apply the default.
 const MINIMUM: Version = Version::new(4, 0, 0);
@@ -22,7 +22,7 @@ const OLDER: [(Version, &str); 1] = [
 ];
 
 /// Parses the output of `helm version --template '{{.Version}}'`: `v4.3.1`, or `v4.3` from a build without a version stamp.
-pub(super) fn usable(answer: &str, path: PathBuf) -> Result<Version, HelmUnavailable> {
+pub(in crate::helm) fn usable(answer: &str, path: PathBuf) -> Result<Version, HelmUnavailable> {
     let answer = answer.trim();
     let text = answer.strip_prefix('v').unwrap_or(answer);
     let version = text.parse::<Version>().or_else(|_| format!("{text}.0").parse());
@@ -30,21 +30,21 @@ pub(super) fn usable(answer: &str, path: PathBuf) -> Result<Version, HelmUnavail
         // A pre-release sorts before its release, so one of the minimum version is too old.
         Ok(found) if found < MINIMUM => Err(HelmUnavailable::TooOld { found, minimum: MINIMUM }),
         Ok(found) => Ok(found),
-        Err(_) => Err(HelmUnavailable::NotHelm { path, said: sentence(answer).chars().take(80).collect() }),
+        Err(_) => Err(HelmUnavailable::NotHelm { path, said: summarize(answer).chars().take(80).collect() }),
     }
 }
 
-/// Sentences for the log about a usable version that is not as well known as the tested one; a patch release is.
-pub(crate) fn cautions(found: &Version) -> Vec<String> {
+/// Returns sentences for the log about a usable version that is not as well known as the tested one; a patch release is.
+pub(crate) fn cautions(version: &Version) -> Vec<String> {
     let mut cautions = Vec::new();
-    if (found.major, found.minor) > (TESTED.major, TESTED.minor) {
+    if (version.major, version.minor) > (TESTED.major, TESTED.minor) {
         cautions.push(format!(
-            "helm {found} is newer than this operator knows: it works with {MINIMUM} to {}.{}, and is tested with {TESTED}; use that version if helm runs fail",
+            "helm {version} is newer than this operator knows: it works with {MINIMUM} to {}.{}, and is tested with {TESTED}; use that version if helm runs fail",
             TESTED.major, TESTED.minor
         ));
     }
-    let older = OLDER.into_iter().filter(|(than, _)| found < than);
-    cautions.extend(older.map(|(than, what)| format!("helm {found} is older than {than}: {what}; use {TESTED}")));
+    let older = OLDER.into_iter().filter(|(than, _)| version < than);
+    cautions.extend(older.map(|(than, what)| format!("helm {version} is older than {than}: {what}; use {TESTED}")));
     cautions
 }
 
@@ -70,12 +70,15 @@ mod tests {
             ("v4.99.0", "newer"),
             ("v5.0.0", "newer"),
         ] {
-            let found = usable(answer, PathBuf::new()).map(|version| cautions(&version));
-            match found {
+            let result = usable(answer, PathBuf::new()).map(|version| cautions(&version));
+            match result {
                 Err(error) => assert!(expected == "refused" && error.to_string().contains("is too old"), "{error}"),
-                Ok(told) => {
-                    assert_eq!(told.len(), usize::from(!expected.is_empty()), "{answer}: {told:?}");
-                    assert!(told.iter().all(|told| told.contains(&format!(" is {expected} than "))), "{told:?}");
+                Ok(cautions) => {
+                    assert_eq!(cautions.len(), usize::from(!expected.is_empty()), "{answer}: {cautions:?}");
+                    assert!(
+                        cautions.iter().all(|caution| caution.contains(&format!(" is {expected} than "))),
+                        "{cautions:?}"
+                    );
                 }
             }
         }
@@ -85,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_tested_version_is_the_pinned_one() {
-        let pinned = include_str!("../../e2e/tools/helm/go.mod");
+        let pinned = include_str!("../../../e2e/tools/helm/go.mod");
         assert!(pinned.contains(&format!("helm.sh/helm/v4 v{TESTED} ")), "{TESTED} is not in e2e/tools/helm/go.mod");
     }
 }

@@ -1,4 +1,4 @@
-//! Texts that no message may contain, because they come from Secrets. **Pure.**
+//! Redacts texts that come from Secrets, which no message may contain. **Pure.**
 
 use std::{
     borrow::Cow,
@@ -17,12 +17,13 @@ use base64::{
 };
 use serde_json::Value;
 
-use super::sentence::MASK;
+/// Stands for what is not shown.
+pub(crate) const MASK: &str = "***";
 
 /// A shorter text occurs by chance in every message, and masking it would disclose it rather than hide it.
 const SHORTEST: usize = 4;
 
-/// The same of a part of base64, which is found within longer base64.
+/// A shorter part of base64 occurs by chance within longer base64.
 const SHORTEST_PART: usize = 6;
 
 /// Reads base64 with and without padding, also if it was cut off.
@@ -33,82 +34,84 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The texts, in the forms in which helm, a chart or the API server may quote them. They do not print.
+/// Holds the texts, in the forms in which helm, a chart or the API server may quote them. They do not print.
 ///
 /// They are in order, so that the one with which a text begins is found without a look at each of them.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Hidden(Arc<BTreeSet<Vec<u8>>>);
+pub struct Redactor(Arc<BTreeSet<Vec<u8>>>);
 
-impl Hidden {
-    /// How many texts and lines can be hidden: each is kept in many forms.
-    pub(crate) const MOST: usize = 4000;
+impl Redactor {
+    /// Limits the texts and lines: each is kept in many forms.
+    pub(crate) const MAX_TEXTS: usize = 4000;
 
-    /// Every text and number in these values, and every line of it; not their keys. `None`: there are more than [`Hidden::MOST`].
-    pub(crate) fn of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Option<Hidden> {
-        Hidden::default().and(&texts(values))
+    /// Redacts every text and number in these values, and every line of it; not their keys. Returns `None` if there are more than
+    /// [`Redactor::MAX_TEXTS`].
+    pub(crate) fn from_values<'a>(values: impl IntoIterator<Item = &'a Value>) -> Option<Redactor> {
+        Redactor::default().extended(&texts(values))
     }
 
-    /// Returns what may come from Secrets in values that were installed before, when that is not known any more: all of them but those that
-    /// are installed now and do not, and `hidden`, which do. `None`: there are more than [`Hidden::MOST`].
-    pub(crate) fn formerly(installed: &Value, now: &Value, hidden: &Hidden) -> Option<Hidden> {
+    /// Redacts the present Secrets and, because the former ones are not known any more, every previously installed value that is not
+    /// installed now. Returns `None` if there are more than [`Redactor::MAX_TEXTS`].
+    pub(crate) fn for_previous_values(installed: &Value, now: &Value, present: &Redactor) -> Option<Redactor> {
         let now: HashSet<_> = texts([now]).into_iter().collect();
         let mut former = texts([installed]);
         former.retain(|text| !now.contains::<str>(text));
-        hidden.and(&former)
+        present.extended(&former)
     }
 
-    /// These and others.
-    fn and(&self, texts: &[Cow<str>]) -> Option<Hidden> {
-        if texts.len() > Self::MOST {
+    /// Redacts these texts as well.
+    fn extended(&self, texts: &[Cow<str>]) -> Option<Redactor> {
+        if texts.len() > Self::MAX_TEXTS {
             return None;
         }
         let mut all = BTreeSet::clone(&self.0);
         let forms = texts.iter().flat_map(|text| forms(text));
         all.extend(forms.filter(|form| form.len() >= SHORTEST).map(String::into_bytes));
-        Some(Hidden(Arc::new(all)))
+        Some(Redactor(Arc::new(all)))
     }
 
-    /// A message without them.
-    pub(crate) fn masked(&self, message: &str) -> String {
-        let (mut masked, mut end) = (String::with_capacity(message.len()), 0);
-        for found in self.found(message) {
+    /// Returns a message without them.
+    pub(crate) fn redact(&self, message: &str) -> String {
+        let (mut redacted, mut end) = (String::with_capacity(message.len()), 0);
+        for found in self.matches(message) {
             // Those that overlap have one mask: the rest of either would tell of it.
             if found.start >= end {
-                masked.push_str(&message[end..found.start]);
-                masked.push_str(MASK);
+                redacted.push_str(&message[end..found.start]);
+                redacted.push_str(MASK);
             }
             end = end.max(found.end);
         }
-        masked.push_str(&message[end..]);
-        masked
+        redacted.push_str(&message[end..]);
+        redacted
     }
 
-    /// A text without the lines that contain one of them, also in base64 of something longer; without any line if one of them extends
-    /// over several, or if the whole is such base64. For texts whose quotes and encodings are any: less is shown than of a message.
-    pub(crate) fn withheld(&self, text: &str) -> String {
+    /// Returns a text without the lines that contain one of them, also in base64 of something longer; without any line if one of them
+    /// extends over several, or if the whole is such base64. It is for texts with any quotes and encodings: less is shown than of a
+    /// message.
+    pub(crate) fn redact_lines(&self, text: &str) -> String {
         let unfolded: String = text.split_whitespace().collect();
-        if self.is_encoded_in(&unfolded) || self.found(text).any(|found| text[found].contains('\n')) {
+        if self.has_encoded_match(&unfolded) || self.matches(text).any(|found| text[found].contains('\n')) {
             return MASK.to_owned();
         }
-        let is_told = |line: &str| {
+        let is_secret = |line: &str| {
             let mut words = line.split(|char: char| !char.is_ascii_alphanumeric() && !"+/-_".contains(char));
-            self.is_in(line) || words.any(|word| self.is_encoded_in(word))
+            self.has_match(line) || words.any(|word| self.has_encoded_match(word))
         };
-        text.split('\n').map(|line| if is_told(line) { MASK } else { line }).collect::<Vec<_>>().join("\n")
+        text.split('\n').map(|line| if is_secret(line) { MASK } else { line }).collect::<Vec<_>>().join("\n")
     }
 
-    fn is_in(&self, text: &str) -> bool {
-        self.found(text).next().is_some()
+    fn has_match(&self, text: &str) -> bool {
+        self.matches(text).next().is_some()
     }
 
     /// Returns true if a text is base64 of a text that contains one of them.
-    fn is_encoded_in(&self, text: &str) -> bool {
+    fn has_encoded_match(&self, text: &str) -> bool {
         let decoded = LENIENT.decode(text.replace('-', "+").replace('_', "/"));
-        decoded.is_ok_and(|bytes| self.is_in(&String::from_utf8_lossy(&bytes)))
+        decoded.is_ok_and(|bytes| self.has_match(&String::from_utf8_lossy(&bytes)))
     }
 
-    /// For each place in a text where one of them begins, in order, where the longest of those is.
-    fn found(&self, text: &str) -> impl Iterator<Item = Range<usize>> {
+    /// Returns, in order, the longest match at each place in a text where one of them begins.
+    fn matches(&self, text: &str) -> impl Iterator<Item = Range<usize>> {
         text.char_indices().filter_map(move |(start, _)| {
             let rest = &text.as_bytes()[start..];
             // What the rest begins with is not after the rest in this order.
@@ -120,38 +123,38 @@ impl Hidden {
     }
 }
 
-/// Every text and number in these values, and every line of it, if it is long enough to be hidden.
+/// Returns every text and number in these values, and every line of it, if it is long enough to be redacted.
 fn texts<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<Cow<'a, str>> {
     let mut open: Vec<_> = values.into_iter().collect();
-    let mut found: Vec<Cow<'a, str>> = Vec::new();
+    let mut texts: Vec<Cow<'a, str>> = Vec::new();
     while let Some(value) = open.pop() {
         match value {
             Value::String(text) => {
                 let lines = text.lines().filter(|line| line.len() < text.len());
-                found.extend([text.as_str()].into_iter().chain(lines).map(Cow::Borrowed));
+                texts.extend([text.as_str()].into_iter().chain(lines).map(Cow::Borrowed));
             }
             Value::Number(number) => {
-                let printed = [Some(number.to_string()), number.as_f64().and_then(as_go_prints)];
-                found.extend(printed.into_iter().flatten().map(Cow::<str>::Owned));
+                let printed = [Some(number.to_string()), number.as_f64().and_then(go_format)];
+                texts.extend(printed.into_iter().flatten().map(Cow::<str>::Owned));
             }
             Value::Array(list) => open.extend(list),
             Value::Object(map) => open.extend(map.values()),
             Value::Null | Value::Bool(_) => {}
         }
     }
-    found.retain(|text| text.trim().len() >= SHORTEST);
-    found
+    texts.retain(|text| text.trim().len() >= SHORTEST);
+    texts
 }
 
-/// A large number as Go prints it (`%v`), which helm reads as a float: 12345678 is `1.2345678e+07`.
-fn as_go_prints(number: f64) -> Option<String> {
+/// Formats a large number as Go prints it (`%v`), which helm reads as a float: 12345678 is `1.2345678e+07`.
+fn go_format(number: f64) -> Option<String> {
     let text = format!("{number:e}");
     let (digits, exponent) = text.split_once('e')?;
     let exponent: i32 = exponent.parse().ok()?;
     (exponent >= 6).then(|| format!("{digits}e+{exponent:02}"))
 }
 
-/// A text as it is, and as a chart, helm or the API server may write it: in quotes of JSON and YAML, in a URL, in base64.
+/// Returns a text as it is, and as a chart, helm or the API server may write it: in quotes of JSON and YAML, in a URL, in base64.
 fn forms(text: &str) -> Vec<String> {
     let trimmed = text.trim();
     let quoted = Value::from(trimmed).to_string();
@@ -182,7 +185,7 @@ fn forms(text: &str) -> Vec<String> {
     forms
 }
 
-/// A text as Go escapes it in a URL, except for these characters.
+/// Escapes a text as Go does in a URL, except for these characters.
 fn escaped(text: &str, except: &str) -> String {
     let escape = |byte: u8| match char::from(byte) {
         char if char.is_ascii_alphanumeric() || "-_.~".contains(char) || except.contains(char) => char.to_string(),
@@ -201,7 +204,7 @@ fn parts_of_base64(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
     }
@@ -219,7 +222,7 @@ mod tests {
             "password": "correct horse", "pin": 123456, "long": 12345678, "flag": true, "short": "abc",
             "list": [{"inner": "say \"canary\"\n"}], "pem": "-----BEGIN-----\nMIIcanary\n-----END-----\n",
         });
-        let hidden = Hidden::of([&values, &json!({"more": "correct horse battery"})]).unwrap();
+        let redactor = Redactor::from_values([&values, &json!({"more": "correct horse battery"})]).unwrap();
         for (message, expected) in [
             ("invalid value: \"correct horse\"", "invalid value: \"***\""),
             ("invalid: correct horse battery staple", "invalid: *** staple"),
@@ -231,22 +234,23 @@ mod tests {
             ("line 2: MIIcanary", "line 2: ***"),
             ("password is true, abc", "password is true, abc"),
         ] {
-            assert_eq!(hidden.masked(message), expected);
+            assert_eq!(redactor.redact(message), expected);
         }
-        assert_eq!(format!("{hidden:?}"), "…");
+        assert_eq!(format!("{redactor:?}"), "…");
         let [stored, present, secret] =
             ["stored old-pin", "stored new-pin", "new-pin"].map(|texts| json!(texts.split(' ').collect::<Vec<_>>()));
-        let former = Hidden::formerly(&stored, &present, &Hidden::of([&secret]).unwrap()).unwrap();
-        assert_eq!(former.masked("stored old-pin new-pin"), format!("stored {MASK} {MASK}"));
+        let former =
+            Redactor::for_previous_values(&stored, &present, &Redactor::from_values([&secret]).unwrap()).unwrap();
+        assert_eq!(former.redact("stored old-pin new-pin"), format!("stored {MASK} {MASK}"));
         // Only those that are not installed now count.
-        let many = json!((0..=Hidden::MOST).map(|at| format!("text {at}")).collect::<Vec<_>>());
-        assert_eq!(Hidden::formerly(&many, &many, &Hidden::default()), Some(Hidden::default()));
-        assert_eq!(Hidden::formerly(&many, &json!({}), &Hidden::default()), None);
+        let many = json!((0..=Redactor::MAX_TEXTS).map(|at| format!("text {at}")).collect::<Vec<_>>());
+        assert_eq!(Redactor::for_previous_values(&many, &many, &Redactor::default()), Some(Redactor::default()));
+        assert_eq!(Redactor::for_previous_values(&many, &json!({}), &Redactor::default()), None);
         // More than can be kept in reasonable memory.
-        assert!(Hidden::of([&json!(vec!["some text"; Hidden::MOST])]).is_some());
-        assert!(Hidden::of([&json!(vec!["some text"; Hidden::MOST + 1])]).is_none());
-        assert!(Hidden::of([&json!("line\n".repeat(Hidden::MOST + 1))]).is_none());
-        assert_eq!(Hidden::default().masked("as it is"), "as it is");
+        assert!(Redactor::from_values([&json!(vec!["some text"; Redactor::MAX_TEXTS])]).is_some());
+        assert!(Redactor::from_values([&json!(vec!["some text"; Redactor::MAX_TEXTS + 1])]).is_none());
+        assert!(Redactor::from_values([&json!("line\n".repeat(Redactor::MAX_TEXTS + 1))]).is_none());
+        assert_eq!(Redactor::default().redact("as it is"), "as it is");
     }
 
     #[test]
@@ -263,7 +267,7 @@ mod tests {
             "abcdef",
             "defghi",
         ]);
-        let hidden = Hidden::of([&values]).unwrap();
+        let redactor = Redactor::from_values([&values]).unwrap();
         for (message, expected) in [
             // urlquery, a path, encodeURIComponent, userinfo.
             ("postgres://u:p%40ss+canaryU%2Fword@db", "postgres://u:***@db"),
@@ -292,13 +296,13 @@ mod tests {
             ("a: YSBwaW5lIHRyZWU=", "a: YSBwaW5lIHRyZWU="),
             ("abcdefghi", "***"),
         ] {
-            assert_eq!(hidden.masked(message), expected, "{message}");
+            assert_eq!(redactor.redact(message), expected, "{message}");
         }
     }
 
     #[test]
     fn lines_that_may_tell_of_them_are_withheld() {
-        let hidden = Hidden::of([&json!(["canary-text", "pine", "ab\ncd\nef"])]).unwrap();
+        let redactor = Redactor::from_values([&json!(["canary-text", "pine", "ab\ncd\nef"])]).unwrap();
         for (text, expected) in [
             ("one\nand canary-text, too\nthree\n", "one\n***\nthree\n"),
             ("Basic dXNlcjpwaW5l", "***"),
@@ -310,7 +314,7 @@ mod tests {
             ("one\ntwo/three four=five", "one\ntwo/three four=five"),
             ("", ""),
         ] {
-            assert_eq!(hidden.withheld(text), expected, "{text}");
+            assert_eq!(redactor.redact_lines(text), expected, "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{
     command::Verb::{self, Pull, Uninstall, Upgrade},
-    sentence::{error_text, sentence},
+    message::{error_text, summarize},
 };
 use HelmFailure::*;
 
@@ -211,7 +211,7 @@ const TABLE: &[Row] = &[
     (Timeout, None, "Client.Timeout exceeded"),
 ];
 
-/// The class of a failure and one redacted sentence about it, from helm's standard error.
+/// Returns the class of a failure and a summary of it, from helm's standard error.
 pub(crate) fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
     let error = error_text(stderr);
     let failure = TABLE
@@ -219,7 +219,7 @@ pub(crate) fn classify(verb: Verb, stderr: &str) -> (HelmFailure, String) {
         .find(|(_, only, text)| only.is_none_or(|only| only == verb) && occurs(text, &error))
         .map_or(Other, |(failure, ..)| failure.clone());
     let failure = if failure == FORBIDDEN { forbidden(&error) } else { failure };
-    let sentence = sentence(&error);
+    let sentence = summarize(&error);
     (failure, if sentence.is_empty() { "helm failed without a message".to_owned() } else { sentence })
 }
 
@@ -232,7 +232,7 @@ fn occurs(text: &str, error: &str) -> bool {
 fn forbidden(error: &str) -> HelmFailure {
     let part = |before: &str, after: &str| {
         let (_, rest) = error.split_once(before)?;
-        rest.split_once(after).map(|(part, _)| sentence(part))
+        rest.split_once(after).map(|(part, _)| summarize(part))
     };
     Forbidden {
         verb: part("\" cannot ", " ").unwrap_or_default(),

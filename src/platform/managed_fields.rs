@@ -1,4 +1,4 @@
-//! Decoding without the fields that nothing reads. Pure.
+//! Decodes objects without their managed fields, and reads what managed fields tell of owners. **Pure.**
 
 use std::{
     borrow::Cow,
@@ -19,30 +19,30 @@ use crate::crd::guard::split_managed_fields;
 pub(crate) const HELM: &str = "helm";
 
 /// An object of kind `K` whose managed fields were never decoded. They are trees of field names, which make up most of the text and
-/// nearly all of the memory of a Secret's or Service's metadata. What is left of them is which fields helm manages, as a digest.
+/// nearly all of the memory of a Secret's or Service's metadata. Only a digest of the fields that helm manages is kept of them.
 #[derive(Clone, Debug)]
-pub(crate) struct Lean<K> {
+pub(crate) struct WithoutManagedFields<K> {
     pub object: K,
     /// Changes whenever another client takes a field from helm, or helm applies other fields; zero if helm manages none.
-    pub helms: u64,
+    pub helm_fields_digest: u64,
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Lean<K> {
+impl<'de, K: DeserializeOwned> Deserialize<'de> for WithoutManagedFields<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         let (fields, managed) = split_managed_fields(raw.get()).map_err(D::Error::custom)?;
         let text = serde_json::to_string(&fields).map_err(D::Error::custom)?;
         let object = serde_json::from_str(&text).map_err(D::Error::custom)?;
-        Ok(Lean { object, helms: managed.map_or(0, |managed| digest(&managed)) })
+        Ok(WithoutManagedFields { object, helm_fields_digest: managed.map_or(0, |managed| digest(&managed)) })
     }
 }
 
-/// Decodes managed fields as [`Lean::helms`].
-pub(crate) fn helms<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+/// Decodes managed fields as [`WithoutManagedFields::helm_fields_digest`].
+pub(crate) fn helm_fields_digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(digest(&Box::<RawValue>::deserialize(deserializer)?))
 }
 
-/// Digest of the fields that helm has applied and still manages. The API server writes equal sets of fields as equal text.
+/// Returns a digest of the fields that helm has applied and still manages. The API server writes equal sets of fields as equal text.
 fn digest(managed: &RawValue) -> u64 {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -55,10 +55,10 @@ fn digest(managed: &RawValue) -> u64 {
         fields_v1: Option<&'a RawValue>,
     }
     let managed: Vec<Managed<'_>> = serde_json::from_str(managed.get()).unwrap_or_default();
-    let helms = managed
+    let applied_by_helm = managed
         .into_iter()
         .find(|managed| managed.manager.as_deref() == Some(HELM) && managed.operation.as_deref() == Some("Apply"));
-    let Some(fields) = helms.and_then(|helms| helms.fields_v1) else { return 0 };
+    let Some(fields) = applied_by_helm.and_then(|entry| entry.fields_v1) else { return 0 };
     let mut hasher = DefaultHasher::new();
     fields.get().hash(&mut hasher);
     hasher.finish()
@@ -84,7 +84,7 @@ fn replicas_are_set(meta: &ObjectMeta, by: impl Fn(&str, Option<&str>) -> bool) 
     })
 }
 
-impl<K: Resource> Resource for Lean<K> {
+impl<K: Resource> Resource for WithoutManagedFields<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
@@ -128,23 +128,26 @@ mod tests {
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a","labels":{{"b":"c"}},
                "managedFields":[{{"manager":"helm","operation":"Update","fieldsV1":{deep}}}]}},"data":{{"d":"e"}}}}"#
         );
-        let event: WatchEvent<Lean<ConfigMap>> =
+        let event: WatchEvent<WithoutManagedFields<ConfigMap>> =
             serde_json::from_str(&format!(r#"{{"type":"ADDED","object":{object}}}"#)).unwrap();
-        let WatchEvent::Added(Lean { object: map, .. }) = event else { panic!("{event:?}") };
+        let WatchEvent::Added(WithoutManagedFields { object: map, .. }) = event else { panic!("{event:?}") };
         assert_eq!(map.data.unwrap()["d"], "e");
         assert_eq!((map.metadata.labels.unwrap()["b"].as_str(), map.metadata.managed_fields), ("c", None));
 
         let list = format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{{}},"items":[{object}]}}"#);
-        let list: ObjectList<Lean<PartialObjectMeta<Secret>>> = serde_json::from_str(&list).unwrap();
+        let list: ObjectList<WithoutManagedFields<PartialObjectMeta<Secret>>> = serde_json::from_str(&list).unwrap();
         assert_eq!(list.items[0].meta().name.as_deref(), Some("a"));
-        assert!(Lean::<PartialObjectMeta<Secret>>::metadata_api() && !Lean::<ConfigMap>::metadata_api());
+        assert!(
+            WithoutManagedFields::<PartialObjectMeta<Secret>>::metadata_api()
+                && !WithoutManagedFields::<ConfigMap>::metadata_api()
+        );
     }
 
     #[test]
     fn what_helm_manages_is_told_apart() {
-        let of = |managed: &str| {
+        let digest = |managed: &str| {
             let object = format!(r#"{{"metadata":{{"name":"a","managedFields":{managed}}}}}"#);
-            serde_json::from_str::<Lean<ConfigMap>>(&object).unwrap().helms
+            serde_json::from_str::<WithoutManagedFields<ConfigMap>>(&object).unwrap().helm_fields_digest
         };
         let helm = |fields: &str, time: &str| {
             format!(
@@ -154,8 +157,8 @@ mod tests {
         let (all, less) = (helm(r#"{"f:data":{"f:a":{},"f:b":{}}}"#, "1"), helm(r#"{"f:data":{"f:a":{}}}"#, "2"));
         let later = helm(r#"{"f:data":{"f:a":{},"f:b":{}}}"#, "3");
         let kubectl = r#"{"manager":"kubectl-edit","operation":"Update","fieldsV1":{"f:data":{"f:b":{}}}}"#;
-        assert_eq!(of(&format!("[{all}]")), of(&format!("[{kubectl},{later}]")));
-        assert_ne!(of(&format!("[{all}]")), of(&format!("[{less},{kubectl}]")));
-        assert_eq!([of("[]"), of(&format!("[{kubectl}]")), of("\"odd\"")], [0; 3]);
+        assert_eq!(digest(&format!("[{all}]")), digest(&format!("[{kubectl},{later}]")));
+        assert_ne!(digest(&format!("[{all}]")), digest(&format!("[{less},{kubectl}]")));
+        assert_eq!([digest("[]"), digest(&format!("[{kubectl}]")), digest("\"odd\"")], [0; 3]);
     }
 }

@@ -1,4 +1,4 @@
-//! The object of one reconcile: what is known about it, its finalizer, and whether it is still there. An **effect**.
+//! Wraps the object of one reconcile: its recorded status, its finalizers, and reads past the cache. An **effect**.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,35 +9,35 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{api::unless_gone, controller::Object, key::Key};
+use super::{api::ignore_not_found, controller::Object, key::Key};
 use crate::crd::Guard;
 
 /// Returns true if an object has this finalizer.
-pub(crate) fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
+pub(crate) fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|found| found == finalizer)
 }
 
-/// The resource version of an object: a number, as Kubernetes guarantees since 1.35.
+/// Returns the resource version of an object: a number, as Kubernetes guarantees since 1.35.
 pub(crate) fn version(meta: &ObjectMeta) -> Option<u64> {
     meta.resource_version.as_ref()?.parse().ok()
 }
 
 /// An object as one reconcile finds it.
-pub struct Subject<'a, K, S> {
+pub struct Reconciled<'a, K, S> {
     pub key: &'a Key,
     pub guard: &'a Guard<K>,
     /// Its status as last recorded.
-    pub before: S,
-    /// The newest version of the object that is known to have this status; 0: unknown.
+    pub recorded_status: S,
+    /// The newest version of the object that is known to have the recorded status; 0 if unknown.
     pub(super) version: AtomicU64,
 }
 
-impl<'a, K: Object, S> Subject<'a, K, S> {
+impl<'a, K: Object, S> Reconciled<'a, K, S> {
     pub fn meta(&self) -> &'a ObjectMeta {
         &self.guard.metadata
     }
 
-    /// The value of an annotation of the object.
+    /// Returns the value of an annotation of the object.
     pub fn annotation(&self, key: &str) -> Option<&'a String> {
         self.meta().annotations.as_ref()?.get(key)
     }
@@ -50,12 +50,12 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
         self.meta().uid.as_deref().unwrap_or_default()
     }
 
-    /// The object, or why the stored one does not decode.
+    /// Returns the object, or why the stored one does not decode.
     pub fn object(&self) -> Result<&'a K, &'a str> {
         self.guard.object.as_ref().map_err(String::as_str)
     }
 
-    /// The same, with a sentence.
+    /// Returns the object, or a sentence that says why the stored one does not decode.
     pub fn decoded(&self) -> Result<&'a K, String> {
         self.object().map_err(|problem| format!("the stored object does not decode: {problem}"))
     }
@@ -64,17 +64,29 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
         self.meta().deletion_timestamp.is_some()
     }
 
-    pub fn carries(&self, finalizer: &str) -> bool {
-        carries(self.meta(), finalizer)
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        has_finalizer(self.meta(), finalizer)
     }
 
-    /// Adds a finalizer to the object, or removes it. `false`: the object is gone, which is not a failure, but nothing may be
-    /// created for it any more, because no teardown would follow.
-    pub async fn put_finalizer(&self, client: &Client, finalizer: &str, on: bool) -> kube::Result<bool> {
+    /// Adds a finalizer to the object. Returns `false` if the object is gone, which is not a failure, but then nothing may be created
+    /// for it, because no teardown would follow.
+    pub async fn add_finalizer(&self, client: &Client, finalizer: &str) -> kube::Result<bool> {
+        let others = self.finalizers_except(finalizer);
+        self.patch_finalizers(client, others.chain([finalizer]).collect()).await
+    }
+
+    /// Removes a finalizer from the object. Returns `false` if the object is gone.
+    pub async fn remove_finalizer(&self, client: &Client, finalizer: &str) -> kube::Result<bool> {
+        self.patch_finalizers(client, self.finalizers_except(finalizer).collect()).await
+    }
+
+    fn finalizers_except(&self, finalizer: &str) -> impl Iterator<Item = &str> {
+        let finalizers = self.meta().finalizers.iter().flatten().map(String::as_str);
+        finalizers.filter(move |found| *found != finalizer)
+    }
+
+    async fn patch_finalizers(&self, client: &Client, finalizers: Vec<&str>) -> kube::Result<bool> {
         let meta = self.meta();
-        let mut finalizers = meta.finalizers.clone().unwrap_or_default();
-        finalizers.retain(|found| found != finalizer);
-        finalizers.extend(on.then(|| finalizer.to_owned()));
         // The answer is the object, which may not decode.
         let api: Api<Guard<K>> = Api::namespaced(client.clone(), &self.key.namespace);
         // The uid and version make sure that no other client's finalizer is lost, and that no successor of the object is
@@ -85,7 +97,7 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
             "finalizers": finalizers,
         }});
         let written = api.patch(&self.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        let written = unless_gone(written)?;
+        let written = ignore_not_found(written)?;
         if let Some(written) = &written {
             self.version.store(version(&written.metadata).unwrap_or_default(), Ordering::Relaxed);
         }
@@ -94,24 +106,24 @@ impl<'a, K: Object, S> Subject<'a, K, S> {
 
     /// Returns true if the API server says now that it is gone.
     pub async fn is_gone(&self, client: &Client) -> kube::Result<bool> {
-        Ok(self.now(client).await?.is_none())
+        Ok(self.current_metadata(client).await?.is_none())
     }
 
     /// Returns true if the API server still has it with the same generation, and not in deletion.
     pub async fn is_current(&self, client: &Client) -> kube::Result<bool> {
-        let now = self.now(client).await?;
+        let now = self.current_metadata(client).await?;
         let is_same = |now: &ObjectMeta| now.generation == self.meta().generation && now.deletion_timestamp.is_none();
         Ok(now.as_ref().is_some_and(is_same))
     }
 
-    /// This same object, by uid, as the API server has it now.
-    async fn now(&self, client: &Client) -> kube::Result<Option<ObjectMeta>> {
+    /// Reads the metadata of this same object, by uid, from the API server.
+    async fn current_metadata(&self, client: &Client) -> kube::Result<Option<ObjectMeta>> {
         let api: Api<Guard<K>> = Api::namespaced(client.clone(), &self.key.namespace);
-        let found = api.get_metadata_opt(&self.key.name).await?;
-        Ok(found.map(|found| found.metadata).filter(|now| now.uid == self.meta().uid))
+        let object = api.get_metadata_opt(&self.key.name).await?;
+        Ok(object.map(|found| found.metadata).filter(|now| now.uid == self.meta().uid))
     }
 
-    /// Where events about it go.
+    /// Returns the reference of the events about it.
     pub fn reference(&self) -> ObjectReference {
         self.guard.object_ref(&())
     }

@@ -121,11 +121,11 @@ fn kept_is_exact_below_its_limit_and_bounded_above_it() {
     for chunk in [1, 3, 7, 100] {
         let text: Vec<u8> = (b'a'..=b'z').collect();
         for limit in [26, 52, 1000] {
-            let mut kept = Kept::new(limit);
+            let mut kept = HeadTail::new(limit);
             text.chunks(chunk).for_each(|bytes| kept.push(bytes));
             assert_eq!(kept.into_string(), "abcdefghijklmnopqrstuvwxyz", "{limit} {chunk}");
         }
-        let mut kept = Kept::new(6);
+        let mut kept = HeadTail::new(6);
         text.chunks(chunk).for_each(|bytes| kept.push(bytes));
         assert_eq!(kept.into_string(), "abc\n[20 bytes left out]\nxyz", "{chunk}");
     }
@@ -168,15 +168,15 @@ async fn a_child_deaf_to_sigterm_is_killed_after_the_grace_with_its_children() {
 
 #[tokio::test]
 async fn the_deadline_stops_a_stopped_child_politely() {
-    let said = file();
+    let terminated = file();
     let script =
-        format!("trap 'echo 1 > {}; exit 1' TERM; kill -STOP $$; while :; do sleep 0.01; done", said.display());
+        format!("trap 'echo 1 > {}; exit 1' TERM; kill -STOP $$; while :; do sleep 0.01; done", terminated.display());
     let limits = Limits { deadline: Duration::from_millis(200), ..LIMITS };
     let stopping = CancellationToken::new();
     let finished = run(sh(&script), limits, &CancellationToken::new(), &stopping).await.unwrap();
     assert_eq!((finished.cause, finished.status.code()), (Cause::Deadline, Some(1)));
     assert!(stopping.is_cancelled(), "what the child has is taken from it before it is asked to stop");
-    assert_eq!(numbers(&said), [1]);
+    assert_eq!(numbers(&terminated), [1]);
 }
 
 #[tokio::test]
@@ -231,7 +231,7 @@ async fn host() {
 async fn our_own_death_takes_the_child_along() {
     let pids = file();
     let mut host = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "helm::process::tests::host"])
+        .args(["--ignored", "--exact", "helm::cli::process::tests::host"])
         .env("PIDS", &*pids)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -11,7 +11,7 @@ fn upgrade() -> Upgrade {
         account: AccountName::default(),
         chart: "/cache/sha256/0123.tgz".into(),
         values: "password: canary\n".to_owned(),
-        hidden: Hidden::default(),
+        redactor: Redactor::default(),
         labels: ReleaseLabels {
             digest: "d".repeat(63).parse().unwrap(),
             holder: "operator-0".parse().unwrap(),

@@ -13,7 +13,6 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
-use semver::Version;
 use serde::{Deserialize, de::IgnoredAny};
 use tar::EntryType;
 
@@ -33,13 +32,13 @@ const DRAFTS: [&str; 6] =
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Metadata {
-    pub(super) name: String,
-    pub(super) version: String,
-    pub(super) app_version: Option<String>,
+pub(in crate::helm) struct Metadata {
+    pub(in crate::helm) name: String,
+    pub(in crate::helm) version: String,
+    pub(in crate::helm) app_version: Option<String>,
     /// True if the chart's own values have `image.registry`, and so its templates put it before `image.repository`.
     #[serde(skip)]
-    pub(super) has_image_registry: bool,
+    pub(in crate::helm) has_image_registry: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +64,7 @@ pub(crate) enum InvalidArchive {
 }
 
 /// Reads a packaged chart to its end and returns its metadata.
-pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, InvalidArchive> {
+pub(in crate::helm) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, InvalidArchive> {
     // Go reads concatenated gzip members as one stream, so this must too.
     let unpacked = MultiGzDecoder::new(packed).take(MAX_UNPACKED);
     let mut archive = tar::Archive::new(unpacked);
@@ -95,7 +94,7 @@ pub(super) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, Invali
             values.clear();
             entry.by_ref().take(MAX_METADATA).read_to_end(&mut values).map_err(unreadable)?;
         }
-        refers_to_itself(&raw, &mut entry, &left, 0)?;
+        check_schemas(&raw, &mut entry, &left, 0)?;
     }
     // Reads what follows the end of the archive as well, to detect a truncated or oversized file.
     let mut rest = archive.into_inner();
@@ -124,7 +123,7 @@ fn has_image_registry(values: &[u8]) -> bool {
 
 /// Refuses a schema that refers to another document, if this entry is one or a packaged chart with one. `left`: the number of bytes
 /// that all charts within the chart may unpack to.
-fn refers_to_itself(raw: &[u8], entry: &mut dyn Read, left: &Cell<u64>, depth: usize) -> Result<(), InvalidArchive> {
+fn check_schemas(raw: &[u8], entry: &mut dyn Read, left: &Cell<u64>, depth: usize) -> Result<(), InvalidArchive> {
     let text = String::from_utf8_lossy(raw);
     let (directory, file) = text.rsplit_once('/').unwrap_or(("", &text));
     let path = || text.chars().take(200).collect::<String>();
@@ -141,7 +140,7 @@ fn refers_to_itself(raw: &[u8], entry: &mut dyn Read, left: &Cell<u64>, depth: u
         }
         let schema = serde_json::from_slice(text);
         let schema = schema.map_err(|source| InvalidArchive::Schema { path: path(), source })?;
-        return match elsewhere(&schema) {
+        return match external_reference(&schema) {
             Some(reference) => Err(InvalidArchive::Elsewhere { path: path(), reference: reference.to_owned() }),
             None => Ok(()),
         };
@@ -162,7 +161,7 @@ fn refers_to_itself(raw: &[u8], entry: &mut dyn Read, left: &Cell<u64>, depth: u
             if entry.header().entry_type() != EntryType::XGlobalHeader && clean(&raw).is_none() {
                 return Err(InvalidArchive::Outside { path: path(), chart: "charts".to_owned() });
             }
-            refers_to_itself(&raw, &mut entry, left, depth + 1)?;
+            check_schemas(&raw, &mut entry, left, depth + 1)?;
         }
     }
     Ok(())
@@ -215,8 +214,8 @@ fn is_chart(directory: &str) -> bool {
     }
 }
 
-/// The first reference of a JSON schema to another document.
-fn elsewhere(schema: &serde_json::Value) -> Option<&str> {
+/// Returns the first reference of a JSON schema to another document.
+fn external_reference(schema: &serde_json::Value) -> Option<&str> {
     match schema {
         serde_json::Value::Object(members) => members.iter().find_map(|(key, value)| {
             let leads_away = |reference: &&str| match key.as_str() {
@@ -229,14 +228,14 @@ fn elsewhere(schema: &serde_json::Value) -> Option<&str> {
                 }
                 _ => false,
             };
-            value.as_str().filter(leads_away).or_else(|| elsewhere(value))
+            value.as_str().filter(leads_away).or_else(|| external_reference(value))
         }),
-        serde_json::Value::Array(members) => members.iter().find_map(elsewhere),
+        serde_json::Value::Array(members) => members.iter().find_map(external_reference),
         _ => None,
     }
 }
 
-/// A reader that fails when what is `left` for it and others is used up.
+/// A reader that fails when the number of bytes `left` for it and others is used up.
 struct Metered<'a, R> {
     inner: R,
     left: &'a Cell<u64>,
@@ -251,11 +250,6 @@ impl<R: Read> Read for Metered<'_, R> {
     }
 }
 
-/// Returns true if a chart's own text is this version. Some charts prefix it with a v, which helm ignores.
-pub(super) fn is_version(text: &str, version: &Version) -> bool {
-    text.trim_start_matches('v').parse().is_ok_and(|found: Version| found == *version)
-}
-
 fn unreadable(source: io::Error) -> InvalidArchive {
     InvalidArchive::Unreadable { source }
 }
@@ -265,7 +259,7 @@ fn is_within(chart: &str, raw: &[u8]) -> bool {
     clean(raw).is_some_and(|path| path.components().next() == Some(Component::Normal(chart.as_ref())))
 }
 
-/// A path that helm understands as it is. Helm treats a backslash as a separator, so it is refused here.
+/// Returns a path that helm understands as it is. Helm treats a backslash as a separator, so it is refused here.
 fn clean(raw: &[u8]) -> Option<&Path> {
     let text = std::str::from_utf8(raw).ok()?;
     let clean = !text.contains(['\\', '\0']) && !text.contains("//") && !text.contains("/./") && !text.ends_with("/.");
@@ -274,7 +268,7 @@ fn clean(raw: &[u8]) -> Option<&Path> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::helm) mod tests {
     use std::io::Write;
 
     use flate2::{Compression, write::GzEncoder};
@@ -445,14 +439,14 @@ pub(super) mod tests {
     }
 
     type Packer = tar::Builder<GzEncoder<Vec<u8>>>;
-    /// Of the bytes of a header.
+    /// Changes the bytes of a header.
     type Change = fn(&mut [u8; 512]);
 
     /// Each of these is one file to this reader, and another to Go's.
     #[test]
     fn what_go_reads_differently_is_refused() {
         let forged = "name: x\nversion: 9.9.9\n";
-        let of = |change: &dyn Fn(&mut Packer)| {
+        let inspect_changed = |change: &dyn Fn(&mut Packer)| {
             let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
             append(&mut builder, EntryType::Regular, "x/Chart.yaml", "name: x\nversion: 1.0.0\n");
             change(&mut builder);
@@ -482,11 +476,11 @@ pub(super) mod tests {
         ];
         for (what, kind, path, change) in rows {
             let header = header(kind, path, size, change);
-            let found = of(&|builder| builder.append(&header, forged.as_bytes()).unwrap());
+            let found = inspect_changed(&|builder| builder.append(&header, forged.as_bytes()).unwrap());
             assert!(matches!(found, Err(InvalidArchive::Special { .. })), "{what}: {found:?}");
         }
         let with = |extensions: &[(&str, &[u8])]| {
-            of(&|builder| {
+            inspect_changed(&|builder| {
                 builder.append_pax_extensions(extensions.iter().copied()).unwrap();
                 builder.append(&header(EntryType::Regular, "x/a.yaml", size, |_| {}), forged.as_bytes()).unwrap();
             })
@@ -498,7 +492,7 @@ pub(super) mod tests {
         let usual = with(&[("path", b"x/b.yaml"), ("mtime", b"1.5")]);
         assert!(usual.is_ok(), "{usual:?}");
         let long = format!("x/{}.yaml", "a".repeat(200));
-        let long = of(&|builder| {
+        let long = inspect_changed(&|builder| {
             let mut header = tar::Header::new_gnu();
             header.set_size(size);
             header.set_mode(0o644);

@@ -1,4 +1,4 @@
-//! A directory for this operator process and its helm runs (effect).
+//! Makes a private directory for this operator process and its helm runs (effect).
 
 use std::{
     ffi::OsStr,
@@ -18,14 +18,14 @@ const LOCK: &str = "operator.lock";
 /// The next operator removes what a killed one has left: each directory is locked by its process, and the kernel releases the lock when
 /// the process ends, however it ends.
 #[derive(Debug)]
-pub(super) struct PrivateDir {
+pub(in crate::helm) struct WorkDir {
     dir: TempDir,
     _lock: File,
 }
 
-impl PrivateDir {
+impl WorkDir {
     /// Creates a directory in `parent`, which is created too if necessary, and removes abandoned ones there.
-    pub(super) fn create(parent: &Path) -> io::Result<Self> {
+    pub(in crate::helm) fn create(parent: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
         remove_abandoned(parent)?;
         let private = fs::Permissions::from_mode(0o700);
@@ -36,12 +36,12 @@ impl PrivateDir {
         Ok(Self { dir, _lock: lock })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::helm) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The path of a subdirectory, which is created if necessary.
-    pub(super) fn subdir(&self, name: &str) -> io::Result<PathBuf> {
+    /// Returns the path of a subdirectory, which it creates if necessary.
+    pub(in crate::helm) fn subdir(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.path().join(name);
         DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         Ok(path)
@@ -61,8 +61,8 @@ fn remove_abandoned(parent: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The only regular file in a directory, if there is exactly one.
-pub(super) fn only_file(dir: &Path) -> io::Result<Option<PathBuf>> {
+/// Returns the only regular file in a directory, if there is exactly one.
+pub(in crate::helm) fn only_file(dir: &Path) -> io::Result<Option<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -81,26 +81,26 @@ mod tests {
     #[test]
     fn it_is_private_and_leaves_nothing() {
         let parent = tempfile::tempdir().unwrap();
-        let private = PrivateDir::create(&parent.path().join("new")).unwrap();
-        let path = private.path().to_owned();
-        for dir in [path.clone(), private.subdir("a/b").unwrap(), parent.path().join("new")] {
+        let workdir = WorkDir::create(&parent.path().join("new")).unwrap();
+        let path = workdir.path().to_owned();
+        for dir in [path.clone(), workdir.subdir("a/b").unwrap(), parent.path().join("new")] {
             assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700, "{}", dir.display());
         }
-        drop(private);
+        drop(workdir);
         assert!(!path.exists());
     }
 
     #[test]
     fn abandoned_ones_are_removed_and_others_are_not() {
         let parent = tempfile::tempdir().unwrap();
-        let live = PrivateDir::create(parent.path()).unwrap();
+        let live = WorkDir::create(parent.path()).unwrap();
         let abandoned = parent.path().join("clientapp-operator-abandoned");
         let foreign = parent.path().join("clientapp-operator-foreign");
         fs::create_dir_all(abandoned.join("full")).unwrap();
         fs::write(abandoned.join(LOCK), "").unwrap();
         fs::create_dir_all(&foreign).unwrap();
 
-        let _second = PrivateDir::create(parent.path()).unwrap();
+        let _second = WorkDir::create(parent.path()).unwrap();
         assert!(live.path().exists() && foreign.exists() && !abandoned.exists());
     }
 }

@@ -50,7 +50,7 @@ fn class(failure: &HelmFailure) -> String {
 
 #[test]
 fn what_each_command_says() {
-    for (said, verbs) in [
+    for (rows, verbs) in [
         (SAID, &[Verb::Upgrade, Verb::Uninstall][..]),
         (SAID_BY_PULL, &[Verb::Pull]),
         ("NotFound|Error: uninstall: Release not loaded: x: release: not found", &[Verb::Uninstall]),
@@ -58,7 +58,7 @@ fn what_each_command_says() {
         (SAID_BY_TEST, &[Verb::Test]),
         ("ChartNotFound|Error: path \"/cache/x.tgz\" not found", &[Verb::Upgrade]),
     ] {
-        for row in said.trim().lines() {
+        for row in rows.trim().lines() {
             let (expected, stderr) = row.split_once('|').unwrap();
             let stderr = stderr.trim_start().replace(r"\n", "\n");
             for verb in verbs {
@@ -122,7 +122,7 @@ fn every_fixture() {
 
 #[test]
 fn objects_that_uninstall_skipped_are_named() {
-    let stdout = include_str!("../../../e2e/fixtures/helm-4.3.1/uninstall-left-behind.out");
+    let stdout = include_str!("../../../../e2e/fixtures/helm-4.3.1/uninstall-left-behind.out");
     let left = "Service/shop-nextcloud RoleBinding/shop-nextcloud Role/shop-nextcloud NetworkPolicy/shop-redis";
     assert_eq!(left_behind(stdout).join(" "), left);
     assert_eq!(left_behind("release \"x\" uninstalled\n"), Vec::<String>::new());

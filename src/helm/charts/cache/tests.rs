@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::helm::{
     HelmFailure, Verb,
-    archive::tests::{chart, packed},
+    charts::archive::tests::{chart, packed},
 };
 
 type Script = Box<dyn Fn(&Version) -> Result<Pulled, HelmError> + Send + Sync>;
@@ -54,7 +54,7 @@ impl Pull for Arc<FakeHelm> {
 
 #[test]
 fn values_are_in_the_form_that_the_chart_reads() {
-    let of = |has_image_registry, image: serde_json::Value| {
+    let image_values = |has_image_registry, image: serde_json::Value| {
         let chart = Chart {
             name: "nextcloud".parse().unwrap(),
             version: version("9.2.4"),
@@ -67,12 +67,12 @@ fn values_are_in_the_form_that_the_chart_reads() {
     };
     let joined = serde_json::json!({"registry": null, "repository": "r.example:5000/team/app@sha256", "tag": "ab"});
     let apart = serde_json::json!({"registry": "r.example:5000", "repository": "team/app@sha256", "tag": "ab"});
-    assert_eq!(of(false, joined.clone()), joined);
-    assert_eq!(of(true, joined), apart);
+    assert_eq!(image_values(false, joined.clone()), joined);
+    assert_eq!(image_values(true, joined), apart);
     // A revision that was installed so, and users who only name a registry.
     for other in [apart, serde_json::json!({"registry": "mirror.example"}), serde_json::json!({"pullPolicy": "Always"})]
     {
-        assert_eq!(of(true, other.clone()), other);
+        assert_eq!(image_values(true, other.clone()), other);
     }
 }
 
@@ -277,12 +277,12 @@ async fn the_oldest_charts_are_dropped_and_pulled_again() {
     let cache = cache(&helm, &dir);
     let first = cache.get(&version("1.0.0")).await.unwrap();
     File::open(&first.path).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    for patch in 1..=KEPT as u64 {
+    for patch in 1..=MAX_CHARTS as u64 {
         assert!(first.path.exists(), "{patch}");
         cache.get(&Version::new(1, 0, patch)).await.unwrap();
     }
     assert!(!first.path.exists());
-    assert_eq!(fs::read_dir(first.path.parent().unwrap()).unwrap().count(), KEPT);
+    assert_eq!(fs::read_dir(first.path.parent().unwrap()).unwrap().count(), MAX_CHARTS);
     let pulls = helm.pulls();
     assert_eq!(cache.get(&version("1.0.0")).await.unwrap(), first);
     assert_eq!(helm.pulls(), pulls + 1);

@@ -1,4 +1,4 @@
-//! Watches that each fill their own cache, and the reconciles that a change triggers. An **effect**, reads only.
+//! Builds watches that each fill a cache of their own, and triggers the reconciles that a change requires. An **effect**, reads only.
 
 use std::{
     fmt::Debug,
@@ -20,23 +20,26 @@ use super::{
     controller::{Object, Objects},
     definition::Definition,
     key::Key,
-    lean::Lean,
+    managed_fields::WithoutManagedFields,
     warnings::{self, Warning},
-    watch::{forbidden, in_pages, keep},
+    watch::{feed_cache, forbidden, in_pages},
 };
 use crate::crd::guard::Guard;
 
 /// Triggers a reconcile of the objects that a change concerns. The key is the group that the changed object is filed under, or else
 /// the object itself.
-pub(crate) type Changed<K> = fn(&Objects<K>, &Key);
+pub(crate) type OnChange<K> = fn(&Objects<K>, &Key);
 
-/// An object as a watch delivers it.
-pub(crate) trait Seen: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {}
+/// An object that a watch can deliver.
+pub(crate) trait Watchable:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+}
 
-impl<S: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Seen for S {}
+impl<S: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Watchable for S {}
 
 /// Starts the watches of a kind's controller, which run until `stop`.
-pub(crate) struct Feeder<'a, K: Object> {
+pub(crate) struct WatchBuilder<'a, K: Object> {
     pub client: &'a Client,
     /// The objects that are reconciled.
     pub objects: &'a Objects<K>,
@@ -44,39 +47,41 @@ pub(crate) struct Feeder<'a, K: Object> {
     pub stop: &'a CancellationToken,
 }
 
-impl<K: Object> Feeder<'_, K> {
+impl<K: Object> WatchBuilder<'_, K> {
     fn spawn(&self, feed: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(feed));
     }
 
     /// Watches a kind that every cluster has.
-    pub(crate) fn all<S: Seen, V: Clone + Send + 'static>(
+    pub(crate) fn all<S: Watchable, V: Clone + Send + 'static>(
         &self,
         resource: &'static str,
         config: watcher::Config,
         entry: fn(S) -> Entry<V>,
-        changed: Changed<K>,
+        changed: OnChange<K>,
     ) -> Arc<Cache<V>> {
-        self.lean(resource, config, move |Lean { object, helms: _ }| entry(object), changed)
+        self.with_helm_fields(
+            resource,
+            config,
+            move |WithoutManagedFields { object, helm_fields_digest: _ }| entry(object),
+            changed,
+        )
     }
 
     /// Watches a kind that every cluster has, for entries that show which fields helm manages.
-    pub(crate) fn lean<S: Seen, V: Clone + Send + 'static>(
+    pub(crate) fn with_helm_fields<S: Watchable, V: Clone + Send + 'static>(
         &self,
         resource: &'static str,
         config: watcher::Config,
-        entry: impl Fn(Lean<S>) -> Entry<V> + Send + 'static,
-        changed: Changed<K>,
+        entry: impl Fn(WithoutManagedFields<S>) -> Entry<V> + Send + 'static,
+        changed: OnChange<K>,
     ) -> Arc<Cache<V>> {
         let objects = self.objects.clone();
-        self.fill(Cache::default(), resource, config, entry, move |change| told(&objects, &change, changed))
+        self.fill(Cache::default(), resource, config, entry, move |change| enqueue_for(&objects, &change, changed))
     }
 
-    /// Starts a watch that fills a cache, and tells of its changes.
-    fn fill<
-        S: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-        V: Clone + Send + 'static,
-    >(
+    /// Starts a watch that fills a cache, and calls `changed` for its changes.
+    fn fill<S: Watchable, V: Clone + Send + 'static>(
         &self,
         cache: Cache<V>,
         resource: &'static str,
@@ -87,30 +92,36 @@ impl<K: Object> Feeder<'_, K> {
         let cache = Arc::new(cache);
         let fed = cache.clone();
         let stream = watcher(Api::<S>::all(self.client.clone()), in_pages(config));
-        self.spawn(async move { keep(resource, stream, &fed, entry, changed).await });
+        self.spawn(async move { feed_cache(resource, stream, &fed, entry, changed).await });
         cache
     }
 
-    /// Watches warnings of other controllers. Users can write such events, too, so only some of a namespace are kept.
-    pub(crate) fn warnings(&self, config: watcher::Config, changed: Changed<K>) -> Arc<Cache<Warning>> {
+    /// Watches warnings of other controllers. Users can write such events too, so the cache keeps a limited number of each namespace.
+    pub(crate) fn warnings(&self, config: watcher::Config, changed: OnChange<K>) -> Arc<Cache<Warning>> {
         let objects = self.objects.clone();
         let begun = AtomicBool::new(false);
         let changed = move |change: Change| {
             // The API server has no bookmarks for events, so a quiet watch is listed anew every few minutes, and nothing has changed.
             let is_relist = matches!(change, Change::Everything) && begun.swap(true, Ordering::Relaxed);
             if !is_relist {
-                told(&objects, &change, changed);
+                enqueue_for(&objects, &change, changed);
             }
         };
-        self.fill::<Guard<Event>, _>(Cache::with_most(warnings::MOST), "events", config, warnings::entry, changed)
+        self.fill::<Guard<Event>, _>(
+            Cache::with_limit(warnings::MAX_EVENTS),
+            "events",
+            config,
+            warnings::entry,
+            changed,
+        )
     }
 
     /// Watches a kind that a cluster may lack.
-    pub(crate) fn optional<S: Seen, V: Clone + Send + 'static>(
+    pub(crate) fn optional<S: Watchable, V: Clone + Send + 'static>(
         &self,
         definition: &'static str,
         entry: fn(S) -> Entry<V>,
-        changed: Changed<K>,
+        changed: OnChange<K>,
     ) -> Arc<Optional<V>> {
         let optional = Arc::new(Optional::new(definition));
         let (fed, client, objects) = (optional.clone(), self.client.clone(), self.objects.clone());
@@ -120,7 +131,7 @@ impl<K: Object> Feeder<'_, K> {
 }
 
 /// Triggers the reconciles that a change of a cache requires.
-pub(crate) fn told<K: Object>(objects: &Objects<K>, change: &Change, changed: Changed<K>) {
+pub(crate) fn enqueue_for<K: Object>(objects: &Objects<K>, change: &Change, changed: OnChange<K>) {
     match change {
         Change::Everything => objects.trigger_where(|_| true),
         Change::One(key, [None, None]) => changed(objects, key),
@@ -141,7 +152,7 @@ pub(crate) enum Availability {
     Refused(String),
 }
 
-/// A kind that a cluster may lack: whether it is installed, and its objects while it is.
+/// Watches a kind that a cluster may lack: its definition and, while that is installed, its objects.
 pub(crate) struct Optional<V> {
     definition: Definition,
     pub objects: Cache<V>,
@@ -193,12 +204,12 @@ impl<V: Clone + Send> Optional<V> {
     }
 
     /// Watches the objects of the kind while it exists.
-    async fn feed<S: Seen, K: Object>(
+    async fn feed<S: Watchable, K: Object>(
         &self,
         client: Client,
         reconciled: &Objects<K>,
         entry: fn(S) -> Entry<V>,
-        changed: Changed<K>,
+        changed: OnChange<K>,
     ) {
         let Optional { definition, objects, refused: _ } = self;
         let everything = || reconciled.trigger_where(|_| true);
@@ -211,11 +222,12 @@ impl<V: Clone + Send> Optional<V> {
         let fed = async {
             loop {
                 definition.until(true).await;
-                let stream = watcher(Api::<Lean<S>>::all(client.clone()), in_pages(watcher::Config::default()));
+                let stream =
+                    watcher(Api::<WithoutManagedFields<S>>::all(client.clone()), in_pages(watcher::Config::default()));
                 let stream = stream.inspect(|event| note(event.as_ref().err()));
-                let told = |change| told(reconciled, &change, changed);
+                let enqueue = |change| enqueue_for(reconciled, &change, changed);
                 tokio::select! {
-                    () = keep(definition.resource(), stream, objects, |Lean { object, helms: _ }| entry(object), told) => {}
+                    () = feed_cache(definition.resource(), stream, objects, |WithoutManagedFields { object, helm_fields_digest: _ }| entry(object), enqueue) => {}
                     () = definition.until(false) => objects.clear(),
                 }
             }

@@ -1,19 +1,16 @@
-//! helm's output as one paragraph for a condition (pure).
+//! Summarizes helm's output in one paragraph for a condition (pure).
 
-/// Maximum length of a sentence, in bytes.
-const LONGEST: usize = 1024;
-/// How much is kept of the end of a longer one: errors are chains, and the cause comes last.
-const ENDING: usize = 384;
+/// Limits a summary, in bytes.
+const MAX_LENGTH: usize = 1024;
+/// Bytes kept of the end of a longer one: errors are chains, and the cause comes last.
+const TAIL_LENGTH: usize = 384;
 
-/// Stands for what is not shown.
-pub(crate) const MASK: &str = "***";
-
-/// The error in helm's standard error, without logs, warnings and the `Error: ` prefix.
+/// Extracts the error from helm's standard error, without logs, warnings and the `Error: ` prefix.
 ///
 /// Helm is a cobra command, so the error is printed last, after `Error: `. Log lines may precede it (`level=…` of slog, `I0131 …` of
 /// klog, `2026/01/31 …` of Go's log), and lines that start with `WARNING:`. Without an `Error: `, it has crashed: the first paragraph
 /// is the reason, and goroutines follow.
-pub(super) fn error_text(stderr: &str) -> String {
+pub(in crate::helm) fn error_text(stderr: &str) -> String {
     let lines: Vec<_> = stderr.lines().map(str::trim_end).filter(|line| !is_noise(line)).collect();
     let text = match lines.iter().rposition(|line| line.starts_with("Error: ")) {
         Some(last) => lines[last..].join("\n"),
@@ -38,8 +35,8 @@ fn is_noise(line: &str) -> bool {
         || digits(line, 4) && line[4..].starts_with('/') && line.contains(": ")
 }
 
-/// Returns the error as one paragraph of at most about 1 KiB. What is known to be secret was masked before, by [`super::Hidden`].
-pub(crate) fn sentence(error: &str) -> String {
+/// Returns the error as one paragraph of at most about 1 KiB. [`Redactor`](super::redact::Redactor) has redacted it before.
+pub(crate) fn summarize(error: &str) -> String {
     // Control characters become spaces; characters that reorder or hide text are removed.
     let visible = error.chars().filter(|char| !is_invisible(*char));
     let spaced: String = visible.map(|char| if char.is_control() { ' ' } else { char }).collect();
@@ -62,11 +59,12 @@ pub(crate) fn is_invisible(char: char) -> bool {
 }
 
 fn shortened(text: String) -> String {
-    if text.len() <= LONGEST {
+    if text.len() <= MAX_LENGTH {
         return text;
     }
     let boundary = |at: usize| (at..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-    let (beginning, ending) = (&text[..boundary(LONGEST - ENDING)], &text[boundary(text.len() - ENDING)..]);
+    let (beginning, ending) =
+        (&text[..boundary(MAX_LENGTH - TAIL_LENGTH)], &text[boundary(text.len() - TAIL_LENGTH)..]);
     format!("{} … {}", beginning.trim_end(), ending.trim_start())
 }
 
@@ -86,7 +84,7 @@ mod tests {
             "Error: UPGRADE FAILED: first line\n  second line\n\n",
         );
         assert_eq!(error_text(stderr), "first line\n  second line");
-        assert_eq!(sentence(&error_text(stderr)), "first line second line");
+        assert_eq!(summarize(&error_text(stderr)), "first line second line");
     }
 
     #[test]
@@ -99,15 +97,15 @@ mod tests {
     #[test]
     fn long_errors_keep_both_ends_in_one_kibibyte() {
         let long = format!("what failed: {} the cause", "ä".repeat(5000));
-        let text = sentence(&long);
+        let text = summarize(&long);
         assert!(text.starts_with("what failed: ä") && text.ends_with("ä the cause") && text.contains(" … "), "{text}");
-        assert!(text.len() <= LONGEST + 8, "{}", text.len());
+        assert!(text.len() <= MAX_LENGTH + 8, "{}", text.len());
     }
 
     #[test]
     fn control_and_bidirectional_characters_vanish() {
-        assert_eq!(sentence("a\u{1b}[31mb\u{202e}c\0d\t\r\ne\u{200b}f"), "a [31mbc d ef");
-        assert_eq!(sentence("a\u{61c}b\u{e0041}c"), "abc");
+        assert_eq!(summarize("a\u{1b}[31mb\u{202e}c\0d\t\r\ne\u{200b}f"), "a [31mbc d ef");
+        assert_eq!(summarize("a\u{61c}b\u{e0041}c"), "abc");
     }
 
     #[test]
@@ -126,15 +124,15 @@ mod tests {
             "secret \"db\" has no key token: token is replicated",
             "no image example.com/app@sha256:0123456789ABCDEFabcdef0123456789ABCDEFabcdef0123456789ABCDEFabcd",
         ] {
-            assert_eq!(sentence(text), text);
+            assert_eq!(summarize(text), text);
         }
     }
 
     proptest! {
         #[test]
         fn any_text_becomes_one_bounded_line(text in "\\PC{0,2000}|.{0,2000}") {
-            let sentence = sentence(&text);
-            prop_assert!(sentence.len() <= LONGEST + 8);
+            let sentence = summarize(&text);
+            prop_assert!(sentence.len() <= MAX_LENGTH + 8);
             prop_assert!(!sentence.contains(char::is_control));
         }
     }

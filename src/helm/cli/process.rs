@@ -1,4 +1,4 @@
-//! One child process, from fork to reaping (effect; knows no helm).
+//! Runs one child process, from fork to reaping (effect; knows no helm).
 //!
 //! Guarantees for every run, whatever the child does and however the caller ends:
 //!
@@ -44,33 +44,33 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long the pipes may stay open once the whole group is dead. Only a descendant that has left the group can hold one open, and its
-/// output does not matter.
+/// Limits the time for which the pipes may stay open once the whole group is dead. Only a descendant that has left the group can hold one
+/// open, and its output does not matter.
 const STRAGGLER_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Program {
-    pub(super) path: PathBuf,
-    pub(super) args: Vec<OsString>,
+pub(in crate::helm) struct Program {
+    pub(in crate::helm) path: PathBuf,
+    pub(in crate::helm) args: Vec<OsString>,
     /// The whole environment: nothing is inherited.
-    pub(super) env: Vec<(OsString, OsString)>,
-    pub(super) dir: PathBuf,
+    pub(in crate::helm) env: Vec<(OsString, OsString)>,
+    pub(in crate::helm) dir: PathBuf,
     /// The content of standard input; `/dev/null` if `None`.
-    pub(super) stdin: Option<Vec<u8>>,
+    pub(in crate::helm) stdin: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(in crate::helm) struct Limits {
     /// Time until the child is asked to stop.
-    pub(super) deadline: Duration,
+    pub(in crate::helm) deadline: Duration,
     /// Time from SIGTERM to SIGKILL.
-    pub(super) grace: Duration,
+    pub(in crate::helm) grace: Duration,
     /// Bytes kept of each of stdout and stderr: half from the beginning, half from the end.
-    pub(super) output: usize,
+    pub(in crate::helm) output: usize,
     /// Limit of the child's private memory, in bytes (`RLIMIT_DATA`).
-    pub(super) memory: u64,
+    pub(in crate::helm) memory: u64,
     /// Size limit of files that the child writes, in bytes (`RLIMIT_FSIZE`).
-    pub(super) file: u64,
+    pub(in crate::helm) file: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -136,7 +136,7 @@ impl ProcessError {
 ///
 /// Cancelling `cancel` stops it gracefully; `stopping` is cancelled before SIGTERM is sent. Dropping the future kills the group at
 /// once, because no caller is left to keep a second run from starting at the same time.
-pub(super) async fn run(
+pub(in crate::helm) async fn run(
     program: Program,
     limits: Limits,
     cancel: &CancellationToken,
@@ -147,10 +147,10 @@ pub(super) async fn run(
     let (group, mut ended, stdout, stderr) =
         start(program, limits).await.map_err(|source| ProcessError::start(path.clone(), source))?;
 
-    let (mut out, mut err) = (Kept::new(limits.output), Kept::new(limits.output));
+    let (mut out, mut err) = (HeadTail::new(limits.output), HeadTail::new(limits.output));
     let (cause, status) = {
         let mut drained = std::pin::pin!(async { tokio::join!(out.fill(stdout), err.fill(stderr)) });
-        let mut life = std::pin::pin!(live(&group, &mut ended, limits, cancel, stopping));
+        let mut life = std::pin::pin!(supervise(&group, &mut ended, limits, cancel, stopping));
         let mut drains = true;
         let life = loop {
             tokio::select! {
@@ -168,16 +168,16 @@ pub(super) async fn run(
 }
 
 /// Waits for the child to exit, and stops it when necessary.
-async fn live(
+async fn supervise(
     group: &Group,
-    ended: &mut Ended,
+    ended: &mut ExitReceiver,
     limits: Limits,
     cancel: &CancellationToken,
     stopping: &CancellationToken,
 ) -> (Cause, io::Result<ExitStatus>) {
     let cause = tokio::select! {
         biased;
-        status = &mut *ended => return (Cause::Itself, told(status)),
+        status = &mut *ended => return (Cause::Itself, exit_status(status)),
         () = cancel.cancelled() => Cause::Cancelled,
         () = sleep(limits.deadline) => Cause::Deadline,
     };
@@ -187,25 +187,25 @@ async fn live(
     group.signal(Signal::SIGTERM);
     group.signal(Signal::SIGCONT);
     if let Ok(status) = timeout(limits.grace, &mut *ended).await {
-        return (cause, told(status));
+        return (cause, exit_status(status));
     }
     group.signal(Signal::SIGKILL);
     // No timeout: until the kernel has released the child, it must not be reported as gone.
-    (cause, told(ended.await))
+    (cause, exit_status(ended.await))
 }
 
-fn told(status: Result<io::Result<ExitStatus>, oneshot::error::RecvError>) -> io::Result<ExitStatus> {
+fn exit_status(status: Result<io::Result<ExitStatus>, oneshot::error::RecvError>) -> io::Result<ExitStatus> {
     status.unwrap_or_else(|_| Err(io::Error::other("the thread that waited for it has ended")))
 }
 
-type Ended = oneshot::Receiver<io::Result<ExitStatus>>;
+type ExitReceiver = oneshot::Receiver<io::Result<ExitStatus>>;
 
 /// Forks on a thread of its own, which lives exactly as long as the child.
 ///
 /// The parent-death signal requires that: the kernel sends it when the *thread* that forked ends, not the process. Worker and blocking
 /// threads of a runtime may retire at any time, which would kill the child. This thread forks, waits, kills the rest of the group,
 /// reaps, and only then ends.
-async fn start(program: Program, limits: Limits) -> io::Result<(Group, Ended, pipe::Receiver, pipe::Receiver)> {
+async fn start(program: Program, limits: Limits) -> io::Result<(Group, ExitReceiver, pipe::Receiver, pipe::Receiver)> {
     let (started, start) = oneshot::channel();
     let (end, ended) = oneshot::channel();
     thread::Builder::new().name("child".to_owned()).stack_size(128 * 1024).spawn(move || {
@@ -242,7 +242,7 @@ fn command(program: &Program, limits: Limits) -> io::Result<Command> {
     Ok(command)
 }
 
-/// An in-memory file with this content, positioned at its start.
+/// Makes an in-memory file with this content, positioned at its start.
 ///
 /// A pipe needs a writer, which could die and leave a truncated document that still parses; a named file would have to be removed
 /// after a crash.
@@ -279,7 +279,7 @@ fn before_exec(command: &mut Command, limits: Limits) {
     }
 }
 
-/// When memory runs out, the kernel should kill the child rather than the operator: a lost run is repeated, a lost operator loses all
+/// Makes the kernel kill the child rather than the operator when memory runs out: a lost run is repeated, a lost operator loses all
 /// runs. Best effort; every process may raise this value.
 fn prefer_as_oom_victim(child: &Child) {
     let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "1000");
@@ -320,14 +320,14 @@ impl Drop for Group {
 /// The beginning and the end of a stream, each at most half of the limit.
 ///
 /// An error begins with what failed, and a program says last why it exits.
-struct Kept {
+struct HeadTail {
     half: usize,
     head: Vec<u8>,
     tail: Vec<u8>,
     dropped: usize,
 }
 
-impl Kept {
+impl HeadTail {
     fn new(limit: usize) -> Self {
         Self { half: limit / 2, head: Vec::new(), tail: Vec::new(), dropped: 0 }
     }

@@ -1,32 +1,25 @@
-//! Leaves to an object what is right in the cluster alone (effect): the size of a claim that has grown since, and the replicas that an
+//! Preserves fields that only the cluster knows (effect): the size of a claim that has grown since, and the replicas that an
 //! autoscaler has set.
 //!
 //! The chart knows of neither. The API server refuses a smaller size, and with it the whole run; and with the chart's replicas, an
-//! autoscaled app would begin anew with each run.
+//! autoscaled app would start over with each run.
 
-use axum::{
-    body::Bytes,
-    http::{Request, StatusCode, header},
-    response::Response,
-};
+use axum::{body::Bytes, http::StatusCode, response::Response};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::{Client, api::DynamicObject};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    answer::{NOT_UNDERSTOOD, passed_on, refused, response, told},
-    record::Kept,
-    rules::Object,
+    answer::{get, response},
+    record::KeptSize,
+    rules::ObjectRequest,
     run::Run,
 };
 use crate::{
     crd::quantity,
-    platform::lean::{is_scaled, replicas_are_helms},
+    platform::managed_fields::{is_scaled, replicas_are_helms},
 };
-
-/// Size limit of an object, and of the list of a namespace's autoscalers, in bytes.
-const LARGEST: usize = 4 << 20;
 
 /// A field that is preserved.
 #[derive(Clone, Copy)]
@@ -36,7 +29,9 @@ enum Field {
 }
 
 impl Field {
-    fn of(Object { verb, group, resource, part: _, namespace: _, name: _ }: &Object) -> Option<Field> {
+    fn of(
+        ObjectRequest { verb, group, resource, subresource: _, namespace: _, name: _ }: &ObjectRequest,
+    ) -> Option<Field> {
         match (*verb, group.as_str(), resource.as_str()) {
             ("patch" | "update", "", "persistentvolumeclaims") => Some(Field::Size),
             ("patch" | "update", "apps", "deployments" | "statefulsets") => Some(Field::Replicas),
@@ -56,26 +51,26 @@ impl Field {
 ///
 /// # Errors
 /// The response to helm instead: the object that is there cannot be read.
-pub(super) async fn preserving(
+pub(super) async fn preserve(
     client: &Client,
     run: &Run,
-    (object, path): (&Object, &str),
+    (object, path): (&ObjectRequest, &str),
     body: Bytes,
 ) -> Result<Bytes, Response> {
     let Some(field) = Field::of(object) else { return Ok(body) };
     // Other patches, such as those of managed fields, are no objects.
-    let Ok(mut asked) = serde_json::from_slice::<Value>(&body) else { return Ok(body) };
-    if !asked["spec"].is_object() {
+    let Ok(mut requested) = serde_json::from_slice::<Value>(&body) else { return Ok(body) };
+    if !requested["spec"].is_object() {
         return Ok(body);
     }
     let Some(live) = read::<DynamicObject>(client, run, path).await? else { return Ok(body) };
     let Some(there) = live.data.pointer(field.path()) else { return Ok(body) };
-    let wanted = asked.pointer(field.path());
+    let wanted = requested.pointer(field.path());
     match field {
         Field::Size => {
             let Some((wanted, has)) = wanted.and_then(|wanted| smaller(wanted, there)) else { return Ok(body) };
-            run.record().keeps(Kept { claim: object.name.clone(), asked: wanted, has });
-            asked["spec"]["resources"]["requests"]["storage"].clone_from(there);
+            run.record().keeps(KeptSize { claim: object.name.clone(), requested: wanted, has });
+            requested["spec"]["resources"]["requests"]["storage"].clone_from(there);
         }
         Field::Replicas => {
             let is_autoscalers = match wanted {
@@ -88,48 +83,45 @@ pub(super) async fn preserving(
             if !is_autoscalers {
                 return Ok(body);
             }
-            asked["spec"]["replicas"].clone_from(there);
+            requested["spec"]["replicas"].clone_from(there);
         }
     }
-    Ok(asked.to_string().into())
+    Ok(requested.to_string().into())
 }
 
-/// Both sizes, if the first is the smaller one. **Pure.**
-fn smaller(asked: &Value, there: &Value) -> Option<(String, String)> {
-    let [asked, there] = [asked, there].map(|size| size.as_str().map_or_else(|| size.to_string(), str::to_owned));
-    (quantity::parse(&asked)? < quantity::parse(&there)?).then_some((asked, there))
+/// Returns both sizes, if the first is the smaller one. **Pure.**
+fn smaller(requested: &Value, there: &Value) -> Option<(String, String)> {
+    let [requested, there] =
+        [requested, there].map(|size| size.as_str().map_or_else(|| size.to_string(), str::to_owned));
+    (quantity::parse(&requested)? < quantity::parse(&there)?).then_some((requested, there))
 }
 
 /// Returns true if an autoscaler is there that targets this object. If helm's account may not list them, what has set the replicas counts.
-async fn is_targeted(client: &Client, run: &Run, object: &Object) -> Result<bool, Response> {
+async fn is_targeted(client: &Client, run: &Run, object: &ObjectRequest) -> Result<bool, Response> {
     #[derive(serde::Deserialize)]
     struct Autoscalers {
         items: Vec<HorizontalPodAutoscaler>,
     }
     let kind = if object.resource == "deployments" { "Deployment" } else { "StatefulSet" };
     let path = format!("/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers", object.namespace);
-    let targets = |found: &HorizontalPodAutoscaler| {
-        let target = found.spec.as_ref().map(|spec| &spec.scale_target_ref);
+    let targets = |autoscaler: &HorizontalPodAutoscaler| {
+        let target = autoscaler.spec.as_ref().map(|spec| &spec.scale_target_ref);
         target.is_some_and(|target| (target.kind.as_str(), &target.name) == (kind, &object.name))
     };
     match read::<Autoscalers>(client, run, &path).await {
-        Ok(found) => Ok(found.is_some_and(|found| found.items.iter().any(targets))),
+        Ok(list) => Ok(list.is_some_and(|list| list.items.iter().any(targets))),
         Err(answer) if answer.status() == StatusCode::FORBIDDEN => Ok(true),
         Err(answer) => Err(answer),
     }
 }
 
-/// Reads what is there, with the rights of the run's account; `None`: it is not there, or it does not decode.
+/// Reads and decodes what is at a path, with the rights of the run's account. Returns `None` if it does not exist or does not decode.
 async fn read<T: DeserializeOwned>(client: &Client, run: &Run, path: &str) -> Result<Option<T>, Response> {
-    let look = Request::get(path).header(header::ACCEPT, "application/json").body(());
-    let look = look.and_then(|look| passed_on(look.into_parts().0, Bytes::new(), run));
-    let Ok(look) = look else { return Err(refused(StatusCode::BAD_REQUEST, NOT_UNDERSTOOD)) };
-    let found = told(client, look, LARGEST).await;
-    let found = found.map_err(|problem| refused(StatusCode::SERVICE_UNAVAILABLE, &problem))?;
-    match found.0 {
+    let document = get(client, run, path, "application/json").await?;
+    match document.0 {
         StatusCode::NOT_FOUND => Ok(None),
-        status if status.is_success() => Ok(serde_json::from_slice(&found.2).ok()),
-        _ => Err(response(found)),
+        status if status.is_success() => Ok(serde_json::from_slice(&document.2).ok()),
+        _ => Err(response(document)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Charts: pulled once, identified by their digest, verified before each use (effect).
+//! Caches charts: pulled once, identified by their digest, verified before each use (effect).
 //!
 //! When a chart version is first requested, it is pulled, compared with the digest that the repository lists, copied into a cache under
 //! its SHA-256, and recorded in an index. From then on the record defines the version: an operator that restarts with the same cache
@@ -24,16 +24,23 @@ use tempfile::{NamedTempFile, TempDir};
 use tokio::{sync::Semaphore, task};
 use tokio_util::sync::CancellationToken;
 
-use super::{archive, command::ChartName, error::HelmError, source::ChartSource, values::with_registry};
-use crate::platform::{clock, key::hex, panic::joined};
+use super::archive;
+use crate::{
+    helm::{
+        cli::{command::ChartName, error::HelmError, index::is_version},
+        source::ChartSource,
+        values::with_registry,
+    },
+    platform::{clock, key::hex, panic::joined},
+};
 
 /// Size limit of a packaged chart, in bytes. The reference chart has 100 KiB.
 const MAX_PACKED: u64 = 20 << 20;
 
-const PULLS: usize = 2;
+const MAX_PULLS: usize = 2;
 
 /// Number of packaged charts to keep, by last use. Others are pulled again when they are next installed.
-const KEPT: usize = 64;
+const MAX_CHARTS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chart {
@@ -87,12 +94,12 @@ pub(crate) struct Pulled {
     /// Its SHA-256 according to the index of a chart repository, in lower case: more than one if it lists the version repeatedly, and
     /// none if it lists no digest. `None` for a registry: helm compares each layer with the digest in the manifest (oras' `ReadAll`).
     pub listed: Option<Vec<String>>,
-    pub(super) _dir: TempDir,
+    pub(in crate::helm) _dir: TempDir,
 }
 
 /// Pulls packaged charts: helm, or the fake in this module's tests.
 pub(crate) trait Pull: Send + Sync {
-    /// The chart is not verified yet; [`ChartCache`] does that.
+    /// Pulls a chart without verifying it; [`ChartCache`] does that.
     fn pull(
         &self,
         source: &ChartSource,
@@ -113,7 +120,7 @@ pub(crate) struct ChartCache<P> {
 }
 
 impl<P: Pull> ChartCache<P> {
-    /// A cache in a directory, which is created when it is first needed. Pulls end when `shutdown` is cancelled.
+    /// Makes a cache in a directory, which it creates when it first needs it. Pulls end when `shutdown` is cancelled.
     pub(crate) fn new(
         helm: P,
         source: ChartSource,
@@ -121,17 +128,17 @@ impl<P: Pull> ChartCache<P> {
         dir: PathBuf,
         shutdown: CancellationToken,
     ) -> Self {
-        let (ready, pulls) = (Cache::builder().build(), Semaphore::new(PULLS));
+        let (ready, pulls) = (Cache::builder().build(), Semaphore::new(MAX_PULLS));
         Self { disk: Arc::new(Disk { source, chart, dir }), helm, shutdown, ready, pulls }
     }
 
-    /// The chart in this version, with its content verified.
+    /// Returns the chart in this version, with its content verified.
     ///
     /// It is pulled if necessary; concurrent callers wait for the same pull. Failures are not cached.
     pub(crate) async fn get(&self, version: &Version) -> Result<Arc<Chart>, Arc<ChartError>> {
         if let Some(chart) = self.ready.get(version).await {
             let expected = Arc::clone(&chart);
-            if self.on_disk(move |disk| disk.intact(&expected.digest)).await.is_some() {
+            if self.with_disk(move |disk| disk.intact(&expected.digest)).await.is_some() {
                 return Ok(chart);
             }
             tracing::warn!(chart = %chart.name, %version, "the cached chart is missing or has been changed; fetching it again");
@@ -140,8 +147,8 @@ impl<P: Pull> ChartCache<P> {
         self.ready.try_get_with_by_ref(version, async { self.obtain(version).await.map(Arc::new) }).await
     }
 
-    /// A version that was obtained before, for which [`ChartCache::get`] only has to verify the content.
-    pub(crate) async fn at_hand(&self, version: &Version) -> Option<Arc<Chart>> {
+    /// Returns a version that was obtained before, for which [`ChartCache::get`] only has to verify the content.
+    pub(crate) async fn cached(&self, version: &Version) -> Option<Arc<Chart>> {
         self.ready.get(version).await
     }
 
@@ -149,7 +156,7 @@ impl<P: Pull> ChartCache<P> {
     pub(crate) async fn forget(&self, version: &Version) {
         self.ready.invalidate(version).await;
         let forgotten = version.clone();
-        if let Err(error) = self.on_disk(move |disk| fs::remove_file(disk.record(&forgotten))).await
+        if let Err(error) = self.with_disk(move |disk| fs::remove_file(disk.record(&forgotten))).await
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(%version, %error, "cannot remove the record of a chart version");
@@ -158,7 +165,7 @@ impl<P: Pull> ChartCache<P> {
 
     async fn obtain(&self, version: &Version) -> Result<Chart, ChartError> {
         let wanted = version.clone();
-        if let Some(chart) = self.on_disk(move |disk| disk.recorded_chart(&wanted)).await? {
+        if let Some(chart) = self.with_disk(move |disk| disk.recorded_chart(&wanted)).await? {
             return Ok(chart);
         }
         let pulled;
@@ -176,10 +183,10 @@ impl<P: Pull> ChartCache<P> {
             }
         };
         let wanted = version.clone();
-        self.on_disk(move |disk| disk.admit(&file, &wanted, listed.as_deref())).await
+        self.with_disk(move |disk| disk.admit(&file, &wanted, listed.as_deref())).await
     }
 
-    async fn on_disk<T: Send + 'static>(&self, work: impl FnOnce(&Disk) -> T + Send + 'static) -> T {
+    async fn with_disk<T: Send + 'static>(&self, work: impl FnOnce(&Disk) -> T + Send + 'static) -> T {
         let disk = Arc::clone(&self.disk);
         joined(task::spawn_blocking(move || work(&disk))).await
     }
@@ -196,7 +203,7 @@ impl Disk {
         self.dir.join("sha256").join(format!("{digest}.tgz"))
     }
 
-    /// The source is part of the path, because a version identifies a chart only together with its source.
+    /// Returns the path of the record. The source is part of it, because a version identifies a chart only together with its source.
     fn record(&self, version: &Version) -> PathBuf {
         let source = &sha256(self.source.to_string().as_bytes())[..16];
         self.dir.join("index").join(source).join(format!("{}-{version}", self.chart))
@@ -212,7 +219,7 @@ impl Disk {
         }
     }
 
-    /// The content of this digest, unless it is missing or has been changed.
+    /// Reads the content of this digest, unless it is missing or has been changed.
     fn intact(&self, digest: &str) -> Option<Vec<u8>> {
         let path = self.content(digest);
         let content = bounded(&path).ok().flatten().filter(|content| sha256(content) == digest)?;
@@ -233,22 +240,22 @@ impl Disk {
         })?;
         let too_large = || ChartError::TooLarge { chart: self.chart.clone(), version: version.clone() };
         let content = content.ok_or_else(too_large)?;
-        let found = sha256(&content);
+        let digest = sha256(&content);
         match (self.recorded(version)?, listed) {
-            (Some(recorded), _) if recorded != found => {
-                return Err(ChartError::DigestChanged { version: version.clone(), recorded, found });
+            (Some(recorded), _) if recorded != digest => {
+                return Err(ChartError::DigestChanged { version: version.clone(), recorded, found: digest });
             }
             (None, Some([])) => {
                 let chart = &self.chart;
                 tracing::warn!(%chart, %version, "the chart repository lists no digest: the archive is accepted as it is");
             }
-            (None, Some(listed)) if !listed.contains(&found) => {
+            (None, Some(listed)) if !listed.contains(&digest) => {
                 let (chart, version, listed) = (self.chart.clone(), version.clone(), listed.join(" or "));
-                return Err(ChartError::NotAsListed { chart, version, listed, found });
+                return Err(ChartError::NotAsListed { chart, version, listed, found: digest });
             }
             _ => {}
         }
-        let chart = self.chart(version, found, &content)?;
+        let chart = self.chart(version, digest, &content)?;
         write(&chart.path, &content)?;
         // Last, because a record promises that the content was verified.
         write(&self.record(version), format!("{}\n", chart.digest).as_bytes())?;
@@ -261,7 +268,7 @@ impl Disk {
     fn prune(&self, new: &Path) -> io::Result<()> {
         let mut files = fs::read_dir(self.dir.join("sha256"))?.collect::<io::Result<Vec<_>>>()?;
         files.sort_by_cached_key(|file| file.metadata().and_then(|metadata| metadata.modified()).ok());
-        let mut old = files.iter().rev().map(fs::DirEntry::path).filter(|path| path != new).skip(KEPT - 1);
+        let mut old = files.iter().rev().map(fs::DirEntry::path).filter(|path| path != new).skip(MAX_CHARTS - 1);
         old.try_for_each(fs::remove_file)
     }
 
@@ -270,7 +277,7 @@ impl Disk {
         match archive::inspect(chart.as_str(), content) {
             Err(source) => Err(ChartError::Invalid { chart, version, source }),
             Ok(archive::Metadata { name, version: found, app_version, has_image_registry })
-                if name == chart.as_str() && archive::is_version(&found, &version) =>
+                if name == chart.as_str() && is_version(&found, &version) =>
             {
                 let path = self.content(&digest);
                 Ok(Chart { name: chart, version, app_version, digest, path, has_image_registry })
@@ -283,7 +290,7 @@ impl Disk {
     }
 }
 
-/// A file's content, or `None` if it is too large.
+/// Reads a file's content. Returns `None` if it is too large.
 fn bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut content = Vec::new();
     File::open(path)?.take(MAX_PACKED + 1).read_to_end(&mut content)?;

@@ -1,10 +1,15 @@
-//! Errors of helm runs.
+//! Defines the errors of helm runs.
 
 use std::{io, path::PathBuf, time::Duration};
 
 use semver::Version;
 
-use super::{ChartName, HelmFailure, ProcessError, Verb, index::InvalidIndex};
+use super::{
+    command::{ChartName, Verb},
+    index::InvalidIndex,
+    parse::HelmFailure,
+    process::ProcessError,
+};
 
 /// A helm run failed. Helm's storage shows what it did nevertheless.
 #[derive(Debug, thiserror::Error)]
@@ -55,8 +60,8 @@ pub(crate) enum HelmUnavailable {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create a private directory in {}", path.display())]
 pub(crate) struct SetupError {
-    pub(super) path: PathBuf,
-    pub(super) source: io::Error,
+    pub(in crate::helm) path: PathBuf,
+    pub(in crate::helm) source: io::Error,
 }
 
 fn seconds(duration: Duration) -> String {

@@ -1,12 +1,15 @@
-//! The arguments of every helm run (pure).
+//! Builds the arguments of every helm run (pure).
 //!
 //! No argument is secret, so an argv can be logged: values are passed on standard input and credentials in files. No input can act as a
 //! flag: everything in an argv has a type that was validated, and neither names nor absolute paths start with `-`.
 
 use std::{ffi::OsString, fmt, path::Path, path::PathBuf, str::FromStr, time::Duration};
 
-use super::{hidden::Hidden, source::ChartSource};
-use crate::platform::{account::AccountName, key::is_label};
+use super::redact::Redactor;
+use crate::{
+    helm::source::ChartSource,
+    platform::{account::AccountName, key::is_label},
+};
 
 /// Labels of Helm's storage Secret: the digest of what was deployed, the operator process that started the run, and the run.
 pub(crate) const DIGEST_LABEL: &str = "apps.bnerd-operator.local/digest";
@@ -127,8 +130,8 @@ pub(crate) struct Upgrade {
     pub chart: PathBuf,
     /// The values: a JSON document that means the same when parsed as YAML.
     pub values: String,
-    /// Holds what no message about the run may contain.
-    pub hidden: Hidden,
+    /// Redacts messages about the run.
+    pub redactor: Redactor,
     pub labels: ReleaseLabels,
 }
 
@@ -149,8 +152,8 @@ pub(crate) struct Test {
     pub account: AccountName,
     /// How long each test may take, in whole seconds.
     pub timeout: Duration,
-    /// Holds what no message about the run may contain.
-    pub hidden: Hidden,
+    /// Redacts messages about the run.
+    pub redactor: Redactor,
 }
 
 /// Flags that are the same for every run of an operator.
@@ -178,7 +181,7 @@ pub(crate) struct HelmCommand {
     verb: Verb,
     args: Vec<OsString>,
     stdin: Option<String>,
-    hidden: Hidden,
+    redactor: Redactor,
 }
 
 impl HelmCommand {
@@ -192,7 +195,7 @@ impl HelmCommand {
     }
 
     /// Returns true if its output is a whole release.
-    pub(super) fn prints_release(&self) -> bool {
+    pub(in crate::helm) fn prints_release(&self) -> bool {
         self.args.iter().any(|arg| arg == "--output")
     }
 
@@ -201,7 +204,7 @@ impl HelmCommand {
     /// No `--wait` (readiness is watched), no `--rollback-on-failure` (it uninstalls a failed first install), no `--set` (it has its
     /// own syntax), no `--create-namespace` (the namespace belongs to the tenant, not to the release).
     pub(crate) fn upgrade(request: &Upgrade, flags: Flags) -> Self {
-        let Upgrade { release, namespace, account: _, chart, values, hidden, labels } = request;
+        let Upgrade { release, namespace, account: _, chart, values, redactor, labels } = request;
         let mut command = Self::new(Verb::Upgrade)
             .arg("--install")
             .arg(release.as_str())
@@ -216,14 +219,14 @@ impl HelmCommand {
             .option("--labels", labels.to_string())
             // Notes are written for a user at a terminal, and many explain how to get a password.
             .arg("--hide-notes")
-            // This check takes more than half of a run's time, and the API server validates server-side apply strictly anyway.
+            // This check takes more than half of a run's time, and the API server validates server-side apply strictly.
             .arg("--disable-openapi-validation")
             // Overwrites changes of other clients; otherwise a single `kubectl scale` would block all later upgrades. This needs
             // server-side apply, even after a revision that another Helm client has created without it.
             .arg("--server-side=true")
             .arg("--force-conflicts");
         command.stdin = Some(values.clone());
-        command.hidden = hidden.clone();
+        command.redactor = redactor.clone();
         command
     }
 
@@ -247,21 +250,21 @@ impl HelmCommand {
     /// Runs the tests of the newest revision. Without `--logs`: a log may contain anything, and the users who may read a status are
     /// not those who may read logs.
     pub(crate) fn test(request: &Test) -> Self {
-        let Test { release, namespace, account: _, timeout, hidden } = request;
+        let Test { release, namespace, account: _, timeout, redactor } = request;
         let command = Self::new(Verb::Test)
             .arg(release.as_str())
             .option("--namespace", namespace.as_str())
             .option("--timeout", go_duration(*timeout));
-        Self { hidden: hidden.clone(), ..command }
+        Self { redactor: redactor.clone(), ..command }
     }
 
-    /// The first half of a pull from a chart repository: fetches its index into the directory of the pull.
+    /// Fetches the index of a chart repository into the directory of a pull, which is the first half of the pull.
     pub(crate) fn fetch_index(url: &str, into: &Path) -> Self {
         let args = vec!["repo".into(), "add".into(), REPOSITORY.into(), url.into()];
         Self { args, ..Self::new(Verb::Pull) }.repository(into)
     }
 
-    /// The index that was fetched for a pull.
+    /// Returns the path of the index that was fetched for a pull.
     pub(crate) fn index(pull: &Path) -> PathBuf {
         pull.join(format!("repository/{REPOSITORY}-index.yaml"))
     }
@@ -293,7 +296,7 @@ impl HelmCommand {
     }
 
     fn new(verb: Verb) -> Self {
-        Self { verb, args: vec![verb.to_string().into()], stdin: None, hidden: Hidden::default() }
+        Self { verb, args: vec![verb.to_string().into()], stdin: None, redactor: Redactor::default() }
     }
 
     fn arg(mut self, arg: impl Into<OsString>) -> Self {
@@ -309,9 +312,9 @@ impl HelmCommand {
         self.verb
     }
 
-    /// The arguments, without the program, which can be logged; the standard input; and what no message may contain.
-    pub(super) fn into_parts(self) -> (Vec<OsString>, Option<Vec<u8>>, Hidden) {
-        (self.args, self.stdin.map(String::into_bytes), self.hidden)
+    /// Returns the arguments without the program, which can be logged, the standard input, and the redactor for messages.
+    pub(in crate::helm) fn into_parts(self) -> (Vec<OsString>, Option<Vec<u8>>, Redactor) {
+        (self.args, self.stdin.map(String::into_bytes), self.redactor)
     }
 }
 
@@ -331,7 +334,7 @@ impl fmt::Display for HelmCommand {
     }
 }
 
-/// Whole seconds, at least one, because 0 means no timeout to Helm.
+/// Formats a duration in whole seconds, at least one, because 0 means no timeout to Helm.
 fn go_duration(duration: Duration) -> String {
     format!("{}s", duration.as_secs().max(1))
 }

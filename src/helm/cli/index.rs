@@ -8,7 +8,7 @@ use std::{borrow::Cow, fs, io, path::Path};
 use granit_parser::{Event, Parser, ScanError};
 use semver::Version;
 
-use super::{archive, command::ChartName};
+use super::command::ChartName;
 
 /// Size limit of an index, in bytes. Large public repositories have 20 MiB.
 const MAX_INDEX: u64 = 64 << 20;
@@ -29,8 +29,12 @@ pub(crate) enum InvalidIndex {
     Ambiguous { version: Version },
 }
 
-/// [`digests`] of an index file. It blocks, for a second if the index is large.
-pub(super) fn read(path: &Path, chart: &ChartName, version: &Version) -> Result<Option<Vec<String>>, InvalidIndex> {
+/// Reads the [`digests`] of an index file. It blocks, for a second if the index is large.
+pub(in crate::helm) fn read(
+    path: &Path,
+    chart: &ChartName,
+    version: &Version,
+) -> Result<Option<Vec<String>>, InvalidIndex> {
     let unreadable = |source| InvalidIndex::Unreadable { source };
     if fs::metadata(path).map_err(unreadable)?.len() > MAX_INDEX {
         return Err(InvalidIndex::TooLarge);
@@ -39,11 +43,11 @@ pub(super) fn read(path: &Path, chart: &ChartName, version: &Version) -> Result<
     digests(&index, chart, version)
 }
 
-/// The SHA-256 of a chart version's archive: several if the index lists the version more than once, and an empty list if it does so
+/// Returns the SHA-256 of a chart version's archive: several if the index lists the version more than once, and an empty list if it does so
 /// without a digest, as old repositories do. `None` if the index does not have the version.
 fn digests(index: &str, chart: &ChartName, version: &Version) -> Result<Option<Vec<String>>, InvalidIndex> {
     let mut entries = entries(index, chart.as_str()).map_err(|source| InvalidIndex::NotYaml { source })?;
-    let is_asked_for = |entry: &Entry| archive::is_version(&entry.version, version);
+    let is_asked_for = |entry: &Entry| is_version(&entry.version, version);
     if entries.iter().any(|entry| entry.is_ambiguous && (entry.version.is_empty() || is_asked_for(entry))) {
         return Err(InvalidIndex::Ambiguous { version: version.clone() });
     }
@@ -52,7 +56,13 @@ fn digests(index: &str, chart: &ChartName, version: &Version) -> Result<Option<V
     Ok((!entries.is_empty()).then_some(listed))
 }
 
-/// A digest without the name of its algorithm, which helm allows; empty if there is none. What is quoted in a message is bounded.
+/// Returns true if a chart's own text names this version. Some charts prefix it with a v, which helm ignores.
+pub(in crate::helm) fn is_version(text: &str, version: &Version) -> bool {
+    text.trim_start_matches('v').parse().is_ok_and(|found: Version| found == *version)
+}
+
+/// Returns a digest without the name of its algorithm, which helm allows; empty if there is none. Its length is bounded, because
+/// messages quote it.
 fn plain(digest: &str) -> String {
     let digest = match digest {
         "null" | "Null" | "NULL" | "~" => "",
@@ -75,7 +85,7 @@ struct Open<'a> {
     key: Option<Cow<'a, str>>,
 }
 
-/// The entries of a chart, read event by event: all of a large index as values would take hundreds of MiB.
+/// Returns the entries of a chart, read event by event: all of a large index as values would take hundreds of MiB.
 fn entries(index: &str, chart: &str) -> Result<Vec<Entry>, Box<ScanError>> {
     let (mut open, mut entries) = (Vec::<Open<'_>>::new(), Vec::<Entry>::new());
     for event in Parser::new_from_str(index) {
@@ -212,11 +222,11 @@ nextcloud:
     fn what_cannot_be_read_is_no_index() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index.yaml");
-        let said = || read(&path, &"nextcloud".parse().unwrap(), &Version::new(5, 5, 2)).unwrap_err().to_string();
-        assert!(said().starts_with("the repository's index cannot be read: "));
+        let problem = || read(&path, &"nextcloud".parse().unwrap(), &Version::new(5, 5, 2)).unwrap_err().to_string();
+        assert!(problem().starts_with("the repository's index cannot be read: "));
         fs::write(&path, "entries: [").unwrap();
-        assert!(said().starts_with("the repository's index is not YAML: "));
+        assert!(problem().starts_with("the repository's index is not YAML: "));
         fs::File::create(&path).unwrap().set_len(MAX_INDEX + 1).unwrap();
-        assert_eq!(said(), "the repository's index is larger than 67108864 bytes");
+        assert_eq!(problem(), "the repository's index is larger than 67108864 bytes");
     }
 }
