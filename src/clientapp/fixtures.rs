@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     helm_runs::HelmRun,
     observed::{
-        release::{Phase, ReleaseView, Stamp},
+        release::{Phase, ReleaseView},
         types::{
             CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
         },
@@ -17,7 +17,7 @@ use super::{
     spec::{
         credentials::placeholders,
         database::{DatabaseObject, DatabaseState},
-        deployer::{Deployer, Found},
+        deployer::{Deployer, DeployerObject},
         desired::{Desired, Intent, desired},
         file_backup::FilesView,
         values_from::Sources,
@@ -31,7 +31,7 @@ use crate::{
 
 /// A revision of another spec is deployed.
 pub(super) fn outdated(observed: &mut Observed) {
-    observed.release.as_mut().unwrap().stamp = Some(Stamp { digest: "before".to_owned() });
+    observed.release.as_mut().unwrap().managed_digest = Some("before".to_owned());
 }
 
 /// The same after a rollback to what is desired.
@@ -111,15 +111,17 @@ pub(super) fn release(digest: &str) -> ReleaseView {
         secret_uid: "revision-3".to_owned(),
         phase: Phase::Deployed,
         status: "deployed".to_owned(),
-        stamp: Some(Stamp { digest: digest.to_owned() }),
-        known: true,
-        written: Some(now() - SignedDuration::from_secs(60)),
+        managed_digest: Some(digest.to_owned()),
+        ever_managed: true,
+        created_at: Some(now() - SignedDuration::from_secs(60)),
     }
 }
 
 /// The account that helm acts as, created at this time.
 pub(super) fn deployer(created: Timestamp) -> Deployer {
-    let found = |uid: &str| Some(Found { uid: uid.to_owned(), created: Some(created), fits: true, made: true });
+    let found = |uid: &str| {
+        Some(DeployerObject { uid: uid.to_owned(), created: Some(created), matches: true, created_by_us: true })
+    };
     Deployer { account: found("account-uid"), binding: found("binding-uid") }
 }
 
@@ -153,7 +155,7 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
 pub(super) fn settled(desired: &Desired) -> Observed {
     let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), ..Workload::default() };
     Observed {
-        run: ObservedRun { state: HelmRun::Idle, at_work: None, is_shown: true, has_slot: true, has_test_slot: true },
+        run: ObservedRun { state: HelmRun::Idle, busy: None, is_in_cache: true, has_slot: true, has_test_slot: true },
         release: Some(release(&desired.target().digest)),
         last_ready_is_stored: true,
         objects: ObservedObjects {
@@ -169,7 +171,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
             database: DatabaseView {
                 kind: Availability::Installed,
                 app_uid: "uid".to_owned(),
-                on_record: Some("pg-uid".to_owned()),
+                recorded_uid: Some("pg-uid".to_owned()),
                 object: database(desired),
                 secret: keys(&["user", "password", "host", "dbname"]),
                 reachable: true,

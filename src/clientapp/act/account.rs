@@ -7,7 +7,7 @@ use crate::{
     clientapp::{
         context::{App, Ctx},
         error::{Error, Refusal},
-        spec::deployer::{self, Part},
+        spec::deployer::{self, DeployerPart},
         status,
     },
     crd::DEPLOYER,
@@ -38,15 +38,15 @@ pub(crate) async fn explained(
 }
 
 /// Creates a part of the deployer; if `again`, an event reports it. An existing part is never changed.
-pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, part: Part, again: bool) -> Result<(), Error> {
+pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, part: DeployerPart, again: bool) -> Result<(), Error> {
     let namespace = &app.key.namespace;
     let client = ctx.client.clone();
     let made = match part {
-        Part::ServiceAccount => {
+        DeployerPart::ServiceAccount => {
             let account = deployer::service_account(namespace);
             create_if_absent(&Api::namespaced(client, namespace), None, &account).await.map(|made| made.is_some())
         }
-        Part::RoleBinding => {
+        DeployerPart::RoleBinding => {
             let binding = deployer::role_binding(namespace);
             create_if_absent(&Api::namespaced(client, namespace), None, &binding).await.map(|made| made.is_some())
         }

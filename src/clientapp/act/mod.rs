@@ -122,7 +122,7 @@ async fn apply_database(
         provider.isolate(&mut document);
     }
     if let Some(source) = source {
-        provider.made_from(&mut document, source);
+        provider.set_data_source(&mut document, source);
     }
     let api = deletion::api(&ctx.client, &app.key.namespace, provider.kind());
     let what = format!("{} {}/{name}", provider.kind().as_str(), app.key.namespace);
@@ -162,8 +162,9 @@ async fn delete_stuck_pod(ctx: &Ctx, app: &App<'_>, desired: &Desired, judged: &
     if pods::stuck(&[pod], &judged.set, &rollout).as_ref() != Some(judged) || !uncached::is_current(ctx, app).await? {
         return Ok(());
     }
-    let of = TypeMeta { api_version: "v1".to_owned(), kind: "Pod".to_owned() };
-    let deleted = harmless::delete_unchanged(&pods, &of, &meta).await.map_err(Error::api(format!("delete {what}")))?;
+    let pod_type = TypeMeta { api_version: "v1".to_owned(), kind: "Pod".to_owned() };
+    let deleted =
+        harmless::delete_unchanged(&pods, &pod_type, &meta).await.map_err(Error::api(format!("delete {what}")))?;
     if deleted {
         tracing::info!(app = %app.key, pod = judged.name, "deleted: it does not run, and its StatefulSet waits for it");
     }

@@ -26,7 +26,7 @@ use crate::{
 /// not have. After a revision of this operator's, there is nothing to do.
 pub(crate) async fn from_others(ctx: &Ctx, desired: &Desired, observed: &Observed) -> Result<(), Error> {
     let key = &desired.key;
-    let is_others = observed.release.as_ref().is_some_and(|release| release.stamp.is_none());
+    let is_others = observed.release.as_ref().is_some_and(|release| release.managed_digest.is_none());
     let Some(inventory) = observed.objects.inventory.as_ref().filter(|_| is_others) else { return Ok(()) };
     for object in inventory::own(inventory, &key.namespace) {
         if !ctx.lead.holds() {

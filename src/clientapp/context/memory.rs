@@ -7,11 +7,11 @@ use kube::api::ApiResource;
 
 use crate::{
     clientapp::{
-        observed::{certificate, field_edits::Edits, pods::Look, repair_backoff::Repairs},
+        observed::{certificate, field_edits::EditTracker, pods::PodReasons, repair_backoff::Repairs},
         spec::{
             credentials::Contents,
             file_backup::RefusedArchives,
-            values_from::{Asked, Sources},
+            values_from::{SourceVersions, Sources},
         },
     },
     crd::ClientAppStatus,
@@ -28,15 +28,15 @@ pub(crate) struct Memory {
     /// The certificate in one version of an app's Secret.
     pub certificates: Memo<Key, (String, certificate::Read)>,
     /// The apps that an app waits for.
-    pub waits_for: Memo<Key, Vec<Key>>,
+    pub dependencies: Memo<Key, Vec<Key>>,
     /// The values in `spec.valuesFrom` of an app, and what they were read from.
-    pub sources: Memo<Key, (Asked, Sources)>,
+    pub sources: Memo<Key, (SourceVersions, Sources)>,
     /// Holds what no message about an app may contain that was rolled back to the revision with this digest.
     pub rolled_back: Memo<Key, (String, Hidden)>,
     /// uid of the storage Secret of an unreadable revision.
     pub unreadable: Memo<Key, String>,
     /// Held while a revision is unpacked.
-    pub unpacking: Turns,
+    pub decode_lock: Turns,
     /// The resource of a kind, by `apiVersion kind`; `None`: not namespaced.
     pub kinds: Memo<String, Option<ApiResource>>,
     /// Says why the CronJob for archives of an app's files was refused.
@@ -46,18 +46,18 @@ pub(crate) struct Memory {
     /// Apps, by uid, that are deleted with `--cascade=foreground`, likewise.
     pub foreground: Memo<Key, String>,
     /// Apps, by uid, for which no earlier app left a volume.
-    pub unburdened: Memo<Key, String>,
+    pub no_retained_volumes: Memo<Key, String>,
     /// Holds what was created for an app of this uid, until a cache shows it: the app may be deleted before that.
     pub made: Made,
     /// For the newest revision that this process has seen helm create, by the uid of its Secret: its workloads as helm wrote
     /// them, which a late watch may not show yet.
-    pub wrote: Memo<Key, (String, Arc<[Written]>)>,
+    pub last_applied: Memo<Key, (String, Arc<[Written]>)>,
     /// Holds what was recreated for an app recently, and until when a watch may not show what helm created.
     pub repairs: Memo<Key, Repairs>,
     /// Which edits of the objects of an app's release are known.
-    pub edits: Memo<Key, Edits>,
+    pub edits: Memo<Key, EditTracker>,
     /// Holds what was last observed of the pods of an app that is not ready.
-    pub pods: Memo<Key, Look>,
+    pub pods: Memo<Key, PodReasons>,
     /// The last status written for each app.
     pub statuses: Statuses<ClientAppStatus>,
 }
@@ -65,16 +65,16 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn forget(&self, key: &Key) {
         self.certificates.take(key);
-        self.waits_for.take(key);
+        self.dependencies.take(key);
         self.sources.take(key);
         self.rolled_back.take(key);
         self.unreadable.take(key);
         self.archives.take(key);
         self.orphaned.take(key);
         self.foreground.take(key);
-        self.unburdened.take(key);
+        self.no_retained_volumes.take(key);
         self.made.forget(key);
-        self.wrote.take(key);
+        self.last_applied.take(key);
         self.repairs.take(key);
         self.edits.take(key);
         self.pods.take(key);

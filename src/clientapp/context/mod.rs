@@ -108,7 +108,7 @@ impl Ctx {
                 self.memory.foreground.put(key.clone(), uid());
             }
         }
-        for dependant in self.memory.waits_for.having(|apps| apps.contains(&key)) {
+        for dependant in self.memory.dependencies.having(|apps| apps.contains(&key)) {
             self.watches.apps.trigger(&dependant);
         }
         for waiter in waiters {

@@ -22,7 +22,7 @@ use crate::{
     clientapp::{
         observed::{owned, types::Workload},
         spec::{
-            database::{self, DatabaseObject, Provider, Watched},
+            database::{self, DatabaseCaches, DatabaseObject, Provider},
             deployer::{self, Deployer},
             desired::StoredProfile,
             file_backup::{ArchiveView, CronJobView, Schedule, cron_job_spec::ARCHIVE},
@@ -71,11 +71,11 @@ pub(crate) struct Watches {
     /// Holds what archives the files of apps, filed under the app.
     archives: Archives,
     /// The deployers' ServiceAccounts; no others.
-    accounts: Arc<Cache<deployer::Found>>,
+    accounts: Arc<Cache<deployer::DeployerObject>>,
     /// The RoleBindings of that name.
-    bindings: Arc<Cache<deployer::Found>>,
+    bindings: Arc<Cache<deployer::DeployerObject>>,
     /// The watches of each provider.
-    databases: HashMap<permit::Kind, Watched>,
+    databases: HashMap<permit::Kind, DatabaseCaches>,
     /// Every Profile, or why it does not decode.
     profiles: Arc<Cache<Arc<StoredProfile>>>,
 }
@@ -91,7 +91,7 @@ struct Archives {
 #[derive(Clone)]
 struct PodWords {
     job: Option<String>,
-    said: Option<String>,
+    report: Option<String>,
     failed: Option<String>,
 }
 
@@ -174,7 +174,7 @@ impl Watches {
         pods.synced().await;
         accounts.synced().await;
         bindings.synced().await;
-        for Watched { objects, backups, endpoints, warnings: _ } in databases.values() {
+        for DatabaseCaches { objects, backups, endpoints, warnings: _ } in databases.values() {
             if let Some(endpoints) = endpoints {
                 endpoints.synced().await;
             }
@@ -186,7 +186,7 @@ impl Watches {
         profiles.synced().await;
     }
 
-    pub(crate) fn of(&self, provider: &dyn Provider) -> &Watched {
+    pub(crate) fn of(&self, provider: &dyn Provider) -> &DatabaseCaches {
         &self.databases[&provider.kind()]
     }
 
@@ -228,7 +228,10 @@ impl Watches {
             "Secret" => self.secrets.get(&key).is_some(),
             "Deployment" => self.deployments.is_of(&key, release),
             "StatefulSet" => self.stateful_sets.is_of(&key, release),
-            _ => self.parts.iter().any(|(of, parts)| *of == kind && (!parts.is_synced() || parts.is_of(&key, release))),
+            _ => self
+                .parts
+                .iter()
+                .any(|(part, parts)| *part == kind && (!parts.is_synced() || parts.is_of(&key, release))),
         }
     }
 
@@ -263,14 +266,14 @@ impl Watches {
     /// The Jobs that archive the files of an app.
     pub(crate) fn archives(&self, app: &Key) -> Vec<ArchiveView> {
         let pods = self.archives.pods.group(app);
-        let of = |(Key { name: job, .. }, (of, progress)): (Key, (Option<String>, Progress))| {
+        let archive = |(Key { name: job, .. }, (cron_job, progress)): (Key, (Option<String>, Progress))| {
             let words = || pods.iter().map(|(_, pod)| pod).filter(|pod| pod.job.as_ref() == Some(&job));
-            let said = words().find_map(|pod| pod.said.clone());
+            let report = words().find_map(|pod| pod.report.clone());
             let refusal = || self.refusal(&app.namespace, ("Job", &job), None);
             let failed = words().find_map(|pod| pod.failed.clone()).or_else(refusal);
-            ArchiveView { job, of, progress, said, failed }
+            ArchiveView { job, cron_job, progress, report, failed }
         };
-        self.archives.jobs.group(app).into_iter().map(of).collect()
+        self.archives.jobs.group(app).into_iter().map(archive).collect()
     }
 
     pub(crate) fn deployer(&self, namespace: &str) -> Deployer {
@@ -286,7 +289,7 @@ impl Watches {
 
 /// Returns true if `spec.valuesFrom` of an app names an object.
 fn has_values_from(app: &Guard<ClientApp>, kind: ValuesKind, name: &str) -> bool {
-    let named = |of: &ValuesReference| of.kind == kind && of.name == name;
+    let named = |reference: &ValuesReference| reference.kind == kind && reference.name == name;
     app.object.as_ref().is_ok_and(|app| app.spec.values_from.iter().any(named))
 }
 
@@ -343,12 +346,13 @@ fn cron_job(job: CronJob) -> Entry<CronJobView> {
 
 fn archive(job: Job) -> Entry<(Option<String>, Progress)> {
     let archives = job.labels().get(label::ROLE).is_some_and(|role| role == ARCHIVE);
-    let of = owner(&job).map(|(_, _, uid)| uid);
-    Entry { key: key_of(&job), group: files_of(&job), value: archives.then(|| (of, job::progress(&job))) }
+    let cron_job = owner(&job).map(|(_, _, uid)| uid);
+    Entry { key: key_of(&job), group: files_of(&job), value: archives.then(|| (cron_job, job::progress(&job))) }
 }
 
 fn words(pod: Pod) -> Entry<PodWords> {
-    let words = PodWords { job: pod.labels().get(JOB_NAME).cloned(), said: job::said(&pod), failed: job::failed(&pod) };
+    let words =
+        PodWords { job: pod.labels().get(JOB_NAME).cloned(), report: job::said(&pod), failed: job::failed(&pod) };
     Entry { key: key_of(&pod), group: files_of(&pod), value: Some(words) }
 }
 
@@ -376,11 +380,11 @@ fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
     });
 }
 
-fn account(account: PartialObjectMeta<ServiceAccount>) -> Entry<deployer::Found> {
+fn account(account: PartialObjectMeta<ServiceAccount>) -> Entry<deployer::DeployerObject> {
     Entry { key: key_of(&account), group: None, value: Some(deployer::account(&account)) }
 }
 
-fn binding(binding: RoleBinding) -> Entry<deployer::Found> {
+fn binding(binding: RoleBinding) -> Entry<deployer::DeployerObject> {
     Entry { key: key_of(&binding), group: None, value: Some(deployer::binding(&binding)) }
 }
 

@@ -5,7 +5,7 @@ use super::{
     plan::Step,
     question::{Answer, Case, Question},
     release::{self, Upgrade},
-    remediation::{self, Remedy},
+    remediation::{self, Remediation},
     retained, secrets,
     upgrade::{self, Before},
     wait,
@@ -15,7 +15,7 @@ use crate::{
         helm_runs::HelmRun,
         hold::Hold,
         observed::{
-            types::{AtWork, SecretView},
+            types::{Busy, SecretView},
             volumes,
         },
         spec::desired::SecretSource,
@@ -65,7 +65,7 @@ pub(crate) const QUESTIONS: [Question; 23] = [
 /// One helm at a time works on a release: its end triggers the next reconcile. Only a suspension does not wait for it; a deletion
 /// is handled by the teardown.
 fn helm_at_work(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
-    let Some(AtWork { digest, sentence, until }) = &observed.run.at_work else { return Answer::go() };
+    let Some(Busy { digest, sentence, until }) = &observed.run.busy else { return Answer::go() };
     if desired.suspend {
         let message = "spec.suspend is true: helm is being stopped, and nothing else is changed until it is false";
         return Answer::hold(Hold::new(Reason::Suspended, message)).after([Step::CancelHelm]);
@@ -136,7 +136,7 @@ fn admin_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
 
 fn redis_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     let (source, view) = (SecretSource::Generated(desired.key.redis_secret()), &observed.prerequisites.redis_secret);
-    let is_going = matches!(view, SecretView::NotOurs { goes: true, .. });
+    let is_going = matches!(view, SecretView::NotOurs { is_being_deleted: true, .. });
     match secrets::generated(&source, view, Step::CreateRedisSecret) {
         Ok(step) => Answer::steps(step),
         Err(hold) if desired.secrets.redis.is_some() || is_going => Answer::hold(hold),
@@ -163,12 +163,12 @@ fn new(case: &Case<'_>) -> Answer {
 
 fn values(case: &Case<'_>) -> Answer {
     let Some(hold) = &case.desired.values.awaits else { return Answer::go() };
-    Answer::hold(if case.account_is_there() { hold.clone() } else { deployer_taken(&case.desired.key) })
+    Answer::hold(if case.account_is_ready() { hold.clone() } else { deployer_taken(&case.desired.key) })
 }
 
 fn remediation(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
-    let Remedy { step, hold, late } = remediation::remedy(desired, observed, *now);
-    Answer::from(hold).after(step).look_again(late)
+    let Remediation { step, hold, late_at } = remediation::remediate(desired, observed, *now);
+    Answer::from(hold).after(step).look_again(late_at)
 }
 
 fn release(case: &Case<'_>) -> Answer {
@@ -188,14 +188,14 @@ fn drifted(case: &Case<'_>) -> Answer {
         return Answer::go();
     }
     let Some((repair, hold)) = drift::follows(desired, observed, *now) else { return Answer::go() };
-    if desired.drift.policy == Drift::Repair && !case.account_is_there() {
+    if desired.drift.policy == Drift::Repair && !case.account_is_ready() {
         return Answer::hold(deployer_taken(&desired.key));
     }
     Answer::hold(hold).after(repair)
 }
 
 fn account_of_upgrade(case: &Case<'_>) -> Answer {
-    let is_taken = case.release.upgrade().is_some() && !case.account_is_there();
+    let is_taken = case.release.upgrade().is_some() && !case.account_is_ready();
     is_taken.then(|| deployer_taken(&case.desired.key)).into()
 }
 
@@ -245,7 +245,7 @@ fn tests(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
     if let Some(hold) = remediation::rolled_back(desired) {
         return Answer::hold(hold);
     }
-    match helm_tests::follows(desired, observed, remediation::ends_tests(desired, observed), *now) {
+    match helm_tests::follows(desired, observed, remediation::retries_exhausted(desired, observed), *now) {
         Some((step, hold)) => Answer::hold(hold).after(step),
         None => Answer::go(),
     }

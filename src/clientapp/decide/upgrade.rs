@@ -116,7 +116,7 @@ pub(crate) fn before(desired: &Desired, observed: &Observed, target: &CachedChar
     }
     let BackupView { record, seen } = observed.prerequisites.backup.as_ref()?;
     let object = desired.database_object()?;
-    let facts = object.provider.facts();
+    let facts = object.provider.info();
     let on_record = observed.recorded.backup.as_ref().filter(|on_record| on_record.name == record.name);
     let what = described(object, record);
     // A backup counts once its success is recorded: helm starts only after that.
@@ -158,7 +158,7 @@ pub(crate) fn before(desired: &Desired, observed: &Observed, target: &CachedChar
 }
 
 fn described(object: &DesiredObject, record: &BackupRecord) -> String {
-    match object.provider.facts().backup_kind {
+    match object.provider.info().backup_kind {
         Some(kind) => format!("{kind} {}", record.name),
         None => format!("dump {} of {}", record.name, object.described()),
     }

@@ -45,7 +45,7 @@ pub(super) fn hook(Case { observed, config, release, now, .. }: &Case<'_>) -> Op
     const LOOK: SignedDuration = SignedDuration::from_secs(5);
     let ReleaseState::StaleLock(_) = release else { return None };
     let release = observed.release.as_ref()?;
-    let until = release.written? + config.helm_deadline;
+    let until = release.created_at? + config.helm_deadline;
     let message = format!(
         "Job {}, a hook of the chart, is still running, without the helm process that started it for revision {}: the operator waits as long as helm would have",
         observed.objects.hook.as_ref()?,
@@ -84,7 +84,7 @@ fn refused(attempt: &Attempt, confirmed: &BTreeSet<String>) -> Option<Hold> {
 fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Option<Hold> {
     let mut until = attempt.retry_at.as_ref()?.0;
     // A refusal from before the account existed, or before every API server knew it, says nothing about the account's rights.
-    if let Some(settled) = deployer.and_then(Deployer::since).map(|since| since + RIGHTS_SETTLE)
+    if let Some(settled) = deployer.and_then(Deployer::ready_since).map(|since| since + RIGHTS_SETTLE)
         && attempt.reason.as_deref().and_then(Reason::parse) == Some(Reason::AccessDenied)
         && attempt.started_at.0 < settled
     {
@@ -101,7 +101,7 @@ fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Op
 /// Returns the wait after an attempt that was killed together with its operator, and not for the first time: helm may be the cause, for
 /// example by using too much memory.
 fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> Option<Hold> {
-    let left = release.is_some_and(ReleaseView::is_left_locked);
+    let left = release.is_some_and(ReleaseView::is_stale_lock);
     if !left || attempt.retry_at.is_some() || attempt.failures == 0 {
         return None;
     }

@@ -19,24 +19,24 @@ use std::{
 use super::{
     context::{App, Ctx},
     error::Error,
-    helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
+    helm_runs::{HelmRun, TestRun, Upgraded, Upgrading, Work},
     hold::SAFETY_NET,
     observed::{
         dependencies, drift,
-        field_edits::{self, Edits, Next},
+        field_edits::{self, EditCheck, EditTracker},
         helm_tests, installed_chart, inventory,
-        owned::{self, Seen},
+        owned::{self, OwnershipEvidence},
         pods::{self, NAMED_WORKLOADS, PodsView},
         release::{Phase, ReleaseView, is_stored, release_view},
         repair_backoff::WATCH_LAG,
         types::{
-            AtWork, Awaited, BackupView, CachedChart, DatabaseView, Found, Missing, Observed, ObservedObjects,
-            ObservedRun, Prerequisites, SecretView, Workload,
+            BackupView, Busy, CachedChart, DatabaseView, DriftedObject, LiveState, Observed, ObservedObjects,
+            ObservedRun, Prerequisites, SecretView, UnreadyDependency, Workload,
         },
         upgrade_backup,
     },
     spec::{
-        database::{self, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, Watched},
+        database::{self, DatabaseCaches, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
         desired::{Desired, SecretSource},
         file_backup::{FilesView, Volume},
         secrets::SMTP,
@@ -58,22 +58,22 @@ use crate::{
 const LONG: SignedDuration = SignedDuration::from_secs(5);
 
 /// Returns what is known while helm works on the release, or while the watch does not show yet what helm wrote: both count as busy. **Pure.**
-fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<AtWork> {
+fn busy(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<Busy> {
     match run {
-        HelmRun::Upgrading(of) => {
-            let Upgrading { digest, sentence, since } = of.as_ref();
+        HelmRun::Upgrading(upgrading) => {
+            let Upgrading { digest, sentence, since } = upgrading.as_ref();
             let until = Some(*since + LONG).filter(|until| now < *until);
-            Some(AtWork { digest: Some(digest.clone()), sentence: sentence.clone(), until })
+            Some(Busy { digest: Some(digest.clone()), sentence: sentence.clone(), until })
         }
         HelmRun::Upgraded(upgraded) => {
-            let until = Some(awaits(upgraded, cached, now)?);
+            let until = Some(wait_for_cache(upgraded, cached, now)?);
             let digest = Some(upgraded.attempt.digest.clone());
-            Some(AtWork { digest, sentence: String::new(), until })
+            Some(Busy { digest, sentence: String::new(), until })
         }
         HelmRun::OfPredecessor => {
             let sentence =
                 "helm is still running for a deleted ClientApp of this name, and is being stopped".to_owned();
-            Some(AtWork { digest: None, sentence, until: None })
+            Some(Busy { digest: None, sentence, until: None })
         }
         // A test changes nothing of the release.
         HelmRun::Idle
@@ -87,16 +87,16 @@ fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Optio
 
 /// Returns true if this shows the revision of a run that has ended, and its end: after helm has ended, the revision is not pending, even
 /// if a late watch shows it so.
-fn is_shown(upgraded: &Upgraded, release: Option<&ReleaseView>) -> bool {
+fn cache_has(upgraded: &Upgraded, release: Option<&ReleaseView>) -> bool {
     upgraded.revision.is_none_or(|revision| {
         release.is_some_and(|release| release.revision >= revision && release.phase != Phase::Pending)
     })
 }
 
 /// Until when to wait for a watch that does not show the revision yet; `None`: it shows it, or is too late.
-fn awaits(upgraded: &Upgraded, release: Option<&ReleaseView>, now: Timestamp) -> Option<Timestamp> {
+fn wait_for_cache(upgraded: &Upgraded, release: Option<&ReleaseView>, now: Timestamp) -> Option<Timestamp> {
     let until = upgraded.at + WATCH_LAG;
-    (upgraded.succeeded && !is_shown(upgraded, release) && now < until).then_some(until)
+    (upgraded.succeeded && !cache_has(upgraded, release) && now < until).then_some(until)
 }
 
 /// Observes everything that decisions about this app depend on; without a valid spec, only what needs no spec.
@@ -111,12 +111,12 @@ pub(crate) async fn observe(
     let mut recorded = app.before.clone();
     let revisions = ctx.watches.revisions(key);
     let cached = release_view(&revisions);
-    if let Some(at_work) = at_work(&run, cached.as_ref(), now) {
+    if let Some(at_work) = busy(&run, cached.as_ref(), now) {
         // helm may be changing everything else right now.
         let is_long = at_work.until.is_none() && at_work.digest.is_some();
         let workloads = if is_long { ctx.watches.workloads(key) } else { Vec::new() };
         let mut observed = Observed {
-            run: ObservedRun { state: run, at_work: Some(at_work), ..ObservedRun::default() },
+            run: ObservedRun { state: run, busy: Some(at_work), ..ObservedRun::default() },
             release: cached,
             objects: ObservedObjects { workloads, ..ObservedObjects::default() },
             recorded,
@@ -125,7 +125,7 @@ pub(crate) async fn observe(
         if let Some(desired) = desired.filter(|_| is_long) {
             with_reasons(ctx, desired, &mut observed, now).await;
             with_refused_hook(ctx, key, &mut observed);
-            hide(desired, &mut observed);
+            redact(desired, &mut observed);
         }
         return Ok(observed);
     }
@@ -133,8 +133,8 @@ pub(crate) async fn observe(
     if let HelmRun::Upgraded(upgraded) = &run {
         recorded.last_attempt = Some(upgraded.attempt.clone());
     }
-    if let HelmRun::Tested(trial) = &run {
-        recorded.test = Some(test_record(ctx, (key, desired), trial, recorded.test.as_ref()).await?);
+    if let HelmRun::Tested(test_run) = &run {
+        recorded.test = Some(test_record(ctx, (key, desired), test_run, recorded.test.as_ref()).await?);
     }
     recorded.installed = installed_chart::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
@@ -148,7 +148,7 @@ pub(crate) async fn observe(
     let last_ready_is_stored = recorded.last_ready.as_ref().is_some_and(|ready| is_stored(ready, &revisions));
     let observed = Observed {
         last_ready_is_stored,
-        run: ObservedRun { state: run, is_shown: run_is_shown, ..ObservedRun::default() },
+        run: ObservedRun { state: run, is_in_cache: run_is_shown, ..ObservedRun::default() },
         release,
         objects: ObservedObjects { inventory, workloads, repairs, ..ObservedObjects::default() },
         owned,
@@ -160,7 +160,7 @@ pub(crate) async fn observe(
             let mut observed = with_spec(ctx, app, desired, observed, now).await?;
             with_reasons(ctx, desired, &mut observed, now).await;
             with_drift(ctx, desired, &mut observed, now).await;
-            hide(desired, &mut observed);
+            redact(desired, &mut observed);
             Ok(observed)
         }
         None => Ok(observed),
@@ -176,19 +176,19 @@ fn workloads(
     run: &HelmRun,
 ) -> Vec<Workload> {
     let mut workloads = inventory::with_missing(inventory, key, ctx.watches.workloads(key));
-    let mut known = ctx.memory.wrote.get(key);
+    let mut known = ctx.memory.last_applied.get(key);
     if let (HelmRun::Upgraded(upgraded), Some(release)) = (run, release)
         && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
     {
         let newest = (release.secret_uid.clone(), Arc::from(upgraded.wrote.workloads()));
-        ctx.memory.wrote.put(key.clone(), newest.clone());
+        ctx.memory.last_applied.put(key.clone(), newest.clone());
         known = Some(newest);
     }
     // Of another revision, this says nothing: the history may even have been set back.
     let of_release = |(secret, _): &(String, _)| release.is_some_and(|release| release.secret_uid == *secret);
     let Some((_, wrote)) = known.filter(of_release) else { return workloads };
     for workload in &mut workloads {
-        if wrote.iter().any(|written| is_former(workload, written)) {
+        if wrote.iter().any(|written| predates_write(workload, written)) {
             workload.waiting = Some("its newest version is not seen yet".to_owned());
             workload.stuck = false;
             workload.refused = None;
@@ -198,7 +198,7 @@ fn workloads(
 }
 
 /// Returns true if a workload is seen as it was before helm wrote it, or is the former object of its name. **Pure.**
-fn is_former(seen: &Workload, Written { kind, metadata, .. }: &Written) -> bool {
+fn predates_write(seen: &Workload, Written { kind, metadata, .. }: &Written) -> bool {
     let wrote = metadata.resource_version.parse().ok();
     (seen.kind, &seen.name) == (kind.as_str(), &metadata.name)
         && seen.version.zip(wrote).is_some_and(|(seen, wrote): (u64, u64)| seen < wrote)
@@ -216,7 +216,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
     let key = &desired.key;
     let since = pods::not_ready_since(&observed.recorded);
     let is_settled = observed.release.as_ref().is_some_and(|release| release.phase == Phase::Deployed);
-    let is_asked_for = is_settled || observed.run.at_work.is_some();
+    let is_asked_for = is_settled || observed.run.busy.is_some();
     let Some(since) = since.filter(|since| is_asked_for && now.duration_since(*since) >= pods::GRACE) else {
         ctx.memory.pods.take(key);
         return;
@@ -226,18 +226,18 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
         .pods
         .get(key)
         .filter(|look| now < look.until)
-        .unwrap_or_else(|| pods::Look { until: pods::next_look(since, now), reasons: BTreeMap::new() });
+        .unwrap_or_else(|| pods::PodReasons { until: pods::next_look(since, now), reasons: BTreeMap::new() });
     let waiting = observed.objects.workloads.iter_mut().filter(|workload| workload.waiting.is_some());
     for workload in waiting.take(NAMED_WORKLOADS) {
         let Some(selector) = &workload.selector else { continue };
         // Each generation has its own pods.
-        let of = (workload.uid.clone(), workload.generation);
-        if !look.reasons.contains_key(&of) {
+        let template = (workload.uid.clone(), workload.generation);
+        if !look.reasons.contains_key(&template) {
             let found = uncached::pods(ctx, key, &desired.account, ListParams::default().labels(selector)).await;
             let found = found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default();
-            look.reasons.insert(of.clone(), PodsView::of(workload, &found, &key.namespace));
+            look.reasons.insert(template.clone(), PodsView::of(workload, &found, &key.namespace));
         }
-        let PodsView { there, why, stuck } = look.reasons.get(&of).cloned().unwrap_or_default();
+        let PodsView { there, why, stuck } = look.reasons.get(&template).cloned().unwrap_or_default();
         observed.objects.stuck_pods.extend(stuck);
         // A Deployment has a condition that says so. What was refused before the pods were there says nothing.
         let refusal = || {
@@ -255,7 +255,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
 
 /// Adds why a hook's Job, for which helm waits, has no pod.
 fn with_refused_hook(ctx: &Ctx, key: &Key, observed: &mut Observed) {
-    if let (HelmRun::Upgrading(upgrading), Some(at_work)) = (&observed.run.state, &mut observed.run.at_work)
+    if let (HelmRun::Upgrading(upgrading), Some(at_work)) = (&observed.run.state, &mut observed.run.busy)
         && let Some(refusal) = ctx.watches.refused_job(key, upgrading.since)
     {
         at_work.sentence.push_str("; ");
@@ -264,16 +264,16 @@ fn with_refused_hook(ctx: &Ctx, key: &Key, observed: &mut Observed) {
 }
 
 /// Kubelet, webhooks and the database's operator may quote values from Secrets.
-fn hide(desired: &Desired, observed: &mut Observed) {
+fn redact(desired: &Desired, observed: &mut Observed) {
     let database = &mut observed.prerequisites.database;
     let state = database.object.as_mut().and_then(|object| match &mut object.state {
         DatabaseState::Waiting(words) | DatabaseState::Stalled(words) => Some(words),
-        DatabaseState::Silent | DatabaseState::Restoring(_) | DatabaseState::Ready => None,
+        DatabaseState::NotReported | DatabaseState::Restoring(_) | DatabaseState::Ready => None,
     });
     for words in database.warnings.iter_mut().chain(state) {
         *words = desired.values.hidden.masked(words);
     }
-    let sentence = observed.run.at_work.iter_mut().map(|at_work| &mut at_work.sentence);
+    let sentence = observed.run.busy.iter_mut().map(|at_work| &mut at_work.sentence);
     let waiting = observed.objects.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut());
     for waiting in sentence.chain(waiting) {
         *waiting = desired.values.hidden.masked(waiting);
@@ -295,7 +295,7 @@ async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     }
     for object in unseen {
         match uncached::found(ctx, key, &desired.account, &object).await {
-            Some(found) => observed.objects.missing.push(Missing { object, found }),
+            Some(found) => observed.objects.drifted.push(DriftedObject { object, state: found }),
             None => observed.look_again = Some(now + SAFETY_NET),
         }
     }
@@ -316,37 +316,39 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
         HelmRun::Upgraded(upgraded) if upgraded.revision == Some(release.revision) => {
             let wrote = upgraded.wrote.managed();
             let known = managed.keys().filter_map(|id| Some((id.clone(), *wrote.get(&(id.0, id.1.as_str()))?)));
-            Some(Edits::of(inventory, known.collect()).with(ignored))
+            Some(EditTracker::of(inventory, known.collect()).with(ignored))
         }
         // An operator that has just started looks at everything if the one before it had found edits.
         _ => ctx.memory.edits.get(key).map(|known| known.ignoring(ignored)).or_else(|| {
             let ready =
                 find(&observed.recorded.conditions, READY).filter(|ready| ready.reason == Reason::Drifted.as_str());
-            ready.map(|_| Edits::of(inventory, BTreeMap::new()).with(ignored))
+            ready.map(|_| EditTracker::of(inventory, BTreeMap::new()).with(ignored))
         }),
     };
     if let Some(known) = &known {
         ctx.memory.edits.put(key.clone(), known.clone());
     }
-    let found = match field_edits::next(known, inventory, &managed, shown, now) {
-        Next::Nothing(edits) => return ctx.memory.edits.put(key.clone(), edits.with(ignored)),
-        Next::Known(found, until) => {
+    let found = match field_edits::check(known, inventory, &managed, shown, now) {
+        EditCheck::Unchanged(edits) => return ctx.memory.edits.put(key.clone(), edits.with(ignored)),
+        EditCheck::StillEdited(found, until) => {
             observed.look_again = observed.look_again.into_iter().chain([until]).min();
             found
         }
-        Next::Look(edits, objects) => match uncached::edited(ctx, key, (desired, &release.secret), objects).await {
-            Some(found) => {
-                ctx.memory.edits.put(key.clone(), edits.after(managed, &found, now));
-                found
+        EditCheck::Compare(edits, objects) => {
+            match uncached::edited(ctx, key, (desired, &release.secret), objects).await {
+                Some(found) => {
+                    ctx.memory.edits.put(key.clone(), edits.after(managed, &found, now));
+                    found
+                }
+                None => {
+                    observed.look_again = Some(now + SAFETY_NET);
+                    return;
+                }
             }
-            None => {
-                observed.look_again = Some(now + SAFETY_NET);
-                return;
-            }
-        },
+        }
     };
-    observed.objects.missing.extend(found.into_iter().map(|mut missing| {
-        if let Found::Uncompared(problem) = &mut missing.found {
+    observed.objects.drifted.extend(found.into_iter().map(|mut missing| {
+        if let LiveState::Uncompared(problem) = &mut missing.state {
             *problem = desired.values.hidden.masked(problem);
         }
         missing
@@ -357,10 +359,10 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
 async fn test_record(
     ctx: &Ctx,
     (key, desired): (&Key, Option<&Desired>),
-    trial: &Trial,
+    test_run: &TestRun,
     before: Option<&Tested>,
 ) -> Result<Tested, Error> {
-    let Trial { secret, account, failed, began, .. } = trial;
+    let TestRun { secret, account, failed, started_at: began, .. } = test_run;
     let tests = uncached::tests(ctx, key, secret).await?;
     let mut pods = None;
     // Without a valid spec, nothing says which values are secret, and kubelet may quote them.
@@ -374,7 +376,7 @@ async fn test_record(
         found.retain(|pod| pod.metadata.creation_timestamp.as_ref().is_some_and(is_new));
         pods = pods_why(&found, None).map(|why| desired.values.hidden.masked(&why));
     }
-    Ok(helm_tests::record(before, trial, tests, pods))
+    Ok(helm_tests::record(before, test_run, tests, pods))
 }
 
 /// Observes what depends on the spec.
@@ -471,46 +473,48 @@ async fn files(
 }
 
 /// The dependencies that are not Ready, if helm has to run for what the spec asks.
-async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView>) -> Vec<Awaited> {
+async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView>) -> Vec<UnreadyDependency> {
     let key = &desired.key;
     let is_settled = release.is_some_and(|release| release.is_deployed_as(&desired.target().digest));
     if is_settled || desired.rolled_back().is_some() || desired.suspend || desired.upgrade.depends_on.is_empty() {
-        ctx.memory.waits_for.take(key);
+        ctx.memory.dependencies.take(key);
         return Vec::new();
     }
     // First of all, so that no change is missed after an app is looked at.
-    ctx.memory.waits_for.put(key.clone(), dependencies::apps(&key.namespace, &desired.upgrade.depends_on));
+    ctx.memory.dependencies.put(key.clone(), dependencies::apps(&key.namespace, &desired.upgrade.depends_on));
     let depends = |app: &Key| {
         let found = ctx.watches.apps.get(app);
         let spec = found.as_ref().and_then(|found| found.object.as_ref().ok()).map(|app| &app.spec);
         spec.map(|spec| dependencies::apps(&app.namespace, &spec.depends_on)).unwrap_or_default()
     };
     let mut awaited = Vec::new();
-    for of in &desired.upgrade.depends_on {
-        let name = Key::new(&key.namespace, &of.name);
-        let sentence = match (&of.api_version, of.kind.as_str()) {
-            (None, _) if of.is_app() => dependencies::app(&of.name, ctx.watches.apps.get(&name).as_deref()),
+    for dependency in &desired.upgrade.depends_on {
+        let name = Key::new(&key.namespace, &dependency.name);
+        let sentence = match (&dependency.api_version, dependency.kind.as_str()) {
+            (None, _) if dependency.is_app() => {
+                dependencies::app(&dependency.name, ctx.watches.apps.get(&name).as_deref())
+            }
             (None, _) => {
                 let database = ctx.watches.of(database::standalone()).objects.objects.get(&name);
-                dependencies::database(of, database.as_ref().map(|found| found.state == DatabaseState::Ready))
+                dependencies::database(dependency, database.as_ref().map(|found| found.state == DatabaseState::Ready))
             }
             (Some(api_version), kind) => {
                 let object = ReleaseObject {
                     api_version: api_version.clone(),
                     kind: kind.to_owned(),
-                    name: of.name.clone(),
+                    name: dependency.name.clone(),
                     ..ReleaseObject::default()
                 };
                 match uncached::any(ctx, key, &desired.account, &object).await {
-                    Ok(found) => dependencies::object(of, found.as_ref()),
-                    Err(error) => Some(format!("{kind} {}: {}", of.name, api_sentence(&error))),
+                    Ok(found) => dependencies::object(dependency, found.as_ref()),
+                    Err(error) => Some(format!("{kind} {}: {}", dependency.name, api_sentence(&error))),
                 }
             }
         };
-        awaited.extend(sentence.map(|sentence| Awaited {
+        awaited.extend(sentence.map(|sentence| UnreadyDependency {
             sentence,
-            is_watched: of.is_app(),
-            is_circle: of.is_app() && dependencies::is_circle(key, &name, depends),
+            is_watched: dependency.is_app(),
+            is_circle: dependency.is_app() && dependencies::is_circle(key, &name, depends),
         }));
     }
     awaited
@@ -518,7 +522,7 @@ async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView
 
 /// A hook's Job that still runs, of a revision that an operator's helm left pending.
 async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) -> Result<Option<String>, Error> {
-    let Some(release) = observed.release.as_ref().filter(|release| release.is_left_locked()) else { return Ok(None) };
+    let Some(release) = observed.release.as_ref().filter(|release| release.is_stale_lock()) else { return Ok(None) };
     let inventory = observed.objects.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid);
     for job in inventory.iter().flat_map(|inventory| &inventory.hook_jobs) {
         if uncached::job_runs(ctx, app.key, &desired.account, job).await? {
@@ -536,14 +540,14 @@ pub(crate) fn owned(
     inventory: Option<&Inventory>,
     claims: &[impl Borrow<ObjectMeta>],
 ) -> Vec<Owned> {
-    let seen = Seen {
+    let seen = OwnershipEvidence {
         app: app.meta(),
         inventory,
         claims: &claims.iter().map(Borrow::borrow).collect::<Vec<_>>(),
         made: ctx.memory.made.of(app.key, app.uid()),
         named: &named(ctx, app.key),
     };
-    owned::on_record(&app.before.owned, &seen)
+    owned::merge_owned(&app.before.owned, &seen)
 }
 
 /// The objects that the operator creates for an app, as the caches show them: uid, creation time, and the app in their stamp or
@@ -582,7 +586,7 @@ pub(crate) async fn inventory(
     release: Option<&ReleaseView>,
     recorded: &ClientAppStatus,
 ) -> Result<Option<Inventory>, Error> {
-    let Some(release) = release.filter(|release| release.known) else { return Ok(recorded.inventory.clone()) };
+    let Some(release) = release.filter(|release| release.ever_managed) else { return Ok(recorded.inventory.clone()) };
     if let Some(inventory) = recorded.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid) {
         return Ok(Some(inventory.clone()));
     }
@@ -608,7 +612,7 @@ async fn database(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> R
         return Ok(DatabaseView { secret, ..DatabaseView::default() });
     };
     let service = Key::new(&key.namespace, provider.service(key));
-    let Watched { objects, endpoints, warnings, .. } = ctx.watches.of(*provider);
+    let DatabaseCaches { objects, endpoints, warnings, .. } = ctx.watches.of(*provider);
     let found = ctx.watches.database(*provider, key);
     let warnings = warnings.as_ref().zip(found.as_ref()).and_then(|((kind, warnings), found)| {
         let about = warnings::group(&key.namespace, kind, name);
@@ -617,7 +621,7 @@ async fn database(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> R
     Ok(DatabaseView {
         kind: objects.availability(),
         app_uid: uid.to_owned(),
-        on_record: owned::uid(owned, provider.kind(), name).map(str::to_owned),
+        recorded_uid: owned::uid(owned, provider.kind(), name).map(str::to_owned),
         object: found,
         secret,
         warnings,
@@ -655,7 +659,7 @@ async fn release(
         HelmRun::Upgraded(upgraded) => Some(upgraded),
         _ => None,
     };
-    let is_shown = upgraded.is_none_or(|upgraded| is_shown(upgraded, cached.as_ref()));
+    let is_shown = upgraded.is_none_or(|upgraded| cache_has(upgraded, cached.as_ref()));
     if is_shown && newest(&cached) >= known {
         return Ok((cached, is_shown));
     }
@@ -682,16 +686,16 @@ async fn admin_secret(ctx: &Ctx, app: &App<'_>, name: &str, observed: &Observed)
 fn own_secret(found: Option<SecretMeta>, app: &App<'_>) -> SecretView {
     let Some(SecretMeta { uid: own, owner, stamp, deleting, .. }) = found else { return SecretView::Absent };
     match (owner, stamp) {
-        _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned(), goes: true },
+        _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned(), is_being_deleted: true },
         (Some((_, _, whose)), _) if whose == app.uid() => SecretView::Own { uid: own, keys: BTreeSet::new() },
         // An earlier ClientApp's, which the garbage collector has yet to delete.
         (Some((kind, owner, _)), _) => {
             let goes = kind == ClientApp::kind(&()) && owner == app.key.name;
-            SecretView::NotOurs { owner: format!("{kind} {owner}"), goes }
+            SecretView::NotOurs { owner: format!("{kind} {owner}"), is_being_deleted: goes }
         }
         (None, Some(whose)) if whose == app.uid() => SecretView::Own { uid: own, keys: BTreeSet::new() },
         (None, Some(whose)) => {
-            SecretView::NotOurs { owner: format!("an earlier ClientApp, with uid {whose}"), goes: false }
+            SecretView::NotOurs { owner: format!("an earlier ClientApp, with uid {whose}"), is_being_deleted: false }
         }
         (None, None) => SecretView::Present { keys: BTreeSet::new() },
     }
@@ -742,8 +746,8 @@ mod tests {
             let at = now() - SignedDuration::from_secs(seconds);
             let upgraded = Upgraded { attempt: attempt("d"), revision, succeeded, at, wrote: Recorded::default() };
             let seen = seen.map(|(revision, phase)| ReleaseView { revision, phase, ..release("d") });
-            assert_eq!(awaits(&upgraded, seen.as_ref(), now()).is_some(), waits, "{what}");
-            assert_eq!(is_shown(&upgraded, seen.as_ref()), shown, "{what}");
+            assert_eq!(wait_for_cache(&upgraded, seen.as_ref(), now()).is_some(), waits, "{what}");
+            assert_eq!(cache_has(&upgraded, seen.as_ref()), shown, "{what}");
         }
     }
 
@@ -760,10 +764,10 @@ mod tests {
             ("of another kind", "StatefulSet", "acme", Some(9), false),
         ] {
             let seen = Workload { kind, name: name.to_owned(), version, ..Workload::default() };
-            assert_eq!(is_former(&seen, &written), former, "{what}");
+            assert_eq!(predates_write(&seen, &written), former, "{what}");
         }
         let unversioned = Written { metadata: Meta { resource_version: String::new(), ..written.metadata }, ..written };
         let seen = Workload { kind: "Deployment", name: "acme".to_owned(), version: Some(1), ..Workload::default() };
-        assert!(!is_former(&seen, &unversioned));
+        assert!(!predates_write(&seen, &unversioned));
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         error::Error,
         observed::{
             drift, field_edits, inventory,
-            types::{Found, Left, Missing},
+            types::{DriftedObject, IgnoredField, LiveState},
         },
         spec::{desired::Desired, file_backup::CronJobView, values::MAX_BYTES},
     },
@@ -73,10 +73,10 @@ pub(crate) async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> 
 }
 
 /// The pods that these parameters select, listed with the rights of this account.
-pub(crate) async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, of: ListParams) -> Result<Vec<Pod>, Error> {
+pub(crate) async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: ListParams) -> Result<Vec<Pod>, Error> {
     const MOST: u32 = 20;
     let api: Api<Pod> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
-    let found = api.list(&of.limit(MOST)).await;
+    let found = api.list(&selector.limit(MOST)).await;
     found.map(|found| found.items).map_err(Error::api(format!("list the pods of ClientApp {key}")))
 }
 
@@ -132,10 +132,10 @@ pub(crate) async fn any(
 }
 
 /// Returns what exists under the name of an object of the release that no watch shows.
-pub(crate) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Option<Found> {
+pub(crate) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Option<LiveState> {
     match of_release(ctx, key, account, object).get_metadata_opt(&object.name).await {
         Ok(there) => drift::found(there.as_ref().map(|there| &there.metadata), key),
-        Err(error) => Some(Found::Unknown(api_sentence(&error))),
+        Err(error) => Some(LiveState::Unknown(api_sentence(&error))),
     }
 }
 
@@ -145,7 +145,7 @@ pub(crate) async fn edited(
     key: &Key,
     (desired, secret): (&Desired, &str),
     wanted: Vec<ReleaseObject>,
-) -> Option<Vec<Missing>> {
+) -> Option<Vec<DriftedObject>> {
     let stored = objects(ctx, key, secret, wanted.clone()).await.ok()?;
     let mut all = Vec::new();
     for (object, document) in wanted.into_iter().zip(stored) {
@@ -155,21 +155,22 @@ pub(crate) async fn edited(
         let compared = async {
             let Some(found) = api.get_opt(&object.name).await? else { return Ok(None) };
             let dry = PatchParams { dry_run: true, ..PatchParams::apply(HELM).force() };
-            let apply = async |left: &[Left]| {
+            let apply = async |left: &[IgnoredField]| {
                 let document = field_edits::document_of(document.clone(), key, left);
                 api.patch(&object.name, &dry, &Patch::Apply(&document)).await
             };
-            let mut left: Vec<_> = field_edits::scaled(&found).into_iter().collect();
+            let mut left: Vec<_> = field_edits::scaled_replicas(&found).into_iter().collect();
             let mut applied = apply(&left).await?;
-            let ignored = field_edits::left(&object, (&found, &applied), &document, &desired.drift.ignore);
+            let ignored = field_edits::ignored_fields(&object, (&found, &applied), &document, &desired.drift.ignore);
             if !ignored.is_empty() {
                 left.extend(ignored);
                 applied = apply(&left).await?;
             }
-            Ok(field_edits::edit(&found, &applied, left).map(Found::Edited))
+            Ok(field_edits::edit(&found, &applied, left).map(LiveState::Edited))
         };
-        let found = compared.await.unwrap_or_else(|error: kube::Error| Some(Found::Uncompared(api_sentence(&error))));
-        all.extend(found.map(|found| Missing { object, found }));
+        let found =
+            compared.await.unwrap_or_else(|error: kube::Error| Some(LiveState::Uncompared(api_sentence(&error))));
+        all.extend(found.map(|found| DriftedObject { object, state: found }));
     }
     Some(all)
 }
@@ -196,7 +197,7 @@ pub(crate) async fn unpacked<T: Send + 'static>(
     namespace: &str,
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let _turn = ctx.memory.unpacking.take(namespace).await;
+    let _turn = ctx.memory.decode_lock.take(namespace).await;
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned()))
 }
 

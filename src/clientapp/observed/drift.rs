@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::{inventory, release::ReleaseView, types::Found};
+use super::{inventory, release::ReleaseView, types::LiveState};
 use crate::{
     clientapp::spec::names::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
     crd::{Inventory, ReleaseObject},
@@ -26,8 +26,8 @@ pub(crate) const WATCHED: [(&str, &str); 8] = [
 ];
 
 /// See [`Found`]; `None`: it is as desired, and the watch was late.
-pub(crate) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
-    let Some(meta) = object else { return Some(Found::Nothing) };
+pub(crate) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<LiveState> {
+    let Some(meta) = object else { return Some(LiveState::Absent) };
     let word = |words: &Option<BTreeMap<String, String>>, key: &str| words.as_ref()?.get(key).cloned();
     let (label, manager) = MANAGED_BY;
     let marks = [
@@ -37,12 +37,12 @@ pub(crate) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found>
     ];
     let of_another = |(mark, ours): &(Option<String>, &str)| mark.as_ref().is_some_and(|mark| mark != ours);
     match () {
-        () if meta.deletion_timestamp.is_some() => Some(Found::Going),
+        () if meta.deletion_timestamp.is_some() => Some(LiveState::Deleting),
         () if marks.iter().all(|(mark, ours)| mark.as_deref() == Some(*ours)) => None,
-        () if marks[1..].iter().any(of_another) => Some(Found::Foreign),
+        () if marks[1..].iter().any(of_another) => Some(LiveState::Foreign),
         // The label alone is on the objects of every release.
-        () if marks[1..].iter().all(|(mark, _)| mark.is_none()) => Some(Found::Foreign),
-        () => Some(Found::Unmarked),
+        () if marks[1..].iter().all(|(mark, _)| mark.is_none()) => Some(LiveState::Foreign),
+        () => Some(LiveState::Unmarked),
     }
 }
 
@@ -157,22 +157,22 @@ mod tests {
         };
         const OURS: Option<&str> = Some("acme");
         const HERE: Option<&str> = Some("tenants");
-        assert_eq!(found(None, &release), Some(Found::Nothing));
+        assert_eq!(found(None, &release), Some(LiveState::Absent));
         for (manager, name, namespace, expected) in [
             (Some("Helm"), OURS, HERE, None),
-            (None, OURS, HERE, Some(Found::Unmarked)),
-            (Some("kubectl"), OURS, HERE, Some(Found::Unmarked)),
-            (Some("Helm"), None, HERE, Some(Found::Unmarked)),
-            (Some("Helm"), None, None, Some(Found::Foreign)),
-            (Some("kubectl"), None, None, Some(Found::Foreign)),
-            (Some("Helm"), Some("other"), HERE, Some(Found::Foreign)),
-            (None, OURS, Some("other"), Some(Found::Foreign)),
-            (None, None, None, Some(Found::Foreign)),
+            (None, OURS, HERE, Some(LiveState::Unmarked)),
+            (Some("kubectl"), OURS, HERE, Some(LiveState::Unmarked)),
+            (Some("Helm"), None, HERE, Some(LiveState::Unmarked)),
+            (Some("Helm"), None, None, Some(LiveState::Foreign)),
+            (Some("kubectl"), None, None, Some(LiveState::Foreign)),
+            (Some("Helm"), Some("other"), HERE, Some(LiveState::Foreign)),
+            (None, OURS, Some("other"), Some(LiveState::Foreign)),
+            (None, None, None, Some(LiveState::Foreign)),
         ] {
             let meta = meta(manager, name, namespace);
             assert_eq!(found(Some(&meta), &release), expected, "{meta:?}");
             let going = ObjectMeta { deletion_timestamp: Some(Time(now())), ..meta };
-            assert_eq!(found(Some(&going), &release), Some(Found::Going));
+            assert_eq!(found(Some(&going), &release), Some(LiveState::Deleting));
         }
     }
 }

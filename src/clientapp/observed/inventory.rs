@@ -79,10 +79,10 @@ pub(crate) fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Vec<Result<V
     let missing = |object: &ReleaseObject| Err(format!("what Helm stored has no {} {}", object.kind, object.name));
     let mut found: Vec<_> = objects.iter().map(missing).collect();
     let place = |document: &Value| {
-        let of = object(document).ok()?;
+        let listed = object(document).ok()?;
         let is_same = |one: &ReleaseObject| {
-            (&one.api_version, &one.kind, &one.name) == (&of.api_version, &of.kind, &of.name)
-                && one.namespace == of.namespace
+            (&one.api_version, &one.kind, &one.name) == (&listed.api_version, &listed.kind, &listed.name)
+                && one.namespace == listed.namespace
         };
         objects.iter().position(is_same)
     };
@@ -193,8 +193,8 @@ pub(crate) fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &st
 
 /// The ordinal in the name of a StatefulSet's claim (k8s.io/kubernetes/pkg/controller/statefulset, `getPersistentVolumeClaimName`).
 fn ordinal(set: &ReleaseObject, claim: &str) -> Option<u32> {
-    let of = |template: &String| claim.strip_prefix(&format!("{template}-{}-", set.name))?.parse().ok();
-    set.claim_templates.iter().find_map(of)
+    let ordinal = |template: &String| claim.strip_prefix(&format!("{template}-{}-", set.name))?.parse().ok();
+    set.claim_templates.iter().find_map(ordinal)
 }
 
 /// Returns true if the release and its StatefulSets create this claim, at the number of replicas in the chart.

@@ -72,7 +72,7 @@ fn is_of_release(app: &ObjectMeta, target: &ObjectMeta) -> bool {
 }
 
 /// The observed objects of an app with data or credentials.
-pub(crate) struct Seen<'a> {
+pub(crate) struct OwnershipEvidence<'a> {
     pub app: &'a ObjectMeta,
     pub inventory: Option<&'a Inventory>,
     pub claims: &'a [&'a ObjectMeta],
@@ -84,8 +84,8 @@ pub(crate) struct Seen<'a> {
 
 /// The new record: the old entries, and observed objects that the app owns. An entry is replaced only when another object has its
 /// name, since a late cache may not show an object that exists; that of a volume with the app's data only if a user has confirmed it.
-pub(crate) fn on_record(recorded: &[Owned], seen: &Seen<'_>) -> Vec<Owned> {
-    let Seen { app, inventory, claims, made, named } = seen;
+pub(crate) fn merge_owned(recorded: &[Owned], evidence: &OwnershipEvidence<'_>) -> Vec<Owned> {
+    let OwnershipEvidence { app, inventory, claims, made, named } = evidence;
     let namespace = app.namespace.as_deref().unwrap_or_default();
     let of_release = claims.iter().copied().filter(|claim| {
         let name = claim.name.as_deref().unwrap_or_default();
@@ -127,7 +127,7 @@ pub(crate) fn is_in_use(secret: &str, recorded: &ClientAppStatus, release: Optio
     uid(&recorded.owned, Kind::Secret, secret).is_some()
         || recorded.last_attempt.is_some()
         || recorded.installed.is_some()
-        || release.is_some_and(|release| release.known)
+        || release.is_some_and(|release| release.ever_managed)
 }
 
 /// The record once an adoption has started: all objects that the app owns from then on, and the chart that last ran with its
@@ -224,26 +224,32 @@ mod tests {
         };
         let named = [(Kind::Secret, secret("8", "1"))];
         let app = app();
-        let seen = Seen { app: &app, inventory: Some(&inventory), claims: &claims, made: Vec::new(), named: &named };
-        let record = on_record(&[], &seen);
+        let evidence = OwnershipEvidence {
+            app: &app,
+            inventory: Some(&inventory),
+            claims: &claims,
+            made: Vec::new(),
+            named: &named,
+        };
+        let record = merge_owned(&[], &evidence);
         let uids = |record: &[Owned]| record.iter().map(|owned| owned.uid.clone()).collect::<Vec<_>>();
         assert_eq!(uids(&record), ["2", "3", "8"]);
         // An object that is not observed keeps its entry; a successor replaces it; another app's object does not.
-        let nothing = Seen { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &[] };
-        assert_eq!(on_record(&record, &nothing), record);
+        let nothing = OwnershipEvidence { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &[] };
+        assert_eq!(merge_owned(&record, &nothing), record);
         // An object that was just created counts before a cache shows it, but does not replace another entry.
         let made = [("acme-admin-secret", "10"), ("acme-redis-secret", "11")].map(|(name, uid)| Owned {
             kind: "Secret".to_owned(),
             name: name.to_owned(),
             uid: uid.to_owned(),
         });
-        let just_made = Seen { app: &app, inventory: None, claims: &[], made: made.to_vec(), named: &[] };
-        assert_eq!(uids(&on_record(&record, &just_made)), ["2", "3", "8", "11"]);
+        let just_made = OwnershipEvidence { app: &app, inventory: None, claims: &[], made: made.to_vec(), named: &[] };
+        assert_eq!(uids(&merge_owned(&record, &just_made)), ["2", "3", "8", "11"]);
         let named = [(Kind::Secret, secret("9", "1"))];
-        assert_eq!(uids(&on_record(&record, &Seen { named: &named, ..nothing })), ["2", "3", "9"]);
+        assert_eq!(uids(&merge_owned(&record, &OwnershipEvidence { named: &named, ..nothing })), ["2", "3", "9"]);
         let named = [(Kind::Secret, secret("9", "another"))];
-        let nothing = Seen { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &named };
-        assert_eq!(on_record(&record, &nothing), record);
+        let nothing = OwnershipEvidence { app: &app, inventory: None, claims: &[], made: Vec::new(), named: &named };
+        assert_eq!(merge_owned(&record, &nothing), record);
     }
 
     #[test]

@@ -21,7 +21,7 @@ const SELDOM: SignedDuration = SignedDuration::from_secs(300);
 
 /// Holds what was observed of the pods of an app.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Look {
+pub(crate) struct PodReasons {
     /// When to list them again.
     pub until: Timestamp,
     /// Holds what keeps them from being ready, by uid and generation of their workload.

@@ -47,7 +47,7 @@ pub(crate) fn backup(
     let earlier = recorded.backup.as_ref().map_or("", |record| &record.name);
     let asked = format!("{uid}/{generation}/{to}/{earlier}");
     let word = format!("r{revision}-{}", &hex(&Sha256::digest(asked.as_bytes()))[..8]);
-    let (kind, name) = match object.provider.facts().backup_kind {
+    let (kind, name) = match object.provider.info().backup_kind {
         Some(kind) => (kind, format!("{}-{word}", object.name)),
         None => (object.provider.kind().as_str(), word),
     };
@@ -84,7 +84,7 @@ fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) 
 
 /// A revision that the operator's helm started and did not complete.
 pub(crate) fn is_failed_try(release: &ReleaseView) -> bool {
-    release.stamp.is_some() && matches!(release.phase, Phase::Failed | Phase::Pending)
+    release.managed_digest.is_some() && matches!(release.phase, Phase::Failed | Phase::Pending)
 }
 
 /// The record of a backup after it was observed.

@@ -281,7 +281,11 @@ pub(crate) fn desired(
         _ => None,
     };
     let of_redis = redis_secret.as_deref().and_then(|secret| known(credentials, [secret]).ok());
-    let secrets = [Some(admin.name()), redis_secret.as_deref(), database.as_ref().map(|of| of.address.secret.as_str())];
+    let secrets = [
+        Some(admin.name()),
+        redis_secret.as_deref(),
+        database.as_ref().map(|database| database.address.secret.as_str()),
+    ];
     let of_app = known(credentials, secrets.into_iter().flatten());
     let awaits = awaits.or_else(|| of_app.as_ref().err().cloned());
     let computed = values::computed(&values::Inputs {
@@ -356,7 +360,7 @@ pub(crate) fn without_volumes(app: &ObjectMeta) -> BTreeSet<String> {
 /// that stay away.
 fn known<'a>(credentials: &[Credentials], secrets: impl IntoIterator<Item = &'a str>) -> Result<String, Hold> {
     let digest_of = |secret: &str| {
-        let found = credentials.iter().find(|of| of.secret == secret);
+        let found = credentials.iter().find(|known| known.secret == secret);
         found
             .map(|found| found.digest.as_str())
             .ok_or_else(|| Hold::new(Reason::Pending, format!("Secret {secret} has not been read yet")))
@@ -382,26 +386,26 @@ fn with_sources(spec: &ClientAppSpec, sources: &Sources, reserved: Reserved<'_>)
     let refused = |problem: String| InvalidSpec { reason: Reason::ValuesInvalid, field: "spec.valuesFrom", problem };
     let inline = Value::Object(spec.values.clone());
     let (layers, salt, hidden) = match sources {
-        Sources::Found { layers, salt, hidden } => (layers, salt, hidden.clone()),
-        Sources::Awaited(hold) => {
+        Sources::Resolved { layers, salt, hidden } => (layers, salt, hidden.clone()),
+        Sources::Pending(hold) => {
             let awaits = Some(hold.clone());
             return Ok(UserValues { user: inline, hidden: Hidden::default(), digests: vec![], salt: None, awaits });
         }
-        Sources::Unfit(problem) => return Err(refused(problem.clone())),
+        Sources::Invalid(problem) => return Err(refused(problem.clone())),
     };
     let none = Map::new();
     let check = |values: &Value| values::check_user_values(values.as_object().unwrap_or(&none), reserved);
-    for Layer { of, values, is_secret: _ } in layers.iter() {
-        check(values).map_err(|problem| refused(format!("{of}: {problem}")))?;
+    for Layer { origin, values, is_secret: _ } in layers.iter() {
+        check(values).map_err(|problem| refused(format!("{origin}: {problem}")))?;
     }
     let user = values::merge(layers.iter().map(|layer| &layer.values).chain([&inline]));
     let salt = (!layers.is_empty()).then(|| salt.clone());
     if salt.is_some() {
         check(&user).map_err(|problem| refused(format!("merged with spec.values: {problem}")))?;
     }
-    let digest_of = |Layer { of, values, is_secret: _ }: &Layer| {
+    let digest_of = |Layer { origin, values, is_secret: _ }: &Layer| {
         let Salt(salt) = salt.as_ref()?;
-        Some(ValuesDigest { of: of.clone(), digest: digest(&[salt, of, &values.to_string()]) })
+        Some(ValuesDigest { of: origin.clone(), digest: digest(&[salt, origin, &values.to_string()]) })
     };
     let digests = layers.iter().filter_map(digest_of).collect();
     Ok(UserValues { user, hidden, digests, salt, awaits: None })

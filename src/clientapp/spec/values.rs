@@ -277,8 +277,8 @@ pub(crate) fn without_autoscaler(mut values: Value) -> Value {
 
 /// Values of an earlier revision, with the annotations for the present credentials: pods that use others have to restart.
 pub(crate) fn with_credentials_of(mut earlier: Value, present: &Value) -> Value {
-    for of in ["", "/redis/master", "/redis/replica"] {
-        let path = format!("{of}/podAnnotations/{}", annotation::CREDENTIALS.replace('/', "~1"));
+    for component in ["", "/redis/master", "/redis/replica"] {
+        let path = format!("{component}/podAnnotations/{}", annotation::CREDENTIALS.replace('/', "~1"));
         if let (Some(digest), Some(present)) = (earlier.pointer_mut(&path), present.pointer(&path)) {
             digest.clone_from(present);
         }

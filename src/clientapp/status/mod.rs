@@ -18,7 +18,7 @@ use super::{
     helm_runs::HelmRun,
     hold::Hold,
     observed::{installed_chart, owned, pods::NAMED_WORKLOADS, release::Phase, types::Observed, upgrade_backup},
-    spec::{deployer::Part, desired::Desired, values::Tls},
+    spec::{deployer::DeployerPart, desired::Desired, values::Tls},
 };
 use crate::{
     crd::{
@@ -51,7 +51,7 @@ pub(crate) struct Pass<'a> {
 pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let Pass { key, generation, desired, observed, plan } = *pass;
     let previous = &observed.recorded;
-    if observed.run.at_work.is_some() {
+    if observed.run.busy.is_some() {
         return while_helm_runs(pass, now);
     }
     let mut status = ClientAppStatus {
@@ -95,7 +95,7 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
                 status.owned.clone_from(&observed.owned);
                 let left_its_lock = plan.steps.iter().any(|step| matches!(step, Step::UnlockRelease { .. }));
                 let target = observed.prerequisites.chart.as_ref();
-                status.last_attempt = Some(attempt::begun(desired, previous, target, left_its_lock, now));
+                status.last_attempt = Some(attempt::start(desired, previous, target, left_its_lock, now));
             }
             // The first status of an app reports everything; a later one what it waited for before: a run may take long.
             let has_failed = status.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
@@ -113,8 +113,8 @@ pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
             if serves && observed.release.as_ref().is_some_and(|release| release.phase != Phase::Deployed) {
                 status.release.clone_from(&previous.release);
             }
-            let said = progress(&status, generation, hold.reason, &hold.message, now);
-            return if is_on_record(&said, previous, observed.run.has_slot) { previous.clone() } else { said };
+            let intent = progress(&status, generation, hold.reason, &hold.message, now);
+            return if is_on_record(&intent, previous, observed.run.has_slot) { previous.clone() } else { intent };
         }
     }
     status.observed_generation = generation;
@@ -446,7 +446,7 @@ fn backed_up(observed: &Observed) -> Option<(&'static str, Verdict)> {
 fn release(key: &Key, observed: &Observed) -> Option<Release> {
     let seen = observed.release.as_ref()?;
     // A release that was never ours is not recorded: a recorded release counts as ours from then on.
-    if !seen.known && observed.recorded.release.is_none() {
+    if !seen.ever_managed && observed.recorded.release.is_none() {
         return None;
     }
     let mut release = observed.recorded.release.clone().unwrap_or_default();
@@ -461,8 +461,8 @@ fn release(key: &Key, observed: &Observed) -> Option<Release> {
     release.namespace.clone_from(&key.namespace);
     release.revision = seen.revision;
     release.status.clone_from(&seen.status);
-    release.digest = seen.stamp.as_ref().map(|stamp| stamp.digest.clone());
-    release.deployed_at = seen.written.map(Time);
+    release.digest = seen.managed_digest.clone();
+    release.deployed_at = seen.created_at.map(Time);
     Some(release)
 }
 
@@ -510,7 +510,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
         written?;
     }
     if let HelmRun::Upgraded(upgraded) = &observed.run.state
-        && observed.run.is_shown
+        && observed.run.is_in_cache
         && status.last_attempt.as_ref() == Some(&upgraded.attempt)
     {
         ctx.helm_runs.settle(app.key);
@@ -525,7 +525,7 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
 
 /// Adds to an event about drift the object that it is about. **Pure.**
 fn about(mut notes: Vec<Note>, observed: &Observed, key: &Key) -> Vec<Note> {
-    let drifted = observed.objects.missing.first().map(|missing| ObjectReference {
+    let drifted = observed.objects.drifted.first().map(|missing| ObjectReference {
         api_version: Some(missing.object.api_version.clone()),
         kind: Some(missing.object.kind.clone()),
         name: Some(missing.object.name.clone()),
@@ -599,7 +599,7 @@ fn rotated(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) -> Opti
         let same = |then: &Credentials| then.secret == now.secret && then.keys == now.keys;
         before.credentials.iter().any(|then| same(then) && then.digest != now.digest)
     };
-    let changed: Vec<_> = after.credentials.iter().filter(is_new).map(|of| of.secret.as_str()).collect();
+    let changed: Vec<_> = after.credentials.iter().filter(is_new).map(|known| known.secret.as_str()).collect();
     let (secrets, name) = (changed.join(" and "), &key.name);
     let message = format!(
         "other credentials in Secret {secrets}: the pods that use them restart with the next revision of release {name}"
@@ -631,7 +631,7 @@ fn other_values(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) ->
 }
 
 /// The event about recreating the account that helm acts as. **Pure.**
-pub(crate) fn deployer_replaced(part: Part, namespace: &str) -> Note {
+pub(crate) fn deployer_replaced(part: DeployerPart, namespace: &str) -> Note {
     let message =
         format!("{} {DEPLOYER}, which helm needs in namespace {namespace}, was missing and is recreated", part.kind());
     Note::warning(format!("Creating{}", part.kind()), Reason::DeployerReplaced, message)

@@ -16,8 +16,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::controller::Action;
 
 use self::{
-    context::{Going, Progress},
-    policy::{Deletion, Piece},
+    context::{TeardownContext, TeardownProgress},
+    policy::{AppResource, DeletionOptions},
 };
 use super::{
     act::cron_job,
@@ -45,7 +45,7 @@ use crate::{
 /// A request or helm failed; the teardown is tried again.
 pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let status = match teardown(ctx, app).await? {
-        Progress::Done(kept) => {
+        TeardownProgress::Done(kept) => {
             status::publish(ctx, app, status::data_kept(app.key, &kept).as_slice()).await;
             let outcome = namespace::release(ctx, app.key, app.uid()).await?;
             status::publish(ctx, app, outcome.note(&app.key.namespace).as_slice()).await;
@@ -53,11 +53,11 @@ pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
             ctx.forget(app.key);
             return Ok(put);
         }
-        Progress::Record(status) => {
+        TeardownProgress::Record(status) => {
             let sentence = "what the deletion covers is recorded";
             status::progress(&status, app.meta().generation, Reason::Deleting, sentence, clock::now())
         }
-        Progress::Hold(hold) => {
+        TeardownProgress::Hold(hold) => {
             status::tell(ctx, app, &status::deleting(&app.before, app.meta().generation, &hold, clock::now())).await?;
             return Ok(Plan { hold: Some(hold), ..Plan::default() }.requeue(clock::now()));
         }
@@ -66,15 +66,15 @@ pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
     Ok(Action::requeue(Duration::ZERO))
 }
 
-async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
+async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<TeardownProgress, Error> {
     let key = app.key;
     if let Some(hold) = release::stop_upgrade(ctx, app) {
-        return Ok(Progress::Hold(hold));
+        return Ok(TeardownProgress::Hold(hold));
     }
     let wish = app.object().ok().map(ClientApp::wish);
     if wish == Some(Wish::Suspended) {
         let message = "the ClientApp is deleted, and spec.suspend is true: nothing is taken down until it is false";
-        return Ok(Progress::Hold(Hold::new(Reason::Suspended, message)));
+        return Ok(TeardownProgress::Hold(Hold::new(Reason::Suspended, message)));
     }
 
     let revisions = uncached::revisions(ctx, key).await?;
@@ -82,17 +82,17 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
     let (status, claims) = recorded(ctx, app, release.as_ref()).await?;
     // An app that does not decode keeps everything anyway, and the API server may reject any status for it.
     if status != app.before && wish.is_some() {
-        return Ok(Progress::Record(Box::new(status)));
+        return Ok(TeardownProgress::Record(Box::new(status)));
     }
     let policy = match wish {
         Some(Wish::Delete) => DeletionPolicy::Delete,
         // If the policy cannot be read, the data are kept.
         _ => DeletionPolicy::Retain,
     };
-    let deletion = Deletion { policy, orphans: status.orphaned == Some(true) };
+    let deletion = DeletionOptions { policy, orphans: status.orphaned == Some(true) };
     // If the spec cannot be read, the deployer.
     let account = app.object().ok().and_then(|app| desired::account(&app.spec).ok()).unwrap_or_default();
-    let going = Going {
+    let teardown = TeardownContext {
         app,
         status: &status,
         claims: &claims,
@@ -102,31 +102,31 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
         installed: installed_chart::installed(&status),
     };
 
-    let foreign = release.as_ref().is_some_and(|release| !release.known);
+    let foreign = release.as_ref().is_some_and(|release| !release.ever_managed);
     if foreign {
         tracing::warn!(release = %key, "the release is not this operator's and stays as it is");
-    } else if going.goes(Piece::Release)
-        && let Some(hold) = release::may_be_uninstalled(&going, release.as_ref())
+    } else if teardown.is_deleted(AppResource::Release)
+        && let Some(hold) = release::may_be_uninstalled(&teardown, release.as_ref())
     {
-        return Ok(Progress::Hold(hold));
+        return Ok(TeardownProgress::Hold(hold));
     }
     // A pod that archives a volume keeps it from being deleted.
-    if going.goes(Piece::Release)
+    if teardown.is_deleted(AppResource::Release)
         && let Some(found) = ctx.watches.cron_job(key).filter(|found| found.is_of(app.uid()))
     {
         cron_job::delete(ctx, app, &found.uid).await?;
     }
     // First, so that retained data can be found whatever happens to the rest.
-    if !going.goes(Piece::Volumes) {
-        data::leave(ctx, &going).await?;
+    if !teardown.is_deleted(AppResource::Volumes) {
+        data::leave(ctx, &teardown).await?;
     }
     if !foreign
-        && going.goes(Piece::Release)
-        && let Some(hold) = release::uninstall(ctx, &going, release.as_ref()).await?
+        && teardown.is_deleted(AppResource::Release)
+        && let Some(hold) = release::uninstall(ctx, &teardown, release.as_ref()).await?
     {
-        return Ok(Progress::Hold(hold));
+        return Ok(TeardownProgress::Hold(hold));
     }
-    data::destroy(ctx, &going, foreign).await
+    data::destroy(ctx, &teardown, foreign).await
 }
 
 /// Names what is left of an app that is gone without a teardown: its finalizer was edited out, or the app was deleted while the

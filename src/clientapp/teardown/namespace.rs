@@ -64,8 +64,8 @@ pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, 
     let name = &app.namespace;
     match namespaces.get_opt(name).await.map_err(Error::api(format!("look at namespace {name}")))? {
         Some(namespace) => {
-            let of = (Some((app, uid)), ctx.watches.deployer(name));
-            delete_if_empty(&ctx.client, &namespace, of, Some(&ctx.lead)).await
+            let owner = (Some((app, uid)), ctx.watches.deployer(name));
+            delete_if_empty(&ctx.client, &namespace, owner, Some(&ctx.lead)).await
         }
         None => Ok(Outcome::NotOurs),
     }
@@ -115,8 +115,8 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     let with_app = apps.iter().filter_map(|app| app.metadata.namespace.as_deref()).collect();
     let (abandoned, wait) = abandoned(&made.items, &with_app, clock::now());
     for namespace in abandoned {
-        let of = (None, ctx.watches.deployer(&namespace.name_any()));
-        if delete_if_empty(&ctx.client, namespace, of, Some(&ctx.lead)).await? == Outcome::Deleting {
+        let owner = (None, ctx.watches.deployer(&namespace.name_any()));
+        if delete_if_empty(&ctx.client, namespace, owner, Some(&ctx.lead)).await? == Outcome::Deleting {
             tracing::warn!(
                 namespace = namespace.name_any(),
                 "was made for a ClientApp that was never created: deleted"
@@ -151,7 +151,7 @@ fn abandoned<'a>(
 async fn delete_if_empty(
     client: &Client,
     namespace: &Namespace,
-    of: (Option<(&Key, &str)>, Deployer),
+    owner: (Option<(&Key, &str)>, Deployer),
     lead: Option<&Lead>,
 ) -> Result<Outcome, Error> {
     let labels = namespace.labels();
@@ -163,7 +163,7 @@ async fn delete_if_empty(
     if namespace.metadata.deletion_timestamp.is_some() {
         return Ok(Outcome::Deleting);
     }
-    if let Some(kept) = kept(client, &namespace.name_any(), of).await? {
+    if let Some(kept) = kept(client, &namespace.name_any(), owner).await? {
         return Ok(kept);
     }
     match deletion::namespace(client, lead, Vacant(namespace)).await? {

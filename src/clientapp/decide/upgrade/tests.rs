@@ -140,7 +140,7 @@ fn meta(generation: i64) -> ObjectMeta {
 /// A revision in this phase, by the operator's helm or by another client's.
 fn revision(revision: i64, phase: Phase, ours: bool) -> ReleaseView {
     let release = release("d");
-    ReleaseView { revision, phase, stamp: release.stamp.filter(|_| ours), ..release }
+    ReleaseView { revision, phase, managed_digest: release.managed_digest.filter(|_| ours), ..release }
 }
 
 #[test]

@@ -26,10 +26,10 @@ fn what_is_recorded_of_tests() {
     ] {
         let account = AccountName::default();
         let (secret, secret_uid) = ("sh.helm.release.v1.acme.v3".to_owned(), "revision-3".to_owned());
-        let (began, at, unit) = (now(), now(), 0.5);
-        let trial = Trial { revision: 3, secret, secret_uid, account, failed, conclusive, began, at, unit };
+        let (started_at, at, unit) = (now(), now(), 0.5);
+        let test_run = TestRun { revision: 3, secret, secret_uid, account, failed, conclusive, started_at, at, unit };
         let Tested { secret, revision, passed, message, failures, ended_at, retry_at } =
-            record(before, &trial, tests, pods);
+            record(before, &test_run, tests, pods);
         assert_eq!((secret.as_str(), revision, ended_at), ("revision-3", 3, Some(Time(now()))));
         let again = retry_at.map_or("never".to_owned(), |at| format!("{:#}", at.0.duration_since(now())));
         told.push(format!("{what}: passed {passed}, {failures} failures, again {again}: {message}\n"));

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     object::{BackupProgress, DatabaseObject, DatabaseState},
-    order::{BackupTargets, Order},
+    request::{BackupTargets, DatabaseRequest},
 };
 use crate::{
     config::Config,
@@ -23,11 +23,11 @@ use crate::{
 
 /// Provides an app's database by means of one object, named [`Key::database`].
 pub(crate) trait Provider: Sync {
-    fn facts(&self) -> &'static Facts;
+    fn info(&self) -> &'static ProviderInfo;
 
     /// The kind of the database object.
     fn kind(&self) -> Kind {
-        Kind::Database(&self.facts().kind)
+        Kind::Database(&self.info().kind)
     }
 
     /// The Secret with the app's credentials for the database.
@@ -42,13 +42,13 @@ pub(crate) trait Provider: Sync {
     fn service(&self, app: &Key) -> String;
 
     /// Returns why the provider has no PostgreSQL of this major version; `None`: it has.
-    fn unsupported(&self, version: &str, config: &Config) -> Option<String>;
+    fn version_error(&self, version: &str, config: &Config) -> Option<String>;
 
     /// The database object with these backup targets.
-    fn document(&self, order: &Order, targets: &BackupTargets) -> Value;
+    fn document(&self, request: &DatabaseRequest, targets: &BackupTargets) -> Value;
 
     /// Where the backups of a database are to go: as the spec asks, and as already configured.
-    fn targets(&self, _order: &Order, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
+    fn targets(&self, _order: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
         Ok(found.cloned().unwrap_or_default())
     }
 
@@ -58,13 +58,13 @@ pub(crate) trait Provider: Sync {
     }
 
     /// Adds the data source to a document.
-    fn made_from(&self, _document: &mut Value, _source: &Value) {}
+    fn set_data_source(&self, _document: &mut Value, _source: &Value) {}
 
     /// Closes the database in a document for pods of other namespaces, where its kind supports that.
     fn isolate(&self, _document: &mut Value) {}
 
     /// Starts the watches for the state of databases.
-    fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> Watched;
+    fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> DatabaseCaches;
 
     /// How to request a backup: the object to patch, and the patch.
     fn back_up(&self, app: &Key, record: &BackupRecord, targets: &BackupTargets)
@@ -85,7 +85,7 @@ pub(crate) trait Provider: Sync {
 pub(crate) type Names = fn(&str, &str) -> bool;
 
 /// The facts that all databases of a provider share.
-pub(crate) struct Facts {
+pub(crate) struct ProviderInfo {
     pub(crate) name: PostgresProvider,
     /// Its name in sentences.
     pub(crate) title: &'static str,
@@ -123,7 +123,7 @@ pub(crate) struct DeletesByLabel {
 }
 
 /// The watches of a provider's databases.
-pub(crate) struct Watched {
+pub(crate) struct DatabaseCaches {
     pub(crate) objects: Arc<Optional<DatabaseObject>>,
     /// `None`: the database objects themselves report the last backup.
     pub(crate) backups: Option<Arc<Optional<BackupProgress>>>,
@@ -135,13 +135,13 @@ pub(crate) struct Watched {
 
 impl fmt::Debug for dyn Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.facts().name.fmt(f)
+        self.info().name.fmt(f)
     }
 }
 
 impl PartialEq for dyn Provider {
     fn eq(&self, other: &dyn Provider) -> bool {
-        self.facts().name == other.facts().name
+        self.info().name == other.info().name
     }
 }
 

@@ -28,9 +28,9 @@ pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[
     let Schedule { cron, suspended } = schedule(files);
     let mut env = bucket::uploads(store);
     // A newer archive of another volume never replaces an archive of this one.
-    let of: Vec<_> = volumes.iter().map(|volume| volume.uid.as_str()).collect();
-    let of = Some(of.join(".")).filter(|of| of.len() <= LONGEST).unwrap_or_else(|| names::digest(&of));
-    env.extend([variable("VOLUMES", VOLUMES), variable("ARCHIVE_OF", &of), variable("REPORT", REPORT)]);
+    let uids: Vec<_> = volumes.iter().map(|volume| volume.uid.as_str()).collect();
+    let archive_of = Some(uids.join(".")).filter(|uids| uids.len() <= LONGEST).unwrap_or_else(|| names::digest(&uids));
+    env.extend([variable("VOLUMES", VOLUMES), variable("ARCHIVE_OF", &archive_of), variable("REPORT", REPORT)]);
     let (mut mounts, mut sources) = (Vec::new(), Vec::new());
     for (index, (volume, name)) in volumes.iter().zip(volume_names(&key.name, chart, volumes)).enumerate() {
         // In a pod, a volume's name has at most 63 characters and no dot, unlike a claim's.

@@ -3,7 +3,7 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{
-    super::{BackupTargets, DatabaseObject, DatabaseState, Place, Provider as _},
+    super::{BackupLocation, BackupTargets, DatabaseObject, DatabaseState, Provider as _},
     Percona, leaves_behind, read, takes_along, tells_of_volume,
 };
 use crate::{
@@ -48,9 +48,9 @@ fn stored_as(document: &Value) -> DatabaseObject {
     read(&serde_json::from_value::<PerconaPGCluster>(document.clone()).unwrap(), DatabaseObject::default())
 }
 
-fn place(path: &str) -> Option<Place> {
+fn place(path: &str) -> Option<BackupLocation> {
     let endpoint = Some("s3.example.com".to_owned());
-    Some(Place { store: "s3://backups".to_owned(), endpoint, path: path.to_owned() })
+    Some(BackupLocation { store: "s3://backups".to_owned(), endpoint, path: path.to_owned() })
 }
 
 /// As 2.9.0 writes them (percona/controller/pgcluster/status.go; internal/controller/postgrescluster).
@@ -253,7 +253,7 @@ fn what_it_was_made_from_is_said_again() {
     // Percona restores with the image and repository name with which it backs up.
     let pgbackrest = &document["spec"]["backups"]["pgbackrest"];
     assert!(pgbackrest["image"].is_string() && pgbackrest["repos"][0]["name"] == "repo1", "{document}");
-    object.provider.made_from(&mut document, &object.source().unwrap());
+    object.provider.set_data_source(&mut document, &object.source().unwrap());
     assert_eq!(stored_as(&document).source, object.source());
     document["metadata"]["annotations"] = json!({});
     assert_eq!(stored_as(&document).source, None);
