@@ -34,7 +34,7 @@ pub(super) fn outdated(observed: &mut Observed) {
     observed.release.as_mut().unwrap().managed_digest = Some("before".to_owned());
 }
 
-/// The same after a rollback to what is desired.
+/// Returns the same after a rollback to what is desired.
 pub(super) fn rolled_back(desired: &Desired) -> Desired {
     let record = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
     Desired { intent: Intent::RolledBack { to: desired.target().clone(), record }, ..desired.clone() }
@@ -44,18 +44,18 @@ pub(super) fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-/// A configuration with a deadline of 430 s for helm.
+/// Returns a configuration with a deadline of 430 s for helm.
 pub(super) fn config() -> Config {
     Config::for_tests()
 }
 
-/// A map with another's fields merged over its own.
+/// Returns a map with another's fields merged over its own.
 pub(super) fn with(mut base: Value, more: &Value) -> Value {
     base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     base
 }
 
-/// The ClientApp `tenants/acme`, with these fields of its spec.
+/// Returns the ClientApp `tenants/acme`, with these fields of its spec.
 pub(super) fn app(spec: &Value) -> ClientApp {
     serde_json::from_value(json!({
         "apiVersion": "apps.bnerd-operator.local/v1alpha1",
@@ -79,13 +79,13 @@ pub(super) fn own(uid: &str) -> SecretView {
     SecretView::Own { uid: uid.to_owned(), keys: BTreeSet::new() }
 }
 
-/// An installed chart, with the app's version.
+/// Returns an installed chart, with the app's version.
 pub(super) fn chart(version: &str, app: Option<&str>) -> InstalledChart {
     let (name, digest) = ("nextcloud".to_owned(), "sha".to_owned());
     InstalledChart { name, version: version.to_owned(), app_version: app.map(str::to_owned), digest }
 }
 
-/// A chart to install.
+/// Returns a chart to install.
 pub(super) fn target(version: &str, app: Option<&str>) -> CachedChart {
     let InstalledChart { name: chart, version, app_version, digest } = chart(version, app);
     CachedChart { chart, version: version.parse().unwrap(), app_version, digest }
@@ -117,7 +117,7 @@ pub(super) fn release(digest: &str) -> ReleaseView {
     }
 }
 
-/// The account that helm acts as, created at this time.
+/// Returns the account that helm acts as, created at this time.
 pub(super) fn deployer(created: Timestamp) -> Deployer {
     let found = |uid: &str| {
         Some(DeployerObject { uid: uid.to_owned(), created: Some(created), matches: true, created_by_us: true })

@@ -119,8 +119,8 @@ impl State {
     }
 }
 
-/// Says what a slot is for. Tests have slots of their own: how long they take is for a tenant to say, and no upgrade or deletion waits for
-/// them.
+/// Says what a slot is for. Tests have slots of their own: how long they take is for a tenant to say, and no upgrade or
+/// deletion waits for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     Change,
@@ -151,7 +151,7 @@ impl Slots {
         of_it.count() < self.per_namespace
     }
 
-    /// The queue comes first.
+    /// Returns true if the queue lets this app run.
     fn may_run(&self, key: &Key) -> bool {
         let is_first = || !self.queue.iter().any(|(_, queued)| self.has_room(&queued.namespace));
         self.offers.contains(key) || self.free > 0 && self.has_room(&key.namespace) && is_first()
@@ -235,7 +235,8 @@ impl Drop for Offer {
 }
 
 impl HelmRuns {
-    /// No runs, and this many slots for changes, and for tests, of which a namespace may have one. The tasks end with `stop`.
+    /// Starts without runs, with this many slots for changes, and for tests, of which a namespace may have one. The tasks end
+    /// with `stop`.
     pub(crate) fn new(
         slots: usize,
         tasks: TaskTracker,
@@ -248,7 +249,7 @@ impl HelmRuns {
         Arc::new(HelmRuns { state, tasks, stop, changed: Box::new(changed) })
     }
 
-    /// The run of the app with this uid.
+    /// Returns the run of the app with this uid.
     pub(crate) fn state(&self, key: &Key, uid: &str) -> HelmRun {
         match self.lock().runs.get(key) {
             Some(entry) if entry.uid == uid => entry.run.clone(),
@@ -257,7 +258,7 @@ impl HelmRuns {
         }
     }
 
-    /// A slot that is free or offered to this app; without one the app joins the queue, as one that has `waited` so long.
+    /// Returns a slot that is free or offered to this app; without one the app joins the queue, as one that has `waited` so long.
     pub(crate) fn slot(self: &Arc<Self>, work: Work, key: &Key, waited: SignedDuration) -> Option<Slot> {
         let now = SignedDuration::try_from(since_boot()).unwrap_or(SignedDuration::MAX);
         let mut state = self.lock();
@@ -375,7 +376,7 @@ impl HelmRuns {
         drop(self.offer(key));
     }
 
-    /// If `gives_back` gives back a slot or an offer of one, it is offered to the next app in the queue.
+    /// Offers a slot that `gives_back` gives back, or an offer of one, to the next app in the queue.
     fn pass_on(&self, work: Work, gives_back: impl FnOnce(&mut Slots) -> bool) {
         let mut state = self.lock();
         let slots = state.slots(work);
@@ -415,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_offered_in_turn_and_never_lost() {
+    fn slots_are_offered_in_order_and_never_lost() {
         let (runs, receiver) = runs(1);
         let first = runs.slot(Work::Change, &key("a"), NOT_YET).unwrap();
         for name in ["b", "c", "b", "d"] {
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn the_app_that_waits_longest_comes_first_and_one_that_has_run_waits_from_then() {
+    fn queue_is_ordered_by_waiting_time() {
         let (runs, receiver) = runs(1);
         let hours = SignedDuration::from_hours;
         let first = runs.slot(Work::Change, &key("a"), hours(3)).unwrap();
@@ -476,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_one_namespace_take_no_slot_of_another_and_none_of_a_change() {
+    fn test_slots_are_limited_per_namespace() {
         let (runs, receiver) = runs(2);
         let of = |namespace: &str, name: &str| Key::new(namespace, name);
         let hang = runs.slot(Work::Test, &of("mine", "a"), NOT_YET).unwrap();
@@ -500,7 +501,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_is_looked_at() {
+    async fn run_states_are_reported() {
         let (runs, receiver) = runs(1);
         let failed = || HelmRun::Uninstalled(Err((Refusal::UpgradeFailed, "it has panicked".to_owned())));
         let begin = |name: &str, uid: &str, work: futures::future::BoxFuture<'static, HelmRun>| {
@@ -537,7 +538,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_helm_in_its_grace_is_at_work_for_the_app_of_its_name_made_anew() {
+    async fn predecessors_helm_blocks_recreated_app() {
         let (runs, receiver) = runs(2);
         let (end, ends) = tokio::sync::oneshot::channel::<()>();
         let work = |cancel: CancellationToken| async move {

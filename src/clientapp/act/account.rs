@@ -14,8 +14,9 @@ use crate::{
     platform::{account::AccountName, api::create_if_absent, client::impersonating},
 };
 
-/// The failure of a helm run, with a better message if possible. If the operator may not impersonate the account, helm reports
-/// "kubernetes cluster unreachable: unknown", or the refusal of its first request; the API server's own message is used then.
+/// Returns the failure of a helm run, with a better message if possible. If the operator may not impersonate the account, helm
+/// reports "kubernetes cluster unreachable: unknown", or the refusal of its first request; the API server's own message is used
+/// then.
 pub(crate) async fn explained(
     client: &Client,
     (namespace, account): (&str, &AccountName),

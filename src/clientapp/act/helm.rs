@@ -203,7 +203,7 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
 /// Class and message of a failure; `None`: the operator stopped it.
 type Ended = Result<(), Option<(Refusal, String)>>;
 
-/// The outcome of an attempt.
+/// Returns the outcome of an attempt.
 fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded) -> HelmRun {
     let (at, succeeded) = (clock::now(), result.is_ok());
     let attempt = match result {
@@ -218,8 +218,8 @@ fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded
     HelmRun::Upgraded(Box::new(Upgraded { attempt, revision, succeeded, at, wrote }))
 }
 
-/// Volumes are deleted only with the app. A volume that the next revision no longer contains, because persistence was turned off
-/// or the release's objects got other names, stays: an upgrade with Helm leaves objects with this annotation
+/// Keeps volumes, which are deleted only with the app: a volume that the next revision no longer contains, because persistence
+/// was turned off or the release's objects got other names, stays: an upgrade with Helm leaves objects with this annotation
 /// (helm.sh/helm/v4/pkg/kube/client.go, `Update`). An uninstall goes by the manifest that the chart rendered.
 async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), Error> {
     for name in
@@ -237,7 +237,7 @@ async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), E
     Ok(())
 }
 
-/// The request to helm, without the chart's path and the values.
+/// Returns the request to helm, without the chart's path and the values.
 fn request(ctx: &Ctx, desired: &Desired, hidden: Hidden, revision: i64) -> Result<Upgrade, String> {
     let operation = format!("{:016x}", rand::rng().random::<u64>());
     let parsed = |error: helm::command::InvalidArgument| error.to_string();

@@ -74,7 +74,7 @@ pub(crate) async fn act(
             }
             Step::CancelHelm => ctx.helm_runs.cancel(app.key),
             Step::FetchChart => helm::fetch(ctx, app, desired, observed),
-            // It is recorded.
+            // Nothing to do: recording it in the status is the step.
             Step::RollBack(_) => {}
             Step::Repair(missing) => drift_repair::repair(ctx, app, desired, observed, missing).await?,
             Step::DeleteStuckPod(pod) => delete_stuck_pod(ctx, app, desired, pod).await?,
@@ -109,7 +109,8 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     Ok(())
 }
 
-/// Without force: a field that a user or another operator has taken over stays theirs, and the conflict is reported.
+/// Applies the database object without force: a field that a user or another operator has taken over stays theirs, and the
+/// conflict is reported.
 async fn apply_database(
     ctx: &Ctx,
     app: &App<'_>,

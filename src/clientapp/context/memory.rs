@@ -43,7 +43,7 @@ pub(crate) struct Memory {
     pub archives: Memo<Key, RefusedArchives>,
     /// Apps, by uid, that are deleted with `--cascade=orphan`: the garbage collector removes its finalizer from them.
     pub orphaned: Memo<Key, String>,
-    /// Apps, by uid, that are deleted with `--cascade=foreground`, likewise.
+    /// Apps, by uid, that are deleted with `--cascade=foreground`.
     pub foreground: Memo<Key, String>,
     /// Apps, by uid, for which no earlier app left a volume.
     pub no_retained_volumes: Memo<Key, String>,

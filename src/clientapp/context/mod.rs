@@ -71,7 +71,7 @@ impl Ctx {
         self.memory.statuses.subject(key, guard)
     }
 
-    /// The desired state of an app with these values and credentials, or why the spec is invalid.
+    /// Returns the desired state of an app with these values and credentials, or why the spec is invalid.
     pub(crate) fn desired(
         &self,
         app: &App<'_>,
@@ -145,7 +145,7 @@ pub(crate) struct Invalid {
     pub message: String,
 }
 
-/// The ownerReference of a generated object to its ClientApp.
+/// Returns the ownerReference of a generated object to its ClientApp.
 pub(crate) fn owner_reference(app: &App<'_>) -> OwnerReference {
     let owner = app.guard.controller_owner_ref(&()).unwrap_or_default();
     OwnerReference { block_owner_deletion: Some(true), ..owner }

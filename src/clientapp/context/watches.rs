@@ -190,7 +190,7 @@ impl Watches {
         &self.databases[&provider.kind()]
     }
 
-    /// The database object of an app.
+    /// Returns the database object of an app.
     pub(crate) fn database(&self, provider: &dyn Provider, app: &Key) -> Option<DatabaseObject> {
         self.of(provider).objects.objects.get(&Key::new(&app.namespace, app.database()))
     }
@@ -199,7 +199,7 @@ impl Watches {
         self.profiles.get(&Key::new("", name))
     }
 
-    /// The release's Deployments and StatefulSets.
+    /// Returns the release's Deployments and StatefulSets.
     pub(crate) fn workloads(&self, release: &Key) -> Vec<Workload> {
         let deployments = self.deployments.group(release).into_iter();
         deployments.chain(self.stateful_sets.group(release)).map(|(_, workload)| workload).collect()
@@ -220,8 +220,8 @@ impl Watches {
         warnings::refused_job(&self.refusals, release, since)
     }
 
-    /// Returns true if an object of a watched kind exists with Helm's marks for this release; a Secret is found by name alone. A kind
-    /// that is not watched yet, or cannot be, counts as existing.
+    /// Returns true if an object of a watched kind exists with Helm's marks for this release; a Secret is found by name alone.
+    /// A kind that is not watched yet, or cannot be, counts as existing.
     pub(crate) fn has(&self, release: &Key, kind: &str, name: &str) -> bool {
         let key = Key::new(&release.namespace, name);
         match kind {
@@ -235,7 +235,7 @@ impl Watches {
         }
     }
 
-    /// Which fields helm manages of the release's objects of the watched kinds except Secrets, as a digest for each.
+    /// Returns which fields helm manages of the release's objects of the watched kinds except Secrets, as a digest for each.
     pub(crate) fn managed(&self, release: &Key) -> BTreeMap<(&'static str, String), u64> {
         let workloads = self.workloads(release).into_iter();
         let workloads = workloads.map(|workload| ((workload.kind, workload.name), workload.helms));
@@ -246,7 +246,7 @@ impl Watches {
         workloads.chain(parts).collect()
     }
 
-    /// The version of an object with values.
+    /// Returns the version of an object with values.
     pub(crate) fn version(&self, kind: ValuesKind, name: &Key) -> Option<String> {
         match kind {
             ValuesKind::Secret => self.secrets.get(name).map(|found| found.resource_version),
@@ -258,12 +258,12 @@ impl Watches {
         self.claims.in_namespace(namespace)
     }
 
-    /// The CronJob that archives the files of an app, or another that has its name and label.
+    /// Returns the CronJob that archives the files of an app, or another that has its name and label.
     pub(crate) fn cron_job(&self, app: &Key) -> Option<CronJobView> {
         self.archives.cron_jobs.get(&Key::new(&app.namespace, app.files()))
     }
 
-    /// The Jobs that archive the files of an app.
+    /// Returns the Jobs that archive the files of an app.
     pub(crate) fn archives(&self, app: &Key) -> Vec<ArchiveView> {
         let pods = self.archives.pods.group(app);
         let archive = |(Key { name: job, .. }, (cron_job, progress)): (Key, (Option<String>, Progress))| {
@@ -320,8 +320,8 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
     });
 }
 
-/// A deletion may wait for a claim to be gone, archives are of the claims that exist, and each claim of a release is put on record, and
-/// must not be lost.
+/// Triggers apps of a claim: a deletion may wait for it to be gone, archives are of the claims that exist, and each claim of a
+/// release is put on record, and must not be lost.
 fn claim_changed(apps: &Objects<ClientApp>, claim: &Key) {
     let concerns = |app: &ClientApp| app.spec.persistence.backup.is_some() || owned::has_claim(app, &claim.name);
     apps.trigger_in(&claim.namespace, |app| {
@@ -329,7 +329,7 @@ fn claim_changed(apps: &Objects<ClientApp>, claim: &Key) {
     });
 }
 
-/// The app that a CronJob, a Job or a pod names in its label.
+/// Returns the app that a CronJob, a Job or a pod names in its label.
 fn files_of<K: Resource>(object: &K) -> Option<Key> {
     let app = object.labels().get(label::FILES_OF)?;
     Some(Key::new(object.namespace().unwrap_or_default(), app))
@@ -356,7 +356,7 @@ fn words(pod: Pod) -> Entry<PodWords> {
     Entry { key: key_of(&pod), group: files_of(&pod), value: Some(words) }
 }
 
-/// While helm waits for a hook, nothing else changes that would show that its pods are refused.
+/// Triggers the app: while helm waits for a hook, nothing else changes that would show that its pods are refused.
 fn job_refused(apps: &Objects<ClientApp>, warned: &Key) {
     let Some(("Job", job)) = warned.name.split_once('/') else { return };
     let is_upgrading = |app: &ClientApp| {
@@ -504,7 +504,7 @@ fn part<K: Resource>(Lean { object, helms }: Lean<PartialObjectMeta<K>>) -> Entr
     Entry { key: key_of(&object), value: group.is_some().then_some(helms), group }
 }
 
-/// The entry of a workload, with which of its fields helm manages.
+/// Returns the entry of a workload, with which of its fields helm manages.
 fn managed<K>(entry: fn(K) -> Entry<Workload>) -> impl Fn(Lean<K>) -> Entry<Workload> {
     move |Lean { object, helms }| {
         let mut entry = entry(object);

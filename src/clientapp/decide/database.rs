@@ -23,7 +23,7 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct DatabaseReadiness {
     pub(crate) apply: Option<Apply>,
-    /// Says why the gate is closed.
+    /// Says why the app cannot use it.
     pub(crate) hold: Option<Hold>,
 }
 
@@ -73,8 +73,8 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
         let apply = Apply { targets: targets.unwrap_or_default(), source, isolated: object.isolated, uid: None };
         return DatabaseReadiness { apply: Some(apply), hold: Some(hold) };
     };
-    if let Some(gate) = blocked(desired, object, existing, &what, (app_uid, recorded_uid.as_deref()), now) {
-        return gate;
+    if let Some(readiness) = blocked(desired, object, existing, &what, (app_uid, recorded_uid.as_deref()), now) {
+        return readiness;
     }
     let targets = match targets {
         Ok(targets) => targets,
@@ -130,7 +130,7 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
     DatabaseReadiness { apply, hold: Some(Hold { stalled: false, ..not_ready(reason, message).until(until) }) }
 }
 
-/// Since when a database that is not ready makes no progress, if that is long ago.
+/// Returns since when a database that is not ready makes no progress, if that is long ago.
 fn no_progress_since(existing: &DatabaseObject, observed: &Observed, now: Timestamp) -> Option<Timestamp> {
     let condition = conditions::find(&observed.recorded.conditions, conditions::kind::POSTGRES_READY);
     // Before it failed, it had nothing to do.
@@ -210,7 +210,7 @@ fn another_class(asked: Option<&str>, existing: Option<&str>, what: &str) -> Opt
     })
 }
 
-/// Reason, and the end of a sentence that begins with the Secret's name.
+/// Returns the reason, and the end of a sentence that begins with the Secret's name.
 fn secret_problem(secret: &SecretView, keys: &[&str]) -> Option<(Reason, String)> {
     match secret {
         SecretView::Absent => Some((Reason::SecretMissing, "does not exist".to_owned())),

@@ -120,7 +120,7 @@ fn blocked(missing: &DriftedObject) -> Option<(String, bool)> {
     })
 }
 
-/// The objects, for a sentence.
+/// Returns the objects, for a sentence.
 pub(super) fn names<'a>(missing: impl IntoIterator<Item = &'a DriftedObject>) -> String {
     join_limited(
         missing.into_iter().map(|DriftedObject { object, .. }| format!("{} {}", object.kind, object.name)),

@@ -21,8 +21,8 @@ use crate::{
     store::dump::Name,
 };
 
-/// Applies the CronJob, once the release has volumes, or deletes it if it is no longer asked for. Whatever else the app waits for does
-/// not hold up its archives, except helm: it may be changing the volumes.
+/// Applies the CronJob, once the release has volumes, or deletes it if it is no longer asked for. Whatever else the app waits
+/// for does not hold up its archives, except helm: it may be changing the volumes.
 pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Step> {
     let FilesView { image, app_uid, volumes, cron_job, is_restoring, refused, archives: _ } = &observed.files;
     let is_foreign = cron_job.as_ref().is_some_and(|found| !found.is_of(app_uid));
@@ -52,7 +52,7 @@ pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Op
     (!is_applied).then(|| Step::ApplyArchives { document, uid: cron_job.as_ref().map(|found| found.uid.clone()) })
 }
 
-/// The record, updated from the Jobs.
+/// Returns the record, updated from the Jobs.
 pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<FilesSummary> {
     desired.data.files.as_ref()?;
     let mut summary = observed.recorded.files.clone();
@@ -107,7 +107,7 @@ fn failed_at(summary: &mut FilesSummary, job: &str, ended: &Time, why: Option<&S
     }
 }
 
-/// The condition about the archives; `None`: none are asked for.
+/// Returns the condition about the archives; `None`: none are asked for.
 pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&FilesSummary>) -> Option<Verdict> {
     desired.data.files.as_ref()?;
     let FilesView { image, app_uid, volumes, cron_job, is_restoring, refused, archives: _ } = &observed.files;

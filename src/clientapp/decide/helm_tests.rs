@@ -71,7 +71,7 @@ pub(crate) fn queued_for(observed: &Observed, now: Timestamp) -> SignedDuration 
 
 /// The condition; `None`: nothing is tested.
 pub(crate) fn verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Option<Verdict> {
-    // A rollback's revision passed its tests before.
+    // A rollback target has already passed its tests.
     desired.upgrade.test.filter(|_| desired.rolled_back().is_none())?;
     if let Some(hold) = hold.filter(|hold| hold.condition == kind::TESTED) {
         return Some(Verdict { state: State::False, reason: hold.reason.into(), message: hold.message.clone() });

@@ -35,8 +35,8 @@ use crate::{config::Config, crd::Reason};
 use question::{Answer, Case, Question};
 pub(crate) use questions::{QUESTIONS, deployer_taken};
 
-/// Returns the plan. Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is looked at
-/// again.
+/// Returns the plan. Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is
+/// looked at again.
 pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
     match desired {
         Some(desired) => {
@@ -84,7 +84,7 @@ fn answered(case: &Case<'_>) -> Plan {
     plan
 }
 
-/// While helm has to wait, perhaps for a user's approval, the revision that is deployed is kept as it is.
+/// Adds repairs of the deployed revision while helm has to wait, perhaps for a user's approval.
 fn repairing(case: &Case<'_>, mut plan: Plan) -> Plan {
     if case.account_is_ready()
         && !plan.runs_helm()
@@ -111,7 +111,7 @@ fn stuck_pods(Case { desired, observed, .. }: &Case<'_>, plan: &Plan) -> Vec<Ste
     idle.map(|pod| Step::DeleteStuckPod(pod.clone())).collect()
 }
 
-/// A test changes nothing, so nothing waits for its end; it is stopped if its revision is not the one to test any more.
+/// Stops a test whose revision is not the one to test any more; a test changes nothing, so nothing waits for its end.
 fn while_testing(Case { desired, observed, .. }: &Case<'_>, plan: Plan) -> Plan {
     let HelmRun::Testing(testing) = &observed.run.state else { return plan };
     let stop = |reason, why| {

@@ -125,7 +125,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// When to look again if no watch triggers a reconcile earlier.
+    /// Returns when to look again if no watch triggers a reconcile earlier.
     pub(crate) fn requeue(&self, now: Timestamp) -> Action {
         // Adopted volumes are not watched.
         let adopted =
@@ -141,8 +141,8 @@ impl Plan {
         }
     }
 
-    /// Returns true if it only creates credentials and the deployer; the status then waits for the next pass, which reports what they are
-    /// for.
+    /// Returns true if it only creates credentials and the deployer; the status then waits for the next pass, which reports
+    /// what they are for.
     pub(crate) fn only_makes_credentials(&self) -> bool {
         self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(Step::makes_credentials)
     }

@@ -50,7 +50,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// There is nothing to do.
+    /// Answers that there is nothing to do.
     pub(super) fn go() -> Answer {
         Answer::default()
     }

@@ -1,4 +1,4 @@
-//! The questions, in order of precedence.
+//! Asks the questions, in order of precedence.
 
 use super::{
     approval, dependencies, drift, helm_tests,
@@ -62,8 +62,8 @@ pub(crate) const QUESTIONS: [Question; 23] = [
     ),
 ];
 
-/// One helm at a time works on a release: its end triggers the next reconcile. Only a suspension does not wait for it; a deletion
-/// is handled by the teardown.
+/// Waits for a running helm: one at a time works on a release, and its end triggers the next reconcile. Only a suspension does
+/// not wait for it; a deletion is handled by the teardown.
 fn helm_at_work(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
     let Some(Busy { digest, sentence, until }) = &observed.run.busy else { return Answer::go() };
     if desired.suspend {
@@ -107,7 +107,7 @@ fn adoption(Case { desired, observed, database, now, .. }: &Case<'_>) -> Answer 
     }
 }
 
-/// Neither helm nor a repair restarts the pods that still have a volume, nor makes an empty one.
+/// Holds, so that neither helm nor a repair restarts pods that still have a volume, or makes an empty one.
 fn volume(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     volumes::hold(desired, observed).into()
 }
@@ -116,7 +116,7 @@ fn lost_credentials(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     secrets::lost(desired, observed).into()
 }
 
-/// Before anything else is created: if the namespace rejects it, nothing is started.
+/// Creates the account before anything else: if the namespace rejects it, nothing is started.
 fn account(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     if !desired.account.is_deployer() {
         return Answer::go();
@@ -149,7 +149,7 @@ fn database(Case { database, .. }: &Case<'_>) -> Answer {
     Answer::from(database.hold.clone()).after(database.apply.clone().map(Step::ApplyDatabase))
 }
 
-/// After the database, which is created while a user adds what is missing.
+/// Checks users' Secrets after the database, which is created while a user adds what is missing.
 fn given_secrets(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     let redis = || secrets::given_for_redis(desired, &observed.prerequisites.redis_secret);
     secrets::given(desired, &observed.prerequisites.admin_secret).or_else(redis).into()
@@ -181,7 +181,7 @@ fn release(case: &Case<'_>) -> Answer {
     .look_again(look)
 }
 
-/// helm recreates missing objects itself.
+/// Repairs drift unless an upgrade is due: helm recreates missing objects itself.
 fn drifted(case: &Case<'_>) -> Answer {
     let Case { desired, observed, now, .. } = case;
     if case.release.upgrade().is_some() {
@@ -251,7 +251,7 @@ fn tests(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
     }
 }
 
-/// Another RoleBinding has the name of the deployer's.
+/// Returns the hold for another RoleBinding with the name of the deployer's.
 pub(crate) fn deployer_taken(key: &Key) -> Hold {
     let namespace = &key.namespace;
     let message = format!(

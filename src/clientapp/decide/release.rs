@@ -1,4 +1,4 @@
-//! The state of the release, compared with what is desired.
+//! Compares the release with what is desired.
 
 use jiff::Timestamp;
 

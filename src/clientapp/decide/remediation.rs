@@ -90,7 +90,7 @@ pub(crate) fn retries_exhausted(desired: &Desired, observed: &Observed) -> Optio
     failed_tests(desired, observed).and_then(|_| why_kept(desired, observed))
 }
 
-/// The tests that have failed more often than the spec allows, unless a user asks for another run.
+/// Returns the tests that have failed more often than the spec allows, unless a user asks for another run.
 fn failed_tests<'a>(desired: &Desired, observed: &'a Observed) -> Option<&'a Tested> {
     observed.tested().filter(|tested| {
         let is_failed = desired.upgrade.test.is_some() && !tested.passed && !observed.asks_for(tested);
@@ -98,13 +98,13 @@ fn failed_tests<'a>(desired: &Desired, observed: &'a Observed) -> Option<&'a Tes
     })
 }
 
-/// The hold of an app that was rolled back.
+/// Returns the hold of an app that was rolled back.
 pub(crate) fn rolled_back(desired: &Desired) -> Option<Hold> {
     desired.rolled_back().map(|back| Hold::new(Reason::RolledBack, back.message.clone()))
 }
 
 enum Failure<'a> {
-    /// helm failed more often than the spec allows, with this message at last.
+    /// helm failed more often than the spec allows; its last message.
     Attempts(&'a str),
     /// So did its tests.
     Tests(&'a str),
@@ -112,7 +112,7 @@ enum Failure<'a> {
     Late(Timestamp),
 }
 
-/// The revision that has failed, or may be about to, and how.
+/// Returns the revision that has failed, or may be about to, and how.
 fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Option<(&'a ReleaseView, Failure<'a>)> {
     let Observed { release, recorded, retry, .. } = observed;
     let release = release.as_ref()?;
@@ -146,7 +146,7 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
     }
 }
 
-/// Since when a deployed revision could have become ready: not while the database was away, or while nothing was on record.
+/// Returns since when a deployed revision could have become ready: not while the database was away, or while nothing was on record.
 fn timeout_start(release: &ReleaseView, recorded: &ClientAppStatus, now: Timestamp) -> Timestamp {
     let postgres = find(&recorded.conditions, kind::POSTGRES_READY).filter(|postgres| postgres.status == "True");
     let parts = [
@@ -159,8 +159,8 @@ fn timeout_start(release: &ReleaseView, recorded: &ClientAppStatus, now: Timesta
     parts.into_iter().flatten().max().unwrap_or(now).min(now)
 }
 
-/// The revision to go back to, or why not to it; `None`: there is none, and an installation is tried again. An older app does not
-/// understand data that a newer one has migrated, and the newer one may be migrating them right now.
+/// Returns the revision to go back to, or why not to it; `None`: there is none, and an installation is tried again. An older
+/// app does not understand data that a newer one has migrated, and the newer one may be migrating them right now.
 fn rollback_target<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a ReadyRevision, Option<String>> {
     let recorded = &observed.recorded;
     // What failed may be what was ready before, over another client's change.
@@ -186,7 +186,8 @@ fn rollback_target<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a 
     )))
 }
 
-/// Returns what the app is reconciled to: the spec, or the revision that it was rolled back to, as long as that is in Helm's history.
+/// Returns what the app is reconciled to: the spec, or the revision that it was rolled back to, as long as that is in Helm's
+/// history.
 pub(crate) fn in_effect(
     desired: Desired,
     retry: Option<&String>,

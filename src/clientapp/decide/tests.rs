@@ -134,7 +134,7 @@ fn nothing() -> Observed {
 }
 
 #[test]
-fn what_comes_before_everything() {
+fn suspension_and_hostname_come_first() {
     row("suspended", json!({"suspend": true}), |w| *w = nothing(), "hold Reconciling/Suspended");
     let other = || Some(Key::new("b", "older"));
     const TAKEN: &str = "hold Released/HostnameConflict!";
@@ -303,7 +303,7 @@ fn external() -> Value {
     json!({"postgres": {"provider": "external", "external": {"secretName": "theirs"}}})
 }
 
-/// The same gate for each provider: Percona, standalone, external.
+/// The same readiness for each provider: Percona, standalone, external.
 #[test]
 fn the_database_gate() {
     let of = |change: fn(&mut DatabaseObject)| {
@@ -441,7 +441,7 @@ fn a_restore_stands_before_everything() {
 
 /// Backups in object storage, and the data source: used once, if there never was a database.
 #[test]
-fn what_percona_is_asked_for() {
+fn percona_backup_requests() {
     let s3 = json!({"bucket": "b", "endpoint": "e", "region": "r"});
     let with = |percona: Value| json!({"postgres": {"percona": percona}});
     let repository = || with(json!({"repository": {"s3": s3, "secretName": "s", "path": "/a"}}));
@@ -477,7 +477,7 @@ const NO_KEY: &str = "hold PostgresReady/SecretKeyMissing";
 const THEIRS_NO_KEY: &str = "hold PostgresReady/SecretKeyMissing!";
 
 #[test]
-fn what_a_hold_says() {
+fn hold_messages() {
     for (spec, change, message) in [
         (
             standalone(),
@@ -516,7 +516,7 @@ fn what_a_hold_says() {
 }
 
 #[test]
-fn what_an_earlier_app_has_left() {
+fn retained_data_of_an_earlier_app() {
     let adopting = |provider: &str| json!({"postgres": {"provider": provider, "adopt": true}});
     let retained = |kind, name: &str| {
         let (name, uid) = (name.to_owned(), "left".to_owned());
@@ -562,7 +562,7 @@ fn what_an_earlier_app_has_left() {
 }
 
 #[test]
-fn what_an_app_depends_on() {
+fn dependencies_are_awaited() {
     let waits = |w: &mut Observed| {
         let sentence = "ClientApp base is not Ready yet".to_owned();
         w.prerequisites.dependencies = vec![UnreadyDependency { sentence, is_watched: true, is_circle: false }];
@@ -715,7 +715,7 @@ fn failures_are_not_repeated_before_their_time() {
 }
 
 #[test]
-fn what_is_lost_of_generated_secrets() {
+fn lost_generated_secrets() {
     let absent = |w: &mut Observed| w.prerequisites.admin_secret = SecretView::Absent;
     const LOST: &str = "hold Released/AdminSecretLost!";
     row("in use", none(), absent, LOST);
@@ -738,7 +738,7 @@ fn what_is_lost_of_generated_secrets() {
 }
 
 #[test]
-fn what_is_missing_of_a_release_is_made_again() {
+fn missing_objects_are_recreated() {
     let policy = |drift: &str| json!({"drift": drift});
     let found = |service: LiveState, ingress: LiveState| {
         move |w: &mut Observed| {

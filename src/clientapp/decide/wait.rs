@@ -70,8 +70,8 @@ pub(super) fn attempts(case: &Case<'_>) -> Option<Hold> {
     })
 }
 
-/// Returns why the attempt is not repeated: the revision that helm would make has no place for a volume in use. Only the spec, which
-/// changes the digest, or another confirmation by a user changes that.
+/// Returns why the attempt is not repeated: the revision that helm would make has no place for a volume in use. Only the spec,
+/// which changes the digest, or another confirmation by a user changes that.
 fn refused(attempt: &Attempt, confirmed: &BTreeSet<String>) -> Option<Hold> {
     if !attempt.without_volumes.iter().eq(confirmed) {
         return None;
@@ -98,8 +98,8 @@ fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Op
     Some(Hold { stalled, condition: kind::RELEASED, ..Hold::new(reason, message).until(until) })
 }
 
-/// Returns the wait after an attempt that was killed together with its operator, and not for the first time: helm may be the cause, for
-/// example by using too much memory.
+/// Returns the wait after an attempt that was killed together with its operator, and not for the first time: helm may be the
+/// cause, for example by using too much memory.
 fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> Option<Hold> {
     let left = release.is_some_and(ReleaseView::is_stale_lock);
     if !left || attempt.retry_at.is_some() || attempt.failures == 0 {
@@ -115,9 +115,9 @@ fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> 
     is_awaited(until, now, LATEST_RETRY).then_some(Hold { stalled: after.stalled, ..hold })
 }
 
-/// Returns the hold for hooks that helm runs only with an installation, and that had not completed when it failed: an upgrade would skip
-/// them for ever, and the app would be reported Ready. The installation is not repeated either, since helm would first delete the
-/// existing hook objects, such as a claim or a Secret.
+/// Returns the hold for hooks that helm runs only with an installation, and that had not completed when it failed: an upgrade
+/// would skip them for ever, and the app would be reported Ready. The installation is not repeated either, since helm would
+/// first delete the existing hook objects, such as a claim or a Secret.
 fn owed(Case { desired, observed, .. }: &Case<'_>, attempt: Option<&Attempt>) -> Option<Hold> {
     let Key { namespace, name } = &desired.key;
     let failed = |release: &&ReleaseView| matches!(release.phase, Phase::Failed | Phase::Pending);

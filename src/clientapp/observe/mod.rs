@@ -57,7 +57,8 @@ use crate::{
 /// A helm run that takes longer is reported while it goes on: its hooks may wait for workloads that never become ready.
 const LONG: SignedDuration = SignedDuration::from_secs(5);
 
-/// Returns what is known while helm works on the release, or while the watch does not show yet what helm wrote: both count as busy. **Pure.**
+/// Returns what is known while helm works on the release, or while the watch does not show yet what helm wrote: both count as
+/// busy. **Pure.**
 fn busy(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<Busy> {
     match run {
         HelmRun::Upgrading(upgrading) => {
@@ -85,15 +86,15 @@ fn busy(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<B
     }
 }
 
-/// Returns true if this shows the revision of a run that has ended, and its end: after helm has ended, the revision is not pending, even
-/// if a late watch shows it so.
+/// Returns true if this shows the revision of a run that has ended, and its end: after helm has ended, the revision is not
+/// pending, even if a late watch shows it so.
 fn cache_has(upgraded: &Upgraded, release: Option<&ReleaseView>) -> bool {
     upgraded.revision.is_none_or(|revision| {
         release.is_some_and(|release| release.revision >= revision && release.phase != Phase::Pending)
     })
 }
 
-/// Until when to wait for a watch that does not show the revision yet; `None`: it shows it, or is too late.
+/// Returns until when to wait for a watch that does not show the revision yet; `None`: it shows it, or is too late.
 fn wait_for_cache(upgraded: &Upgraded, release: Option<&ReleaseView>, now: Timestamp) -> Option<Timestamp> {
     let until = upgraded.at + WATCH_LAG;
     (upgraded.succeeded && !cache_has(upgraded, release) && now < until).then_some(until)
@@ -167,8 +168,9 @@ pub(crate) async fn observe(
     }
 }
 
-/// The release's workloads. After helm has run, it is known what it wrote, whether or not it succeeded, so that a late watch does not
-/// report the revision ready because of a workload's former state, or because of the workloads of a former app of this name.
+/// Returns the release's workloads. After helm has run, it is known what it wrote, whether or not it succeeded, so that a late
+/// watch does not report the revision ready because of a workload's former state, or because of the workloads of a former app
+/// of this name.
 fn workloads(
     ctx: &Ctx,
     key: &Key,
@@ -263,7 +265,7 @@ fn with_refused_hook(ctx: &Ctx, key: &Key, observed: &mut Observed) {
     }
 }
 
-/// Kubelet, webhooks and the database's operator may quote values from Secrets.
+/// Redacts what kubelet, webhooks and the database's operator say: they may quote values from Secrets.
 fn redact(desired: &Desired, observed: &mut Observed) {
     let database = &mut observed.prerequisites.database;
     let state = database.object.as_mut().and_then(|object| match &mut object.state {
@@ -443,7 +445,8 @@ async fn with_spec(
     })
 }
 
-/// Returns what archives the app's files. The API server is asked only for a CronJob that is to be created: another of its name has no label.
+/// Returns what archives the app's files. The API server is asked only for a CronJob that is to be created: another of its name
+/// has no label.
 async fn files(
     ctx: &Ctx,
     app: &App<'_>,
@@ -472,7 +475,7 @@ async fn files(
     })
 }
 
-/// The dependencies that are not Ready, if helm has to run for what the spec asks.
+/// Returns the dependencies that are not Ready, if helm has to run for what the spec asks.
 async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView>) -> Vec<UnreadyDependency> {
     let key = &desired.key;
     let is_settled = release.is_some_and(|release| release.is_deployed_as(&desired.target().digest));
@@ -520,7 +523,7 @@ async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView
     awaited
 }
 
-/// A hook's Job that still runs, of a revision that an operator's helm left pending.
+/// Returns a hook's Job that still runs, of a revision that an operator's helm left pending.
 async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) -> Result<Option<String>, Error> {
     let Some(release) = observed.release.as_ref().filter(|release| release.is_stale_lock()) else { return Ok(None) };
     let inventory = observed.objects.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid);
@@ -532,8 +535,8 @@ async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) 
     Ok(None)
 }
 
-/// Returns what holds data or gives access to it and is owned by the app: what is recorded, and what is observed, with these volumes of the
-/// namespace.
+/// Returns what holds data or gives access to it and is owned by the app: what is recorded, and what is observed, with these
+/// volumes of the namespace.
 pub(crate) fn owned(
     ctx: &Ctx,
     app: &App<'_>,
@@ -550,8 +553,8 @@ pub(crate) fn owned(
     owned::merge_owned(&app.before.owned, &seen)
 }
 
-/// The objects that the operator creates for an app, as the caches show them: uid, creation time, and the app in their stamp or
-/// ownerReference.
+/// Returns the objects that the operator creates for an app, as the caches show them: uid, creation time, and the app in their
+/// stamp or ownerReference.
 fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
     let meta = |name: String, uid: String, created: Option<Timestamp>, stamp: Option<String>, owner: Option<String>| {
         let owner = owner.map(|uid| OwnerReference { uid, ..OwnerReference::default() });
@@ -579,7 +582,7 @@ fn named(ctx: &Ctx, key: &Key) -> Vec<(Kind, ObjectMeta)> {
     secrets.chain(databases).collect()
 }
 
-/// The objects of the release: as recorded for this revision, otherwise read from Helm's storage.
+/// Returns the objects of the release: as recorded for this revision, otherwise read from Helm's storage.
 pub(crate) async fn inventory(
     ctx: &Ctx,
     key: &Key,
@@ -643,9 +646,9 @@ fn backup(ctx: &Ctx, desired: &Desired, record: BackupRecord) -> BackupView {
     BackupView { record: BackupRecord { state, ..record }, seen }
 }
 
-/// The newest revision of the release, and whether it shows the outcome of the run. The cache is asked first. If it knows less
-/// than the operator has recorded, or has seen helm write, then either it is late or another Helm client removed revisions, and
-/// only the API server can tell which.
+/// Returns the newest revision of the release, and whether it shows the outcome of the run. The cache is asked first. If it
+/// knows less than the operator has recorded, or has seen helm write, then either it is late or another Helm client removed
+/// revisions, and only the API server can tell which.
 async fn release(
     ctx: &Ctx,
     key: &Key,
@@ -669,8 +672,8 @@ async fn release(
     Ok((live, is_shown || is_none))
 }
 
-/// The generated administrator credentials. If they are in use and the watch does not show them, the API server is asked: the
-/// watch may be late, and without them the app cannot continue.
+/// Returns the generated administrator credentials. If they are in use and the watch does not show them, the API server is
+/// asked: the watch may be late, and without them the app cannot continue.
 async fn admin_secret(ctx: &Ctx, app: &App<'_>, name: &str, observed: &Observed) -> Result<SecretView, Error> {
     let name = Key::new(&app.key.namespace, name);
     let found = match ctx.watches.secrets.get(&name) {
@@ -682,7 +685,7 @@ async fn admin_secret(ctx: &Ctx, app: &App<'_>, name: &str, observed: &Observed)
     Ok(own_secret(found, app))
 }
 
-/// A Secret under a generated name: this app's own, another object's, or created by a user.
+/// Returns a Secret under a generated name: this app's own, another object's, or created by a user.
 fn own_secret(found: Option<SecretMeta>, app: &App<'_>) -> SecretView {
     let Some(SecretMeta { uid: own, owner, stamp, deleting, .. }) = found else { return SecretView::Absent };
     match (owner, stamp) {
@@ -709,7 +712,7 @@ async fn with_keys(ctx: &Ctx, view: SecretView, secret: &Key) -> Result<SecretVi
     }
 }
 
-/// A Secret that a user or a database's operator writes: which of its keys have a value.
+/// Returns a Secret that a user or a database's operator writes: which of its keys have a value.
 async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
     Ok(match sources::contents(ctx, secret).await? {
         Some((_, contents)) => {
@@ -732,7 +735,7 @@ mod tests {
     };
 
     #[test]
-    fn a_late_watch_is_waited_for() {
+    fn a_late_cache_is_waited_for() {
         for (what, revision, succeeded, seen, seconds, waits, shown) in [
             ("nothing yet", Some(4), true, None, 1, true, false),
             ("the one before", Some(4), true, Some((3, Phase::Deployed)), 1, true, false),
@@ -752,7 +755,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_late_watch_shows_of_a_workload() {
+    fn workloads_older_than_the_write_are_detected() {
         let metadata = Meta { name: "acme".to_owned(), resource_version: "20".to_owned(), ..Meta::default() };
         let written = Written { kind: "Deployment".to_owned(), metadata, ..Written::default() };
         for (what, kind, name, version, former) in [

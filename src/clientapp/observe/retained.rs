@@ -60,7 +60,7 @@ pub(crate) async fn find(
     Ok(found)
 }
 
-/// The API server is asked once for each app.
+/// Finds retained volumes; it asks the API server once for each app.
 async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
     let key = &desired.key;
     if ctx.memory.no_retained_volumes.get(key).is_some_and(|known| known == uid) {
@@ -89,8 +89,8 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
     Ok(claims.iter().map(volume).collect())
 }
 
-/// The provider that is about to create the app's first database, if its databases reuse what a former database of the same name
-/// left. That may be a user's, and would be deleted with the app.
+/// Returns the provider that is about to create the app's first database, if its databases reuse what a former database of the
+/// same name left. That may be a user's, and would be deleted with the app.
 fn provider_reusing_leftovers(
     ctx: &Ctx,
     desired: &Desired,

@@ -1,7 +1,7 @@
 //! Reads the values that `spec.valuesFrom` names, and the credentials of the app, before the desired state is computed; and later its
 //! certificate. An **effect**, reads only.
 //!
-//! The objects with values are read as the account that helm acts as, whose rights a chart has anyway (`lookup`): so a user can reach no more
+//! The objects with values are read as the account that helm acts as, whose rights a chart has too (`lookup`): so a user can reach no more
 //! with `spec.valuesFrom` than without it. Watches tell the version of each object, and it is read again only after that changes.
 
 use jiff::Timestamp;
@@ -80,8 +80,8 @@ pub(crate) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sou
     Ok(sources)
 }
 
-/// The credentials of an app, as far as they are known: of a Secret that is gone, those that were in it. A Secret that has its
-/// recorded version is not read again.
+/// Returns the credentials of an app, as far as they are known: of a Secret that is gone, those that were in it. A Secret that
+/// has its recorded version is not read again.
 pub(crate) async fn credentials(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credentials>, Error> {
     let Ok(object) = app.object() else { return Ok(Vec::new()) };
     let mut found = Vec::new();
@@ -126,8 +126,8 @@ pub(crate) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(
     Ok(known)
 }
 
-/// Returns the certificate in an app's Secret; `None`: there is no such Secret. It is read once for each version; of its private key
-/// is seen only that there is one.
+/// Returns the certificate in an app's Secret; `None`: there is no such Secret. It is read once for each version; of its
+/// private key is seen only that there is one.
 pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Option<certificate::Read>, Error> {
     let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
     if let Some((version, known)) = ctx.memory.certificates.get(app)
@@ -151,7 +151,7 @@ pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Op
     Ok(Some(read))
 }
 
-/// The object of a reference, read with the rights of this client; `None`: it does not exist.
+/// Returns the object of a reference, read with the rights of this client; `None`: it does not exist.
 pub(crate) async fn source(
     client: &Client,
     namespace: &str,

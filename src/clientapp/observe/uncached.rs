@@ -1,4 +1,4 @@
-//! The present state in the API server, for decisions that must not depend on a late cache. **Effects**, reads only.
+//! Reads the present state in the API server, for decisions that must not depend on a late cache. **Effects**, reads only.
 
 use k8s_openapi::{
     api::{
@@ -32,28 +32,28 @@ use crate::{
     secrets::{self, RevisionMeta, SecretMeta},
 };
 
-/// An object as the API server has it now; also `None` if the cluster does not know its kind.
+/// Reads an object as the API server has it now; also `None` if the cluster does not know its kind.
 pub(crate) async fn object(ctx: &Ctx, key: &Key, kind: Kind, name: &str) -> Result<Option<ObjectMeta>, Error> {
     let found = unless_gone(deletion::api(&ctx.client, &key.namespace, kind).get_metadata(name).await);
     let found = found.map_err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace)))?;
     Ok(found.map(|found| found.metadata))
 }
 
-/// The volumes in a namespace.
+/// Reads the volumes in a namespace.
 pub(crate) async fn claims(ctx: &Ctx, namespace: &str) -> Result<Vec<ObjectMeta>, Error> {
     let claims = deletion::api(&ctx.client, namespace, Kind::Volume).list_metadata(&ListParams::default()).await;
     let claims = claims.map_err(Error::api(format!("list the volumes in {namespace}")))?.items;
     Ok(claims.into_iter().map(|claim| claim.metadata).collect())
 }
 
-/// A Secret, as a watch would deliver it.
+/// Reads a Secret, as a watch would deliver it.
 pub(crate) async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found = api.get_metadata_opt(&secret.name).await.map_err(Error::api(format!("look for Secret {secret}")))?;
     Ok(found.as_ref().map(secrets::meta))
 }
 
-/// The CronJob that archives the app's files, or another object of its name.
+/// Reads the CronJob that archives the app's files, or another object of its name.
 pub(crate) async fn cron_job(ctx: &Ctx, app: &App<'_>) -> Result<Option<CronJobView>, Error> {
     let (namespace, name) = (&app.key.namespace, app.key.files());
     let api: Api<CronJob> = Api::namespaced(ctx.client.clone(), namespace);
@@ -72,7 +72,7 @@ pub(crate) async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> 
     app.is_current(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
 
-/// The pods that these parameters select, listed with the rights of this account.
+/// Reads the pods that these parameters select, listed with the rights of this account.
 pub(crate) async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: ListParams) -> Result<Vec<Pod>, Error> {
     const MOST: u32 = 20;
     let api: Api<Pod> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
@@ -97,7 +97,7 @@ pub(crate) async fn objects(
     Ok(read.unwrap_or_else(|problem| vec![Err(problem); count]))
 }
 
-/// The values of a stored revision; the inner error says why they cannot be read.
+/// Reads the values of a stored revision; the inner error says why they cannot be read.
 pub(crate) async fn values(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Value, String>, Error> {
     let read = |_: &str, stored: &Stored| match &stored.config {
         // No values of the operator's are as large, and a tenant could write a revision.
@@ -108,19 +108,19 @@ pub(crate) async fn values(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<
     payload(ctx, key, secret, read).await
 }
 
-/// The tests of a stored revision; the inner error says why they cannot be read.
+/// Reads the tests of a stored revision; the inner error says why they cannot be read.
 pub(crate) async fn tests(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Tests, String>, Error> {
     payload(ctx, key, secret, |_, stored| Ok(stored.tests())).await
 }
 
-/// The API for the kind of an object of the release, with the rights of this account.
+/// Returns the API for the kind of an object of the release, with the rights of this account.
 pub(crate) fn of_release(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Api<DynamicObject> {
     let (group, version) = object.group_version();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &object.kind));
     Api::namespaced_with(impersonating(&ctx.client, &key.namespace, account), &key.namespace, &resource)
 }
 
-/// An object of any kind, with the rights of this account; `None`: neither it nor perhaps its kind exists.
+/// Reads an object of any kind, with the rights of this account; `None`: neither it nor perhaps its kind exists.
 pub(crate) async fn any(
     ctx: &Ctx,
     key: &Key,
@@ -201,7 +201,7 @@ pub(crate) async fn unpacked<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned()))
 }
 
-/// The stored revisions of a release, listed from the API server.
+/// Reads the stored revisions of a release, listed from the API server.
 pub(crate) async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta)>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let params = ListParams::default().labels(&format!("owner=helm,name={}", key.name));

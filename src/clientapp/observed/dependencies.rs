@@ -63,7 +63,7 @@ pub(crate) fn is_circle(app: &Key, from: &Key, depends: impl Fn(&Key) -> Vec<Key
     false
 }
 
-/// The ClientApps of its namespace that one depends on.
+/// Returns the ClientApps of its namespace that one depends on.
 pub(crate) fn apps(namespace: &str, dependencies: &[Dependency]) -> Vec<Key> {
     dependencies
         .iter()

@@ -1,4 +1,4 @@
-//! Which objects of a release another client has deleted, or taken from it by removing Helm's marks. **Pure.**
+//! Finds objects of a release that another client has deleted, or taken from it by removing Helm's marks. **Pure.**
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(crate) const WATCHED: [(&str, &str); 8] = [
     ("policy", "PodDisruptionBudget"),
 ];
 
-/// See [`Found`]; `None`: it is as desired, and the watch was late.
+/// Returns the state of an object; `None`: it is as desired, and the watch was late.
 pub(crate) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<LiveState> {
     let Some(meta) = object else { return Some(LiveState::Absent) };
     let word = |words: &Option<BTreeMap<String, String>>, key: &str| words.as_ref()?.get(key).cloned();
@@ -46,7 +46,7 @@ pub(crate) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<LiveSt
     }
 }
 
-/// The objects in the release's inventory, of the watched kinds, that no watch shows.
+/// Returns the objects in the release's inventory, of the watched kinds, that no watch shows.
 pub(crate) fn unseen(
     inventory: &Inventory,
     release: &ReleaseView,
@@ -61,13 +61,13 @@ pub(crate) fn unseen(
     inventory::own(inventory, &app.namespace).filter(is_unseen).cloned().collect()
 }
 
-/// The kind of an object, if it is watched.
+/// Returns the kind of an object, if it is watched.
 pub(crate) fn watched(object: &ReleaseObject) -> Option<&'static str> {
     let (group, _) = object.group_version();
     WATCHED.into_iter().find(|watched| *watched == (group, &object.kind)).map(|(_, kind)| kind)
 }
 
-/// A document of the manifest as helm applies it: with the release's marks (helm.sh/helm/v4/pkg/action/validate.go,
+/// Returns a document of the manifest as helm applies it: with the release's marks (helm.sh/helm/v4/pkg/action/validate.go,
 /// `setMetadataVisitor`).
 pub(crate) fn applied(mut document: Value, release: &Key) -> Value {
     let Value::Object(marks) = marks(release)["metadata"].take() else { return document };
@@ -84,7 +84,7 @@ pub(crate) fn applied(mut document: Value, release: &Key) -> Value {
     document
 }
 
-/// The marks alone, for an existing object.
+/// Returns the marks alone, for an existing object.
 pub(crate) fn marks(release: &Key) -> Value {
     let (label, manager) = MANAGED_BY;
     let annotations = json!({RELEASE_NAME: release.name, RELEASE_NAMESPACE: release.namespace});
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_watch_shows() {
+    fn objects_that_no_watch_shows() {
         let far = ReleaseObject { namespace: Some("far".to_owned()), ..object("v1", "Service", "far") };
         let objects = vec![
             object("v1", "Service", "there"),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_applied_as_helm_does() {
+    fn documents_are_applied_as_helm_does() {
         let release = Key::new("tenants", "acme");
         let stored = json!({"kind": "Service", "metadata": {"name": "acme", "labels": {"a": "b"}}});
         assert_eq!(
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_is_what_has_the_name() {
+    fn ownership_by_helm_marks() {
         let release = Key::new("tenants", "acme");
         let meta = |manager: Option<&str>, name: Option<&str>, namespace: Option<&str>| {
             let annotations = json!({RELEASE_NAME: name, RELEASE_NAMESPACE: namespace});

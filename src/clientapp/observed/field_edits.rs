@@ -1,4 +1,4 @@
-//! Which objects of a release another client has edited. **Pure.**
+//! Finds objects of a release that another client has edited. **Pure.**
 //!
 //! The API server records which fields of an object each client manages. An edit takes a field from helm, so that helm's share shows
 //! in the watch that something has changed; what has changed is found by applying the object as Helm stored it, as a dry run.
@@ -52,7 +52,7 @@ pub(crate) enum EditCheck {
     Compare(EditTracker, Vec<ReleaseObject>),
 }
 
-/// `shown`: until then a watch may not show what helm has just written.
+/// Compares what helm manages now with the baseline. `shown`: until then a watch may not show what helm has just written.
 pub(crate) fn check(
     tracker: Option<EditTracker>,
     inventory: &Inventory,
@@ -61,7 +61,7 @@ pub(crate) fn check(
     now: Timestamp,
 ) -> EditCheck {
     let Some(tracker) = tracker.filter(|tracker| tracker.revision == inventory.secret) else {
-        // What an operator that has just started sees first counts as right.
+        // The first observation after a restart is the baseline.
         return EditCheck::Unchanged(EditTracker::of(inventory, managed.clone()));
     };
     let is_changed = |object: &&ReleaseObject| {
@@ -86,12 +86,12 @@ pub(crate) fn check(
 }
 
 impl EditTracker {
-    /// `known`: what helm manages of each object.
+    /// Starts to track a revision. `baseline`: what helm manages of each object.
     pub(crate) fn of(inventory: &Inventory, baseline: Managed) -> EditTracker {
         EditTracker { revision: inventory.secret.clone(), baseline, ..EditTracker::default() }
     }
 
-    /// The same, known while these fields are ignored.
+    /// Returns the same, with these ignored fields.
     pub(crate) fn with(self, ignored: &[DriftIgnore]) -> EditTracker {
         EditTracker { ignored: ignored.to_vec(), ..self }
     }
@@ -104,7 +104,7 @@ impl EditTracker {
         }
     }
 
-    /// After a look that found these objects edited. An object that changed without being edited is right as it is.
+    /// Records a comparison that found these objects edited. An object that changed without being edited is right as it is.
     pub(crate) fn after(mut self, managed: Managed, found: &[DriftedObject], now: Timestamp) -> EditTracker {
         for (id, helms) in &managed {
             if found.iter().all(|edited| (edited.object.kind.as_str(), &edited.object.name) != (id.0, &id.1)) {
@@ -116,7 +116,8 @@ impl EditTracker {
     }
 }
 
-/// A document of the manifest as it is applied to an object that is there, except for fields that are left to other clients.
+/// Returns a document of the manifest as it is applied to an object that is there, except for fields that are left to other
+/// clients.
 pub(crate) fn document_of(mut document: Value, release: &Key, ignored: &[IgnoredField]) -> Value {
     for IgnoredField { path, value } in ignored {
         let Some((parent, name)) = path.rsplit_once('/') else { continue };
@@ -130,7 +131,7 @@ pub(crate) fn document_of(mut document: Value, release: &Key, ignored: &[Ignored
             _ => {}
         }
     }
-    // Helm's marks are never left to anybody.
+    // Helm's ownership metadata is always restored.
     drift::applied(document, release)
 }
 
@@ -138,7 +139,7 @@ fn unescaped(name: &str) -> String {
     name.replace("~1", "/").replace("~0", "~")
 }
 
-/// The replicas, if a controller sets them: without them in the document, helm does not manage them.
+/// Returns the replicas, if a controller sets them: without them in the document, helm does not manage them.
 pub(crate) fn scaled_replicas(live: &DynamicObject) -> Option<IgnoredField> {
     is_scaled(&live.metadata).then(|| IgnoredField { path: "/spec/replicas".to_owned(), value: None })
 }
@@ -182,7 +183,7 @@ pub(crate) fn edit(live: &DynamicObject, applied: &DynamicObject, ignored: Vec<I
     (!fields.is_empty()).then(|| Edit { fields, by: editor(live), ignored })
 }
 
-/// The field manager that changed the object last, besides helm and those that report its status.
+/// Returns the field manager that changed the object last, besides helm and those that report its status.
 fn editor(object: &DynamicObject) -> Option<String> {
     let managed = object.metadata.managed_fields.iter().flatten();
     let others = managed
@@ -190,7 +191,7 @@ fn editor(object: &DynamicObject) -> Option<String> {
     others.max_by_key(|managed| managed.time.as_ref().map(|time| time.0))?.manager.clone()
 }
 
-/// The fields that applying the object would change, without those that the API server itself sets.
+/// Returns the fields that applying the object would change, without those that the API server itself sets.
 fn differences(live: &DynamicObject, applied: &DynamicObject) -> Vec<String> {
     let mut found = Vec::new();
     let words = |object: &DynamicObject| {
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_looked_at_once_and_not_too_often() {
+    fn changed_objects_are_compared_once_and_rate_limited() {
         let (inventory, start) = (inventory(), now());
         let at = |seconds: i64| start + SignedDuration::from_secs(seconds);
         let tracker = EditTracker::of(&inventory, managed(1, 1));

@@ -1,4 +1,4 @@
-//! The record of a release's tests that have ended. **Pure.**
+//! Records a release's tests that have ended. **Pure.**
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ListParams;

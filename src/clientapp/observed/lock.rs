@@ -1,4 +1,4 @@
-//! Who holds the lock of a release: one rule for install, upgrade and uninstall. **Pure.**
+//! Tells who holds the lock of a release: one rule for install, upgrade and uninstall. **Pure.**
 //!
 //! Asked only while no helm process of this operator process runs for the release. This process then leads, and no other
 //! operator's helm can reach the API server (`helm::gateway`), so a pending revision with an operator's stamp was left by a dead
@@ -17,7 +17,8 @@ pub(crate) enum LockHolder {
     OtherClient(Option<Timestamp>),
 }
 
-/// Who holds the lock of a release whose newest revision is this. `timeout`: how long another Helm client's lock is respected.
+/// Returns who holds the lock of a release whose newest revision is this. `timeout`: how long another Helm client's lock is
+/// respected.
 pub(crate) fn holder(release: &ReleaseView, timeout: Option<SignedDuration>, now: Timestamp) -> LockHolder {
     if !matches!(release.phase, Phase::Pending | Phase::Uninstalling) {
         return LockHolder::None;
@@ -30,7 +31,7 @@ pub(crate) fn holder(release: &ReleaseView, timeout: Option<SignedDuration>, now
     if until.is_some_and(|until| until <= now) { LockHolder::Stale } else { LockHolder::OtherClient(until) }
 }
 
-/// The message of a hold for another Helm client's lock.
+/// Returns the message of a hold for another Helm client's lock.
 pub(crate) fn held(release: &ReleaseView, name: &str) -> String {
     let by = match release.phase {
         Phase::Uninstalling => "another Helm client, or an uninstall that was cut off",
@@ -48,7 +49,7 @@ mod tests {
     use crate::clientapp::fixtures::{now, release};
 
     #[test]
-    fn who_holds_a_release() {
+    fn lock_holders() {
         let hour = SignedDuration::from_hours(1);
         let begun = now() - hour;
         for (phase, stamped, timeout, expected) in [

@@ -1,4 +1,4 @@
-//! What there is of an app, **pure**: the types of the observed state, and what one object or record means by itself.
+//! Holds the types of the observed state, and reads what one object or record means by itself. **Pure.**
 
 pub(crate) mod certificate;
 pub(crate) mod dependencies;

@@ -61,7 +61,7 @@ pub(crate) fn not_ready_since(recorded: &ClientAppStatus) -> Option<Timestamp> {
     is_waiting.then_some(condition.last_transition_time.0)
 }
 
-/// When to look at the pods next, if workloads have not been ready since then: the longer, the less often.
+/// Returns when to look at the pods next, if workloads have not been ready since then: the longer, the less often.
 pub(crate) fn next_look(since: Timestamp, now: Timestamp) -> Timestamp {
     let waited = now.duration_since(since);
     match waited < GRACE {

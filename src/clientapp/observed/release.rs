@@ -21,7 +21,7 @@ pub(crate) struct ReleaseView {
 }
 
 impl ReleaseView {
-    /// The stamp of a revision that is deployed, and that an operator made.
+    /// Returns the stamp of a revision that is deployed, and that an operator made.
     pub(crate) fn deployed(&self) -> Option<&String> {
         self.managed_digest.as_ref().filter(|_| self.phase == Phase::Deployed)
     }
@@ -65,7 +65,7 @@ impl Phase {
     }
 }
 
-/// The newest of the stored revisions. **Pure.**
+/// Returns the newest of the stored revisions. **Pure.**
 pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<ReleaseView> {
     let (secret, newest) = revisions.iter().max_by_key(|(_, revision)| revision.revision)?;
     // Helm copies labels to later revisions: after another client's upgrade or rollback the newest revision has our digest too,

@@ -106,7 +106,7 @@ pub(crate) struct Prerequisites {
 }
 
 impl Observed {
-    /// The last tests of the newest revision.
+    /// Returns the last tests of the newest revision.
     pub(crate) fn tested(&self) -> Option<&Tested> {
         let release = self.release.as_ref()?;
         self.recorded.test.as_ref().filter(|tested| tested.secret == release.secret_uid)
@@ -172,7 +172,7 @@ pub(crate) enum SecretView {
 }
 
 impl SecretView {
-    /// The end of a sentence that begins with the Secret's name, if it lacks some of these keys.
+    /// Returns the end of a sentence that begins with the Secret's name, if it lacks some of these keys.
     pub(crate) fn lacks(&self, keys: &[&str]) -> Option<String> {
         let (SecretView::Present { keys: present } | SecretView::Own { keys: present, .. }) = self else { return None };
         let missing: Vec<_> = keys.iter().copied().filter(|key| !present.contains(*key)).collect();

@@ -76,7 +76,7 @@ impl Deployer {
         !self.has_conflict() && self.missing().is_empty()
     }
 
-    /// Since when it is complete.
+    /// Returns since when it is complete.
     pub(crate) fn ready_since(&self) -> Option<Timestamp> {
         [&self.account, &self.binding].into_iter().flatten().filter_map(|object| object.created).max()
     }
@@ -125,7 +125,7 @@ fn metadata(namespace: &str) -> ObjectMeta {
     }
 }
 
-/// An account is identified by its name alone.
+/// Reads an account, which is identified by its name alone.
 pub(crate) fn account(object: &impl Resource) -> DeployerObject {
     self::object(object, true)
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_binding_fits_if_it_says_what_the_operator_would() {
+    fn role_binding_matches_only_the_operators_own() {
         let read = |change: &dyn Fn(&mut Value)| {
             let mut binding = serde_json::to_value(role_binding("acme")).unwrap();
             binding["metadata"]["uid"] = json!("1");

@@ -152,7 +152,7 @@ pub enum SecretSource {
 }
 
 impl SecretSource {
-    /// The Secret's name.
+    /// Returns the Secret's name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -204,7 +204,7 @@ impl Desired {
         }
     }
 
-    /// The database object, if one is created for the app.
+    /// Returns the database object, if one is created for the app.
     pub(crate) fn database_object(&self) -> Option<&DesiredObject> {
         self.database.as_ref()?.object.as_ref()
     }
@@ -346,14 +346,14 @@ pub(crate) fn desired(
     })
 }
 
-/// The uids of the volumes without which the app goes on, as a user has confirmed.
+/// Returns the uids of the volumes without which the app goes on, as a user has confirmed.
 pub(crate) fn without_volumes(app: &ObjectMeta) -> BTreeSet<String> {
     let uids = app.annotations.as_ref().and_then(|annotations| annotations.get(annotation::WITHOUT_VOLUME));
     let uids = uids.into_iter().flat_map(|uids| uids.split(',')).map(str::trim).filter(|uid| !uid.is_empty());
     uids.map(str::to_owned).collect()
 }
 
-/// The digest of the credentials in these Secrets.
+/// Returns the digest of the credentials in these Secrets.
 ///
 /// # Errors
 /// One of them is not known yet. What decides whether helm may run looks at the Secrets only after that, and says more about those
@@ -380,7 +380,7 @@ struct UserValues {
     awaits: Option<Hold>,
 }
 
-/// The values from elsewhere undergo the same checks as `spec.values`: each layer, so that the message names it, and all of them
+/// Checks values from elsewhere like `spec.values`: each layer, so that the message names it, and all of them
 /// together, because of their size.
 fn with_sources(spec: &ClientAppSpec, sources: &Sources, reserved: Reserved<'_>) -> Result<UserValues, InvalidSpec> {
     let refused = |problem: String| InvalidSpec { reason: Reason::ValuesInvalid, field: "spec.valuesFrom", problem };
@@ -433,7 +433,7 @@ fn profile_missing(name: &str) -> InvalidSpec {
     }
 }
 
-/// The Profile's defaults as values, with its raw values merged over them.
+/// Returns the Profile's defaults as values, with its raw values merged over them.
 fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) -> Result<Taken, InvalidSpec> {
     let refused = |problem: String| InvalidSpec {
         reason: Reason::ProfileInvalid,
@@ -471,7 +471,8 @@ fn is_one(AppTls { issuer, secret_name, terminated_elsewhere }: &AppTls) -> bool
     given.into_iter().filter(|given| *given).count() == 1 && *terminated_elsewhere != Some(false)
 }
 
-/// Returns where the certificate comes from: by the spec, else by the Profile. Without an Ingress, a Profile's certificate is not used.
+/// Returns where the certificate comes from: by the spec, else by the Profile. Without an Ingress, a Profile's certificate is
+/// not used.
 fn tls(key: &Key, spec: &ClientAppSpec, profile: Option<&StoredProfile>) -> Result<Option<Tls>, InvalidSpec> {
     let has_ingress = spec.ingress_class_name.is_some();
     let of_profile = || profile?.as_ref().ok()?.defaults.tls.as_ref();
@@ -496,7 +497,7 @@ fn is_dns_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// `spec.hostname`, in the form in which claims of ClientApps are compared.
+/// Returns `spec.hostname` in the form in which claims of ClientApps are compared.
 fn hostname(hostname: &str) -> Result<&str, InvalidSpec> {
     if is_dns_name(hostname) {
         return Ok(hostname);
@@ -521,7 +522,7 @@ fn chart_version(version: &str) -> Result<Version, InvalidSpec> {
     })
 }
 
-/// The ServiceAccount whose rights helm has. Not part of the digest: the account does not change what is installed.
+/// Returns the ServiceAccount whose rights helm has. Not part of the digest: the account does not change what is installed.
 pub fn account(spec: &ClientAppSpec) -> Result<AccountName, InvalidSpec> {
     let Some(name) = &spec.service_account_name else { return Ok(AccountName::default()) };
     AccountName::parse(name).ok_or_else(|| {
@@ -571,7 +572,7 @@ fn test(Test { enabled, timeout }: &Test) -> Result<Option<SignedDuration>, Inva
     Ok(enabled.then_some(timeout))
 }
 
-/// `spec.upgrade.foreignLockTimeout`.
+/// Returns `spec.upgrade.foreignLockTimeout`.
 ///
 /// # Errors
 /// It is not a duration, or it is shorter than the clocks of two machines may differ.
@@ -582,7 +583,7 @@ pub fn foreign_lock_timeout(app: &ClientApp) -> Result<Option<SignedDuration>, I
     parsed.map(Some).ok_or_else(|| invalid("spec.upgrade.foreignLockTimeout", problem))
 }
 
-/// A duration as the schema allows it, of hours, minutes and seconds.
+/// Returns a duration as the schema allows it, of hours, minutes and seconds.
 fn duration(text: &str, range: RangeInclusive<SignedDuration>) -> Option<SignedDuration> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));
     text.parse().ok().filter(|duration| plain && range.contains(duration))

@@ -80,7 +80,7 @@ pub(crate) struct RefusedArchives {
 }
 
 impl CronJobView {
-    /// From its metadata.
+    /// Reads it from its metadata.
     pub(crate) fn of<K: Resource>(cron_job: &K) -> CronJobView {
         CronJobView {
             uid: cron_job.uid().unwrap_or_default(),

@@ -42,7 +42,7 @@ pub(crate) enum Sources {
 }
 
 impl Sources {
-    /// The same, without the values of Secrets.
+    /// Returns the same, without the values of Secrets.
     pub(crate) fn masked(self) -> Sources {
         match self {
             Sources::Resolved { layers, salt, hidden } => {
@@ -91,7 +91,7 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// The same keys, without the values of a Secret.
+    /// Returns the same keys, without the values of a Secret.
     fn masked(&self) -> Layer {
         fn mask(value: &mut Value) {
             match value {
@@ -175,7 +175,7 @@ pub(crate) fn merge<'a>(
     }
 }
 
-/// The hold if the account may not read an object. `since`: when the operator created the account, if it did.
+/// Returns the hold if the account may not read an object. `since`: when the operator created the account, if it did.
 pub(crate) fn denied(reference: &ValuesReference, sentence: &str, since: Option<Timestamp>, now: Timestamp) -> Hold {
     let ValuesReference { kind, name, .. } = reference;
     if since.is_some_and(|since| now < since + RIGHTS_SETTLE) {
@@ -191,7 +191,7 @@ fn awaited(message: String) -> Sources {
     Sources::Pending(Hold::new(Reason::ValuesMissing, message))
 }
 
-/// The values of one object; none of an optional one that is missing.
+/// Returns the values of one object; none of an optional one that is missing.
 fn layer(app: &Key, reference: &ValuesReference, source: Option<&Source>) -> Result<Option<Layer>, Sources> {
     let ValuesReference { kind, name, values_key: key, target_path, optional } = reference;
     let Some(source) = source else {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_amounts_to() {
+    fn values_of_one_key() {
         let text = |text: &str| Some(secret(json!({"stringData": {"values.yaml": text, "other": "0123\n"}})));
         for (more, source, expected) in [
             (json!({}), text("a: {b: 1}\nc: \"no\""), json!({"a": {"b": 1}, "c": "no"})),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_awaited_and_named() {
+    fn missing_sources_are_pending_and_named() {
         let empty = || Some(secret(json!({})));
         for (more, source, expected) in [
             (json!({}), None, "Secret smtp, named in spec.valuesFrom, does not exist: "),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unfit_is_refused_without_a_word_of_a_secret() {
+    fn invalid_sources_are_rejected_without_secret_text() {
         let text = |text: &str| secret(json!({"stringData": {"values.yaml": text}}));
         let marked = json!({
             "namespace": "tenants",
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_that_is_named_often_is_no_way_to_fill_the_operators_memory() {
+    fn repeated_references_are_limited_in_size() {
         let large = secret(json!({"stringData": {"values.yaml": format!("a: {}", "x".repeat(MAX_BYTES / 3))}}));
         let (reference, app) = (reference(json!({})), Key::new("tenants", "acme"));
         for (times, expected) in [(2, ""), (4, "the texts have 349536 bytes together")] {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_secret_only_the_keys_are_shown() {
+    fn secret_values_are_masked() {
         let values =
             json!({"a": {"b": "canary", "n": 1, "t": true, "x": null, "e": ""}, "l": ["canary", {"c": "canary"}]});
         let layer = |is_secret| Layer { origin: "Secret smtp, key k".to_owned(), values: values.clone(), is_secret };

@@ -15,8 +15,8 @@ use crate::{
     },
 };
 
-/// An attempt that begins now. Failures are counted as long as the digest stays the same. An attempt that left its lock and no
-/// outcome was cut off, and counts as a failure.
+/// Returns an attempt that begins now. Failures are counted as long as the digest stays the same. An attempt that left its lock
+/// and no outcome was cut off, and counts as a failure.
 pub(crate) fn start(
     desired: &Desired,
     recorded: &ClientAppStatus,
@@ -25,7 +25,7 @@ pub(crate) fn start(
     now: Timestamp,
 ) -> Attempt {
     let earlier = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest);
-    // It waits for its turn since then, whatever is prepared meanwhile.
+    // Keeps `startedAt`: the attempt has been queued since then.
     let waiting = earlier.filter(|attempt| attempt.failures > 0 && attempt.retry_at.is_none() && !left_its_lock);
     let failures = |attempt: &Attempt| attempt.failures + u32::from(left_its_lock && attempt.retry_at.is_none());
     Attempt {
@@ -50,7 +50,7 @@ fn of_target(CachedChart { chart, version, app_version, digest }: &CachedChart) 
     }
 }
 
-/// The attempt after it failed. `unit` is uniform in `[0, 1)`.
+/// Returns the attempt after it failed. `unit` is uniform in `[0, 1)`.
 pub(crate) fn record_failure(
     attempt: Attempt,
     refusal: Refusal,
@@ -64,8 +64,9 @@ pub(crate) fn record_failure(
     Attempt { failures, retry_at, reason: Some(refusal.reason().into()), message: Some(message), ..attempt }
 }
 
-/// For how long an app has waited for helm: since something about it has to change, although it may have waited for its database
-/// first, or since helm last ran for it. All of it is on record in the cluster, where neither a restart nor another leader loses it.
+/// Returns for how long an app has waited for helm: since something about it has to change, although it may have waited for its
+/// database first, or since helm last ran for it. All of it is on record in the cluster, where neither a restart nor another
+/// leader loses it.
 pub(crate) fn queued_for(observed: &Observed, now: Timestamp) -> SignedDuration {
     let Observed { recorded, release, .. } = observed;
     let reconciling = find(&recorded.conditions, kind::RECONCILING).filter(|condition| condition.status == "True");

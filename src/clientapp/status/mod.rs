@@ -47,7 +47,7 @@ pub(crate) struct Pass<'a> {
     pub plan: &'a Plan,
 }
 
-/// The status after observing and deciding, including what the reconcile is about to do.
+/// Returns the status after observing and deciding, including what the reconcile is about to do.
 pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let Pass { key, generation, desired, observed, plan } = *pass;
     let previous = &observed.recorded;
@@ -171,8 +171,8 @@ fn secret_values(desired: &Desired, observed: &Observed) -> Option<bool> {
     if now || is_installed && desired.rolled_back().is_none() { Some(now) } else { observed.recorded.secret_values }
 }
 
-/// Returns true if a recorded status already says everything of an intent except its start time. That the app now has a slot is reported
-/// only if helm then takes long: most runs end before a status would be read.
+/// Returns true if a recorded status already says everything of an intent except its start time. That the app now has a slot is
+/// reported only if helm then takes long: most runs end before a status would be read.
 fn is_on_record(intent: &ClientAppStatus, recorded: &ClientAppStatus, has_slot: bool) -> bool {
     let mut same = intent.clone();
     if let (Some(attempt), Some(before)) = (&mut same.last_attempt, &recorded.last_attempt) {
@@ -210,7 +210,7 @@ fn while_helm_runs(Pass { generation, desired, observed, plan, .. }: &Pass<'_>, 
     amended(&status, vec![(kind::WORKLOADS_READY, waits.clone()), (kind::READY, waits)], *generation, now)
 }
 
-/// The status while something takes time.
+/// Returns the status while something takes time.
 pub(crate) fn progress(
     recorded: &ClientAppStatus,
     generation: Option<i64>,
@@ -227,8 +227,8 @@ pub(crate) fn progress(
     amended(recorded, verdicts, generation, now)
 }
 
-/// The status after a pass that failed: conditions that it did not get to keep their last report, and `observedGeneration` does
-/// not move.
+/// Returns the status after a pass that failed: conditions that it did not get to keep their last report, and
+/// `observedGeneration` does not move.
 pub(crate) fn failed(
     recorded: &ClientAppStatus,
     generation: Option<i64>,
@@ -247,7 +247,7 @@ pub(crate) fn failed(
     amended(recorded, verdicts, generation, now)
 }
 
-/// The status during a teardown.
+/// Returns the status during a teardown.
 pub(crate) fn deleting(
     recorded: &ClientAppStatus,
     generation: Option<i64>,
@@ -264,7 +264,7 @@ pub(crate) fn deleting(
     amended(recorded, verdicts, generation, now)
 }
 
-/// A status with some conditions replaced.
+/// Returns a status with some conditions replaced.
 fn amended(recorded: &ClientAppStatus, verdicts: Verdicts, generation: Option<i64>, now: Timestamp) -> ClientAppStatus {
     let mut status = recorded.clone();
     for (type_, verdict) in verdicts {
@@ -431,7 +431,7 @@ fn is_stuck(observed: &Observed) -> bool {
     observed.objects.workloads.iter().any(|workload| workload.stuck)
 }
 
-/// A condition that this pass did not check stays as it was.
+/// Returns the last verdict of a condition that this pass did not check.
 fn kept(observed: &Observed, type_: &str) -> Verdict {
     let condition = find(&observed.recorded.conditions, type_);
     condition.map_or_else(|| Verdict::unknown(Reason::NotChecked, "not checked yet"), Verdict::of)
@@ -466,8 +466,8 @@ fn release(key: &Key, observed: &Observed) -> Option<Release> {
     Some(release)
 }
 
-/// The backup for the pending upgrade, otherwise the last one. It is complete, and does not count for another upgrade, once its
-/// chart is installed or is not desired any more.
+/// Returns the backup for the pending upgrade, otherwise the last one. It is complete, and does not count for another upgrade,
+/// once its chart is installed or is not desired any more.
 fn backup(
     desired: &Desired,
     observed: &Observed,
@@ -559,7 +559,7 @@ async fn write(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(),
     })
 }
 
-/// The events for a change of status: transitions only. **Pure.**
+/// Returns the events for a change of status: transitions only. **Pure.**
 pub(crate) fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> Vec<Note> {
     let Some(now) = find(&after.conditions, kind::READY) else { return Vec::new() };
     let then = find(&before.conditions, kind::READY);
@@ -576,7 +576,7 @@ pub(crate) fn transitions(before: &ClientAppStatus, after: &ClientAppStatus) -> 
     vec![Note { warning: reason::is_trouble(now), ..note }]
 }
 
-/// The event that says why a release is upgraded although its spec did not change. **Pure.**
+/// Returns the event that says why a release is upgraded although its spec did not change. **Pure.**
 pub(crate) fn because(because: &UpgradeCause, key: &Key) -> Note {
     let name = &key.name;
     let (UpgradeCause::ChangedByOthers { revision } | UpgradeCause::Uninstalled { revision }) = because;
@@ -593,7 +593,7 @@ pub(crate) fn because(because: &UpgradeCause, key: &Key) -> Note {
     Note::warning(format!("PutRightRevision{revision}"), Reason::ReleaseDrifted, message)
 }
 
-/// The event that says which credentials were changed, and that the release is upgraded because of it. **Pure.**
+/// Returns the event that says which credentials were changed, and that the release is upgraded because of it. **Pure.**
 fn rotated(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) -> Option<Note> {
     let is_new = |now: &&Credentials| {
         let same = |then: &Credentials| then.secret == now.secret && then.keys == now.keys;
@@ -610,7 +610,7 @@ fn rotated(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) -> Opti
         .then(|| Note::normal(format!("RestartAfterRevision{revision}"), Reason::CredentialsChanged, message))
 }
 
-/// The event about a failed archive: no user waits for a scheduled one and sees that it failed. **Pure.**
+/// Returns the event about a failed archive: no user waits for a scheduled one and sees that it failed. **Pure.**
 fn archive_failed(before: &ClientAppStatus, after: &ClientAppStatus) -> Option<Note> {
     let job = |status: &ClientAppStatus| status.files.as_ref().and_then(|files| files.failed_job.clone());
     let failed = job(after).filter(|failed| job(before).as_ref() != Some(failed))?;
@@ -618,7 +618,7 @@ fn archive_failed(before: &ClientAppStatus, after: &ClientAppStatus) -> Option<N
     Some(Note::warning(format!("Archive {failed}"), Reason::ArchiveFailed, message))
 }
 
-/// The event that says which values from elsewhere have changed. **Pure.**
+/// Returns the event that says which values from elsewhere have changed. **Pure.**
 fn other_values(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) -> Option<Note> {
     let is_new =
         |now: &&ValuesDigest| before.values_from.iter().any(|then| then.of == now.of && then.digest != now.digest);
@@ -630,14 +630,14 @@ fn other_values(before: &ClientAppStatus, after: &ClientAppStatus, key: &Key) ->
         .then(|| Note::normal(format!("UpgradeAfterRevision{revision}"), Reason::ValuesChanged, message))
 }
 
-/// The event about recreating the account that helm acts as. **Pure.**
+/// Returns the event about recreating the account that helm acts as. **Pure.**
 pub(crate) fn deployer_replaced(part: DeployerPart, namespace: &str) -> Note {
     let message =
         format!("{} {DEPLOYER}, which helm needs in namespace {namespace}, was missing and is recreated", part.kind());
     Note::warning(format!("Creating{}", part.kind()), Reason::DeployerReplaced, message)
 }
 
-/// The event that names what a deletion kept. **Pure.**
+/// Returns the event that names what a deletion kept. **Pure.**
 pub(crate) fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
     const NAMED: usize = 4;
     let first = kept.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -647,7 +647,7 @@ pub(crate) fn data_kept(key: &Key, kept: &[Kept]) -> Option<Note> {
     (!kept.is_empty()).then(|| Note::warning("Deleting", Reason::DataKept, message))
 }
 
-/// The event about an app that was deleted with `--cascade=orphan`; `None`: possibly. **Pure.**
+/// Returns the event about an app that was deleted with `--cascade=orphan`; `None`: possibly. **Pure.**
 pub(crate) fn orphaned(key: &Key, orphaned: Option<bool>, owned: &[Owned]) -> Option<Note> {
     let how = match orphaned {
         Some(false) => return None,

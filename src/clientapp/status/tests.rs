@@ -143,7 +143,7 @@ fn ready_waits_for_a_valid_certificate_but_not_for_a_new_one() {
 }
 
 #[test]
-fn what_the_conditions_say() {
+fn condition_messages() {
     let mut text = String::new();
     let mut say = |what: &str, spec: Value, change: &dyn Fn(&mut Observed)| {
         let desired = want(&spec);
@@ -246,7 +246,7 @@ fn a_whole_status() {
 }
 
 #[test]
-fn a_status_that_says_the_same_is_the_same() {
+fn status_does_not_depend_on_the_time() {
     let desired = want(&json!({}));
     let mut observed = settled(&desired);
     let first = status(&desired, &observed);
@@ -321,7 +321,7 @@ fn events_are_for_transitions() {
 }
 
 #[test]
-fn what_is_installed_is_known_whatever_becomes_of_the_release() {
+fn installed_chart_survives_release_changes() {
     let desired = want(&json!({}));
     let said = |change: &dyn Fn(&mut Observed)| {
         let mut observed = settled(&desired);
@@ -359,7 +359,7 @@ fn what_is_installed_is_known_whatever_becomes_of_the_release() {
 }
 
 #[test]
-fn a_backup_is_one_upgrades_only() {
+fn a_backup_counts_for_one_upgrade() {
     let record = |revision| BackupRecord {
         kind: "Postgresql".to_owned(),
         name: "r3-1".to_owned(),
@@ -397,7 +397,7 @@ fn intent(recorded: &ClientAppStatus, generation: i64, revision: i64, now: Times
 }
 
 #[test]
-fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
+fn recorded_intent_keeps_a_serving_app_ready() {
     let desired = want(&json!({}));
     let first = intent(&ClientAppStatus::default(), 1, 4, now());
     let ready = find(&first.conditions, kind::READY).unwrap();
@@ -453,7 +453,7 @@ fn what_helm_has_made_is_on_record_before_the_next_intent() {
 }
 
 #[test]
-fn an_intent_that_waited_for_its_turn_is_on_record() {
+fn queued_intent_is_recorded() {
     let desired = want(&json!({}));
     let before = status(&desired, &settled(&desired));
     let later = now() + SignedDuration::from_secs(90);
@@ -472,7 +472,7 @@ fn an_intent_that_waited_for_its_turn_is_on_record() {
 }
 
 #[test]
-fn a_turn_that_has_come_in_the_queue_is_on_record() {
+fn granted_slot_is_not_recorded_again() {
     let desired = want(&json!({}));
     let before = status(&desired, &settled(&desired));
     let intent = |recorded: &ClientAppStatus, has_slot: bool| {
@@ -549,7 +549,7 @@ fn an_event_about_drift_names_its_object() {
 }
 
 #[test]
-fn the_secret_that_would_show_how_an_app_was_deleted_does_not_stay_when_it_is_gone() {
+fn orphan_note_omits_the_redis_secret() {
     let owned = ["acme-admin-secret", "acme-redis-secret"].map(|name| Owned {
         kind: "Secret".to_owned(),
         name: name.to_owned(),

@@ -56,18 +56,18 @@ impl TeardownContext<'_> {
         RetentionContext { key: self.app.key, uid: self.app.uid(), installed: self.installed.as_ref() }
     }
 
-    /// When to check again objects that are not watched: after a second at first, and less and less often for objects that do not
-    /// go.
+    /// Returns when to check again objects that are not watched: after a second at first, and less and less often for objects
+    /// that do not go.
     pub(super) fn poll(&self, now: Timestamp) -> Timestamp {
         now + pause(self.since_deletion(now))
     }
 
-    /// The time since its deletion was requested; negative if the API server's clock is ahead.
+    /// Returns the time since its deletion was requested; negative if the API server's clock is ahead.
     pub(super) fn since_deletion(&self, now: Timestamp) -> SignedDuration {
         now.duration_since(self.app.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0))
     }
 
-    /// Returns true if the app is still as this pass observed it: it may have waited a long time.
+    /// Returns true if the app is still as this pass observed it; this pass may have waited a long time.
     pub(super) async fn is_still_current(&self, ctx: &Ctx) -> Result<bool, Error> {
         let key = self.app.key;
         let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
@@ -91,7 +91,7 @@ impl TeardownContext<'_> {
     }
 }
 
-/// The interval between two checks of objects that are not watched, this long after the deletion was requested. **Pure.**
+/// Returns the interval between two checks of objects that are not watched, this long after the deletion was requested. **Pure.**
 fn pause(since: SignedDuration) -> SignedDuration {
     (since / 20).clamp(POLL, SAFETY_NET)
 }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_go_is_looked_at_ever_more_rarely() {
+    fn polling_slows_down_for_slow_deletions() {
         for (since, seconds) in [(-5, 1), (0, 1), (20, 1), (60, 3), (600, 30), (86_400, SAFETY_NET.as_secs())] {
             let pause = pause(SignedDuration::from_secs(since));
             assert_eq!(pause, SignedDuration::from_secs(seconds), "{since} s after");

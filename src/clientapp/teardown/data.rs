@@ -93,8 +93,8 @@ async fn of_database(
     Ok(retained)
 }
 
-/// Retains what is left of the app's database when that is gone, so that a later app of this name gets it only on request, and returns
-/// it: of one that another client deleted, or that its operator did not delete whole.
+/// Retains what is left of the app's database when that is gone, so that a later app of this name gets it only on request, and
+/// returns it: of one that another client deleted, or that its operator did not delete whole.
 async fn leftovers(
     ctx: &Ctx,
     teardown: &TeardownContext<'_>,
@@ -140,7 +140,7 @@ pub(super) async fn destroy(
     Ok(TeardownProgress::Done(kept))
 }
 
-/// The release's volumes: charts ask Helm to keep them, and Helm never knew those of a StatefulSet.
+/// Returns the release's volumes: charts ask Helm to keep them, and Helm never knew those of a StatefulSet.
 async fn volumes(ctx: &Ctx, teardown: &TeardownContext<'_>, kept: &mut Vec<Kept>) -> Result<Option<Hold>, Error> {
     let key = teardown.app.key;
     let mut waits = None;
@@ -197,7 +197,7 @@ async fn database(
     Ok(hold.map(|hold| Hold { message: provider.deleting(&name, state()), ..hold }))
 }
 
-/// A hold if the database's deletion would also delete an object that does not belong to it.
+/// Returns a hold if the database's deletion would also delete an object that does not belong to it.
 async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Option<Hold>, Error> {
     let database = key.database();
     let ProviderInfo { title, volume_label, deletes_by_label, .. } = provider.info();

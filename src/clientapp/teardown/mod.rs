@@ -80,7 +80,7 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<TeardownProgress, Error> {
     let revisions = uncached::revisions(ctx, key).await?;
     let release = release_view(&revisions);
     let (status, claims) = recorded(ctx, app, release.as_ref()).await?;
-    // An app that does not decode keeps everything anyway, and the API server may reject any status for it.
+    // An app that does not decode keeps everything, and the API server may reject any status for it.
     if status != app.before && wish.is_some() {
         return Ok(TeardownProgress::Record(Box::new(status)));
     }
@@ -148,8 +148,8 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
     Ok(Action::await_change())
 }
 
-/// The status with everything that the deletion depends on: the inventory, the owned objects, and how the app is deleted. And the
-/// volumes in its namespace.
+/// Returns the status with everything that the deletion depends on: the inventory, the owned objects, and how the app is
+/// deleted. And the volumes in its namespace.
 async fn recorded(
     ctx: &Ctx,
     app: &App<'_>,
@@ -174,11 +174,11 @@ async fn recorded(
     Ok((ClientAppStatus { inventory, installed, owned, orphaned: Some(orphaned), ..before.clone() }, claims))
 }
 
-/// Returns true if the app is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector removes its finalizer from the app
-/// after it has removed the app's ownerReference from all dependents. So the Redis Secret shows an orphaning deletion to a
-/// process that did not see the finalizer, because it was not running or its watch was late. A Secret that is gone shows nothing:
-/// a user may have deleted it. Only a foreground deletion explains it, since in a background deletion the garbage collector waits
-/// for the app.
+/// Returns true if the app is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector removes its finalizer
+/// from the app after it has removed the app's ownerReference from all dependents. So the Redis Secret shows an orphaning
+/// deletion to a process that did not see the finalizer, because it was not running or its watch was late. A Secret that is
+/// gone shows nothing: a user may have deleted it. Only a foreground deletion explains it, since in a background deletion the
+/// garbage collector waits for the app.
 async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
     let (key, meta, before) = (app.key, app.meta(), &app.before);
     let seen = |memo: &Memo<Key, String>| memo.get(key).is_some_and(|uid| uid == app.uid());

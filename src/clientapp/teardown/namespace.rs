@@ -45,7 +45,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The event about the deleted app.
+    /// Returns the event about the deleted app.
     pub(crate) fn note(self, namespace: &str) -> Option<Note> {
         let because = match self {
             Outcome::NotOurs | Outcome::Deleting => return None,
@@ -126,8 +126,8 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     Ok(wait)
 }
 
-/// The namespaces that were created for an app but have none and are old enough, and how long until the youngest of the others
-/// is. **Pure.**
+/// Returns the namespaces that were created for an app but have none and are old enough, and how long until the youngest of the
+/// others is. **Pure.**
 fn abandoned<'a>(
     made: &'a [Namespace],
     with_app: &BTreeSet<&str>,
@@ -222,7 +222,7 @@ async fn look(
     }
 }
 
-/// The first object of a kind that would be missed.
+/// Returns the first object of a kind that would be missed.
 async fn first(
     client: &Client,
     namespace: &str,
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_whose_app_never_came_to_be() {
+    fn namespaces_without_an_app() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let made = |name: &str, created: &str| -> Namespace {
             serde_json::from_value(json!({"metadata": {"name": name, "creationTimestamp": created}})).unwrap()
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stays_is_told() {
+    fn only_kept_namespaces_are_reported() {
         assert!(Outcome::Deleting.note("acme").is_none());
         let note = Outcome::Kept("Secret keys".to_owned()).note("acme").unwrap();
         assert_eq!(note.message, "namespace acme was created for this ClientApp and stays, since Secret keys is in it");

@@ -1,4 +1,4 @@
-//! Decides what happens to each piece of a deleted ClientApp, **pure**: what the teardown does, and what the user is told before.
+//! Decides what happens to each resource of a deleted ClientApp, **pure**: what the teardown does, and what the user is told before.
 
 use crate::{
     clientapp::spec::database,
@@ -6,7 +6,7 @@ use crate::{
     platform::key::key_of,
 };
 
-/// Says what happens to a piece.
+/// Says what happens to a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionOutcome {
     /// It is deleted.
@@ -17,7 +17,7 @@ pub enum DeletionOutcome {
     Untouched,
 }
 
-/// A piece of a ClientApp.
+/// A resource of a ClientApp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppResource {
     /// The Helm release with all its objects except volumes.
@@ -66,18 +66,18 @@ impl AppResource {
     }
 }
 
-/// Holds what happens to one piece of one ClientApp.
+/// Says what a deletion does to one resource of one ClientApp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletionEffect {
-    /// The piece.
+    /// The resource.
     pub resource: AppResource,
     /// Holds what happens to it.
     pub outcome: DeletionOutcome,
-    /// Kind and name of the piece, and what the outcome means for its content.
+    /// Kind and name of the resource, and what the outcome means for its content.
     pub sentence: String,
 }
 
-/// Each piece that a ClientApp has according to its spec. The spec does not show whether its namespace was created for it;
+/// Returns the effect on each resource that a ClientApp has according to its spec. The spec does not show whether its namespace was created for it;
 /// `None`: the caller does not know either.
 #[must_use]
 pub fn deletion_effects(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> Vec<DeletionEffect> {
@@ -138,7 +138,7 @@ mod tests {
     use crate::clientapp::fixtures::app;
 
     #[test]
-    fn what_becomes_of_each_piece() {
+    fn deletion_outcomes() {
         let [delete, retain] =
             [DeletionPolicy::Delete, DeletionPolicy::Retain].map(|policy| DeletionOptions { policy, orphans: false });
         let orphan = DeletionOptions { orphans: true, ..delete };
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_is_told() {
+    fn deletion_effects_in_sentences() {
         let told = |what: &str, spec: Value, orphans: bool, namespace_made: Option<bool>| {
             let resources = deletion_effects(&app(&spec), orphans, namespace_made);
             let lines =

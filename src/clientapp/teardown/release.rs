@@ -143,8 +143,8 @@ async fn uninstalled(
     record(ctx, teardown, release).await
 }
 
-/// Returns what helm could not delete, and why: the API server tells that when it is asked to delete what is left. helm itself does not, and
-/// the objects are those that it was to delete. `None`: nothing is left.
+/// Returns what helm could not delete, and why: the API server tells that when it is asked to delete what is left. helm itself
+/// does not, and the objects are those that it was to delete. `None`: nothing is left.
 async fn failure_cause(
     ctx: &Ctx,
     teardown: &TeardownContext<'_>,
@@ -386,7 +386,7 @@ fn is_later(app: &ObjectMeta, object: &ObjectMeta) -> bool {
     app.deletion_timestamp.as_ref().map(|time| time.0) < created
 }
 
-/// The API for a kind in the app's namespace; `None`: the cluster does not know the kind, or it is not namespaced.
+/// Returns the API for a kind in the app's namespace; `None`: the cluster does not know the kind, or it is not namespaced.
 async fn api(
     ctx: &Ctx,
     client: &Client,

@@ -176,7 +176,7 @@ fn another_operators_image_and_another_volume_are_applied() {
 }
 
 #[test]
-fn what_is_recorded_and_reported() {
+fn archive_records_and_conditions() {
     let desired = want(&spec(json!({})));
     let mut lines = Vec::new();
     for (what, archives) in [
@@ -211,7 +211,7 @@ fn what_is_recorded_and_reported() {
 }
 
 #[test]
-fn a_users_own_job_with_our_labels_is_no_archive() {
+fn users_jobs_with_our_labels_are_ignored() {
     let desired = want(&spec(json!({})));
     let mut observed = observed(&desired);
     let forged =

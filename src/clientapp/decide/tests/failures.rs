@@ -50,7 +50,7 @@ fn a_revision_is_tested_once_it_is_ready() {
 }
 
 #[test]
-fn what_has_to_be_approved() {
+fn upgrades_that_need_approval() {
     let manual = |approved: Option<&str>| json!({"approval": "Manual", "approved": approved});
     const AWAITED: &str = "hold Released/AwaitingApproval!";
     row("nothing to do", manual(None), |_| {}, "");
@@ -81,7 +81,7 @@ fn what_has_to_be_approved() {
 }
 
 #[test]
-fn what_follows_a_failure() {
+fn remediation_after_a_failure() {
     // A revision failed after this many attempts, and the one before it was ready, with this version of the app.
     let failed = |failures: u32, ready: Option<&'static str>| {
         move |w: &mut Observed| {

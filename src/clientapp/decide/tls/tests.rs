@@ -39,7 +39,7 @@ fn at_rest(spec: &Value, certificate: Option<Read>) -> (Desired, Observed) {
 
 /// Checks what the condition, the URL and Ready say, at noon of January 1st, 2026.
 #[test]
-fn what_follows_from_a_certificate() {
+fn certificate_states() {
     let valid = |names: &[&str]| certificate(names, "2025-06-01T00:00:00Z", "2026-06-01T00:00:00Z");
     let describe = "kubectl describe certificate,certificaterequest -n tenants";
     let unreadable = Some(Err("is not a certificate in PEM".to_owned()));

@@ -59,7 +59,7 @@ fn the_way_is_told() {
 }
 
 #[test]
-fn a_leave_is_for_one_change() {
+fn spec_upgrade_allow_is_for_one_change() {
     /// The installed version, spec.chartVersion and spec.upgrade.allow at one moment; and whether the change is refused.
     type Moment = (&'static str, &'static str, Option<&'static str>, bool);
     let lives: [(&str, &[Moment]); 6] = [

@@ -2,7 +2,7 @@ use super::*;
 use crate::{clientapp::fixtures::now, platform::account::AccountName};
 
 #[test]
-fn what_is_recorded_of_tests() {
+fn test_results_are_recorded() {
     let tests = |count: usize, failed: &[&str]| {
         let failed = failed.iter().filter_map(|test| test.split_once(' '));
         Ok(Tests { count, failed: failed.map(|(kind, name)| (kind.to_owned(), name.to_owned())).collect() })

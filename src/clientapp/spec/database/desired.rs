@@ -33,7 +33,7 @@ pub(crate) struct DesiredObject {
 }
 
 impl DesiredObject {
-    /// Kind and name.
+    /// Returns kind and name.
     pub(crate) fn described(&self) -> String {
         format!("{} {}", self.provider.kind().as_str(), self.name)
     }
@@ -44,7 +44,7 @@ impl DesiredObject {
         Document { object, digest }
     }
 
-    /// A target of backups is never removed: the backups would be deleted with it.
+    /// Returns the targets of its backups. One is never removed: the backups would be deleted with it.
     ///
     /// # Errors
     /// The target would differ from the existing one.
@@ -56,7 +56,7 @@ impl DesiredObject {
         self.request.postgres.storage_class_name.as_deref()
     }
 
-    /// The data source of a new database. It is used only once: if there ever was a database, its volumes may still exist.
+    /// Returns the data source of a new database. It is used only once: if there ever was a database, its volumes may still exist.
     pub(crate) fn source(&self) -> Option<Value> {
         self.provider.source(&self.request.postgres)
     }
@@ -71,8 +71,8 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// The document with its digest, and stamped with the uid of its app. It has no ownerReference, so that the garbage collector
-    /// does not delete the database. It names the uid of the object that it is meant for, if one was observed.
+    /// Returns the document with its digest, and stamped with the uid of its app. It has no ownerReference, so that the garbage
+    /// collector does not delete the database. It names the uid of the object that it is meant for, if one was observed.
     pub(crate) fn applied(&self, app_uid: &str, uid: Option<&str>) -> Value {
         let mut document = self.object.clone();
         document["metadata"]["annotations"][annotation::SPEC_DIGEST] = json!(self.digest);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_called_as_the_api_server_calls_it() {
+    fn kind_names_match_the_api_server() {
         for kind in all().map(|provider| &provider.info().kind) {
             assert_eq!((kind.resource)().kind, kind.name);
         }

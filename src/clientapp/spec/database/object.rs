@@ -65,8 +65,8 @@ impl DatabaseObject {
         self.retained_from.as_deref() == Some(app) || self.app.as_deref() == Some(app) && is_other(&self.stamp)
     }
 
-    /// The cache entry: the fields that all kinds share, and those that a provider reads. An object that does not decode still
-    /// exists.
+    /// Returns the cache entry: the fields that all kinds share, and those that a provider reads. An object that does not
+    /// decode still exists.
     pub(super) fn entry<K: Resource>(
         guard: &Guard<K>,
         read: fn(&K, DatabaseObject) -> DatabaseObject,
@@ -103,9 +103,9 @@ pub(crate) enum DatabaseState {
     NotReported,
     /// It is not ready yet: the end of a sentence that begins with its kind and name.
     Waiting(String),
-    /// It continues only after a user or a cluster admin changes something: likewise.
+    /// It continues only after a user or a cluster admin changes something: the end of such a sentence.
     Stalled(String),
-    /// It is being restored from a backup at a user's request: likewise.
+    /// It is being restored from a backup at a user's request: the end of such a sentence.
     Restoring(String),
     Ready,
 }

@@ -272,7 +272,7 @@ fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
             None => BackupTargets::default(),
         },
         source: cluster.spec.data_source.clone().filter(|_| cluster.annotations().contains_key(annotation::DATA_SOURCE)),
-        // If a backup is requested too early, Percona lets it fail for good.
+        // If a backup is requested too early, Percona never repeats it.
         backup_waits_for: (!can_back_up).then_some(READY_FOR_BACKUP),
         state: match status.state.as_deref() {
             _ if cluster.spec.backups.is_restoring() => DatabaseState::Restoring(

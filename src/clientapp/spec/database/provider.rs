@@ -25,34 +25,34 @@ use crate::{
 pub(crate) trait Provider: Sync {
     fn info(&self) -> &'static ProviderInfo;
 
-    /// The kind of the database object.
+    /// Returns the kind of the database object.
     fn kind(&self) -> Kind {
         Kind::Database(&self.info().kind)
     }
 
-    /// The Secret with the app's credentials for the database.
+    /// Returns the Secret with the app's credentials for the database.
     fn secret(&self, app: &Key) -> String;
 
-    /// All Secrets without which the database cannot be opened.
+    /// Returns all Secrets without which the database cannot be opened.
     fn secrets(&self, app: &Key) -> Vec<String> {
         vec![self.secret(app)]
     }
 
-    /// The Service through which the app reaches the database.
+    /// Returns the Service through which the app reaches the database.
     fn service(&self, app: &Key) -> String;
 
     /// Returns why the provider has no PostgreSQL of this major version; `None`: it has.
     fn version_error(&self, version: &str, config: &Config) -> Option<String>;
 
-    /// The database object with these backup targets.
+    /// Returns the database object with these backup targets.
     fn document(&self, request: &DatabaseRequest, targets: &BackupTargets) -> Value;
 
-    /// Where the backups of a database are to go: as the spec asks, and as already configured.
+    /// Returns where the backups of a database are to go: as the spec asks, and as already configured.
     fn targets(&self, _order: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
         Ok(found.cloned().unwrap_or_default())
     }
 
-    /// The data source of a new database, unless its document always contains it.
+    /// Returns the data source of a new database, unless its document always contains it.
     fn source(&self, _postgres: &Postgres) -> Option<Value> {
         None
     }
@@ -66,11 +66,11 @@ pub(crate) trait Provider: Sync {
     /// Starts the watches for the state of databases.
     fn watch(&self, feeder: &Feeder<'_, ClientApp>) -> DatabaseCaches;
 
-    /// How to request a backup: the object to patch, and the patch.
+    /// Returns how to request a backup: the object to patch, and the patch.
     fn back_up(&self, app: &Key, record: &BackupRecord, targets: &BackupTargets)
     -> (ApiResource, String, Patch<Value>);
 
-    /// Where backups are stored that outlive the database.
+    /// Returns where backups are stored that outlive the database.
     fn lasting_backups(&self, _postgres: &Postgres) -> Option<String> {
         None
     }
@@ -84,7 +84,7 @@ pub(crate) trait Provider: Sync {
 /// Tells whether a database of the first name has an object of the second.
 pub(crate) type Names = fn(&str, &str) -> bool;
 
-/// The facts that all databases of a provider share.
+/// Holds the facts that all databases of a provider share.
 pub(crate) struct ProviderInfo {
     pub(crate) name: PostgresProvider,
     /// Its name in sentences.
@@ -129,7 +129,8 @@ pub(crate) struct DatabaseCaches {
     pub(crate) backups: Option<Arc<Optional<BackupProgress>>>,
     /// True if an EndpointSlice has a ready address, filed under its Service. `None`: every ready database object has one.
     pub(crate) endpoints: Option<Arc<Cache<bool>>>,
-    /// Warnings about objects of this kind, which have the databases' names; `None`: the database objects say everything themselves.
+    /// Warnings about objects of this kind, which have the databases' names; `None`: the database objects say everything
+    /// themselves.
     pub(crate) warnings: Option<(&'static str, Arc<Cache<Warning>>)>,
 }
 

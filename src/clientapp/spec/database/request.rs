@@ -52,7 +52,7 @@ impl fmt::Display for BackupLocation {
     }
 }
 
-/// A document for server-side apply.
+/// Returns a document for server-side apply.
 pub(super) fn document(resource: &ApiResource, app: &Key, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": resource.api_version,

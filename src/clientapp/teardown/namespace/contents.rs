@@ -44,7 +44,7 @@ impl Kinds {
     /// From the API server's discovery; `core` is the group without a name.
     ///
     /// # Errors
-    /// What is missing from the discovery.
+    /// Says what is missing from the discovery.
     pub(crate) fn of(
         core: &[APIGroupDiscovery],
         groups: &[APIGroupDiscovery],
@@ -129,7 +129,7 @@ impl Kinds {
     }
 }
 
-/// A kind, as a user would name it to kubectl.
+/// Returns a kind, as a user would name it to kubectl.
 pub(crate) fn describe(kind: &ApiResource) -> String {
     match kind.group.as_str() {
         "" => kind.plural.clone(),

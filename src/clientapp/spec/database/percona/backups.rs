@@ -26,7 +26,7 @@ const PGBACKREST_IMAGE: &str = "percona/percona-pgbackrest:2.58.0-1";
 /// (`MissingRequiredImage`), even with backups disabled (`internal/config/config.go`, `VerifyImageValues`).
 const IMAGE_WITHOUT_REPOSITORY: semver::Version = semver::Version::new(2, 8, 0);
 
-/// Where the backups of a cluster are to go, or why that would differ from their present place.
+/// Returns where the backups of a cluster are to go, or why that would differ from their present place.
 pub(super) fn targets(request: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
     let there = found.cloned().unwrap_or_default();
     let options = request.postgres.percona.as_ref();
@@ -47,7 +47,7 @@ pub(super) fn targets(request: &DatabaseRequest, found: Option<&BackupTargets>) 
     Ok(BackupTargets { volume: there.volume || wanted.is_none() && on_volume, repository: wanted })
 }
 
-/// The data source of a new cluster.
+/// Returns the data source of a new cluster.
 pub(super) fn source(postgres: &Postgres) -> Option<Value> {
     let PerconaDataSource { cluster, repository, backup, time } = postgres.percona.as_ref()?.data_source.as_ref()?;
     let options = match (backup, time) {
@@ -74,7 +74,7 @@ pub(super) fn source(postgres: &Postgres) -> Option<Value> {
     Some(json!({kind: source}))
 }
 
-/// The repository that backups go to; WAL goes to every repository.
+/// Returns the repository that backups go to; WAL goes to every repository.
 pub(super) fn in_use(targets: &BackupTargets) -> &'static str {
     if targets.volume && targets.repository.is_some() { SECOND } else { FIRST }
 }
@@ -117,7 +117,7 @@ pub(super) fn block(request: &DatabaseRequest, targets: &BackupTargets, claim: &
     json!({"enabled": true, "pgbackrest": pgbackrest})
 }
 
-/// A repository in object storage, in Percona's format.
+/// Returns a repository in object storage, in Percona's format.
 fn storage(name: &str, repository: &BackupRepository) -> Value {
     let BackupRepository { s3, gcs, azure, secret_name: _, path: _ } = repository;
     let mut repo = json!({"name": name});
@@ -137,14 +137,14 @@ fn configuration(repository: &BackupRepository) -> Value {
     json!([{"secret": {"name": repository.secret_name}}])
 }
 
-/// A path that no other cluster has: names can repeat, also in another Kubernetes cluster, and uids do not. A cluster that was
-/// restored from another has the same system identifier, so pgBackRest would not keep the two apart.
+/// Returns a path that no other cluster has: names can repeat, also in another Kubernetes cluster, and uids do not. A cluster
+/// that was restored from another has the same system identifier, so pgBackRest would not keep the two apart.
 fn own_path(DatabaseRequest { app, uid, .. }: &DatabaseRequest) -> String {
     let own = uid.as_deref().and_then(|uid| uid.split('-').next()).map(|part| format!("/{part}"));
     format!("/{}/{}{}", app.namespace, app.database(), own.unwrap_or_default())
 }
 
-/// Where the backups of a cluster go at present.
+/// Returns where the backups of a cluster go at present.
 pub(super) fn seen(pgbackrest: Option<&Value>) -> BackupTargets {
     let repos = pgbackrest.and_then(|pgbackrest| pgbackrest["repos"].as_array());
     let mut targets = BackupTargets::default();

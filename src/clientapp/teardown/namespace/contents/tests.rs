@@ -52,7 +52,7 @@ fn the_kinds_that_are_stored_in_namespaces() {
 }
 
 #[test]
-fn what_is_not_clear() {
+fn unclear_contents_are_reported() {
     let mut stale = group("metrics.example.com", &[("v1", &[])]);
     stale.versions[0].freshness = Some("Stale".to_owned());
     let deaf = group("deaf.example.com", &[("v1", &[resource("x", "X", "Namespaced", &["delete"])])]);
@@ -70,7 +70,7 @@ fn what_is_not_clear() {
 }
 
 #[test]
-fn what_keeps_a_namespace() {
+fn objects_that_keep_a_namespace() {
     let app = Key::new("acme", "acme");
     let owner = |api_version: &str, kind: &str, name: &str, uid: &str, controller: bool| json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": controller}]);
     let own = owner(APPS, "ClientApp", "acme", "1", true);
