@@ -8,7 +8,7 @@ use crate::{
         context::{App, Ctx},
         error::{Error, Refusal},
         spec::deployer::{self, DeployerPart},
-        status,
+        status::{events, write},
     },
     crd::DEPLOYER,
     platform::{account::AccountName, api::create_if_absent, client::impersonating},
@@ -54,7 +54,7 @@ pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, part: DeployerPart, again: 
     };
     let made = made.map_err(Error::api(format!("create {} {namespace}/{DEPLOYER}", part.kind())))?;
     if made && again {
-        status::publish(ctx, app, &[status::deployer_replaced(part, namespace)]).await;
+        write::publish(ctx, app, &[events::deployer_replaced(part, namespace)]).await;
     }
     Ok(())
 }

@@ -3,25 +3,36 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::{fmt::Write as _, sync::Arc};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{conditions::*, events::*};
 use crate::{
     clientapp::{
-        decide::decide,
+        context::Invalid,
+        decide::{decide, plan::Plan},
         error::Error,
         fixtures::{self, attempt, chart, config, now, outdated, release, rolled_back, settled, with},
         observed::{
             certificate::Certificate,
-            release::ReleaseView,
+            installed_chart,
+            release::{Phase, ReleaseView},
             repair_backoff::Refused,
-            types::{Busy, DatabaseView, DriftedObject, Edit, LiveState, Workload},
+            types::{Busy, DatabaseView, DriftedObject, Edit, LiveState, Observed, Workload},
         },
-        spec::database::{DatabaseObject, DatabaseState},
+        spec::{
+            database::{DatabaseObject, DatabaseState},
+            desired::Desired,
+        },
     },
-    crd::{Attempt, BackupState, ReleaseObject},
-    platform::feeder::Availability,
+    crd::{
+        Attempt, BackupRecord, BackupState, ClientAppStatus, InstalledChart, Owned, Reason, Release, ReleaseObject,
+        conditions::{Verdict, find, kind},
+        reason,
+    },
+    helm::Hidden,
+    platform::{events::Note, feeder::Availability, key::Key},
 };
 
 fn want(spec: &Value) -> Desired {

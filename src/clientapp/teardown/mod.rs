@@ -31,7 +31,7 @@ use super::{
         release::{ReleaseView, release_view},
     },
     spec::{database, desired},
-    status,
+    status::{conditions, events, write},
 };
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Reason},
@@ -46,23 +46,24 @@ use crate::{
 pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let status = match teardown(ctx, app).await? {
         TeardownProgress::Done(kept) => {
-            status::publish(ctx, app, status::data_kept(app.key, &kept).as_slice()).await;
+            write::publish(ctx, app, events::data_kept(app.key, &kept).as_slice()).await;
             let outcome = namespace::release(ctx, app.key, app.uid()).await?;
-            status::publish(ctx, app, outcome.note(&app.key.namespace).as_slice()).await;
+            write::publish(ctx, app, outcome.note(&app.key.namespace).as_slice()).await;
             let put = ctx.put_finalizer(app, false).await?;
             ctx.forget(app.key);
             return Ok(put);
         }
         TeardownProgress::Record(status) => {
             let sentence = "what the deletion covers is recorded";
-            status::progress(&status, app.meta().generation, Reason::Deleting, sentence, clock::now())
+            conditions::progress(&status, app.meta().generation, Reason::Deleting, sentence, clock::now())
         }
         TeardownProgress::Hold(hold) => {
-            status::tell(ctx, app, &status::deleting(&app.before, app.meta().generation, &hold, clock::now())).await?;
+            write::tell(ctx, app, &conditions::deleting(&app.before, app.meta().generation, &hold, clock::now()))
+                .await?;
             return Ok(Plan { hold: Some(hold), ..Plan::default() }.requeue(clock::now()));
         }
     };
-    status::tell(ctx, app, &status).await?;
+    write::tell(ctx, app, &status).await?;
     Ok(Action::requeue(Duration::ZERO))
 }
 
@@ -144,7 +145,7 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
             kept.push(Kept { kind, name, because: "stays: the ClientApp is gone without a teardown".to_owned() });
         }
     }
-    status::publish(ctx, app, status::data_kept(key, &kept).as_slice()).await;
+    write::publish(ctx, app, events::data_kept(key, &kept).as_slice()).await;
     Ok(Action::await_change())
 }
 
@@ -166,7 +167,7 @@ async fn recorded(
         // Checked in each pass: a user may delete the app again, with --cascade=orphan.
         _ => {
             let orphaned = orphaned(ctx, app).await?;
-            status::publish(ctx, app, status::orphaned(app.key, orphaned, &owned).as_slice()).await;
+            write::publish(ctx, app, events::orphaned(app.key, orphaned, &owned).as_slice()).await;
             orphaned.unwrap_or(true)
         }
     };
