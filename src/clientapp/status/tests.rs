@@ -241,7 +241,7 @@ fn condition_messages() {
             retry_at: Some(Time(now() + SignedDuration::from_secs(60))),
             reason: Some("ChartInvalid".to_owned()),
             message: Some("values don't meet the specifications of the schema".to_owned()),
-            ..attempt(&release.managed_digest.as_ref().unwrap())
+            ..attempt(release.managed_digest.as_ref().unwrap())
         });
     });
     insta::assert_snapshot!(text);
