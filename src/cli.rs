@@ -20,7 +20,7 @@ use crate::{
         spec::{
             credentials::placeholders,
             desired::{StoredProfile, desired},
-            values_from::{Salt, Source, combined},
+            values_from::{Salt, Source, merge},
         },
     },
     config::{ChartArgs, Config, HISTORY_MAX, RunArgs},
@@ -234,7 +234,7 @@ fn rendered(
     if let Some((of, _)) = found.iter().find(|(of, source)| source.is_none() && !of.optional) {
         bail!("spec.valuesFrom: put the {} {} into the same file, or set optional to true", of.kind, of.name);
     }
-    let sources = combined(&key, found, Salt::default());
+    let sources = merge(&key, found, Salt::default());
     let credentials = placeholders(app, config);
     // The values as they are have to be valid.
     desired(app, profile, (&sources, &credentials), config)?;

@@ -131,7 +131,7 @@ impl Refusal {
         Refusal::UpgradeFailed,
     ];
 
-    /// The reason in the condition and in `status.lastAttempt`.
+    /// Returns the reason in the condition and in `status.lastAttempt`.
     pub(crate) fn reason(self) -> Reason {
         match self {
             Refusal::ChartInvalid => Reason::ChartInvalid,
@@ -145,7 +145,7 @@ impl Refusal {
         }
     }
 
-    /// The condition, and when to try again.
+    /// Returns the condition, and when to try again.
     pub(crate) fn disposition(self, failures: u32) -> Disposition {
         let retry = match self {
             // What is repaired elsewhere (a chart is published, a kind or a right is added) is noticed after at most as long as it
@@ -196,7 +196,7 @@ impl Refusal {
     }
 }
 
-/// Class and message of an error of the helm process; `None` if the operator itself stopped it.
+/// Returns class and message of an error of the helm process; `None` if the operator itself stopped it.
 pub(crate) fn of_helm_error(error: &HelmError) -> Option<(Refusal, String)> {
     let refusal = match error {
         HelmError::NotStarted { .. } | HelmError::Cancelled { .. } => return None,
@@ -221,12 +221,12 @@ pub(crate) fn is_of_test(error: &HelmError) -> bool {
     }
 }
 
-/// Class and message of a helm run that panicked.
+/// Returns class and message of a helm run that panicked.
 pub(crate) fn panicked() -> (Refusal, String) {
     (Refusal::UpgradeFailed, "internal error of the operator: report it with the operator's log".to_owned())
 }
 
-/// Class and message of a failure to get a chart; `None` if the operator itself stopped the attempt.
+/// Returns class and message of a failure to get a chart; `None` if the operator itself stopped the attempt.
 pub(crate) fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
     let refusal = match error {
         ChartError::Pull { source, .. } => match of_helm_error(source)?.0 {
@@ -245,7 +245,7 @@ pub(crate) fn of_chart_error(error: &ChartError) -> Option<(Refusal, String)> {
     Some((refusal, with_causes(error)))
 }
 
-/// An error in one sentence; a cause that the sentence already contains is not repeated.
+/// Returns an error in one sentence; a cause that the sentence already contains is not repeated.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut sentence = error.to_string();
     let mut cause = error.source();
@@ -259,7 +259,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     sentence
 }
 
-/// A reason read back from `status.lastAttempt`, and whether it stalls the app.
+/// Returns a reason read back from `status.lastAttempt`, and whether it stalls the app.
 pub(crate) fn recorded_reason(reason: Option<&str>, failures: u32) -> (Reason, bool) {
     let reason = reason.and_then(Reason::parse);
     let refusal =
@@ -267,7 +267,7 @@ pub(crate) fn recorded_reason(reason: Option<&str>, failures: u32) -> (Reason, b
     (refusal.reason(), refusal.disposition(failures).stalled)
 }
 
-/// A delay with jitter, to add to a timestamp.
+/// Returns a delay with jitter, to add to a timestamp.
 pub(crate) fn jittered(delay: Duration, unit: f64) -> SignedDuration {
     SignedDuration::try_from(jitter(delay, unit)).unwrap_or(SignedDuration::MAX)
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     helm_runs::HelmRun,
     observed::{
-        release::{Phase, ReleaseView, Stamp},
+        release::{Phase, ReleaseView},
         types::{
             CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
         },
@@ -17,7 +17,7 @@ use super::{
     spec::{
         credentials::placeholders,
         database::{DatabaseObject, DatabaseState},
-        deployer::{Deployer, Found},
+        deployer::{Deployer, DeployerObject},
         desired::{Desired, Intent, desired},
         file_backup::FilesView,
         values_from::Sources,
@@ -31,10 +31,10 @@ use crate::{
 
 /// A revision of another spec is deployed.
 pub(super) fn outdated(observed: &mut Observed) {
-    observed.release.as_mut().unwrap().stamp = Some(Stamp { digest: "before".to_owned() });
+    observed.release.as_mut().unwrap().managed_digest = Some("before".to_owned());
 }
 
-/// The same after a rollback to what is desired.
+/// Returns the same after a rollback to what is desired.
 pub(super) fn rolled_back(desired: &Desired) -> Desired {
     let record = RolledBack { digest: "failed".to_owned(), message: "why".to_owned(), to: ReadyRevision::default() };
     Desired { intent: Intent::RolledBack { to: desired.target().clone(), record }, ..desired.clone() }
@@ -44,18 +44,18 @@ pub(super) fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-/// A configuration with a deadline of 430 s for helm.
+/// Returns a configuration with a deadline of 430 s for helm.
 pub(super) fn config() -> Config {
     Config::for_tests()
 }
 
-/// A map with another's fields merged over its own.
+/// Returns a map with another's fields merged over its own.
 pub(super) fn with(mut base: Value, more: &Value) -> Value {
     base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     base
 }
 
-/// The ClientApp `tenants/acme`, with these fields of its spec.
+/// Returns the ClientApp `tenants/acme`, with these fields of its spec.
 pub(super) fn app(spec: &Value) -> ClientApp {
     serde_json::from_value(json!({
         "apiVersion": "apps.bnerd-operator.local/v1alpha1",
@@ -79,13 +79,13 @@ pub(super) fn own(uid: &str) -> SecretView {
     SecretView::Own { uid: uid.to_owned(), keys: BTreeSet::new() }
 }
 
-/// An installed chart, with the app's version.
+/// Returns an installed chart, with the app's version.
 pub(super) fn chart(version: &str, app: Option<&str>) -> InstalledChart {
     let (name, digest) = ("nextcloud".to_owned(), "sha".to_owned());
     InstalledChart { name, version: version.to_owned(), app_version: app.map(str::to_owned), digest }
 }
 
-/// A chart to install.
+/// Returns a chart to install.
 pub(super) fn target(version: &str, app: Option<&str>) -> CachedChart {
     let InstalledChart { name: chart, version, app_version, digest } = chart(version, app);
     CachedChart { chart, version: version.parse().unwrap(), app_version, digest }
@@ -111,15 +111,17 @@ pub(super) fn release(digest: &str) -> ReleaseView {
         secret_uid: "revision-3".to_owned(),
         phase: Phase::Deployed,
         status: "deployed".to_owned(),
-        stamp: Some(Stamp { digest: digest.to_owned() }),
-        known: true,
-        written: Some(now() - SignedDuration::from_secs(60)),
+        managed_digest: Some(digest.to_owned()),
+        ever_managed: true,
+        created_at: Some(now() - SignedDuration::from_secs(60)),
     }
 }
 
-/// The account that helm acts as, created at this time.
+/// Returns the account that helm acts as, created at this time.
 pub(super) fn deployer(created: Timestamp) -> Deployer {
-    let found = |uid: &str| Some(Found { uid: uid.to_owned(), created: Some(created), fits: true, made: true });
+    let found = |uid: &str| {
+        Some(DeployerObject { uid: uid.to_owned(), created: Some(created), matches: true, created_by_us: true })
+    };
     Deployer { account: found("account-uid"), binding: found("binding-uid") }
 }
 
@@ -153,7 +155,7 @@ pub(super) fn database(desired: &Desired) -> Option<DatabaseObject> {
 pub(super) fn settled(desired: &Desired) -> Observed {
     let workload = |kind, name: &str| Workload { kind, name: name.to_owned(), ..Workload::default() };
     Observed {
-        run: ObservedRun { state: HelmRun::Idle, at_work: None, is_shown: true, has_slot: true, has_test_slot: true },
+        run: ObservedRun { state: HelmRun::Idle, busy: None, is_in_cache: true, has_slot: true, has_test_slot: true },
         release: Some(release(&desired.target().digest)),
         last_ready_is_stored: true,
         objects: ObservedObjects {
@@ -169,7 +171,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
             database: DatabaseView {
                 kind: Availability::Installed,
                 app_uid: "uid".to_owned(),
-                on_record: Some("pg-uid".to_owned()),
+                recorded_uid: Some("pg-uid".to_owned()),
                 object: database(desired),
                 secret: keys(&["user", "password", "host", "dbname"]),
                 reachable: true,

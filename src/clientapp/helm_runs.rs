@@ -42,7 +42,7 @@ pub(crate) enum HelmRun {
     /// The release is being tested.
     Testing(Box<Upgrading>),
     /// The tests have ended, and their outcome is not recorded yet.
-    Tested(Box<Trial>),
+    Tested(Box<TestRun>),
     Uninstalling,
     /// helm has ended; or class and message of its failure.
     Uninstalled(Result<(), (Refusal, String)>),
@@ -76,7 +76,7 @@ pub(crate) struct Upgraded {
 
 /// Tests that have ended.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Trial {
+pub(crate) struct TestRun {
     /// The revision that was tested, and name and uid of the Secret in which Helm stores it.
     pub revision: i64,
     pub secret: String,
@@ -88,7 +88,7 @@ pub(crate) struct Trial {
     /// True if a failure says something about the revision: tests that could not be run do not.
     pub conclusive: bool,
     /// When helm was started.
-    pub began: Timestamp,
+    pub started_at: Timestamp,
     pub at: Timestamp,
     /// Uniform in `[0, 1)`.
     pub unit: f64,
@@ -119,8 +119,8 @@ impl State {
     }
 }
 
-/// Says what a slot is for. Tests have slots of their own: how long they take is for a tenant to say, and no upgrade or deletion waits for
-/// them.
+/// Says what a slot is for. Tests have slots of their own: how long they take is for a tenant to say, and no upgrade or
+/// deletion waits for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     Change,
@@ -151,7 +151,7 @@ impl Slots {
         of_it.count() < self.per_namespace
     }
 
-    /// The queue comes first.
+    /// Returns true if the queue lets this app run.
     fn may_run(&self, key: &Key) -> bool {
         let is_first = || !self.queue.iter().any(|(_, queued)| self.has_room(&queued.namespace));
         self.offers.contains(key) || self.free > 0 && self.has_room(&key.namespace) && is_first()
@@ -235,7 +235,8 @@ impl Drop for Offer {
 }
 
 impl HelmRuns {
-    /// No runs, and this many slots for changes, and for tests, of which a namespace may have one. The tasks end with `stop`.
+    /// Starts without runs, with this many slots for changes, and for tests, of which a namespace may have one. The tasks end
+    /// with `stop`.
     pub(crate) fn new(
         slots: usize,
         tasks: TaskTracker,
@@ -248,7 +249,7 @@ impl HelmRuns {
         Arc::new(HelmRuns { state, tasks, stop, changed: Box::new(changed) })
     }
 
-    /// The run of the app with this uid.
+    /// Returns the run of the app with this uid.
     pub(crate) fn state(&self, key: &Key, uid: &str) -> HelmRun {
         match self.lock().runs.get(key) {
             Some(entry) if entry.uid == uid => entry.run.clone(),
@@ -257,7 +258,7 @@ impl HelmRuns {
         }
     }
 
-    /// A slot that is free or offered to this app; without one the app joins the queue, as one that has `waited` so long.
+    /// Returns a slot that is free or offered to this app; without one the app joins the queue, as one that has `waited` so long.
     pub(crate) fn slot(self: &Arc<Self>, work: Work, key: &Key, waited: SignedDuration) -> Option<Slot> {
         let now = SignedDuration::try_from(since_boot()).unwrap_or(SignedDuration::MAX);
         let mut state = self.lock();
@@ -312,23 +313,23 @@ impl HelmRuns {
         let mut state = self.lock();
         state.begun += 1;
         let number = state.begun;
-        let (runs, of) = (self.clone(), key.clone());
+        let (runs, run_key) = (self.clone(), key.clone());
         let task = self.tasks.spawn(async move {
             let ended = work.await.unwrap_or_else(|_| panicked());
             let same = {
                 let mut state = runs.lock();
-                let entry = state.runs.get_mut(&of).filter(|entry| entry.number == number);
+                let entry = state.runs.get_mut(&run_key).filter(|entry| entry.number == number);
                 let forgotten = entry.map(|entry| {
                     entry.run = ended;
                     entry.forgotten
                 });
                 if forgotten == Some(true) {
-                    state.runs.remove(&of);
+                    state.runs.remove(&run_key);
                 }
                 forgotten.is_some()
             };
             if same {
-                (runs.changed)(&of);
+                (runs.changed)(&run_key);
             }
         });
         let entry = Entry { uid: uid.to_owned(), number, run, cancel, task: task.abort_handle(), forgotten: false };
@@ -375,7 +376,7 @@ impl HelmRuns {
         drop(self.offer(key));
     }
 
-    /// If `gives_back` gives back a slot or an offer of one, it is offered to the next app in the queue.
+    /// Offers a slot that `gives_back` gives back, or an offer of one, to the next app in the queue.
     fn pass_on(&self, work: Work, gives_back: impl FnOnce(&mut Slots) -> bool) {
         let mut state = self.lock();
         let slots = state.slots(work);
@@ -403,26 +404,26 @@ mod tests {
     }
 
     fn runs(slots: usize) -> (Arc<HelmRuns>, mpsc::Receiver<Key>) {
-        let (told, tells) = mpsc::channel();
-        let changed = move |key: &Key| told.send(key.clone()).unwrap();
-        (HelmRuns::new(slots, TaskTracker::new(), CancellationToken::new(), changed), tells)
+        let (sender, receiver) = mpsc::channel();
+        let changed = move |key: &Key| sender.send(key.clone()).unwrap();
+        (HelmRuns::new(slots, TaskTracker::new(), CancellationToken::new(), changed), receiver)
     }
 
     const NOT_YET: SignedDuration = SignedDuration::ZERO;
 
-    fn told(tells: &mpsc::Receiver<Key>) -> Vec<String> {
-        tells.try_iter().map(|key| key.name).collect()
+    fn sender(receiver: &mpsc::Receiver<Key>) -> Vec<String> {
+        receiver.try_iter().map(|key| key.name).collect()
     }
 
     #[test]
-    fn a_slot_is_offered_in_turn_and_never_lost() {
-        let (runs, tells) = runs(1);
+    fn slots_are_offered_in_order_and_never_lost() {
+        let (runs, receiver) = runs(1);
         let first = runs.slot(Work::Change, &key("a"), NOT_YET).unwrap();
         for name in ["b", "c", "b", "d"] {
             assert!(runs.slot(Work::Change, &key(name), NOT_YET).is_none());
         }
         drop(first);
-        assert_eq!(told(&tells), ["b"]);
+        assert_eq!(sender(&receiver), ["b"]);
         // While it is offered, it is neither free nor another app's.
         assert!(
             runs.slot(Work::Change, &key("e"), NOT_YET).is_none()
@@ -432,23 +433,23 @@ mod tests {
         let second = runs.slot(Work::Change, &key("b"), NOT_YET).unwrap();
         runs.forget(&key("c"));
         drop(second);
-        assert_eq!(told(&tells), ["d"]);
+        assert_eq!(sender(&receiver), ["d"]);
         assert!(runs.offer(&key("e")).is_none());
         let (offer, taken) = (runs.offer(&key("d")), runs.slot(Work::Change, &key("d"), NOT_YET));
         drop(offer);
-        assert!(taken.is_some() && told(&tells).is_empty(), "a slot that was taken is not offered again");
+        assert!(taken.is_some() && sender(&receiver).is_empty(), "a slot that was taken is not offered again");
         drop(taken);
-        assert_eq!(told(&tells), ["e"]);
+        assert_eq!(sender(&receiver), ["e"]);
         drop(runs.offer(&key("e")));
-        assert!(told(&tells).is_empty(), "the queue is empty");
+        assert!(sender(&receiver).is_empty(), "the queue is empty");
         runs.forget(&key("e"));
         assert!(runs.slot(Work::Change, &key("d"), NOT_YET).is_some());
         assert!(runs.slot(Work::Change, &key("d"), NOT_YET).is_some(), "the slot before was dropped");
     }
 
     #[test]
-    fn the_app_that_waits_longest_comes_first_and_one_that_has_run_waits_from_then() {
-        let (runs, tells) = runs(1);
+    fn queue_is_ordered_by_waiting_time() {
+        let (runs, receiver) = runs(1);
         let hours = SignedDuration::from_hours;
         let first = runs.slot(Work::Change, &key("a"), hours(3)).unwrap();
         for (name, waited) in [("b", 1), ("c", 5), ("b", 9), ("a", 9), ("d", 3)] {
@@ -458,7 +459,7 @@ mod tests {
         assert!(["a", "b"].iter().all(|name| runs.is_under_way(&key(name))));
         for name in ["c", "d", "b", "a"] {
             drop(taken);
-            assert_eq!(told(&tells), [name]);
+            assert_eq!(sender(&receiver), [name]);
             taken = runs.slot(Work::Change, &key(name), NOT_YET).unwrap();
         }
         // Its successor has not run.
@@ -467,17 +468,17 @@ mod tests {
             assert!(runs.slot(Work::Change, &key(name), hours(waited)).is_none());
         }
         drop(taken);
-        assert_eq!(told(&tells), ["e"]);
+        assert_eq!(sender(&receiver), ["e"]);
         drop(runs.offer(&key("e")));
-        assert_eq!(told(&tells), ["b"]);
+        assert_eq!(sender(&receiver), ["b"]);
         drop(runs.offer(&key("b")));
-        assert_eq!(told(&tells), ["a"]);
+        assert_eq!(sender(&receiver), ["a"]);
         assert!(!runs.is_under_way(&key("b")) && runs.is_under_way(&key("a")), "the slot is offered to the last");
     }
 
     #[test]
-    fn tests_of_one_namespace_take_no_slot_of_another_and_none_of_a_change() {
-        let (runs, tells) = runs(2);
+    fn test_slots_are_limited_per_namespace() {
+        let (runs, receiver) = runs(2);
         let of = |namespace: &str, name: &str| Key::new(namespace, name);
         let hang = runs.slot(Work::Test, &of("mine", "a"), NOT_YET).unwrap();
         for name in ["b", "c"] {
@@ -490,18 +491,18 @@ mod tests {
             [runs.slot(Work::Change, &of("mine", "a"), NOT_YET), runs.slot(Work::Change, &of("mine", "b"), NOT_YET)];
         assert!(changes.iter().all(Option::is_some), "changes have slots of their own");
         drop(other);
-        assert_eq!(told(&tells), ["a"]);
+        assert_eq!(sender(&receiver), ["a"]);
         assert!(runs.may_run(Work::Test, &of("third", "a")) && !runs.may_run(Work::Test, &of("mine", "b")));
         drop(hang);
-        assert_eq!(told(&tells), ["b"]);
+        assert_eq!(sender(&receiver), ["b"]);
         assert!(runs.slot(Work::Test, &of("third", "a"), NOT_YET).is_some(), "and it is given back at once");
         drop(runs.offer(&of("mine", "b")));
-        assert_eq!(told(&tells), ["c"]);
+        assert_eq!(sender(&receiver), ["c"]);
     }
 
     #[tokio::test]
-    async fn a_run_is_looked_at() {
-        let (runs, tells) = runs(1);
+    async fn run_states_are_reported() {
+        let (runs, receiver) = runs(1);
         let failed = || HelmRun::Uninstalled(Err((Refusal::UpgradeFailed, "it has panicked".to_owned())));
         let begin = |name: &str, uid: &str, work: futures::future::BoxFuture<'static, HelmRun>| {
             runs.begin((&key(name), uid), HelmRun::Uninstalling, |_| work, failed);
@@ -526,7 +527,7 @@ mod tests {
         while runs.tasks.len() > 1 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(told(&tells), ["a", "b", "c"]);
+        assert_eq!(sender(&receiver), ["a", "b", "c"]);
         assert_eq!(runs.state(&key("a"), "1"), HelmRun::Uninstalled(Ok(())));
         assert_eq!(["a", "b", "z"].map(|name| runs.is_under_way(&key(name))), [false, true, false]);
         assert_eq!(runs.state(&key("b"), "1"), failed());
@@ -537,8 +538,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_helm_in_its_grace_is_at_work_for_the_app_of_its_name_made_anew() {
-        let (runs, tells) = runs(2);
+    async fn predecessors_helm_blocks_recreated_app() {
+        let (runs, receiver) = runs(2);
         let (end, ends) = tokio::sync::oneshot::channel::<()>();
         let work = |cancel: CancellationToken| async move {
             cancel.cancelled().await;
@@ -554,7 +555,7 @@ mod tests {
         runs.tasks.close();
         runs.tasks.wait().await;
         assert_eq!(runs.state(&key("a"), "2"), HelmRun::Idle);
-        assert_eq!(told(&tells), ["a"], "which asks for the reconcile that waits for it");
+        assert_eq!(sender(&receiver), ["a"], "which asks for the reconcile that waits for it");
         assert!(runs.lock().runs.is_empty());
     }
 }

@@ -7,7 +7,7 @@ use crate::crd::Reason;
 /// A watch ends a hold; this is the safety net in case it does not.
 pub(crate) const SAFETY_NET: SignedDuration = SignedDuration::from_secs(60);
 
-/// Says why the plan ends before the app is as desired.
+/// Says why a plan ends before the app is as desired.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hold {
     /// The condition that reports it.
@@ -26,7 +26,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// A hold with the condition and class of its reason, without a time.
+    /// Returns a hold with the condition and class of its reason, without a time.
     pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Hold {
         let message = message.into();
         Hold {
@@ -45,7 +45,7 @@ impl Hold {
         Hold { begins: true, ..self }
     }
 
-    /// The same hold, checked again at this time.
+    /// Returns the same hold, checked again at this time.
     pub(crate) fn until(self, until: impl Into<Option<Timestamp>>) -> Hold {
         Hold { until: until.into(), ..self }
     }

@@ -8,7 +8,7 @@
 //! | [`mod@decide`] | what to do now: questions in order, into a [`plan`](decide::plan) | pure |
 //! | [`context`] | what all reconciles share: watches, memory, claimed hostnames | |
 //! | [`mod@observe`] | reads caches and the API server: values and credentials from elsewhere first, the rest later | effect, reads only |
-//! | [`status`] | conditions and events | pure, then one write |
+//! | [`status`] | conditions and events | pure, and one write |
 //! | [`mod@act`] | carries the plan out | effect |
 //! | [`teardown`] | deletion, by the [`policy`](teardown::policy) | effect |
 //!
@@ -39,7 +39,10 @@ use self::{
     decide::{plan_of, remediation},
     error::Error,
     observe::{sources, values_in_effect},
-    status::Pass,
+    status::{
+        conditions::{Pass, build_status},
+        write,
+    },
 };
 use crate::{
     crd::{ClientApp, FINALIZER, Guard, annotation},
@@ -79,7 +82,7 @@ impl Reconciler for Ctx {
         let _offer = self.helm_runs.offer(key);
         let mut result = caught(reconcile(self, &app), Error::Panicked).await;
         if let Err(error) = &result {
-            result = status::failure(self, &app, error).await.and(result);
+            result = write::failure(self, &app, error).await.and(result);
         }
         if let Err(Error::Gone(_)) = result {
             result = teardown::abandoned(self, &app).await;
@@ -134,10 +137,10 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
         observed: &observed,
         plan: &plan,
     };
-    let status = status::build_status(&pass, now);
+    let status = build_status(&pass, now);
     // The intent is recorded before a step acts on it.
     if !plan.only_makes_credentials() {
-        status::report(ctx, app, &pass, &status).await?;
+        write::report(ctx, app, &pass, &status).await?;
     }
     if let Ok(desired) = &desired {
         act::act(ctx, app, desired, &observed, &plan, &status).await?;

@@ -47,7 +47,7 @@ impl Drop for Aborted {
     }
 }
 
-/// Status and reason of `Ready` of each app.
+/// Returns status and reason of `Ready` of each app.
 fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
     let state = |app: &Arc<Guard<ClientApp>>| {
         let status = app.status().unwrap_or_default();
@@ -58,7 +58,8 @@ fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
     apps.store.state().iter().map(state).collect()
 }
 
-/// When the last archive of each app with a schedule for archives was complete, in seconds since 1970; zero if there is none yet.
+/// Returns when the last archive of each app with a schedule for archives was complete, in seconds since 1970; zero if there is
+/// none yet.
 fn archives(apps: &Objects<ClientApp>) -> Vec<(String, String, i64)> {
     let archive = |guard: &Arc<Guard<ClientApp>>| {
         let app = guard.object.as_ref().ok()?;

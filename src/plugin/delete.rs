@@ -18,7 +18,7 @@ use super::{
     wait,
 };
 use crate::{
-    clientapp::teardown::policy::{self, Outcome, Told},
+    clientapp::teardown::policy::{self, DeletionEffect, DeletionOutcome},
     crd::{ClientApp, label},
     platform::api::ignore_not_found,
 };
@@ -86,11 +86,11 @@ pub(crate) fn consequence(app: &ClientApp, namespace: &str, namespace_made: Opti
         described(namespace, name),
         app.spec.hostname
     );
-    for Told { piece: _, outcome, sentence } in policy::pieces(app, false, namespace_made) {
+    for DeletionEffect { resource: _, outcome, sentence } in policy::deletion_effects(app, false, namespace_made) {
         let (style, word): (Style, _) = match outcome {
-            Outcome::Deleted => (BAD, "deleted   "),
-            Outcome::Retained => (GOOD, "kept      "),
-            Outcome::Untouched => (PLAIN, "untouched "),
+            DeletionOutcome::Deleted => (BAD, "deleted   "),
+            DeletionOutcome::Retained => (GOOD, "kept      "),
+            DeletionOutcome::Untouched => (PLAIN, "untouched "),
         };
         text += &format!("\n  {} {}", paint(style, word), sentence);
     }

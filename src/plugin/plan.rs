@@ -27,7 +27,7 @@ use crate::{
         spec::{
             credentials::placeholders,
             desired::{Desired, StoredProfile, desired},
-            values_from::{Salt, Sources, combined},
+            values_from::{Salt, Sources, merge},
         },
     },
     config::{Config, settings_of_plans},
@@ -170,7 +170,7 @@ async fn values_from(session: &Session, app: &ClientApp) -> Result<Sources, Erro
         found.push((of, source.map_err(Error::api(what))?));
     }
     let key = Key::new(&session.namespace, app.metadata.name.clone().unwrap_or_default());
-    Ok(combined(&key, found.iter().map(|(of, source)| (*of, source.as_ref())), Salt::default()))
+    Ok(merge(&key, found.iter().map(|(of, source)| (*of, source.as_ref())), Salt::default()))
 }
 
 /// The newest deployed revision, as Helm stored it; nothing if there is none.

@@ -59,11 +59,11 @@ pub(crate) async fn tree(session: &Session, app: &ClientApp, width: Option<usize
     let name = app.metadata.name.as_deref().unwrap_or_default();
     let database = app.status.as_ref().and_then(|status| status.postgres_cluster_name.clone()).zip(provider(app));
     let of_release = format!("app.kubernetes.io/instance={name},app.kubernetes.io/managed-by=Helm");
-    let of_database = database.as_ref().map(|(name, provider)| format!("{}={name}", provider.facts().volume_label));
+    let of_database = database.as_ref().map(|(name, provider)| format!("{}={name}", provider.info().volume_label));
     let (database, deployments, stateful_sets, volumes, more_volumes) = tokio::join!(
         async {
             let (name, provider) = database?;
-            let kind = (provider.facts().kind.resource)();
+            let kind = (provider.info().kind.resource)();
             let api: Api<DynamicObject> = Api::namespaced_with(session.client.clone(), &session.namespace, &kind);
             let found = api.get(&name).await.map_err(|error| unseen("read", &kind.plural, &error));
             Some((name, found.and_then(|found| tamed(&found).map_err(undecodable))))

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use clap::CommandFactory as _;
 use clientapp_crd::{self as crd, DeletionPolicy};
 use clientapp_operator::cli::Cli;
-use clientapp_operator::clientapp::teardown::policy::{Deletion, Outcome, Piece};
+use clientapp_operator::clientapp::teardown::policy::{AppResource, DeletionOptions, DeletionOutcome};
 use e2e::helm::Ran;
 use e2e::lab::Lab;
 use e2e::operator::{self, Operator};
@@ -283,18 +283,21 @@ fn every_reason_that_is_named_exists() {
 
 #[test]
 fn what_becomes_of_each_piece_is_as_the_code_decides() {
-    let delete = Deletion { policy: DeletionPolicy::Delete, orphans: false };
-    let deletions =
-        [delete, Deletion { policy: DeletionPolicy::Retain, orphans: false }, Deletion { orphans: true, ..delete }];
+    let delete = DeletionOptions { policy: DeletionPolicy::Delete, orphans: false };
+    let deletions = [
+        delete,
+        DeletionOptions { policy: DeletionPolicy::Retain, orphans: false },
+        DeletionOptions { orphans: true, ..delete },
+    ];
     let pieces = [
-        ("The release", Piece::Release),
-        ("The volumes of app", Piece::Volumes),
-        ("The database that was made", Piece::Database),
-        ("An external database", Piece::ExternalDatabase),
-        ("The generated administrator's Secret", Piece::AdminSecret),
-        ("A Secret that `spec.adminSecret` names", Piece::GivenSecret),
-        ("The generated Redis Secret", Piece::RedisSecret),
-        ("A namespace that the HTTP API created", Piece::Namespace),
+        ("The release", AppResource::Release),
+        ("The volumes of app", AppResource::Volumes),
+        ("The database that was made", AppResource::Database),
+        ("An external database", AppResource::ExternalDatabase),
+        ("The generated administrator's Secret", AppResource::AdminSecret),
+        ("A Secret that `spec.adminSecret` names", AppResource::GivenSecret),
+        ("The generated Redis Secret", AppResource::RedisSecret),
+        ("A namespace that the HTTP API created", AppResource::Namespace),
     ];
     let page = page("crds/data.md");
     let (_, table) = page.split_once("<!-- pieces").unwrap();
@@ -304,7 +307,7 @@ fn what_becomes_of_each_piece_is_as_the_code_decides() {
         let cells: Vec<_> = row.trim_matches(['|', ' ']).split(" | ").collect();
         assert!(cells[0].starts_with(what), "{row}");
         for (cell, deletion) in cells[1..].iter().zip(deletions) {
-            let word = if piece.outcome(deletion) == Outcome::Deleted { "deleted" } else { "kept" };
+            let word = if piece.outcome(deletion) == DeletionOutcome::Deleted { "deleted" } else { "kept" };
             assert!(cell.starts_with(word), "{row}: {word}");
         }
         assert_eq!(cells.len(), 1 + deletions.len(), "{row}");

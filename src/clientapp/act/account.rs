@@ -7,15 +7,16 @@ use crate::{
     clientapp::{
         context::{App, Ctx},
         error::{Error, Refusal},
-        spec::deployer::{self, Part},
-        status,
+        spec::deployer::{self, DeployerPart},
+        status::{events, write},
     },
     crd::DEPLOYER,
     platform::{account::AccountName, api::create_if_absent, client::impersonating},
 };
 
-/// The failure of a helm run, with a better message if possible. If the operator may not impersonate the account, helm reports
-/// "kubernetes cluster unreachable: unknown", or the refusal of its first request; the API server's own message is used then.
+/// Returns the failure of a helm run, with a better message if possible. If the operator may not impersonate the account, helm
+/// reports "kubernetes cluster unreachable: unknown", or the refusal of its first request; the API server's own message is used
+/// then.
 pub(crate) async fn explained(
     client: &Client,
     (namespace, account): (&str, &AccountName),
@@ -38,22 +39,22 @@ pub(crate) async fn explained(
 }
 
 /// Creates a part of the deployer; if `again`, an event reports it. An existing part is never changed.
-pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, part: Part, again: bool) -> Result<(), Error> {
+pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, part: DeployerPart, again: bool) -> Result<(), Error> {
     let namespace = &app.key.namespace;
     let client = ctx.client.clone();
     let made = match part {
-        Part::ServiceAccount => {
+        DeployerPart::ServiceAccount => {
             let account = deployer::service_account(namespace);
             create_if_absent(&Api::namespaced(client, namespace), None, &account).await.map(|made| made.is_some())
         }
-        Part::RoleBinding => {
+        DeployerPart::RoleBinding => {
             let binding = deployer::role_binding(namespace);
             create_if_absent(&Api::namespaced(client, namespace), None, &binding).await.map(|made| made.is_some())
         }
     };
     let made = made.map_err(Error::api(format!("create {} {namespace}/{DEPLOYER}", part.kind())))?;
     if made && again {
-        status::publish(ctx, app, &[status::deployer_replaced(part, namespace)]).await;
+        write::publish(ctx, app, &[events::deployer_replaced(part, namespace)]).await;
     }
     Ok(())
 }

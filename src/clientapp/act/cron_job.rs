@@ -61,9 +61,10 @@ pub(crate) async fn apply(ctx: &Ctx, app: &App<'_>, document: &Value, uid: Optio
 
 /// Deletes the CronJob with this uid, and in the background its Jobs and their pods. The archives in the bucket stay.
 pub(crate) async fn delete(ctx: &Ctx, app: &App<'_>, uid: &str) -> Result<(), Error> {
-    let of = TypeMeta { api_version: CronJob::api_version(&()).into_owned(), kind: CronJob::kind(&()).into_owned() };
+    let cron_job_type =
+        TypeMeta { api_version: CronJob::api_version(&()).into_owned(), kind: CronJob::kind(&()).into_owned() };
     let name = app.key.files();
     let meta = ObjectMeta { name: Some(name.clone()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
-    let deleted = recreatable::delete(&api(ctx, app), &of, &meta).await;
+    let deleted = recreatable::delete(&api(ctx, app), &cron_job_type, &meta).await;
     deleted.map(|_| ()).map_err(Error::api(format!("delete CronJob {}/{name}", app.key.namespace)))
 }

@@ -13,7 +13,7 @@ use crate::{
             drift, field_edits,
             release::{ReleaseView, release_view},
             repair_backoff::Refused,
-            types::{Found, Missing, Observed},
+            types::{DriftedObject, LiveState, Observed},
         },
         spec::desired::Desired,
     },
@@ -35,7 +35,7 @@ pub(crate) async fn repair(
     app: &App<'_>,
     desired: &Desired,
     observed: &Observed,
-    missing: &[Missing],
+    missing: &[DriftedObject],
 ) -> Result<(), Error> {
     let key = app.key;
     let Some(release) = &observed.release else { return Ok(()) };
@@ -68,7 +68,7 @@ async fn apply(
     ctx: &Ctx,
     app: &App<'_>,
     desired: &Desired,
-    Missing { object, found }: &Missing,
+    DriftedObject { object, state: found }: &DriftedObject,
     document: Value,
 ) -> Result<(), Refused> {
     let key = app.key;
@@ -82,17 +82,17 @@ async fn apply(
     let helm = PatchParams::apply(HELM);
     let applied = match found {
         // Only the marks: other differences are not repaired.
-        Found::Unmarked => api.patch_metadata(name, &helm, &Patch::Merge(drift::marks(key))).await,
+        LiveState::Unmarked => api.patch_metadata(name, &helm, &Patch::Merge(drift::marks(key))).await,
         // By force, as helm applies: another client manages these fields now.
-        Found::Edited(edit) => {
-            let document = field_edits::document_of(document, key, &edit.left);
+        LiveState::Edited(edit) => {
+            let document = field_edits::document_of(document, key, &edit.ignored);
             api.patch_metadata(name, &helm.force(), &Patch::Apply(document)).await
         }
         _ => api.patch_metadata(name, &helm, &Patch::Apply(drift::applied(document, key))).await,
     };
     let error = match applied {
         Ok(_) => {
-            let done = if matches!(found, Found::Edited(_)) { "put back" } else { "recreated" };
+            let done = if matches!(found, LiveState::Edited(_)) { "put back" } else { "recreated" };
             tracing::info!(release = %key, "{kind} {}/{name} is {done}", key.namespace);
             return Ok(());
         }

@@ -15,7 +15,7 @@ use crate::{
         context::{App, Ctx},
         decide::helm_tests,
         error::{self, Error, Refusal},
-        helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
+        helm_runs::{HelmRun, TestRun, Upgraded, Upgrading, Work},
         observe::{uncached, values_in_effect::values},
         observed::{
             installed_chart, inventory,
@@ -65,7 +65,7 @@ pub(crate) async fn unlock(ctx: &Ctx, key: &Key, (secret, uid): (&str, &str), re
 /// Starts to fetch the desired chart. A chart that cannot be fetched is a failed attempt.
 pub(crate) fn fetch(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) {
     let version = desired.target().chart_version.clone();
-    let attempt = attempt::begun(desired, &observed.recorded, None, false, clock::now());
+    let attempt = attempt::start(desired, &observed.recorded, None, false, clock::now());
     let installed = installed_chart::installed(&observed.recorded);
     let (charts, wanted, panicked) = (ctx.charts.clone(), version.clone(), attempt.clone());
     let work = |cancel: CancellationToken| async move {
@@ -105,7 +105,7 @@ pub(crate) async fn upgrade(
     let (Some(attempt), Some(target)) = (status.last_attempt.clone(), observed.prerequisites.chart.clone()) else {
         return Ok(());
     };
-    let waited = attempt::waited(observed, clock::now());
+    let waited = attempt::queued_for(observed, clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Change, app.key, waited) else { return Ok(()) };
     keep_volumes(ctx, app.key, observed).await?;
     take_over::from_others(ctx, desired, observed).await?;
@@ -163,23 +163,23 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
     let (Some(timeout), Some(release)) = (desired.upgrade.test, observed.release.clone()) else { return };
     // An app with another name has no release.
     let (Ok(name), Ok(namespace)) = (app.key.name.parse(), app.key.namespace.parse()) else { return };
-    let waited = helm_tests::waited(observed, clock::now());
+    let waited = helm_tests::queued_for(observed, clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key, waited) else { return };
     let (account, hidden) = (desired.account.clone(), desired.values.redactor.clone());
     let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), redactor: hidden };
     let (helm, gateway, metrics, claim) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.metrics.clone(), ctx.claim(app));
-    let trial = Trial {
+    let test_run = TestRun {
         revision: release.revision,
         secret: release.secret,
         secret_uid: release.secret_uid,
         account: desired.account.clone(),
         failed: None,
         conclusive: false,
-        began: clock::now(),
+        started_at: clock::now(),
         at: clock::now(),
         unit: rand::rng().random(),
     };
-    let panicked = Trial { failed: Some(error::panicked().1), ..trial.clone() };
+    let panicked = TestRun { failed: Some(error::panicked().1), ..test_run.clone() };
     let work = |cancel: CancellationToken| async move {
         let started = std::time::Instant::now();
         let result = helm.test(&gateway, &request, claim, &cancel).await;
@@ -193,7 +193,7 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
                 Some((_, message)) => (Some(message), error::is_of_test(&error)),
             },
         };
-        HelmRun::Tested(Box::new(Trial { failed, conclusive, at: clock::now(), ..trial }))
+        HelmRun::Tested(Box::new(TestRun { failed, conclusive, at: clock::now(), ..test_run }))
     };
     let testing = Upgrading { digest: helm_tests::digest(desired), sentence: sentence.to_owned(), since: clock::now() };
     let panicked = move || HelmRun::Tested(Box::new(panicked));
@@ -203,7 +203,7 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
 /// Class and message of a failure; `None`: the operator stopped it.
 type Ended = Result<(), Option<(Refusal, String)>>;
 
-/// The outcome of an attempt.
+/// Returns the outcome of an attempt.
 fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded) -> HelmRun {
     let (at, succeeded) = (clock::now(), result.is_ok());
     let attempt = match result {
@@ -212,14 +212,14 @@ fn ended(attempt: Attempt, result: Ended, revision: Option<i64>, wrote: Recorded
         Err(None) => attempt,
         Err(Some((refusal, message))) => {
             tracing::warn!(reason = %refusal.reason(), "{message}");
-            attempt::failed(attempt, refusal, message, at, rand::rng().random())
+            attempt::record_failure(attempt, refusal, message, at, rand::rng().random())
         }
     };
     HelmRun::Upgraded(Box::new(Upgraded { attempt, revision, succeeded, at, wrote }))
 }
 
-/// Volumes are deleted only with the app. A volume that the next revision no longer contains, because persistence was turned off
-/// or the release's objects got other names, stays: an upgrade with Helm leaves objects with this annotation
+/// Keeps volumes, which are deleted only with the app: a volume that the next revision no longer contains, because persistence
+/// was turned off or the release's objects got other names, stays: an upgrade with Helm leaves objects with this annotation
 /// (helm.sh/helm/v4/pkg/kube/client.go, `Update`). An uninstall goes by the manifest that the chart rendered.
 async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), Error> {
     for name in
@@ -231,13 +231,13 @@ async fn keep_volumes(ctx: &Ctx, key: &Key, observed: &Observed) -> Result<(), E
         if !kept && names::release_of(&claim).as_ref() == Some(key) {
             let keep = json!({storage::RESOURCE_POLICY: inventory::KEEP});
             let patch = json!({"metadata": {"uid": claim.uid, "annotations": keep}});
-            retention::mark(ctx, key, DataKind::Volume, name, &patch).await?;
+            retention::patch_if_present(ctx, key, DataKind::Volume, name, &patch).await?;
         }
     }
     Ok(())
 }
 
-/// The request to helm, without the chart's path and the values.
+/// Returns the request to helm, without the chart's path and the values.
 fn request(ctx: &Ctx, desired: &Desired, hidden: Redactor, revision: i64) -> Result<Upgrade, String> {
     let operation = format!("{:016x}", rand::rng().random::<u64>());
     let parsed = |error: helm::cli::command::InvalidArgument| error.to_string();

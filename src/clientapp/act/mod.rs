@@ -74,7 +74,7 @@ pub(crate) async fn act(
             }
             Step::CancelHelm => ctx.helm_runs.cancel(app.key),
             Step::FetchChart => helm::fetch(ctx, app, desired, observed),
-            // It is recorded.
+            // Nothing to do: recording it in the status is the step.
             Step::RollBack(_) => {}
             Step::Repair(missing) => drift_repair::repair(ctx, app, desired, observed, missing).await?,
             Step::DeleteStuckPod(pod) => delete_stuck_pod(ctx, app, desired, pod).await?,
@@ -109,7 +109,8 @@ async fn create(ctx: &Ctx, app: &App<'_>, secret: Secret) -> Result<(), Error> {
     Ok(())
 }
 
-/// Without force: a field that a user or another operator has taken over stays theirs, and the conflict is reported.
+/// Applies the database object without force: a field that a user or another operator has taken over stays theirs, and the
+/// conflict is reported.
 async fn apply_database(
     ctx: &Ctx,
     app: &App<'_>,
@@ -122,7 +123,7 @@ async fn apply_database(
         provider.isolate(&mut document);
     }
     if let Some(source) = source {
-        provider.made_from(&mut document, source);
+        provider.set_data_source(&mut document, source);
     }
     let api = deletion::api(&ctx.client, &app.key.namespace, provider.kind());
     let what = format!("{} {}/{name}", provider.kind().as_str(), app.key.namespace);
@@ -162,9 +163,9 @@ async fn delete_stuck_pod(ctx: &Ctx, app: &App<'_>, desired: &Desired, judged: &
     if pods::stuck(&[pod], &judged.set, &rollout).as_ref() != Some(judged) || !uncached::is_current(ctx, app).await? {
         return Ok(());
     }
-    let of = TypeMeta { api_version: "v1".to_owned(), kind: "Pod".to_owned() };
+    let pod_type = TypeMeta { api_version: "v1".to_owned(), kind: "Pod".to_owned() };
     let deleted =
-        recreatable::delete_unchanged(&pods, &of, &meta).await.map_err(Error::api(format!("delete {what}")))?;
+        recreatable::delete_unchanged(&pods, &pod_type, &meta).await.map_err(Error::api(format!("delete {what}")))?;
     if deleted {
         tracing::info!(app = %app.key, pod = judged.name, "deleted: it does not run, and its StatefulSet waits for it");
     }

@@ -36,14 +36,14 @@ pub(crate) async fn adopt(
                 deletion::retain_data(*kind, &found, &mut patch);
             }
         }
-        mark(ctx, key, *kind, name, &patch).await?;
+        patch_if_present(ctx, key, *kind, name, &patch).await?;
         tracing::info!(kind = kind.as_str(), %name, "adopted");
     }
     Ok(())
 }
 
 /// A deleted app whose data are retained.
-pub(crate) struct Leaving<'a> {
+pub(crate) struct RetentionContext<'a> {
     pub key: &'a Key,
     pub uid: &'a str,
     /// The chart that last ran with its data.
@@ -52,8 +52,13 @@ pub(crate) struct Leaving<'a> {
 
 /// Retains an object: removes the ownerReference to this app, so that the garbage collector does not delete it, and labels it, so
 /// that it can be found. Other owners stay: they are retained as well.
-pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: DataKind, target: &ObjectMeta) -> Result<(), Error> {
-    let Leaving { key, uid, installed } = leaving;
+pub(crate) async fn retain(
+    ctx: &Ctx,
+    context: &RetentionContext<'_>,
+    kind: DataKind,
+    target: &ObjectMeta,
+) -> Result<(), Error> {
+    let RetentionContext { key, uid, installed } = context;
     let name = target.name.as_deref().unwrap_or_default();
     if target.labels.as_ref().and_then(|labels| labels.get(label::RETAINED_FROM)) == Some(&key.name) {
         return Ok(());
@@ -77,14 +82,20 @@ pub(crate) async fn leave(ctx: &Ctx, leaving: &Leaving<'_>, kind: DataKind, targ
     }
     let mut patch = json!({"metadata": metadata});
     deletion::retain_data(kind, target, &mut patch);
-    mark(ctx, key, kind, name, &patch).await?;
+    patch_if_present(ctx, key, kind, name, &patch).await?;
     tracing::info!(kind = kind.as_str(), %name, "is retained");
     Ok(())
 }
 
 /// Merges a patch into an object, unless the object is gone. The patch has the uid of the intended object, which the API server
 /// compares.
-pub(crate) async fn mark(ctx: &Ctx, key: &Key, kind: DataKind, name: &str, patch: &Value) -> Result<(), Error> {
+pub(crate) async fn patch_if_present(
+    ctx: &Ctx,
+    key: &Key,
+    kind: DataKind,
+    name: &str,
+    patch: &Value,
+) -> Result<(), Error> {
     let operation = format!("label {} {}/{name}", kind.as_str(), key.namespace);
     if !ctx.lead.is_held() {
         return Err(Error::Shutdown);

@@ -22,11 +22,11 @@ use crate::{
     platform::{api::ignore_not_found, error::api_sentence, key::Key, managed_fields::HELM},
 };
 
-/// Lets helm manage what other Helm clients manage of the objects of their newest revision, so that the next one removes what it does
-/// not have. After a revision of this operator's, there is nothing to do.
+/// Lets helm manage what other Helm clients manage of the objects of their newest revision, so that the next one removes what
+/// it does not have. After a revision of this operator's, there is nothing to do.
 pub(crate) async fn from_others(ctx: &Ctx, desired: &Desired, observed: &Observed) -> Result<(), Error> {
     let key = &desired.key;
-    let is_others = observed.release.as_ref().is_some_and(|release| release.stamp.is_none());
+    let is_others = observed.release.as_ref().is_some_and(|release| release.managed_digest.is_none());
     let Some(inventory) = observed.objects.inventory.as_ref().filter(|_| is_others) else { return Ok(()) };
     for object in inventory::own(inventory, &key.namespace) {
         if !ctx.lead.is_held() {
@@ -38,7 +38,7 @@ pub(crate) async fn from_others(ctx: &Ctx, desired: &Desired, observed: &Observe
             Ok(false) => {}
             Ok(true) => tracing::info!("took over what another Helm client manages of {what}"),
             Err(error) if may_pass(&error) => return Err(Error::api(format!("take over the fields of {what}"))(error)),
-            // helm runs all the same: the other client may have more rights.
+            // helm runs nevertheless: the other client may have more rights.
             Err(error) => tracing::warn!("the fields of {what} are not taken over: {}", api_sentence(&error)),
         }
     }
@@ -54,7 +54,7 @@ fn may_pass(error: &kube::Error) -> bool {
     }
 }
 
-/// `false`: there was nothing to do.
+/// Takes over one object; `false`: there was nothing to do.
 async fn take_over(api: &Api<DynamicObject>, name: &str, release: &Key) -> kube::Result<bool> {
     let Some(found) = ignore_not_found(api.get_metadata(name).await)? else { return Ok(false) };
     let managers = managers(found.metadata.managed_fields.as_deref().unwrap_or_default());
@@ -72,15 +72,15 @@ async fn take_over(api: &Api<DynamicObject>, name: &str, release: &Key) -> kube:
     Ok(true)
 }
 
-/// Returns true if this is the field manager of a Helm client: Flux's `helm-controller`, or `terraform-provider-helm_v3.1.1_x5`. What a client
-/// has changed through a subresource is not of a chart.
+/// Returns true if this is the field manager of a Helm client: Flux's `helm-controller`, or
+/// `terraform-provider-helm_v3.1.1_x5`. What a client has changed through a subresource is not of a chart.
 fn is_others(entry: &ManagedFieldsEntry) -> bool {
     let manager = entry.manager.as_deref().unwrap_or_default();
     let is_helm_client = manager.starts_with("helm-") || manager.starts_with("terraform-provider-helm");
     is_helm_client && entry.subresource.is_none()
 }
 
-/// The managed fields after helm has taken over those of other Helm clients; `None`: they are as they should be. **Pure.**
+/// Returns the managed fields after helm has taken over those of other Helm clients; `None`: they are as they should be. **Pure.**
 fn managers(found: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let (others, mut kept): (Vec<_>, Vec<_>) = found.iter().cloned().partition(is_others);
     if others.is_empty() {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_helm_clients_manage_becomes_helms() {
+    fn fields_of_other_helm_clients_are_taken_over() {
         let ours = entry("helm", "Apply", None, json!({"f:spec": {"f:replicas": {}, "f:template": {"f:a": {}}}}));
         let both = json!({"f:spec": {"f:replicas": {}, "f:template": {"f:a": {}, "f:b": {}}}});
         let theirs =

@@ -114,7 +114,7 @@ impl Index {
         self.apps.insert(key.clone(), claims);
     }
 
-    /// The apps other than this one whose claims overlap with a host.
+    /// Returns the apps other than this one whose claims overlap with a host.
     fn others<'a>(&'a self, host: &'a str, uid: &'a str) -> impl Iterator<Item = (&'a Key, &'a Claims)> {
         let alike = self.by_host.get_key_value(host).into_iter();
         let wildcards = self.wildcards.iter().filter(move |claimed| *claimed != host && overlap(claimed, host));
@@ -127,7 +127,7 @@ impl Index {
         holders.filter_map(|key| self.apps.get_key_value(key)).filter(move |(_, claims)| claims.uid != uid)
     }
 
-    /// The other app that holds a host. An app that does not claim it comes after all that do.
+    /// Returns the other app that holds a host. An app that does not claim it comes after all that do.
     fn holder(&self, host: &str, uid: &str, key: &Key) -> Option<Key> {
         let own = self.apps.get(key).filter(|claims| claims.uid == uid && claims.has(host));
         let (holder, first) = self.others(host, uid).min_by(|(_, a), (_, b)| a.rank(host).cmp(&b.rank(host)))?;
@@ -140,8 +140,8 @@ impl Hostnames {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Updates what an app claims. Returns the apps that wait for one of its hosts, and the app itself when it begins to wait: a host
-    /// that was freed before its status told so has woken no app.
+    /// Updates what an app claims. Returns the apps that wait for one of its hosts, and the app itself when it begins to wait:
+    /// a host that was freed before its status told so has woken no app.
     pub(crate) fn seen(&self, app: &Guard<ClientApp>) -> Vec<Key> {
         let status = app.status().unwrap_or_default();
         let spec = app.object.as_ref().ok().map(|app| app.spec.hostname.clone());
@@ -168,7 +168,7 @@ impl Hostnames {
         waiters.chain(begins.then(|| key.clone())).collect()
     }
 
-    /// All apps that there are were [`seen`](Hostnames::seen).
+    /// Records that all existing apps were [`seen`](Hostnames::seen).
     pub(crate) fn listed(&self) {
         self.lock().is_listed = true;
     }
@@ -177,18 +177,18 @@ impl Hostnames {
         self.lock().put(key, None);
     }
 
-    /// The apps that wait for a host that another app holds.
+    /// Returns the apps that wait for a host that another app holds.
     pub(crate) fn waiters(&self) -> Vec<Key> {
         self.lock().waiters.iter().cloned().collect()
     }
 
-    /// The other ClientApp that holds a host: the first that claimed it.
+    /// Returns the other ClientApp that holds a host: the first that claimed it.
     pub(crate) fn holder(&self, host: &str, uid: &str, key: &Key) -> Option<Key> {
         self.lock().holder(host, uid, key)
     }
 
-    /// Claims a host that helm is about to write into an Ingress or route of this app's release. An app that only claims a host does not
-    /// take it from the app that holds it, by its spec or its release.
+    /// Claims a host that helm is about to write into an Ingress or route of this app's release. An app that only claims a host
+    /// does not take it from the app that holds it, by its spec or its release.
     ///
     /// # Errors
     /// The ClientApp that holds it.
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_host_is_known_as_long_as_it_waits() {
+    fn waiters_for_a_host_are_tracked() {
         let hostnames = Hostnames::default();
         let waiters = || hostnames.waiters().into_iter().map(|key| key.name).collect::<Vec<_>>();
         let ready = |reason: &str| {
@@ -263,7 +263,7 @@ mod tests {
     const LATE: &str = "2026-02-01T00:00:00Z";
 
     #[test]
-    fn a_host_is_of_who_serves_it_else_of_the_oldest() {
+    fn host_belongs_to_its_server_or_the_oldest_app() {
         let hostnames = Hostnames::default();
         let holder =
             |name: &str, host: &str| hostnames.holder(host, name, &Key::new("tenants", name)).map(|key| key.name);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_claimed_first_is_not_taken_by_age_or_status() {
+    fn first_claim_outranks_age_and_status() {
         let hostnames = Hostnames::default();
         let holder =
             |name: &str, host: &str| hostnames.holder(host, name, &Key::new("tenants", name)).map(|key| key.name);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_helm_is_about_to_write_is_claimed() {
+    fn hosts_of_a_helm_write_are_claimed() {
         let hostnames = Hostnames::default();
         let key = |name: &str| Key::new("tenants", name);
         let claim = |name: &str, host: &str| hostnames.claim(host, name, &key(name)).map_err(|holder| holder.name);

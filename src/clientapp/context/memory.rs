@@ -10,11 +10,11 @@ use kube::api::ApiResource;
 
 use crate::{
     clientapp::{
-        observed::{certificate, field_edits::Edits, pods::Look, repair_backoff::Repairs},
+        observed::{certificate, field_edits::EditTracker, pods::PodReasons, repair_backoff::Repairs},
         spec::{
             credentials::Contents,
             file_backup::RefusedArchives,
-            values_from::{Asked, Sources},
+            values_from::{SourceVersions, Sources},
         },
     },
     crd::ClientAppStatus,
@@ -29,9 +29,9 @@ pub(crate) struct PerApp {
     /// The certificate in one version of the app's Secret.
     pub certificate: Option<(String, certificate::Read)>,
     /// The apps that it waits for.
-    pub waits_for: Vec<Key>,
+    pub dependencies: Vec<Key>,
     /// The values in `spec.valuesFrom`, and what they were read from.
-    pub sources: Option<(Asked, Sources)>,
+    pub sources: Option<(SourceVersions, Sources)>,
     /// Holds what no message may contain while it is rolled back to the revision with this digest.
     pub rolled_back: Option<(String, Redactor)>,
     /// uid of the storage Secret of an unreadable revision.
@@ -43,16 +43,16 @@ pub(crate) struct PerApp {
     /// uid, if it is deleted with `--cascade=foreground`, likewise.
     pub foreground: Option<String>,
     /// uid, if no earlier app left a volume for it.
-    pub unburdened: Option<String>,
-    /// For the newest revision that this process has seen helm create, by the uid of its Secret: its workloads as helm wrote
+    pub no_retained_volumes: Option<String>,
+    /// For the newest revision that this process has seen helm create, by the uid of its Secret: its workloads as helm last_applied
     /// them, which a late watch may not show yet.
-    pub wrote: Option<(String, Arc<[WrittenObject]>)>,
+    pub last_applied: Option<(String, Arc<[WrittenObject]>)>,
     /// Holds what was recreated recently, and until when a watch may not show what helm created.
     pub repairs: Repairs,
     /// Which edits of the objects of its release are known.
-    pub edits: Option<Edits>,
+    pub edits: Option<EditTracker>,
     /// Holds what was last observed of its pods while it is not ready.
-    pub pods: Option<Look>,
+    pub pods: Option<PodReasons>,
 }
 
 /// Remembers for the life of the process.
@@ -62,7 +62,7 @@ pub(crate) struct Memory {
     /// Holds what one version of a Secret contains.
     pub contents: Memo<Key, (String, Contents)>,
     /// Held while a revision is unpacked.
-    pub unpacking: FairLock,
+    pub decode_lock: FairLock,
     /// The resource of a kind, by `apiVersion kind`; `None`: not namespaced.
     pub kinds: Memo<String, Option<ApiResource>>,
     /// Holds what was created for an app of this uid, until a cache shows it: the app may be deleted before that.

@@ -71,7 +71,7 @@ impl Ctx {
         self.memory.statuses.reconciled(key, guard)
     }
 
-    /// The desired state of an app with these values and credentials, or why the spec is invalid.
+    /// Returns the desired state of an app with these values and credentials, or why the spec is invalid.
     pub(crate) fn desired(
         &self,
         app: &App<'_>,
@@ -108,7 +108,7 @@ impl Ctx {
                 self.memory.put(&key, |app| app.foreground = Some(uid()));
             }
         }
-        for dependant in self.memory.having(|app| app.waits_for.contains(&key)) {
+        for dependant in self.memory.having(|app| app.dependencies.contains(&key)) {
             self.watches.apps.trigger(&dependant);
         }
         for waiter in waiters {
@@ -149,7 +149,7 @@ pub(crate) struct Invalid {
     pub message: String,
 }
 
-/// The ownerReference of a generated object to its ClientApp.
+/// Returns the ownerReference of a generated object to its ClientApp.
 pub(crate) fn owner_reference(app: &App<'_>) -> OwnerReference {
     let owner = app.guard.controller_owner_ref(&()).unwrap_or_default();
     OwnerReference { block_owner_deletion: Some(true), ..owner }

@@ -22,7 +22,7 @@ use crate::{
     clientapp::{
         observed::{owned, types::Workload},
         spec::{
-            database::{self, DatabaseObject, Provider, Watched},
+            database::{self, DatabaseCaches, DatabaseObject, Provider},
             deployer::{self, Deployer},
             desired::StoredProfile,
             file_backup::{ArchiveView, CronJobView, Schedule, cron_job_spec::ARCHIVE},
@@ -71,11 +71,11 @@ pub(crate) struct Watches {
     /// Holds what archives the files of apps, filed under the app.
     archives: Archives,
     /// The deployers' ServiceAccounts; no others.
-    accounts: Arc<Cache<deployer::Found>>,
+    accounts: Arc<Cache<deployer::DeployerObject>>,
     /// The RoleBindings of that name.
-    bindings: Arc<Cache<deployer::Found>>,
+    bindings: Arc<Cache<deployer::DeployerObject>>,
     /// The watches of each provider.
-    databases: HashMap<permit::DataKind, Watched>,
+    databases: HashMap<permit::DataKind, DatabaseCaches>,
     /// Every Profile, or why it does not decode.
     profiles: Arc<Cache<Arc<StoredProfile>>>,
 }
@@ -91,7 +91,7 @@ struct Archives {
 #[derive(Clone)]
 struct PodWords {
     job: Option<String>,
-    said: Option<String>,
+    report: Option<String>,
     failed: Option<String>,
 }
 
@@ -187,7 +187,7 @@ impl Watches {
         pods.synced().await;
         accounts.synced().await;
         bindings.synced().await;
-        for Watched { objects, backups, endpoints, warnings: _ } in databases.values() {
+        for DatabaseCaches { objects, backups, endpoints, warnings: _ } in databases.values() {
             if let Some(endpoints) = endpoints {
                 endpoints.synced().await;
             }
@@ -199,11 +199,11 @@ impl Watches {
         profiles.synced().await;
     }
 
-    pub(crate) fn of(&self, provider: &dyn Provider) -> &Watched {
+    pub(crate) fn of(&self, provider: &dyn Provider) -> &DatabaseCaches {
         &self.databases[&provider.kind()]
     }
 
-    /// The database object of an app.
+    /// Returns the database object of an app.
     pub(crate) fn database(&self, provider: &dyn Provider, app: &Key) -> Option<DatabaseObject> {
         self.of(provider).objects.objects.get(&Key::new(&app.namespace, app.database()))
     }
@@ -212,7 +212,7 @@ impl Watches {
         self.profiles.get(&Key::new("", name))
     }
 
-    /// The release's Deployments and StatefulSets.
+    /// Returns the release's Deployments and StatefulSets.
     pub(crate) fn workloads(&self, release: &Key) -> Vec<Workload> {
         let deployments = self.deployments.group(release).into_iter();
         deployments.chain(self.stateful_sets.group(release)).map(|(_, workload)| workload).collect()
@@ -233,19 +233,22 @@ impl Watches {
         warnings::refused_job(&self.refusals, release, since)
     }
 
-    /// Returns true if an object of a watched kind exists with Helm's marks for this release; a Secret is found by name alone. A kind
-    /// that is not watched yet, or cannot be, counts as existing.
+    /// Returns true if an object of a watched kind exists with Helm's marks for this release; a Secret is found by name alone.
+    /// A kind that is not watched yet, or cannot be, counts as existing.
     pub(crate) fn has(&self, release: &Key, kind: &str, name: &str) -> bool {
         let key = Key::new(&release.namespace, name);
         match kind {
             "Secret" => self.secrets.get(&key).is_some(),
             "Deployment" => self.deployments.is_of(&key, release),
             "StatefulSet" => self.stateful_sets.is_of(&key, release),
-            _ => self.parts.iter().any(|(of, parts)| *of == kind && (!parts.is_synced() || parts.is_of(&key, release))),
+            _ => self
+                .parts
+                .iter()
+                .any(|(part, parts)| *part == kind && (!parts.is_synced() || parts.is_of(&key, release))),
         }
     }
 
-    /// Which fields helm manages of the release's objects of the watched kinds except Secrets, as a digest for each.
+    /// Returns which fields helm manages of the release's objects of the watched kinds except Secrets, as a digest for each.
     pub(crate) fn managed(&self, release: &Key) -> BTreeMap<(&'static str, String), u64> {
         let workloads = self.workloads(release).into_iter();
         let workloads = workloads.map(|workload| ((workload.kind, workload.name), workload.helms));
@@ -256,7 +259,7 @@ impl Watches {
         workloads.chain(parts).collect()
     }
 
-    /// The version of an object with values.
+    /// Returns the version of an object with values.
     pub(crate) fn version(&self, kind: ValuesKind, name: &Key) -> Option<String> {
         match kind {
             ValuesKind::Secret => self.secrets.get(name).map(|found| found.resource_version),
@@ -268,22 +271,22 @@ impl Watches {
         self.claims.in_namespace(namespace)
     }
 
-    /// The CronJob that archives the files of an app, or another that has its name and label.
+    /// Returns the CronJob that archives the files of an app, or another that has its name and label.
     pub(crate) fn cron_job(&self, app: &Key) -> Option<CronJobView> {
         self.archives.cron_jobs.get(&Key::new(&app.namespace, app.files()))
     }
 
-    /// The Jobs that archive the files of an app.
+    /// Returns the Jobs that archive the files of an app.
     pub(crate) fn archives(&self, app: &Key) -> Vec<ArchiveView> {
         let pods = self.archives.pods.group(app);
-        let of = |(Key { name: job, .. }, (of, progress)): (Key, (Option<String>, Progress))| {
+        let archive = |(Key { name: job, .. }, (cron_job, progress)): (Key, (Option<String>, Progress))| {
             let words = || pods.iter().map(|(_, pod)| pod).filter(|pod| pod.job.as_ref() == Some(&job));
-            let said = words().find_map(|pod| pod.said.clone());
+            let report = words().find_map(|pod| pod.report.clone());
             let refusal = || self.refusal(&app.namespace, ("Job", &job), None);
             let failed = words().find_map(|pod| pod.failed.clone()).or_else(refusal);
-            ArchiveView { job, of, progress, said, failed }
+            ArchiveView { job, cron_job, progress, report, failed }
         };
-        self.archives.jobs.group(app).into_iter().map(of).collect()
+        self.archives.jobs.group(app).into_iter().map(archive).collect()
     }
 
     pub(crate) fn deployer(&self, namespace: &str) -> Deployer {
@@ -299,7 +302,7 @@ impl Watches {
 
 /// Returns true if `spec.valuesFrom` of an app names an object.
 fn has_values_from(app: &Guard<ClientApp>, kind: ValuesKind, name: &str) -> bool {
-    let named = |of: &ValuesReference| of.kind == kind && of.name == name;
+    let named = |reference: &ValuesReference| reference.kind == kind && reference.name == name;
     app.object.as_ref().is_ok_and(|app| app.spec.values_from.iter().any(named))
 }
 
@@ -330,8 +333,8 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
     });
 }
 
-/// A deletion may wait for a claim to be gone, archives are of the claims that exist, and each claim of a release is put on record, and
-/// must not be lost.
+/// Triggers apps of a claim: a deletion may wait for it to be gone, archives are of the claims that exist, and each claim of a
+/// release is put on record, and must not be lost.
 fn claim_changed(apps: &Objects<ClientApp>, claim: &Key) {
     let concerns = |app: &ClientApp| app.spec.persistence.backup.is_some() || owned::has_claim(app, &claim.name);
     apps.trigger_in(&claim.namespace, |app| {
@@ -339,7 +342,7 @@ fn claim_changed(apps: &Objects<ClientApp>, claim: &Key) {
     });
 }
 
-/// The app that a CronJob, a Job or a pod names in its label.
+/// Returns the app that a CronJob, a Job or a pod names in its label.
 fn files_of<K: Resource>(object: &K) -> Option<Key> {
     let app = object.labels().get(label::FILES_OF)?;
     Some(Key::new(object.namespace().unwrap_or_default(), app))
@@ -356,20 +359,20 @@ fn cron_job(job: CronJob) -> Entry<CronJobView> {
 
 fn archive(job: Job) -> Entry<(Option<String>, Progress)> {
     let archives = job.labels().get(label::ROLE).is_some_and(|role| role == ARCHIVE);
-    let of = owner(&job).map(|(_, _, uid)| uid);
-    Entry { key: key_of(&job), group: files_of(&job), value: archives.then(|| (of, job::progress(&job))) }
+    let cron_job = owner(&job).map(|(_, _, uid)| uid);
+    Entry { key: key_of(&job), group: files_of(&job), value: archives.then(|| (cron_job, job::progress(&job))) }
 }
 
 fn words(pod: Pod) -> Entry<PodWords> {
     let words = PodWords {
         job: pod.labels().get(JOB_NAME).cloned(),
-        said: job::termination_message(&pod),
+        report: job::termination_message(&pod),
         failed: job::failure_line(&pod),
     };
     Entry { key: key_of(&pod), group: files_of(&pod), value: Some(words) }
 }
 
-/// While helm waits for a hook, nothing else changes that would show that its pods are refused.
+/// Triggers the app: while helm waits for a hook, nothing else changes that would show that its pods are refused.
 fn job_refused(apps: &Objects<ClientApp>, warned: &Key) {
     let Some(("Job", job)) = warned.name.split_once('/') else { return };
     let is_upgrading = |app: &ClientApp| {
@@ -393,11 +396,11 @@ fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
     });
 }
 
-fn account(account: PartialObjectMeta<ServiceAccount>) -> Entry<deployer::Found> {
+fn account(account: PartialObjectMeta<ServiceAccount>) -> Entry<deployer::DeployerObject> {
     Entry { key: key_of(&account), group: None, value: Some(deployer::account(&account)) }
 }
 
-fn binding(binding: RoleBinding) -> Entry<deployer::Found> {
+fn binding(binding: RoleBinding) -> Entry<deployer::DeployerObject> {
     Entry { key: key_of(&binding), group: None, value: Some(deployer::binding(&binding)) }
 }
 
@@ -519,7 +522,7 @@ fn part<K: Resource>(
     Entry { key: key_of(&object), value: group.is_some().then_some(helms), group }
 }
 
-/// The entry of a workload, with which of its fields helm manages.
+/// Returns the entry of a workload, with which of its fields helm manages.
 fn managed<K>(entry: fn(K) -> Entry<Workload>) -> impl Fn(WithoutManagedFields<K>) -> Entry<Workload> {
     move |WithoutManagedFields { object, helm_fields_digest: helms }| {
         let mut entry = entry(object);

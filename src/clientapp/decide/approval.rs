@@ -21,13 +21,13 @@ pub(crate) fn awaited(desired: &Desired, target: &CachedChart) -> Option<Planned
     (desired.upgrade.approved.as_ref() != Some(&planned.digest)).then_some(planned)
 }
 
-/// The plan for the desired state with this chart.
+/// Returns the plan for the desired state with this chart.
 pub(crate) fn planned(desired: &Desired, target: &CachedChart) -> Planned {
     let digest = digest(&["plan", &desired.target().digest, &target.digest, &desired.account.to_string()]);
     Planned { digest, chart_version: desired.target().chart_version.to_string() }
 }
 
-/// The hold of an app that waits for approval.
+/// Returns the hold of an app that waits for approval.
 pub(crate) fn hold(desired: &Desired, planned: &Planned) -> Hold {
     let key = &desired.key;
     let overtaken = desired.upgrade.approved.as_ref().map_or("", |_| "; what was approved before is another plan");

@@ -21,28 +21,28 @@ use crate::{
 };
 
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct DatabaseReadiness {
     pub(crate) apply: Option<Apply>,
-    /// Says why the gate is closed.
+    /// Says why the app cannot use it.
     pub(crate) hold: Option<Hold>,
 }
 
-fn closed(reason: Reason, message: String) -> Hold {
+fn not_ready(reason: Reason, message: String) -> Hold {
     Hold { condition: conditions::kind::POSTGRES_READY, ..Hold::new(reason, message) }
 }
 
-fn stalled(reason: Reason, message: String) -> Gate {
-    Gate { apply: None, hold: Some(Hold { stalled: true, ..closed(reason, message) }) }
+fn stalled(reason: Reason, message: String) -> DatabaseReadiness {
+    DatabaseReadiness { apply: None, hold: Some(Hold { stalled: true, ..not_ready(reason, message) }) }
 }
 
-pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Gate {
-    let Some(DesiredDatabase { address, object }) = &desired.database else { return Gate::default() };
-    let DatabaseView { kind, app_uid, on_record, object: found, secret, reachable, warnings } =
+pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) -> DatabaseReadiness {
+    let Some(DesiredDatabase { address, object }) = &desired.database else { return DatabaseReadiness::default() };
+    let DatabaseView { kind, app_uid, recorded_uid, object: existing, secret, reachable, warnings } =
         &observed.prerequisites.database;
     let Some(object) = object else {
         let name = &address.secret;
         return match secret_problem(secret, &address.keys()) {
-            None => Gate::default(),
+            None => DatabaseReadiness::default(),
             Some((reason, problem)) => stalled(
                 reason,
                 format!(
@@ -57,7 +57,7 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
     match kind {
         Availability::Installed => {}
         Availability::Missing => {
-            let (kind, install) = (provider.kind().as_str(), provider.facts().to_install);
+            let (kind, install) = (provider.kind().as_str(), provider.info().to_install);
             let message = format!("this cluster has no kind {kind}: {install}, and {name} is created at once");
             return stalled(Reason::DependencyMissing, message);
         }
@@ -65,41 +65,41 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
             return stalled(Reason::AccessDenied, format!("{what} cannot be looked for: {sentence}"));
         }
     }
-    let targets = object.targets(found.as_ref().map(|found| &found.targets));
-    let Some(found) = found else {
-        let hold = closed(Reason::Provisioning, format!("{what} is being created")).until(now + SAFETY_NET);
+    let targets = object.targets(existing.as_ref().map(|existing| &existing.targets));
+    let Some(existing) = existing else {
+        let hold = not_ready(Reason::Provisioning, format!("{what} is being created")).until(now + SAFETY_NET);
         // An earlier database has left volumes, and no backup may be restored over them.
-        let source = object.source().filter(|_| on_record.is_none());
+        let source = object.source().filter(|_| recorded_uid.is_none());
         let apply = Apply { targets: targets.unwrap_or_default(), source, isolated: object.isolated, uid: None };
-        return Gate { apply: Some(apply), hold: Some(hold) };
+        return DatabaseReadiness { apply: Some(apply), hold: Some(hold) };
     };
-    if let Some(gate) = unusable(desired, object, found, &what, (app_uid, on_record.as_deref()), now) {
-        return gate;
+    if let Some(readiness) = blocked(desired, object, existing, &what, (app_uid, recorded_uid.as_deref()), now) {
+        return readiness;
     }
     let targets = match targets {
         Ok(targets) => targets,
         Err(problem) => return stalled(Reason::RepositoryMismatch, format!("{what}{problem}")),
     };
-    let apply = (found.digest.as_ref() != Some(&object.document(&targets).digest)).then(|| Apply {
+    let apply = (existing.digest.as_ref() != Some(&object.document(&targets).digest)).then(|| Apply {
         targets,
-        source: found.source.clone(),
-        isolated: found.isolated,
-        uid: Some(found.uid.clone()),
+        source: existing.source.clone(),
+        isolated: existing.isolated,
+        uid: Some(existing.uid.clone()),
     });
-    let silent_at = found.created.map(|created| created + SILENT_AFTER);
+    let silent_at = existing.created.map(|created| created + SILENT_AFTER);
     let name = &address.secret;
-    let (reason, message) = match &found.state {
+    let (reason, message) = match &existing.state {
         DatabaseState::Stalled(why) => {
-            let hold = closed(Reason::DatabaseStalled, format!("{what}{why}"));
-            return Gate { apply, hold: Some(hold) };
+            let hold = not_ready(Reason::DatabaseStalled, format!("{what}{why}"));
+            return DatabaseReadiness { apply, hold: Some(hold) };
         }
-        DatabaseState::Silent if silent_at.is_some_and(|at| at <= now) => {
-            (Reason::NotReporting, format!("{what} has no status: {}", (provider.facts().to_report)(&desired.key)))
+        DatabaseState::NotReported if silent_at.is_some_and(|at| at <= now) => {
+            (Reason::NotReporting, format!("{what} has no status: {}", (provider.info().to_report)(&desired.key)))
         }
-        DatabaseState::Silent => (Reason::Provisioning, format!("{what} was created and has no status yet")),
+        DatabaseState::NotReported => (Reason::Provisioning, format!("{what} was created and has no status yet")),
         DatabaseState::Restoring(why) => {
-            let hold = closed(Reason::Restoring, format!("{what}{why}")).until(now + SAFETY_NET);
-            return Gate { apply: None, hold: Some(hold) };
+            let hold = not_ready(Reason::Restoring, format!("{what}{why}")).until(now + SAFETY_NET);
+            return DatabaseReadiness { apply: None, hold: Some(hold) };
         }
         DatabaseState::Waiting(why) => (Reason::Provisioning, format!("{what}{why}")),
         DatabaseState::Ready => match secret_problem(secret, &address.keys()) {
@@ -110,12 +110,12 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
             None if !reachable => {
                 (Reason::Provisioning, format!("Service {} has no ready address", provider.service(&desired.key)))
             }
-            None => return Gate { apply, hold: None },
+            None => return DatabaseReadiness { apply, hold: None },
         },
     };
-    let (reason, mut message) = match no_progress_since(found, observed, now) {
-        Some(since) if reason == Reason::Provisioning && found.state != DatabaseState::Silent => {
-            let log = provider.facts().log;
+    let (reason, mut message) = match no_progress_since(existing, observed, now) {
+        Some(since) if reason == Reason::Provisioning && existing.state != DatabaseState::NotReported => {
+            let log = provider.info().log;
             (Reason::DatabaseNotProgressing, format!("{message}; it has made no progress since {since}: see {log}"))
         }
         _ => (reason, message),
@@ -124,40 +124,40 @@ pub(crate) fn gate(desired: &Desired, observed: &Observed, now: Timestamp) -> Ga
         message.push_str(&format!("; its operator warns: {warnings}"));
     }
     let until = match silent_at {
-        Some(at) if found.state == DatabaseState::Silent && at > now => at,
+        Some(at) if existing.state == DatabaseState::NotReported && at > now => at,
         _ => now + SAFETY_NET,
     };
-    Gate { apply, hold: Some(Hold { stalled: false, ..closed(reason, message).until(until) }) }
+    DatabaseReadiness { apply, hold: Some(Hold { stalled: false, ..not_ready(reason, message).until(until) }) }
 }
 
-/// Since when a database that is not ready makes no progress, if that is long ago.
-fn no_progress_since(found: &DatabaseObject, observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+/// Returns since when a database that is not ready makes no progress, if that is long ago.
+fn no_progress_since(existing: &DatabaseObject, observed: &Observed, now: Timestamp) -> Option<Timestamp> {
     let condition = conditions::find(&observed.recorded.conditions, conditions::kind::POSTGRES_READY);
     // Before it failed, it had nothing to do.
     let failed =
         condition.filter(|condition| condition.status == "False").map(|condition| condition.last_transition_time.0);
-    let since = failed.into_iter().chain([found.progressed?]).max()?;
+    let since = failed.into_iter().chain([existing.progressed?]).max()?;
     (now.duration_since(since) >= NO_PROGRESS_AFTER).then_some(since)
 }
 
 /// Returns why the object is not even applied: it is not this app's, or the spec asks for something impossible.
-fn unusable(
+fn blocked(
     desired: &Desired,
     object: &DesiredObject,
-    found: &DatabaseObject,
+    existing: &DatabaseObject,
     what: &str,
-    (app_uid, on_record): (&str, Option<&str>),
+    (app_uid, recorded_uid): (&str, Option<&str>),
     now: Timestamp,
-) -> Option<Gate> {
+) -> Option<DatabaseReadiness> {
     let app = Some(&desired.key.name);
     // Its uid is recorded, or will be, since it was created for this very app a moment ago. A label alone proves nothing.
     let made = |uid: &Option<String>| uid.as_deref() == Some(app_uid);
-    let ours = found.app.as_ref() == app
-        && (on_record == Some(&found.uid) || made(&found.stamp) || made(&found.owner_uid))
-        && found.retained_from.is_none();
+    let ours = existing.app.as_ref() == app
+        && (recorded_uid == Some(&existing.uid) || made(&existing.stamp) || made(&existing.owner_uid))
+        && existing.retained_from.is_none();
     // Then adoption is the first step.
-    let left = desired.data.adopt && found.is_left(&desired.key.name, app_uid);
-    if !(ours || left) {
+    let is_leftover = desired.data.adopt && existing.is_leftover_of(&desired.key.name, app_uid);
+    if !(ours || is_leftover) {
         let message = format!(
             "{what} exists and is not this ClientApp's: it is not taken over; rename the ClientApp, or remove that, or hand it over with the label {}={} and spec.postgres.adopt",
             label::RETAINED_FROM,
@@ -165,24 +165,27 @@ fn unusable(
         );
         return Some(stalled(Reason::DatabaseNotOurs, message));
     }
-    if found.deleting {
+    if existing.deleting {
         let message = format!("{what} is being deleted; it is recreated once it is gone");
-        return Some(Gate { apply: None, hold: Some(closed(Reason::Deleting, message).until(now + SAFETY_NET)) });
+        return Some(DatabaseReadiness {
+            apply: None,
+            hold: Some(not_ready(Reason::Deleting, message).until(now + SAFETY_NET)),
+        });
     }
     let wanted = object.postgres_version;
-    if let Some(running) = found.postgres_version.filter(|running| *running != wanted) {
-        let instead = object.provider.facts().to_change_version;
+    if let Some(running) = existing.postgres_version.filter(|running| *running != wanted) {
+        let instead = object.provider.info().to_change_version;
         let message =
             format!("{what} runs PostgreSQL {running} and spec.postgres.version asks for {wanted}: {instead}");
         return Some(stalled(Reason::VersionMismatch, message));
     }
     // Without an adoption the API server keeps the field as it is, and a class that another client has set is left alone.
     if desired.data.adopt
-        && let Some(message) = another_class(object.storage_class(), found.storage_class.as_deref(), what)
+        && let Some(message) = another_class(object.storage_class(), existing.storage_class.as_deref(), what)
     {
         return Some(stalled(Reason::StorageClassMismatch, message));
     }
-    found.storage_bytes.is_some_and(|applied| object.storage_bytes < applied).then(|| {
+    existing.storage_bytes.is_some_and(|applied| object.storage_bytes < applied).then(|| {
         let message = format!(
             "spec.postgres.storageSize is smaller than the volume of {what}: a volume never shrinks; set the field back"
         );
@@ -191,14 +194,14 @@ fn unusable(
 }
 
 /// Returns why a database cannot have the StorageClass that the spec asks for: one that is adopted keeps its own.
-fn another_class(asked: Option<&str>, found: Option<&str>, what: &str) -> Option<String> {
-    if asked == found {
+fn another_class(asked: Option<&str>, existing: Option<&str>, what: &str) -> Option<String> {
+    if asked == existing {
         return None;
     }
-    Some(match found {
-        Some(found) => {
+    Some(match existing {
+        Some(existing) => {
             format!(
-                "{what} has StorageClass {found}, and data is not moved: set spec.postgres.storageClassName to {found}"
+                "{what} has StorageClass {existing}, and data is not moved: set spec.postgres.storageClassName to {existing}"
             )
         }
         None => {
@@ -207,7 +210,7 @@ fn another_class(asked: Option<&str>, found: Option<&str>, what: &str) -> Option
     })
 }
 
-/// Reason, and the end of a sentence that begins with the Secret's name.
+/// Returns the reason, and the end of a sentence that begins with the Secret's name.
 fn secret_problem(secret: &SecretView, keys: &[&str]) -> Option<(Reason, String)> {
     match secret {
         SecretView::Absent => Some((Reason::SecretMissing, "does not exist".to_owned())),

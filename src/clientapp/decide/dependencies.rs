@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     clientapp::{
         hold::{Hold, SAFETY_NET, join_limited},
-        observed::types::Awaited,
+        observed::types::UnreadyDependency,
     },
     crd::Reason,
 };
@@ -14,16 +14,16 @@ use crate::{
 const PAUSE: SignedDuration = SignedDuration::from_secs(15);
 
 /// Returns what helm waits for.
-pub(super) fn hold(awaited: &[Awaited], now: Timestamp) -> Option<Hold> {
+pub(super) fn hold(awaited: &[UnreadyDependency], now: Timestamp) -> Option<Hold> {
     const NAMED: usize = 3;
-    let named = join_limited(awaited.iter().map(|of| of.sentence.clone()), NAMED);
-    if awaited.iter().any(|of| of.is_circle) {
+    let named = join_limited(awaited.iter().map(|dependency| dependency.sentence.clone()), NAMED);
+    if awaited.iter().any(|dependency| dependency.is_circle) {
         let message = format!(
             "{named}; circular dependency: it depends on this ClientApp; remove one of the spec.dependsOn entries"
         );
         return Some(Hold::new(Reason::DependencyCircle, message).until(now + SAFETY_NET));
     }
-    let pause = if awaited.iter().all(|of| of.is_watched) { SAFETY_NET } else { PAUSE };
+    let pause = if awaited.iter().all(|dependency| dependency.is_watched) { SAFETY_NET } else { PAUSE };
     let message = format!("{named}: helm waits for what spec.dependsOn names");
     (!awaited.is_empty()).then(|| Hold::new(Reason::DependencyNotReady, message).until(now + pause))
 }
@@ -35,8 +35,11 @@ mod tests {
     #[test]
     fn what_is_awaited() {
         let now = Timestamp::UNIX_EPOCH;
-        let of =
-            |sentence: &str, is_watched, is_circle| Awaited { sentence: sentence.to_owned(), is_watched, is_circle };
+        let of = |sentence: &str, is_watched, is_circle| UnreadyDependency {
+            sentence: sentence.to_owned(),
+            is_watched,
+            is_circle,
+        };
         assert_eq!(hold(&[], now), None);
         let held = hold(
             &[of("ClientApp a does not exist", true, false), of("ClientApp b is not Ready yet", true, false)],

@@ -9,7 +9,7 @@ use crate::{
         observed::{
             inventory,
             repair_backoff::Refused,
-            types::{Edit, Found, Missing, Observed, ObservedObjects},
+            types::{DriftedObject, Edit, LiveState, Observed, ObservedObjects},
         },
         spec::desired::Desired,
     },
@@ -25,32 +25,32 @@ const NAMED_FIELDS: usize = 3;
 
 /// Returns what follows if the release is as desired except for missing objects.
 pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<(Option<Step>, Hold)> {
-    let ObservedObjects { missing, repairs, .. } = &observed.objects;
-    let hold = |objects: &[&Missing], says: &str| {
+    let ObservedObjects { drifted: missing, repairs, .. } = &observed.objects;
+    let hold = |objects: &[&DriftedObject], says: &str| {
         let message = format!("{} of release {}{says}", names(objects.iter().copied()), desired.key.name);
         Hold::new(Reason::Drifted, message).until(now + SAFETY_NET)
     };
-    let can_be: Vec<_> = missing.iter().filter(|missing| blocked(missing).is_none()).collect();
+    let repairable: Vec<_> = missing.iter().filter(|missing| blocked(missing).is_none()).collect();
     // One sentence about objects to which the same has happened; the others are next.
-    let can_be = match can_be.first() {
+    let repairable = match repairable.first() {
         Some(first) => {
             let happened = happened(first);
-            can_be.into_iter().filter(|missing| self::happened(missing) == happened).collect()
+            repairable.into_iter().filter(|missing| self::happened(missing) == happened).collect()
         }
-        None => can_be,
+        None => repairable,
     };
-    let (happened, remedy) = can_be.first().map(|first| happened(first)).unwrap_or_default();
-    if desired.drift.policy == Drift::Report && !can_be.is_empty() {
+    let (happened, remedy) = repairable.first().map(|first| happened(first)).unwrap_or_default();
+    if desired.drift.policy == Drift::Report && !repairable.is_empty() {
         let says = format!(": {happened}, and spec.drift is Report; set it to Repair, and it is {remedy}");
-        return Some((None, Hold { stalled: true, until: None, ..hold(&can_be, &says) }));
+        return Some((None, Hold { stalled: true, until: None, ..hold(&repairable, &says) }));
     }
     let (waiting, due): (Vec<_>, Vec<_>) =
-        can_be.into_iter().partition(|missing| repairs.waits(&missing.object, now).is_some());
+        repairable.into_iter().partition(|missing| repairs.waits(&missing.object, now).is_some());
     // The message stays the same as long as the API server rejects the object.
-    let refused = |tried: &[&Missing]| {
+    let refused = |tried: &[&DriftedObject]| {
         tried.iter().find_map(|missing| {
             let Refused { sentence, stalled } = repairs.of(&missing.object)?.refused.as_ref()?;
-            let is_there = matches!(missing.found, Found::Edited(_));
+            let is_there = matches!(missing.state, LiveState::Edited(_));
             let state =
                 if is_there { "was edited, and cannot be put back" } else { "is missing, and cannot be recreated" };
             let says = format!(" {state}: {sentence}; tried again");
@@ -59,9 +59,9 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
     };
     if !due.is_empty() {
         let says = format!(": {happened}; it is {remedy}");
-        let told = refused(&due).unwrap_or_else(|| hold(&due, &says));
+        let hold = refused(&due).unwrap_or_else(|| hold(&due, &says));
         // Look again soon at the outcome.
-        return Some((Some(Step::Repair(due.into_iter().cloned().collect())), told.until(now + SOON)));
+        return Some((Some(Step::Repair(due.into_iter().cloned().collect())), hold.until(now + SOON)));
     }
     let blocked = || {
         missing.iter().find_map(|missing| {
@@ -80,15 +80,15 @@ pub(super) fn follows(desired: &Desired, observed: &Observed, now: Timestamp) ->
         );
         Some(hold(&[missing], &says))
     };
-    let told = refused(&waiting).or_else(blocked).or_else(undone)?;
+    let hold = refused(&waiting).or_else(blocked).or_else(undone)?;
     let again = waiting.iter().filter_map(|missing| Some(repairs.waits(&missing.object, now)?.not_before));
-    Some((None, told.until(again.chain([now + SAFETY_NET]).min())))
+    Some((None, hold.until(again.chain([now + SAFETY_NET]).min())))
 }
 
 /// Returns what another client has done, and what the operator does about it.
-fn happened(missing: &Missing) -> (String, &'static str) {
-    match &missing.found {
-        Found::Edited(Edit { fields, by, left: _ }) => {
+fn happened(missing: &DriftedObject) -> (String, &'static str) {
+    match &missing.state {
+        LiveState::Edited(Edit { fields, by, ignored: _ }) => {
             let by = by.as_ref().map(|by| format!(" ({by})")).unwrap_or_default();
             (
                 format!("another client{by} has changed {}", join_limited(fields.iter().cloned(), NAMED_FIELDS)),
@@ -100,29 +100,32 @@ fn happened(missing: &Missing) -> (String, &'static str) {
 }
 
 /// Returns why it cannot be recreated, and whether a user has to act.
-fn blocked(missing: &Missing) -> Option<(String, bool)> {
-    Some(match &missing.found {
-        Found::Foreign => (
+fn blocked(missing: &DriftedObject) -> Option<(String, bool)> {
+    Some(match &missing.state {
+        LiveState::Foreign => (
             "is missing, and another object has its name, without Helm's marks of this release: delete or rename that, and it is recreated, or set spec.drift to Ignore".to_owned(),
             true,
         ),
-        Found::Going => ("is being deleted; it is recreated when it is gone".to_owned(), false),
-        Found::Unknown(problem) => (format!("was not found by the watch, and cannot be looked up: {problem}"), false),
-        Found::Nothing => (
+        LiveState::Deleting => ("is being deleted; it is recreated when it is gone".to_owned(), false),
+        LiveState::Unknown(problem) => (format!("was not found by the watch, and cannot be looked up: {problem}"), false),
+        LiveState::Absent => (
             format!("was deleted, and is not recreated: {}; check whether they are there, then change the spec so that helm runs", inventory::danger(&missing.object)?),
             true,
         ),
-        Found::Uncompared(problem) => (
+        LiveState::Uncompared(problem) => (
             format!("may have been edited, and cannot be compared with what helm created: {problem}; change the spec so that helm runs, or set spec.drift to Ignore"),
             false,
         ),
-        Found::Unmarked | Found::Edited(_) => return None,
+        LiveState::Unmarked | LiveState::Edited(_) => return None,
     })
 }
 
-/// The objects, for a sentence.
-pub(super) fn names<'a>(missing: impl IntoIterator<Item = &'a Missing>) -> String {
-    join_limited(missing.into_iter().map(|Missing { object, .. }| format!("{} {}", object.kind, object.name)), NAMED)
+/// Returns the objects, for a sentence.
+pub(super) fn names<'a>(missing: impl IntoIterator<Item = &'a DriftedObject>) -> String {
+    join_limited(
+        missing.into_iter().map(|DriftedObject { object, .. }| format!("{} {}", object.kind, object.name)),
+        NAMED,
+    )
 }
 
 #[cfg(test)]
@@ -134,7 +137,8 @@ mod tests {
     fn many_are_counted() {
         let object =
             |name: &str| ReleaseObject { kind: "Secret".to_owned(), name: name.to_owned(), ..ReleaseObject::default() };
-        let many = ["a", "b", "c", "d", "e"].map(|name| Missing { object: object(name), found: Found::Nothing });
+        let many =
+            ["a", "b", "c", "d", "e"].map(|name| DriftedObject { object: object(name), state: LiveState::Absent });
         assert_eq!(names(&many), "Secret a, Secret b, Secret c and 2 more");
     }
 }

@@ -21,12 +21,12 @@ use crate::{
     store::dump::Name,
 };
 
-/// Applies the CronJob, once the release has volumes, or deletes it if it is no longer asked for. Whatever else the app waits for does
-/// not hold up its archives, except helm: it may be changing the volumes.
+/// Applies the CronJob, once the release has volumes, or deletes it if it is no longer asked for. Whatever else the app waits
+/// for does not hold up its archives, except helm: it may be changing the volumes.
 pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Step> {
     let FilesView { image, app_uid, volumes, cron_job, is_restoring, refused, archives: _ } = &observed.files;
     let is_foreign = cron_job.as_ref().is_some_and(|found| !found.is_of(app_uid));
-    if observed.run.at_work.is_some() || desired.suspend || is_foreign {
+    if observed.run.busy.is_some() || desired.suspend || is_foreign {
         return None;
     }
     let Some(files) = &desired.data.files else {
@@ -35,7 +35,7 @@ pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Op
         return goes.map(|found| Step::DeleteArchives { uid: found.uid.clone() });
     };
     // Its volumes may still be created, or go with it.
-    observed.release.as_ref().filter(|release| release.known && release.phase == Phase::Deployed)?;
+    observed.release.as_ref().filter(|release| release.ever_managed && release.phase == Phase::Deployed)?;
     let volumes = volumes.as_ref().filter(|volumes| !volumes.is_empty())?;
     let chart = observed.recorded.installed.as_ref().map(|chart| chart.name.as_str()).unwrap_or_default();
     let files = &DesiredFiles { schedule: files.schedule.clone().filter(|_| !is_restoring), ..files.clone() };
@@ -52,19 +52,19 @@ pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Op
     (!is_applied).then(|| Step::ApplyArchives { document, uid: cron_job.as_ref().map(|found| found.uid.clone()) })
 }
 
-/// The record, updated from the Jobs.
+/// Returns the record, updated from the Jobs.
 pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<FilesSummary> {
     desired.data.files.as_ref()?;
     let mut summary = observed.recorded.files.clone();
     let FilesView { app_uid, cron_job, archives, .. } = &observed.files;
     let ours = cron_job.as_ref().filter(|found| found.is_of(app_uid)).map(|found| &found.uid);
     // Any user can give a Job our labels.
-    let archives = archives.iter().filter(|archive| ours.is_some() && archive.of.as_ref() == ours);
-    for ArchiveView { job, of: _, progress: Progress { succeeded, started, ended }, said, failed } in archives {
+    let archives = archives.iter().filter(|archive| ours.is_some() && archive.cron_job.as_ref() == ours);
+    for ArchiveView { job, cron_job: _, progress: Progress { succeeded, started, ended }, report, failed } in archives {
         let (Some(succeeded), Some(ended)) = (succeeded, ended) else { continue };
         let summary = summary.get_or_insert_default();
         if *succeeded {
-            succeeded_at(summary, started.as_ref(), ended, said.as_deref());
+            succeeded_at(summary, started.as_ref(), ended, report.as_deref());
         } else {
             failed_at(summary, job, ended, failed.as_ref());
         }
@@ -72,7 +72,7 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<FilesSum
     summary
 }
 
-fn succeeded_at(summary: &mut FilesSummary, started: Option<&Time>, ended: &Time, said: Option<&str>) {
+fn succeeded_at(summary: &mut FilesSummary, started: Option<&Time>, ended: &Time, report: Option<&str>) {
     if summary.last_success.as_ref().is_none_or(|last| last.0 < ended.0) {
         *summary = FilesSummary {
             last_success: Some(ended.clone()),
@@ -84,8 +84,8 @@ fn succeeded_at(summary: &mut FilesSummary, started: Option<&Time>, ended: &Time
         };
     }
     // Its pod may show later than the Job.
-    if let Some(said) = said.filter(|_| summary.last_success.as_ref() == Some(ended)) {
-        let mut words = said.split_whitespace();
+    if let Some(report) = report.filter(|_| summary.last_success.as_ref() == Some(ended)) {
+        let mut words = report.split_whitespace();
         summary.archive = words.next().and_then(Name::parse).map(|name| name.as_str().to_owned());
         let mut number = || words.next().and_then(|number| number.parse().ok());
         (summary.bytes, summary.files) = (number(), number());
@@ -107,7 +107,7 @@ fn failed_at(summary: &mut FilesSummary, job: &str, ended: &Time, why: Option<&S
     }
 }
 
-/// The condition about the archives; `None`: none are asked for.
+/// Returns the condition about the archives; `None`: none are asked for.
 pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&FilesSummary>) -> Option<Verdict> {
     desired.data.files.as_ref()?;
     let FilesView { image, app_uid, volumes, cron_job, is_restoring, refused, archives: _ } = &observed.files;

@@ -63,15 +63,15 @@ pub(crate) fn follows(
 }
 
 /// For how long an app has waited for its tests: since the revision exists, or its tests are due again.
-pub(crate) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
+pub(crate) fn queued_for(observed: &Observed, now: Timestamp) -> SignedDuration {
     let due = observed.tested().and_then(|tested| tested.retry_at.as_ref().or(tested.ended_at.as_ref())).map(|at| at.0);
-    let written = observed.release.as_ref().and_then(|release| release.written);
+    let written = observed.release.as_ref().and_then(|release| release.created_at);
     now.duration_since(due.max(written).unwrap_or(now))
 }
 
 /// The condition; `None`: nothing is tested.
 pub(crate) fn verdict(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Option<Verdict> {
-    // A rollback's revision passed its tests before.
+    // A rollback target has already passed its tests.
     desired.upgrade.test.filter(|_| desired.rolled_back().is_none())?;
     if let Some(hold) = hold.filter(|hold| hold.condition == kind::TESTED) {
         return Some(Verdict { state: State::False, reason: hold.reason.into(), message: hold.message.clone() });

@@ -22,7 +22,7 @@ mod wait;
 use jiff::Timestamp;
 
 use self::{
-    database::gate,
+    database::readiness,
     plan::{Plan, Step},
 };
 use super::{
@@ -35,20 +35,20 @@ use crate::{config::Config, crd::Reason};
 use question::{Answer, Case, Question};
 pub(crate) use questions::{QUESTIONS, deployer_taken};
 
-/// Returns the plan. Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is looked at
-/// again.
+/// Returns the plan. Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is
+/// looked at again.
 pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
     match desired {
         Some(desired) => {
             let mut plan = decide(desired, observed, config, now);
             plan.steps.extend(file_backup::step(desired, observed, now));
             let retry = observed.files.refused.as_ref().map(|refused| refused.until).filter(|until| now < *until);
-            let certificate = tls::next_look(desired, observed, now).filter(|_| observed.run.at_work.is_none());
+            let certificate = tls::next_look(desired, observed, now).filter(|_| observed.run.busy.is_none());
             plan.look_again_at(retry);
             plan.look_again_at(certificate);
             plan
         }
-        None => Plan { look_again: observed.run.at_work.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
+        None => Plan { look_again: observed.run.busy.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
         observed,
         config,
         now,
-        database: gate(desired, observed, now),
+        database: readiness(desired, observed, now),
         release: release::state(desired, observed, now),
     };
     let mut plan = answered(&case);
@@ -84,9 +84,9 @@ fn answered(case: &Case<'_>) -> Plan {
     plan
 }
 
-/// While helm has to wait, perhaps for a user's approval, the revision that is deployed is kept as it is.
+/// Adds repairs of the deployed revision while helm has to wait, perhaps for a user's approval.
 fn repairing(case: &Case<'_>, mut plan: Plan) -> Plan {
-    if case.account_is_there()
+    if case.account_is_ready()
         && !plan.runs_helm()
         && let Some((Some(repair), Hold { until, .. })) = drift::follows(case.desired, case.observed, case.now)
     {
@@ -100,7 +100,7 @@ fn repairing(case: &Case<'_>, mut plan: Plan) -> Plan {
 /// with data is going or lost.
 fn stuck_pods(Case { desired, observed, .. }: &Case<'_>, plan: &Plan) -> Vec<Step> {
     let is_settled = observed.release.as_ref().is_some_and(|release| release.deployed().is_some());
-    if desired.suspend || observed.run.at_work.is_some() || !is_settled || plan.runs_helm() {
+    if desired.suspend || observed.run.busy.is_some() || !is_settled || plan.runs_helm() {
         return Vec::new();
     }
     // A volume that is being deleted goes with the last pod that uses it.
@@ -111,7 +111,7 @@ fn stuck_pods(Case { desired, observed, .. }: &Case<'_>, plan: &Plan) -> Vec<Ste
     idle.map(|pod| Step::DeleteStuckPod(pod.clone())).collect()
 }
 
-/// A test changes nothing, so nothing waits for its end; it is stopped if its revision is not the one to test any more.
+/// Stops a test whose revision is not the one to test any more; a test changes nothing, so nothing waits for its end.
 fn while_testing(Case { desired, observed, .. }: &Case<'_>, plan: Plan) -> Plan {
     let HelmRun::Testing(testing) = &observed.run.state else { return plan };
     let stop = |reason, why| {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     clientapp::{
         hold::Hold,
-        observed::types::{Missing, Retained},
+        observed::types::{DriftedObject, Retained},
         spec::{database::BackupTargets, deployer},
     },
     crd::{BackupRecord, RolledBack},
@@ -40,7 +40,7 @@ pub(crate) struct Apply {
 pub(crate) enum Step {
     /// Create a missing part of the account that helm acts as.
     CreateDeployer {
-        part: deployer::Part,
+        part: deployer::DeployerPart,
         /// As far as this app knows, it existed before; an event reports that.
         again: bool,
     },
@@ -63,7 +63,7 @@ pub(crate) enum Step {
     /// Stop the helm process that works on the release.
     CancelHelm,
     /// Recreate missing objects of the release.
-    Repair(Vec<Missing>),
+    Repair(Vec<DriftedObject>),
     /// Delete a pod that keeps its StatefulSet from replacing it.
     DeleteStuckPod(StuckPod),
     /// Go back to a revision that was ready; the next pass begins with it.
@@ -125,7 +125,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// When to look again if no watch triggers a reconcile earlier.
+    /// Returns when to look again if no watch triggers a reconcile earlier.
     pub(crate) fn requeue(&self, now: Timestamp) -> Action {
         // Adopted volumes are not watched.
         let adopted =
@@ -141,8 +141,8 @@ impl Plan {
         }
     }
 
-    /// Returns true if it only creates credentials and the deployer; the status then waits for the next pass, which reports what they are
-    /// for.
+    /// Returns true if it only creates credentials and the deployer; the status then waits for the next pass, which reports
+    /// what they are for.
     pub(crate) fn only_makes_credentials(&self) -> bool {
         self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(Step::makes_credentials)
     }

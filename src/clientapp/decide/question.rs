@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{database::Gate, plan::Step, release::ReleaseState};
+use super::{database::DatabaseReadiness, plan::Step, release::ReleaseState};
 use crate::{
     clientapp::{
         hold::Hold,
@@ -50,7 +50,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// There is nothing to do.
+    /// Answers that there is nothing to do.
     pub(super) fn go() -> Answer {
         Answer::default()
     }
@@ -88,7 +88,7 @@ pub(super) struct Case<'a> {
     pub(super) observed: &'a Observed,
     pub(super) config: &'a Config,
     pub(super) now: Timestamp,
-    pub(super) database: Gate,
+    pub(super) database: DatabaseReadiness,
     pub(super) release: ReleaseState,
 }
 
@@ -99,7 +99,7 @@ impl Case<'_> {
     }
 
     /// Returns whether the account that helm acts as is usable, as far as the operator checks it.
-    pub(super) fn account_is_there(&self) -> bool {
-        !self.desired.account.is_deployer() || self.observed.prerequisites.deployer.is_there()
+    pub(super) fn account_is_ready(&self) -> bool {
+        !self.desired.account.is_deployer() || self.observed.prerequisites.deployer.is_ready()
     }
 }

@@ -1,11 +1,11 @@
-//! The questions, in order of precedence.
+//! Asks the questions, in order of precedence.
 
 use super::{
     approval, dependencies, drift, helm_tests,
     plan::Step,
     question::{Answer, Case, Question},
     release::{self, Upgrade},
-    remediation::{self, Remedy},
+    remediation::{self, Remediation},
     retained, secrets,
     upgrade::{self, Before},
     wait,
@@ -15,7 +15,7 @@ use crate::{
         helm_runs::HelmRun,
         hold::Hold,
         observed::{
-            types::{AtWork, SecretView},
+            types::{Busy, SecretView},
             volumes,
         },
         spec::desired::SecretSource,
@@ -62,10 +62,10 @@ pub(crate) const QUESTIONS: [Question; 23] = [
     ),
 ];
 
-/// One helm at a time works on a release: its end triggers the next reconcile. Only a suspension does not wait for it; a deletion
-/// is handled by the teardown.
+/// Waits for a running helm: one at a time works on a release, and its end triggers the next reconcile. Only a suspension does
+/// not wait for it; a deletion is handled by the teardown.
 fn helm_at_work(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
-    let Some(AtWork { digest, sentence, until }) = &observed.run.at_work else { return Answer::go() };
+    let Some(Busy { digest, sentence, until }) = &observed.run.busy else { return Answer::go() };
     if desired.suspend {
         let message = "spec.suspend is true: helm is being stopped, and nothing else is changed until it is false";
         return Answer::hold(Hold::new(Reason::Suspended, message)).after([Step::CancelHelm]);
@@ -107,7 +107,7 @@ fn adoption(Case { desired, observed, database, now, .. }: &Case<'_>) -> Answer 
     }
 }
 
-/// Neither helm nor a repair restarts the pods that still have a volume, nor makes an empty one.
+/// Holds, so that neither helm nor a repair restarts pods that still have a volume, or makes an empty one.
 fn volume(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     volumes::hold(desired, observed).into()
 }
@@ -116,7 +116,7 @@ fn lost_credentials(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     secrets::lost(desired, observed).into()
 }
 
-/// Before anything else is created: if the namespace rejects it, nothing is started.
+/// Creates the account before anything else: if the namespace rejects it, nothing is started.
 fn account(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     if !desired.account.is_deployer() {
         return Answer::go();
@@ -136,7 +136,7 @@ fn admin_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
 
 fn redis_secret(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     let (source, view) = (SecretSource::Generated(desired.key.redis_secret()), &observed.prerequisites.redis_secret);
-    let is_going = matches!(view, SecretView::NotOurs { goes: true, .. });
+    let is_going = matches!(view, SecretView::NotOurs { is_being_deleted: true, .. });
     match secrets::generated(&source, view, Step::CreateRedisSecret) {
         Ok(step) => Answer::steps(step),
         Err(hold) if desired.secrets.redis.is_some() || is_going => Answer::hold(hold),
@@ -149,7 +149,7 @@ fn database(Case { database, .. }: &Case<'_>) -> Answer {
     Answer::from(database.hold.clone()).after(database.apply.clone().map(Step::ApplyDatabase))
 }
 
-/// After the database, which is created while a user adds what is missing.
+/// Checks users' Secrets after the database, which is created while a user adds what is missing.
 fn given_secrets(Case { desired, observed, .. }: &Case<'_>) -> Answer {
     let redis = || secrets::given_for_redis(desired, &observed.prerequisites.redis_secret);
     secrets::given(desired, &observed.prerequisites.admin_secret).or_else(redis).into()
@@ -163,12 +163,12 @@ fn new(case: &Case<'_>) -> Answer {
 
 fn values(case: &Case<'_>) -> Answer {
     let Some(hold) = &case.desired.values.awaits else { return Answer::go() };
-    Answer::hold(if case.account_is_there() { hold.clone() } else { deployer_taken(&case.desired.key) })
+    Answer::hold(if case.account_is_ready() { hold.clone() } else { deployer_taken(&case.desired.key) })
 }
 
 fn remediation(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
-    let Remedy { step, hold, late } = remediation::remedy(desired, observed, *now);
-    Answer::from(hold).after(step).look_again(late)
+    let Remediation { step, hold, late_at } = remediation::remediate(desired, observed, *now);
+    Answer::from(hold).after(step).look_again(late_at)
 }
 
 fn release(case: &Case<'_>) -> Answer {
@@ -181,21 +181,21 @@ fn release(case: &Case<'_>) -> Answer {
     .look_again(look)
 }
 
-/// helm recreates missing objects itself.
+/// Repairs drift unless an upgrade is due: helm recreates missing objects itself.
 fn drifted(case: &Case<'_>) -> Answer {
     let Case { desired, observed, now, .. } = case;
     if case.release.upgrade().is_some() {
         return Answer::go();
     }
     let Some((repair, hold)) = drift::follows(desired, observed, *now) else { return Answer::go() };
-    if desired.drift.policy == Drift::Repair && !case.account_is_there() {
+    if desired.drift.policy == Drift::Repair && !case.account_is_ready() {
         return Answer::hold(deployer_taken(&desired.key));
     }
     Answer::hold(hold).after(repair)
 }
 
 fn account_of_upgrade(case: &Case<'_>) -> Answer {
-    let is_taken = case.release.upgrade().is_some() && !case.account_is_there();
+    let is_taken = case.release.upgrade().is_some() && !case.account_is_ready();
     is_taken.then(|| deployer_taken(&case.desired.key)).into()
 }
 
@@ -245,13 +245,13 @@ fn tests(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
     if let Some(hold) = remediation::rolled_back(desired) {
         return Answer::hold(hold);
     }
-    match helm_tests::follows(desired, observed, remediation::ends_tests(desired, observed), *now) {
+    match helm_tests::follows(desired, observed, remediation::retries_exhausted(desired, observed), *now) {
         Some((step, hold)) => Answer::hold(hold).after(step),
         None => Answer::go(),
     }
 }
 
-/// Another RoleBinding has the name of the deployer's.
+/// Returns the hold for another RoleBinding with the name of the deployer's.
 pub(crate) fn deployer_taken(key: &Key) -> Hold {
     let namespace = &key.namespace;
     let message = format!(

@@ -1,11 +1,11 @@
-//! The state of the release, compared with what is desired.
+//! Compares the release with what is desired.
 
 use jiff::Timestamp;
 
 use super::plan::{Step, UpgradeCause};
 use crate::clientapp::{
     observed::{
-        lock::{self, Lock},
+        lock::{self, LockHolder},
         pods,
         release::{Phase, ReleaseView},
         types::Observed,
@@ -58,11 +58,11 @@ pub(super) fn state(desired: &Desired, observed: &Observed, now: Timestamp) -> R
     let Some(release) = &observed.release else {
         return ReleaseState::Absent(Upgrade { unlock: None, revision: 1, cause: uninstalled() });
     };
-    let ReleaseView { revision, secret, secret_uid, phase, stamp, known, .. } = release;
+    let ReleaseView { revision, secret, secret_uid, phase, managed_digest, ever_managed, .. } = release;
     let upgrade = |cause| Upgrade { unlock: None, revision: revision + 1, cause };
-    let is_managed = *known || recorded.is_some();
-    match (phase, stamp) {
-        (Phase::Deployed, Some(stamp)) if stamp.digest == desired.target().digest => ReleaseState::InSync,
+    let is_managed = *ever_managed || recorded.is_some();
+    match (phase, managed_digest) {
+        (Phase::Deployed, Some(managed_digest)) if *managed_digest == desired.target().digest => ReleaseState::InSync,
         (Phase::Deployed | Phase::Failed, Some(_)) => ReleaseState::OutOfSync(upgrade(None)),
         (Phase::Deployed | Phase::Failed, None) if is_managed => {
             ReleaseState::OutOfSync(upgrade(Some(UpgradeCause::ChangedByOthers { revision: *revision })))
@@ -70,10 +70,12 @@ pub(super) fn state(desired: &Desired, observed: &Observed, now: Timestamp) -> R
         (Phase::Deployed | Phase::Failed, None) => ReleaseState::Unmanaged,
         (Phase::Uninstalled, _) => ReleaseState::Absent(upgrade(uninstalled())),
         (Phase::Pending | Phase::Uninstalling, _) => {
-            match lock::lock(release, desired.upgrade.foreign_lock_timeout, now) {
-                Lock::Foreign(until) => ReleaseState::Locked(until),
-                Lock::Free | Lock::Left if stamp.is_none() && !is_managed => ReleaseState::Unmanaged,
-                Lock::Free | Lock::Left => {
+            match lock::holder(release, desired.upgrade.foreign_lock_timeout, now) {
+                LockHolder::OtherClient(until) => ReleaseState::Locked(until),
+                LockHolder::None | LockHolder::Stale if managed_digest.is_none() && !is_managed => {
+                    ReleaseState::Unmanaged
+                }
+                LockHolder::None | LockHolder::Stale => {
                     let (secret, uid) = (secret.clone(), secret_uid.clone());
                     let unlock = Some(Step::UnlockRelease { secret, uid, revision: *revision });
                     ReleaseState::StaleLock(Upgrade { unlock, ..upgrade(None) })

@@ -26,45 +26,45 @@ use crate::{
 
 /// Holds what the spec asks for after a failure.
 #[derive(Debug, Default)]
-pub(crate) struct Remedy {
+pub(crate) struct Remediation {
     /// To go back to another revision.
     pub step: Option<Step>,
     /// With it, nothing else is decided about the release.
     pub hold: Option<Hold>,
     /// When a revision that is not ready yet is late.
-    pub late: Option<Timestamp>,
+    pub late_at: Option<Timestamp>,
 }
 
-pub(crate) fn remedy(desired: &Desired, observed: &Observed, now: Timestamp) -> Remedy {
+pub(crate) fn remediate(desired: &Desired, observed: &Observed, now: Timestamp) -> Remediation {
     let (key, policy) = (&desired.key, desired.upgrade.on_failure);
-    let none = Remedy::default();
+    let none = Remediation::default();
     if desired.rolled_back().is_some() || policy == OnFailure::Retry {
         return none;
     }
     let Some((release, failure)) = failure(desired, observed, now) else { return none };
     let problem = match &failure {
-        Failure::Late(until) if now < *until => return Remedy { late: Some(*until), ..none },
+        Failure::Late(until) if now < *until => return Remediation { late_at: Some(*until), ..none },
         Failure::Late(_) => format!("it was not ready within {:#}", desired.upgrade.timeout),
         Failure::Attempts(message) | Failure::Tests(message) => (*message).to_owned(),
     };
     let failed = format!("revision {} of release {} has failed: {problem}", release.revision, key.name);
     if policy == OnFailure::Rollback
-        && let Ok(to) = back_to(desired, observed)
+        && let Ok(to) = rollback_target(desired, observed)
     {
         let ReadyRevision { revision, chart_version, .. } = to;
         let message = format!(
             "{failed}; rolled back to what revision {revision} was, with chart version {chart_version}, the last that was Ready: {}",
-            again(key)
+            how_to_retry(key)
         );
         let hold = Hold::new(Reason::RollingBack, format!("{failed}; rolling back to revision {revision}"));
         let step = Step::RollBack(RolledBack { digest: desired.target().digest.clone(), message, to: to.clone() });
         // The next pass begins with what this one records.
-        return Remedy { step: Some(step), hold: Some(hold.until(now)), late: None };
+        return Remediation { step: Some(step), hold: Some(hold.until(now)), late_at: None };
     }
-    match (failure, stays(desired, observed)) {
+    match (failure, why_kept(desired, observed)) {
         (Failure::Attempts(_), Some(ends)) => {
             let stopped = Hold::new(Reason::UpgradeFailed, format!("{failed}; {ends}"));
-            Remedy { hold: Some(Hold { stalled: true, ..stopped }), ..none }
+            Remediation { hold: Some(Hold { stalled: true, ..stopped }), ..none }
         }
         // It may still become ready, and serves meanwhile.
         _ => none,
@@ -72,25 +72,25 @@ pub(crate) fn remedy(desired: &Desired, observed: &Observed, now: Timestamp) -> 
 }
 
 /// Returns why the release stays as it is after a failure, and how it goes on; `None`: it is tried again, or rolled back.
-fn stays(desired: &Desired, observed: &Observed) -> Option<String> {
-    let why = match (desired.upgrade.on_failure, back_to(desired, observed)) {
+fn why_kept(desired: &Desired, observed: &Observed) -> Option<String> {
+    let why = match (desired.upgrade.on_failure, rollback_target(desired, observed)) {
         (OnFailure::Retry, _) | (OnFailure::Rollback, Ok(_) | Err(None)) => return None,
         (OnFailure::Rollback, Err(Some(why))) => format!("it is not rolled back, since {why}"),
         (OnFailure::Stop, _) => "nothing is tried again, since spec.upgrade.onFailure is Stop".to_owned(),
     };
-    Some(format!("{why}: {}", again(&desired.key)))
+    Some(format!("{why}: {}", how_to_retry(&desired.key)))
 }
 
-fn again(key: &Key) -> String {
+fn how_to_retry(key: &Key) -> String {
     format!("change the spec, or `kubectl clientapp retry {} -n {}`", key.name, key.namespace)
 }
 
 /// Returns why failed tests are not repeated.
-pub(crate) fn ends_tests(desired: &Desired, observed: &Observed) -> Option<String> {
-    failed_tests(desired, observed).and_then(|_| stays(desired, observed))
+pub(crate) fn retries_exhausted(desired: &Desired, observed: &Observed) -> Option<String> {
+    failed_tests(desired, observed).and_then(|_| why_kept(desired, observed))
 }
 
-/// The tests that have failed more often than the spec allows, unless a user asks for another run.
+/// Returns the tests that have failed more often than the spec allows, unless a user asks for another run.
 fn failed_tests<'a>(desired: &Desired, observed: &'a Observed) -> Option<&'a Tested> {
     observed.tested().filter(|tested| {
         let is_failed = desired.upgrade.test.is_some() && !tested.passed && !observed.asks_for(tested);
@@ -98,13 +98,13 @@ fn failed_tests<'a>(desired: &Desired, observed: &'a Observed) -> Option<&'a Tes
     })
 }
 
-/// The hold of an app that was rolled back.
+/// Returns the hold of an app that was rolled back.
 pub(crate) fn rolled_back(desired: &Desired) -> Option<Hold> {
     desired.rolled_back().map(|back| Hold::new(Reason::RolledBack, back.message.clone()))
 }
 
 enum Failure<'a> {
-    /// helm failed more often than the spec allows, with this message at last.
+    /// helm failed more often than the spec allows; its last message.
     Attempts(&'a str),
     /// So did its tests.
     Tests(&'a str),
@@ -112,11 +112,11 @@ enum Failure<'a> {
     Late(Timestamp),
 }
 
-/// The revision that has failed, or may be about to, and how.
+/// Returns the revision that has failed, or may be about to, and how.
 fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Option<(&'a ReleaseView, Failure<'a>)> {
     let Observed { release, recorded, retry, .. } = observed;
     let release = release.as_ref()?;
-    if release.stamp.as_ref()?.digest != desired.target().digest {
+    if *release.managed_digest.as_ref()? != desired.target().digest {
         return None;
     }
     match release.phase {
@@ -140,18 +140,18 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
             }
             let was_ready = recorded.last_ready.as_ref().is_some_and(|ready| ready.digest == desired.target().digest);
             (!was_ready && !observed.workloads_are_ready())
-                .then(|| (release, Failure::Late(begun(release, recorded, now) + desired.upgrade.timeout)))
+                .then(|| (release, Failure::Late(timeout_start(release, recorded, now) + desired.upgrade.timeout)))
         }
         _ => None,
     }
 }
 
-/// Since when a deployed revision could have become ready: not while the database was away, or while nothing was on record.
-fn begun(release: &ReleaseView, recorded: &ClientAppStatus, now: Timestamp) -> Timestamp {
+/// Returns since when a deployed revision could have become ready: not while the database was away, or while nothing was on record.
+fn timeout_start(release: &ReleaseView, recorded: &ClientAppStatus, now: Timestamp) -> Timestamp {
     let postgres = find(&recorded.conditions, kind::POSTGRES_READY).filter(|postgres| postgres.status == "True");
     let parts = [
         Some(pods::not_ready_since(recorded).unwrap_or(now)),
-        release.written,
+        release.created_at,
         recorded.last_attempt.as_ref().map(|attempt| attempt.started_at.0),
         postgres.map(|postgres| postgres.last_transition_time.0),
     ];
@@ -159,9 +159,9 @@ fn begun(release: &ReleaseView, recorded: &ClientAppStatus, now: Timestamp) -> T
     parts.into_iter().flatten().max().unwrap_or(now).min(now)
 }
 
-/// The revision to go back to, or why not to it; `None`: there is none, and an installation is tried again. An older app does not
-/// understand data that a newer one has migrated, and the newer one may be migrating them right now.
-fn back_to<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a ReadyRevision, Option<String>> {
+/// Returns the revision to go back to, or why not to it; `None`: there is none, and an installation is tried again. An older
+/// app does not understand data that a newer one has migrated, and the newer one may be migrating them right now.
+fn rollback_target<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a ReadyRevision, Option<String>> {
     let recorded = &observed.recorded;
     // What failed may be what was ready before, over another client's change.
     let ready = recorded.last_ready.as_ref().filter(|ready| ready.digest != desired.target().digest).ok_or(None)?;
@@ -186,7 +186,8 @@ fn back_to<'a>(desired: &Desired, observed: &'a Observed) -> Result<&'a ReadyRev
     )))
 }
 
-/// Returns what the app is reconciled to: the spec, or the revision that it was rolled back to, as long as that is in Helm's history.
+/// Returns what the app is reconciled to: the spec, or the revision that it was rolled back to, as long as that is in Helm's
+/// history.
 pub(crate) fn in_effect(
     desired: Desired,
     retry: Option<&String>,

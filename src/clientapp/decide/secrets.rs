@@ -31,8 +31,8 @@ pub(super) fn lost(desired: &Desired, observed: &Observed) -> Option<Hold> {
     })
 }
 
-/// Create a generated Secret that is absent. Wait for one that is still being deleted with its former owner: if the app used it
-/// now, it would vanish while in use.
+/// Creates a generated Secret that is absent, and waits for one that is still being deleted with its former owner: if the app
+/// used it now, it would vanish while in use.
 pub(super) fn generated(source: &SecretSource, view: &SecretView, create: Step) -> Result<Option<Step>, Hold> {
     match (source, view) {
         (SecretSource::Generated(_), SecretView::Absent) => Ok(Some(create)),
@@ -46,8 +46,8 @@ pub(super) fn generated(source: &SecretSource, view: &SecretView, create: Step) 
     }
 }
 
-/// The Secret with the administrator's credentials, and what else the chart reads of it: the one that the spec names, one that a user
-/// created under the generated name, or the generated one.
+/// Returns the Secret with the administrator's credentials, and what else the chart reads of it: the one that the spec names,
+/// one that a user created under the generated name, or the generated one.
 pub(super) fn given(desired: &Desired, view: &SecretView) -> Option<Hold> {
     let DesiredSecrets { admin, more_admin_keys, .. } = &desired.secrets;
     let (name, named) = match (admin, view) {
@@ -74,7 +74,7 @@ pub(super) fn given(desired: &Desired, view: &SecretView) -> Option<Hold> {
     Some(Hold::new(reason, message))
 }
 
-/// A Secret that a user created in place of the generated one for Redis.
+/// Returns a Secret that a user created in place of the generated one for Redis.
 pub(super) fn given_for_redis(desired: &Desired, view: &SecretView) -> Option<Hold> {
     let name = desired.secrets.redis.as_ref().filter(|_| !matches!(view, SecretView::Own { .. }))?;
     let problem = view.lacks(&[secrets::REDIS_PASSWORD])?;

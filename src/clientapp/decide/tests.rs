@@ -23,11 +23,14 @@ use crate::{
         observed::{
             release::{Phase, ReleaseView},
             repair_backoff::Refused,
-            types::{AtWork, Awaited, CachedChart, DatabaseView, Found, Missing, Prerequisites, Retained, SecretView},
+            types::{
+                Busy, CachedChart, DatabaseView, DriftedObject, LiveState, Prerequisites, Retained, SecretView,
+                UnreadyDependency,
+            },
         },
         spec::{
-            database::{self, DatabaseObject, DatabaseState, Place},
-            deployer::{self, Deployer, Part},
+            database::{self, BackupLocation, DatabaseObject, DatabaseState},
+            deployer::{self, Deployer, DeployerPart},
             desired::{Intent, Target},
         },
     },
@@ -131,7 +134,7 @@ fn nothing() -> Observed {
 }
 
 #[test]
-fn what_comes_before_everything() {
+fn suspension_and_hostname_come_first() {
     row("suspended", json!({"suspend": true}), |w| *w = nothing(), "hold Reconciling/Suspended");
     let other = || Some(Key::new("b", "older"));
     const TAKEN: &str = "hold Released/HostnameConflict!";
@@ -155,7 +158,7 @@ fn values_from_elsewhere() {
         change(&mut observed);
         brief(&decide(&desired, &observed, &config(), now()))
     };
-    let taken = |w: &mut Observed| w.prerequisites.deployer.binding.as_mut().unwrap().fits = false;
+    let taken = |w: &mut Observed| w.prerequisites.deployer.binding.as_mut().unwrap().matches = false;
     for (what, reason, change, expected) in [
         (
             "missing",
@@ -189,8 +192,7 @@ fn values_from_elsewhere() {
     }
     // A run that has begun ends first.
     let running = |w: &mut Observed| {
-        w.run.at_work =
-            Some(AtWork { digest: Some("complete".to_owned()), sentence: "helm runs".to_owned(), until: None });
+        w.run.busy = Some(Busy { digest: Some("complete".to_owned()), sentence: "helm runs".to_owned(), until: None });
     };
     assert_eq!(plan(Reason::ValuesMissing, &running), "hold Released/Upgrading");
 }
@@ -198,14 +200,15 @@ fn values_from_elsewhere() {
 #[test]
 fn secrets() {
     let given = || json!({"adminSecret": "mine"});
-    let not_ours = || SecretView::NotOurs { owner: "ClientApp acme".to_owned(), goes: false };
+    let not_ours = || SecretView::NotOurs { owner: "ClientApp acme".to_owned(), is_being_deleted: false };
     row("a generated Secret is lost", none(), |w| w.prerequisites.redis_secret = SecretView::Absent, "redis");
     row("a predecessor's Secret", none(), |w| w.prerequisites.redis_secret = not_ours(), "hold Released/SecretNotOurs");
     let no_redis = json!({"redis": {"enabled": false}});
     row("a predecessor's Secret, and no Redis", no_redis.clone(), |w| w.prerequisites.redis_secret = not_ours(), "");
     // The Redis Secret shows how the app is deleted: without its own one, a deletion keeps everything.
-    let going =
-        |w: &mut Observed| w.prerequisites.redis_secret = SecretView::NotOurs { owner: "x".to_owned(), goes: true };
+    let going = |w: &mut Observed| {
+        w.prerequisites.redis_secret = SecretView::NotOurs { owner: "x".to_owned(), is_being_deleted: true }
+    };
     row("a predecessor's Secret that goes, and no Redis", no_redis, going, "hold Released/SecretNotOurs");
     for (kept, plan) in [(&["redis-password"][..], ""), (&["password"], "hold Released/RedisSecretKeyMissing!")] {
         row("made by a user for Redis", none(), |w| w.prerequisites.redis_secret = keys(kept), plan);
@@ -249,7 +252,7 @@ fn secrets() {
 fn the_account_that_helm_acts_as() {
     let lost = |w: &mut Observed| w.prerequisites.deployer.account = None;
     let unbound = |w: &mut Observed| w.prerequisites.deployer.binding = None;
-    let taken = |w: &mut Observed| w.prerequisites.deployer.binding.as_mut().unwrap().fits = false;
+    let taken = |w: &mut Observed| w.prerequisites.deployer.binding.as_mut().unwrap().matches = false;
     let old = |w: &mut Observed| w.release = Some(release("old"));
     row("removed at rest", none(), lost, "ServiceAccount again");
     row("its binding removed at rest", none(), unbound, "RoleBinding again");
@@ -300,7 +303,7 @@ fn external() -> Value {
     json!({"postgres": {"provider": "external", "external": {"secretName": "theirs"}}})
 }
 
-/// The same gate for each provider: Percona, standalone, external.
+/// The same readiness for each provider: Percona, standalone, external.
 #[test]
 fn the_database_gate() {
     let of = |change: fn(&mut DatabaseObject)| {
@@ -321,8 +324,8 @@ fn the_database_gate() {
         ("a larger volume", of(|s| s.storage_bytes = Some(1e12)), "hold PostgresReady/StorageShrink!"),
         ("of a class that another client has set", of(|s| s.storage_class = Some("fast".into())), ""),
         ("a smaller volume", of(|s| (s.storage_bytes, s.digest) = (Some(1e6), None)), "postgres"),
-        ("silent for long", of(|s| s.state = DatabaseState::Silent), "hold PostgresReady/NotReporting"),
-        ("new and silent", of(|s| (s.state, s.created) = (DatabaseState::Silent, Some(ago(1)))), WAIT),
+        ("silent for long", of(|s| s.state = DatabaseState::NotReported), "hold PostgresReady/NotReporting"),
+        ("new and silent", of(|s| (s.state, s.created) = (DatabaseState::NotReported, Some(ago(1)))), WAIT),
         ("on its way", of(|s| s.state = DatabaseState::Waiting(" is initializing".into())), WAIT),
         (
             "on its way, not long ago",
@@ -336,7 +339,7 @@ fn the_database_gate() {
         ),
         (
             "silent since it was restored",
-            of(|s| (s.state, s.progressed) = (DatabaseState::Silent, Some(ago(9999)))),
+            of(|s| (s.state, s.progressed) = (DatabaseState::NotReported, Some(ago(9999)))),
             "hold PostgresReady/NotReporting",
         ),
         ("ready, however long nothing has changed", of(|s| s.progressed = Some(ago(9999))), ""),
@@ -438,15 +441,16 @@ fn a_restore_stands_before_everything() {
 
 /// Backups in object storage, and the data source: used once, if there never was a database.
 #[test]
-fn what_percona_is_asked_for() {
+fn percona_backup_requests() {
     let s3 = json!({"bucket": "b", "endpoint": "e", "region": "r"});
     let with = |percona: Value| json!({"postgres": {"percona": percona}});
     let repository = || with(json!({"repository": {"s3": s3, "secretName": "s", "path": "/a"}}));
     let source = || with(json!({"dataSource": {"cluster": "other-pg"}}));
     let gone = |w: &mut Observed| w.prerequisites.database.object = None;
-    let new = |w: &mut Observed| (w.prerequisites.database.object, w.prerequisites.database.on_record) = (None, None);
+    let new =
+        |w: &mut Observed| (w.prerequisites.database.object, w.prerequisites.database.recorded_uid) = (None, None);
     let elsewhere = |w: &mut Observed| {
-        let place = Place { store: "s3://b".to_owned(), endpoint: None, path: "/old".to_owned() };
+        let place = BackupLocation { store: "s3://b".to_owned(), endpoint: None, path: "/old".to_owned() };
         w.prerequisites.database.object.as_mut().unwrap().targets.repository = Some(place);
     };
     const MADE: &str = ", hold PostgresReady/Provisioning";
@@ -473,7 +477,7 @@ const NO_KEY: &str = "hold PostgresReady/SecretKeyMissing";
 const THEIRS_NO_KEY: &str = "hold PostgresReady/SecretKeyMissing!";
 
 #[test]
-fn what_a_hold_says() {
+fn hold_messages() {
     for (spec, change, message) in [
         (
             standalone(),
@@ -512,7 +516,7 @@ fn what_a_hold_says() {
 }
 
 #[test]
-fn what_an_earlier_app_has_left() {
+fn retained_data_of_an_earlier_app() {
     let adopting = |provider: &str| json!({"postgres": {"provider": provider, "adopt": true}});
     let retained = |kind, name: &str| {
         let (name, uid) = (name.to_owned(), "left".to_owned());
@@ -558,10 +562,10 @@ fn what_an_earlier_app_has_left() {
 }
 
 #[test]
-fn what_an_app_depends_on() {
+fn dependencies_are_awaited() {
     let waits = |w: &mut Observed| {
         let sentence = "ClientApp base is not Ready yet".to_owned();
-        w.prerequisites.dependencies = vec![Awaited { sentence, is_watched: true, is_circle: false }];
+        w.prerequisites.dependencies = vec![UnreadyDependency { sentence, is_watched: true, is_circle: false }];
     };
     const HOLD: &str = "hold Released/DependencyNotReady";
     row("before the installation", none(), |w| (waits(w), w.release = None, w.recorded.release = None).0, HOLD);
@@ -578,11 +582,15 @@ fn the_release() {
     for (what, change, plan) in [
         ("the spec changed", of(|r| *r = release("old")), "helm 4"),
         ("failed", of(|r| r.phase = Phase::Failed), "helm 4"),
-        ("another client's upgrade", of(|r| r.stamp = None), "helm 4 over 3"),
-        ("another client's failed upgrade", of(|r| (r.stamp, r.phase) = (None, Phase::Failed)), "helm 4 over 3"),
-        ("kept history", of(|r| (r.stamp, r.phase) = (None, Phase::Uninstalled)), "helm 4 again"),
-        ("another client at work", of(|r| (r.stamp, r.phase) = (None, Phase::Pending)), EXTERNAL),
-        ("another client uninstalling", of(|r| (r.stamp, r.phase) = (None, Phase::Uninstalling)), EXTERNAL),
+        ("another client's upgrade", of(|r| r.managed_digest = None), "helm 4 over 3"),
+        (
+            "another client's failed upgrade",
+            of(|r| (r.managed_digest, r.phase) = (None, Phase::Failed)),
+            "helm 4 over 3",
+        ),
+        ("kept history", of(|r| (r.managed_digest, r.phase) = (None, Phase::Uninstalled)), "helm 4 again"),
+        ("another client at work", of(|r| (r.managed_digest, r.phase) = (None, Phase::Pending)), EXTERNAL),
+        ("another client uninstalling", of(|r| (r.managed_digest, r.phase) = (None, Phase::Uninstalling)), EXTERNAL),
         ("an operator's lock", of(|r| r.phase = Phase::Pending), DEAD),
     ] {
         row(what, none(), change, plan);
@@ -590,14 +598,14 @@ fn the_release() {
     row("uninstalled by another client", none(), |w| w.release = None, "helm 1 again");
     let never_ours = |w: &mut Observed| {
         w.recorded.release = None;
-        w.release = Some(ReleaseView { stamp: None, known: false, ..release("") });
+        w.release = Some(ReleaseView { managed_digest: None, ever_managed: false, ..release("") });
     };
     row("never ours", none(), never_ours, "hold Released/ReleaseNotOurs!");
     let hour = || json!({"upgrade": {"foreignLockTimeout": "1h"}});
     let locked = |phase: Phase, since: i64| {
         move |w: &mut Observed| {
             let r = w.release.as_mut().unwrap();
-            (r.stamp, r.phase, r.written) = (None, phase, Some(ago(since)));
+            (r.managed_digest, r.phase, r.created_at) = (None, phase, Some(ago(since)));
         }
     };
     row("another client's lock", hour(), locked(Phase::Pending, 3599), EXTERNAL);
@@ -607,7 +615,7 @@ fn the_release() {
         move |w: &mut Observed| {
             w.objects.hook = Some("migrate".to_owned());
             let release = w.release.as_mut().unwrap();
-            (release.phase, release.written) = (Phase::Pending, Some(ago(since)));
+            (release.phase, release.created_at) = (Phase::Pending, Some(ago(since)));
         }
     };
     row("a hook that a helm has left running", none(), hooked(429), EXTERNAL);
@@ -615,7 +623,7 @@ fn the_release() {
     let never_ours_and_locked = |w: &mut Observed| {
         never_ours(w);
         let release = w.release.as_mut().unwrap();
-        (release.phase, release.written) = (Phase::Pending, Some(ago(3600)));
+        (release.phase, release.created_at) = (Phase::Pending, Some(ago(3600)));
     };
     row("never ours, and locked", hour(), never_ours_and_locked, "hold Released/ReleaseNotOurs!");
 }
@@ -628,7 +636,7 @@ fn failures_are_not_repeated_before_their_time() {
         move |w: &mut Observed| {
             let release = w.release.as_mut().unwrap();
             release.phase = Phase::Failed;
-            let digest = digest.map_or_else(|| release.stamp.as_ref().unwrap().digest.clone(), str::to_owned);
+            let digest = digest.map_or_else(|| release.managed_digest.clone().unwrap(), str::to_owned);
             w.recorded.last_attempt = Some(Attempt {
                 started_at: Time(ago(60)),
                 failures,
@@ -707,7 +715,7 @@ fn failures_are_not_repeated_before_their_time() {
 }
 
 #[test]
-fn what_is_lost_of_generated_secrets() {
+fn lost_generated_secrets() {
     let absent = |w: &mut Observed| w.prerequisites.admin_secret = SecretView::Absent;
     const LOST: &str = "hold Released/AdminSecretLost!";
     row("in use", none(), absent, LOST);
@@ -730,17 +738,17 @@ fn what_is_lost_of_generated_secrets() {
 }
 
 #[test]
-fn what_is_missing_of_a_release_is_made_again() {
+fn missing_objects_are_recreated() {
     let policy = |drift: &str| json!({"drift": drift});
-    let found = |service: Found, ingress: Found| {
+    let found = |service: LiveState, ingress: LiveState| {
         move |w: &mut Observed| {
-            w.objects.missing = vec![
-                Missing { object: part("v1", "Service"), found: service },
-                Missing { object: part("networking.k8s.io/v1", "Ingress"), found: ingress },
+            w.objects.drifted = vec![
+                DriftedObject { object: part("v1", "Service"), state: service },
+                DriftedObject { object: part("networking.k8s.io/v1", "Ingress"), state: ingress },
             ];
         }
     };
-    let missing = |w: &mut Observed| found(Found::Nothing, Found::Unmarked)(w);
+    let missing = |w: &mut Observed| found(LiveState::Absent, LiveState::Unmarked)(w);
     const REPAIR: &str = "repair Service acme, Ingress acme, hold Released/Drifted";
     const HOLD: &str = "hold Released/Drifted";
     row("two objects", none(), missing, REPAIR);
@@ -748,29 +756,29 @@ fn what_is_missing_of_a_release_is_made_again() {
     row(
         "one is another's",
         none(),
-        found(Found::Foreign, Found::Nothing),
+        found(LiveState::Foreign, LiveState::Absent),
         "repair Ingress acme, hold Released/Drifted",
     );
-    row("both are", none(), found(Found::Foreign, Found::Foreign), "hold Released/Drifted!");
-    row("on their way out", none(), found(Found::Going, Found::Going), HOLD);
-    let unknown = || Found::Unknown("forbidden".to_owned());
+    row("both are", none(), found(LiveState::Foreign, LiveState::Foreign), "hold Released/Drifted!");
+    row("on their way out", none(), found(LiveState::Deleting, LiveState::Deleting), HOLD);
+    let unknown = || LiveState::Unknown("forbidden".to_owned());
     row("not to be asked for", none(), found(unknown(), unknown()), HOLD);
     let set = ReleaseObject {
         claim_templates: vec!["data".to_owned()],
         takes_claims: true,
         ..part("apps/v1", "StatefulSet")
     };
-    for (found, plan) in [
-        (Found::Nothing, "hold Released/Drifted!"),
-        (Found::Unmarked, "repair StatefulSet acme, hold Released/Drifted"),
+    for (state, plan) in [
+        (LiveState::Absent, "hold Released/Drifted!"),
+        (LiveState::Unmarked, "repair StatefulSet acme, hold Released/Drifted"),
     ] {
-        let missing = vec![Missing { object: set.clone(), found }];
-        row("a StatefulSet whose claims go with it", none(), |w| w.objects.missing = missing, plan);
+        let missing = vec![DriftedObject { object: set.clone(), state }];
+        row("a StatefulSet whose claims go with it", none(), |w| w.objects.drifted = missing, plan);
     }
     let made = |parts: std::ops::Range<usize>, seconds: i64| {
         move |w: &mut Observed| {
             missing(w);
-            w.objects.missing[parts]
+            w.objects.drifted[parts]
                 .iter()
                 .for_each(|missing| w.objects.repairs.tried(&missing.object, None, ago(seconds)));
         }
@@ -784,7 +792,7 @@ fn what_is_missing_of_a_release_is_made_again() {
             missing(w);
             let refused = Refused { sentence: "forbidden".to_owned(), stalled };
             w.objects
-                .missing
+                .drifted
                 .iter()
                 .for_each(|missing| w.objects.repairs.tried(&missing.object, Some(refused.clone()), ago(seconds)));
         }
@@ -797,7 +805,7 @@ fn what_is_missing_of_a_release_is_made_again() {
         refused(true, 5),
         "repair Service acme, Ingress acme, hold Released/Drifted!",
     );
-    row("told only, and on their way out", policy("Report"), found(Found::Going, Found::Going), HOLD);
+    row("told only, and on their way out", policy("Report"), found(LiveState::Deleting, LiveState::Deleting), HOLD);
     let initializing = |w: &mut Observed| {
         missing(w);
         w.prerequisites.database.reachable = false;
@@ -814,8 +822,12 @@ fn what_is_missing_of_a_release_is_made_again() {
     row("suspended", json!({"suspend": true}), missing, "hold Reconciling/Suspended");
     let unbound = |w: &mut Observed| {
         missing(w);
-        w.prerequisites.deployer.binding =
-            w.prerequisites.deployer.binding.take().map(|binding| deployer::Found { fits: false, ..binding });
+        w.prerequisites.deployer.binding = w
+            .prerequisites
+            .deployer
+            .binding
+            .take()
+            .map(|binding| deployer::DeployerObject { matches: false, ..binding });
     };
     row("without its account", none(), unbound, "hold Released/DeployerNotOurs!");
 
@@ -848,10 +860,15 @@ fn pods_of_former_revisions_make_room() {
     );
     row("helm changes the StatefulSet first", none(), with(|w| w.release = Some(release("old"))), "helm 4");
     row("the release has failed", none(), with(|w| w.release.as_mut().unwrap().phase = Phase::Failed), "helm 4");
-    row("another client's release", none(), with(|w| w.release.as_mut().unwrap().stamp = None), "helm 4 over 3");
+    row(
+        "another client's release",
+        none(),
+        with(|w| w.release.as_mut().unwrap().managed_digest = None),
+        "helm 4 over 3",
+    );
     row("suspended", json!({"suspend": true}), stuck, "hold Reconciling/Suspended");
-    let at_work = AtWork { digest: Some(want(&none()).target().digest.clone()), sentence: "x".to_owned(), until: None };
-    row("helm runs", none(), |w| (stuck(w), w.run.at_work = Some(at_work)).1, "hold Released/Upgrading");
+    let at_work = Busy { digest: Some(want(&none()).target().digest.clone()), sentence: "x".to_owned(), until: None };
+    row("helm runs", none(), |w| (stuck(w), w.run.busy = Some(at_work)).1, "hold Released/Upgrading");
     // A volume that is being deleted goes with the last pod that uses it.
     let lost = |w: &mut Observed| {
         stuck(w);
@@ -890,14 +907,14 @@ fn a_chart_is_fetched_before_helm_runs() {
 #[test]
 fn nothing_else_is_decided_while_helm_runs() {
     let desired = want(&none());
-    let at_work = |digest: &str, until: Option<i64>| AtWork {
+    let at_work = |digest: &str, until: Option<i64>| Busy {
         digest: Some(digest.to_owned()),
         sentence: "helm runs".to_owned(),
         until: until.map(|seconds| now() + SignedDuration::from_secs(seconds)),
     };
     let suspend = || json!({"suspend": true});
     const RUNS: &str = "hold Released/Upgrading";
-    let of_predecessor = AtWork { digest: None, ..at_work("", None) };
+    let of_predecessor = Busy { digest: None, ..at_work("", None) };
     for (what, spec, at_work, plan, says) in [
         ("on record", none(), at_work(&desired.target().digest, Some(5)), "", None),
         ("for an older spec", none(), at_work("old", Some(5)), "", None),
@@ -922,7 +939,7 @@ fn nothing_else_is_decided_while_helm_runs() {
         let desired = want(&spec);
         // Whatever else is to be done.
         let mut observed = nothing();
-        observed.run.at_work = Some(at_work.clone());
+        observed.run.busy = Some(at_work.clone());
         let decided = decide(&desired, &observed, &config(), now());
         assert_eq!(brief(&decided), plan, "{what}");
         if let Some(says) = says {
@@ -1003,7 +1020,7 @@ impl Sim {
                 if let Some(release) = self.observed.release.as_mut().filter(|release| release.phase == Phase::Deployed)
                 {
                     release.revision += 1;
-                    release.stamp = None;
+                    release.managed_digest = None;
                 }
             }
             Event::ForeignUninstall => self.observed.release = None,
@@ -1015,11 +1032,15 @@ impl Sim {
     fn perform(&mut self, step: &Step, helm: HelmEnd) {
         match step {
             Step::CreateDeployer { part, .. } => {
-                let made =
-                    Some(deployer::Found { uid: "uid".to_owned(), created: Some(self.now), fits: true, made: true });
+                let made = Some(deployer::DeployerObject {
+                    uid: "uid".to_owned(),
+                    created: Some(self.now),
+                    matches: true,
+                    created_by_us: true,
+                });
                 match part {
-                    Part::ServiceAccount => self.observed.prerequisites.deployer.account = made,
-                    Part::RoleBinding => self.observed.prerequisites.deployer.binding = made,
+                    DeployerPart::ServiceAccount => self.observed.prerequisites.deployer.account = made,
+                    DeployerPart::RoleBinding => self.observed.prerequisites.deployer.binding = made,
                 }
             }
             Step::CreateAdminSecret => {
@@ -1031,7 +1052,7 @@ impl Sim {
                 self.observed.prerequisites.redis_secret = own("uid");
             }
             Step::ApplyDatabase(Apply { targets, .. }) => {
-                let made = DatabaseObject { state: DatabaseState::Silent, ..database(&self.desired).unwrap() };
+                let made = DatabaseObject { state: DatabaseState::NotReported, ..database(&self.desired).unwrap() };
                 let applied = self.desired.database_object().unwrap().document(targets);
                 let object = self.observed.prerequisites.database.object.get_or_insert(made);
                 object.digest = Some(applied.digest.clone());
@@ -1053,7 +1074,7 @@ impl Sim {
     }
 
     fn helm(&mut self, revision: i64, end: HelmEnd) {
-        assert!(self.observed.prerequisites.deployer.is_there(), "it acts without an account");
+        assert!(self.observed.prerequisites.deployer.is_ready(), "it acts without an account");
         let newest = self.observed.release.as_ref().map_or(0, |release| release.revision);
         assert_eq!(revision, newest + 1, "the revision that is stamped is the one helm makes");
         assert!(self.observed.release.as_ref().is_none_or(|release| release.phase != Phase::Pending), "two helms");
@@ -1107,6 +1128,6 @@ proptest! {
         prop_assert!(sim.helm_runs <= runs + 1, "one helm run is enough");
         prop_assert_eq!(sim.created, [1, 1], "a password was made twice");
         let release = sim.observed.release.clone().unwrap();
-        prop_assert_eq!((release.phase, release.stamp.unwrap().digest), (Phase::Deployed, sim.desired.target().digest.clone()));
+        prop_assert_eq!((release.phase, release.managed_digest.unwrap()), (Phase::Deployed, sim.desired.target().digest.clone()));
     }
 }

@@ -91,7 +91,7 @@ pub(crate) fn serves(verdict: &Verdict) -> bool {
 
 /// Returns when cert-manager should have issued it; `None`: helm has not created its Ingress yet.
 fn issued_by(desired: &Desired, release: Option<&ReleaseView>) -> Option<Timestamp> {
-    let written = release.filter(|release| release.is_deployed_as(&desired.target().digest))?.written?;
+    let written = release.filter(|release| release.is_deployed_as(&desired.target().digest))?.created_at?;
     Some(written + ISSUED_WITHIN)
 }
 

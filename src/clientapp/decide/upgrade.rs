@@ -24,7 +24,7 @@ const ONE_MAJOR_AT_A_TIME: &[(&str, &[(u64, &str)])] = &[(
     &[(29, "5.x"), (30, "6.x"), (31, "7.x or 8.0.x"), (32, "8.1.x to 8.9.x"), (33, "9.0.x or 9.1.x"), (34, "9.2.x")],
 )];
 
-/// The value of `spec.upgrade.allow` that does not count any more. It allows one change to the version it names: once that
+/// Returns the value of `spec.upgrade.allow` that does not count any more. It allows one change to the version it names: once that
 /// version is installed, the change is complete, and next to a different `chartVersion` it does not refer to this change. It
 /// stays spent as long as it is in the spec, where the user may have forgotten it.
 pub(crate) fn spent(
@@ -90,7 +90,7 @@ pub(crate) fn refusal(desired: &Desired, target: &CachedChart, recorded: &Client
 
 const BACK: &str = "set spec.chartVersion to one that is not older, or restore a backup into a new ClientApp";
 
-/// The numbers of a version, to be compared one by one; a suffix such as `-apache` says nothing about the data.
+/// Returns the numbers of a version, to be compared one by one; a suffix such as `-apache` says nothing about the data.
 fn numbers(version: &str) -> Option<Vec<u64>> {
     let version = version.strip_prefix('v').unwrap_or(version);
     let end = version.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(version.len());
@@ -116,7 +116,7 @@ pub(crate) fn before(desired: &Desired, observed: &Observed, target: &CachedChar
     }
     let BackupView { record, seen } = observed.prerequisites.backup.as_ref()?;
     let object = desired.database_object()?;
-    let facts = object.provider.facts();
+    let facts = object.provider.info();
     let on_record = observed.recorded.backup.as_ref().filter(|on_record| on_record.name == record.name);
     let what = described(object, record);
     // A backup counts once its success is recorded: helm starts only after that.
@@ -158,14 +158,14 @@ pub(crate) fn before(desired: &Desired, observed: &Observed, target: &CachedChar
 }
 
 fn described(object: &DesiredObject, record: &BackupRecord) -> String {
-    match object.provider.facts().backup_kind {
+    match object.provider.info().backup_kind {
         Some(kind) => format!("{kind} {}", record.name),
         None => format!("dump {} of {}", record.name, object.described()),
     }
 }
 
-/// Returns why no further backup is made without a user: an attempt after the last backup failed, so the data may be partly upgraded.
-/// Repeated backups of such data would push the good backup out of the repository unnoticed.
+/// Returns why no further backup is made without a user: an attempt after the last backup failed, so the data may be partly
+/// upgraded. Repeated backups of such data would push the good backup out of the repository unnoticed.
 fn outdated(desired: &Desired, observed: &Observed) -> Option<String> {
     let record = of_this_upgrade(desired, &observed.recorded)?;
     let tried = observed.release.as_ref().filter(|release| is_failed_try(release))?;

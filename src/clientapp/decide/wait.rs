@@ -45,7 +45,7 @@ pub(super) fn hook(Case { observed, config, release, now, .. }: &Case<'_>) -> Op
     const LOOK: SignedDuration = SignedDuration::from_secs(5);
     let ReleaseState::StaleLock(_) = release else { return None };
     let release = observed.release.as_ref()?;
-    let until = release.written? + config.helm_deadline;
+    let until = release.created_at? + config.helm_deadline;
     let message = format!(
         "Job {}, a hook of the chart, is still running, without the helm process that started it for revision {}: the operator waits as long as helm would have",
         observed.objects.hook.as_ref()?,
@@ -70,8 +70,8 @@ pub(super) fn attempts(case: &Case<'_>) -> Option<Hold> {
     })
 }
 
-/// Returns why the attempt is not repeated: the revision that helm would make has no place for a volume in use. Only the spec, which
-/// changes the digest, or another confirmation by a user changes that.
+/// Returns why the attempt is not repeated: the revision that helm would make has no place for a volume in use. Only the spec,
+/// which changes the digest, or another confirmation by a user changes that.
 fn refused(attempt: &Attempt, confirmed: &BTreeSet<String>) -> Option<Hold> {
     if !attempt.without_volumes.iter().eq(confirmed) {
         return None;
@@ -84,7 +84,7 @@ fn refused(attempt: &Attempt, confirmed: &BTreeSet<String>) -> Option<Hold> {
 fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Option<Hold> {
     let mut until = attempt.retry_at.as_ref()?.0;
     // A refusal from before the account existed, or before every API server knew it, says nothing about the account's rights.
-    if let Some(settled) = deployer.and_then(Deployer::since).map(|since| since + RIGHTS_SETTLE)
+    if let Some(settled) = deployer.and_then(Deployer::ready_since).map(|since| since + RIGHTS_SETTLE)
         && attempt.reason.as_deref().and_then(Reason::parse) == Some(Reason::AccessDenied)
         && attempt.started_at.0 < settled
     {
@@ -98,10 +98,10 @@ fn backoff(attempt: &Attempt, deployer: Option<&Deployer>, now: Timestamp) -> Op
     Some(Hold { stalled, condition: kind::RELEASED, ..Hold::new(reason, message).until(until) })
 }
 
-/// Returns the wait after an attempt that was killed together with its operator, and not for the first time: helm may be the cause, for
-/// example by using too much memory.
+/// Returns the wait after an attempt that was killed together with its operator, and not for the first time: helm may be the
+/// cause, for example by using too much memory.
 fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> Option<Hold> {
-    let left = release.is_some_and(ReleaseView::is_left_locked);
+    let left = release.is_some_and(ReleaseView::is_stale_lock);
     if !left || attempt.retry_at.is_some() || attempt.failures == 0 {
         return None;
     }
@@ -115,9 +115,9 @@ fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> 
     is_awaited(until, now, LATEST_RETRY).then_some(Hold { stalled: after.stalled, ..hold })
 }
 
-/// Returns the hold for hooks that helm runs only with an installation, and that had not completed when it failed: an upgrade would skip
-/// them for ever, and the app would be reported Ready. The installation is not repeated either, since helm would first delete the
-/// existing hook objects, such as a claim or a Secret.
+/// Returns the hold for hooks that helm runs only with an installation, and that had not completed when it failed: an upgrade
+/// would skip them for ever, and the app would be reported Ready. The installation is not repeated either, since helm would
+/// first delete the existing hook objects, such as a claim or a Secret.
 fn owed(Case { desired, observed, .. }: &Case<'_>, attempt: Option<&Attempt>) -> Option<Hold> {
     let Key { namespace, name } = &desired.key;
     let failed = |release: &&ReleaseView| matches!(release.phase, Phase::Failed | Phase::Pending);

@@ -19,24 +19,24 @@ use std::{
 use super::{
     context::{App, Ctx},
     error::Error,
-    helm_runs::{HelmRun, Trial, Upgraded, Upgrading, Work},
+    helm_runs::{HelmRun, TestRun, Upgraded, Upgrading, Work},
     hold::SAFETY_NET,
     observed::{
         dependencies, drift,
-        field_edits::{self, Edits, Next},
+        field_edits::{self, EditCheck, EditTracker},
         helm_tests, installed_chart, inventory,
         owned::{self, OwnershipEvidence},
         pods::{self, NAMED_WORKLOADS, PodsView},
         release::{Phase, ReleaseView, is_stored, release_view},
         repair_backoff::WATCH_LAG,
         types::{
-            AtWork, Awaited, BackupView, CachedChart, DatabaseView, Found, Missing, Observed, ObservedObjects,
-            ObservedRun, Prerequisites, SecretView, Workload,
+            BackupView, Busy, CachedChart, DatabaseView, DriftedObject, LiveState, Observed, ObservedObjects,
+            ObservedRun, Prerequisites, SecretView, UnreadyDependency, Workload,
         },
         upgrade_backup,
     },
     spec::{
-        database::{self, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, Watched},
+        database::{self, DatabaseCaches, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
         desired::{Desired, SecretSource},
         file_backup::{FilesView, Volume},
         secrets::SMTP,
@@ -57,23 +57,24 @@ use crate::{
 /// A helm run that takes longer is reported while it goes on: its hooks may wait for workloads that never become ready.
 const LONG: SignedDuration = SignedDuration::from_secs(5);
 
-/// Returns what is known while helm works on the release, or while the watch does not show yet what helm wrote: both count as busy. **Pure.**
-fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<AtWork> {
+/// Returns what is known while helm works on the release, or while the watch does not show yet what helm wrote: both count as
+/// busy. **Pure.**
+fn busy(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Option<Busy> {
     match run {
-        HelmRun::Upgrading(of) => {
-            let Upgrading { digest, sentence, since } = of.as_ref();
+        HelmRun::Upgrading(upgrading) => {
+            let Upgrading { digest, sentence, since } = upgrading.as_ref();
             let until = Some(*since + LONG).filter(|until| now < *until);
-            Some(AtWork { digest: Some(digest.clone()), sentence: sentence.clone(), until })
+            Some(Busy { digest: Some(digest.clone()), sentence: sentence.clone(), until })
         }
         HelmRun::Upgraded(upgraded) => {
-            let until = Some(awaits(upgraded, cached, now)?);
+            let until = Some(wait_for_cache(upgraded, cached, now)?);
             let digest = Some(upgraded.attempt.digest.clone());
-            Some(AtWork { digest, sentence: String::new(), until })
+            Some(Busy { digest, sentence: String::new(), until })
         }
         HelmRun::OfPredecessor => {
             let sentence =
                 "helm is still running for a deleted ClientApp of this name, and is being stopped".to_owned();
-            Some(AtWork { digest: None, sentence, until: None })
+            Some(Busy { digest: None, sentence, until: None })
         }
         // A test changes nothing of the release.
         HelmRun::Idle
@@ -85,18 +86,18 @@ fn at_work(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) -> Optio
     }
 }
 
-/// Returns true if this shows the revision of a run that has ended, and its end: after helm has ended, the revision is not pending, even
-/// if a late watch shows it so.
-fn is_shown(upgraded: &Upgraded, release: Option<&ReleaseView>) -> bool {
+/// Returns true if this shows the revision of a run that has ended, and its end: after helm has ended, the revision is not
+/// pending, even if a late watch shows it so.
+fn cache_has(upgraded: &Upgraded, release: Option<&ReleaseView>) -> bool {
     upgraded.revision.is_none_or(|revision| {
         release.is_some_and(|release| release.revision >= revision && release.phase != Phase::Pending)
     })
 }
 
-/// Until when to wait for a watch that does not show the revision yet; `None`: it shows it, or is too late.
-fn awaits(upgraded: &Upgraded, release: Option<&ReleaseView>, now: Timestamp) -> Option<Timestamp> {
+/// Returns until when to wait for a watch that does not show the revision yet; `None`: it shows it, or is too late.
+fn wait_for_cache(upgraded: &Upgraded, release: Option<&ReleaseView>, now: Timestamp) -> Option<Timestamp> {
     let until = upgraded.at + WATCH_LAG;
-    (upgraded.succeeded && !is_shown(upgraded, release) && now < until).then_some(until)
+    (upgraded.succeeded && !cache_has(upgraded, release) && now < until).then_some(until)
 }
 
 /// Observes everything that decisions about this app depend on; without a valid spec, only what needs no spec.
@@ -111,12 +112,12 @@ pub(crate) async fn observe(
     let mut recorded = app.recorded_status.clone();
     let revisions = ctx.watches.revisions(key);
     let cached = release_view(&revisions);
-    if let Some(at_work) = at_work(&run, cached.as_ref(), now) {
+    if let Some(at_work) = busy(&run, cached.as_ref(), now) {
         // helm may be changing everything else right now.
         let is_long = at_work.until.is_none() && at_work.digest.is_some();
         let workloads = if is_long { ctx.watches.workloads(key) } else { Vec::new() };
         let mut observed = Observed {
-            run: ObservedRun { state: run, at_work: Some(at_work), ..ObservedRun::default() },
+            run: ObservedRun { state: run, busy: Some(at_work), ..ObservedRun::default() },
             release: cached,
             objects: ObservedObjects { workloads, ..ObservedObjects::default() },
             recorded,
@@ -125,7 +126,7 @@ pub(crate) async fn observe(
         if let Some(desired) = desired.filter(|_| is_long) {
             with_reasons(ctx, desired, &mut observed, now).await;
             with_refused_hook(ctx, key, &mut observed);
-            hide(desired, &mut observed);
+            redact(desired, &mut observed);
         }
         return Ok(observed);
     }
@@ -133,8 +134,8 @@ pub(crate) async fn observe(
     if let HelmRun::Upgraded(upgraded) = &run {
         recorded.last_attempt = Some(upgraded.attempt.clone());
     }
-    if let HelmRun::Tested(trial) = &run {
-        recorded.test = Some(test_record(ctx, (key, desired), trial, recorded.test.as_ref()).await?);
+    if let HelmRun::Tested(test_run) = &run {
+        recorded.test = Some(test_record(ctx, (key, desired), test_run, recorded.test.as_ref()).await?);
     }
     recorded.installed = installed_chart::installed_now(release.as_ref(), &recorded);
     let inventory = inventory(ctx, key, release.as_ref(), &recorded).await?;
@@ -148,7 +149,7 @@ pub(crate) async fn observe(
     let last_ready_is_stored = recorded.last_ready.as_ref().is_some_and(|ready| is_stored(ready, &revisions));
     let observed = Observed {
         last_ready_is_stored,
-        run: ObservedRun { state: run, is_shown: run_is_shown, ..ObservedRun::default() },
+        run: ObservedRun { state: run, is_in_cache: run_is_shown, ..ObservedRun::default() },
         release,
         objects: ObservedObjects { inventory, workloads, repairs, ..ObservedObjects::default() },
         owned,
@@ -160,15 +161,16 @@ pub(crate) async fn observe(
             let mut observed = with_spec(ctx, app, desired, observed, now).await?;
             with_reasons(ctx, desired, &mut observed, now).await;
             with_drift(ctx, desired, &mut observed, now).await;
-            hide(desired, &mut observed);
+            redact(desired, &mut observed);
             Ok(observed)
         }
         None => Ok(observed),
     }
 }
 
-/// The release's workloads. After helm has run, it is known what it wrote, whether or not it succeeded, so that a late watch does not
-/// report the revision ready because of a workload's former state, or because of the workloads of a former app of this name.
+/// Returns the release's workloads. After helm has run, it is known what it wrote, whether or not it succeeded, so that a late
+/// watch does not report the revision ready because of a workload's former state, or because of the workloads of a former app
+/// of this name.
 fn workloads(
     ctx: &Ctx,
     key: &Key,
@@ -176,19 +178,19 @@ fn workloads(
     run: &HelmRun,
 ) -> Vec<Workload> {
     let mut workloads = inventory::with_missing(inventory, key, ctx.watches.workloads(key));
-    let mut known = ctx.memory.read(key, |app| app.wrote.clone());
+    let mut known = ctx.memory.read(key, |app| app.last_applied.clone());
     if let (HelmRun::Upgraded(upgraded), Some(release)) = (run, release)
         && known.as_ref().is_none_or(|(secret, _)| *secret != release.secret_uid)
     {
         let newest = (release.secret_uid.clone(), Arc::from(upgraded.wrote.workloads()));
-        ctx.memory.put(key, |app| app.wrote = Some(newest.clone()));
+        ctx.memory.put(key, |app| app.last_applied = Some(newest.clone()));
         known = Some(newest);
     }
     // Of another revision, this says nothing: the history may even have been set back.
     let of_release = |(secret, _): &(String, _)| release.is_some_and(|release| release.secret_uid == *secret);
     let Some((_, wrote)) = known.filter(of_release) else { return workloads };
     for workload in &mut workloads {
-        if wrote.iter().any(|written| is_former(workload, written)) {
+        if wrote.iter().any(|written| predates_write(workload, written)) {
             workload.waiting = Some("its newest version is not seen yet".to_owned());
             workload.stuck = false;
             workload.refused = None;
@@ -198,7 +200,7 @@ fn workloads(
 }
 
 /// Returns true if a workload is seen as it was before helm wrote it, or is the former object of its name. **Pure.**
-fn is_former(seen: &Workload, WrittenObject { kind, metadata, .. }: &WrittenObject) -> bool {
+fn predates_write(seen: &Workload, WrittenObject { kind, metadata, .. }: &WrittenObject) -> bool {
     let wrote = metadata.resource_version.parse().ok();
     (seen.kind, &seen.name) == (kind.as_str(), &metadata.name)
         && seen.version.zip(wrote).is_some_and(|(seen, wrote): (u64, u64)| seen < wrote)
@@ -216,7 +218,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
     let key = &desired.key;
     let since = pods::not_ready_since(&observed.recorded);
     let is_settled = observed.release.as_ref().is_some_and(|release| release.phase == Phase::Deployed);
-    let is_asked_for = is_settled || observed.run.at_work.is_some();
+    let is_asked_for = is_settled || observed.run.busy.is_some();
     let Some(since) = since.filter(|since| is_asked_for && now.duration_since(*since) >= pods::GRACE) else {
         ctx.memory.drop(key, |app| app.pods = None);
         return;
@@ -225,18 +227,18 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
         .memory
         .read(key, |app| app.pods.clone())
         .filter(|look| now < look.until)
-        .unwrap_or_else(|| pods::Look { until: pods::next_look(since, now), reasons: BTreeMap::new() });
+        .unwrap_or_else(|| pods::PodReasons { until: pods::next_look(since, now), reasons: BTreeMap::new() });
     let waiting = observed.objects.workloads.iter_mut().filter(|workload| workload.waiting.is_some());
     for workload in waiting.take(NAMED_WORKLOADS) {
         let Some(selector) = &workload.selector else { continue };
         // Each generation has its own pods.
-        let of = (workload.uid.clone(), workload.generation);
-        if !look.reasons.contains_key(&of) {
+        let template = (workload.uid.clone(), workload.generation);
+        if !look.reasons.contains_key(&template) {
             let found = uncached::pods(ctx, key, &desired.account, ListParams::default().labels(selector)).await;
             let found = found.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default();
-            look.reasons.insert(of.clone(), PodsView::of(workload, &found, &key.namespace));
+            look.reasons.insert(template.clone(), PodsView::of(workload, &found, &key.namespace));
         }
-        let PodsView { there, why, stuck } = look.reasons.get(&of).cloned().unwrap_or_default();
+        let PodsView { there, why, stuck } = look.reasons.get(&template).cloned().unwrap_or_default();
         observed.objects.stuck_pods.extend(stuck);
         // A Deployment has a condition that says so. What was refused before the pods were there says nothing.
         let refusal = || {
@@ -254,7 +256,7 @@ async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now
 
 /// Adds why a hook's Job, for which helm waits, has no pod.
 fn with_refused_hook(ctx: &Ctx, key: &Key, observed: &mut Observed) {
-    if let (HelmRun::Upgrading(upgrading), Some(at_work)) = (&observed.run.state, &mut observed.run.at_work)
+    if let (HelmRun::Upgrading(upgrading), Some(at_work)) = (&observed.run.state, &mut observed.run.busy)
         && let Some(refusal) = ctx.watches.refused_job(key, upgrading.since)
     {
         at_work.sentence.push_str("; ");
@@ -262,17 +264,17 @@ fn with_refused_hook(ctx: &Ctx, key: &Key, observed: &mut Observed) {
     }
 }
 
-/// Kubelet, webhooks and the database's operator may quote values from Secrets.
-fn hide(desired: &Desired, observed: &mut Observed) {
+/// Redacts what kubelet, webhooks and the database's operator say: they may quote values from Secrets.
+fn redact(desired: &Desired, observed: &mut Observed) {
     let database = &mut observed.prerequisites.database;
     let state = database.object.as_mut().and_then(|object| match &mut object.state {
         DatabaseState::Waiting(words) | DatabaseState::Stalled(words) => Some(words),
-        DatabaseState::Silent | DatabaseState::Restoring(_) | DatabaseState::Ready => None,
+        DatabaseState::NotReported | DatabaseState::Restoring(_) | DatabaseState::Ready => None,
     });
     for words in database.warnings.iter_mut().chain(state) {
         *words = desired.values.redactor.redact(words);
     }
-    let sentence = observed.run.at_work.iter_mut().map(|at_work| &mut at_work.sentence);
+    let sentence = observed.run.busy.iter_mut().map(|at_work| &mut at_work.sentence);
     let waiting = observed.objects.workloads.iter_mut().filter_map(|workload| workload.waiting.as_mut());
     for waiting in sentence.chain(waiting) {
         *waiting = desired.values.redactor.redact(waiting);
@@ -294,7 +296,7 @@ async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     }
     for object in unseen {
         match uncached::found(ctx, key, &desired.account, &object).await {
-            Some(found) => observed.objects.missing.push(Missing { object, found }),
+            Some(found) => observed.objects.drifted.push(DriftedObject { object, state: found }),
             None => observed.look_again = Some(now + SAFETY_NET),
         }
     }
@@ -315,37 +317,39 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
         HelmRun::Upgraded(upgraded) if upgraded.revision == Some(release.revision) => {
             let wrote = upgraded.wrote.managed();
             let known = managed.keys().filter_map(|id| Some((id.clone(), *wrote.get(&(id.0, id.1.as_str()))?)));
-            Some(Edits::of(inventory, known.collect()).with(ignored))
+            Some(EditTracker::of(inventory, known.collect()).with(ignored))
         }
         // An operator that has just started looks at everything if the one before it had found edits.
         _ => ctx.memory.read(key, |app| app.edits.clone()).map(|known| known.ignoring(ignored)).or_else(|| {
             let ready =
                 find(&observed.recorded.conditions, READY).filter(|ready| ready.reason == Reason::Drifted.as_str());
-            ready.map(|_| Edits::of(inventory, BTreeMap::new()).with(ignored))
+            ready.map(|_| EditTracker::of(inventory, BTreeMap::new()).with(ignored))
         }),
     };
     if let Some(known) = &known {
         ctx.memory.put(key, |app| app.edits = Some(known.clone()));
     }
-    let found = match field_edits::next(known, inventory, &managed, shown, now) {
-        Next::Nothing(edits) => return ctx.memory.put(key, |app| app.edits = Some(edits.with(ignored))),
-        Next::Known(found, until) => {
+    let found = match field_edits::check(known, inventory, &managed, shown, now) {
+        EditCheck::Unchanged(edits) => return ctx.memory.put(key, |app| app.edits = Some(edits.with(ignored))),
+        EditCheck::StillEdited(found, until) => {
             observed.look_again = observed.look_again.into_iter().chain([until]).min();
             found
         }
-        Next::Look(edits, objects) => match uncached::edited(ctx, key, (desired, &release.secret), objects).await {
-            Some(found) => {
-                ctx.memory.put(key, |app| app.edits = Some(edits.after(managed, &found, now)));
-                found
+        EditCheck::Compare(edits, objects) => {
+            match uncached::edited(ctx, key, (desired, &release.secret), objects).await {
+                Some(found) => {
+                    ctx.memory.put(key, |app| app.edits = Some(edits.after(managed, &found, now)));
+                    found
+                }
+                None => {
+                    observed.look_again = Some(now + SAFETY_NET);
+                    return;
+                }
             }
-            None => {
-                observed.look_again = Some(now + SAFETY_NET);
-                return;
-            }
-        },
+        }
     };
-    observed.objects.missing.extend(found.into_iter().map(|mut missing| {
-        if let Found::Uncompared(problem) = &mut missing.found {
+    observed.objects.drifted.extend(found.into_iter().map(|mut missing| {
+        if let LiveState::Uncompared(problem) = &mut missing.state {
             *problem = desired.values.redactor.redact(problem);
         }
         missing
@@ -356,10 +360,10 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
 async fn test_record(
     ctx: &Ctx,
     (key, desired): (&Key, Option<&Desired>),
-    trial: &Trial,
+    test_run: &TestRun,
     before: Option<&Tested>,
 ) -> Result<Tested, Error> {
-    let Trial { secret, account, failed, began, .. } = trial;
+    let TestRun { secret, account, failed, started_at: began, .. } = test_run;
     let tests = uncached::tests(ctx, key, secret).await?;
     let mut pods = None;
     // Without a valid spec, nothing says which values are secret, and kubelet may quote them.
@@ -373,7 +377,7 @@ async fn test_record(
         found.retain(|pod| pod.metadata.creation_timestamp.as_ref().is_some_and(is_new));
         pods = pods_why(&found, None).map(|why| desired.values.redactor.redact(&why));
     }
-    Ok(helm_tests::record(before, trial, tests, pods))
+    Ok(helm_tests::record(before, test_run, tests, pods))
 }
 
 /// Observes what depends on the spec.
@@ -439,7 +443,8 @@ async fn with_spec(
     })
 }
 
-/// Returns what archives the app's files. The API server is asked only for a CronJob that is to be created: another of its name has no label.
+/// Returns what archives the app's files. The API server is asked only for a CronJob that is to be created: another of its name
+/// has no label.
 async fn files(
     ctx: &Ctx,
     app: &App<'_>,
@@ -468,56 +473,58 @@ async fn files(
     })
 }
 
-/// The dependencies that are not Ready, if helm has to run for what the spec asks.
-async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView>) -> Vec<Awaited> {
+/// Returns the dependencies that are not Ready, if helm has to run for what the spec asks.
+async fn dependencies(ctx: &Ctx, desired: &Desired, release: Option<&ReleaseView>) -> Vec<UnreadyDependency> {
     let key = &desired.key;
     let is_settled = release.is_some_and(|release| release.is_deployed_as(&desired.target().digest));
     if is_settled || desired.rolled_back().is_some() || desired.suspend || desired.upgrade.depends_on.is_empty() {
-        ctx.memory.drop(key, |app| app.waits_for.clear());
+        ctx.memory.drop(key, |app| app.dependencies.clear());
         return Vec::new();
     }
     // First of all, so that no change is missed after an app is looked at.
-    let waits_for = dependencies::apps(&key.namespace, &desired.upgrade.depends_on);
-    ctx.memory.put(key, |app| app.waits_for = waits_for);
+    let dependencies = dependencies::apps(&key.namespace, &desired.upgrade.depends_on);
+    ctx.memory.put(key, |app| app.dependencies = dependencies);
     let depends = |app: &Key| {
         let found = ctx.watches.apps.get(app);
         let spec = found.as_ref().and_then(|found| found.object.as_ref().ok()).map(|app| &app.spec);
         spec.map(|spec| dependencies::apps(&app.namespace, &spec.depends_on)).unwrap_or_default()
     };
     let mut awaited = Vec::new();
-    for of in &desired.upgrade.depends_on {
-        let name = Key::new(&key.namespace, &of.name);
-        let sentence = match (&of.api_version, of.kind.as_str()) {
-            (None, _) if of.is_app() => dependencies::app(&of.name, ctx.watches.apps.get(&name).as_deref()),
+    for dependency in &desired.upgrade.depends_on {
+        let name = Key::new(&key.namespace, &dependency.name);
+        let sentence = match (&dependency.api_version, dependency.kind.as_str()) {
+            (None, _) if dependency.is_app() => {
+                dependencies::app(&dependency.name, ctx.watches.apps.get(&name).as_deref())
+            }
             (None, _) => {
                 let database = ctx.watches.of(database::standalone()).objects.objects.get(&name);
-                dependencies::database(of, database.as_ref().map(|found| found.state == DatabaseState::Ready))
+                dependencies::database(dependency, database.as_ref().map(|found| found.state == DatabaseState::Ready))
             }
             (Some(api_version), kind) => {
                 let object = ReleaseObject {
                     api_version: api_version.clone(),
                     kind: kind.to_owned(),
-                    name: of.name.clone(),
+                    name: dependency.name.clone(),
                     ..ReleaseObject::default()
                 };
                 match uncached::any(ctx, key, &desired.account, &object).await {
-                    Ok(found) => dependencies::object(of, found.as_ref()),
-                    Err(error) => Some(format!("{kind} {}: {}", of.name, api_sentence(&error))),
+                    Ok(found) => dependencies::object(dependency, found.as_ref()),
+                    Err(error) => Some(format!("{kind} {}: {}", dependency.name, api_sentence(&error))),
                 }
             }
         };
-        awaited.extend(sentence.map(|sentence| Awaited {
+        awaited.extend(sentence.map(|sentence| UnreadyDependency {
             sentence,
-            is_watched: of.is_app(),
-            is_circle: of.is_app() && dependencies::is_circle(key, &name, depends),
+            is_watched: dependency.is_app(),
+            is_circle: dependency.is_app() && dependencies::is_circle(key, &name, depends),
         }));
     }
     awaited
 }
 
-/// A hook's Job that still runs, of a revision that an operator's helm left pending.
+/// Returns a hook's Job that still runs, of a revision that an operator's helm left pending.
 async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) -> Result<Option<String>, Error> {
-    let Some(release) = observed.release.as_ref().filter(|release| release.is_left_locked()) else { return Ok(None) };
+    let Some(release) = observed.release.as_ref().filter(|release| release.is_stale_lock()) else { return Ok(None) };
     let inventory = observed.objects.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid);
     for job in inventory.iter().flat_map(|inventory| &inventory.hook_jobs) {
         if uncached::job_runs(ctx, app.key, &desired.account, job).await? {
@@ -527,8 +534,8 @@ async fn hook(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed) 
     Ok(None)
 }
 
-/// Returns what holds data or gives access to it and is owned by the app: what is recorded, and what is observed, with these volumes of the
-/// namespace.
+/// Returns what holds data or gives access to it and is owned by the app: what is recorded, and what is observed, with these
+/// volumes of the namespace.
 pub(crate) fn owned(
     ctx: &Ctx,
     app: &App<'_>,
@@ -545,8 +552,8 @@ pub(crate) fn owned(
     owned::merge_owned(&app.recorded_status.owned, &seen)
 }
 
-/// The objects that the operator creates for an app, as the caches show them: uid, creation time, and the app in their stamp or
-/// ownerReference.
+/// Returns the objects that the operator creates for an app, as the caches show them: uid, creation time, and the app in their
+/// stamp or ownerReference.
 fn named(ctx: &Ctx, key: &Key) -> Vec<(DataKind, ObjectMeta)> {
     let meta = |name: String, uid: String, created: Option<Timestamp>, stamp: Option<String>, owner: Option<String>| {
         let owner = owner.map(|uid| OwnerReference { uid, ..OwnerReference::default() });
@@ -574,14 +581,14 @@ fn named(ctx: &Ctx, key: &Key) -> Vec<(DataKind, ObjectMeta)> {
     secrets.chain(databases).collect()
 }
 
-/// The objects of the release: as recorded for this revision, otherwise read from Helm's storage.
+/// Returns the objects of the release: as recorded for this revision, otherwise read from Helm's storage.
 pub(crate) async fn inventory(
     ctx: &Ctx,
     key: &Key,
     release: Option<&ReleaseView>,
     recorded: &ClientAppStatus,
 ) -> Result<Option<Inventory>, Error> {
-    let Some(release) = release.filter(|release| release.known) else { return Ok(recorded.inventory.clone()) };
+    let Some(release) = release.filter(|release| release.ever_managed) else { return Ok(recorded.inventory.clone()) };
     if let Some(inventory) = recorded.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid) {
         return Ok(Some(inventory.clone()));
     }
@@ -607,7 +614,7 @@ async fn database(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> R
         return Ok(DatabaseView { secret, ..DatabaseView::default() });
     };
     let service = Key::new(&key.namespace, provider.service(key));
-    let Watched { objects, endpoints, warnings, .. } = ctx.watches.of(*provider);
+    let DatabaseCaches { objects, endpoints, warnings, .. } = ctx.watches.of(*provider);
     let found = ctx.watches.database(*provider, key);
     let warnings = warnings.as_ref().zip(found.as_ref()).and_then(|((kind, warnings), found)| {
         let about = warnings::group(&key.namespace, kind, name);
@@ -616,7 +623,7 @@ async fn database(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> R
     Ok(DatabaseView {
         kind: objects.availability(),
         app_uid: uid.to_owned(),
-        on_record: owned::uid(owned, provider.kind(), name).map(str::to_owned),
+        recorded_uid: owned::uid(owned, provider.kind(), name).map(str::to_owned),
         object: found,
         secret,
         warnings,
@@ -638,9 +645,9 @@ fn backup(ctx: &Ctx, desired: &Desired, record: BackupRecord) -> BackupView {
     BackupView { record: BackupRecord { state, ..record }, seen }
 }
 
-/// The newest revision of the release, and whether it shows the outcome of the run. The cache is asked first. If it knows less
-/// than the operator has recorded, or has seen helm write, then either it is late or another Helm client removed revisions, and
-/// only the API server can tell which.
+/// Returns the newest revision of the release, and whether it shows the outcome of the run. The cache is asked first. If it
+/// knows less than the operator has recorded, or has seen helm write, then either it is late or another Helm client removed
+/// revisions, and only the API server can tell which.
 async fn release(
     ctx: &Ctx,
     key: &Key,
@@ -654,7 +661,7 @@ async fn release(
         HelmRun::Upgraded(upgraded) => Some(upgraded),
         _ => None,
     };
-    let is_shown = upgraded.is_none_or(|upgraded| is_shown(upgraded, cached.as_ref()));
+    let is_shown = upgraded.is_none_or(|upgraded| cache_has(upgraded, cached.as_ref()));
     if is_shown && newest(&cached) >= known {
         return Ok((cached, is_shown));
     }
@@ -664,8 +671,8 @@ async fn release(
     Ok((live, is_shown || is_none))
 }
 
-/// The generated administrator credentials. If they are in use and the watch does not show them, the API server is asked: the
-/// watch may be late, and without them the app cannot continue.
+/// Returns the generated administrator credentials. If they are in use and the watch does not show them, the API server is
+/// asked: the watch may be late, and without them the app cannot continue.
 async fn admin_secret(ctx: &Ctx, app: &App<'_>, name: &str, observed: &Observed) -> Result<SecretView, Error> {
     let name = Key::new(&app.key.namespace, name);
     let found = match ctx.watches.secrets.get(&name) {
@@ -677,20 +684,20 @@ async fn admin_secret(ctx: &Ctx, app: &App<'_>, name: &str, observed: &Observed)
     Ok(own_secret(found, app))
 }
 
-/// A Secret under a generated name: this app's own, another object's, or created by a user.
+/// Returns a Secret under a generated name: this app's own, another object's, or created by a user.
 fn own_secret(found: Option<SecretMeta>, app: &App<'_>) -> SecretView {
     let Some(SecretMeta { uid: own, owner, stamp, deleting, .. }) = found else { return SecretView::Absent };
     match (owner, stamp) {
-        _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned(), goes: true },
+        _ if deleting => SecretView::NotOurs { owner: "an object that is gone".to_owned(), is_being_deleted: true },
         (Some((_, _, whose)), _) if whose == app.uid() => SecretView::Own { uid: own, keys: BTreeSet::new() },
         // An earlier ClientApp's, which the garbage collector has yet to delete.
         (Some((kind, owner, _)), _) => {
             let goes = kind == ClientApp::kind(&()) && owner == app.key.name;
-            SecretView::NotOurs { owner: format!("{kind} {owner}"), goes }
+            SecretView::NotOurs { owner: format!("{kind} {owner}"), is_being_deleted: goes }
         }
         (None, Some(whose)) if whose == app.uid() => SecretView::Own { uid: own, keys: BTreeSet::new() },
         (None, Some(whose)) => {
-            SecretView::NotOurs { owner: format!("an earlier ClientApp, with uid {whose}"), goes: false }
+            SecretView::NotOurs { owner: format!("an earlier ClientApp, with uid {whose}"), is_being_deleted: false }
         }
         (None, None) => SecretView::Present { keys: BTreeSet::new() },
     }
@@ -704,7 +711,7 @@ async fn with_keys(ctx: &Ctx, view: SecretView, secret: &Key) -> Result<SecretVi
     }
 }
 
-/// A Secret that a user or a database's operator writes: which of its keys have a value.
+/// Returns a Secret that a user or a database's operator writes: which of its keys have a value.
 async fn secret_keys(ctx: &Ctx, secret: &Key) -> Result<SecretView, Error> {
     Ok(match sources::contents(ctx, secret).await? {
         Some((_, contents)) => {
@@ -727,7 +734,7 @@ mod tests {
     };
 
     #[test]
-    fn a_late_watch_is_waited_for() {
+    fn a_late_cache_is_waited_for() {
         for (what, revision, succeeded, seen, seconds, waits, shown) in [
             ("nothing yet", Some(4), true, None, 1, true, false),
             ("the one before", Some(4), true, Some((3, Phase::Deployed)), 1, true, false),
@@ -741,13 +748,13 @@ mod tests {
             let at = now() - SignedDuration::from_secs(seconds);
             let upgraded = Upgraded { attempt: attempt("d"), revision, succeeded, at, wrote: Recorded::default() };
             let seen = seen.map(|(revision, phase)| ReleaseView { revision, phase, ..release("d") });
-            assert_eq!(awaits(&upgraded, seen.as_ref(), now()).is_some(), waits, "{what}");
-            assert_eq!(is_shown(&upgraded, seen.as_ref()), shown, "{what}");
+            assert_eq!(wait_for_cache(&upgraded, seen.as_ref(), now()).is_some(), waits, "{what}");
+            assert_eq!(cache_has(&upgraded, seen.as_ref()), shown, "{what}");
         }
     }
 
     #[test]
-    fn what_a_late_watch_shows_of_a_workload() {
+    fn workloads_older_than_the_write_are_detected() {
         let metadata = Meta { name: "acme".to_owned(), resource_version: "20".to_owned(), ..Meta::default() };
         let written = WrittenObject { kind: "Deployment".to_owned(), metadata, ..WrittenObject::default() };
         for (what, kind, name, version, former) in [
@@ -759,11 +766,11 @@ mod tests {
             ("of another kind", "StatefulSet", "acme", Some(9), false),
         ] {
             let seen = Workload { kind, name: name.to_owned(), version, ..Workload::default() };
-            assert_eq!(is_former(&seen, &written), former, "{what}");
+            assert_eq!(predates_write(&seen, &written), former, "{what}");
         }
         let unversioned =
             WrittenObject { metadata: Meta { resource_version: String::new(), ..written.metadata }, ..written };
         let seen = Workload { kind: "Deployment", name: "acme".to_owned(), version: Some(1), ..Workload::default() };
-        assert!(!is_former(&seen, &unversioned));
+        assert!(!predates_write(&seen, &unversioned));
     }
 }

@@ -37,14 +37,14 @@ pub(crate) async fn find(
         SecretSource::Generated(name) => Some(name.as_str()),
         SecretSource::Given(_) => None,
     };
-    let awaited = awaited(ctx, desired, recorded).map(|provider| provider.secret(key));
+    let reusing = provider_reusing_leftovers(ctx, desired, recorded).map(|provider| provider.secret(key));
     let of_databases = database::all().flat_map(|provider| provider.secrets(key)).map(|name| (name, true));
     let of_app = admin.into_iter().map(str::to_owned).chain([key.redis_secret()]).map(|name| (name, false));
     for (name, of_database) in of_databases.chain(of_app) {
         let Some(secret) = ctx.watches.secrets.get(&Key::new(&key.namespace, &name)) else { continue };
         // If an app's finalizer was edited out, its credentials have no label, but still belong to that app.
         let of_another = secret.owner.is_none() && secret.stamp.as_ref().is_some_and(|stamp| stamp != uid);
-        let is_reused = awaited.as_ref() == Some(&name);
+        let is_reused = reusing.as_ref() == Some(&name);
         if secret.retained_from.as_ref() == Some(&key.name) || !of_database && of_another || is_reused {
             let kind = DataKind::Secret;
             found.push(Retained { kind, name, uid: secret.uid, of_database, installed: None });
@@ -52,7 +52,7 @@ pub(crate) async fn find(
     }
     for provider in database::all() {
         let object = ctx.watches.database(provider, key);
-        if let Some(object) = object.filter(|object| object.is_left(&key.name, uid)) {
+        if let Some(object) = object.filter(|object| object.is_leftover_of(&key.name, uid)) {
             let kind = provider.kind();
             found.push(Retained { kind, name: key.database(), uid: object.uid, of_database: false, installed: None });
         }
@@ -60,10 +60,10 @@ pub(crate) async fn find(
     Ok(found)
 }
 
-/// The API server is asked once for each app.
+/// Finds retained volumes; it asks the API server once for each app.
 async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppStatus) -> Result<Vec<Retained>, Error> {
     let key = &desired.key;
-    if ctx.memory.read(key, |app| app.unburdened.as_deref() == Some(uid)) {
+    if ctx.memory.read(key, |app| app.no_retained_volumes.as_deref() == Some(uid)) {
         return Ok(Vec::new());
     }
     let api = deletion::api(&ctx.client, &key.namespace, DataKind::Volume);
@@ -72,30 +72,34 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
     let params = ListParams::default().labels(&selector);
     let listing = || Error::api(format!("list the volumes that an earlier ClientApp {key} has left"));
     let mut claims = api.list_metadata(&params).await.map_err(listing())?.items;
-    if let Some(provider) = awaited(ctx, desired, recorded) {
-        let selector = format!("{}={},!{}", provider.facts().volume_label, key.database(), label::RETAINED_FROM);
+    if let Some(provider) = provider_reusing_leftovers(ctx, desired, recorded) {
+        let selector = format!("{}={},!{}", provider.info().volume_label, key.database(), label::RETAINED_FROM);
         claims.extend(api.list_metadata(&ListParams::default().labels(&selector)).await.map_err(listing())?.items);
     }
     if claims.is_empty() {
-        ctx.memory.put(key, |app| app.unburdened = Some(uid.to_owned()));
+        ctx.memory.put(key, |app| app.no_retained_volumes = Some(uid.to_owned()));
     }
     let volume = |claim: &PartialObjectMeta<DynamicObject>| Retained {
         kind: DataKind::Volume,
         name: claim.name_any(),
         uid: claim.uid().unwrap_or_default(),
-        of_database: database::all().any(|provider| claim.labels().contains_key(provider.facts().volume_label)),
+        of_database: database::all().any(|provider| claim.labels().contains_key(provider.info().volume_label)),
         installed: claim.annotations().get(annotation::INSTALLED).and_then(|chart| serde_json::from_str(chart).ok()),
     };
     Ok(claims.iter().map(volume).collect())
 }
 
-/// The provider that is about to create the app's first database, if its databases reuse what a former database of the same name
-/// left. That may be a user's, and would be deleted with the app.
-fn awaited(ctx: &Ctx, desired: &Desired, recorded: &ClientAppStatus) -> Option<&'static dyn Provider> {
+/// Returns the provider that is about to create the app's first database, if its databases reuse what a former database of the
+/// same name left. That may be a user's, and would be deleted with the app.
+fn provider_reusing_leftovers(
+    ctx: &Ctx,
+    desired: &Desired,
+    recorded: &ClientAppStatus,
+) -> Option<&'static dyn Provider> {
     let provider = desired.database_object()?.provider;
-    let is_awaited = provider.facts().reuses_leftovers
+    let is_about_to_create = provider.info().reuses_leftovers
         && !desired.data.adopt
         && owned::uid(&recorded.owned, provider.kind(), &desired.key.database()).is_none()
         && ctx.watches.database(provider, &desired.key).is_none();
-    is_awaited.then_some(provider)
+    is_about_to_create.then_some(provider)
 }

@@ -1,7 +1,7 @@
 //! Reads the values that `spec.valuesFrom` names, and the credentials of the app, before the desired state is computed; and later its
 //! certificate. An **effect**, reads only.
 //!
-//! The objects with values are read as the account that helm acts as, whose rights a chart has anyway (`lookup`): so a user can reach no more
+//! The objects with values are read as the account that helm acts as, whose rights a chart has too (`lookup`): so a user can reach no more
 //! with `spec.valuesFrom` than without it. Watches tell the version of each object, and it is read again only after that changes.
 
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ use crate::{
         spec::{
             credentials::{Contents, digests, of_keys, used},
             desired,
-            values_from::{Asked, Source, Sources, combined, denied},
+            values_from::{Source, SourceVersions, Sources, denied, merge},
         },
     },
     crd::{Credentials, Reason, ValuesKind, ValuesReference},
@@ -34,24 +34,26 @@ pub(crate) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sou
     let spec = app.object().ok().map(|app| &app.spec);
     // An invalid account is reported with the desired state.
     let asked = spec.filter(|spec| !spec.values_from.is_empty()).and_then(|spec| {
-        let versions =
-            spec.values_from.iter().map(|of| ctx.watches.version(of.kind, &Key::new(&key.namespace, &of.name)));
+        let versions = spec
+            .values_from
+            .iter()
+            .map(|reference| ctx.watches.version(reference.kind, &Key::new(&key.namespace, &reference.name)));
         let account = desired::account(spec).ok()?;
-        Some(Asked { account, references: spec.values_from.clone(), versions: versions.collect() })
+        Some(SourceVersions { account, references: spec.values_from.clone(), versions: versions.collect() })
     });
     let Some(asked) = asked else {
         ctx.memory.drop(key, |app| app.sources = None);
         return Ok(Sources::default());
     };
-    if let Some((of, sources)) = ctx.memory.read(key, |app| app.sources.clone())
-        && of == asked
+    if let Some((versions, sources)) = ctx.memory.read(key, |app| app.sources.clone())
+        && versions == asked
     {
         return Ok(sources);
     }
     let deployer = asked.account.is_deployer().then(|| ctx.watches.deployer(&key.namespace));
-    if deployer.as_ref().is_some_and(|deployer| !deployer.is_there()) {
+    if deployer.as_ref().is_some_and(|deployer| !deployer.is_ready()) {
         let message = "the values in spec.valuesFrom are read as soon as the account that helm acts as exists";
-        return Ok(Sources::Awaited(Hold::new(Reason::Pending, message)));
+        return Ok(Sources::Pending(Hold::new(Reason::Pending, message)));
     }
     let client = impersonating(&ctx.client, &key.namespace, &asked.account);
     let mut found = Vec::new();
@@ -63,8 +65,8 @@ pub(crate) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sou
         match source {
             Ok(source) => found.push(source),
             Err(error) if matches!(&error, kube::Error::Api(status) if status.code == 403) => {
-                let since = deployer.and_then(|deployer| deployer.since());
-                return Ok(Sources::Awaited(denied(reference, &api_sentence(&error), since, now)));
+                let since = deployer.and_then(|deployer| deployer.ready_since());
+                return Ok(Sources::Pending(denied(reference, &api_sentence(&error), since, now)));
             }
             Err(error) => {
                 let ValuesReference { kind, name, .. } = reference;
@@ -73,21 +75,23 @@ pub(crate) async fn read(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Sou
         }
     }
     let salt = ctx.salts.get(&ctx.client).await?;
-    let sources = combined(key, asked.references.iter().zip(found.iter().map(Option::as_ref)), salt);
+    let sources = merge(key, asked.references.iter().zip(found.iter().map(Option::as_ref)), salt);
     ctx.memory.put(key, |app| app.sources = Some((asked, sources.clone())));
     Ok(sources)
 }
 
-/// The credentials of an app, as far as they are known: of a Secret that is gone, those that were in it. A Secret that has its
-/// recorded version is not read again.
+/// Returns the credentials of an app, as far as they are known: of a Secret that is gone, those that were in it. A Secret that
+/// has its recorded version is not read again.
 pub(crate) async fn credentials(ctx: &Ctx, app: &App<'_>) -> Result<Vec<Credentials>, Error> {
     let Ok(object) = app.object() else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for (secret, keys) in used(object, &ctx.config) {
-        let recorded = app.recorded_status.credentials.iter().find(|of| of.secret == secret && of.keys == keys);
+        let recorded =
+            app.recorded_status.credentials.iter().find(|known| known.secret == secret && known.keys == keys);
         let name = Key::new(&app.key.namespace, &secret);
         let seen = ctx.watches.secrets.get(&name).filter(|seen| !seen.deleting);
-        let is_new = seen.is_some_and(|seen| recorded.is_none_or(|of| of.resource_version != seen.resource_version));
+        let is_new =
+            seen.is_some_and(|seen| recorded.is_none_or(|known| known.resource_version != seen.resource_version));
         let read = if is_new { contents(ctx, &name).await? } else { None };
         found.extend(match read {
             Some((resource_version, contents)) => {
@@ -123,8 +127,8 @@ pub(crate) async fn remember(ctx: &Ctx, secret: &Key, found: Secret) -> Result<(
     Ok(known)
 }
 
-/// Returns the certificate in an app's Secret; `None`: there is no such Secret. It is read once for each version; of its private key
-/// is seen only that there is one.
+/// Returns the certificate in an app's Secret; `None`: there is no such Secret. It is read once for each version; of its
+/// private key is seen only that there is one.
 pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Option<certificate::Read>, Error> {
     let Some(seen) = ctx.watches.secrets.get(secret) else { return Ok(None) };
     if let Some((version, known)) = ctx.memory.read(app, |app| app.certificate.clone())
@@ -149,11 +153,15 @@ pub(crate) async fn certificate(ctx: &Ctx, app: &Key, secret: &Key) -> Result<Op
     Ok(Some(read))
 }
 
-/// The object of a reference, read with the rights of this client; `None`: it does not exist.
-pub(crate) async fn source(client: &Client, namespace: &str, of: &ValuesReference) -> kube::Result<Option<Source>> {
-    match of.kind {
-        ValuesKind::Secret => object::<Secret>(client, namespace, &of.name).await,
-        ValuesKind::ConfigMap => object::<ConfigMap>(client, namespace, &of.name).await,
+/// Returns the object of a reference, read with the rights of this client; `None`: it does not exist.
+pub(crate) async fn source(
+    client: &Client,
+    namespace: &str,
+    reference: &ValuesReference,
+) -> kube::Result<Option<Source>> {
+    match reference.kind {
+        ValuesKind::Secret => object::<Secret>(client, namespace, &reference.name).await,
+        ValuesKind::ConfigMap => object::<ConfigMap>(client, namespace, &reference.name).await,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The present state in the API server, for decisions that must not depend on a late cache. **Effects**, reads only.
+//! Reads the present state in the API server, for decisions that must not depend on a late cache. **Effects**, reads only.
 
 use k8s_openapi::{
     api::{
@@ -19,7 +19,7 @@ use crate::{
         error::Error,
         observed::{
             drift, field_edits, inventory,
-            types::{Found, Left, Missing},
+            types::{DriftedObject, IgnoredField, LiveState},
         },
         spec::{desired::Desired, file_backup::CronJobView, values::MAX_BYTES},
     },
@@ -33,28 +33,28 @@ use crate::{
     secrets::{self, RevisionMeta, SecretMeta},
 };
 
-/// An object as the API server has it now; also `None` if the cluster does not know its kind.
+/// Reads an object as the API server has it now; also `None` if the cluster does not know its kind.
 pub(crate) async fn object(ctx: &Ctx, key: &Key, kind: DataKind, name: &str) -> Result<Option<ObjectMeta>, Error> {
     let found = ignore_not_found(deletion::api(&ctx.client, &key.namespace, kind).get_metadata(name).await);
     let found = found.map_err(Error::api(format!("look for {} {}/{name}", kind.as_str(), key.namespace)))?;
     Ok(found.map(|found| found.metadata))
 }
 
-/// The volumes in a namespace.
+/// Reads the volumes in a namespace.
 pub(crate) async fn claims(ctx: &Ctx, namespace: &str) -> Result<Vec<ObjectMeta>, Error> {
     let claims = deletion::api(&ctx.client, namespace, DataKind::Volume).list_metadata(&ListParams::default()).await;
     let claims = claims.map_err(Error::api(format!("list the volumes in {namespace}")))?.items;
     Ok(claims.into_iter().map(|claim| claim.metadata).collect())
 }
 
-/// A Secret, as a watch would deliver it.
+/// Reads a Secret, as a watch would deliver it.
 pub(crate) async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found = api.get_metadata_opt(&secret.name).await.map_err(Error::api(format!("look for Secret {secret}")))?;
     Ok(found.as_ref().map(secrets::meta))
 }
 
-/// The CronJob that archives the app's files, or another object of its name.
+/// Reads the CronJob that archives the app's files, or another object of its name.
 pub(crate) async fn cron_job(ctx: &Ctx, app: &App<'_>) -> Result<Option<CronJobView>, Error> {
     let (namespace, name) = (&app.key.namespace, app.key.files());
     let api: Api<CronJob> = Api::namespaced(ctx.client.clone(), namespace);
@@ -73,11 +73,11 @@ pub(crate) async fn is_current(ctx: &Ctx, app: &App<'_>) -> Result<bool, Error> 
     app.is_current(&ctx.client).await.map_err(Error::api(format!("get ClientApp {}", app.key)))
 }
 
-/// The pods that these parameters select, listed with the rights of this account.
-pub(crate) async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, of: ListParams) -> Result<Vec<Pod>, Error> {
+/// Reads the pods that these parameters select, listed with the rights of this account.
+pub(crate) async fn pods(ctx: &Ctx, key: &Key, account: &AccountName, selector: ListParams) -> Result<Vec<Pod>, Error> {
     const MOST: u32 = 20;
     let api: Api<Pod> = Api::namespaced(impersonating(&ctx.client, &key.namespace, account), &key.namespace);
-    let found = api.list(&of.limit(MOST)).await;
+    let found = api.list(&selector.limit(MOST)).await;
     found.map(|found| found.items).map_err(Error::api(format!("list the pods of ClientApp {key}")))
 }
 
@@ -98,7 +98,7 @@ pub(crate) async fn objects(
     Ok(read.unwrap_or_else(|problem| vec![Err(problem); count]))
 }
 
-/// The values of a stored revision; the inner error says why they cannot be read.
+/// Reads the values of a stored revision; the inner error says why they cannot be read.
 pub(crate) async fn values(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Value, String>, Error> {
     let read = |_: &str, stored: &Stored| match &stored.config {
         // No values of the operator's are as large, and a tenant could write a revision.
@@ -109,19 +109,19 @@ pub(crate) async fn values(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<
     payload(ctx, key, secret, read).await
 }
 
-/// The tests of a stored revision; the inner error says why they cannot be read.
+/// Reads the tests of a stored revision; the inner error says why they cannot be read.
 pub(crate) async fn tests(ctx: &Ctx, key: &Key, secret: &str) -> Result<Result<Tests, String>, Error> {
     payload(ctx, key, secret, |_, stored| Ok(stored.tests())).await
 }
 
-/// The API for the kind of an object of the release, with the rights of this account.
+/// Returns the API for the kind of an object of the release, with the rights of this account.
 pub(crate) fn of_release(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Api<DynamicObject> {
     let (group, version) = object.group_version();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &object.kind));
     Api::namespaced_with(impersonating(&ctx.client, &key.namespace, account), &key.namespace, &resource)
 }
 
-/// An object of any kind, with the rights of this account; `None`: neither it nor perhaps its kind exists.
+/// Reads an object of any kind, with the rights of this account; `None`: neither it nor perhaps its kind exists.
 pub(crate) async fn any(
     ctx: &Ctx,
     key: &Key,
@@ -133,10 +133,10 @@ pub(crate) async fn any(
 }
 
 /// Returns what exists under the name of an object of the release that no watch shows.
-pub(crate) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Option<Found> {
+pub(crate) async fn found(ctx: &Ctx, key: &Key, account: &AccountName, object: &ReleaseObject) -> Option<LiveState> {
     match of_release(ctx, key, account, object).get_metadata_opt(&object.name).await {
         Ok(there) => drift::found(there.as_ref().map(|there| &there.metadata), key),
-        Err(error) => Some(Found::Unknown(api_sentence(&error))),
+        Err(error) => Some(LiveState::Unknown(api_sentence(&error))),
     }
 }
 
@@ -146,7 +146,7 @@ pub(crate) async fn edited(
     key: &Key,
     (desired, secret): (&Desired, &str),
     wanted: Vec<ReleaseObject>,
-) -> Option<Vec<Missing>> {
+) -> Option<Vec<DriftedObject>> {
     let stored = objects(ctx, key, secret, wanted.clone()).await.ok()?;
     let mut all = Vec::new();
     for (object, document) in wanted.into_iter().zip(stored) {
@@ -156,21 +156,22 @@ pub(crate) async fn edited(
         let compared = async {
             let Some(found) = api.get_opt(&object.name).await? else { return Ok(None) };
             let dry = PatchParams { dry_run: true, ..PatchParams::apply(HELM).force() };
-            let apply = async |left: &[Left]| {
+            let apply = async |left: &[IgnoredField]| {
                 let document = field_edits::document_of(document.clone(), key, left);
                 api.patch(&object.name, &dry, &Patch::Apply(&document)).await
             };
-            let mut left: Vec<_> = field_edits::scaled(&found).into_iter().collect();
+            let mut left: Vec<_> = field_edits::scaled_replicas(&found).into_iter().collect();
             let mut applied = apply(&left).await?;
-            let ignored = field_edits::left(&object, (&found, &applied), &document, &desired.drift.ignore);
+            let ignored = field_edits::ignored_fields(&object, (&found, &applied), &document, &desired.drift.ignore);
             if !ignored.is_empty() {
                 left.extend(ignored);
                 applied = apply(&left).await?;
             }
-            Ok(field_edits::edit(&found, &applied, left).map(Found::Edited))
+            Ok(field_edits::edit(&found, &applied, left).map(LiveState::Edited))
         };
-        let found = compared.await.unwrap_or_else(|error: kube::Error| Some(Found::Uncompared(api_sentence(&error))));
-        all.extend(found.map(|found| Missing { object, found }));
+        let found =
+            compared.await.unwrap_or_else(|error: kube::Error| Some(LiveState::Uncompared(api_sentence(&error))));
+        all.extend(found.map(|found| DriftedObject { object, state: found }));
     }
     Some(all)
 }
@@ -197,11 +198,11 @@ pub(crate) async fn unpacked<T: Send + 'static>(
     namespace: &str,
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let _turn = ctx.memory.unpacking.lock(namespace).await;
+    let _turn = ctx.memory.decode_lock.lock(namespace).await;
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err("reading it has panicked".to_owned()))
 }
 
-/// The stored revisions of a release, listed from the API server.
+/// Reads the stored revisions of a release, listed from the API server.
 pub(crate) async fn revisions(ctx: &Ctx, key: &Key) -> Result<Vec<(String, RevisionMeta)>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let params = ListParams::default().labels(&format!("owner=helm,name={}", key.name));

@@ -1,4 +1,4 @@
-//! The values of a release that was rolled back: those of the revision that is in effect. An **effect**, reads only.
+//! Reads the values of a release that was rolled back: those of the revision that is in effect. An **effect**, reads only.
 
 use super::uncached;
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The desired state with what no message may contain: of the revision that is in effect as well, not only of the spec.
+/// Returns the desired state with what no message may contain: of the revision that is in effect as well, not only of the spec.
 pub(crate) async fn with_hidden(ctx: &Ctx, desired: Desired) -> Result<Desired, Error> {
     let Some(RolledBack { to, .. }) = desired.rolled_back() else {
         ctx.memory.drop(&desired.key, |app| app.rolled_back = None);
@@ -34,7 +34,7 @@ pub(crate) async fn with_hidden(ctx: &Ctx, desired: Desired) -> Result<Desired, 
     Ok(Desired { values, ..desired })
 }
 
-/// The values for helm, and what no message may contain.
+/// Returns the values for helm, and what no message may contain.
 pub(crate) async fn values(ctx: &Ctx, desired: &Desired) -> Result<(Value, Redactor), Error> {
     let Some(RolledBack { to: ReadyRevision { revision, .. }, .. }) = desired.rolled_back() else {
         return Ok((desired.values.merged.0.clone(), desired.values.redactor.clone()));

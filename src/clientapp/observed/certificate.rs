@@ -55,7 +55,8 @@ impl Certificate {
 
     pub(crate) fn covers(&self, hostname: &str) -> bool {
         let parent = hostname.split_once('.').map(|(_, parent)| parent);
-        let matches = |name: &String| name == hostname || name.strip_prefix("*.").is_some_and(|of| Some(of) == parent);
+        let matches =
+            |name: &String| name == hostname || name.strip_prefix("*.").is_some_and(|domain| Some(domain) == parent);
         self.names.iter().any(matches)
     }
 

@@ -29,17 +29,17 @@ pub(crate) fn app(name: &str, found: Option<&Guard<ClientApp>>) -> Option<String
 }
 
 /// Returns why a Postgresql is not Ready; `None`: it is. `found`: whether it is ready, if it exists.
-pub(crate) fn database(of: &Dependency, found: Option<bool>) -> Option<String> {
+pub(crate) fn database(dependency: &Dependency, found: Option<bool>) -> Option<String> {
     match found {
         Some(true) => None,
-        Some(false) => Some(format!("{} {} is not Ready yet", of.kind, of.name)),
-        None => Some(format!("{} {} does not exist", of.kind, of.name)),
+        Some(false) => Some(format!("{} {} is not Ready yet", dependency.kind, dependency.name)),
+        None => Some(format!("{} {} does not exist", dependency.kind, dependency.name)),
     }
 }
 
 /// Returns why an object is not Ready; `None`: it is.
-pub(crate) fn object(of: &Dependency, found: Option<&Value>) -> Option<String> {
-    let not = |why: &str| Some(format!("{} {} {why}", of.kind, of.name));
+pub(crate) fn object(dependency: &Dependency, found: Option<&Value>) -> Option<String> {
+    let not = |why: &str| Some(format!("{} {} {why}", dependency.kind, dependency.name));
     let Some(found) = found else { return not("does not exist") };
     let conditions = found["status"]["conditions"].as_array().into_iter().flatten();
     match conditions.into_iter().find(|condition| condition["type"] == READY) {
@@ -50,22 +50,26 @@ pub(crate) fn object(of: &Dependency, found: Option<&Value>) -> Option<String> {
 }
 
 /// Returns true if `app` depends on itself through `from`. `of`: what an app depends on.
-pub(crate) fn is_circle(app: &Key, from: &Key, of: impl Fn(&Key) -> Vec<Key>) -> bool {
+pub(crate) fn is_circle(app: &Key, from: &Key, depends: impl Fn(&Key) -> Vec<Key>) -> bool {
     let (mut open, mut seen) = (vec![from.clone()], BTreeSet::new());
     while let Some(next) = open.pop() {
         if next == *app {
             return true;
         }
         if seen.insert(next.clone()) {
-            open.extend(of(&next));
+            open.extend(depends(&next));
         }
     }
     false
 }
 
-/// The ClientApps of its namespace that one depends on.
+/// Returns the ClientApps of its namespace that one depends on.
 pub(crate) fn apps(namespace: &str, dependencies: &[Dependency]) -> Vec<Key> {
-    dependencies.iter().filter(|of| of.is_app()).map(|of| Key::new(namespace, &of.name)).collect()
+    dependencies
+        .iter()
+        .filter(|dependency| dependency.is_app())
+        .map(|dependency| Key::new(namespace, &dependency.name))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Which objects of a release another client has deleted, or taken from it by removing Helm's marks. **Pure.**
+//! Finds objects of a release that another client has deleted, or taken from it by removing Helm's marks. **Pure.**
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::{inventory, release::ReleaseView, types::Found};
+use super::{inventory, release::ReleaseView, types::LiveState};
 use crate::{
     clientapp::spec::names::{MANAGED_BY, RELEASE_NAME, RELEASE_NAMESPACE},
     crd::{Inventory, ReleaseObject},
@@ -25,9 +25,9 @@ pub(crate) const WATCHED: [(&str, &str); 8] = [
     ("policy", "PodDisruptionBudget"),
 ];
 
-/// See [`Found`]; `None`: it is as desired, and the watch was late.
-pub(crate) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found> {
-    let Some(meta) = object else { return Some(Found::Nothing) };
+/// Returns the state of an object; `None`: it is as desired, and the watch was late.
+pub(crate) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<LiveState> {
+    let Some(meta) = object else { return Some(LiveState::Absent) };
     let word = |words: &Option<BTreeMap<String, String>>, key: &str| words.as_ref()?.get(key).cloned();
     let (label, manager) = MANAGED_BY;
     let marks = [
@@ -37,16 +37,16 @@ pub(crate) fn found(object: Option<&ObjectMeta>, release: &Key) -> Option<Found>
     ];
     let of_another = |(mark, ours): &(Option<String>, &str)| mark.as_ref().is_some_and(|mark| mark != ours);
     match () {
-        () if meta.deletion_timestamp.is_some() => Some(Found::Going),
+        () if meta.deletion_timestamp.is_some() => Some(LiveState::Deleting),
         () if marks.iter().all(|(mark, ours)| mark.as_deref() == Some(*ours)) => None,
-        () if marks[1..].iter().any(of_another) => Some(Found::Foreign),
+        () if marks[1..].iter().any(of_another) => Some(LiveState::Foreign),
         // The label alone is on the objects of every release.
-        () if marks[1..].iter().all(|(mark, _)| mark.is_none()) => Some(Found::Foreign),
-        () => Some(Found::Unmarked),
+        () if marks[1..].iter().all(|(mark, _)| mark.is_none()) => Some(LiveState::Foreign),
+        () => Some(LiveState::Unmarked),
     }
 }
 
-/// The objects in the release's inventory, of the watched kinds, that no watch shows.
+/// Returns the objects in the release's inventory, of the watched kinds, that no watch shows.
 pub(crate) fn unseen(
     inventory: &Inventory,
     release: &ReleaseView,
@@ -61,13 +61,13 @@ pub(crate) fn unseen(
     inventory::own(inventory, &app.namespace).filter(is_unseen).cloned().collect()
 }
 
-/// The kind of an object, if it is watched.
+/// Returns the kind of an object, if it is watched.
 pub(crate) fn watched(object: &ReleaseObject) -> Option<&'static str> {
     let (group, _) = object.group_version();
     WATCHED.into_iter().find(|watched| *watched == (group, &object.kind)).map(|(_, kind)| kind)
 }
 
-/// A document of the manifest as helm applies it: with the release's marks (helm.sh/helm/v4/pkg/action/validate.go,
+/// Returns a document of the manifest as helm applies it: with the release's marks (helm.sh/helm/v4/pkg/action/validate.go,
 /// `setMetadataVisitor`).
 pub(crate) fn applied(mut document: Value, release: &Key) -> Value {
     let Value::Object(marks) = marks(release)["metadata"].take() else { return document };
@@ -84,7 +84,7 @@ pub(crate) fn applied(mut document: Value, release: &Key) -> Value {
     document
 }
 
-/// The marks alone, for an existing object.
+/// Returns the marks alone, for an existing object.
 pub(crate) fn marks(release: &Key) -> Value {
     let (label, manager) = MANAGED_BY;
     let annotations = json!({RELEASE_NAME: release.name, RELEASE_NAMESPACE: release.namespace});
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_watch_shows() {
+    fn objects_that_no_watch_shows() {
         let far = ReleaseObject { namespace: Some("far".to_owned()), ..object("v1", "Service", "far") };
         let objects = vec![
             object("v1", "Service", "there"),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_applied_as_helm_does() {
+    fn documents_are_applied_as_helm_does() {
         let release = Key::new("tenants", "acme");
         let stored = json!({"kind": "Service", "metadata": {"name": "acme", "labels": {"a": "b"}}});
         assert_eq!(
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_is_what_has_the_name() {
+    fn ownership_by_helm_marks() {
         let release = Key::new("tenants", "acme");
         let meta = |manager: Option<&str>, name: Option<&str>, namespace: Option<&str>| {
             let annotations = json!({RELEASE_NAME: name, RELEASE_NAMESPACE: namespace});
@@ -157,22 +157,22 @@ mod tests {
         };
         const OURS: Option<&str> = Some("acme");
         const HERE: Option<&str> = Some("tenants");
-        assert_eq!(found(None, &release), Some(Found::Nothing));
+        assert_eq!(found(None, &release), Some(LiveState::Absent));
         for (manager, name, namespace, expected) in [
             (Some("Helm"), OURS, HERE, None),
-            (None, OURS, HERE, Some(Found::Unmarked)),
-            (Some("kubectl"), OURS, HERE, Some(Found::Unmarked)),
-            (Some("Helm"), None, HERE, Some(Found::Unmarked)),
-            (Some("Helm"), None, None, Some(Found::Foreign)),
-            (Some("kubectl"), None, None, Some(Found::Foreign)),
-            (Some("Helm"), Some("other"), HERE, Some(Found::Foreign)),
-            (None, OURS, Some("other"), Some(Found::Foreign)),
-            (None, None, None, Some(Found::Foreign)),
+            (None, OURS, HERE, Some(LiveState::Unmarked)),
+            (Some("kubectl"), OURS, HERE, Some(LiveState::Unmarked)),
+            (Some("Helm"), None, HERE, Some(LiveState::Unmarked)),
+            (Some("Helm"), None, None, Some(LiveState::Foreign)),
+            (Some("kubectl"), None, None, Some(LiveState::Foreign)),
+            (Some("Helm"), Some("other"), HERE, Some(LiveState::Foreign)),
+            (None, OURS, Some("other"), Some(LiveState::Foreign)),
+            (None, None, None, Some(LiveState::Foreign)),
         ] {
             let meta = meta(manager, name, namespace);
             assert_eq!(found(Some(&meta), &release), expected, "{meta:?}");
             let going = ObjectMeta { deletion_timestamp: Some(Time(now())), ..meta };
-            assert_eq!(found(Some(&going), &release), Some(Found::Going));
+            assert_eq!(found(Some(&going), &release), Some(LiveState::Deleting));
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The record of a release's tests that have ended. **Pure.**
+//! Records a release's tests that have ended. **Pure.**
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ListParams;
 
 use crate::{
-    clientapp::{error, helm_runs::Trial, hold::join_limited},
+    clientapp::{error, helm_runs::TestRun, hold::join_limited},
     crd::Tested,
     helm::storage::Tests,
     platform::error::{MINUTE, Retry, SECOND},
@@ -24,23 +24,23 @@ pub(crate) fn pods_of(kind: &str, name: &str) -> ListParams {
 /// The record of tests that have ended. `pods` says what is wrong with the pods of the first that has failed.
 pub(crate) fn record(
     before: Option<&Tested>,
-    trial: &Trial,
+    test_run: &TestRun,
     tests: Result<Tests, String>,
     pods: Option<String>,
 ) -> Tested {
-    let Trial { revision, secret: _, secret_uid, account: _, failed, conclusive, began: _, at, unit } = trial;
+    let TestRun { revision, secret: _, secret_uid, account: _, failed, conclusive, started_at: _, at, unit } = test_run;
     let failures = before.filter(|tested| tested.secret == *secret_uid).map_or(0, |tested| tested.failures);
     let (passed, failures, message) = match (failed, tests) {
         (None, Ok(Tests { count: 0, .. })) => (true, 0, "the chart has no tests".to_owned()),
         (None, Ok(Tests { count: 1, .. })) => (true, 0, "its test has passed".to_owned()),
         (None, Ok(Tests { count, .. })) => (true, 0, format!("its {count} tests have passed")),
         (None, Err(_)) => (true, 0, "its tests have passed".to_owned()),
-        (Some(said), Ok(Tests { count, failed })) if *conclusive && !failed.is_empty() => {
+        (Some(message), Ok(Tests { count, failed })) if *conclusive && !failed.is_empty() => {
             let named = join_limited(failed.iter().map(|(kind, name)| format!("{kind} {name}")), NAMED);
-            let why = pods.unwrap_or_else(|| said.clone());
+            let why = pods.unwrap_or_else(|| message.clone());
             (false, failures + 1, format!("{} of {count} tests failed: {named}: {why}", failed.len()))
         }
-        (Some(said), _) => (false, failures, format!("its tests cannot be run: {said}")),
+        (Some(message), _) => (false, failures, format!("its tests cannot be run: {message}")),
     };
     let retry = match conclusive {
         true => Retry::Doubling(30 * SECOND, 10 * MINUTE),

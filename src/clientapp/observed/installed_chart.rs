@@ -3,7 +3,7 @@
 use super::{release::ReleaseView, types::CachedChart};
 use crate::crd::{ClientAppStatus, InstalledChart, Release};
 
-/// The chart that last ran with the app's data: as recorded now, or as an earlier version of the operator recorded it.
+/// Returns the chart that last ran with the app's data: as recorded now, or as an earlier version of the operator recorded it.
 pub(crate) fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
     let of_release = || {
         let Release { chart, chart_version, app_version, chart_digest, .. } = recorded.release.clone()?;
@@ -13,16 +13,16 @@ pub(crate) fn installed(recorded: &ClientAppStatus) -> Option<InstalledChart> {
     recorded.installed.clone().or_else(of_release)
 }
 
-/// The same after this observation: the chart of the last attempt, if Helm's storage shows that it succeeded. The attempt was
-/// recorded before helm started, so that nothing is forgotten even if helm outlives the operator. This comes before any decision,
-/// since the spec may name another chart by then.
+/// Returns the same after this observation: the chart of the last attempt, if Helm's storage shows that it succeeded. The
+/// attempt was recorded before helm started, so that nothing is forgotten even if helm outlives the operator. This comes before
+/// any decision, since the spec may name another chart by then.
 pub(crate) fn installed_now(release: Option<&ReleaseView>, recorded: &ClientAppStatus) -> Option<InstalledChart> {
     let attempt = recorded.last_attempt.as_ref();
     let attempt = attempt.filter(|attempt| release.is_some_and(|release| release.is_deployed_as(&attempt.digest)));
     attempt.and_then(|attempt| attempt.chart.clone()).or_else(|| installed(recorded))
 }
 
-/// The message if this chart differs from the chart that was installed as the same version before.
+/// Returns the message if this chart differs from the chart that was installed as the same version before.
 pub(crate) fn digest_changed(installed: Option<&InstalledChart>, chart: &CachedChart) -> Option<String> {
     let InstalledChart { name: _, version: before, app_version: _, digest: installed } = installed?;
     let CachedChart { chart, version, app_version: _, digest } = chart;

@@ -21,14 +21,14 @@ pub(crate) const KEEP: &str = "keep";
 
 /// Limit for a document in bytes; the API server accepts no larger request (k8s.io/apiserver, `MaxRequestBodyBytes`).
 const MAX_OBJECT: usize = 3 << 20;
-/// Limit for the objects of a release, and limit in bytes for an inventory, which is kept in the status: a tenant can write a revision
-/// that has any number. No chart comes near.
+/// Limit for the objects of a release, and limit in bytes for an inventory, which is kept in the status: a tenant can write a
+/// revision that has any number. No chart comes near.
 const MOST_OBJECTS: usize = 5000;
 const MOST_BYTES: usize = 1 << 20;
 /// How many Jobs or pods of hooks are remembered: names may be different in each revision.
 const MOST_HOOKS: usize = 50;
 
-/// The inventory of a stored revision. `secret` is the uid of the Secret that stores it.
+/// Returns the inventory of a stored revision. `secret` is the uid of the Secret that stores it.
 ///
 /// # Errors
 /// The manifest is not YAML, or an object in it has no kind or name, or it is larger than any release.
@@ -62,7 +62,7 @@ pub(crate) fn read(secret: &str, stored: &Stored) -> Result<Inventory, String> {
     Ok(inventory)
 }
 
-/// With the Jobs and pods of hooks that former revisions had: Helm leaves them, and does not name them any more.
+/// Adds the Jobs and pods of hooks that former revisions had: Helm leaves them, and does not name them any more.
 pub(crate) fn with_former_hooks(mut inventory: Inventory, former: Option<&Inventory>) -> Inventory {
     let Some(former) = former else { return inventory };
     let of_hooks = [(&mut inventory.hook_jobs, &former.hook_jobs), (&mut inventory.hook_pods, &former.hook_pods)];
@@ -74,15 +74,15 @@ pub(crate) fn with_former_hooks(mut inventory: Inventory, former: Option<&Invent
     inventory
 }
 
-/// Each of these objects as Helm stored it and helm reads it; or why it cannot be read.
+/// Returns each of these objects as Helm stored it and helm reads it; or why it cannot be read.
 pub(crate) fn stored(stored: &Stored, objects: &[ReleaseObject]) -> Vec<Result<Value, String>> {
     let missing = |object: &ReleaseObject| Err(format!("what Helm stored has no {} {}", object.kind, object.name));
     let mut found: Vec<_> = objects.iter().map(missing).collect();
     let place = |document: &Value| {
-        let of = object(document).ok()?;
+        let listed = object(document).ok()?;
         let is_same = |one: &ReleaseObject| {
-            (&one.api_version, &one.kind, &one.name) == (&of.api_version, &of.kind, &of.name)
-                && one.namespace == of.namespace
+            (&one.api_version, &one.kind, &one.name) == (&listed.api_version, &listed.kind, &listed.name)
+                && one.namespace == listed.namespace
         };
         objects.iter().position(is_same)
     };
@@ -139,7 +139,7 @@ fn each_of(text: &str, take: &mut impl FnMut(&Value) -> Result<(), String>) -> R
     read.map_err(|problem| format!("its manifest: {problem}"))
 }
 
-/// The documents of a YAML stream, without the lines that begin with `---`.
+/// Returns the documents of a YAML stream, without the lines that begin with `---`.
 fn documents(manifest: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(manifest);
     std::iter::from_fn(move || {
@@ -177,12 +177,12 @@ fn object(document: &Value) -> Result<ReleaseObject, String> {
     })
 }
 
-/// The objects of a release in the app's own namespace.
+/// Returns the objects of a release in the app's own namespace.
 pub(crate) fn own<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a ReleaseObject> {
     inventory.objects.iter().filter(move |object| object.namespace.as_deref().is_none_or(|own| own == namespace))
 }
 
-/// The object in an inventory that creates this claim: the claim itself, or the StatefulSet with a template for it.
+/// Returns the object in an inventory that creates this claim: the claim itself, or the StatefulSet with a template for it.
 pub(crate) fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &str) -> Option<&'a ReleaseObject> {
     own(inventory, namespace).find(|object| match object.kind.as_str() {
         "PersistentVolumeClaim" => object.name == claim,
@@ -191,10 +191,11 @@ pub(crate) fn maker<'a>(inventory: &'a Inventory, namespace: &'a str, claim: &st
     })
 }
 
-/// The ordinal in the name of a StatefulSet's claim (k8s.io/kubernetes/pkg/controller/statefulset, `getPersistentVolumeClaimName`).
+/// Returns the ordinal in the name of a StatefulSet's claim (k8s.io/kubernetes/pkg/controller/statefulset,
+/// `getPersistentVolumeClaimName`).
 fn ordinal(set: &ReleaseObject, claim: &str) -> Option<u32> {
-    let of = |template: &String| claim.strip_prefix(&format!("{template}-{}-", set.name))?.parse().ok();
-    set.claim_templates.iter().find_map(of)
+    let ordinal = |template: &String| claim.strip_prefix(&format!("{template}-{}-", set.name))?.parse().ok();
+    set.claim_templates.iter().find_map(ordinal)
 }
 
 /// Returns true if the release and its StatefulSets create this claim, at the number of replicas in the chart.
@@ -205,7 +206,7 @@ pub(crate) fn expects(inventory: &Inventory, namespace: &str, claim: &str) -> bo
     maker(inventory, namespace, claim).is_some_and(is_asked_for)
 }
 
-/// The names of the claims that the release and its StatefulSets create: of a StatefulSet, which may ask for any number of
+/// Returns the names of the claims that the release and its StatefulSets create: of a StatefulSet, which may ask for any number of
 /// replicas, those of the first one.
 pub(crate) fn first_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = String> {
     own(inventory, namespace).flat_map(|object| {
@@ -230,13 +231,13 @@ pub(crate) fn danger(object: &ReleaseObject) -> Option<String> {
     }
 }
 
-/// The release's claims, without those of its StatefulSets.
+/// Returns the release's claims, without those of its StatefulSets.
 pub(crate) fn claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a str> {
     let claims = own(inventory, namespace).filter(|object| object.kind == "PersistentVolumeClaim");
     claims.map(|object| object.name.as_str())
 }
 
-/// The release's claims that the chart does not ask Helm to keep.
+/// Returns the release's claims that the chart does not ask Helm to keep.
 pub(crate) fn unkept_claims<'a>(inventory: &'a Inventory, namespace: &'a str) -> impl Iterator<Item = &'a str> {
     let unkept = |object: &&ReleaseObject| object.kind == "PersistentVolumeClaim" && !object.kept;
     own(inventory, namespace).filter(unkept).map(|object| object.name.as_str())
@@ -245,8 +246,8 @@ pub(crate) fn unkept_claims<'a>(inventory: &'a Inventory, namespace: &'a str) ->
 /// Says what a missing workload waits for.
 pub(crate) const MISSING: &str = "is not there";
 
-/// The release's workloads: those that are observed, and those that the inventory has but are missing. A workload that another
-/// client scaled to zero is complete by its own status, but serves nothing.
+/// Returns the release's workloads: those that are observed, and those that the inventory has but are missing. A workload that
+/// another client scaled to zero is complete by its own status, but serves nothing.
 pub(crate) fn with_missing(inventory: Option<&Inventory>, app: &Key, mut seen: Vec<Workload>) -> Vec<Workload> {
     for object in inventory.into_iter().flat_map(|inventory| own(inventory, &app.namespace)) {
         let kind = match object.kind.as_str() {

@@ -1,4 +1,4 @@
-//! Who holds the lock of a release: one rule for install, upgrade and uninstall. **Pure.**
+//! Tells who holds the lock of a release: one rule for install, upgrade and uninstall. **Pure.**
 //!
 //! Asked only while no helm process of this operator process runs for the release. This process then leads, and no other
 //! operator's helm can reach the API server (`helm::gateway`), so a pending revision with an operator's stamp was left by a dead
@@ -9,28 +9,29 @@ use jiff::{SignedDuration, Timestamp};
 use super::release::{Phase, ReleaseView};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lock {
-    Free,
+pub(crate) enum LockHolder {
+    None,
     /// A dead helm process left its lock.
-    Left,
+    Stale,
     /// Another Helm client holds it, and the operator respects that until then; `None`: for as long as the lock exists.
-    Foreign(Option<Timestamp>),
+    OtherClient(Option<Timestamp>),
 }
 
-/// Who holds the lock of a release whose newest revision is this. `timeout`: how long another Helm client's lock is respected.
-pub(crate) fn lock(release: &ReleaseView, timeout: Option<SignedDuration>, now: Timestamp) -> Lock {
+/// Returns who holds the lock of a release whose newest revision is this. `timeout`: how long another Helm client's lock is
+/// respected.
+pub(crate) fn holder(release: &ReleaseView, timeout: Option<SignedDuration>, now: Timestamp) -> LockHolder {
     if !matches!(release.phase, Phase::Pending | Phase::Uninstalling) {
-        return Lock::Free;
+        return LockHolder::None;
     }
     // An uninstall changes the existing revision, so the stamp does not show who uninstalls.
-    if release.is_left_locked() {
-        return Lock::Left;
+    if release.is_stale_lock() {
+        return LockHolder::Stale;
     }
-    let until = timeout.zip(release.written).map(|(timeout, written)| written + timeout);
-    if until.is_some_and(|until| until <= now) { Lock::Left } else { Lock::Foreign(until) }
+    let until = timeout.zip(release.created_at).map(|(timeout, written)| written + timeout);
+    if until.is_some_and(|until| until <= now) { LockHolder::Stale } else { LockHolder::OtherClient(until) }
 }
 
-/// The message of a hold for another Helm client's lock.
+/// Returns the message of a hold for another Helm client's lock.
 pub(crate) fn held(release: &ReleaseView, name: &str) -> String {
     let by = match release.phase {
         Phase::Uninstalling => "another Helm client, or an uninstall that was cut off",
@@ -48,26 +49,30 @@ mod tests {
     use crate::clientapp::fixtures::{now, release};
 
     #[test]
-    fn who_holds_a_release() {
+    fn lock_holders() {
         let hour = SignedDuration::from_hours(1);
         let begun = now() - hour;
         for (phase, stamped, timeout, expected) in [
-            (Phase::Deployed, false, None, Lock::Free),
-            (Phase::Failed, true, None, Lock::Free),
-            (Phase::Uninstalled, false, None, Lock::Free),
-            (Phase::Pending, true, None, Lock::Left),
-            (Phase::Uninstalling, true, None, Lock::Foreign(None)),
-            (Phase::Pending, false, None, Lock::Foreign(None)),
-            (Phase::Uninstalling, false, None, Lock::Foreign(None)),
-            (Phase::Pending, false, Some(hour * 2), Lock::Foreign(Some(now() + hour))),
-            (Phase::Pending, false, Some(hour), Lock::Left),
-            (Phase::Uninstalling, false, Some(hour), Lock::Left),
+            (Phase::Deployed, false, None, LockHolder::None),
+            (Phase::Failed, true, None, LockHolder::None),
+            (Phase::Uninstalled, false, None, LockHolder::None),
+            (Phase::Pending, true, None, LockHolder::Stale),
+            (Phase::Uninstalling, true, None, LockHolder::OtherClient(None)),
+            (Phase::Pending, false, None, LockHolder::OtherClient(None)),
+            (Phase::Uninstalling, false, None, LockHolder::OtherClient(None)),
+            (Phase::Pending, false, Some(hour * 2), LockHolder::OtherClient(Some(now() + hour))),
+            (Phase::Pending, false, Some(hour), LockHolder::Stale),
+            (Phase::Uninstalling, false, Some(hour), LockHolder::Stale),
         ] {
-            let stamp = release("d").stamp.filter(|_| stamped);
-            let view = ReleaseView { phase, stamp, written: Some(begun), ..release("d") };
-            assert_eq!(lock(&view, timeout, now()), expected, "{phase:?} {stamped} {timeout:?}");
+            let stamp = release("d").managed_digest.filter(|_| stamped);
+            let view = ReleaseView { phase, managed_digest: stamp, created_at: Some(begun), ..release("d") };
+            assert_eq!(holder(&view, timeout, now()), expected, "{phase:?} {stamped} {timeout:?}");
         }
-        let unknown = ReleaseView { phase: Phase::Pending, stamp: None, written: None, ..release("d") };
-        assert_eq!(lock(&unknown, Some(hour), now()), Lock::Foreign(None), "when it was begun is not known");
+        let unknown = ReleaseView { phase: Phase::Pending, managed_digest: None, created_at: None, ..release("d") };
+        assert_eq!(
+            holder(&unknown, Some(hour), now()),
+            LockHolder::OtherClient(None),
+            "when it was begun is not known"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Holds the types of the observed state, and tells what one object or record means by itself. **Pure.**
+//! Holds the types of the observed state, and reads what one object or record means by itself. **Pure.**
 
 pub(crate) mod certificate;
 pub(crate) mod dependencies;

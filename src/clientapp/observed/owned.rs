@@ -1,4 +1,4 @@
-//! Which objects with data or credentials an app owns, **pure**: recorded by uid while the app lives, since nothing that could be
+//! Tells which objects with data or credentials an app owns, **pure**: recorded by uid while the app lives, since nothing that could be
 //! read at its deletion proves it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -51,7 +51,8 @@ fn has_data(app: &ClientApp) -> bool {
     })
 }
 
-/// Returns true if the operator created it for this app, or adopted it: by annotation, or by the ownerReference of earlier versions.
+/// Returns true if the operator created it for this app, or adopted it: by annotation, or by the ownerReference of earlier
+/// versions.
 pub(crate) fn is_stamped(app: &ObjectMeta, target: &ObjectMeta) -> bool {
     let uid = app.uid.as_ref();
     let stamp = target.annotations.as_ref().and_then(|annotations| annotations.get(annotation::OWNER_UID));
@@ -82,10 +83,11 @@ pub(crate) struct OwnershipEvidence<'a> {
     pub named: &'a [(DataKind, ObjectMeta)],
 }
 
-/// The new record: the old entries, and observed objects that the app owns. An entry is replaced only when another object has its
-/// name, since a late cache may not show an object that exists; that of a volume with the app's data only if a user has confirmed it.
-pub(crate) fn merge_owned(recorded: &[Owned], seen: &OwnershipEvidence<'_>) -> Vec<Owned> {
-    let OwnershipEvidence { app, inventory, claims, made, named } = seen;
+/// Returns the new record: the old entries, and observed objects that the app owns. An entry is replaced only when another
+/// object has its name, since a late cache may not show an object that exists; that of a volume with the app's data only if a
+/// user has confirmed it.
+pub(crate) fn merge_owned(recorded: &[Owned], evidence: &OwnershipEvidence<'_>) -> Vec<Owned> {
+    let OwnershipEvidence { app, inventory, claims, made, named } = evidence;
     let namespace = app.namespace.as_deref().unwrap_or_default();
     let of_release = claims.iter().copied().filter(|claim| {
         let name = claim.name.as_deref().unwrap_or_default();
@@ -117,7 +119,7 @@ pub(crate) fn has_claim(app: &ClientApp, claim: &str) -> bool {
         || uid(&status.owned, DataKind::Volume, claim).is_some()
 }
 
-/// The recorded uid of an object.
+/// Returns the recorded uid of an object.
 pub(crate) fn uid<'a>(owned: &'a [Owned], kind: DataKind, name: &str) -> Option<&'a str> {
     owned.iter().find(|entry| entry.kind == kind.as_str() && entry.name == name).map(|entry| entry.uid.as_str())
 }
@@ -127,11 +129,11 @@ pub(crate) fn is_in_use(secret: &str, recorded: &ClientAppStatus, release: Optio
     uid(&recorded.owned, DataKind::Secret, secret).is_some()
         || recorded.last_attempt.is_some()
         || recorded.installed.is_some()
-        || release.is_some_and(|release| release.known)
+        || release.is_some_and(|release| release.ever_managed)
 }
 
-/// The record once an adoption has started: all objects that the app owns from then on, and the chart that last ran with its
-/// data.
+/// Returns the record once an adoption has started: all objects that the app owns from then on, and the chart that last ran
+/// with its data.
 pub(crate) fn adopted(recorded: &ClientAppStatus, found: &[Retained]) -> ClientAppStatus {
     let mut status = recorded.clone();
     if let Some(installed) = found.iter().find_map(|left| left.installed.clone()) {
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_that_it_was_made_for_an_app() {
+    fn evidence_of_creation_for_an_app() {
         for (change, made) in [
             (json!({}), true),
             (json!({"annotations": null}), true),
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_on_record() {
+    fn owned_objects_are_recorded() {
         let object =
             |kind: &str, name: &str| ReleaseObject { kind: kind.into(), name: name.into(), ..Default::default() };
         let set = ReleaseObject { claim_templates: vec!["data".into()], ..object("StatefulSet", "acme-redis") };
@@ -224,14 +226,14 @@ mod tests {
         };
         let named = [(DataKind::Secret, secret("8", "1"))];
         let app = app();
-        let seen = OwnershipEvidence {
+        let evidence = OwnershipEvidence {
             app: &app,
             inventory: Some(&inventory),
             claims: &claims,
             made: Vec::new(),
             named: &named,
         };
-        let record = merge_owned(&[], &seen);
+        let record = merge_owned(&[], &evidence);
         let uids = |record: &[Owned]| record.iter().map(|owned| owned.uid.clone()).collect::<Vec<_>>();
         assert_eq!(uids(&record), ["2", "3", "8"]);
         // An object that is not observed keeps its entry; a successor replaces it; another app's object does not.
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_claims_of_an_app() {
+    fn claims_of_an_app() {
         let object =
             |kind: &str, name: &str| ReleaseObject { kind: kind.into(), name: name.into(), ..Default::default() };
         let set = ReleaseObject { claim_templates: vec!["data".into()], ..object("StatefulSet", "acme-redis") };

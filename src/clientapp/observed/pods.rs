@@ -21,7 +21,7 @@ const SELDOM: SignedDuration = SignedDuration::from_secs(300);
 
 /// Holds what was observed of the pods of an app.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Look {
+pub(crate) struct PodReasons {
     /// When to list them again.
     pub until: Timestamp,
     /// Holds what keeps them from being ready, by uid and generation of their workload.
@@ -61,7 +61,7 @@ pub(crate) fn not_ready_since(recorded: &ClientAppStatus) -> Option<Timestamp> {
     is_waiting.then_some(condition.last_transition_time.0)
 }
 
-/// When to look at the pods next, if workloads have not been ready since then: the longer, the less often.
+/// Returns when to look at the pods next, if workloads have not been ready since then: the longer, the less often.
 pub(crate) fn next_look(since: Timestamp, now: Timestamp) -> Timestamp {
     let waited = now.duration_since(since);
     match waited < GRACE {

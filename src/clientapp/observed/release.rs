@@ -14,26 +14,26 @@ pub(crate) struct ReleaseView {
     /// Helm's own word for the status.
     pub status: String,
     /// The operator's stamp on this very revision; `None`: another Helm client wrote it.
-    pub stamp: Option<Stamp>,
+    pub managed_digest: Option<String>,
     /// True if any stored revision has a stamp of ours, even an inherited one.
-    pub known: bool,
-    pub written: Option<Timestamp>,
+    pub ever_managed: bool,
+    pub created_at: Option<Timestamp>,
 }
 
 impl ReleaseView {
-    /// The stamp of a revision that is deployed, and that an operator made.
-    pub(crate) fn deployed(&self) -> Option<&Stamp> {
-        self.stamp.as_ref().filter(|_| self.phase == Phase::Deployed)
+    /// Returns the stamp of a revision that is deployed, and that an operator made.
+    pub(crate) fn deployed(&self) -> Option<&String> {
+        self.managed_digest.as_ref().filter(|_| self.phase == Phase::Deployed)
     }
 
     /// Returns true if it is deployed with exactly this digest.
     pub(crate) fn is_deployed_as(&self, digest: &str) -> bool {
-        self.deployed().is_some_and(|stamp| stamp.digest == digest)
+        self.deployed().is_some_and(|managed| managed == digest)
     }
 
     /// Returns true if an operator's helm left its lock: asked only while no helm of this process runs for the release.
-    pub(crate) fn is_left_locked(&self) -> bool {
-        self.phase == Phase::Pending && self.stamp.is_some()
+    pub(crate) fn is_stale_lock(&self) -> bool {
+        self.phase == Phase::Pending && self.managed_digest.is_some()
     }
 }
 
@@ -65,20 +65,13 @@ impl Phase {
     }
 }
 
-/// Holds what the operator stamps on a revision that it creates.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    /// Digest that helm was asked to install.
-    pub digest: String,
-}
-
-/// The newest of the stored revisions. **Pure.**
+/// Returns the newest of the stored revisions. **Pure.**
 pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<ReleaseView> {
     let (secret, newest) = revisions.iter().max_by_key(|(_, revision)| revision.revision)?;
     // Helm copies labels to later revisions: after another client's upgrade or rollback the newest revision has our digest too,
     // but not the revision number that was stamped with it.
-    let stamp = match (&newest.digest, newest.stamped) {
-        (Some(digest), Some(stamped)) if stamped == newest.revision => Some(Stamp { digest: digest.clone() }),
+    let managed_digest = match (&newest.digest, newest.stamped) {
+        (Some(digest), Some(stamped)) if stamped == newest.revision => Some(digest.clone()),
         _ => None,
     };
     Some(ReleaseView {
@@ -87,9 +80,9 @@ pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<Relea
         secret_uid: newest.uid.clone(),
         phase: Phase::parse(&newest.status),
         status: newest.status.clone(),
-        stamp,
-        known: revisions.iter().any(|(_, revision)| revision.digest.is_some()),
-        written: newest.written,
+        managed_digest,
+        ever_managed: revisions.iter().any(|(_, revision)| revision.digest.is_some()),
+        created_at: newest.written,
     })
 }
 

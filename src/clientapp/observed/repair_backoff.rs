@@ -1,4 +1,4 @@
-//! When an object that another client deletes is recreated: at once, and less and less often if that continues. **Pure.**
+//! Decides when an object that another client deletes is recreated: at once, and less and less often if that continues. **Pure.**
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -60,17 +60,17 @@ impl Repairs {
         self.objects.insert(kind_and_name(object), Repaired { times, not_before: now + pause, refused });
     }
 
-    /// The last tries for this object.
+    /// Returns the last tries for this object.
     pub(crate) fn of(&self, object: &ReleaseObject) -> Option<&Repaired> {
         self.objects.get(&kind_and_name(object))
     }
 
-    /// Its last tries, if it is too early for another.
+    /// Returns its last tries, if it is too early for another.
     pub(crate) fn waits(&self, object: &ReleaseObject, now: Timestamp) -> Option<&Repaired> {
         self.of(object).filter(|repaired| is_awaited(repaired.not_before, now, SELDOM))
     }
 
-    /// When a watch will have shown whether an object is really missing.
+    /// Returns when a watch will have shown whether an object is really missing.
     pub(crate) fn shown(&self, now: Timestamp) -> Option<Timestamp> {
         self.shown.filter(|shown| is_awaited(*shown, now, SELDOM))
     }
@@ -86,7 +86,7 @@ mod tests {
     use crate::clientapp::fixtures::now;
 
     #[test]
-    fn repairs_that_are_undone_get_ever_more_rare() {
+    fn repairs_that_are_undone_back_off() {
         let (mut now, mut repairs, mut pauses) = (now(), Repairs::default(), Vec::new());
         let [fought, other] =
             ["fought", "other"].map(|name| ReleaseObject { name: name.to_owned(), ..ReleaseObject::default() });

@@ -54,9 +54,9 @@ pub(crate) struct Observed {
 pub(crate) struct ObservedRun {
     pub state: HelmRun,
     /// Set while helm works on the release, as far as can be seen; all else may be changing then.
-    pub at_work: Option<AtWork>,
+    pub busy: Option<Busy>,
     /// The caches show the outcome of the run, so that it can be forgotten once it is recorded.
-    pub is_shown: bool,
+    pub is_in_cache: bool,
     /// Set if a helm run started now gets a slot; otherwise it waits in the queue.
     pub has_slot: bool,
     /// The same for tests.
@@ -73,7 +73,7 @@ pub(crate) struct ObservedObjects {
     /// The pods of former revisions that their StatefulSets wait for.
     pub stuck_pods: Vec<StuckPod>,
     /// Missing and edited objects of the watched kinds, while the release is otherwise as the spec asks.
-    pub missing: Vec<Missing>,
+    pub drifted: Vec<DriftedObject>,
     /// The objects that were recreated recently.
     pub repairs: Repairs,
     /// A hook's Job that still runs, of a revision that an operator's helm left pending.
@@ -98,7 +98,7 @@ pub(crate) struct Prerequisites {
     /// The objects that an earlier ClientApp of this name left, whether or not they are to be adopted.
     pub retained: Vec<Retained>,
     /// The dependencies that are not Ready, while helm has to run.
-    pub dependencies: Vec<Awaited>,
+    pub dependencies: Vec<UnreadyDependency>,
     /// The desired chart, if it is in the cache and may be installed.
     pub chart: Option<CachedChart>,
     /// The backup that the next upgrade waits for, if any.
@@ -106,7 +106,7 @@ pub(crate) struct Prerequisites {
 }
 
 impl Observed {
-    /// The last tests of the newest revision.
+    /// Returns the last tests of the newest revision.
     pub(crate) fn tested(&self) -> Option<&Tested> {
         let release = self.release.as_ref()?;
         self.recorded.test.as_ref().filter(|tested| tested.secret == release.secret_uid)
@@ -125,7 +125,7 @@ impl Observed {
 
 /// A dependency that is not Ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Awaited {
+pub(crate) struct UnreadyDependency {
     /// DataKind, name, and why.
     pub sentence: String,
     /// True if a change of it triggers a reconcile.
@@ -136,7 +136,7 @@ pub(crate) struct Awaited {
 
 /// Holds what is known while helm works on a release: nothing else is decided then.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct AtWork {
+pub(crate) struct Busy {
     /// Digest that helm was asked to install; `None`: for a deleted ClientApp of the same name.
     pub digest: Option<String>,
     /// The message of the conditions.
@@ -156,7 +156,7 @@ pub(crate) enum SecretView {
         /// DataKind and name of the owner.
         owner: String,
         /// It is being deleted with its owner.
-        goes: bool,
+        is_being_deleted: bool,
     },
     /// Created by the operator for this very app.
     Own {
@@ -172,7 +172,7 @@ pub(crate) enum SecretView {
 }
 
 impl SecretView {
-    /// The end of a sentence that begins with the Secret's name, if it lacks some of these keys.
+    /// Returns the end of a sentence that begins with the Secret's name, if it lacks some of these keys.
     pub(crate) fn lacks(&self, keys: &[&str]) -> Option<String> {
         let (SecretView::Present { keys: present } | SecretView::Own { keys: present, .. }) = self else { return None };
         let missing: Vec<_> = keys.iter().copied().filter(|key| !present.contains(*key)).collect();
@@ -188,7 +188,7 @@ pub(crate) struct DatabaseView {
     /// uid of the ClientApp, with which its own database is stamped.
     pub(crate) app_uid: String,
     /// uid of the database that is recorded as owned by this ClientApp.
-    pub(crate) on_record: Option<String>,
+    pub(crate) recorded_uid: Option<String>,
     pub(crate) object: Option<DatabaseObject>,
     /// The Secret with its credentials.
     pub(crate) secret: SecretView,
@@ -241,17 +241,17 @@ pub(crate) struct Retained {
 
 /// An object of the release that no watch shows, or that was edited.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Missing {
+pub(crate) struct DriftedObject {
     pub object: ReleaseObject,
-    pub found: Found,
+    pub state: LiveState,
 }
 
 /// Says what the API server has under the object's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    Nothing,
+pub(crate) enum LiveState {
+    Absent,
     /// It is being deleted.
-    Going,
+    Deleting,
     /// It lacks some of Helm's marks.
     Unmarked,
     /// Another client has changed it.
@@ -272,12 +272,12 @@ pub(crate) struct Edit {
     /// The field manager that edited the object last.
     pub by: Option<String>,
     /// The fields that are left to the client that has changed them.
-    pub left: Vec<Left>,
+    pub ignored: Vec<IgnoredField>,
 }
 
 /// A field that is left to another client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct IgnoredField {
     /// JSON pointer into the document that Helm stored.
     pub path: String,
     /// The value that the other client has set; `None`: the field is not applied.

@@ -1,4 +1,4 @@
-//! The backup that an upgrade needs, and what is on record of it. **Pure.**
+//! Finds the backup that an upgrade needs, and reads its record. **Pure.**
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -22,10 +22,10 @@ const SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// How often a running backup is recorded as still running.
 const HEARTBEAT: SignedDuration = SignedDuration::from_mins(1);
 
-/// The backup that has to succeed before helm may install another chart version: the recorded one, if it counts for this very
-/// upgrade, otherwise a new one. Its name is derived from the uid and generation of the ClientApp and the name of the previous
-/// backup. So it is requested only once, whichever process is killed, and cannot be mistaken for another app's backup or an
-/// earlier one.
+/// Returns the backup that has to succeed before helm may install another chart version: the recorded one, if it counts for
+/// this very upgrade, otherwise a new one. Its name is derived from the uid and generation of the ClientApp and the name of the
+/// previous backup. So it is requested only once, whichever process is killed, and cannot be mistaken for another app's backup
+/// or an earlier one.
 pub(crate) fn backup(
     desired: &Desired,
     meta: &ObjectMeta,
@@ -47,7 +47,7 @@ pub(crate) fn backup(
     let earlier = recorded.backup.as_ref().map_or("", |record| &record.name);
     let asked = format!("{uid}/{generation}/{to}/{earlier}");
     let word = format!("r{revision}-{}", &hex(&Sha256::digest(asked.as_bytes()))[..8]);
-    let (kind, name) = match object.provider.facts().backup_kind {
+    let (kind, name) = match object.provider.info().backup_kind {
         Some(kind) => (kind, format!("{}-{word}", object.name)),
         None => (object.provider.kind().as_str(), word),
     };
@@ -63,15 +63,16 @@ pub(crate) fn backup(
     })
 }
 
-/// The recorded backup, if it was requested between the same versions and that upgrade is not complete.
+/// Returns the recorded backup, if it was requested between the same versions and that upgrade is not complete.
 pub(crate) fn of_this_upgrade<'a>(desired: &Desired, recorded: &'a ClientAppStatus) -> Option<&'a BackupRecord> {
     let record = recorded.backup.as_ref()?;
     let same = installed(recorded)?.version == record.from && desired.target().chart_version.to_string() == record.to;
     (same && record.revision.is_none()).then_some(record)
 }
 
-/// Returns true if a backup holds the state that helm would upgrade now: since it was requested, only this upgrade's own attempts have
-/// changed the release, and it is fresh. Only the operator's times are compared: the clock of the backup program may differ.
+/// Returns true if a backup holds the state that helm would upgrade now: since it was requested, only this upgrade's own
+/// attempts have changed the release, and it is fresh. Only the operator's times are compared: the clock of the backup program
+/// may differ.
 fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) -> bool {
     let BackupRecord { state, at_revision, as_of, kind: _, name: _, from: _, to: _, revision: _ } = record;
     let unchanged = *at_revision == Some(release.map_or(0, |release| release.revision));
@@ -82,12 +83,12 @@ fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) 
     (unchanged || release.is_some_and(is_failed_try)) && (*state != BackupState::Succeeded || fresh)
 }
 
-/// A revision that the operator's helm started and did not complete.
+/// Returns a revision that the operator's helm started and did not complete.
 pub(crate) fn is_failed_try(release: &ReleaseView) -> bool {
-    release.stamp.is_some() && matches!(release.phase, Phase::Failed | Phase::Pending)
+    release.managed_digest.is_some() && matches!(release.phase, Phase::Failed | Phase::Pending)
 }
 
-/// The record of a backup after it was observed.
+/// Returns the record of a backup after it was observed.
 pub(crate) fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Timestamp) -> Option<BackupRecord> {
     let BackupView { record, seen } = view;
     let before = recorded.backup.as_ref().filter(|before| before.name == record.name)?;

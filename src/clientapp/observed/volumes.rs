@@ -22,8 +22,8 @@ use crate::{
 /// How many volumes are named; the rest are counted.
 const NAMED: usize = 3;
 
-/// Returns true if a claim is one of Redis'. That is a cache: without its volume, it begins with an empty one. The StatefulSets of a release
-/// begin with its name, so no app can be named in a way that makes its own files look like a cache.
+/// Returns true if a claim is one of Redis'. That is a cache: without its volume, it begins with an empty one. The StatefulSets
+/// of a release begin with its name, so no app can be named in a way that makes its own files look like a cache.
 fn is_cache(claim: &str, app: &str) -> bool {
     claim.strip_prefix("redis-data-").and_then(|set| set.strip_prefix(app)).is_some_and(|rest| rest.starts_with('-'))
 }
@@ -40,7 +40,7 @@ pub(crate) fn is_another(claim: &ObjectMeta, app: &str, recorded: &[Owned], conf
     same_name.is_some_and(|owned| claim.uid.as_ref() != Some(&owned.uid) && has_data(owned, app, confirmed))
 }
 
-/// The volumes in use. Without a release, those that were adopted.
+/// Returns the volumes in use. Without a release, those that were adopted.
 fn in_use(desired: &Desired, inventory: Option<&Inventory>, owned: &[Owned]) -> Vec<Owned> {
     let is_of_release = |owned: &&Owned| {
         let maker = |inventory| inventory::maker(inventory, &desired.key.namespace, &owned.name);
@@ -91,8 +91,8 @@ pub(crate) fn hold(desired: &Desired, observed: &Observed) -> Option<Hold> {
     })
 }
 
-/// The command with which a user confirms that the app goes on without these volumes, besides those confirmed before. A confirmation
-/// for a volume that is not on record any more is left out.
+/// Returns the command with which a user confirms that the app goes on without these volumes, besides those confirmed before. A
+/// confirmation for a volume that is not on record any more is left out.
 fn confirm(desired: &Desired, owned: &[Owned]) -> impl Fn(&[&Owned]) -> String + Send + Sync + use<> {
     let Key { namespace, name } = desired.key.clone();
     let mut before = desired.data.without_volumes.clone();
@@ -132,8 +132,8 @@ pub(crate) fn review(
     })
 }
 
-/// The record without volumes that are gone and are not of the release any more. An object that is gone while the release has it stays
-/// on record: its place is not taken by another one unnoticed.
+/// Returns the record without volumes that are gone and are not of the release any more. An object that is gone while the
+/// release has it stays on record: its place is not taken by another one unnoticed.
 pub(crate) fn without_gone(
     mut recorded: Vec<Owned>,
     inventory: Option<&Inventory>,
@@ -150,7 +150,7 @@ pub(crate) fn without_gone(
     recorded
 }
 
-/// The note about volumes that are larger than the chart asks: they stay as they are, since no volume shrinks.
+/// Returns the note about volumes that are larger than the chart asks: they stay as they are, since no volume shrinks.
 pub(crate) fn kept(kept: &[KeptSize]) -> Option<String> {
     let sizes = kept.iter().map(|KeptSize { claim, requested: asked, has }| format!("{claim} ({has}, asked {asked})"));
     (!kept.is_empty()).then(|| {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_revision_would_drop() {
+    fn volumes_that_a_revision_drops() {
         let desired = confirmed(&[]);
         let Observed { objects: ObservedObjects { inventory, .. }, owned, .. } = observed(&desired);
         let in_use: Vec<_> = in_use(&desired, inventory.as_ref(), &owned).into_iter().map(|owned| owned.name).collect();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_on_record() {
+    fn recorded_volumes_that_stay() {
         let desired = confirmed(&[]);
         let Observed { objects: ObservedObjects { inventory, claims, .. }, owned, .. } = observed(&desired);
         let names = |claims: &[std::sync::Arc<ObjectMeta>], inventory: Option<&Inventory>| {

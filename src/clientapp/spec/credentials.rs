@@ -34,13 +34,13 @@ pub(crate) fn digests(Salt(salt): &Salt, secret: &Key, found: Secret) -> Content
     Arc::new(digests.collect())
 }
 
-/// The digest of these keys.
+/// Returns the digest of these keys.
 pub(crate) fn of_keys(contents: &Contents, keys: &[String]) -> String {
     let values: Vec<_> = keys.iter().map(|key| contents.get(key).map_or("", String::as_str)).collect();
     names::digest(&values)
 }
 
-/// The Secrets that an app reads credentials from, and the keys that it reads.
+/// Returns the Secrets that an app reads credentials from, and the keys that it reads.
 pub(crate) fn used(app: &ClientApp, config: &Config) -> Vec<(String, Vec<String>)> {
     let (key, spec) = (key_of(app), &app.spec);
     let admin = spec.admin_secret.clone().unwrap_or_else(|| key.admin_secret());
@@ -62,7 +62,8 @@ pub(crate) fn used(app: &ClientApp, config: &Config) -> Vec<(String, Vec<String>
     used
 }
 
-/// The recorded credentials that an app uses, with placeholders for those that are not known: for a document that is only printed.
+/// Returns the recorded credentials that an app uses, with placeholders for those that are not known: for a document that is
+/// only printed.
 pub(crate) fn placeholders(app: &ClientApp, config: &Config) -> Vec<Credentials> {
     let recorded = app.status.iter().flat_map(|status| &status.credentials);
     let known = |(secret, keys): (String, Vec<String>)| {
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_value_of_a_used_key_is_another_digest() {
+    fn digest_changes_only_with_used_values() {
         let keys = ["user".to_owned(), "password".to_owned()];
         let of = |salt: &str, name: &str, data: Value| of_keys(&contents(salt, name, data), &keys);
         let before = of("salt", "db", json!({"user": "YQ==", "password": "Yg=="}));

@@ -23,65 +23,70 @@ pub(crate) const RIGHTS_SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
 /// One of its two objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum DeployerPart {
     ServiceAccount,
     RoleBinding,
 }
 
-impl Part {
+impl DeployerPart {
     pub(crate) fn kind(self) -> &'static str {
         match self {
-            Part::ServiceAccount => "ServiceAccount",
-            Part::RoleBinding => "RoleBinding",
+            DeployerPart::ServiceAccount => "ServiceAccount",
+            DeployerPart::RoleBinding => "RoleBinding",
         }
     }
 }
 
 /// Holds what a watch keeps of one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct DeployerObject {
     pub uid: String,
     pub created: Option<Timestamp>,
     /// It grants helm exactly what the operator's own would.
-    pub fits: bool,
+    pub matches: bool,
     /// The operator created it, and it still fits.
-    pub made: bool,
+    pub created_by_us: bool,
 }
 
 /// Holds what exists of the deployer in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deployer {
-    pub account: Option<Found>,
-    pub binding: Option<Found>,
+    pub account: Option<DeployerObject>,
+    pub binding: Option<DeployerObject>,
 }
 
 impl Deployer {
     /// Returns true if a RoleBinding of its name has other content.
-    pub(crate) fn is_taken(&self) -> bool {
-        self.binding.as_ref().is_some_and(|binding| !binding.fits)
+    pub(crate) fn has_conflict(&self) -> bool {
+        self.binding.as_ref().is_some_and(|binding| !binding.matches)
     }
 
     /// Returns what is to be created, in this order: a binding without its account would give rights to any client that creates the
     /// account.
-    pub(crate) fn missing(&self) -> Vec<Part> {
-        let missing = |found: &Option<Found>, part| (found.is_none() && !self.is_taken()).then_some(part);
-        let parts = [missing(&self.account, Part::ServiceAccount), missing(&self.binding, Part::RoleBinding)];
+    pub(crate) fn missing(&self) -> Vec<DeployerPart> {
+        let missing =
+            |object: &Option<DeployerObject>, part| (object.is_none() && !self.has_conflict()).then_some(part);
+        let parts =
+            [missing(&self.account, DeployerPart::ServiceAccount), missing(&self.binding, DeployerPart::RoleBinding)];
         parts.into_iter().flatten().collect()
     }
 
     /// Returns true if helm can act as it.
-    pub(crate) fn is_there(&self) -> bool {
-        !self.is_taken() && self.missing().is_empty()
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.has_conflict() && self.missing().is_empty()
     }
 
-    /// Since when it is complete.
-    pub(crate) fn since(&self) -> Option<Timestamp> {
-        [&self.account, &self.binding].into_iter().flatten().filter_map(|found| found.created).max()
+    /// Returns since when it is complete.
+    pub(crate) fn ready_since(&self) -> Option<Timestamp> {
+        [&self.account, &self.binding].into_iter().flatten().filter_map(|object| object.created).max()
     }
 
     /// Returns true if the operator created this object, and it is unchanged.
-    pub(crate) fn has_made(&self, uid: Option<&String>) -> bool {
-        [&self.account, &self.binding].into_iter().flatten().any(|found| found.made && Some(&found.uid) == uid)
+    pub(crate) fn has_created(&self, uid: Option<&String>) -> bool {
+        [&self.account, &self.binding]
+            .into_iter()
+            .flatten()
+            .any(|object| object.created_by_us && Some(&object.uid) == uid)
     }
 }
 
@@ -120,29 +125,29 @@ fn metadata(namespace: &str) -> ObjectMeta {
     }
 }
 
-/// An account is identified by its name alone.
-pub(crate) fn account(found: &impl Resource) -> Found {
-    self::found(found, true)
+/// Reads an account, which is identified by its name alone.
+pub(crate) fn account(object: &impl Resource) -> DeployerObject {
+    self::object(object, true)
 }
 
-pub(crate) fn binding(found: &RoleBinding) -> Found {
-    let RoleBinding { metadata: _, role_ref, subjects } = role_binding(&found.namespace().unwrap_or_default());
+pub(crate) fn binding(object: &RoleBinding) -> DeployerObject {
+    let RoleBinding { metadata: _, role_ref, subjects } = role_binding(&object.namespace().unwrap_or_default());
     // The API server fills in defaults.
     let same = |subject: &Subject| Subject {
         api_group: subject.api_group.clone().filter(|group| !group.is_empty()),
         ..subject.clone()
     };
-    let subjects_found = found.subjects.as_ref().map(|subjects| subjects.iter().map(same).collect::<Vec<_>>());
-    self::found(found, found.role_ref == role_ref && subjects_found == subjects)
+    let subjects_found = object.subjects.as_ref().map(|subjects| subjects.iter().map(same).collect::<Vec<_>>());
+    self::object(object, object.role_ref == role_ref && subjects_found == subjects)
 }
 
-fn found(found: &impl Resource, fits: bool) -> Found {
-    let labelled = found.labels().get(label::MANAGED_BY).is_some_and(|manager| manager == label::OPERATOR);
-    Found {
-        uid: found.uid().unwrap_or_default(),
-        created: found.creation_timestamp().map(|time| time.0),
-        fits,
-        made: fits && labelled,
+fn object(object: &impl Resource, matches: bool) -> DeployerObject {
+    let labelled = object.labels().get(label::MANAGED_BY).is_some_and(|manager| manager == label::OPERATOR);
+    DeployerObject {
+        uid: object.uid().unwrap_or_default(),
+        created: object.creation_timestamp().map(|time| time.0),
+        matches,
+        created_by_us: matches && labelled,
     }
 }
 
@@ -153,13 +158,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_binding_fits_if_it_says_what_the_operator_would() {
+    fn role_binding_matches_only_the_operators_own() {
         let read = |change: &dyn Fn(&mut Value)| {
             let mut binding = serde_json::to_value(role_binding("acme")).unwrap();
             binding["metadata"]["uid"] = json!("1");
             change(&mut binding);
-            let Found { fits, made, .. } = super::binding(&serde_json::from_value(binding).unwrap());
-            (fits, made)
+            let DeployerObject { matches, created_by_us, .. } =
+                super::binding(&serde_json::from_value(binding).unwrap());
+            (matches, created_by_us)
         };
         assert_eq!(read(&|_| {}), (true, true));
         assert_eq!(read(&|b| b["metadata"]["labels"] = json!({})), (true, false), "made by a user");
@@ -181,17 +187,18 @@ mod tests {
 
     #[test]
     fn what_is_missing() {
-        let found = |fits| Some(Found { uid: "1".to_owned(), created: None, fits, made: fits });
+        let object =
+            |matches| Some(DeployerObject { uid: "1".to_owned(), created: None, matches, created_by_us: matches });
         for (account, binding, missing, there) in [
-            (None, None, &[Part::ServiceAccount, Part::RoleBinding][..], false),
-            (found(true), None, &[Part::RoleBinding], false),
-            (None, found(true), &[Part::ServiceAccount], false),
-            (found(true), found(true), &[], true),
-            (found(true), found(false), &[], false),
-            (None, found(false), &[], false),
+            (None, None, &[DeployerPart::ServiceAccount, DeployerPart::RoleBinding][..], false),
+            (object(true), None, &[DeployerPart::RoleBinding], false),
+            (None, object(true), &[DeployerPart::ServiceAccount], false),
+            (object(true), object(true), &[], true),
+            (object(true), object(false), &[], false),
+            (None, object(false), &[], false),
         ] {
             let deployer = Deployer { account, binding };
-            assert_eq!((deployer.missing(), deployer.is_there()), (missing.to_vec(), there), "{deployer:?}");
+            assert_eq!((deployer.missing(), deployer.is_ready()), (missing.to_vec(), there), "{deployer:?}");
         }
     }
 }

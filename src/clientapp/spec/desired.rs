@@ -152,7 +152,7 @@ pub enum SecretSource {
 }
 
 impl SecretSource {
-    /// The Secret's name.
+    /// Returns the Secret's name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -204,7 +204,7 @@ impl Desired {
         }
     }
 
-    /// The database object, if one is created for the app.
+    /// Returns the database object, if one is created for the app.
     pub(crate) fn database_object(&self) -> Option<&DesiredObject> {
         self.database.as_ref()?.object.as_ref()
     }
@@ -281,7 +281,11 @@ pub(crate) fn desired(
         _ => None,
     };
     let of_redis = redis_secret.as_deref().and_then(|secret| known(credentials, [secret]).ok());
-    let secrets = [Some(admin.name()), redis_secret.as_deref(), database.as_ref().map(|of| of.address.secret.as_str())];
+    let secrets = [
+        Some(admin.name()),
+        redis_secret.as_deref(),
+        database.as_ref().map(|database| database.address.secret.as_str()),
+    ];
     let of_app = known(credentials, secrets.into_iter().flatten());
     let awaits = awaits.or_else(|| of_app.as_ref().err().cloned());
     let computed = values::computed(&values::Inputs {
@@ -342,21 +346,21 @@ pub(crate) fn desired(
     })
 }
 
-/// The uids of the volumes without which the app goes on, as a user has confirmed.
+/// Returns the uids of the volumes without which the app goes on, as a user has confirmed.
 pub(crate) fn without_volumes(app: &ObjectMeta) -> BTreeSet<String> {
     let uids = app.annotations.as_ref().and_then(|annotations| annotations.get(annotation::WITHOUT_VOLUME));
     let uids = uids.into_iter().flat_map(|uids| uids.split(',')).map(str::trim).filter(|uid| !uid.is_empty());
     uids.map(str::to_owned).collect()
 }
 
-/// The digest of the credentials in these Secrets.
+/// Returns the digest of the credentials in these Secrets.
 ///
 /// # Errors
 /// One of them is not known yet. What decides whether helm may run looks at the Secrets only after that, and says more about those
 /// that stay away.
 fn known<'a>(credentials: &[Credentials], secrets: impl IntoIterator<Item = &'a str>) -> Result<String, Hold> {
     let digest_of = |secret: &str| {
-        let found = credentials.iter().find(|of| of.secret == secret);
+        let found = credentials.iter().find(|known| known.secret == secret);
         found
             .map(|found| found.digest.as_str())
             .ok_or_else(|| Hold::new(Reason::Pending, format!("Secret {secret} has not been read yet")))
@@ -376,32 +380,32 @@ struct UserValues {
     awaits: Option<Hold>,
 }
 
-/// The values from elsewhere undergo the same checks as `spec.values`: each layer, so that the message names it, and all of them
+/// Checks values from elsewhere like `spec.values`: each layer, so that the message names it, and all of them
 /// together, because of their size.
 fn with_sources(spec: &ClientAppSpec, sources: &Sources, reserved: Reserved<'_>) -> Result<UserValues, InvalidSpec> {
     let refused = |problem: String| InvalidSpec { reason: Reason::ValuesInvalid, field: "spec.valuesFrom", problem };
     let inline = Value::Object(spec.values.clone());
     let (layers, salt, hidden) = match sources {
-        Sources::Found { layers, salt, hidden } => (layers, salt, hidden.clone()),
-        Sources::Awaited(hold) => {
+        Sources::Resolved { layers, salt, hidden } => (layers, salt, hidden.clone()),
+        Sources::Pending(hold) => {
             let awaits = Some(hold.clone());
             return Ok(UserValues { user: inline, hidden: Redactor::default(), digests: vec![], salt: None, awaits });
         }
-        Sources::Unfit(problem) => return Err(refused(problem.clone())),
+        Sources::Invalid(problem) => return Err(refused(problem.clone())),
     };
     let none = Map::new();
     let check = |values: &Value| values::check_user_values(values.as_object().unwrap_or(&none), reserved);
-    for Layer { of, values, is_secret: _ } in layers.iter() {
-        check(values).map_err(|problem| refused(format!("{of}: {problem}")))?;
+    for Layer { origin, values, is_secret: _ } in layers.iter() {
+        check(values).map_err(|problem| refused(format!("{origin}: {problem}")))?;
     }
     let user = values::merge(layers.iter().map(|layer| &layer.values).chain([&inline]));
     let salt = (!layers.is_empty()).then(|| salt.clone());
     if salt.is_some() {
         check(&user).map_err(|problem| refused(format!("merged with spec.values: {problem}")))?;
     }
-    let digest_of = |Layer { of, values, is_secret: _ }: &Layer| {
+    let digest_of = |Layer { origin, values, is_secret: _ }: &Layer| {
         let Salt(salt) = salt.as_ref()?;
-        Some(ValuesDigest { of: of.clone(), digest: digest(&[salt, of, &values.to_string()]) })
+        Some(ValuesDigest { of: origin.clone(), digest: digest(&[salt, origin, &values.to_string()]) })
     };
     let digests = layers.iter().filter_map(digest_of).collect();
     Ok(UserValues { user, hidden, digests, salt, awaits: None })
@@ -429,7 +433,7 @@ fn profile_missing(name: &str) -> InvalidSpec {
     }
 }
 
-/// The Profile's defaults as values, with its raw values merged over them.
+/// Returns the Profile's defaults as values, with its raw values merged over them.
 fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) -> Result<Taken, InvalidSpec> {
     let refused = |problem: String| InvalidSpec {
         reason: Reason::ProfileInvalid,
@@ -467,7 +471,8 @@ fn is_one(AppTls { issuer, secret_name, terminated_elsewhere }: &AppTls) -> bool
     given.into_iter().filter(|given| *given).count() == 1 && *terminated_elsewhere != Some(false)
 }
 
-/// Returns where the certificate comes from: by the spec, else by the Profile. Without an Ingress, a Profile's certificate is not used.
+/// Returns where the certificate comes from: by the spec, else by the Profile. Without an Ingress, a Profile's certificate is
+/// not used.
 fn tls(key: &Key, spec: &ClientAppSpec, profile: Option<&StoredProfile>) -> Result<Option<Tls>, InvalidSpec> {
     let has_ingress = spec.ingress_class_name.is_some();
     let of_profile = || profile?.as_ref().ok()?.defaults.tls.as_ref();
@@ -492,7 +497,7 @@ fn is_dns_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
-/// `spec.hostname`, in the form in which claims of ClientApps are compared.
+/// Returns `spec.hostname` in the form in which claims of ClientApps are compared.
 fn hostname(hostname: &str) -> Result<&str, InvalidSpec> {
     if is_dns_name(hostname) {
         return Ok(hostname);
@@ -517,7 +522,7 @@ fn chart_version(version: &str) -> Result<Version, InvalidSpec> {
     })
 }
 
-/// The ServiceAccount whose rights helm has. Not part of the digest: the account does not change what is installed.
+/// Returns the ServiceAccount whose rights helm has. Not part of the digest: the account does not change what is installed.
 pub fn account(spec: &ClientAppSpec) -> Result<AccountName, InvalidSpec> {
     let Some(name) = &spec.service_account_name else { return Ok(AccountName::default()) };
     AccountName::parse(name).ok_or_else(|| {
@@ -567,7 +572,7 @@ fn test(Test { enabled, timeout }: &Test) -> Result<Option<SignedDuration>, Inva
     Ok(enabled.then_some(timeout))
 }
 
-/// `spec.upgrade.foreignLockTimeout`.
+/// Returns `spec.upgrade.foreignLockTimeout`.
 ///
 /// # Errors
 /// It is not a duration, or it is shorter than the clocks of two machines may differ.
@@ -578,7 +583,7 @@ pub fn foreign_lock_timeout(app: &ClientApp) -> Result<Option<SignedDuration>, I
     parsed.map(Some).ok_or_else(|| invalid("spec.upgrade.foreignLockTimeout", problem))
 }
 
-/// A duration as the schema allows it, of hours, minutes and seconds.
+/// Returns a duration as the schema allows it, of hours, minutes and seconds.
 fn duration(text: &str, range: RangeInclusive<SignedDuration>) -> Option<SignedDuration> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));
     text.parse().ok().filter(|duration| plain && range.contains(duration))

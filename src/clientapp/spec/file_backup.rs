@@ -80,7 +80,7 @@ pub(crate) struct RefusedArchives {
 }
 
 impl CronJobView {
-    /// From its metadata.
+    /// Reads it from its metadata.
     pub(crate) fn of<K: Resource>(cron_job: &K) -> CronJobView {
         CronJobView {
             uid: cron_job.uid().unwrap_or_default(),
@@ -100,10 +100,10 @@ impl CronJobView {
 pub(crate) struct ArchiveView {
     pub job: String,
     /// uid of the CronJob that it belongs to, if any.
-    pub of: Option<String>,
+    pub cron_job: Option<String>,
     pub progress: Progress,
     /// The termination message of its pod, if that succeeded: name, bytes and number of files.
-    pub said: Option<String>,
+    pub report: Option<String>,
     /// Says why its pod failed.
     pub failed: Option<String>,
 }

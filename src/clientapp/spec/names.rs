@@ -25,30 +25,30 @@ pub(crate) const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 pub(crate) const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 impl Key {
-    /// The generated Secret with the administrator's credentials.
+    /// Returns the generated Secret with the administrator's credentials.
     pub(crate) fn admin_secret(&self) -> String {
         format!("{}-admin-secret", self.name)
     }
 
-    /// The generated Secret with the Redis password.
+    /// Returns the generated Secret with the Redis password.
     pub(crate) fn redis_secret(&self) -> String {
         format!("{}-redis-secret", self.name)
     }
 
-    /// The Secret that cert-manager creates for the app.
+    /// Returns the Secret that cert-manager creates for the app.
     pub(crate) fn tls_secret(&self) -> String {
         format!("{}-tls", self.name)
     }
 
-    /// The CronJob that archives the app's files: `<name>-files`, or a shortened name with a digest of the full name if that exceeds
-    /// the limit, which leaves room for what Kubernetes appends to the names of its Jobs.
+    /// Returns the CronJob that archives the app's files: `<name>-files`, or a shortened name with a digest of the full name if
+    /// that exceeds the limit, which leaves room for what Kubernetes appends to the names of its Jobs.
     pub(crate) fn files(&self) -> String {
         self.suffixed("-files", CRON_JOB_MAX)
     }
 
-    /// The database object: `<name>-pg`, or a shortened name with a digest of the full name if that exceeds Percona's limit. Two
-    /// apps of one namespace whose shortened names collide would still not share a database: an object that another ClientApp
-    /// owns is never used.
+    /// Returns the database object: `<name>-pg`, or a shortened name with a digest of the full name if that exceeds Percona's
+    /// limit. Two apps of one namespace whose shortened names collide would still not share a database: an object that another
+    /// ClientApp owns is never used.
     pub(crate) fn database(&self) -> String {
         self.suffixed(DATABASE_SUFFIX, DATABASE_MAX)
     }
@@ -66,7 +66,7 @@ impl Key {
     }
 }
 
-/// The release named in an object's annotations. It counts only within the object's own namespace: any user can write
+/// Returns the release named in an object's annotations. It counts only within the object's own namespace: any user can write
 /// annotations.
 pub(crate) fn release_of(meta: &ObjectMeta) -> Option<Key> {
     let annotation = |key: &str| meta.annotations.as_ref()?.get(key);
@@ -75,7 +75,8 @@ pub(crate) fn release_of(meta: &ObjectMeta) -> Option<Key> {
     says.then(|| annotation(RELEASE_NAME).map(|name| Key::new(own, name))).flatten()
 }
 
-/// Digest of these parts, shortened to fit a label. JSON documents are already canonical: serde_json keeps its maps sorted.
+/// Returns the digest of these parts, shortened to fit a label. JSON documents are already canonical: serde_json keeps its maps
+/// sorted.
 pub(crate) fn digest(parts: &[&str]) -> String {
     let parts: Vec<_> = parts.iter().map(|part| part.as_bytes()).collect();
     let mut digest = key::digest(&parts);

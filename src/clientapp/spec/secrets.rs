@@ -14,8 +14,8 @@ use crate::{
 pub const ADMIN_USERNAME: &str = "nextcloud-username";
 /// Key of the administrator's password in the admin Secret.
 pub const ADMIN_PASSWORD: &str = "nextcloud-password";
-/// Keys that the chart reads of the admin Secret with `nextcloud.mail`. A mail server without authentication needs the last two as well,
-/// without a value.
+/// Keys that the chart reads of the admin Secret with `nextcloud.mail`. A mail server without authentication needs the last two
+/// as well, without a value.
 pub const SMTP: [&str; 3] = ["smtp-host", "smtp-username", "smtp-password"];
 /// Key that the chart reads of the admin Secret with `metrics.token`.
 pub const METRICS_TOKEN: &str = "nextcloud-token";
@@ -24,8 +24,8 @@ pub const REDIS_PASSWORD: &str = "redis-password";
 /// The generated administrator's name.
 const ADMIN_NAME: &str = "admin";
 
-/// The Secret with the generated administrator credentials. It has no ownerReference, so that the garbage collector does not
-/// delete it: the app's data know no other credentials.
+/// Returns the Secret with the generated administrator credentials. It has no ownerReference, so that the garbage collector
+/// does not delete it: the app's data know no other credentials.
 #[must_use]
 pub fn admin(key: &Key, uid: &str) -> Secret {
     let data = BTreeMap::from([
@@ -35,8 +35,9 @@ pub fn admin(key: &Key, uid: &str) -> Secret {
     secret(key, key.admin_secret(), uid, data)
 }
 
-/// The Secret with the generated Redis password. No data depend on this password alone, so the Secret has an ownerReference,
-/// which shows at a deletion whether `--cascade=orphan` was used. Therefore every app has this Secret, with Redis or without.
+/// Returns the Secret with the generated Redis password. No data depend on this password alone, so the Secret has an
+/// ownerReference, which shows at a deletion whether `--cascade=orphan` was used. Therefore every app has this Secret, with
+/// Redis or without.
 #[must_use]
 pub fn redis(key: &Key, owner: OwnerReference) -> Secret {
     let data = BTreeMap::from([(REDIS_PASSWORD.to_owned(), password())]);

@@ -19,7 +19,8 @@ use crate::{
 
 /// How deep `spec.values` may nest; the chart's own values are far below it.
 const MAX_DEPTH: usize = 32;
-/// How large `spec.values` may be, together with `spec.valuesFrom`, in bytes of JSON: Helm stores the values in a Secret of at most 1 MiB.
+/// How large `spec.values` may be, together with `spec.valuesFrom`, in bytes of JSON: Helm stores the values in a Secret of at
+/// most 1 MiB.
 pub(crate) const MAX_BYTES: usize = 256 * 1024;
 
 /// The inputs of the computed keys.
@@ -104,7 +105,7 @@ pub enum From {
 }
 
 impl Database {
-    /// The keys of the Secret that the app reads.
+    /// Returns the keys of the Secret that the app reads.
     #[must_use]
     pub fn keys(&self) -> Vec<&str> {
         let Database { host, name, user: _, secret: _, user_key, password_key } = self;
@@ -173,7 +174,7 @@ fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
 }
 
-/// The keys that the operator computes.
+/// Returns the keys that the operator computes.
 #[must_use]
 pub fn computed(inputs: &Inputs<'_>) -> Value {
     let Inputs {
@@ -275,10 +276,11 @@ pub(crate) fn without_autoscaler(mut values: Value) -> Value {
     values
 }
 
-/// Values of an earlier revision, with the annotations for the present credentials: pods that use others have to restart.
+/// Returns the values of an earlier revision, with the annotations for the present credentials: pods that use others have to
+/// restart.
 pub(crate) fn with_credentials_of(mut earlier: Value, present: &Value) -> Value {
-    for of in ["", "/redis/master", "/redis/replica"] {
-        let path = format!("{of}/podAnnotations/{}", annotation::CREDENTIALS.replace('/', "~1"));
+    for component in ["", "/redis/master", "/redis/replica"] {
+        let path = format!("{component}/podAnnotations/{}", annotation::CREDENTIALS.replace('/', "~1"));
         if let (Some(digest), Some(present)) = (earlier.pointer_mut(&path), present.pointer(&path)) {
             digest.clone_from(present);
         }
@@ -305,8 +307,8 @@ fn external_database(database: &Database) -> Value {
     values
 }
 
-/// Keys that only the operator sets, whether or not it sets them now, and the field that controls each. A dot within a key is escaped,
-/// as in helm's `--set`.
+/// Keys that only the operator sets, whether or not it sets them now, and the field that controls each. A dot within a key is
+/// escaped, as in helm's `--set`.
 const RESERVED: &[(&str, &str)] = &[
     ("nextcloud.host", "spec.hostname"),
     ("nextcloud.existingSecret", "spec.adminSecret"),
@@ -419,8 +421,8 @@ pub fn check_user_values(values: &Map<String, Value>, reserved: Reserved<'_>) ->
     Ok(())
 }
 
-/// Returns the domains that the app is to trust, if the values name any: without the hostname it would serve nobody, and without its
-/// Service's name no metrics.
+/// Returns the domains that the app is to trust, if the values name any: without the hostname it would serve nobody, and
+/// without its Service's name no metrics.
 #[must_use]
 pub fn trusted_domains(values: &Value, key: &Key, chart: &str, hostname: &str) -> Vec<Value> {
     let named = entries(values.pointer("/nextcloud/trustedDomains"));
@@ -437,9 +439,9 @@ pub fn trusted_domains(values: &Value, key: &Key, chart: &str, hostname: &str) -
     [needed, others].concat()
 }
 
-/// Returns `nextcloud.mail` of the values as the variables of the image that the chart would set, if it names a server: the chart reads
-/// that from the administrator's Secret, and a generated one has no such keys. A variable in `nextcloud.extraEnv` stays, so that users
-/// can take the password from a Secret of theirs.
+/// Returns `nextcloud.mail` of the values as the variables of the image that the chart would set, if it names a server: the
+/// chart reads that from the administrator's Secret, and a generated one has no such keys. A variable in `nextcloud.extraEnv`
+/// stays, so that users can take the password from a Secret of theirs.
 ///
 /// # Errors
 /// One sentence, if the sender's address is incomplete.
@@ -511,7 +513,7 @@ pub fn check_registry(image: &Image, values: &Value) -> Result<(), String> {
     }
 }
 
-/// The first key of [`OF_OTHERS`] that has a value.
+/// Returns the first key of [`OF_OTHERS`] that has a value.
 fn of_others(values: &Map<String, Value>) -> Option<String> {
     values.iter().find_map(|(key, value)| match value {
         Value::Null => None,
@@ -526,7 +528,7 @@ fn of_others(values: &Map<String, Value>) -> Option<String> {
     })
 }
 
-/// [`check_user_values`] for what a Profile sets.
+/// Applies [`check_user_values`] to what a Profile sets.
 ///
 /// # Errors
 /// One sentence, which begins with the key.
@@ -558,7 +560,7 @@ pub fn of_tls(tls: Option<&Tls>) -> Value {
     tls.map_or_else(|| json!({}), |_| json!({"phpClientHttpsFix": {"enabled": true, "protocol": "https"}}))
 }
 
-/// A Profile's defaults as values, except those that a field of the ClientApp can override.
+/// Returns a Profile's defaults as values, except those that a field of the ClientApp can override.
 #[must_use]
 pub fn of_profile(defaults: &ProfileDefaults) -> Value {
     let ProfileDefaults { replica_count: _, resources, persistence: _, tls: _, apps } = defaults;
@@ -578,7 +580,7 @@ pub fn of_profile(defaults: &ProfileDefaults) -> Value {
     Value::Object(values)
 }
 
-/// Number of nested maps and lists in a value; a scalar has none.
+/// Returns the number of nested maps and lists in a value; a scalar has none.
 fn depth(values: &Map<String, Value>) -> usize {
     let mut deepest = 0;
     let mut open: Vec<(&Value, usize)> = values.values().map(|value| (value, 1)).collect();
@@ -612,7 +614,7 @@ pub fn merge<'a>(layers: impl IntoIterator<Item = &'a Value>) -> Value {
     merged
 }
 
-/// The entries of both lists; of those of one name, that of the later list in the place of the other.
+/// Returns the entries of both lists; of those of one name, that of the later list in the place of the other.
 fn merge_by_name(under: Option<&Value>, over: &Value) -> Value {
     let mut merged: Vec<&Value> = entries(under).iter().collect();
     // The first of each name; a user may write thousands.
@@ -633,7 +635,7 @@ fn entries(list: Option<&Value>) -> &[Value] {
     list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// A name that is masked says nothing.
+/// Returns true if a name is masked, and so says nothing.
 fn name_of(entry: &Value) -> Option<&str> {
     entry["name"].as_str().filter(|name| *name != MASK)
 }

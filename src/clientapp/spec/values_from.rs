@@ -27,7 +27,7 @@ const SOON: SignedDuration = SignedDuration::from_millis(250);
 #[derive(Clone, Debug)]
 pub(crate) enum Sources {
     /// The values of its objects, in order.
-    Found {
+    Resolved {
         /// One layer of values for each object that exists.
         layers: Arc<[Layer]>,
         /// Makes it impossible to guess values from a digest.
@@ -36,17 +36,17 @@ pub(crate) enum Sources {
         hidden: Redactor,
     },
     /// They are not known yet.
-    Awaited(Hold),
+    Pending(Hold),
     /// They cannot be used, and why.
-    Unfit(String),
+    Invalid(String),
 }
 
 impl Sources {
-    /// The same, without the values of Secrets.
+    /// Returns the same, without the values of Secrets.
     pub(crate) fn masked(self) -> Sources {
         match self {
-            Sources::Found { layers, salt, hidden } => {
-                Sources::Found { layers: layers.iter().map(Layer::masked).collect(), salt, hidden }
+            Sources::Resolved { layers, salt, hidden } => {
+                Sources::Resolved { layers: layers.iter().map(Layer::masked).collect(), salt, hidden }
             }
             other => other,
         }
@@ -55,7 +55,7 @@ impl Sources {
 
 impl Default for Sources {
     fn default() -> Self {
-        Sources::Found { layers: Arc::default(), salt: Salt::default(), hidden: Redactor::default() }
+        Sources::Resolved { layers: Arc::default(), salt: Salt::default(), hidden: Redactor::default() }
     }
 }
 
@@ -71,7 +71,7 @@ impl fmt::Debug for Salt {
 
 /// Holds what was read: another account, other references, or another version of an object may give other values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct SourceVersions {
     /// The account that the objects are read as.
     pub account: AccountName,
     pub references: Vec<ValuesReference>,
@@ -83,7 +83,7 @@ pub(crate) struct Asked {
 #[derive(Clone, PartialEq)]
 pub(crate) struct Layer {
     /// Object and key, for messages.
-    pub of: String,
+    pub origin: String,
     /// A map.
     pub values: Value,
     /// True if they come from a Secret.
@@ -91,7 +91,7 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// The same keys, without the values of a Secret.
+    /// Returns the same keys, without the values of a Secret.
     fn masked(&self) -> Layer {
         fn mask(value: &mut Value) {
             match value {
@@ -113,7 +113,7 @@ impl Layer {
 
 impl fmt::Debug for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.of)
+        f.write_str(&self.origin)
     }
 }
 
@@ -145,18 +145,19 @@ impl From<ConfigMap> for Source {
 }
 
 /// Combines the objects of an app, in the order of its references; the first one that is missing or unfit decides.
-pub(crate) fn combined<'a>(
+pub(crate) fn merge<'a>(
     app: &Key,
     found: impl IntoIterator<Item = (&'a ValuesReference, Option<&'a Source>)>,
     salt: Salt,
 ) -> Sources {
     let found: Vec<_> = found.into_iter().collect();
     // Before any is parsed: parsed YAML takes many times the memory of its text, and one text can be named many times.
-    let length =
-        |(of, source): &(&ValuesReference, Option<&Source>)| Some(source.as_ref()?.data.get(&of.values_key)?.len());
+    let length = |(reference, source): &(&ValuesReference, Option<&Source>)| {
+        Some(source.as_ref()?.data.get(&reference.values_key)?.len())
+    };
     let bytes: usize = found.iter().filter_map(length).sum();
     if found.len() > 1 && bytes > MAX_BYTES {
-        return Sources::Unfit(format!(
+        return Sources::Invalid(format!(
             "the texts have {bytes} bytes together; at most {MAX_BYTES} fit beside the chart in Helm's release Secret"
         ));
     }
@@ -166,17 +167,17 @@ pub(crate) fn combined<'a>(
         Err(other) => return other,
     };
     match Redactor::from_values(layers.iter().filter(|layer| layer.is_secret).map(|layer| &layer.values)) {
-        Some(hidden) => Sources::Found { layers, salt, hidden },
-        None => Sources::Unfit(format!(
+        Some(hidden) => Sources::Resolved { layers, salt, hidden },
+        None => Sources::Invalid(format!(
             "the Secrets have more than {} texts and lines, too many to keep out of messages: move what is not secret into a ConfigMap",
             Redactor::MAX_TEXTS
         )),
     }
 }
 
-/// The hold if the account may not read an object. `since`: when the operator created the account, if it did.
-pub(crate) fn denied(of: &ValuesReference, sentence: &str, since: Option<Timestamp>, now: Timestamp) -> Hold {
-    let ValuesReference { kind, name, .. } = of;
+/// Returns the hold if the account may not read an object. `since`: when the operator created the account, if it did.
+pub(crate) fn denied(reference: &ValuesReference, sentence: &str, since: Option<Timestamp>, now: Timestamp) -> Hold {
+    let ValuesReference { kind, name, .. } = reference;
     if since.is_some_and(|since| now < since + RIGHTS_SETTLE) {
         let message = format!("{kind} {name} is read as soon as every API server knows the account that helm acts as");
         return Hold::new(Reason::Pending, message).until(now + SOON);
@@ -187,10 +188,10 @@ pub(crate) fn denied(of: &ValuesReference, sentence: &str, since: Option<Timesta
 }
 
 fn awaited(message: String) -> Sources {
-    Sources::Awaited(Hold::new(Reason::ValuesMissing, message))
+    Sources::Pending(Hold::new(Reason::ValuesMissing, message))
 }
 
-/// The values of one object; none of an optional one that is missing.
+/// Returns the values of one object; none of an optional one that is missing.
 fn layer(app: &Key, reference: &ValuesReference, source: Option<&Source>) -> Result<Option<Layer>, Sources> {
     let ValuesReference { kind, name, values_key: key, target_path, optional } = reference;
     let Some(source) = source else {
@@ -198,8 +199,8 @@ fn layer(app: &Key, reference: &ValuesReference, source: Option<&Source>) -> Res
             || format!("{kind} {name}, named in spec.valuesFrom, does not exist: create it, or set optional to true");
         return if *optional { Ok(None) } else { Err(awaited(message())) };
     };
-    let of = format!("{kind} {name}, key {key}");
-    let unfit = |problem: &str| Err(Sources::Unfit(format!("{of}: {problem}")));
+    let origin = format!("{kind} {name}, key {key}");
+    let unfit = |problem: &str| Err(Sources::Invalid(format!("{origin}: {problem}")));
     if source.release.as_ref() == Some(app) {
         return unfit(
             "this object is part of this ClientApp's own release, which could change it with each revision: name another",
@@ -233,7 +234,7 @@ fn layer(app: &Key, reference: &ValuesReference, source: Option<&Source>) -> Res
             Err(unread) => return unfit(&unread.to_string()),
         },
     };
-    Ok(Some(Layer { of, values, is_secret }))
+    Ok(Some(Layer { origin, values, is_secret }))
 }
 
 #[cfg(test)]
@@ -257,19 +258,19 @@ mod tests {
     }
 
     fn of(reference: ValuesReference, source: Option<Source>) -> Sources {
-        combined(&Key::new("tenants", "acme"), [(&reference, source.as_ref())], Salt::default())
+        merge(&Key::new("tenants", "acme"), [(&reference, source.as_ref())], Salt::default())
     }
 
     /// The values of the only layer.
     fn values(sources: Sources) -> Value {
         match sources {
-            Sources::Found { layers, .. } => layers[0].values.clone(),
+            Sources::Resolved { layers, .. } => layers[0].values.clone(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn what_a_key_amounts_to() {
+    fn values_of_one_key() {
         let text = |text: &str| Some(secret(json!({"stringData": {"values.yaml": text, "other": "0123\n"}})));
         for (more, source, expected) in [
             (json!({}), text("a: {b: 1}\nc: \"no\""), json!({"a": {"b": 1}, "c": "no"})),
@@ -295,11 +296,11 @@ mod tests {
             assert_eq!(values(of(reference(more.clone()), source)), expected, "{more}");
         }
         let optional = of(reference(json!({"optional": true})), None);
-        assert!(matches!(optional, Sources::Found { layers, .. } if layers.is_empty()));
+        assert!(matches!(optional, Sources::Resolved { layers, .. } if layers.is_empty()));
     }
 
     #[test]
-    fn what_is_missing_is_awaited_and_named() {
+    fn missing_sources_are_pending_and_named() {
         let empty = || Some(secret(json!({})));
         for (more, source, expected) in [
             (json!({}), None, "Secret smtp, named in spec.valuesFrom, does not exist: "),
@@ -312,7 +313,7 @@ mod tests {
             ),
         ] {
             match of(reference(more.clone()), source) {
-                Sources::Awaited(Hold {
+                Sources::Pending(Hold {
                     reason: Reason::ValuesMissing, stalled: true, until: None, message, ..
                 }) => {
                     assert!(message.starts_with(expected), "{message}");
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unfit_is_refused_without_a_word_of_a_secret() {
+    fn invalid_sources_are_rejected_without_secret_text() {
         let text = |text: &str| secret(json!({"stringData": {"values.yaml": text}}));
         let marked = json!({
             "namespace": "tenants",
@@ -344,28 +345,28 @@ mod tests {
             ),
             (secret(json!({"metadata": marked})), "this object is part of this ClientApp's own release"),
         ] {
-            let Sources::Unfit(problem) = of(reference(json!({})), Some(source)) else { panic!("{expected}") };
+            let Sources::Invalid(problem) = of(reference(json!({})), Some(source)) else { panic!("{expected}") };
             let problem = problem.strip_prefix("Secret smtp, key values.yaml: ").expect("it begins with the object");
             assert!(problem.starts_with(expected), "{problem}");
             assert!(!problem.contains("canary") && !problem.contains("0123456"), "{problem}");
         }
         let ambiguous = map(json!({"data": {"values.yaml": "a: no"}}));
-        let Sources::Unfit(problem) = of(reference(json!({"kind": "ConfigMap"})), Some(ambiguous)) else { panic!() };
+        let Sources::Invalid(problem) = of(reference(json!({"kind": "ConfigMap"})), Some(ambiguous)) else { panic!() };
         assert!(problem.starts_with("ConfigMap smtp, key values.yaml: line 1: no is false"), "{problem}");
     }
 
     #[test]
-    fn one_object_that_is_named_often_is_no_way_to_fill_the_operators_memory() {
+    fn repeated_references_are_limited_in_size() {
         let large = secret(json!({"stringData": {"values.yaml": format!("a: {}", "x".repeat(MAX_BYTES / 3))}}));
-        let (of, app) = (reference(json!({})), Key::new("tenants", "acme"));
+        let (reference, app) = (reference(json!({})), Key::new("tenants", "acme"));
         for (times, expected) in [(2, ""), (4, "the texts have 349536 bytes together")] {
-            let sources = combined(&app, vec![(&of, Some(&large)); times], Salt::default());
-            let problem = if let Sources::Unfit(problem) = sources { problem } else { String::new() };
+            let sources = merge(&app, vec![(&reference, Some(&large)); times], Salt::default());
+            let problem = if let Sources::Invalid(problem) = sources { problem } else { String::new() };
             assert!(problem.starts_with(expected) && problem.is_empty() == expected.is_empty(), "{problem}");
         }
         let many =
             secret(json!({"stringData": {"values.yaml": format!("a: {:?}", vec!["text"; Redactor::MAX_TEXTS + 1])}}));
-        let Sources::Unfit(problem) = combined(&app, [(&of, Some(&many))], Salt::default()) else { panic!() };
+        let Sources::Invalid(problem) = merge(&app, [(&reference, Some(&many))], Salt::default()) else { panic!() };
         assert!(problem.starts_with("the Secrets have more than 4000 texts"), "{problem}");
     }
 
@@ -386,15 +387,19 @@ mod tests {
     }
 
     #[test]
-    fn of_a_secret_only_the_keys_are_shown() {
+    fn secret_values_are_masked() {
         let values =
             json!({"a": {"b": "canary", "n": 1, "t": true, "x": null, "e": ""}, "l": ["canary", {"c": "canary"}]});
-        let layer = |is_secret| Layer { of: "Secret smtp, key k".to_owned(), values: values.clone(), is_secret };
+        let layer = |is_secret| Layer { origin: "Secret smtp, key k".to_owned(), values: values.clone(), is_secret };
         let shown = json!({"a": {"b": "***", "n": "***", "t": "***", "x": null, "e": ""}, "l": ["***", {"c": "***"}]});
-        assert_eq!((layer(true).redact().values, layer(false).redact().values), (shown, values.clone()));
+        assert_eq!((layer(true).masked().values, layer(false).masked().values), (shown, values.clone()));
         let printed = format!(
             "{:?}",
-            Sources::Found { layers: [layer(true)].into(), salt: Salt("canary".into()), hidden: Redactor::default() }
+            Sources::Resolved {
+                layers: [layer(true)].into(),
+                salt: Salt("canary".into()),
+                hidden: Redactor::default()
+            }
         );
         assert!(!printed.contains("canary"), "{printed}");
     }

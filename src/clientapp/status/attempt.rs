@@ -15,9 +15,9 @@ use crate::{
     },
 };
 
-/// An attempt that begins now. Failures are counted as long as the digest stays the same. An attempt that left its lock and no
-/// outcome was cut off, and counts as a failure.
-pub(crate) fn begun(
+/// Returns an attempt that begins now. Failures are counted as long as the digest stays the same. An attempt that left its lock
+/// and no outcome was cut off, and counts as a failure.
+pub(crate) fn start(
     desired: &Desired,
     recorded: &ClientAppStatus,
     chart: Option<&CachedChart>,
@@ -25,7 +25,7 @@ pub(crate) fn begun(
     now: Timestamp,
 ) -> Attempt {
     let earlier = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest);
-    // It waits for its turn since then, whatever is prepared meanwhile.
+    // Keeps `startedAt`: the attempt has been queued since then.
     let waiting = earlier.filter(|attempt| attempt.failures > 0 && attempt.retry_at.is_none() && !left_its_lock);
     let failures = |attempt: &Attempt| attempt.failures + u32::from(left_its_lock && attempt.retry_at.is_none());
     Attempt {
@@ -50,24 +50,31 @@ fn of_target(CachedChart { chart, version, app_version, digest }: &CachedChart) 
     }
 }
 
-/// The attempt after it failed. `unit` is uniform in `[0, 1)`.
-pub(crate) fn failed(attempt: Attempt, refusal: Refusal, message: String, now: Timestamp, unit: f64) -> Attempt {
+/// Returns the attempt after it failed. `unit` is uniform in `[0, 1)`.
+pub(crate) fn record_failure(
+    attempt: Attempt,
+    refusal: Refusal,
+    message: String,
+    now: Timestamp,
+    unit: f64,
+) -> Attempt {
     let failures = attempt.failures + 1;
     let delay = refusal.disposition(failures).retry.delay(failures);
     let retry_at = delay.map(|delay| Time(now + error::jittered(delay, unit)));
     Attempt { failures, retry_at, reason: Some(refusal.reason().into()), message: Some(message), ..attempt }
 }
 
-/// For how long an app has waited for helm: since something about it has to change, although it may have waited for its database
-/// first, or since helm last ran for it. All of it is on record in the cluster, where neither a restart nor another leader loses it.
-pub(crate) fn waited(observed: &Observed, now: Timestamp) -> SignedDuration {
+/// Returns for how long an app has waited for helm: since something about it has to change, although it may have waited for its
+/// database first, or since helm last ran for it. All of it is on record in the cluster, where neither a restart nor another
+/// leader loses it.
+pub(crate) fn queued_for(observed: &Observed, now: Timestamp) -> SignedDuration {
     let Observed { recorded, release, .. } = observed;
     let reconciling = find(&recorded.conditions, kind::RECONCILING).filter(|condition| condition.status == "True");
     let Some(reconciling) = reconciling else { return SignedDuration::ZERO };
     // An attempt that is repeated began when it was due.
     let repeated = recorded.last_attempt.as_ref().filter(|attempt| attempt.failures > 0);
     let due = repeated.map(|attempt| attempt.retry_at.as_ref().unwrap_or(&attempt.started_at).0);
-    let last = [release.as_ref().and_then(|release| release.written), due];
+    let last = [release.as_ref().and_then(|release| release.created_at), due];
     let since = last.into_iter().flatten().fold(reconciling.last_transition_time.0, Timestamp::max);
     now.duration_since(since)
 }
@@ -96,7 +103,7 @@ mod tests {
         ] {
             let last_attempt = Some(Attempt { failures, retry_at, ..earlier.clone() });
             let recorded = ClientAppStatus { last_attempt, ..ClientAppStatus::default() };
-            let begun = begun(&desired, &recorded, None, left_its_lock, now());
+            let begun = start(&desired, &recorded, None, left_its_lock, now());
             assert_eq!(begun.started_at == earlier.started_at, kept, "{what}");
         }
     }
@@ -112,8 +119,8 @@ mod tests {
             });
             observed.recorded.conditions = condition.into_iter().collect();
             observed.recorded.last_attempt = Some(last_attempt);
-            observed.release.as_mut().unwrap().written = written.map(before);
-            waited(&observed, now()).as_secs()
+            observed.release.as_mut().unwrap().created_at = written.map(before);
+            queued_for(&observed, now()).as_secs()
         };
         let first = || Attempt { started_at: Time(before(50)), ..attempt("d") };
         let again = || Attempt { failures: 2, ..first() };

@@ -3,25 +3,36 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::{fmt::Write as _, sync::Arc};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{conditions::*, events::*};
 use crate::{
     clientapp::{
-        decide::decide,
+        context::Invalid,
+        decide::{decide, plan::Plan},
         error::Error,
         fixtures::{self, attempt, chart, config, now, outdated, release, rolled_back, settled, with},
         observed::{
             certificate::Certificate,
-            release::ReleaseView,
+            installed_chart,
+            release::{Phase, ReleaseView},
             repair_backoff::Refused,
-            types::{AtWork, DatabaseView, Edit, Found, Missing, Workload},
+            types::{Busy, DatabaseView, DriftedObject, Edit, LiveState, Observed, Workload},
         },
-        spec::database::{DatabaseObject, DatabaseState},
+        spec::{
+            database::{DatabaseObject, DatabaseState},
+            desired::Desired,
+        },
     },
-    crd::{Attempt, BackupState, ReleaseObject},
-    platform::watch_builder::Availability,
+    crd::{
+        Attempt, BackupRecord, BackupState, ClientAppStatus, InstalledChart, Owned, Reason, Release, ReleaseObject,
+        conditions::{Verdict, find, kind},
+        reason,
+    },
+    helm::Redactor,
+    platform::{events::Note, key::Key, watch_builder::Availability},
 };
 
 fn want(spec: &Value) -> Desired {
@@ -143,7 +154,7 @@ fn ready_waits_for_a_valid_certificate_but_not_for_a_new_one() {
 }
 
 #[test]
-fn what_the_conditions_say() {
+fn condition_messages() {
     let mut text = String::new();
     let mut say = |what: &str, spec: Value, change: &dyn Fn(&mut Observed)| {
         let desired = want(&spec);
@@ -185,28 +196,28 @@ fn what_the_conditions_say() {
     });
     let [kind, name] = ["Service", "acme"].map(str::to_owned);
     let service = ReleaseObject { kind, name, ..ReleaseObject::default() };
-    let missing = |found: Found| vec![Missing { object: service.clone(), found }];
+    let missing = |state: LiveState| vec![DriftedObject { object: service.clone(), state }];
     for drift in ["Repair", "Report"] {
         say(&format!("a Service is missing: {drift}"), json!({"drift": drift}), &|w| {
-            w.objects.missing = missing(Found::Nothing)
+            w.objects.drifted = missing(LiveState::Absent)
         });
     }
-    let edit = Edit { fields: vec!["spec.ports".to_owned()], by: Some("kubectl-edit".to_owned()), left: vec![] };
+    let edit = Edit { fields: vec!["spec.ports".to_owned()], by: Some("kubectl-edit".to_owned()), ignored: vec![] };
     for drift in ["Repair", "Report"] {
         say(&format!("a Service is edited: {drift}"), json!({"drift": drift}), &|w| {
-            w.objects.missing = missing(Found::Edited(edit.clone()));
+            w.objects.drifted = missing(LiveState::Edited(edit.clone()));
         });
     }
-    for found in [Found::Foreign, Found::Going, Found::Unknown("services is forbidden".to_owned())] {
-        say(&format!("a Service is missing: {found:?}"), json!({}), &|w| w.objects.missing = missing(found.clone()));
+    for found in [LiveState::Foreign, LiveState::Deleting, LiveState::Unknown("services is forbidden".to_owned())] {
+        say(&format!("a Service is missing: {found:?}"), json!({}), &|w| w.objects.drifted = missing(found.clone()));
     }
     say("a Service cannot be recreated", json!({}), &|w| {
-        w.objects.missing = missing(Found::Nothing);
+        w.objects.drifted = missing(LiveState::Absent);
         let refused = Refused { sentence: "services is forbidden".to_owned(), stalled: true };
         w.objects.repairs.tried(&service, Some(refused), now());
     });
     say("a Service is deleted again and again", json!({}), &|w| {
-        w.objects.missing = missing(Found::Nothing);
+        w.objects.drifted = missing(LiveState::Absent);
         (1..=3).for_each(|_| w.objects.repairs.tried(&service, None, now()));
     });
     say("many workloads are not ready", json!({}), &|w| {
@@ -220,7 +231,7 @@ fn what_the_conditions_say() {
     });
     say("another Helm client is at work", json!({}), &|w| {
         let release = w.release.as_mut().unwrap();
-        (release.phase, release.status, release.stamp) = (Phase::Pending, "pending-upgrade".to_owned(), None);
+        (release.phase, release.status, release.managed_digest) = (Phase::Pending, "pending-upgrade".to_owned(), None);
     });
     say("helm failed", json!({}), &|w| {
         let release = w.release.as_mut().unwrap();
@@ -230,7 +241,7 @@ fn what_the_conditions_say() {
             retry_at: Some(Time(now() + SignedDuration::from_secs(60))),
             reason: Some("ChartInvalid".to_owned()),
             message: Some("values don't meet the specifications of the schema".to_owned()),
-            ..attempt(&release.stamp.as_ref().unwrap().digest)
+            ..attempt(release.managed_digest.as_ref().unwrap())
         });
     });
     insta::assert_snapshot!(text);
@@ -246,7 +257,7 @@ fn a_whole_status() {
 }
 
 #[test]
-fn a_status_that_says_the_same_is_the_same() {
+fn status_does_not_depend_on_the_time() {
     let desired = want(&json!({}));
     let mut observed = settled(&desired);
     let first = status(&desired, &observed);
@@ -321,7 +332,7 @@ fn events_are_for_transitions() {
 }
 
 #[test]
-fn what_is_installed_is_known_whatever_becomes_of_the_release() {
+fn installed_chart_survives_release_changes() {
     let desired = want(&json!({}));
     let said = |change: &dyn Fn(&mut Observed)| {
         let mut observed = settled(&desired);
@@ -338,8 +349,8 @@ fn what_is_installed_is_known_whatever_becomes_of_the_release() {
     assert_eq!(said(&|_| {}).as_deref(), Some("5.5.3"));
     for change in [
         (|observed| observed.release.as_mut().unwrap().phase = Phase::Failed) as fn(&mut Observed),
-        |observed| observed.release.as_mut().unwrap().stamp = None,
-        |observed| observed.release.as_mut().unwrap().stamp.as_mut().unwrap().digest = "other".to_owned(),
+        |observed| observed.release.as_mut().unwrap().managed_digest = None,
+        |observed| observed.release.as_mut().unwrap().managed_digest = Some("other".to_owned()),
         |observed| observed.release = None,
     ] {
         assert_eq!(said(&change).as_deref(), Some("5.5.2"));
@@ -359,7 +370,7 @@ fn what_is_installed_is_known_whatever_becomes_of_the_release() {
 }
 
 #[test]
-fn a_backup_is_one_upgrades_only() {
+fn a_backup_counts_for_one_upgrade() {
     let record = |revision| BackupRecord {
         kind: "Postgresql".to_owned(),
         name: "r3-1".to_owned(),
@@ -378,7 +389,7 @@ fn a_backup_is_one_upgrades_only() {
     ] {
         let desired = want(&json!({"chartVersion": asked}));
         let mut observed = settled(&desired);
-        observed.release.as_mut().unwrap().stamp = None;
+        observed.release.as_mut().unwrap().managed_digest = None;
         let installed = Some(chart(installed, None));
         observed.recorded = ClientAppStatus { installed, backup: Some(record(None)), ..ClientAppStatus::default() };
         assert_eq!(at_rest(&desired, &observed).backup, Some(record(revision)), "{what}");
@@ -397,7 +408,7 @@ fn intent(recorded: &ClientAppStatus, generation: i64, revision: i64, now: Times
 }
 
 #[test]
-fn the_intent_is_on_record_and_keeps_an_app_that_serves_ready() {
+fn recorded_intent_keeps_a_serving_app_ready() {
     let desired = want(&json!({}));
     let first = intent(&ClientAppStatus::default(), 1, 4, now());
     let ready = find(&first.conditions, kind::READY).unwrap();
@@ -453,7 +464,7 @@ fn what_helm_has_made_is_on_record_before_the_next_intent() {
 }
 
 #[test]
-fn an_intent_that_waited_for_its_turn_is_on_record() {
+fn queued_intent_is_recorded() {
     let desired = want(&json!({}));
     let before = status(&desired, &settled(&desired));
     let later = now() + SignedDuration::from_secs(90);
@@ -472,7 +483,7 @@ fn an_intent_that_waited_for_its_turn_is_on_record() {
 }
 
 #[test]
-fn a_turn_that_has_come_in_the_queue_is_on_record() {
+fn granted_slot_is_not_recorded_again() {
     let desired = want(&json!({}));
     let before = status(&desired, &settled(&desired));
     let intent = |recorded: &ClientAppStatus, has_slot: bool| {
@@ -496,9 +507,9 @@ fn a_run_that_takes_long_hides_nothing() {
     let desired = want(&json!({}));
     let before = status(&desired, &settled(&desired));
     let told = |until: Option<Timestamp>, change: &dyn Fn(&mut Observed)| {
-        let at_work = AtWork { digest: Some(desired.target().digest.clone()), sentence: "helm runs".to_owned(), until };
+        let at_work = Busy { digest: Some(desired.target().digest.clone()), sentence: "helm runs".to_owned(), until };
         let mut observed = Observed { recorded: before.clone(), ..settled(&desired) };
-        observed.run.at_work = Some(at_work);
+        observed.run.busy = Some(at_work);
         change(&mut observed);
         let plan = decide(&desired, &observed, &config(), now());
         built(7, Ok(&desired), &observed, &plan, now())
@@ -518,9 +529,9 @@ fn a_run_that_takes_long_hides_nothing() {
     }
     assert_eq!(long.release, before.release);
 
-    let at_work = AtWork { digest: None, sentence: String::new(), until: Some(now()) };
+    let at_work = Busy { digest: None, sentence: String::new(), until: Some(now()) };
     let mut observed = Observed { recorded: before.clone(), ..Observed::default() };
-    observed.run.at_work = Some(at_work);
+    observed.run.busy = Some(at_work);
     let invalid = Invalid { reason: Reason::InvalidSpec, message: "spec.hostname: no".to_owned() };
     let said = built(7, Err(&invalid), &observed, &Plan::default(), now());
     assert_eq!(says(&said, kind::STALLED), "True InvalidSpec spec.hostname: no");
@@ -535,9 +546,9 @@ fn an_event_about_drift_names_its_object() {
         name: "acme".to_owned(),
         ..ReleaseObject::default()
     };
-    let missing = vec![Missing { object, found: Found::Nothing }];
+    let missing = vec![DriftedObject { object, state: LiveState::Absent }];
     let mut observed = Observed::default();
-    observed.objects.missing = missing;
+    observed.objects.drifted = missing;
     let notes = [Reason::Drifted, Reason::NotReady].map(|reason| Note::normal("Reconcile", reason, String::new()));
     let named: Vec<_> = about(notes.to_vec(), &observed, &Key::new("tenants", "acme"))
         .into_iter()
@@ -549,7 +560,7 @@ fn an_event_about_drift_names_its_object() {
 }
 
 #[test]
-fn the_secret_that_would_show_how_an_app_was_deleted_does_not_stay_when_it_is_gone() {
+fn orphan_note_omits_the_redis_secret() {
     let owned = ["acme-admin-secret", "acme-redis-secret"].map(|name| Owned {
         kind: "Secret".to_owned(),
         name: name.to_owned(),

@@ -4,10 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 
-use super::policy::{Deletion, Outcome, Piece};
+use super::policy::{AppResource, DeletionOptions, DeletionOutcome};
 use crate::{
     clientapp::{
-        act::retention::Leaving,
+        act::retention::RetentionContext,
         context::{App, Ctx},
         error::Error,
         hold::{Hold, SAFETY_NET},
@@ -23,7 +23,7 @@ use crate::{
 /// How soon to check again objects that are not watched.
 const POLL: SignedDuration = SignedDuration::from_secs(1);
 
-pub(super) enum Progress {
+pub(super) enum TeardownProgress {
     /// This status has to be written before the teardown goes on.
     Record(Box<ClientAppStatus>),
     Hold(Hold),
@@ -32,7 +32,7 @@ pub(super) enum Progress {
 }
 
 /// An app that is being deleted.
-pub(super) struct Going<'a> {
+pub(super) struct TeardownContext<'a> {
     pub(super) app: &'a App<'a>,
     /// The recorded status.
     pub(super) status: &'a ClientAppStatus,
@@ -42,33 +42,33 @@ pub(super) struct Going<'a> {
     pub(super) deletion_intent: Option<DeletionIntent>,
     /// The account that helm acts as, and that deletes what helm left.
     pub(super) account: AccountName,
-    pub(super) deletion: Deletion,
+    pub(super) deletion: DeletionOptions,
     /// The chart that last ran with its data.
     pub(super) installed: Option<InstalledChart>,
 }
 
-impl Going<'_> {
+impl TeardownContext<'_> {
     pub(super) fn destroyer<'a>(&self, ctx: &'a Ctx) -> Destroyer<'a> {
         Destroyer { client: &ctx.client, lead: &ctx.lead }
     }
 
-    pub(super) fn leaving(&self) -> Leaving<'_> {
-        Leaving { key: self.app.key, uid: self.app.uid(), installed: self.installed.as_ref() }
+    pub(super) fn retention(&self) -> RetentionContext<'_> {
+        RetentionContext { key: self.app.key, uid: self.app.uid(), installed: self.installed.as_ref() }
     }
 
-    /// When to check again objects that are not watched: after a second at first, and less and less often for objects that do not
-    /// go.
+    /// Returns when to check again objects that are not watched: after a second at first, and less and less often for objects
+    /// that do not go.
     pub(super) fn poll(&self, now: Timestamp) -> Timestamp {
         now + pause(self.since_deletion(now))
     }
 
-    /// The time since its deletion was requested; negative if the API server's clock is ahead.
+    /// Returns the time since its deletion was requested; negative if the API server's clock is ahead.
     pub(super) fn since_deletion(&self, now: Timestamp) -> SignedDuration {
         now.duration_since(self.app.meta().deletion_timestamp.as_ref().map_or(now, |time| time.0))
     }
 
-    /// Returns true if the app is still as this pass observed it: it may have waited a long time.
-    pub(super) async fn is_as_judged(&self, ctx: &Ctx) -> Result<bool, Error> {
+    /// Returns true if the app is still as this pass observed it; this pass may have waited a long time.
+    pub(super) async fn is_still_current(&self, ctx: &Ctx) -> Result<bool, Error> {
         let key = self.app.key;
         let api: Api<Guard<ClientApp>> = Api::namespaced(ctx.client.clone(), &key.namespace);
         let found = api.get_opt(&key.name).await.map_err(Error::api(format!("get ClientApp {key}")))?;
@@ -81,8 +81,8 @@ impl Going<'_> {
         }))
     }
 
-    pub(super) fn goes(&self, piece: Piece) -> bool {
-        piece.outcome(self.deletion) == Outcome::Deleted
+    pub(super) fn is_deleted(&self, resource: AppResource) -> bool {
+        resource.outcome(self.deletion) == DeletionOutcome::Deleted
     }
 
     /// Returns true if an object is recorded as owned by this app.
@@ -91,7 +91,7 @@ impl Going<'_> {
     }
 }
 
-/// The interval between two checks of objects that are not watched, this long after the deletion was requested. **Pure.**
+/// Returns the interval between two checks of objects that are not watched, this long after the deletion was requested. **Pure.**
 fn pause(since: SignedDuration) -> SignedDuration {
     (since / 20).clamp(POLL, SAFETY_NET)
 }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_go_is_looked_at_ever_more_rarely() {
+    fn polling_slows_down_for_slow_deletions() {
         for (since, seconds) in [(-5, 1), (0, 1), (20, 1), (60, 3), (600, 30), (86_400, SAFETY_NET.as_secs())] {
             let pause = pause(SignedDuration::from_secs(since));
             assert_eq!(pause, SignedDuration::from_secs(seconds), "{since} s after");

@@ -7,8 +7,8 @@ use kube::{
 };
 
 use super::{
-    context::{Going, Progress},
-    policy::Piece,
+    context::{TeardownContext, TeardownProgress},
+    policy::AppResource,
 };
 use crate::{
     clientapp::{
@@ -19,7 +19,7 @@ use crate::{
         observe::uncached,
         observed::owned,
         spec::{
-            database::{self, DeletesByLabel, Facts, Provider},
+            database::{self, DeletesByLabel, Provider, ProviderInfo},
             names,
         },
     },
@@ -32,116 +32,132 @@ use crate::{
 };
 
 /// Retains the recorded objects of the app, and what belongs to its database.
-pub(super) async fn leave(ctx: &Ctx, going: &Going<'_>) -> Result<(), Error> {
-    let key = going.app.key;
+pub(super) async fn leave(ctx: &Ctx, teardown: &TeardownContext<'_>) -> Result<(), Error> {
+    let key = teardown.app.key;
     // Credentials first: without them the data could be found, but not used.
     for provider in database::all() {
         let (kind, name) = (provider.kind(), key.database());
         match uncached::object(ctx, key, kind, &name).await? {
-            None => drop(leftovers(ctx, going, provider).await?),
-            Some(object) if going.owns(kind, &object) => {
-                of_database(ctx, going, provider).await?;
-                retention::leave(ctx, &going.leaving(), kind, &object).await?;
+            None => drop(leftovers(ctx, teardown, provider).await?),
+            Some(object) if teardown.owns(kind, &object) => {
+                of_database(ctx, teardown, provider).await?;
+                retention::retain(ctx, &teardown.retention(), kind, &object).await?;
             }
             Some(_) => tracing::warn!(kind = kind.as_str(), name, "is not this ClientApp's and stays as it is"),
         }
     }
-    for entry in going.status.owned.iter().filter(|entry| entry.kind == DataKind::Volume.as_str()) {
-        leave_one(ctx, going, DataKind::Volume, &entry.name).await?;
+    for entry in teardown.status.owned.iter().filter(|entry| entry.kind == DataKind::Volume.as_str()) {
+        leave_one(ctx, teardown, DataKind::Volume, &entry.name).await?;
     }
-    if !going.goes(Piece::RedisSecret) {
+    if !teardown.is_deleted(AppResource::RedisSecret) {
         // The release keeps using it.
-        leave_one(ctx, going, DataKind::Secret, &key.redis_secret()).await?;
+        leave_one(ctx, teardown, DataKind::Secret, &key.redis_secret()).await?;
     }
-    leave_one(ctx, going, DataKind::Secret, &key.admin_secret()).await
+    leave_one(ctx, teardown, DataKind::Secret, &key.admin_secret()).await
 }
 
-async fn leave_one(ctx: &Ctx, going: &Going<'_>, kind: DataKind, name: &str) -> Result<(), Error> {
-    match uncached::object(ctx, going.app.key, kind, name).await? {
-        Some(meta) if going.owns(kind, &meta) => retention::leave(ctx, &going.leaving(), kind, &meta).await,
+async fn leave_one(ctx: &Ctx, teardown: &TeardownContext<'_>, kind: DataKind, name: &str) -> Result<(), Error> {
+    match uncached::object(ctx, teardown.app.key, kind, name).await? {
+        Some(meta) if teardown.owns(kind, &meta) => retention::retain(ctx, &teardown.retention(), kind, &meta).await,
         _ => Ok(()),
     }
 }
 
 /// Retains the Secrets with a database's credentials, and its volumes, and returns those that nothing else deletes.
-async fn of_database(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<Vec<(DataKind, String)>, Error> {
+async fn of_database(
+    ctx: &Ctx,
+    teardown: &TeardownContext<'_>,
+    provider: &dyn Provider,
+) -> Result<Vec<(DataKind, String)>, Error> {
     let mut retained = Vec::new();
     // The garbage collector, or whoever has a finalizer, deletes the others.
     let stays = |meta: &ObjectMeta| {
         meta.deletion_timestamp.is_none() && meta.owner_references.iter().flatten().next().is_none()
     };
-    let leaving = &going.leaving();
+    let leaving = &teardown.retention();
     let (key, database) = (leaving.key, leaving.key.database());
     for name in provider.secrets(key) {
         if let Some(secret) = uncached::object(ctx, key, DataKind::Secret, &name).await? {
-            retention::leave(ctx, leaving, DataKind::Secret, &secret).await?;
+            retention::retain(ctx, leaving, DataKind::Secret, &secret).await?;
             retained.extend(stays(&secret).then_some((DataKind::Secret, name)));
         }
     }
-    let Facts { volume_label, names_volume, .. } = provider.facts();
+    let ProviderInfo { volume_label, names_volume, .. } = provider.info();
     for claim in labelled(ctx, key, DataKind::Volume, &format!("{volume_label}={database}")).await? {
         let of_others = claim.labels().get(label::RETAINED_FROM).is_some_and(|app| *app != key.name);
         if !of_others && names_volume(&database, &claim.name_any()) {
-            retention::leave(ctx, leaving, DataKind::Volume, &claim.metadata).await?;
+            retention::retain(ctx, leaving, DataKind::Volume, &claim.metadata).await?;
             retained.extend(stays(&claim.metadata).then(|| (DataKind::Volume, claim.name_any())));
         }
     }
     Ok(retained)
 }
 
-/// Retains what is left of the app's database when that is gone, so that a later app of this name gets it only on request, and returns
-/// it: of one that another client deleted, or that its operator did not delete whole.
-async fn leftovers(ctx: &Ctx, going: &Going<'_>, provider: &dyn Provider) -> Result<Vec<(DataKind, String)>, Error> {
-    let had_one = owned::uid(&going.status.owned, provider.kind(), &going.app.key.database()).is_some();
-    match had_one && provider.facts().reuses_leftovers {
-        true => of_database(ctx, going, provider).await,
+/// Retains what is left of the app's database when that is gone, so that a later app of this name gets it only on request, and
+/// returns it: of one that another client deleted, or that its operator did not delete whole.
+async fn leftovers(
+    ctx: &Ctx,
+    teardown: &TeardownContext<'_>,
+    provider: &dyn Provider,
+) -> Result<Vec<(DataKind, String)>, Error> {
+    let had_one = owned::uid(&teardown.status.owned, provider.kind(), &teardown.app.key.database()).is_some();
+    match had_one && provider.info().reuses_leftovers {
+        true => of_database(ctx, teardown, provider).await,
         false => Ok(Vec::new()),
     }
 }
 
 /// Deletes what the app owns, as far as possible now, each object with a proof; objects without one are reported.
-pub(super) async fn destroy(ctx: &Ctx, going: &Going<'_>, foreign: bool) -> Result<Progress, Error> {
+pub(super) async fn destroy(
+    ctx: &Ctx,
+    teardown: &TeardownContext<'_>,
+    foreign: bool,
+) -> Result<TeardownProgress, Error> {
     let mut kept = Vec::new();
-    if going.goes(Piece::Volumes) {
-        if !foreign && let Some(hold) = volumes(ctx, going, &mut kept).await? {
-            return Ok(Progress::Hold(hold));
+    if teardown.is_deleted(AppResource::Volumes) {
+        if !foreign && let Some(hold) = volumes(ctx, teardown, &mut kept).await? {
+            return Ok(TeardownProgress::Hold(hold));
         }
         for provider in database::all() {
-            if let Some(hold) = database(ctx, going, provider, &mut kept).await? {
-                return Ok(Progress::Hold(hold));
+            if let Some(hold) = database(ctx, teardown, provider, &mut kept).await? {
+                return Ok(TeardownProgress::Hold(hold));
             }
         }
-        let key = going.app.key;
+        let key = teardown.app.key;
         if let Some(meta) = uncached::object(ctx, key, DataKind::Secret, &key.admin_secret()).await?
-            && let Some(hold) = one(ctx, going, DataKind::Secret, meta, &mut kept).await?
+            && let Some(hold) = one(ctx, teardown, DataKind::Secret, meta, &mut kept).await?
         {
-            return Ok(Progress::Hold(hold));
+            return Ok(TeardownProgress::Hold(hold));
         }
     }
     // Last, since it shows how the app was deleted to a process that does not find that on record.
-    let (key, uid) = (going.app.key, going.app.uid());
-    if going.goes(Piece::RedisSecret)
+    let (key, uid) = (teardown.app.key, teardown.app.uid());
+    if teardown.is_deleted(AppResource::RedisSecret)
         && let Some(secret) = uncached::object(ctx, key, DataKind::Secret, &key.redis_secret()).await?
     {
-        going.destroyer(ctx).delete_dependent::<ClientApp>(key, uid, secret).await?;
+        teardown.destroyer(ctx).delete_dependent::<ClientApp>(key, uid, secret).await?;
     }
-    Ok(Progress::Done(kept))
+    Ok(TeardownProgress::Done(kept))
 }
 
-/// The release's volumes: charts ask Helm to keep them, and Helm never knew those of a StatefulSet.
-async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<RetainedObject>) -> Result<Option<Hold>, Error> {
-    let key = going.app.key;
+/// Returns the release's volumes: charts ask Helm to keep them, and Helm never knew those of a StatefulSet.
+async fn volumes(
+    ctx: &Ctx,
+    teardown: &TeardownContext<'_>,
+    kept: &mut Vec<RetainedObject>,
+) -> Result<Option<Hold>, Error> {
+    let key = teardown.app.key;
     let mut waits = None;
-    for entry in going.status.owned.iter().filter(|entry| entry.kind == DataKind::Volume.as_str()) {
+    for entry in teardown.status.owned.iter().filter(|entry| entry.kind == DataKind::Volume.as_str()) {
         let Some(meta) = uncached::object(ctx, key, DataKind::Volume, &entry.name).await? else { continue };
         // It is a later object of the same name.
-        if !going.owns(DataKind::Volume, &meta) {
+        if !teardown.owns(DataKind::Volume, &meta) {
             continue;
         }
-        let hold = one(ctx, going, DataKind::Volume, meta, kept).await?;
+        let hold = one(ctx, teardown, DataKind::Volume, meta, kept).await?;
         waits = waits.or(hold);
     }
-    for claim in going.claims {
+    for claim in teardown.claims {
         let label = |key: &str| claim.labels.as_ref().and_then(|labels| labels.get(key));
         let alike = label(owned::INSTANCE) == Some(&key.name) || names::release_of(claim).as_ref() == Some(key);
         let of_database = label(label::RETAINED_FROM) == Some(&key.database()) && label(label::APP) == Some(&key.name);
@@ -150,7 +166,7 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<RetainedObject>) -
             (_, true) => "stays: the database was deleted before its ClientApp, and has left it",
             (false, false) => continue,
         };
-        if !going.owns(DataKind::Volume, claim) && claim.deletion_timestamp.is_none() {
+        if !teardown.owns(DataKind::Volume, claim) && claim.deletion_timestamp.is_none() {
             let name = claim.name.clone().unwrap_or_default();
             kept.push(RetainedObject { kind: DataKind::Volume, name, because: because.to_owned() });
         }
@@ -160,35 +176,35 @@ async fn volumes(ctx: &Ctx, going: &Going<'_>, kept: &mut Vec<RetainedObject>) -
 
 async fn database(
     ctx: &Ctx,
-    going: &Going<'_>,
+    teardown: &TeardownContext<'_>,
     provider: &dyn Provider,
     kept: &mut Vec<RetainedObject>,
 ) -> Result<Option<Hold>, Error> {
-    let key = going.app.key;
+    let key = teardown.app.key;
     let (kind, name) = (provider.kind(), key.database());
     // Without the object or its kind, there is no database of this provider.
     let Some(meta) = uncached::object(ctx, key, kind, &name).await? else {
-        let title = provider.facts().title;
+        let title = provider.info().title;
         let because = format!("stays: {title} has left it; delete it, or let the next ClientApp adopt it");
-        let left = leftovers(ctx, going, provider).await?.into_iter();
+        let left = leftovers(ctx, teardown, provider).await?.into_iter();
         kept.extend(left.map(|(kind, name)| RetainedObject { kind, name, because: because.clone() }));
         return Ok(None);
     };
     if meta.deletion_timestamp.is_none()
-        && going.owns(kind, &meta)
+        && teardown.owns(kind, &meta)
         && let Some(hold) = look_alike(ctx, key, provider).await?
     {
         return Ok(Some(hold));
     }
-    let hold = one(ctx, going, kind, meta, kept).await?;
+    let hold = one(ctx, teardown, kind, meta, kept).await?;
     let state = || ctx.watches.database(provider, key).map(|seen| seen.state);
     Ok(hold.map(|hold| Hold { message: provider.deleting(&name, state()), ..hold }))
 }
 
-/// A hold if the database's deletion would also delete an object that does not belong to it.
+/// Returns a hold if the database's deletion would also delete an object that does not belong to it.
 async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Option<Hold>, Error> {
     let database = key.database();
-    let Facts { title, volume_label, deletes_by_label, .. } = provider.facts();
+    let ProviderInfo { title, volume_label, deletes_by_label, .. } = provider.info();
     let Some(DeletesByLabel { objects, reason }) = deletes_by_label else { return Ok(None) };
     for (kind, more, names) in *objects {
         let more = more.map_or_else(String::new, |selector| format!(",{selector}"));
@@ -209,15 +225,15 @@ async fn look_alike(ctx: &Ctx, key: &Key, provider: &dyn Provider) -> Result<Opt
 /// Deletes one object if there is a proof, and waits until it is gone.
 async fn one(
     ctx: &Ctx,
-    going: &Going<'_>,
+    teardown: &TeardownContext<'_>,
     kind: DataKind,
     meta: ObjectMeta,
     kept: &mut Vec<RetainedObject>,
 ) -> Result<Option<Hold>, Error> {
     let name = meta.name.clone().unwrap_or_default();
     let hold = |reason: Reason, message: String| Ok(Some(Hold::new(reason, message).until(clock::now() + SAFETY_NET)));
-    let destroyer = going.destroyer(ctx);
-    let grant = match destroyer.grant::<ClientApp>(going.app.key, going.app.uid()).await? {
+    let destroyer = teardown.destroyer(ctx);
+    let grant = match destroyer.grant::<ClientApp>(teardown.app.key, teardown.app.uid()).await? {
         Ok(grant) => grant,
         // The ClientApp may have changed since this pass began; the change triggers the next pass, which considers it.
         Err(why) => return hold(Reason::Deleting, format!("{} {name} is not deleted, since {why}", kind.as_str())),
@@ -234,7 +250,7 @@ async fn one(
         DataKind::Secret => Reason::DeletingSecrets,
         DataKind::Database(_) => Reason::DeletingDatabase,
     };
-    if kind == DataKind::Secret && uncached::object(ctx, going.app.key, kind, &name).await?.is_none() {
+    if kind == DataKind::Secret && uncached::object(ctx, teardown.app.key, kind, &name).await?.is_none() {
         return Ok(None);
     }
     hold(reason, format!("waiting for {} {name} to be gone", kind.as_str()))

@@ -16,8 +16,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::controller::Action;
 
 use self::{
-    context::{Going, Progress},
-    policy::{Deletion, Piece},
+    context::{TeardownContext, TeardownProgress},
+    policy::{AppResource, DeletionOptions},
 };
 use super::{
     act::cron_job,
@@ -31,7 +31,7 @@ use super::{
         release::{ReleaseView, release_view},
     },
     spec::{database, desired},
-    status,
+    status::{conditions, events, write},
 };
 use crate::{
     crd::{ClientApp, ClientAppStatus, DeletionPolicy, Reason},
@@ -45,55 +45,59 @@ use crate::{
 /// A request or helm failed; the teardown is tried again.
 pub(super) async fn take_down(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
     let status = match teardown(ctx, app).await? {
-        Progress::Done(kept) => {
-            status::publish(ctx, app, status::data_kept(app.key, &kept).as_slice()).await;
+        TeardownProgress::Done(kept) => {
+            write::publish(ctx, app, events::data_kept(app.key, &kept).as_slice()).await;
             let outcome = namespace::release(ctx, app.key, app.uid()).await?;
-            status::publish(ctx, app, outcome.note(&app.key.namespace).as_slice()).await;
+            write::publish(ctx, app, outcome.note(&app.key.namespace).as_slice()).await;
             let put = ctx.remove_finalizer(app).await?;
             ctx.forget(app.key);
             return Ok(put);
         }
-        Progress::Record(status) => {
+        TeardownProgress::Record(status) => {
             let sentence = "what the deletion covers is recorded";
-            status::progress(&status, app.meta().generation, Reason::Deleting, sentence, clock::now())
+            conditions::progress(&status, app.meta().generation, Reason::Deleting, sentence, clock::now())
         }
-        Progress::Hold(hold) => {
-            status::tell(ctx, app, &status::deleting(&app.recorded_status, app.meta().generation, &hold, clock::now()))
-                .await?;
+        TeardownProgress::Hold(hold) => {
+            write::tell(
+                ctx,
+                app,
+                &conditions::deleting(&app.recorded_status, app.meta().generation, &hold, clock::now()),
+            )
+            .await?;
             return Ok(Plan { hold: Some(hold), ..Plan::default() }.requeue(clock::now()));
         }
     };
-    status::tell(ctx, app, &status).await?;
+    write::tell(ctx, app, &status).await?;
     Ok(Action::requeue(Duration::ZERO))
 }
 
-async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
+async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<TeardownProgress, Error> {
     let key = app.key;
     if let Some(hold) = release::stop_upgrade(ctx, app) {
-        return Ok(Progress::Hold(hold));
+        return Ok(TeardownProgress::Hold(hold));
     }
     let deletion_intent = app.object().ok().map(ClientApp::deletion_intent);
     if deletion_intent == Some(DeletionIntent::Suspended) {
         let message = "the ClientApp is deleted, and spec.suspend is true: nothing is taken down until it is false";
-        return Ok(Progress::Hold(Hold::new(Reason::Suspended, message)));
+        return Ok(TeardownProgress::Hold(Hold::new(Reason::Suspended, message)));
     }
 
     let revisions = uncached::revisions(ctx, key).await?;
     let release = release_view(&revisions);
     let (status, claims) = recorded(ctx, app, release.as_ref()).await?;
-    // An app that does not decode keeps everything anyway, and the API server may reject any status for it.
+    // An app that does not decode keeps everything, and the API server may reject any status for it.
     if status != app.recorded_status && deletion_intent.is_some() {
-        return Ok(Progress::Record(Box::new(status)));
+        return Ok(TeardownProgress::Record(Box::new(status)));
     }
     let policy = match deletion_intent {
         Some(DeletionIntent::Delete) => DeletionPolicy::Delete,
         // If the policy cannot be read, the data are kept.
         _ => DeletionPolicy::Retain,
     };
-    let deletion = Deletion { policy, orphans: status.orphaned == Some(true) };
+    let deletion = DeletionOptions { policy, orphans: status.orphaned == Some(true) };
     // If the spec cannot be read, the deployer.
     let account = app.object().ok().and_then(|app| desired::account(&app.spec).ok()).unwrap_or_default();
-    let going = Going {
+    let teardown = TeardownContext {
         app,
         status: &status,
         claims: &claims,
@@ -103,31 +107,31 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<Progress, Error> {
         installed: installed_chart::installed(&status),
     };
 
-    let foreign = release.as_ref().is_some_and(|release| !release.known);
+    let foreign = release.as_ref().is_some_and(|release| !release.ever_managed);
     if foreign {
         tracing::warn!(release = %key, "the release is not this operator's and stays as it is");
-    } else if going.goes(Piece::Release)
-        && let Some(hold) = release::may_be_uninstalled(&going, release.as_ref())
+    } else if teardown.is_deleted(AppResource::Release)
+        && let Some(hold) = release::may_be_uninstalled(&teardown, release.as_ref())
     {
-        return Ok(Progress::Hold(hold));
+        return Ok(TeardownProgress::Hold(hold));
     }
     // A pod that archives a volume keeps it from being deleted.
-    if going.goes(Piece::Release)
+    if teardown.is_deleted(AppResource::Release)
         && let Some(found) = ctx.watches.cron_job(key).filter(|found| found.is_of(app.uid()))
     {
         cron_job::delete(ctx, app, &found.uid).await?;
     }
     // First, so that retained data can be found whatever happens to the rest.
-    if !going.goes(Piece::Volumes) {
-        data::leave(ctx, &going).await?;
+    if !teardown.is_deleted(AppResource::Volumes) {
+        data::leave(ctx, &teardown).await?;
     }
     if !foreign
-        && going.goes(Piece::Release)
-        && let Some(hold) = release::uninstall(ctx, &going, release.as_ref()).await?
+        && teardown.is_deleted(AppResource::Release)
+        && let Some(hold) = release::uninstall(ctx, &teardown, release.as_ref()).await?
     {
-        return Ok(Progress::Hold(hold));
+        return Ok(TeardownProgress::Hold(hold));
     }
-    data::destroy(ctx, &going, foreign).await
+    data::destroy(ctx, &teardown, foreign).await
 }
 
 /// Names what is left of an app that is gone without a teardown: its finalizer was edited out, or the app was deleted while the
@@ -149,12 +153,12 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
             });
         }
     }
-    status::publish(ctx, app, status::data_kept(key, &kept).as_slice()).await;
+    write::publish(ctx, app, events::data_kept(key, &kept).as_slice()).await;
     Ok(Action::await_change())
 }
 
-/// The status with everything that the deletion depends on: the inventory, the owned objects, and how the app is deleted. And the
-/// volumes in its namespace.
+/// Returns the status with everything that the deletion depends on: the inventory, the owned objects, and how the app is
+/// deleted. And the volumes in its namespace.
 async fn recorded(
     ctx: &Ctx,
     app: &App<'_>,
@@ -171,7 +175,7 @@ async fn recorded(
         // Checked in each pass: a user may delete the app again, with --cascade=orphan.
         _ => {
             let orphaned = orphaned(ctx, app).await?;
-            status::publish(ctx, app, status::orphaned(app.key, orphaned, &owned).as_slice()).await;
+            write::publish(ctx, app, events::orphaned(app.key, orphaned, &owned).as_slice()).await;
             orphaned.unwrap_or(true)
         }
     };
@@ -179,11 +183,11 @@ async fn recorded(
     Ok((ClientAppStatus { inventory, installed, owned, orphaned: Some(orphaned), ..before.clone() }, claims))
 }
 
-/// Returns true if the app is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector removes its finalizer from the app
-/// after it has removed the app's ownerReference from all dependents. So the Redis Secret shows an orphaning deletion to a
-/// process that did not see the finalizer, because it was not running or its watch was late. A Secret that is gone shows nothing:
-/// a user may have deleted it. Only a foreground deletion explains it, since in a background deletion the garbage collector waits
-/// for the app.
+/// Returns true if the app is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector removes its finalizer
+/// from the app after it has removed the app's ownerReference from all dependents. So the Redis Secret shows an orphaning
+/// deletion to a process that did not see the finalizer, because it was not running or its watch was late. A Secret that is
+/// gone shows nothing: a user may have deleted it. Only a foreground deletion explains it, since in a background deletion the
+/// garbage collector waits for the app.
 async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
     let (key, meta, before) = (app.key, app.meta(), &app.recorded_status);
     if is_orphaned(meta) || ctx.memory.read(key, |seen| seen.orphaned.as_deref() == Some(app.uid())) {

@@ -45,7 +45,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The event about the deleted app.
+    /// Returns the event about the deleted app.
     pub(crate) fn note(self, namespace: &str) -> Option<Note> {
         let because = match self {
             Outcome::NotOurs | Outcome::Deleting => return None,
@@ -64,8 +64,8 @@ pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, 
     let name = &app.namespace;
     match namespaces.get_opt(name).await.map_err(Error::api(format!("look at namespace {name}")))? {
         Some(namespace) => {
-            let of = (Some((app, uid)), ctx.watches.deployer(name));
-            delete_if_empty(&ctx.client, &namespace, of, Some(&ctx.lead)).await
+            let owner = (Some((app, uid)), ctx.watches.deployer(name));
+            delete_if_empty(&ctx.client, &namespace, owner, Some(&ctx.lead)).await
         }
         None => Ok(Outcome::NotOurs),
     }
@@ -115,8 +115,8 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     let with_app = apps.iter().filter_map(|app| app.metadata.namespace.as_deref()).collect();
     let (abandoned, wait) = abandoned(&made.items, &with_app, clock::now());
     for namespace in abandoned {
-        let of = (None, ctx.watches.deployer(&namespace.name_any()));
-        if delete_if_empty(&ctx.client, namespace, of, Some(&ctx.lead)).await? == Outcome::Deleting {
+        let owner = (None, ctx.watches.deployer(&namespace.name_any()));
+        if delete_if_empty(&ctx.client, namespace, owner, Some(&ctx.lead)).await? == Outcome::Deleting {
             tracing::warn!(
                 namespace = namespace.name_any(),
                 "was made for a ClientApp that was never created: deleted"
@@ -126,8 +126,8 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     Ok(wait)
 }
 
-/// The namespaces that were created for an app but have none and are old enough, and how long until the youngest of the others
-/// is. **Pure.**
+/// Returns the namespaces that were created for an app but have none and are old enough, and how long until the youngest of the
+/// others is. **Pure.**
 fn abandoned<'a>(
     made: &'a [Namespace],
     with_app: &BTreeSet<&str>,
@@ -151,7 +151,7 @@ fn abandoned<'a>(
 async fn delete_if_empty(
     client: &Client,
     namespace: &Namespace,
-    of: (Option<(&Key, &str)>, Deployer),
+    owner: (Option<(&Key, &str)>, Deployer),
     lead: Option<&Leadership>,
 ) -> Result<Outcome, Error> {
     let labels = namespace.labels();
@@ -163,7 +163,7 @@ async fn delete_if_empty(
     if namespace.metadata.deletion_timestamp.is_some() {
         return Ok(Outcome::Deleting);
     }
-    if let Some(kept) = kept(client, &namespace.name_any(), of).await? {
+    if let Some(kept) = kept(client, &namespace.name_any(), owner).await? {
         return Ok(kept);
     }
     match deletion::namespace(client, lead, Vacant(namespace)).await? {
@@ -222,7 +222,7 @@ async fn look(
     }
 }
 
-/// The first object of a kind that would be missed.
+/// Returns the first object of a kind that would be missed.
 async fn first(
     client: &Client,
     namespace: &str,
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_whose_app_never_came_to_be() {
+    fn namespaces_without_an_app() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let made = |name: &str, created: &str| -> Namespace {
             serde_json::from_value(json!({"metadata": {"name": name, "creationTimestamp": created}})).unwrap()
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stays_is_told() {
+    fn only_kept_namespaces_are_reported() {
         assert!(Outcome::Deleting.note("acme").is_none());
         let note = Outcome::RetainedObject("Secret keys".to_owned()).note("acme").unwrap();
         assert_eq!(note.message, "namespace acme was created for this ClientApp and stays, since Secret keys is in it");

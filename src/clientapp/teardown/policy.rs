@@ -1,4 +1,4 @@
-//! Decides what happens to each piece of a deleted ClientApp, **pure**: what the teardown does, and what the user is told before.
+//! Decides what happens to each resource of a deleted ClientApp, **pure**: what the teardown does, and what the user is told before.
 
 use crate::{
     clientapp::spec::database,
@@ -6,9 +6,9 @@ use crate::{
     platform::key::key_of,
 };
 
-/// Says what happens to a piece.
+/// Says what happens to a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DeletionOutcome {
     /// It is deleted.
     Deleted,
     /// The app owned it, and it stays, to be found and adopted.
@@ -17,9 +17,9 @@ pub enum Outcome {
     Untouched,
 }
 
-/// A piece of a ClientApp.
+/// A resource of a ClientApp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum AppResource {
     /// The Helm release with all its objects except volumes.
     Release,
     /// The volumes of app and Redis.
@@ -40,86 +40,94 @@ pub enum Piece {
 
 /// The user's choices for a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deletion {
+pub struct DeletionOptions {
     /// `spec.deletionPolicy`; Retain if it cannot be read.
     pub policy: DeletionPolicy,
     /// The deletion orphans (`--cascade=orphan`).
     pub orphans: bool,
 }
 
-impl Piece {
+impl AppResource {
     /// Returns what happens to it once the deletion is carried out; for a suspended ClientApp, that is after it is resumed.
     #[must_use]
-    pub fn outcome(self, Deletion { policy, orphans }: Deletion) -> Outcome {
+    pub fn outcome(self, DeletionOptions { policy, orphans }: DeletionOptions) -> DeletionOutcome {
         match (self, policy) {
-            (Piece::ExternalDatabase | Piece::GivenSecret, _) => Outcome::Untouched,
-            _ if orphans => Outcome::Retained,
-            (Piece::Release | Piece::RedisSecret, _) => Outcome::Deleted,
-            (Piece::Volumes | Piece::Database | Piece::AdminSecret | Piece::Namespace, policy) => match policy {
-                DeletionPolicy::Delete => Outcome::Deleted,
-                DeletionPolicy::Retain => Outcome::Retained,
+            (AppResource::ExternalDatabase | AppResource::GivenSecret, _) => DeletionOutcome::Untouched,
+            _ if orphans => DeletionOutcome::Retained,
+            (AppResource::Release | AppResource::RedisSecret, _) => DeletionOutcome::Deleted,
+            (
+                AppResource::Volumes | AppResource::Database | AppResource::AdminSecret | AppResource::Namespace,
+                policy,
+            ) => match policy {
+                DeletionPolicy::Delete => DeletionOutcome::Deleted,
+                DeletionPolicy::Retain => DeletionOutcome::Retained,
             },
         }
     }
 }
 
-/// Holds what happens to one piece of one ClientApp.
+/// Says what a deletion does to one resource of one ClientApp.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// The piece.
-    pub piece: Piece,
+pub struct DeletionEffect {
+    /// The resource.
+    pub resource: AppResource,
     /// Holds what happens to it.
-    pub outcome: Outcome,
-    /// Kind and name of the piece, and what the outcome means for its content.
+    pub outcome: DeletionOutcome,
+    /// Kind and name of the resource, and what the outcome means for its content.
     pub sentence: String,
 }
 
-/// Each piece that a ClientApp has according to its spec. The spec does not show whether its namespace was created for it;
+/// Returns the effect on each resource that a ClientApp has according to its spec. The spec does not show whether its namespace was created for it;
 /// `None`: the caller does not know either.
 #[must_use]
-pub fn pieces(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> Vec<Told> {
+pub fn deletion_effects(app: &ClientApp, orphans: bool, namespace_made: Option<bool>) -> Vec<DeletionEffect> {
     let key = key_of(app);
     let spec = &app.spec;
-    let deletion = Deletion { policy: spec.deletion_policy, orphans };
+    let deletion = DeletionOptions { policy: spec.deletion_policy, orphans };
     let adopted = if spec.postgres.adopt { ", what it has adopted included" } else { "" };
     let retained = format!("; labelled {}={}", label::RETAINED_FROM, key.name);
-    let data = move |piece: Piece, what: String| match piece.outcome(deletion) {
-        Outcome::Deleted => format!("{what}, and all data in them{adopted}"),
-        Outcome::Retained if !orphans => format!("{what}{adopted}{retained}"),
-        Outcome::Retained | Outcome::Untouched => what,
+    let data = move |resource: AppResource, what: String| match resource.outcome(deletion) {
+        DeletionOutcome::Deleted => format!("{what}, and all data in them{adopted}"),
+        DeletionOutcome::Retained if !orphans => format!("{what}{adopted}{retained}"),
+        DeletionOutcome::Retained | DeletionOutcome::Untouched => what,
     };
-    let mut pieces = vec![
-        (Piece::Release, format!("Helm release {} with its workloads and Services", key.name)),
-        (Piece::Volumes, data(Piece::Volumes, "the volumes of app and Redis".to_owned())),
+    let mut resources = vec![
+        (AppResource::Release, format!("Helm release {} with its workloads and Services", key.name)),
+        (AppResource::Volumes, data(AppResource::Volumes, "the volumes of app and Redis".to_owned())),
     ];
     let provider = database::provider(spec.postgres.provider);
     let database = |what: &str, before: &str| {
         let its = format!("{what} {}{before} with its volumes, backups and Secrets", key.database());
         let elsewhere = provider.and_then(|provider| provider.lasting_backups(&spec.postgres));
         let elsewhere = elsewhere.map(|place| format!("; its backups in {place} stay"));
-        (Piece::Database, data(Piece::Database, its) + &elsewhere.unwrap_or_default())
+        (AppResource::Database, data(AppResource::Database, its) + &elsewhere.unwrap_or_default())
     };
-    pieces.push(match (spec.postgres.enabled, provider) {
+    resources.push(match (spec.postgres.enabled, provider) {
         (true, Some(provider)) => database(provider.kind().as_str(), ""),
         (true, None) => {
             let secret = spec.postgres.external.as_ref().map_or("", |external| &external.secret_name);
-            (Piece::ExternalDatabase, format!("the database that Secret {secret} opens, and that Secret"))
+            (AppResource::ExternalDatabase, format!("the database that Secret {secret} opens, and that Secret"))
         }
         (false, _) => database("the database", ", if it had one before,"),
     });
-    pieces.push(match &spec.admin_secret {
-        Some(given) => (Piece::GivenSecret, format!("Secret {given}")),
-        None => (Piece::AdminSecret, format!("Secret {} with the administrator's password", key.admin_secret())),
+    resources.push(match &spec.admin_secret {
+        Some(given) => (AppResource::GivenSecret, format!("Secret {given}")),
+        None => (AppResource::AdminSecret, format!("Secret {} with the administrator's password", key.admin_secret())),
     });
-    pieces.push((Piece::RedisSecret, format!("Secret {}", key.redis_secret())));
-    let namespace = |condition: &str| (Piece::Namespace, format!("namespace {}, {condition}", key.namespace));
-    match (namespace_made, Piece::Namespace.outcome(deletion)) {
-        (Some(true), Outcome::Deleted) => pieces.push(namespace("made for it, when nothing else is in it")),
-        (None, Outcome::Deleted) => pieces.push(namespace("if it was made for it, when nothing else is in it")),
-        (Some(true), _) => pieces.push(namespace("made for it, with what stays in it")),
+    resources.push((AppResource::RedisSecret, format!("Secret {}", key.redis_secret())));
+    let namespace = |condition: &str| (AppResource::Namespace, format!("namespace {}, {condition}", key.namespace));
+    match (namespace_made, AppResource::Namespace.outcome(deletion)) {
+        (Some(true), DeletionOutcome::Deleted) => resources.push(namespace("made for it, when nothing else is in it")),
+        (None, DeletionOutcome::Deleted) => {
+            resources.push(namespace("if it was made for it, when nothing else is in it"))
+        }
+        (Some(true), _) => resources.push(namespace("made for it, with what stays in it")),
         (Some(false) | None, _) => {}
     }
-    pieces.into_iter().map(|(piece, sentence)| Told { piece, outcome: piece.outcome(deletion), sentence }).collect()
+    resources
+        .into_iter()
+        .map(|(resource, sentence)| DeletionEffect { resource, outcome: resource.outcome(deletion), sentence })
+        .collect()
 }
 
 #[cfg(test)]
@@ -130,30 +138,31 @@ mod tests {
     use crate::clientapp::fixtures::app;
 
     #[test]
-    fn what_becomes_of_each_piece() {
+    fn deletion_outcomes() {
         let [delete, retain] =
-            [DeletionPolicy::Delete, DeletionPolicy::Retain].map(|policy| Deletion { policy, orphans: false });
-        let orphan = Deletion { orphans: true, ..delete };
-        let (gone, kept, untouched) = (Outcome::Deleted, Outcome::Retained, Outcome::Untouched);
-        for (piece, outcomes) in [
-            (Piece::Release, [gone, gone, kept]),
-            (Piece::Volumes, [gone, kept, kept]),
-            (Piece::Database, [gone, kept, kept]),
-            (Piece::ExternalDatabase, [untouched, untouched, untouched]),
-            (Piece::AdminSecret, [gone, kept, kept]),
-            (Piece::GivenSecret, [untouched, untouched, untouched]),
-            (Piece::RedisSecret, [gone, gone, kept]),
-            (Piece::Namespace, [gone, kept, kept]),
+            [DeletionPolicy::Delete, DeletionPolicy::Retain].map(|policy| DeletionOptions { policy, orphans: false });
+        let orphan = DeletionOptions { orphans: true, ..delete };
+        let (gone, kept, untouched) = (DeletionOutcome::Deleted, DeletionOutcome::Retained, DeletionOutcome::Untouched);
+        for (resource, outcomes) in [
+            (AppResource::Release, [gone, gone, kept]),
+            (AppResource::Volumes, [gone, kept, kept]),
+            (AppResource::Database, [gone, kept, kept]),
+            (AppResource::ExternalDatabase, [untouched, untouched, untouched]),
+            (AppResource::AdminSecret, [gone, kept, kept]),
+            (AppResource::GivenSecret, [untouched, untouched, untouched]),
+            (AppResource::RedisSecret, [gone, gone, kept]),
+            (AppResource::Namespace, [gone, kept, kept]),
         ] {
-            assert_eq!([delete, retain, orphan].map(|deletion| piece.outcome(deletion)), outcomes, "{piece:?}");
+            assert_eq!([delete, retain, orphan].map(|deletion| resource.outcome(deletion)), outcomes, "{resource:?}");
         }
     }
 
     #[test]
-    fn what_a_person_is_told() {
+    fn deletion_effects_in_sentences() {
         let told = |what: &str, spec: Value, orphans: bool, namespace_made: Option<bool>| {
-            let pieces = pieces(&app(&spec), orphans, namespace_made);
-            let lines = pieces.iter().map(|Told { outcome, sentence, .. }| format!("  {outcome:?}: {sentence}\n"));
+            let resources = deletion_effects(&app(&spec), orphans, namespace_made);
+            let lines =
+                resources.iter().map(|DeletionEffect { outcome, sentence, .. }| format!("  {outcome:?}: {sentence}\n"));
             format!("{what}\n{}", lines.collect::<String>())
         };
         let external = json!({"provider": "external", "external": {"secretName": "theirs"}});

@@ -9,7 +9,7 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{context::Going, namespace, policy::Piece};
+use super::{context::TeardownContext, namespace, policy::AppResource};
 use crate::{
     clientapp::{
         act::account,
@@ -21,7 +21,7 @@ use crate::{
         observe::uncached,
         observed::{
             inventory,
-            lock::{self, Lock},
+            lock::{self, LockHolder},
             release::{Phase, ReleaseView},
         },
         spec::{desired::foreign_lock_timeout, names},
@@ -33,17 +33,17 @@ use crate::{
 };
 
 /// Returns why the release must not be uninstalled now, if so.
-pub(super) fn may_be_uninstalled(going: &Going<'_>, release: Option<&ReleaseView>) -> Option<Hold> {
-    let key = going.app.key;
-    let timeout = going.app.decoded().ok().and_then(|app| foreign_lock_timeout(app).ok()?);
+pub(super) fn may_be_uninstalled(teardown: &TeardownContext<'_>, release: Option<&ReleaseView>) -> Option<Hold> {
+    let key = teardown.app.key;
+    let timeout = teardown.app.decoded().ok().and_then(|app| foreign_lock_timeout(app).ok()?);
     // An uninstall at the same time as another client's does no harm.
     if let Some(release) = release.filter(|release| release.phase == Phase::Pending)
-        && let Lock::Foreign(until) = lock::lock(release, timeout, clock::now())
+        && let LockHolder::OtherClient(until) = lock::holder(release, timeout, clock::now())
     {
         let message = lock::held(release, &key.name);
         return Some(Hold::new(Reason::ExternalOperationInProgress, message).until(until));
     }
-    let Some(inventory) = &going.status.inventory else {
+    let Some(inventory) = &teardown.status.inventory else {
         let release = release?;
         let message = format!(
             "the objects of release {} cannot be read from Secret {}, and nothing is uninstalled: restore that Secret, or delete the release's objects by hand and then the Secret",
@@ -56,14 +56,15 @@ pub(super) fn may_be_uninstalled(going: &Going<'_>, release: Option<&ReleaseView
     }
     // Claims of an earlier app count as well: an uninstall deletes everything in the release.
     let stays = |claim: &&ObjectMeta| {
-        claim.deletion_timestamp.is_none() && !(going.goes(Piece::Volumes) && going.owns(DataKind::Volume, claim))
+        claim.deletion_timestamp.is_none()
+            && !(teardown.is_deleted(AppResource::Volumes) && teardown.owns(DataKind::Volume, claim))
     };
     let name = |claim: &ObjectMeta| claim.name.clone().unwrap_or_default();
-    let (claim, danger) = going.claims.iter().filter(stays).find_map(|claim| {
+    let (claim, danger) = teardown.claims.iter().filter(stays).find_map(|claim| {
         let maker = inventory::maker(inventory, &key.namespace, &name(claim))?;
         Some((name(claim), inventory::danger(maker)?))
     })?;
-    let message = if !going.goes(Piece::Volumes) {
+    let message = if !teardown.is_deleted(AppResource::Volumes) {
         format!(
             "spec.deletionPolicy is Retain, but {danger}: nothing is uninstalled; set it to Delete if the data may go, or delete with --cascade=orphan, which leaves the release"
         )
@@ -80,12 +81,12 @@ pub(super) fn may_be_uninstalled(going: &Going<'_>, release: Option<&ReleaseView
 /// with the namespace.
 pub(super) async fn uninstall(
     ctx: &Ctx,
-    going: &Going<'_>,
+    teardown: &TeardownContext<'_>,
     release: Option<&ReleaseView>,
 ) -> Result<Option<Hold>, Error> {
-    match uninstalled(ctx, going, release).await {
-        Err(error) if is_denied(&error) && namespace::is_going(ctx, &going.app.key.namespace).await? => {
-            tracing::info!(release = %going.app.key, "goes with its namespace: {error}");
+    match uninstalled(ctx, teardown, release).await {
+        Err(error) if is_denied(&error) && namespace::is_going(ctx, &teardown.app.key.namespace).await? => {
+            tracing::info!(release = %teardown.app.key, "goes with its namespace: {error}");
             Ok(None)
         }
         result => result,
@@ -96,19 +97,23 @@ fn is_denied(error: &Error) -> bool {
     matches!(error.disposition().reason, Reason::AccessDenied | Reason::NamespaceTerminating)
 }
 
-async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
-    let key = going.app.key;
-    let ended = match ctx.helm_runs.state(key, going.app.uid()) {
+async fn uninstalled(
+    ctx: &Ctx,
+    teardown: &TeardownContext<'_>,
+    release: Option<&ReleaseView>,
+) -> Result<Option<Hold>, Error> {
+    let key = teardown.app.key;
+    let ended = match ctx.helm_runs.state(key, teardown.app.uid()) {
         HelmRun::Uninstalling => {
             return Ok(Some(Hold::new(Reason::Uninstalling, format!("helm uninstalls release {}", key.name))));
         }
         HelmRun::Uninstalled(Err((refusal, message))) => {
             ctx.helm_runs.settle(key);
             let (refusal, message) = match refusal {
-                error::Refusal::NotDeleted => match told(ctx, going, message).await? {
-                    Some(told) => told,
+                error::Refusal::NotDeleted => match failure_cause(ctx, teardown, message).await? {
+                    Some(cause) => cause,
                     // helm cannot uninstall a release of which it does not know every kind, even if nothing is left of it.
-                    None => return record(ctx, going, release).await,
+                    None => return record(ctx, teardown, release).await,
                 },
                 _ => (refusal, message),
             };
@@ -117,33 +122,37 @@ async fn uninstalled(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>
         HelmRun::Uninstalled(Ok(())) => true,
         _ => false,
     };
-    if (release.is_some() || going.status.inventory.is_some())
-        && let Some(hold) = made_sure(ctx, going).await?
+    if (release.is_some() || teardown.status.inventory.is_some())
+        && let Some(hold) = ensure_deployer(ctx, teardown).await?
     {
         return Ok(Some(hold));
     }
     if let Some(release) = release.filter(|_| !ended) {
         match uncached::stored(ctx, key, &release.secret).await? {
-            Ok(_) => return run(ctx, going).await.map(Some),
+            Ok(_) => return run(ctx, teardown).await.map(Some),
             // helm could not read it either; the recorded inventory is enough.
             Err(problem) => {
                 tracing::warn!(release = %key, secret = release.secret, "taken down according to the recorded inventory: {problem}");
             }
         }
     }
-    if let Some(left) = objects(ctx, going).await?.going {
+    if let Some(left) = objects(ctx, teardown).await?.deleting {
         let hold = Hold::new(Reason::Uninstalling, format!("waiting for {left} to be gone"));
-        return Ok(Some(hold.until(going.poll(clock::now()))));
+        return Ok(Some(hold.until(teardown.poll(clock::now()))));
     }
-    record(ctx, going, release).await
+    record(ctx, teardown, release).await
 }
 
-/// Returns what helm could not delete, and why: the API server tells that when it is asked to delete what is left. helm itself does not, and
-/// the objects are those that it was to delete. `None`: nothing is left.
-async fn told(ctx: &Ctx, going: &Going<'_>, message: String) -> Result<Option<(error::Refusal, String)>, Error> {
-    Ok(match objects(ctx, going).await {
-        Ok(Left { going: None, alone: None }) => None,
-        Ok(Left { alone: Some(left), .. } | Left { going: Some(left), .. }) => {
+/// Returns what helm could not delete, and why: the API server tells that when it is asked to delete what is left. helm itself
+/// does not, and the objects are those that it was to delete. `None`: nothing is left.
+async fn failure_cause(
+    ctx: &Ctx,
+    teardown: &TeardownContext<'_>,
+    message: String,
+) -> Result<Option<(error::Refusal, String)>, Error> {
+    Ok(match objects(ctx, teardown).await {
+        Ok(Remaining { deleting: None, helm_only: None }) => None,
+        Ok(Remaining { helm_only: Some(left), .. } | Remaining { deleting: Some(left), .. }) => {
             Some((error::Refusal::NotDeleted, format!("{message}: {left} is left")))
         }
         Err(Error::Shutdown) => return Err(Error::Shutdown),
@@ -155,40 +164,44 @@ async fn told(ctx: &Ctx, going: &Going<'_>, message: String) -> Result<Option<(e
 }
 
 /// Deletes Helm's own record of a release of which nothing is left, if there is one.
-async fn record(ctx: &Ctx, going: &Going<'_>, release: Option<&ReleaseView>) -> Result<Option<Hold>, Error> {
+async fn record(
+    ctx: &Ctx,
+    teardown: &TeardownContext<'_>,
+    release: Option<&ReleaseView>,
+) -> Result<Option<Hold>, Error> {
     if release.is_some()
-        && let Some((secret, _)) = uncached::revisions(ctx, going.app.key).await?.first()
+        && let Some((secret, _)) = uncached::revisions(ctx, teardown.app.key).await?.first()
     {
-        return storage(ctx, going, secret).await;
+        return storage(ctx, teardown, secret).await;
     }
     Ok(None)
 }
 
 /// Creates missing parts of the deployer, and waits for them.
-async fn made_sure(ctx: &Ctx, going: &Going<'_>) -> Result<Option<Hold>, Error> {
-    let key = going.app.key;
+async fn ensure_deployer(ctx: &Ctx, teardown: &TeardownContext<'_>) -> Result<Option<Hold>, Error> {
+    let key = teardown.app.key;
     let deployer = ctx.watches.deployer(&key.namespace);
-    if !going.account.is_deployer() || deployer.is_there() {
+    if !teardown.account.is_deployer() || deployer.is_ready() {
         return Ok(None);
     }
     for part in deployer.missing() {
-        account::create(ctx, going.app, part, true).await?;
+        account::create(ctx, teardown.app, part, true).await?;
     }
-    let hold = match deployer.is_taken() {
+    let hold = match deployer.has_conflict() {
         true => deployer_taken(key),
         false => Hold::new(Reason::Uninstalling, format!("waiting for ServiceAccount {DEPLOYER} and its RoleBinding")),
     };
-    Ok(Some(hold.until(going.poll(clock::now()))))
+    Ok(Some(hold.until(teardown.poll(clock::now()))))
 }
 
 /// Deletes Helm's own record of the release, once all its objects are gone.
-async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hold>, Error> {
-    let key = going.app.key;
+async fn storage(ctx: &Ctx, teardown: &TeardownContext<'_>, first: &str) -> Result<Option<Hold>, Error> {
+    let key = teardown.app.key;
     let mut left = None;
     for (secret, revision) in uncached::revisions(ctx, key).await? {
         // A revision without this operator's stamp is another Helm client's, or forged.
         if revision.digest.is_some() && revision.stamped.is_some() {
-            going.destroyer(ctx).delete_revision(&key.namespace, &secret, &revision.uid).await?;
+            teardown.destroyer(ctx).delete_revision(&key.namespace, &secret, &revision.uid).await?;
         } else {
             left.get_or_insert(secret);
         }
@@ -198,20 +211,20 @@ async fn storage(ctx: &Ctx, going: &Going<'_>, first: &str) -> Result<Option<Hol
         return Ok(None);
     }
     let message = format!("waiting for Secret {first} of release {} to be gone", key.name);
-    Ok(Some(Hold::new(Reason::Uninstalling, message).until(going.poll(clock::now()))))
+    Ok(Some(Hold::new(Reason::Uninstalling, message).until(teardown.poll(clock::now()))))
 }
 
 /// Starts the uninstall if the app gets a slot; otherwise the app joins the queue.
-async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
-    let (key, uid) = (going.app.key, going.app.uid());
+async fn run(ctx: &Ctx, teardown: &TeardownContext<'_>) -> Result<Hold, Error> {
+    let (key, uid) = (teardown.app.key, teardown.app.uid());
     let failed = |refusal, message| Error::Uninstall { release: key.clone(), refusal, message };
     let parsed = |error: helm::cli::command::InvalidArgument| failed(error::Refusal::UpgradeFailed, error.to_string());
     let request = Uninstall {
         release: key.name.parse().map_err(parsed)?,
         namespace: key.namespace.parse().map_err(parsed)?,
-        account: going.account.clone(),
+        account: teardown.account.clone(),
     };
-    let waited = going.since_deletion(clock::now());
+    let waited = teardown.since_deletion(clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Change, key, waited) else {
         let message = format!(
             "release {} is to be uninstalled and waits for its turn; helm runs for at most {} apps at a time",
@@ -220,15 +233,15 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
         return Ok(Hold::new(Reason::Uninstalling, message));
     };
     // Read from the API server, since a watch may be late.
-    if !going.is_as_judged(ctx).await? {
+    if !teardown.is_still_current(ctx).await? {
         let message = "the ClientApp has changed since: it is checked again";
-        return Ok(Hold::new(Reason::Uninstalling, message).until(going.poll(clock::now())));
+        return Ok(Hold::new(Reason::Uninstalling, message).until(teardown.poll(clock::now())));
     }
     if !ctx.lead.is_held() {
         return Err(Error::Shutdown);
     }
     let (helm, gateway, client) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.client.clone());
-    let (metrics, release, claim) = (ctx.metrics.clone(), key.clone(), ctx.claim(going.app));
+    let (metrics, release, claim) = (ctx.metrics.clone(), key.clone(), ctx.claim(teardown.app));
     let work = |cancel: CancellationToken| async move {
         let started = std::time::Instant::now();
         let result = helm.uninstall(&gateway, &request, claim, &cancel).await;
@@ -245,8 +258,8 @@ async fn run(ctx: &Ctx, going: &Going<'_>) -> Result<Hold, Error> {
             Err(error) => match error::of_helm_error(&error) {
                 None => HelmRun::Idle,
                 Some(failed) => {
-                    let of = (&*release.namespace, &request.account);
-                    HelmRun::Uninstalled(Err(account::explained(&client, of, failed).await))
+                    let account = (&*release.namespace, &request.account);
+                    HelmRun::Uninstalled(Err(account::explained(&client, account, failed).await))
                 }
             },
         }
@@ -276,23 +289,23 @@ pub(super) fn stop_upgrade(ctx: &Ctx, app: &App<'_>) -> Option<Hold> {
 
 /// Holds what is left of a release.
 #[derive(Default)]
-struct Left {
+struct Remaining {
     /// The first object that is being deleted.
-    going: Option<String>,
+    deleting: Option<String>,
     /// The first one that only helm may delete: it may hold data.
-    alone: Option<String>,
+    helm_only: Option<String>,
 }
 
 /// The end of an object of a release.
 enum Fate {
     Gone,
-    Going,
-    Alone,
+    Deleting,
+    HelmOnly,
 }
 
 /// Checks each object of the release, and deletes what helm left.
-async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Left, Error> {
-    let Some(inventory) = &going.status.inventory else { return Ok(Left::default()) };
+async fn objects(ctx: &Ctx, teardown: &TeardownContext<'_>) -> Result<Remaining, Error> {
+    let Some(inventory) = &teardown.status.inventory else { return Ok(Remaining::default()) };
     let hook = |api_version: &str, kind: &str, name: &String| ReleaseObject {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
@@ -301,15 +314,15 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Left, Error> {
     };
     let jobs = inventory.hook_jobs.iter().map(|name| hook("batch/v1", "Job", name));
     let hooks: Vec<_> = jobs.chain(inventory.hook_pods.iter().map(|name| hook("v1", "Pod", name))).collect();
-    let client = impersonating(&ctx.client, &going.app.key.namespace, &going.account);
-    let mut left = Left::default();
+    let client = impersonating(&ctx.client, &teardown.app.key.namespace, &teardown.account);
+    let mut left = Remaining::default();
     // Objects in other namespaces are not this app's to delete, and kept objects are deleted by policy.
-    let own = inventory::own(inventory, &going.app.key.namespace).filter(|object| !object.kept);
+    let own = inventory::own(inventory, &teardown.app.key.namespace).filter(|object| !object.kept);
     for (object, of_hook) in own.map(|object| (object, false)).chain(hooks.iter().map(|hook| (hook, true))) {
-        let list = match fate(ctx, &client, going, object, of_hook).await? {
+        let list = match fate(ctx, &client, teardown, object, of_hook).await? {
             Fate::Gone => continue,
-            Fate::Going => &mut left.going,
-            Fate::Alone => &mut left.alone,
+            Fate::Deleting => &mut left.deleting,
+            Fate::HelmOnly => &mut left.helm_only,
         };
         list.get_or_insert_with(|| format!("{} {}", object.kind, object.name));
     }
@@ -320,14 +333,14 @@ async fn objects(ctx: &Ctx, going: &Going<'_>) -> Result<Left, Error> {
 async fn fate(
     ctx: &Ctx,
     client: &Client,
-    going: &Going<'_>,
+    teardown: &TeardownContext<'_>,
     object: &ReleaseObject,
     of_hook: bool,
 ) -> Result<Fate, Error> {
-    let key = going.app.key;
-    let of = TypeMeta { api_version: object.api_version.clone(), kind: object.kind.clone() };
+    let key = teardown.app.key;
+    let object_type = TypeMeta { api_version: object.api_version.clone(), kind: object.kind.clone() };
     let what = format!("{} {}/{}", object.kind, key.namespace, object.name);
-    let Some(api) = api(ctx, client, key, &of).await? else { return Ok(Fate::Gone) };
+    let Some(api) = api(ctx, client, key, &object_type).await? else { return Ok(Fate::Gone) };
     let found =
         ignore_not_found(api.get_metadata(&object.name).await).map_err(Error::api(format!("look for {what}")))?;
     let Some(meta) = found.map(|found| found.metadata) else { return Ok(Fate::Gone) };
@@ -337,32 +350,32 @@ async fn fate(
         true => meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(helm::storage::HOOK)),
         false => names::release_of(&meta).as_ref() == Some(key),
     };
-    if !of_release || is_later(going.app.meta(), &meta) {
+    if !of_release || is_later(teardown.app.meta(), &meta) {
         return Ok(Fate::Gone);
     }
     if meta.deletion_timestamp.is_some() {
-        return Ok(Fate::Going);
+        return Ok(Fate::Deleting);
     }
     if !ctx.lead.is_held() {
         return Err(Error::Shutdown);
     }
     let kind = [DataKind::Volume, DataKind::Secret]
         .into_iter()
-        .find(|kind| of.api_version == "v1" && of.kind == kind.as_str());
+        .find(|kind| object_type.api_version == "v1" && object_type.kind == kind.as_str());
     match kind {
         // Volumes are handled later, by policy.
         Some(DataKind::Volume) => Ok(Fate::Gone),
         Some(kind) => {
-            let destroyer = going.destroyer(ctx);
-            match destroyer.grant::<ClientApp>(key, going.app.uid()).await?.map(|m| m.permit(kind, meta)) {
-                Ok(Ok(permit)) => destroyer.delete(permit).await.map(|()| Fate::Going).map_err(Error::from),
+            let destroyer = teardown.destroyer(ctx);
+            match destroyer.grant::<ClientApp>(key, teardown.app.uid()).await?.map(|m| m.permit(kind, meta)) {
+                Ok(Ok(permit)) => destroyer.delete(permit).await.map(|()| Fate::Deleting).map_err(Error::from),
                 // A Secret of the chart without a proof stays.
-                _ => Ok(Fate::Alone),
+                _ => Ok(Fate::HelmOnly),
             }
         }
         None => {
-            let deleted = recreatable::delete(&api, &of, &meta).await;
-            let fate = |deleted| if deleted { Fate::Going } else { Fate::Alone };
+            let deleted = recreatable::delete(&api, &object_type, &meta).await;
+            let fate = |deleted| if deleted { Fate::Deleting } else { Fate::HelmOnly };
             deleted.map(fate).map_err(Error::api(format!("delete {what}, which helm left")))
         }
     }
@@ -374,10 +387,15 @@ fn is_later(app: &ObjectMeta, object: &ObjectMeta) -> bool {
     app.deletion_timestamp.as_ref().map(|time| time.0) < created
 }
 
-/// The API for a kind in the app's namespace; `None`: the cluster does not know the kind, or it is not namespaced.
-async fn api(ctx: &Ctx, client: &Client, key: &Key, of: &TypeMeta) -> Result<Option<Api<DynamicObject>>, Error> {
-    let Ok(kind) = GroupVersionKind::try_from(of) else { return Ok(None) };
-    let name = format!("{} {}", of.api_version, of.kind);
+/// Returns the API for a kind in the app's namespace; `None`: the cluster does not know the kind, or it is not namespaced.
+async fn api(
+    ctx: &Ctx,
+    client: &Client,
+    key: &Key,
+    object_type: &TypeMeta,
+) -> Result<Option<Api<DynamicObject>>, Error> {
+    let Ok(kind) = GroupVersionKind::try_from(object_type) else { return Ok(None) };
+    let name = format!("{} {}", object_type.api_version, object_type.kind);
     let known = match ctx.memory.kinds.get(&name) {
         Some(known) => known,
         None => match discovery::pinned_kind(client, &kind).await {

@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     clientapp::{
         fixtures::{app, chart, config, now, settled, want},
-        observed::types::AtWork,
+        observed::types::Busy,
         spec::file_backup::{Schedule, Volume},
     },
     crd::conditions::State,
@@ -38,8 +38,8 @@ fn archive(job: &str, succeeded: Option<bool>, ended: u8, words: Option<&str>) -
     let ended = succeeded.map(|_| time(ended));
     let words = |is: bool| words.filter(|_| succeeded == Some(is)).map(str::to_owned);
     let progress = Progress { succeeded, started: Some(time(0)), ended };
-    let of = Some("cron-uid".to_owned());
-    ArchiveView { job: job.to_owned(), of, progress, said: words(true), failed: words(false) }
+    let cron_job = Some("cron-uid".to_owned());
+    ArchiveView { job: job.to_owned(), cron_job, progress, report: words(true), failed: words(false) }
 }
 
 /// A deployed release with a volume, and no CronJob yet.
@@ -123,12 +123,12 @@ fn when_the_cron_job_is_applied_and_deleted() {
         ("there is no volume", &desired, Box::new(|o| o.files.volumes = Some(vec![])), None),
         ("no image is known", &desired, Box::new(|o| o.files.image = None), None),
         ("nothing is released", &desired, Box::new(|o| o.release = None), None),
-        ("the release is another's", &desired, Box::new(|o| o.release.as_mut().unwrap().known = false), None),
+        ("the release is another's", &desired, Box::new(|o| o.release.as_mut().unwrap().ever_managed = false), None),
         ("an upgrade has failed", &desired, Box::new(|o| o.release.as_mut().unwrap().phase = Phase::Failed), None),
         (
             "helm runs",
             &desired,
-            Box::new(|o| o.run.at_work = Some(AtWork { digest: None, sentence: String::new(), until: None })),
+            Box::new(|o| o.run.busy = Some(Busy { digest: None, sentence: String::new(), until: None })),
             None,
         ),
         ("nothing is changed", &suspended, Box::new(|_| {}), None),
@@ -176,9 +176,9 @@ fn another_operators_image_and_another_volume_are_applied() {
 }
 
 #[test]
-fn what_is_recorded_and_reported() {
+fn archive_records_and_conditions() {
     let desired = want(&spec(json!({})));
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for (what, archives) in [
         ("none", vec![]),
         ("running", vec![archive("one", None, 0, None)]),
@@ -205,17 +205,17 @@ fn what_is_recorded_and_reported() {
         // Nor do they have to stay.
         observed.files.archives.clear();
         assert_eq!(summary(&desired, &observed), files, "{what}");
-        told.push(format!("{what}: {} {}: {}", verdict.state.as_str(), verdict.reason, verdict.message));
+        lines.push(format!("{what}: {} {}: {}", verdict.state.as_str(), verdict.reason, verdict.message));
     }
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(lines.join("\n"));
 }
 
 #[test]
-fn a_users_own_job_with_our_labels_is_no_archive() {
+fn users_jobs_with_our_labels_are_ignored() {
     let desired = want(&spec(json!({})));
     let mut observed = observed(&desired);
     let forged =
-        |of: Option<&str>| ArchiveView { of: of.map(str::to_owned), ..archive("x", Some(true), 5, Some(DONE)) };
+        |of: Option<&str>| ArchiveView { cron_job: of.map(str::to_owned), ..archive("x", Some(true), 5, Some(DONE)) };
     observed.files.archives = vec![forged(None), forged(Some("another"))];
     assert_eq!(summary(&desired, &observed), None);
     observed.files.cron_job = Some(cron_job(Some(("ClientApp", "uid")), None));

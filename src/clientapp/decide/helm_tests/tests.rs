@@ -22,7 +22,7 @@ fn how_long_an_app_has_waited_for_its_tests() {
     ] {
         let mut observed = settled(&want(&json!({"hostname": "acme.example"})));
         observed.recorded.test = test;
-        observed.release.as_mut().unwrap().written = written.map(before);
-        assert_eq!(waited(&observed, now()), SignedDuration::from_secs(expected), "{what}");
+        observed.release.as_mut().unwrap().created_at = written.map(before);
+        assert_eq!(queued_for(&observed, now()), SignedDuration::from_secs(expected), "{what}");
     }
 }

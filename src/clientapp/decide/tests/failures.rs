@@ -8,7 +8,7 @@ fn policy(policy: &str) -> Value {
 }
 
 fn gone(observed: &mut Observed) {
-    observed.objects.missing = vec![Missing { object: part("v1", "Service"), found: Found::Nothing }];
+    observed.objects.drifted = vec![DriftedObject { object: part("v1", "Service"), state: LiveState::Absent }];
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_revision_is_tested_once_it_is_ready() {
 }
 
 #[test]
-fn what_has_to_be_approved() {
+fn upgrades_that_need_approval() {
     let manual = |approved: Option<&str>| json!({"approval": "Manual", "approved": approved});
     const AWAITED: &str = "hold Released/AwaitingApproval!";
     row("nothing to do", manual(None), |_| {}, "");
@@ -81,13 +81,13 @@ fn what_has_to_be_approved() {
 }
 
 #[test]
-fn what_follows_a_failure() {
+fn remediation_after_a_failure() {
     // A revision failed after this many attempts, and the one before it was ready, with this version of the app.
     let failed = |failures: u32, ready: Option<&'static str>| {
         move |w: &mut Observed| {
             let release = w.release.as_mut().unwrap();
             release.phase = Phase::Failed;
-            let digest = release.stamp.as_ref().unwrap().digest.clone();
+            let digest = release.managed_digest.clone().unwrap();
             let made = chart("5.5.2", Some("29.0.4"));
             let attempt = Attempt {
                 failures,
@@ -124,7 +124,7 @@ fn what_follows_a_failure() {
     row("no longer in Helm's history", policy("Rollback"), pruned, STOPPED);
     let own = |w: &mut Observed| {
         failed(2, same)(w);
-        let digest = w.release.as_ref().unwrap().stamp.as_ref().unwrap().digest.clone();
+        let digest = w.release.as_ref().unwrap().managed_digest.clone().unwrap();
         w.recorded.last_ready.as_mut().unwrap().digest = digest;
     };
     row("what failed was ready before", policy("Rollback"), own, "helm 4");
@@ -184,8 +184,8 @@ fn what_follows_a_failure() {
             failed(0, same)(w);
             let release = w.release.as_mut().unwrap();
             release.phase = Phase::Deployed;
-            release.written = Some(now() - SignedDuration::from_mins(minutes));
-            let digest = release.stamp.as_ref().unwrap().digest.clone();
+            release.created_at = Some(now() - SignedDuration::from_mins(minutes));
+            let digest = release.managed_digest.clone().unwrap();
             if was == "ready" {
                 w.recorded.last_ready.as_mut().unwrap().digest = digest;
             }
@@ -321,7 +321,7 @@ fn a_revision_that_would_drop_a_volume_is_not_tried_again() {
     assert_eq!(brief(&decide(&confirmed, &observed, &config(), now())), "helm 4");
     // The same confirmation was not enough for the attempt that was refused.
     observed.recorded.last_attempt =
-        Some(crate::clientapp::status::attempt::begun(&confirmed, &observed.recorded, None, false, now()));
+        Some(crate::clientapp::status::attempt::start(&confirmed, &observed.recorded, None, false, now()));
     let refused = observed.recorded.last_attempt.as_mut().unwrap();
     (refused.reason, refused.message) = (Some(Reason::VolumeDropped.into()), Some("why".to_owned()));
     assert_eq!(brief(&decide(&confirmed, &observed, &config(), now())), "hold Released/VolumeDropped!");

@@ -39,7 +39,7 @@ fn at_rest(spec: &Value, certificate: Option<Read>) -> (Desired, Observed) {
 
 /// Checks what the condition, the URL and Ready say, at noon of January 1st, 2026.
 #[test]
-fn what_follows_from_a_certificate() {
+fn certificate_states() {
     let valid = |names: &[&str]| certificate(names, "2025-06-01T00:00:00Z", "2026-06-01T00:00:00Z");
     let describe = "kubectl describe certificate,certificaterequest -n tenants";
     let unreadable = Some(Err("is not a certificate in PEM".to_owned()));
@@ -136,7 +136,7 @@ fn the_url_without_a_certificate_of_the_operator() {
 #[test]
 fn cert_manager_has_five_minutes_after_its_ingress_exists() {
     let (desired, mut observed) = at_rest(&issued("ClusterIssuer"), None);
-    let written = observed.release.as_ref().unwrap().written.unwrap();
+    let written = observed.release.as_ref().unwrap().created_at.unwrap();
     let reason = |observed: &Observed, now| verdict(&desired, observed, now).unwrap().reason.into_owned();
     let late = written + ISSUED_WITHIN;
     let just_before = late - SignedDuration::from_millis(1);
@@ -145,7 +145,7 @@ fn cert_manager_has_five_minutes_after_its_ingress_exists() {
     assert_eq!(reason(&observed, late), "CertificateMissing");
     assert_eq!(next_look(&desired, &observed, late), None);
     // Not while helm has to run.
-    observed.release.as_mut().unwrap().stamp = None;
+    observed.release.as_mut().unwrap().managed_digest = None;
     assert_eq!(reason(&observed, late), "CertificatePending");
     assert_eq!(next_look(&desired, &observed, late), None);
 }

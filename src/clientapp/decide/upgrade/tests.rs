@@ -59,7 +59,7 @@ fn the_way_is_told() {
 }
 
 #[test]
-fn a_leave_is_for_one_change() {
+fn spec_upgrade_allow_is_for_one_change() {
     /// The installed version, spec.chartVersion and spec.upgrade.allow at one moment; and whether the change is refused.
     type Moment = (&'static str, &'static str, Option<&'static str>, bool);
     let lives: [(&str, &[Moment]); 6] = [
@@ -140,7 +140,7 @@ fn meta(generation: i64) -> ObjectMeta {
 /// A revision in this phase, by the operator's helm or by another client's.
 fn revision(revision: i64, phase: Phase, ours: bool) -> ReleaseView {
     let release = release("d");
-    ReleaseView { revision, phase, stamp: release.stamp.filter(|_| ours), ..release }
+    ReleaseView { revision, phase, managed_digest: release.managed_digest.filter(|_| ours), ..release }
 }
 
 #[test]

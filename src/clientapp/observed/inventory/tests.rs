@@ -1,5 +1,5 @@
 use super::*;
-use crate::helm::storage::{Info, Run};
+use crate::helm::storage::{HookRun, Info};
 
 const MANIFEST: &str = r"---
 # Source: chart/templates/claim.yaml
@@ -38,7 +38,7 @@ fn inventory() -> Inventory {
 }
 
 #[test]
-fn what_no_object_can_be_is_not_read() {
+fn invalid_objects_are_not_read() {
     let manifest = |manifest: &str| Stored { manifest: manifest.to_owned(), ..Stored::default() };
     let bomb = format!("---\n---\n- {}", "[],".repeat(1 << 20));
     let error = read("uid", &manifest(&bomb)).unwrap_err();
@@ -135,7 +135,7 @@ fn hooks_that_only_an_installation_runs() {
 }
 
 #[test]
-fn whose_a_claim_is_and_what_becomes_of_it() {
+fn claim_ownership_and_retention() {
     let inventory = inventory();
     for (claim, made_by, dangerous) in [
         ("acme-files", Some("acme-files"), false),

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    order::{BackupTargets, Order},
     provider::Provider,
+    request::{BackupTargets, DatabaseRequest},
 };
 use crate::{
     clientapp::spec::{names::digest, values},
@@ -29,36 +29,36 @@ pub(crate) struct DesiredObject {
     pub(crate) storage_bytes: f64,
     /// True if pods of other namespaces cannot reach it from the beginning, where its kind supports that.
     pub(crate) isolated: bool,
-    pub(super) order: Order,
+    pub(super) request: DatabaseRequest,
 }
 
 impl DesiredObject {
-    /// Kind and name.
+    /// Returns kind and name.
     pub(crate) fn described(&self) -> String {
         format!("{} {}", self.provider.kind().as_str(), self.name)
     }
 
     pub(crate) fn document(&self, targets: &BackupTargets) -> Document {
-        let object = self.provider.document(&self.order, targets);
-        let digest = digest(&[&object.to_string(), &format!("{:?}", self.order.deletion_policy)]);
+        let object = self.provider.document(&self.request, targets);
+        let digest = digest(&[&object.to_string(), &format!("{:?}", self.request.deletion_policy)]);
         Document { object, digest }
     }
 
-    /// A target of backups is never removed: the backups would be deleted with it.
+    /// Returns the targets of its backups. One is never removed: the backups would be deleted with it.
     ///
     /// # Errors
     /// The target would differ from the existing one.
     pub(crate) fn targets(&self, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
-        self.provider.targets(&self.order, found)
+        self.provider.targets(&self.request, found)
     }
 
     pub(crate) fn storage_class(&self) -> Option<&str> {
-        self.order.postgres.storage_class_name.as_deref()
+        self.request.postgres.storage_class_name.as_deref()
     }
 
-    /// The data source of a new database. It is used only once: if there ever was a database, its volumes may still exist.
+    /// Returns the data source of a new database. It is used only once: if there ever was a database, its volumes may still exist.
     pub(crate) fn source(&self) -> Option<Value> {
-        self.provider.source(&self.order.postgres)
+        self.provider.source(&self.request.postgres)
     }
 }
 
@@ -71,8 +71,8 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// The document with its digest, and stamped with the uid of its app. It has no ownerReference, so that the garbage collector
-    /// does not delete the database. It names the uid of the object that it is meant for, if one was observed.
+    /// Returns the document with its digest, and stamped with the uid of its app. It has no ownerReference, so that the garbage
+    /// collector does not delete the database. It names the uid of the object that it is meant for, if one was observed.
     pub(crate) fn applied(&self, app_uid: &str, uid: Option<&str>) -> Value {
         let mut document = self.object.clone();
         document["metadata"]["annotations"][annotation::SPEC_DIGEST] = json!(self.digest);

@@ -5,21 +5,21 @@
 mod desired;
 mod external;
 mod object;
-mod order;
 mod percona;
 mod provider;
+mod request;
 mod standalone;
 
 use clap::ValueEnum as _;
 
 #[cfg(test)]
-pub(crate) use self::order::Place;
-use self::order::{Order, USER};
+pub(crate) use self::request::BackupLocation;
+use self::request::{DatabaseRequest, USER};
 pub(crate) use self::{
     desired::{DesiredDatabase, DesiredObject},
     object::{BackupProgress, DatabaseObject, DatabaseState},
-    order::BackupTargets,
-    provider::{DeletesByLabel, Facts, Provider, Summary, Watched},
+    provider::{DatabaseCaches, DeletesByLabel, Provider, ProviderInfo, Summary},
+    request::BackupTargets,
 };
 use super::values;
 use crate::{
@@ -51,7 +51,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static dyn Provider> {
 pub(crate) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -> Result<DesiredDatabase, InvalidSpec> {
     let postgres = &app.spec.postgres;
     let Some(provider) = provider(postgres.provider) else { return external::desired(postgres) };
-    if let Some(unsupported) = provider.unsupported(&postgres.version, config) {
+    if let Some(unsupported) = provider.version_error(&postgres.version, config) {
         return Err(invalid("spec.postgres.version", format!("{unsupported}, not {:?}", postgres.version)));
     }
     if let Some(problem) = postgres.resources.as_ref().and_then(Resources::problem) {
@@ -78,7 +78,7 @@ pub(crate) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -
             postgres_version: postgres.version.parse().unwrap_or_default(),
             storage_bytes,
             isolated: !open,
-            order: Order {
+            request: DatabaseRequest {
                 app: key.clone(),
                 uid: app.metadata.uid.clone(),
                 postgres: postgres.clone(),
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_called_as_the_api_server_calls_it() {
-        for kind in all().map(|provider| &provider.facts().kind) {
+    fn kind_names_match_the_api_server() {
+        for kind in all().map(|provider| &provider.info().kind) {
             assert_eq!((kind.resource)().kind, kind.name);
         }
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::{Resource, ResourceExt as _};
 use serde_json::Value;
 
-use super::order::BackupTargets;
+use super::request::BackupTargets;
 use crate::{
     crd::{BackupState, ClientApp, Guard, annotation, conditions::Verdict, label},
     platform::{
@@ -60,13 +60,13 @@ pub(crate) type BackupProgress = (BackupState, Option<String>);
 
 impl DatabaseObject {
     /// Returns true if an earlier ClientApp of this name left it: retained, or because that app's finalizer was edited out.
-    pub(crate) fn is_left(&self, app: &str, uid: &str) -> bool {
-        let another = |of: &Option<String>| of.as_ref().is_some_and(|of| of != uid);
-        self.retained_from.as_deref() == Some(app) || self.app.as_deref() == Some(app) && another(&self.stamp)
+    pub(crate) fn is_leftover_of(&self, app: &str, uid: &str) -> bool {
+        let is_other = |stamp: &Option<String>| stamp.as_ref().is_some_and(|stamp| stamp != uid);
+        self.retained_from.as_deref() == Some(app) || self.app.as_deref() == Some(app) && is_other(&self.stamp)
     }
 
-    /// The cache entry: the fields that all kinds share, and those that a provider reads. An object that does not decode still
-    /// exists.
+    /// Returns the cache entry: the fields that all kinds share, and those that a provider reads. An object that does not
+    /// decode still exists.
     pub(super) fn entry<K: Resource>(
         guard: &Guard<K>,
         read: fn(&K, DatabaseObject) -> DatabaseObject,
@@ -100,12 +100,12 @@ impl DatabaseObject {
 pub(crate) enum DatabaseState {
     /// It has no status yet.
     #[default]
-    Silent,
+    NotReported,
     /// It is not ready yet: the end of a sentence that begins with its kind and name.
     Waiting(String),
-    /// It continues only after a user or a cluster admin changes something: likewise.
+    /// It continues only after a user or a cluster admin changes something: the end of such a sentence.
     Stalled(String),
-    /// It is being restored from a backup at a user's request: likewise.
+    /// It is being restored from a backup at a user's request: the end of such a sentence.
     Restoring(String),
     Ready,
 }

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::{
     object::{BackupProgress, DatabaseObject, DatabaseState, changed},
-    order::{BackupTargets, Order, USER, document},
-    provider::{DeletesByLabel, Facts, Provider, Summary, Watched},
+    provider::{DatabaseCaches, DeletesByLabel, Provider, ProviderInfo, Summary},
+    request::{BackupTargets, DatabaseRequest, USER, document},
 };
 use crate::{
     config::Config,
@@ -65,7 +65,7 @@ fn postgres_image(major: &str) -> Option<String> {
     Some(format!("{POSTGRES_REPOSITORY}:{tag}"))
 }
 
-static FACTS: Facts = Facts {
+static FACTS: ProviderInfo = ProviderInfo {
     name: PostgresProvider::Percona,
     title: "Percona",
     kind: DatabaseKind {
@@ -106,7 +106,7 @@ static FACTS: Facts = Facts {
 pub(super) struct Percona;
 
 impl Provider for Percona {
-    fn facts(&self) -> &'static Facts {
+    fn info(&self) -> &'static ProviderInfo {
         &FACTS
     }
 
@@ -118,13 +118,13 @@ impl Provider for Percona {
         format!("{}-pgbouncer", app.database())
     }
 
-    fn unsupported(&self, version: &str, config: &Config) -> Option<String> {
+    fn version_error(&self, version: &str, config: &Config) -> Option<String> {
         let version = postgres_image(version).is_none().then_some(&config.percona_cr_version)?;
         Some(format!("Percona {version} ships PostgreSQL 14 to 18"))
     }
 
-    fn document(&self, order: &Order, targets: &BackupTargets) -> Value {
-        let Order { app, postgres, percona_cr_version, .. } = order;
+    fn document(&self, request: &DatabaseRequest, targets: &BackupTargets) -> Value {
+        let DatabaseRequest { app, postgres, percona_cr_version, .. } = request;
         let major: i64 = postgres.version.parse().unwrap_or_default();
         let mut user = json!({"name": USER, "databases": [USER], "password": {"type": "AlphaNumeric"}});
         // Since PostgreSQL 15 only the owner may create objects in the schema public.
@@ -143,7 +143,7 @@ impl Provider for Percona {
             "instances": [{"name": "instance1", "replicas": postgres.instances, "dataVolumeClaimSpec": claim}],
             "proxy": {"pgBouncer": {"replicas": 1, "image": PGBOUNCER_IMAGE}},
             "users": [user],
-            "backups": backups::block(order, targets, &claim),
+            "backups": backups::block(request, targets, &claim),
         });
         if let Some(resources) = &postgres.resources {
             spec["instances"][0]["resources"] = json!(resources);
@@ -155,21 +155,21 @@ impl Provider for Percona {
         cluster
     }
 
-    fn targets(&self, order: &Order, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
-        backups::targets(order, found)
+    fn targets(&self, request: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
+        backups::targets(request, found)
     }
 
     fn source(&self, postgres: &Postgres) -> Option<Value> {
         backups::source(postgres)
     }
 
-    fn made_from(&self, document: &mut Value, source: &Value) {
+    fn set_data_source(&self, document: &mut Value, source: &Value) {
         document["spec"]["dataSource"] = source.clone();
         document["metadata"]["annotations"][annotation::DATA_SOURCE] = json!("true");
     }
 
-    fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> Watched {
-        Watched {
+    fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> DatabaseCaches {
+        DatabaseCaches {
             objects: builder.optional(CRD_NAME, |guard| DatabaseObject::entry(&guard, read), changed),
             backups: Some(builder.optional(BACKUP_CRD_NAME, backup, changed)),
             endpoints: Some(builder.all(
@@ -208,7 +208,8 @@ impl Provider for Percona {
         let at = |path: &str| object.data.pointer(path);
         let state = at("/status/state").and_then(Value::as_str).map(str::to_owned);
         let part = |title: &str, part: &str| {
-            let count = |of: &str| at(&format!("/status/{part}/{of}")).and_then(Value::as_i64).unwrap_or_default();
+            let count =
+                |field: &str| at(&format!("/status/{part}/{field}")).and_then(Value::as_i64).unwrap_or_default();
             (title.to_owned(), Some((count("ready"), count("size"))))
         };
         Summary {
@@ -274,13 +275,13 @@ fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
             None => BackupTargets::default(),
         },
         source: cluster.spec.data_source.clone().filter(|_| cluster.annotations().contains_key(annotation::DATA_SOURCE)),
-        // If a backup is requested too early, Percona lets it fail for good.
+        // If a backup is requested too early, Percona never repeats it.
         backup_waits_for: (!can_back_up).then_some(READY_FOR_BACKUP),
         state: match status.state.as_deref() {
             _ if cluster.spec.backups.is_restoring() => DatabaseState::Restoring(
                 " is being restored from a backup: nothing else is done with it until then; `kubectl get perconapgrestores` shows the progress".to_owned(),
             ),
-            None | Some("") => DatabaseState::Silent,
+            None | Some("") => DatabaseState::NotReported,
             // The cluster is also ready with no PgBouncers at all.
             Some("ready") if status.pgbouncer.as_ref().is_none_or(|instances| instances.ready < 1) => {
                 DatabaseState::Waiting(" has no ready PgBouncer".to_owned())
@@ -301,13 +302,13 @@ fn lacks(status: &PerconaPGClusterStatus) -> String {
         _ => None,
     };
     let counts = [counted("instances", &status.postgres), counted("PgBouncers", &status.pgbouncer)];
-    let is_told = |condition: &&Condition| {
+    let is_quoted = |condition: &&Condition| {
         condition.status == "False" && !condition.message.is_empty() && !NOT_FOR_READINESS.contains(&&*condition.kind)
     };
-    let told = status.conditions.iter().filter(is_told).take(QUOTED);
-    let told = told.map(|Condition { kind, message, .. }| tidy(&format!("{kind}: {message}")));
-    let said: Vec<_> = counts.into_iter().flatten().chain(told).collect();
-    if said.is_empty() { String::new() } else { format!(": {}", said.join("; ")) }
+    let conditions = status.conditions.iter().filter(is_quoted).take(QUOTED);
+    let conditions = conditions.map(|Condition { kind, message, .. }| tidy(&format!("{kind}: {message}")));
+    let sentences: Vec<_> = counts.into_iter().flatten().chain(conditions).collect();
+    if sentences.is_empty() { String::new() } else { format!(": {}", sentences.join("; ")) }
 }
 
 /// When Percona last made progress, as far as times show it. A pause lasts as long as somebody wants it, and a backup may be large.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     object::{BackupProgress, DatabaseObject, DatabaseState},
-    order::{BackupTargets, Order},
+    request::{BackupTargets, DatabaseRequest},
 };
 use crate::{
     config::Config,
@@ -23,54 +23,54 @@ use crate::{
 
 /// Provides an app's database by means of one object, named [`Key::database`].
 pub(crate) trait Provider: Sync {
-    fn facts(&self) -> &'static Facts;
+    fn info(&self) -> &'static ProviderInfo;
 
-    /// The kind of the database object.
+    /// Returns the kind of the database object.
     fn kind(&self) -> DataKind {
-        DataKind::Database(&self.facts().kind)
+        DataKind::Database(&self.info().kind)
     }
 
-    /// The Secret with the app's credentials for the database.
+    /// Returns the Secret with the app's credentials for the database.
     fn secret(&self, app: &Key) -> String;
 
-    /// All Secrets without which the database cannot be opened.
+    /// Returns all Secrets without which the database cannot be opened.
     fn secrets(&self, app: &Key) -> Vec<String> {
         vec![self.secret(app)]
     }
 
-    /// The Service through which the app reaches the database.
+    /// Returns the Service through which the app reaches the database.
     fn service(&self, app: &Key) -> String;
 
     /// Returns why the provider has no PostgreSQL of this major version; `None`: it has.
-    fn unsupported(&self, version: &str, config: &Config) -> Option<String>;
+    fn version_error(&self, version: &str, config: &Config) -> Option<String>;
 
-    /// The database object with these backup targets.
-    fn document(&self, order: &Order, targets: &BackupTargets) -> Value;
+    /// Returns the database object with these backup targets.
+    fn document(&self, request: &DatabaseRequest, targets: &BackupTargets) -> Value;
 
-    /// Where the backups of a database are to go: as the spec asks, and as already configured.
-    fn targets(&self, _order: &Order, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
+    /// Returns where the backups of a database are to go: as the spec asks, and as already configured.
+    fn targets(&self, _order: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
         Ok(found.cloned().unwrap_or_default())
     }
 
-    /// The data source of a new database, unless its document always contains it.
+    /// Returns the data source of a new database, unless its document always contains it.
     fn source(&self, _postgres: &Postgres) -> Option<Value> {
         None
     }
 
     /// Adds the data source to a document.
-    fn made_from(&self, _document: &mut Value, _source: &Value) {}
+    fn set_data_source(&self, _document: &mut Value, _source: &Value) {}
 
     /// Closes the database in a document for pods of other namespaces, where its kind supports that.
     fn isolate(&self, _document: &mut Value) {}
 
     /// Starts the watches for the state of databases.
-    fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> Watched;
+    fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> DatabaseCaches;
 
-    /// How to request a backup: the object to patch, and the patch.
+    /// Returns how to request a backup: the object to patch, and the patch.
     fn back_up(&self, app: &Key, record: &BackupRecord, targets: &BackupTargets)
     -> (ApiResource, String, Patch<Value>);
 
-    /// Where backups are stored that outlive the database.
+    /// Returns where backups are stored that outlive the database.
     fn lasting_backups(&self, _postgres: &Postgres) -> Option<String> {
         None
     }
@@ -84,8 +84,8 @@ pub(crate) trait Provider: Sync {
 /// Tells whether a database of the first name has an object of the second.
 pub(crate) type Names = fn(&str, &str) -> bool;
 
-/// The facts that all databases of a provider share.
-pub(crate) struct Facts {
+/// Holds the facts that all databases of a provider share.
+pub(crate) struct ProviderInfo {
     pub(crate) name: PostgresProvider,
     /// Its name in sentences.
     pub(crate) title: &'static str,
@@ -123,25 +123,26 @@ pub(crate) struct DeletesByLabel {
 }
 
 /// The watches of a provider's databases.
-pub(crate) struct Watched {
+pub(crate) struct DatabaseCaches {
     pub(crate) objects: Arc<Optional<DatabaseObject>>,
     /// `None`: the database objects themselves report the last backup.
     pub(crate) backups: Option<Arc<Optional<BackupProgress>>>,
     /// True if an EndpointSlice has a ready address, filed under its Service. `None`: every ready database object has one.
     pub(crate) endpoints: Option<Arc<Cache<bool>>>,
-    /// Warnings about objects of this kind, which have the databases' names; `None`: the database objects say everything themselves.
+    /// Warnings about objects of this kind, which have the databases' names; `None`: the database objects say everything
+    /// themselves.
     pub(crate) warnings: Option<(&'static str, Arc<Cache<Warning>>)>,
 }
 
 impl fmt::Debug for dyn Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.facts().name.fmt(f)
+        self.info().name.fmt(f)
     }
 }
 
 impl PartialEq for dyn Provider {
     fn eq(&self, other: &dyn Provider) -> bool {
-        self.facts().name == other.facts().name
+        self.info().name == other.info().name
     }
 }
 

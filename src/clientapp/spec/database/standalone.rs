@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{
     object::{DatabaseObject, DatabaseState, changed},
-    order::{BackupTargets, Order, USER, document},
-    provider::{Facts, Provider, Summary, Watched},
+    provider::{DatabaseCaches, Provider, ProviderInfo, Summary},
+    request::{BackupTargets, DatabaseRequest, USER, document},
 };
 use crate::{
     config::Config,
@@ -24,7 +24,7 @@ use crate::{
     postgresql::{desired::VERSIONS, names},
 };
 
-static FACTS: Facts = Facts {
+static FACTS: ProviderInfo = ProviderInfo {
     name: PostgresProvider::Standalone,
     title: "this operator",
     kind: DatabaseKind {
@@ -51,7 +51,7 @@ static FACTS: Facts = Facts {
 pub(super) struct Standalone;
 
 impl Provider for Standalone {
-    fn facts(&self) -> &'static Facts {
+    fn info(&self) -> &'static ProviderInfo {
         &FACTS
     }
 
@@ -67,14 +67,14 @@ impl Provider for Standalone {
         names::primary(&app.database())
     }
 
-    fn unsupported(&self, version: &str, _config: &Config) -> Option<String> {
+    fn version_error(&self, version: &str, _config: &Config) -> Option<String> {
         (!VERSIONS.contains(&version)).then(|| "the provider standalone has PostgreSQL 14 to 18".to_owned())
     }
 
     /// Its own policy is always `Retain`, so that a Postgresql that is deleted by mistake keeps its data. The app's teardown
     /// changes the policy before it deletes the Postgresql on purpose.
-    fn document(&self, order: &Order, _room: &BackupTargets) -> Value {
-        let Order { app, postgres, .. } = order;
+    fn document(&self, request: &DatabaseRequest, _room: &BackupTargets) -> Value {
+        let DatabaseRequest { app, postgres, .. } = request;
         let mut spec = json!({
             "defaultUser": USER,
             "name": USER,
@@ -108,9 +108,9 @@ impl Provider for Standalone {
         document["spec"]["networkPolicy"] = json!({});
     }
 
-    fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> Watched {
+    fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> DatabaseCaches {
         let crd = Postgresql::crd_name();
-        Watched {
+        DatabaseCaches {
             objects: builder.optional(crd, |guard| DatabaseObject::entry(&guard, read), changed),
             backups: None,
             // Its phase is Up only while the pod behind its Service is ready.
@@ -155,7 +155,7 @@ fn read(postgresql: &Postgresql, seen: DatabaseObject) -> DatabaseObject {
         storage_class: postgresql.spec.storage_class_name.clone(),
         isolated: postgresql.spec.network_policy.is_some(),
         state: match status.phase {
-            None => DatabaseState::Silent,
+            None => DatabaseState::NotReported,
             Some(Phase::Up) => DatabaseState::Ready,
             Some(Phase::Pending) => DatabaseState::Waiting(why),
             Some(Phase::Failed) => DatabaseState::Stalled(why),

@@ -166,7 +166,7 @@ fn mail_needs_nothing_of_a_generated_secret_that_it_lacks() {
         of_error(&incomplete),
         "spec.values: nextcloud.mail: set fromAddress and domain, the two halves of the sender's address"
     );
-    let awaited = Sources::Awaited(Hold::new(Reason::ValuesMissing, "there is none"));
+    let awaited = Sources::Pending(Hold::new(Reason::ValuesMissing, "there is none"));
     assert_eq!(with_values(&incomplete, &awaited).unwrap().values.awaits.unwrap().reason, Reason::ValuesMissing);
 }
 
@@ -251,13 +251,13 @@ fn the_digest_follows_what_helm_would_do_and_nothing_else() {
 }
 
 fn layer(kind: &str, values: Value) -> Layer {
-    Layer { of: format!("{kind} more, key values.yaml"), values, is_secret: kind == "Secret" }
+    Layer { origin: format!("{kind} more, key values.yaml"), values, is_secret: kind == "Secret" }
 }
 
 fn found(layers: &[Layer], salt: &str) -> Sources {
     let secret = layers.iter().filter(|layer| layer.is_secret).map(|layer| &layer.values);
     let hidden = Redactor::from_values(secret).unwrap();
-    Sources::Found { layers: layers.to_vec().into(), salt: Salt(salt.into()), hidden }
+    Sources::Resolved { layers: layers.to_vec().into(), salt: Salt(salt.into()), hidden }
 }
 
 fn with_values(spec: &Value, sources: &Sources) -> Result<Desired, InvalidSpec> {
@@ -365,7 +365,7 @@ fn values_from_elsewhere_undergo_the_checks_of_the_spec() {
     let own = json!({"postgres": {"enabled": false}});
     assert!(with_values(&own, &found(&[layer("Secret", json!({"externalDatabase": {"host": "x"}}))], "")).is_ok());
     assert!(with_values(&json!({}), &found(&[layer("Secret", half()), layer("ConfigMap", half())], "")).is_ok());
-    let unfit = with_values(&json!({}), &Sources::Unfit("Secret more, key k: not YAML".to_owned())).unwrap_err();
+    let unfit = with_values(&json!({}), &Sources::Invalid("Secret more, key k: not YAML".to_owned())).unwrap_err();
     assert_eq!(unfit.to_string(), "spec.valuesFrom: Secret more, key k: not YAML");
 }
 
@@ -385,7 +385,7 @@ fn a_digest_does_not_help_to_guess_a_secret() {
     assert_ne!(salted, inline(&pin));
     // Without values from elsewhere, the digest is as it always was.
     assert_eq!(with_values(&json!({}), &found(&[], "salt")).unwrap().target().digest, want(&json!({})).target().digest);
-    let awaited = Sources::Awaited(Hold::new(Reason::ValuesMissing, "there is none"));
+    let awaited = Sources::Pending(Hold::new(Reason::ValuesMissing, "there is none"));
     let incomplete = with_values(&json!({}), &awaited).unwrap();
     assert_eq!(incomplete.values.awaits.as_ref().unwrap().reason, Reason::ValuesMissing);
     assert_ne!(incomplete.target().digest, want(&json!({})).target().digest);

@@ -22,15 +22,16 @@ pub(crate) const VOLUMES: &str = "/volumes";
 /// The name of the container that archives, and the value of [`label::ROLE`] of its Job.
 pub(crate) const ARCHIVE: &str = "archive";
 
-/// The CronJob, without the marks of its ClientApp. Without a schedule it is suspended, and serves as the template of Jobs on request.
+/// Returns the CronJob, without the marks of its ClientApp. Without a schedule it is suspended, and serves as the template of
+/// Jobs on request.
 pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[Volume], image: &str) -> Value {
     let DesiredFiles { schedule: _, store, user } = files;
     let Schedule { cron, suspended } = schedule(files);
     let mut env = bucket::uploads(store);
     // A newer archive of another volume never replaces an archive of this one.
-    let of: Vec<_> = volumes.iter().map(|volume| volume.uid.as_str()).collect();
-    let of = Some(of.join(".")).filter(|of| of.len() <= LONGEST).unwrap_or_else(|| names::digest(&of));
-    env.extend([variable("VOLUMES", VOLUMES), variable("ARCHIVE_OF", &of), variable("REPORT", REPORT)]);
+    let uids: Vec<_> = volumes.iter().map(|volume| volume.uid.as_str()).collect();
+    let archive_of = Some(uids.join(".")).filter(|uids| uids.len() <= LONGEST).unwrap_or_else(|| names::digest(&uids));
+    env.extend([variable("VOLUMES", VOLUMES), variable("ARCHIVE_OF", &archive_of), variable("REPORT", REPORT)]);
     let (mut mounts, mut sources) = (Vec::new(), Vec::new());
     for (index, (volume, name)) in volumes.iter().zip(volume_names(&key.name, chart, volumes)).enumerate() {
         // In a pod, a volume's name has at most 63 characters and no dot, unlike a claim's.
@@ -77,7 +78,7 @@ pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[
             "suspend": suspended,
             // A slow archive is not joined by the next.
             "concurrencyPolicy": "Forbid",
-            // Without it, the CronJob controller gives up for good after it has missed a hundred runs.
+            // Without it, the CronJob controller gives up once it has missed a hundred runs.
             "startingDeadlineSeconds": 3600,
             "successfulJobsHistoryLimit": 3,
             "failedJobsHistoryLimit": 3,
@@ -94,13 +95,13 @@ pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[
     })
 }
 
-/// When the CronJob makes Jobs.
+/// Returns when the CronJob makes Jobs.
 pub(crate) fn schedule(files: &DesiredFiles) -> Schedule {
     let cron = files.schedule.clone().unwrap_or_else(|| "@yearly".to_owned());
     Schedule { cron, suspended: files.schedule.is_none() }
 }
 
-/// Digest of a document, to tell whether it was applied.
+/// Returns the digest of a document, to tell whether it was applied.
 pub(crate) fn digest(document: &Value) -> String {
     names::digest(&[&document.to_string()])
 }
@@ -113,8 +114,8 @@ fn volume_names<'a>(release: &str, chart: &str, volumes: &'a [Volume]) -> Vec<&'
     names.iter().zip(volumes).map(own).collect()
 }
 
-/// Returns what a volume is called in an archive: the claim's name without the chart's prefix, so that the files of one release fit another.
-/// The prefix is Helm's usual one: the release's name, followed by the chart's unless it contains that already.
+/// Returns what a volume is called in an archive: the claim's name without the chart's prefix, so that the files of one release
+/// fit another. The prefix is Helm's usual one: the release's name, followed by the chart's unless it contains that already.
 fn volume_name<'a>(release: &str, chart: &str, claim: &'a str) -> &'a str {
     let full = if release.contains(chart) { release.to_owned() } else { format!("{release}-{chart}") };
     let without = |prefix: &str| claim.strip_prefix(prefix)?.strip_prefix('-');

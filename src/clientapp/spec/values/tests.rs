@@ -248,7 +248,7 @@ fn user_values() {
 }
 
 #[test]
-fn what_the_product_needs_in_a_list_stays_in_it() {
+fn required_list_entries_are_kept() {
     let entry = |name: &str, value: &str| json!({"name": name, "value": value});
     let env = |entries: &[Value]| json!({"nextcloud": {"extraEnv": entries}});
     let base = env(&[entry("PGSSLCERT", "/tmp/none"), entry("A", "base")]);
@@ -284,7 +284,7 @@ fn what_the_product_needs_in_a_list_stays_in_it() {
 }
 
 #[test]
-fn what_other_values_replace_is_named() {
+fn replaced_values_are_named() {
     let base = json!({"nextcloud": {
         "extraEnv": [{"name": "PGSSLCERT", "value": "a"}], "hooks": {"before-starting": "x", "pre-upgrade": "y"},
     }});

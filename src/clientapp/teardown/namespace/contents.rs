@@ -44,7 +44,7 @@ impl Kinds {
     /// From the API server's discovery; `core` is the group without a name.
     ///
     /// # Errors
-    /// What is missing from the discovery.
+    /// Says what is missing from the discovery.
     pub(crate) fn of(
         core: &[APIGroupDiscovery],
         groups: &[APIGroupDiscovery],
@@ -85,8 +85,8 @@ impl Kinds {
     }
 
     /// Returns true if an object would be missed if the namespace were deleted with this app (its key and uid), or without any.
-    pub(crate) fn counts(&self, of: &ApiResource, object: &ObjectMeta, app: Option<(&Key, &str)>) -> bool {
-        let kind = (of.group.as_str(), of.kind.as_str());
+    pub(crate) fn counts(&self, resource: &ApiResource, object: &ObjectMeta, app: Option<(&Key, &str)>) -> bool {
+        let kind = (resource.group.as_str(), resource.kind.as_str());
         let name = object.name.as_deref().unwrap_or_default();
         if kind == (&*ClientApp::group(&()), &*ClientApp::kind(&())) {
             // A ClientApp that is being deleted takes care of the namespace itself.
@@ -95,7 +95,7 @@ impl Kinds {
         if object.deletion_timestamp.is_some()
             || TELLS_OF_OTHERS.contains(&kind)
             || [OF_KUBERNETES, OF_THE_API].iter().any(|known| known.contains(&(kind.0, kind.1, name)))
-            || self.deployer.has_made(object.uid.as_ref())
+            || self.deployer.has_created(object.uid.as_ref())
         {
             return false;
         }
@@ -105,7 +105,7 @@ impl Kinds {
         let owners = || object.owner_references.iter().flatten();
         let controller = owners().find(|owner| owner.controller == Some(true));
         let of_app = |(app, uid): (&Key, &str)| {
-            let owns = |kind: &str| database::all().any(|provider| provider.facts().owners.contains(&kind));
+            let owns = |kind: &str| database::all().any(|provider| provider.info().owners.contains(&kind));
             let of_database = |owner: &OwnerReference| owner.name == app.database() && owns(&owner.kind);
             owners().any(|owner| owner.uid == uid) || controller.is_some_and(of_database)
         };
@@ -129,7 +129,7 @@ impl Kinds {
     }
 }
 
-/// A kind, as a user would name it to kubectl.
+/// Returns a kind, as a user would name it to kubectl.
 pub(crate) fn describe(kind: &ApiResource) -> String {
     match kind.group.as_str() {
         "" => kind.plural.clone(),

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::order::{BackupTargets, Order, Place};
+use super::super::request::{BackupLocation, BackupTargets, DatabaseRequest};
 use crate::crd::{BackupRepository, PerconaDataSource, PerconaOptions, Postgres, percona, quantity};
 
 /// The first repository for backups, of the four that Percona allows.
@@ -26,14 +26,14 @@ const PGBACKREST_IMAGE: &str = "percona/percona-pgbackrest:2.58.0-1";
 /// (`MissingRequiredImage`), even with backups disabled (`internal/config/config.go`, `VerifyImageValues`).
 const IMAGE_WITHOUT_REPOSITORY: semver::Version = semver::Version::new(2, 8, 0);
 
-/// Where the backups of a cluster are to go, or why that would differ from their present place.
-pub(super) fn targets(order: &Order, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
+/// Returns where the backups of a cluster are to go, or why that would differ from their present place.
+pub(super) fn targets(request: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
     let there = found.cloned().unwrap_or_default();
-    let options = order.postgres.percona.as_ref();
+    let options = request.postgres.percona.as_ref();
     let wanted = options.and_then(|options| options.repository.as_ref()).map(|repository| {
         let kept = there.repository.as_ref().map(|place| place.path.clone());
-        let path = repository.path.clone().or(kept).unwrap_or_else(|| own_path(order));
-        Place { store: repository.store(), endpoint: repository.endpoint(), path }
+        let path = repository.path.clone().or(kept).unwrap_or_else(|| own_path(request));
+        BackupLocation { store: repository.store(), endpoint: repository.endpoint(), path }
     });
     if let Some(place) = there.repository.as_ref().filter(|place| wanted.as_ref() != Some(place)) {
         let asked = wanted.map_or_else(|| "none".to_owned(), |wanted| wanted.to_string());
@@ -43,11 +43,11 @@ pub(super) fn targets(order: &Order, found: Option<&BackupTargets>) -> Result<Ba
             place.path
         ));
     }
-    let on_volume = order.before_upgrades || options.is_some_and(PerconaOptions::backs_up);
+    let on_volume = request.before_upgrades || options.is_some_and(PerconaOptions::backs_up);
     Ok(BackupTargets { volume: there.volume || wanted.is_none() && on_volume, repository: wanted })
 }
 
-/// The data source of a new cluster.
+/// Returns the data source of a new cluster.
 pub(super) fn source(postgres: &Postgres) -> Option<Value> {
     let PerconaDataSource { cluster, repository, backup, time } = postgres.percona.as_ref()?.data_source.as_ref()?;
     let options = match (backup, time) {
@@ -74,14 +74,14 @@ pub(super) fn source(postgres: &Postgres) -> Option<Value> {
     Some(json!({kind: source}))
 }
 
-/// The repository that backups go to; WAL goes to every repository.
+/// Returns the repository that backups go to; WAL goes to every repository.
 pub(super) fn in_use(targets: &BackupTargets) -> &'static str {
     if targets.volume && targets.repository.is_some() { SECOND } else { FIRST }
 }
 
 /// Returns the block `backups` of a cluster, which the schema requires.
-pub(super) fn block(order: &Order, targets: &BackupTargets, claim: &Value) -> Value {
-    let postgres = &order.postgres;
+pub(super) fn block(request: &DatabaseRequest, targets: &BackupTargets, claim: &Value) -> Value {
+    let postgres = &request.postgres;
     let options = postgres.percona.clone().unwrap_or_default();
     let name = in_use(targets);
     let mut repos = Vec::new();
@@ -96,7 +96,7 @@ pub(super) fn block(order: &Order, targets: &BackupTargets, claim: &Value) -> Va
         pgbackrest["global"][format!("{name}-path")] = json!(place.path);
     }
     if repos.is_empty() {
-        return match semver::Version::parse(&order.percona_cr_version) {
+        return match semver::Version::parse(&request.percona_cr_version) {
             // The schema wants a repository beside the image there.
             Ok(version) if version < IMAGE_WITHOUT_REPOSITORY => json!({"enabled": false}),
             _ => json!({"enabled": false, "pgbackrest": pgbackrest}),
@@ -117,7 +117,7 @@ pub(super) fn block(order: &Order, targets: &BackupTargets, claim: &Value) -> Va
     json!({"enabled": true, "pgbackrest": pgbackrest})
 }
 
-/// A repository in object storage, in Percona's format.
+/// Returns a repository in object storage, in Percona's format.
 fn storage(name: &str, repository: &BackupRepository) -> Value {
     let BackupRepository { s3, gcs, azure, secret_name: _, path: _ } = repository;
     let mut repo = json!({"name": name});
@@ -137,14 +137,14 @@ fn configuration(repository: &BackupRepository) -> Value {
     json!([{"secret": {"name": repository.secret_name}}])
 }
 
-/// A path that no other cluster has: names can repeat, also in another Kubernetes cluster, and uids do not. A cluster that was
-/// restored from another has the same system identifier, so pgBackRest would not keep the two apart.
-fn own_path(Order { app, uid, .. }: &Order) -> String {
+/// Returns a path that no other cluster has: names can repeat, also in another Kubernetes cluster, and uids do not. A cluster
+/// that was restored from another has the same system identifier, so pgBackRest would not keep the two apart.
+fn own_path(DatabaseRequest { app, uid, .. }: &DatabaseRequest) -> String {
     let own = uid.as_deref().and_then(|uid| uid.split('-').next()).map(|part| format!("/{part}"));
     format!("/{}/{}{}", app.namespace, app.database(), own.unwrap_or_default())
 }
 
-/// Where the backups of a cluster go at present.
+/// Returns where the backups of a cluster go at present.
 pub(super) fn seen(pgbackrest: Option<&Value>) -> BackupTargets {
     let repos = pgbackrest.and_then(|pgbackrest| pgbackrest["repos"].as_array());
     let mut targets = BackupTargets::default();
@@ -154,7 +154,8 @@ pub(super) fn seen(pgbackrest: Option<&Value>) -> BackupTargets {
                 let option = format!("{}-path", repo["name"].as_str().unwrap_or_default());
                 let path = pgbackrest.and_then(|pgbackrest| pgbackrest["global"][option].as_str());
                 let endpoint = repo["s3"]["endpoint"].as_str().map(str::to_owned);
-                targets.repository = Some(Place { store, endpoint, path: path.unwrap_or_default().to_owned() });
+                targets.repository =
+                    Some(BackupLocation { store, endpoint, path: path.unwrap_or_default().to_owned() });
             }
             None => targets.volume = true,
         }

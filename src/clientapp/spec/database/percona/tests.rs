@@ -3,7 +3,7 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{
-    super::{BackupTargets, DatabaseObject, DatabaseState, Place, Provider as _},
+    super::{BackupLocation, BackupTargets, DatabaseObject, DatabaseState, Provider as _},
     Percona, delete_with_data, read, retain_data, tells_of_volume,
 };
 use crate::{
@@ -48,14 +48,14 @@ fn stored_as(document: &Value) -> DatabaseObject {
     read(&serde_json::from_value::<PerconaPGCluster>(document.clone()).unwrap(), DatabaseObject::default())
 }
 
-fn place(path: &str) -> Option<Place> {
+fn place(path: &str) -> Option<BackupLocation> {
     let endpoint = Some("s3.example.com".to_owned());
-    Some(Place { store: "s3://backups".to_owned(), endpoint, path: path.to_owned() })
+    Some(BackupLocation { store: "s3://backups".to_owned(), endpoint, path: path.to_owned() })
 }
 
 /// As 2.9.0 writes them (percona/controller/pgcluster/status.go; internal/controller/postgrescluster).
 #[test]
-fn what_a_cluster_lacks_and_when_it_changed() {
+fn missing_parts_and_last_progress_are_reported() {
     let condition = |kind: &str, status: &str, message: &str, minute: u8| {
         let time = format!("2026-01-01T00:{minute:02}:00Z");
         json!({"type": kind, "status": status, "reason": "R", "message": message, "lastTransitionTime": time})
@@ -225,7 +225,7 @@ fn room_is_never_taken_away_or_moved() {
 }
 
 #[test]
-fn what_a_new_one_is_made_from() {
+fn data_source_of_a_new_cluster() {
     let of = |source: Value| want(&spec(json!({"dataSource": source}))).database_object().unwrap().source().unwrap();
     assert_eq!(
         of(json!({"cluster": "other-pg"})),
@@ -241,7 +241,7 @@ fn what_a_new_one_is_made_from() {
 
 /// The data source is not part of the digest, and is read back only if this operator set it.
 #[test]
-fn what_it_was_made_from_is_said_again() {
+fn data_source_is_applied_again_unchanged() {
     let desired = want(&spec(json!({"dataSource": {"cluster": "other-pg"}})));
     let object = desired.database_object().unwrap();
     assert_eq!(
@@ -253,7 +253,7 @@ fn what_it_was_made_from_is_said_again() {
     // Percona restores with the image and repository name with which it backs up.
     let pgbackrest = &document["spec"]["backups"]["pgbackrest"];
     assert!(pgbackrest["image"].is_string() && pgbackrest["repos"][0]["name"] == "repo1", "{document}");
-    object.provider.made_from(&mut document, &object.source().unwrap());
+    object.provider.set_data_source(&mut document, &object.source().unwrap());
     assert_eq!(stored_as(&document).source, object.source());
     document["metadata"]["annotations"] = json!({});
     assert_eq!(stored_as(&document).source, None);
@@ -276,7 +276,7 @@ fn one_that_is_restored_is_nothing_else() {
 
 /// With Percona's finalizer for backups, pgBackRest deletes everything in every repository, and without a pod it never ends.
 #[test]
-fn a_cluster_is_asked_for_its_volumes_and_never_for_its_repositories() {
+fn deletion_covers_volumes_and_never_repositories() {
     let mut cluster = ObjectMeta {
         annotations: Some([(annotation::BACKUPS.to_owned(), "true".to_owned())].into()),
         finalizers: Some(vec!["another".to_owned()]),
@@ -297,7 +297,7 @@ fn a_cluster_is_asked_for_its_volumes_and_never_for_its_repositories() {
 }
 
 #[test]
-fn what_tells_of_a_bucket_stays_and_what_is_of_another_cluster() {
+fn only_backups_on_the_volume_go_with_the_cluster() {
     let cluster: ObjectMeta = serde_json::from_value(json!({"name": "acme-pg"})).unwrap();
     let of = |name: &str| json!({"pgCluster": name, "method": "pgbackrest"});
     for (spec, status, goes) in [

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::clientapp::spec::deployer::Found;
+use crate::clientapp::spec::deployer::DeployerObject;
 
 fn resource(plural: &str, kind: &str, scope: &str, verbs: &[&str]) -> Value {
     json!({"resource": plural, "responseKind": {"kind": kind}, "scope": scope, "verbs": verbs})
@@ -52,7 +52,7 @@ fn the_kinds_that_are_stored_in_namespaces() {
 }
 
 #[test]
-fn what_is_not_clear() {
+fn unclear_contents_are_reported() {
     let mut stale = group("metrics.example.com", &[("v1", &[])]);
     stale.versions[0].freshness = Some("Stale".to_owned());
     let deaf = group("deaf.example.com", &[("v1", &[resource("x", "X", "Namespaced", &["delete"])])]);
@@ -70,7 +70,7 @@ fn what_is_not_clear() {
 }
 
 #[test]
-fn what_keeps_a_namespace() {
+fn objects_that_keep_a_namespace() {
     let app = Key::new("acme", "acme");
     let owner = |api_version: &str, kind: &str, name: &str, uid: &str, controller: bool| json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": controller}]);
     let own = owner(APPS, "ClientApp", "acme", "1", true);
@@ -133,7 +133,9 @@ fn what_keeps_a_namespace() {
     ];
     let namespaced = [("apps", "ReplicaSet"), ("apps.bnerd-operator.local", "ClientApp")];
     let namespaced = namespaced.map(|(group, kind)| (group.to_owned(), kind.to_owned())).into();
-    let found = |uid: &str, made| Some(Found { uid: uid.to_owned(), created: None, fits: true, made });
+    let found = |uid: &str, made| {
+        Some(DeployerObject { uid: uid.to_owned(), created: None, matches: true, created_by_us: made })
+    };
     let deployer = Deployer { account: found("made", true), binding: found("given", false) };
     let kinds = Kinds { stored: Vec::new(), namespaced, deployer };
     let secret = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());

@@ -15,7 +15,7 @@ pub(super) const USER: &str = "clientapp";
 
 /// Holds what a spec asks for in a database object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Order {
+pub(crate) struct DatabaseRequest {
     pub(super) app: Key,
     /// uid of the ClientApp; none if it is not in a cluster.
     pub(super) uid: Option<String>,
@@ -31,12 +31,12 @@ pub(crate) struct Order {
 pub(crate) struct BackupTargets {
     /// To a volume of the database itself.
     pub(crate) volume: bool,
-    pub(crate) repository: Option<Place>,
+    pub(crate) repository: Option<BackupLocation>,
 }
 
 /// A directory in object storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BackupLocation {
     /// Bucket or container as a URL.
     pub(crate) store: String,
     /// Its endpoint, if the kind of storage has no fixed one.
@@ -44,15 +44,15 @@ pub(crate) struct Place {
     pub(crate) path: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for BackupLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { store, endpoint, path } = self;
+        let BackupLocation { store, endpoint, path } = self;
         write!(f, "{store}{path}")?;
         endpoint.iter().try_for_each(|endpoint| write!(f, " at {endpoint}"))
     }
 }
 
-/// A document for server-side apply.
+/// Returns a document for server-side apply.
 pub(super) fn document(resource: &ApiResource, app: &Key, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": resource.api_version,

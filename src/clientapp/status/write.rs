@@ -1,0 +1,86 @@
+//! Writes a status, and publishes events. **Effects.** Once the status is written, [`report()`] also ends the helm run and settles the
+//! hostnames that are recorded in it.
+
+use super::{
+    conditions::{Pass, failed},
+    events::{about, archive_failed, because, other_values, rotated, transitions},
+};
+use crate::{
+    clientapp::{
+        context::{App, Ctx},
+        decide::{plan::Step, tls},
+        error::Error,
+        helm_runs::HelmRun,
+    },
+    crd::{ClientAppStatus, Reason},
+    platform::{
+        clock,
+        controller::ReconcileError as _,
+        events::{Note, publish_by},
+        status::is_gone,
+    },
+};
+
+/// Writes a status, and publishes events for what is new in it.
+pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &ClientAppStatus) -> Result<(), Error> {
+    let Pass { desired, observed, plan, .. } = pass;
+    if *status != app.recorded_status {
+        let written = write(ctx, app, status).await;
+        // The API server may reject any write to an object that it would not accept today, but never an event.
+        let conflicts = |error: &Error| error.disposition().reason == Reason::Conflict;
+        if written.as_ref().err().is_none_or(|error| desired.is_err() && !conflicts(error)) {
+            let because = plan.steps.iter().find_map(|step| match step {
+                Step::HelmUpgrade { cause: Some(why), .. } => Some(because(why, app.key)),
+                _ => None,
+            });
+            let changed = about(transitions(&app.recorded_status, status), observed, app.key);
+            let notes = rotated(&app.recorded_status, status, app.key).into_iter().chain(other_values(
+                &app.recorded_status,
+                status,
+                app.key,
+            ));
+            let notes = notes.chain(because).chain(changed).chain(archive_failed(&app.recorded_status, status));
+            let notes = notes.chain(tls::expires(&app.recorded_status, status));
+            publish(ctx, app, &notes.collect::<Vec<_>>()).await;
+        }
+        written?;
+    }
+    if let HelmRun::Upgraded(upgraded) = &observed.run.state
+        && observed.run.is_in_cache
+        && status.last_attempt.as_ref() == Some(&upgraded.attempt)
+    {
+        ctx.helm_runs.settle(app.key);
+        let hosts = status.inventory.as_ref().map_or(&[][..], |inventory| &inventory.hosts);
+        ctx.hostnames.settled(app.key, hosts);
+    }
+    if let HelmRun::Tested(_) = &observed.run.state {
+        ctx.helm_runs.settle(app.key);
+    }
+    Ok(())
+}
+
+pub(crate) async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {
+    // With the status that was written since the reconcile began.
+    let app = ctx.app(app.key, app.guard);
+    tell(ctx, &app, &failed(&app.recorded_status, app.meta().generation, error, clock::now())).await
+}
+
+/// Writes a status, if it changed, and publishes events for what is new in it.
+pub(crate) async fn tell(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
+    write(ctx, app, status).await?;
+    publish(ctx, app, &transitions(&app.recorded_status, status)).await;
+    Ok(())
+}
+
+async fn write(ctx: &Ctx, app: &App<'_>, status: &ClientAppStatus) -> Result<(), Error> {
+    let written = ctx.memory.statuses.write(&ctx.client, app, status).await;
+    written.map_err(|error| match is_gone(&error) {
+        true => Error::Gone(app.key.clone()),
+        false => Error::api(format!("write the status of ClientApp {}", app.key))(error),
+    })
+}
+
+/// Publishes events; a failure to publish is logged and never stops a reconcile.
+pub(crate) async fn publish(ctx: &Ctx, app: &App<'_>, notes: &[Note]) {
+    publish_by(&ctx.recorder, &app.reference(), notes).await;
+}
