@@ -96,6 +96,10 @@ pub struct RunArgs {
     /// The operator's own image, used by Jobs that upload dumps [default: that of its pod]
     #[arg(long, env = "CLIENTAPP_IMAGE", value_name = "IMAGE")]
     pub image: Option<String>,
+    /// Maximum number of ClientApps, and of Postgresqls, whose data are deleted within ten minutes without approval, or 5 % of all, if
+    /// that is more. 0: none.
+    #[arg(long, env = "CLIENTAPP_DELETION_BRAKE", default_value_t = 10, value_name = "N")]
+    pub deletion_brake: u16,
     /// Namespace of the leader election Lease [default: the operator's own]
     #[arg(long, env = "CLIENTAPP_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     pub lease_namespace: Option<String>,

@@ -19,6 +19,7 @@ use crate::{
     clientapp,
     config::{Config, GRACE, RunArgs, helm_settings},
     crd::{self, ClientApp, Guard, Reason},
+    deletion::brake::DeletionBrake,
     health::{self, Readiness},
     helm::{ChartCache, Helm, cautions, gateway::Gateway},
     identity,
@@ -120,13 +121,23 @@ async fn lead(
         let secrets = Secrets::default();
         let (namespace, own) = (namespace.clone(), secrets.clone());
         let image = image.clone();
-        let tools =
-            clientapp::Tools { config, helm, gateway, charts, secrets: own, holder, namespace, image: image.clone() };
+        let brake = || DeletionBrake::new(args.deletion_brake);
+        let tools = clientapp::Tools {
+            config,
+            helm,
+            gateway,
+            charts,
+            secrets: own,
+            holder,
+            namespace,
+            image: image.clone(),
+            deletion_brake: brake(),
+        };
         let parts =
             ControllerContext { client, watch_client: watches.clone(), recorder, metrics: metrics.clone(), lead };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), database.clone(), leading.clone());
-        let postgresqls = postgresql::run(parts, image, secrets.clone(), leading.clone());
+        let postgresqls = postgresql::run(parts, (image, brake()), secrets.clone(), leading.clone());
         let watches = watches.clone();
         let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
         async { tokio::join!(apps, postgresqls, writers, fed) }
@@ -445,6 +456,7 @@ mod tests {
                 holder: "operator".to_owned(),
                 namespace: "operator".to_owned(),
                 image: None,
+                deletion_brake: DeletionBrake::new(10),
             };
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
             tokio::join!(clientapp::run(parts, tools, stop.clone()), fed);
@@ -457,7 +469,7 @@ mod tests {
         let run = async |parts: ControllerContext, stop: CancellationToken| {
             let secrets = Secrets::default();
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
-            tokio::join!(postgresql::run(parts, None, secrets.clone(), stop.clone()), fed);
+            tokio::join!(postgresql::run(parts, (None, DeletionBrake::new(10)), secrets.clone(), stop.clone()), fed);
         };
         beside_a_panic::<Postgresql>(json!({}), run).await;
     }

@@ -133,6 +133,7 @@ impl Operator {
             .env("RUST_BACKTRACE", "1")
             // Unless the arguments say otherwise.
             .env("CLIENTAPP_API_LISTEN", "127.0.0.1:0")
+            .env("CLIENTAPP_DELETION_BRAKE", "10000")
             .envs(options.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -16,6 +16,7 @@ use crate::{
         ClientApp, Guard,
         conditions::{find, kind},
     },
+    deletion::brake::DeletionBrake,
     helm::{ChartCache, Helm, gateway::Gateway},
     platform::{
         controller::{ControllerContext, Objects, control},
@@ -37,6 +38,7 @@ pub(crate) struct Tools {
     pub namespace: String,
     /// The operator's own image, if it is known.
     pub image: Option<String>,
+    pub deletion_brake: DeletionBrake,
 }
 
 struct Aborted(Arc<HelmRuns>);
@@ -74,7 +76,7 @@ fn archives(apps: &Objects<ClientApp>) -> Vec<(String, String, i64)> {
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm process have ended.
 pub(crate) async fn run(
     parts: ControllerContext,
-    Tools { config, helm, gateway, charts, secrets, holder, namespace, image }: Tools,
+    Tools { config, helm, gateway, charts, secrets, holder, namespace, image, deletion_brake }: Tools,
     stop: CancellationToken,
 ) {
     let (apps, feed) = Objects::new();
@@ -100,6 +102,7 @@ pub(crate) async fn run(
         memory: Memory::default(),
         salts: Salts::new(namespace),
         hostnames: Arc::default(),
+        deletion_brake,
         listed: SetOnce::new(),
     });
     tasks.spawn({

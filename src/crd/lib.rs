@@ -114,6 +114,9 @@ pub mod annotation {
     /// On a `ClientApp`: the uids of volumes with its data, separated by commas, without which it goes on, as a user confirms.
     pub const WITHOUT_VOLUME: &str = "apps.bnerd-operator.local/without-volume";
 
+    /// On an object that is being deleted: its own uid, by which a user approves that its data are deleted (`DeletionHeld`).
+    pub const APPROVED_DELETION: &str = "apps.bnerd-operator.local/approved-deletion";
+
     /// Requests another attempt now, instead of waiting after a failed one. It names the failed attempt rather than a time, so it
     /// requests exactly one more, even if the clock of the user or the operator is wrong.
     pub const RETRY: &str = "apps.bnerd-operator.local/retry";

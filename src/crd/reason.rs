@@ -143,6 +143,8 @@ reasons! {
         "Wait; for a PerconaPGCluster, the Percona operator must be running.";
     DeletingSecrets APP kind::READY, Progress: "The ClientApp is being deleted, and waits until its Secrets are gone.", "Wait.";
     DeletingVolumes APP kind::READY, Progress: "The ClientApp is being deleted, and waits until its volumes are gone.", "Wait until the pods that use them have ended.";
+    DeletionHeld BOTH kind::READY, Stalled: "The object is being deleted with its data, as are many others, or the definition of its kind: nothing of it is deleted yet.",
+        "If it is meant to go, `kubectl clientapp approve-deletions`, or the command in the message; to keep its data, set `spec.deletionPolicy` to Retain.";
     DependencyCircle APP kind::RELEASED, Stalled: "ClientApps wait for each other by `spec.dependsOn`.", "Remove one of them from the field.";
     DependencyMissing APP kind::POSTGRES_READY, Stalled: "The cluster does not have the kind that provides the database.",
         "Install the Percona Operator for PostgreSQL, or apply `crds/`.";

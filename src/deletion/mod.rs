@@ -3,6 +3,7 @@
 //! | | module | |
 //! |---|---|---|
 //! | decides if an object may be destroyed | [`permit`] | pure |
+//! | holds back deletions of many objects at once | [`brake`] | memory, and one read |
 //! | describes what is deleted with a database, and how | [`database_kind`] | pure |
 //! | remembers created objects that no status records yet | [`recently_created`] | memory |
 //! | sends the request | [`request`] | effect |
@@ -14,6 +15,7 @@
 //!
 //! No other module calls kube's `delete` (`.clippy.toml`); deletions that lose no data use [`recreatable`].
 
+pub(crate) mod brake;
 pub(crate) mod database_kind;
 pub(crate) mod permit;
 pub(crate) mod recently_created;

@@ -196,6 +196,14 @@ Examples:
   kubectl clientapp delete acme globex
   kubectl clientapp delete acme --yes --wait=false")]
     Delete(Delete),
+    /// Approve the deletions that are held because many ClientApps were deleted at once (`DeletionHeld`).
+    #[command(after_help = "\
+Those that are not meant to go: set their spec.deletionPolicy to Retain first, which needs no approval and keeps their data.
+
+Examples:
+  kubectl clientapp approve-deletions
+  kubectl clientapp approve-deletions -A --yes")]
+    ApproveDeletions(ApproveDeletions),
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETION)]
     Completion {
@@ -383,6 +391,16 @@ pub(crate) struct Approve {
 }
 
 #[derive(Args, Clone, Debug)]
+pub(crate) struct ApproveDeletions {
+    /// Those in all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+    /// Do not ask for confirmation.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Awaited {
     /// Name of the ClientApp.
     pub(crate) name: String,
@@ -551,7 +569,7 @@ impl Command {
             // A Helm revision, a dump and a password have no name that kubectl would take.
             Command::History(_) | Command::Backups(_) | Command::Password(_) => &["table", "json", "yaml", "jsonpath"],
             // Afterwards there is no object.
-            Command::Delete(_) => &["table", "name"],
+            Command::Delete(_) | Command::ApproveDeletions(_) => &["table", "name"],
             Command::Plan(_) | Command::Logs(_) | Command::Check(_) | Command::Completion { .. } => &["table"],
         }
     }

@@ -110,7 +110,7 @@ pub(crate) fn can_agree(what: &str) -> Result<(), Error> {
     }
 }
 
-/// Asks the user to type the app's name, or the names of several.
+/// Asks the user to type the app's name, the names of several, or their number.
 pub(crate) fn agreed(names: &str, otherwise: &str) -> Result<(), Error> {
     let mut terminal = stderr();
     let several = names.contains(' ');

@@ -5,6 +5,7 @@
 //! and `several` what a command does with several names; each command has a module with a pure half that renders or decides.
 
 mod adopt;
+mod approve_deletions;
 pub(crate) mod args;
 mod backup;
 mod bucket;
@@ -125,6 +126,7 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
             None => restore::run(session, printer, args).await,
         },
         Command::Delete(args) => delete::run(session, printer, args).await,
+        Command::ApproveDeletions(args) => approve_deletions::run(session, printer, args).await,
         Command::Completion { .. } => Ok(()),
     }
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
-    deletion::recently_created::RecentlyCreated,
+    deletion::{brake::DeletionBrake, recently_created::RecentlyCreated},
     leadership::Leadership,
     platform::{
         cache::Memo,
@@ -46,6 +46,7 @@ pub(crate) struct Ctx {
     pub rollout_queue: RolloutQueue,
     /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
     pub image: Option<String>,
+    pub deletion_brake: DeletionBrake,
 }
 
 impl Ctx {
@@ -118,7 +119,12 @@ fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
 }
 
 /// Runs the controller until `stop`. Returns when its last reconcile has ended.
-pub(crate) async fn run(parts: ControllerContext, image: Option<String>, secrets: Secrets, stop: CancellationToken) {
+pub(crate) async fn run(
+    parts: ControllerContext,
+    (image, deletion_brake): (Option<String>, DeletionBrake),
+    secrets: Secrets,
+    stop: CancellationToken,
+) {
     let (postgresqls, feed) = Objects::new();
     let tasks = TaskTracker::new();
     let ctx = Ctx {
@@ -132,6 +138,7 @@ pub(crate) async fn run(parts: ControllerContext, image: Option<String>, secrets
         recently_created: RecentlyCreated::default(),
         rollout_queue: RolloutQueue::default(),
         image,
+        deletion_brake,
     };
     let (counted, metrics) = (postgresqls.clone(), parts.metrics.clone());
     metrics.dumps.measure(Some(Box::new(move || backups(&counted))));

@@ -31,12 +31,12 @@ use super::{
     uncached::metadata,
 };
 use crate::{
-    crd::{ClientApp, FINALIZER, PostgresqlStatus, Reason, annotation, label},
+    crd::{ClientApp, FINALIZER, Postgresql, PostgresqlStatus, Reason, annotation, label},
     deletion::{
         permit::{is_orphaned, takes_dependents},
         recently_created,
     },
-    platform::{controller::RECHECK_GONE, reconciled::has_finalizer},
+    platform::{clock, controller::RECHECK_GONE, reconciled::has_finalizer},
 };
 
 /// Watch events drive a deletion; this interval covers a missed event.
@@ -79,6 +79,13 @@ async fn teardown(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Er
         );
         return Ok(Some(Hold::new(Reason::Deleting, message)));
     }
+    // The database of an app goes with the app, which has asked for itself.
+    if outcome == DataOutcome::Delete
+        && !postgres.meta().labels.as_ref().is_some_and(|labels| labels.contains_key(label::APP))
+        && let Some(message) = held(ctx, postgres).await?
+    {
+        return Ok(Some(Hold::new(Reason::DeletionHeld, message)));
+    }
     // On record before anything is deleted: the witness may be gone in the next pass, and a claim without a record is kept.
     let mut owned = postgres.recorded_status.owned.clone();
     recently_created::add_missing(&mut owned, &ctx.recently_created.created_for(postgres.key, postgres.uid()));
@@ -107,6 +114,13 @@ async fn teardown(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Er
     retain_all(ctx, postgres, staying).await?;
     delete_rest(ctx, postgres).await?;
     Ok(None)
+}
+
+/// Returns why the data of this Postgresql are not deleted yet.
+async fn held(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<String>, Error> {
+    let (conditions, total) = (&postgres.recorded_status.conditions, ctx.watches.postgresqls.store.len());
+    let held = ctx.deletion_brake.held::<Postgresql>(&ctx.client, postgres.meta(), conditions, (total, clock::now()));
+    held.await.map_err(Error::destroy)
 }
 
 /// Publishes what stays of a Postgresql that was removed without its teardown: a client removed its finalizer, or deleted it while

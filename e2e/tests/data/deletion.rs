@@ -2,7 +2,7 @@
 
 use clientapp_crd::percona::CLUSTER_LABEL;
 use e2e::charts;
-use e2e::lab::{Apart, Lab, TIMEOUT, has};
+use e2e::lab::{Apart, Lab, TIMEOUT, has, leading};
 use e2e::proxy::{Fault, Rule};
 use e2e::scenario::{admin_secret, names, nothing_is_left, operated, small};
 use e2e::wait::until;
@@ -189,9 +189,61 @@ pub async fn installing(tenant: &Tenant, name: &str) {
     tenant.wait_for(&format!("{name}-nextcloud-prepare"), "there", runs).await;
 }
 
+/// A wrong prune: a few apps go, and the others keep serving until a user decides.
+#[tokio::test]
+async fn of_many_deletions_at_once_a_few_begin_and_the_rest_wait_for_a_user() {
+    let (Apart { tenant, options, proxy: _proxy }, operator) = operated("brake", &["--deletion-brake", "1"]).await;
+    let apps = ["a", "b", "c", "d"];
+    let spec = |name: &str| with(small(&tenant, name), json!({"persistence": {"enabled": true}}));
+    for name in apps {
+        tenant.create(name, spec(name)).await.unwrap();
+    }
+    for name in apps {
+        tenant.ready(name, 1).await;
+    }
+    let claim = |name: &str| format!("{name}-nextcloud-nextcloud");
+    tenant.kubectl(&["delete", "clientapps", "--all", "--wait=false"]).unwrap();
+    let mut left = Vec::new();
+    until("one is gone", async || {
+        left = names::<ClientApp>(&tenant).await;
+        left.len() == 3
+    })
+    .await;
+    let mut volumes = Vec::new();
+    for name in &left {
+        let words = ["1 ClientApps with data were deleted within ten minutes", name, "deletionPolicy to Retain"];
+        tenant.held(name, "DeletionHeld", &words).await;
+        assert_eq!(tenant.listed(name).unwrap().1, "deployed", "{name} serves");
+        volumes.push(volume(&tenant, &claim(name)).await.expect("its volume stays"));
+    }
+
+    // Another operator holds them as well, and lets a single deletion pass.
+    tokio::task::spawn_blocking(move || operator.stop()).await.unwrap().unwrap();
+    let _operator = leading(&options).await;
+    tenant.create("e", spec("e")).await.unwrap();
+    tenant.ready("e", 1).await;
+    tenant.delete("e").await;
+    for (name, before) in left.iter().zip(&volumes) {
+        assert_eq!(volume(&tenant, &claim(name)).await.as_ref(), Some(before), "{name}");
+    }
+
+    // An annotation that a manifest could have approves nothing.
+    let [approved, retained, counted] = &left[..] else { panic!("{left:?}") };
+    tenant.kubectl(&["annotate", "clientapp", approved, &format!("{}=true", annotation::APPROVED_DELETION)]).unwrap();
+    tenant.patch(retained, json!({"deletionPolicy": "Retain"})).await.unwrap();
+    tenant.gone(retained).await;
+    assert_eq!(volume(&tenant, &claim(retained)).await.as_ref(), Some(&volumes[1]));
+    let message = tenant.condition_with(approved, ("Ready", "DeletionHeld"), &[]).await;
+    let command = message.split('`').nth(1).and_then(|command| command.strip_prefix("kubectl ")).unwrap();
+    tenant.kubectl(&command.split(' ').chain(["--overwrite"]).collect::<Vec<_>>()).unwrap();
+    tenant.gone(approved).await;
+    assert_eq!(volume(&tenant, &claim(approved)).await, None);
+    assert_eq!(volume(&tenant, &claim(counted)).await.as_ref(), Some(&volumes[2]));
+}
+
 #[tokio::test]
 async fn a_namespace_can_be_deleted_whatever_its_apps_are_doing() {
-    let (Apart { tenant, proxy, .. }, _operator) = operated("whole-namespace", &[]).await;
+    let (Apart { tenant, proxy, .. }, _operator) = operated("whole-namespace", &["--deletion-brake", "1"]).await;
     tenant.create("acme", with_database(&tenant, "acme")).await.unwrap();
     tenant.create("kept", with(with_database(&tenant, "kept"), json!({"deletionPolicy": "Retain"}))).await.unwrap();
     tenant.create("stuck", with(small(&tenant, "stuck"), json!({"adminSecret": "missing"}))).await.unwrap();

@@ -276,8 +276,20 @@ async fn its_definition_is_required_at_the_start_and_may_go_and_come_back_later(
         make(&tenant, "db", json!({})).await;
         if delete_first {
             remove(&tenant, "db").await;
+        } else {
+            // Removing the kind removes its objects, and with them what they own, as soon as a user says so.
+            let before = tenant.uid::<PersistentVolumeClaim>("data-db-0").await;
+            tenant.kubectl(&["delete", "crd", DEFINITION, "--wait=false"]).unwrap();
+            let held = |db: Option<&Postgresql>| {
+                let ready = conditions::find(&db?.status.as_ref()?.conditions, "Ready")?;
+                (ready.reason == "DeletionHeld").then(|| ready.message.clone())
+            };
+            let message = tenant.wait_for("db", "held", held).await;
+            assert!(message.contains(&format!("definition {DEFINITION} is being deleted")), "{message}");
+            assert_eq!(tenant.uid::<PersistentVolumeClaim>("data-db-0").await, before);
+            let approve = message.split('`').nth(1).and_then(|command| command.strip_prefix("kubectl ")).unwrap();
+            tenant.kubectl(&approve.split(' ').collect::<Vec<_>>()).unwrap();
         }
-        // Removing the kind removes its objects, and with them what they own.
         remove_kind();
         assert_eq!(names::<PersistentVolumeClaim>(&tenant).await, Vec::<String>::new());
         gone::<Secret>(&tenant, "db-app").await;

@@ -26,7 +26,10 @@ use super::{
 use crate::{
     config::Config,
     crd::{ClientApp, ClientAppStatus, Credentials, FINALIZER, Guard, Reason},
-    deletion::permit::{is_orphaned, takes_dependents},
+    deletion::{
+        brake::DeletionBrake,
+        permit::{is_orphaned, takes_dependents},
+    },
     helm::{
         ChartCache, Helm,
         gateway::{Claim, Gateway},
@@ -61,6 +64,7 @@ pub(crate) struct Ctx {
     pub memory: Memory,
     pub salts: Salts,
     pub hostnames: Arc<Hostnames>,
+    pub deletion_brake: DeletionBrake,
     /// Set once the first complete list of ClientApps is there. Only one task can wait for kube's own store to be ready (it keeps
     /// only the last waker), and the controller already does.
     pub listed: SetOnce<()>,

@@ -107,6 +107,14 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<TeardownProgress, Error> {
         installed: installed_chart::installed(&status),
     };
 
+    // Before the first step: an app that was deleted by accident keeps serving.
+    if teardown.is_deleted(AppResource::Volumes)
+        && !status.owned.is_empty()
+        && let Some(message) = held(ctx, app).await?
+    {
+        return Ok(TeardownProgress::Hold(Hold::new(Reason::DeletionHeld, message)));
+    }
+
     let foreign = release.as_ref().is_some_and(|release| !release.ever_managed);
     if foreign {
         tracing::warn!(release = %key, "the release is not this operator's and stays as it is");
@@ -132,6 +140,13 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<TeardownProgress, Error> {
         return Ok(TeardownProgress::Hold(hold));
     }
     data::destroy(ctx, &teardown, foreign).await
+}
+
+/// Returns why the data of this app are not deleted yet.
+async fn held(ctx: &Ctx, app: &App<'_>) -> Result<Option<String>, Error> {
+    let (conditions, total) = (&app.recorded_status.conditions, ctx.watches.apps.store.len());
+    let held = ctx.deletion_brake.held::<ClientApp>(&ctx.client, app.meta(), conditions, (total, clock::now()));
+    Ok(held.await?)
 }
 
 /// Names what is left of an app that is gone without a teardown: its finalizer was edited out, or the app was deleted while the
