@@ -36,14 +36,14 @@ const SHARE: usize = 20;
 /// Counts the deletions of data of one kind. A restart of the operator begins the count anew; what is held stays held, by its status.
 pub(crate) struct DeletionBrake {
     at_once: usize,
-    /// When the data of an object, by uid, were allowed to be deleted.
-    allowed: Mutex<BTreeMap<String, Timestamp>>,
+    /// When the data of an object, by uid, were allowed to be deleted; `None`: they are held, also if no status can say so.
+    decided: Mutex<BTreeMap<String, Option<Timestamp>>>,
 }
 
 impl DeletionBrake {
     /// Lets the data of this many objects go within ten minutes, or of 5 % of all, if that is more; with 0, none without approval.
     pub(crate) fn new(at_once: u16) -> DeletionBrake {
-        DeletionBrake { at_once: at_once.into(), allowed: Mutex::default() }
+        DeletionBrake { at_once: at_once.into(), decided: Mutex::default() }
     }
 
     /// Returns why the data of a deleted object are not deleted yet; `None`: they may be. `conditions` are those of its status, and
@@ -71,8 +71,8 @@ impl DeletionBrake {
                     true => format!("definition {definition} is being deleted, and with it each {}", K::kind(&())),
                     false => match self.allow(uid, total, now) {
                         Ok(()) => return Ok(None),
-                        Err(gone) => format!(
-                            "{gone} {}s with data were deleted within ten minutes, the most at once",
+                        Err(most) => format!(
+                            "{most} {}s with data were deleted within ten minutes, the most at once",
                             K::kind(&())
                         ),
                     },
@@ -86,21 +86,21 @@ impl DeletionBrake {
     }
 
     fn is_allowed(&self, uid: &str, now: Timestamp) -> bool {
-        let mut allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
-        allowed.retain(|_, at| now.duration_since(*at) < MEMORY);
-        allowed.contains_key(uid)
+        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        decided.retain(|_, at| at.is_none_or(|at| now.duration_since(at) < MEMORY));
+        decided.get(uid).is_some_and(Option::is_some)
     }
 
-    /// Allows a deletion, unless as many as may go at once were allowed within [`WINDOW`]; the error is their number.
+    /// Allows a deletion, unless it is held, or as many as may go at once were allowed within [`WINDOW`]; the error is that number.
     fn allow(&self, uid: &str, total: usize, now: Timestamp) -> Result<(), usize> {
-        let mut allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = allowed.values().filter(|at| now.duration_since(**at) < WINDOW).count();
+        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
         let most = if self.at_once == 0 { 0 } else { self.at_once.max(total / SHARE) };
-        if recent >= most {
-            return Err(recent);
+        let recent = decided.values().flatten().filter(|at| now.duration_since(**at) < WINDOW).count();
+        let at = (recent < most).then_some(now);
+        match decided.entry(uid.to_owned()).or_insert(at) {
+            Some(_) => Ok(()),
+            None => Err(most),
         }
-        allowed.insert(uid.to_owned(), now);
-        Ok(())
     }
 }
 
@@ -146,8 +146,9 @@ mod tests {
             let allowed = (0..20).filter(|n| brake.allow(&format!("uid-{n}"), total, at(*n)).is_ok()).count();
             assert_eq!(allowed, most, "{at_once} of {total}");
             assert_eq!(brake.allow("late", total, at(30)), Err(most), "{at_once} of {total}");
-            // Ten minutes later, others may go; each that began goes on.
+            // Ten minutes later, others may go; each that began goes on, and each that was held waits on.
             assert_eq!(brake.allow("later", total, at(640)).is_ok(), most > 0, "{at_once} of {total}");
+            assert_eq!(brake.allow("late", total, at(640)), Err(most), "{at_once} of {total}");
             assert_eq!(brake.is_allowed("uid-0", at(640)), most > 0);
             assert!(!brake.is_allowed("late", at(640)));
         }

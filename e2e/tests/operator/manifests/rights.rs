@@ -38,7 +38,8 @@ const MAY_NOT: Questions<'_> = &[
     ("delete", "", "persistentvolumes", "acme"),
     ("create", "", "serviceaccounts/token", "default"),
     ("watch", CRDS, "customresourcedefinitions", ""),
-    ("get", CRDS, "customresourcedefinitions", "clientapps.apps.bnerd-operator.local"),
+    ("get", CRDS, "customresourcedefinitions", "profiles.apps.bnerd-operator.local"),
+    ("patch delete", CRDS, "customresourcedefinitions", "clientapps.apps.bnerd-operator.local"),
     ("patch", CRDS, "customresourcedefinitions", "perconapgclusters.pgv2.percona.com"),
     // No rights on a chart's objects, except for kinds that Postgresqls consist of as well.
     ("get patch", "apps", "deployments", "acme"),
