@@ -71,6 +71,7 @@ impl DeletionBrake {
                     true => format!("definition {definition} is being deleted, and with it each {}", K::kind(&())),
                     false => match self.allow(uid, total, now) {
                         Ok(()) => return Ok(None),
+                        Err(0) => format!("each {} with data needs an approval", K::kind(&())),
                         Err(most) => format!(
                             "{most} {}s with data were deleted within ten minutes, the most at once",
                             K::kind(&())

@@ -8,6 +8,7 @@ use std::{
 
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Resource, ResourceExt as _,
     api::DynamicObject,
@@ -47,7 +48,10 @@ pub(crate) fn judge(goal: &Goal, app: Option<&ClientApp>) -> Verdict {
         (Goal::Deleted { uid: Some(uid) }, Some(app)) if app.metadata.uid.as_ref() != Some(uid) => {
             Verdict::Reached("deleted; there is a new ClientApp of the same name".to_owned())
         }
-        (Goal::Deleted { .. }, Some(app)) => Verdict::Waiting(sentence(app)),
+        (Goal::Deleted { .. }, Some(app)) => match stalled(app).filter(|_| going) {
+            Some(stalled) => Verdict::Stalled(stalled.message.clone()),
+            None => Verdict::Waiting(sentence(app)),
+        },
         (Goal::Ready { .. } | Goal::Condition { .. }, None) => Verdict::Gone("it no longer exists".to_owned()),
         (Goal::Ready { .. }, Some(_)) if going => Verdict::Gone("it is being deleted".to_owned()),
         (Goal::Ready { but }, Some(app)) => ready(app, but.as_deref()),
@@ -67,8 +71,7 @@ fn ready(app: &ClientApp, but: Option<&str>) -> Verdict {
     if let Some(ready) = summary.filter(|ready| ready.status == "True" && current(status.observed_generation)) {
         return Verdict::Reached(ready.message.clone());
     }
-    let stalled = find(&status.conditions, kind::STALLED).filter(|stalled| stalled.status == "True");
-    if let Some(stalled) = stalled.filter(|stalled| current(stalled.observed_generation)) {
+    if let Some(stalled) = stalled(app) {
         return Verdict::Stalled(stalled.message.clone());
     }
     if let Some(ready) =
@@ -77,6 +80,13 @@ fn ready(app: &ClientApp, but: Option<&str>) -> Verdict {
         return Verdict::Stalled(ready.message.clone());
     }
     Verdict::Waiting(sentence(app))
+}
+
+/// The condition that says that nothing happens before a user acts, if it is about the present generation.
+fn stalled(app: &ClientApp) -> Option<&Condition> {
+    let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let stalled = find(conditions, kind::STALLED).filter(|stalled| stalled.status == "True")?;
+    (stalled.observed_generation == app.metadata.generation).then_some(stalled)
 }
 
 fn condition(app: &ClientApp, type_: &str, wanted: &str) -> Verdict {
@@ -385,6 +395,12 @@ mod tests {
         assert_eq!(word(&judge(&deleted("u"), None)), "reached");
         assert_eq!(word(&judge(&deleted("u"), Some(&there))), "waiting");
         assert_eq!(word(&judge(&deleted("older"), Some(&there))), "reached");
+        // What stalled the app before it was deleted does not hold up its deletion.
+        for (generation, is_going, verdict) in [(3, true, "stalled"), (2, true, "waiting"), (3, false, "waiting")] {
+            let mut held = app(3, conditions(generation, &[("Stalled", "True", "DeletionHeld", generation)]));
+            held.metadata.deletion_timestamp = is_going.then(|| Time("2026-01-01T12:00:00Z".parse().unwrap()));
+            assert_eq!(word(&judge(&deleted("u"), Some(&held))), verdict, "{generation} {is_going}");
+        }
         let condition = |type_: &str, status: &str| Goal::Condition { type_: type_.into(), status: status.into() };
         assert_eq!(word(&judge(&condition("Stalled", "False"), Some(&there))), "reached");
         assert_eq!(word(&judge(&condition("Stalled", "True"), Some(&there))), "waiting");

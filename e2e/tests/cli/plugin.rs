@@ -1047,3 +1047,29 @@ async fn a_late_watch_makes_no_other_database_during_a_restore() {
     let found = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
     assert_eq!(found.status.unwrap().restored.unwrap().dump, DUMP);
 }
+
+#[tokio::test]
+async fn held_deletions_are_shown_and_approved_by_their_number() {
+    let (e2e::lab::Apart { tenant, proxy: _proxy, .. }, _operator) =
+        e2e::scenario::operated("held", &["--deletion-brake", "0"]).await;
+    typed(&tenant, &["approve-deletions"]).await.done();
+    for name in ["acme", "globex", "alive"] {
+        make(&tenant, name, &["--wait"]).await.done();
+    }
+    let said = typed(&tenant, &["delete", "acme", "globex", "--yes"]).await;
+    said.failed(4, "each ClientApp with data needs an approval: to delete this one");
+    typed(&tenant, &["approve-deletions"]).await.failed(2, "pass --yes to skip the confirmation");
+    let (code, screen) = on_terminal(&tenant, &["approve-deletions"], "3\n", &[]).await;
+    assert!(code == 2 && screen.contains("nothing approved"), "{screen}");
+    for part in ["held/acme, which serves", "held/globex, which serves", "These are 2 ClientApps."] {
+        assert!(screen.contains(part), "{part} is not in {screen}");
+    }
+    assert!(!screen.contains("alive"), "{screen}");
+    assert!(tenant.api::<ClientApp>().get("acme").await.unwrap().metadata.deletion_timestamp.is_some());
+    let (code, screen) = on_terminal(&tenant, &["approve-deletions"], "2\n", &[]).await;
+    assert!(code == 0 && screen.contains("clientapp/globex: deletion approved"), "{screen}");
+    for name in ["acme", "globex"] {
+        tenant.gone(name).await;
+    }
+    assert!(tenant.api::<ClientApp>().get("alive").await.unwrap().metadata.deletion_timestamp.is_none());
+}
