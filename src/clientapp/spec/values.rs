@@ -203,41 +203,14 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
                 "passwordKey": super::secrets::ADMIN_PASSWORD,
             },
         },
-        "ingress": {"enabled": ingress_class.is_some()},
-        "redis": {"enabled": redis_secret.is_some()},
-        "persistence": {"enabled": persistence.is_some()},
+        "ingress": ingress(*ingress_class, *tls, hostname),
+        "redis": redis(name, *redis_secret, *redis_credentials),
+        "persistence": files_volume(*persistence),
     });
-    if let Some(class) = ingress_class {
-        values["ingress"]["className"] = json!(class);
-    }
-    if let Some(Tls::Secret { name, issuer }) = tls {
-        values["ingress"]["tls"] = json!([{"secretName": name, "hosts": [hostname]}]);
-        if let Some(CertificateIssuer { name, kind }) = issuer {
-            values["ingress"]["annotations"] = json!({issuer_annotation(*kind): name});
-        }
-    }
-    if let Some(secret) = redis_secret {
-        values["redis"]["auth"] = json!({
-            "enabled": true,
-            "existingSecret": secret,
-            // Without this key, the chart passes the literal password `changeme` to the app.
-            "existingSecretPasswordKey": super::secrets::REDIS_PASSWORD,
-        });
-        // The subchart leaves its own name out in such a release, and the app looks for the Service with it.
-        if name.contains("redis") {
-            values["redis"]["fullnameOverride"] = json!(format!("{name}-redis"));
-        }
-    }
     if let Some(database) = database {
         // The chart's internal database is on by default and takes precedence over every other setting: the app would use SQLite.
         values["internalDatabase"] = json!({"enabled": false});
         values["externalDatabase"] = external_database(database);
-    }
-    if let Some((size, class)) = persistence {
-        values["persistence"]["size"] = json!(size);
-        if !class.is_empty() {
-            values["persistence"]["storageClass"] = json!(class);
-        }
     }
     if let Some(Image { repository, tag }) = image {
         // In place of any in the layers below.
@@ -253,17 +226,63 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
         values["nextcloud"]["mail"] = json!({"enabled": false});
         values["nextcloud"]["extraEnv"] = json!(variables);
     }
-    // Pods read credentials only when they start: an annotation that changes restarts them.
-    let pods = |digest: &str| json!({annotation::CREDENTIALS: digest});
     if let Some(digest) = credentials {
-        values["podAnnotations"] = pods(digest);
+        values["podAnnotations"] = restarting(digest);
     }
-    if let Some(digest) = redis_credentials {
-        for node in ["master", "replica"] {
-            values["redis"][node] = json!({"podAnnotations": pods(digest)});
+    values
+}
+
+fn ingress(class: Option<&str>, tls: Option<&Tls>, hostname: &str) -> Value {
+    let mut values = json!({"enabled": class.is_some()});
+    if let Some(class) = class {
+        values["className"] = json!(class);
+    }
+    if let Some(Tls::Secret { name, issuer }) = tls {
+        values["tls"] = json!([{"secretName": name, "hosts": [hostname]}]);
+        if let Some(CertificateIssuer { name, kind }) = issuer {
+            values["annotations"] = json!({issuer_annotation(*kind): name});
         }
     }
     values
+}
+
+fn redis(release: &str, secret: Option<&str>, credentials: Option<&str>) -> Value {
+    let mut values = json!({"enabled": secret.is_some()});
+    if let Some(secret) = secret {
+        values["auth"] = json!({
+            "enabled": true,
+            "existingSecret": secret,
+            // Without this key, the chart passes the literal password `changeme` to the app.
+            "existingSecretPasswordKey": super::secrets::REDIS_PASSWORD,
+        });
+        // The subchart leaves its own name out in such a release, and the app looks for the Service with it.
+        if release.contains("redis") {
+            values["fullnameOverride"] = json!(format!("{release}-redis"));
+        }
+    }
+    if let Some(digest) = credentials {
+        for node in ["master", "replica"] {
+            values[node] = json!({"podAnnotations": restarting(digest)});
+        }
+    }
+    values
+}
+
+/// Returns the chart's `persistence`, from size and StorageClass.
+fn files_volume(volume: Option<(&str, &str)>) -> Value {
+    let mut values = json!({"enabled": volume.is_some()});
+    if let Some((size, class)) = volume {
+        values["size"] = json!(size);
+        if !class.is_empty() {
+            values["storageClass"] = json!(class);
+        }
+    }
+    values
+}
+
+/// Returns annotations that restart pods when credentials change: pods read them only when they start.
+fn restarting(digest: &str) -> Value {
+    json!({annotation::CREDENTIALS: digest})
 }
 
 /// Sets the chart's own autoscaler aside for an app without pods: with it, the chart has no number of replicas.

@@ -89,21 +89,14 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<TeardownProgress, Error> {
     if status != app.recorded_status && deletion_intent.is_some() {
         return Ok(TeardownProgress::Record(Box::new(status)));
     }
-    let policy = match deletion_intent {
-        Some(DeletionIntent::Delete) => DeletionPolicy::Delete,
-        // If the policy cannot be read, the data are kept.
-        _ => DeletionPolicy::Retain,
-    };
-    let deletion = DeletionOptions { policy, orphans: status.orphaned == Some(true) };
-    // If the spec cannot be read, the deployer.
-    let account = app.object().ok().and_then(|app| desired::account(&app.spec).ok()).unwrap_or_default();
     let teardown = TeardownContext {
         app,
         status: &status,
         claims: &claims,
         deletion_intent,
-        account,
-        deletion,
+        // If the spec cannot be read, the deployer.
+        account: app.object().ok().and_then(|app| desired::account(&app.spec).ok()).unwrap_or_default(),
+        deletion: options(deletion_intent, &status),
         installed: installed_chart::installed(&status),
     };
 
@@ -132,6 +125,16 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<TeardownProgress, Error> {
         return Ok(TeardownProgress::Hold(hold));
     }
     data::destroy(ctx, &teardown, foreign).await
+}
+
+/// Returns what a deletion may delete, by the spec and by how the app is deleted.
+fn options(intent: Option<DeletionIntent>, status: &ClientAppStatus) -> DeletionOptions {
+    let policy = match intent {
+        Some(DeletionIntent::Delete) => DeletionPolicy::Delete,
+        // If the policy cannot be read, the data are kept.
+        _ => DeletionPolicy::Retain,
+    };
+    DeletionOptions { policy, orphans: status.orphaned == Some(true) }
 }
 
 /// Names what is left of an app that is gone without a teardown: its finalizer was edited out, or the app was deleted while the

@@ -1,4 +1,5 @@
-//! The password, **pure**: stored once, and copied to the Secret for clients.
+//! The Secrets that come before the servers, **pure**: their certificate, the password, which is stored once and copied to the Secret
+//! for clients, and the standbys' password.
 
 use super::{
     commands::{change_password, hand_all_over, hand_over, label_command},
@@ -9,12 +10,50 @@ use crate::{
     postgresql::{
         desired::{Desired, PasswordSource},
         names,
+        objects::Mounted,
         observed::{ClientSecret, Given, Kind, Observed, Ownership, SecretView},
     },
 };
 
+/// Creates the Secrets that the servers mount, one after the other, and the password. Returns them once all exist.
+pub(super) fn mounted<'a>(plan: &mut Plan, desired: &Desired, observed: &'a Observed) -> Option<Mounted<'a>> {
+    let name = &desired.key.name;
+    // Before the Secret for clients, which contains the certificate of its authority.
+    let certificate = match (desired.tls, &observed.certificate) {
+        (None, _) => None,
+        (Some(_), SecretView::Ours { uid }) => Some(uid.as_str()),
+        (Some(_), SecretView::Absent) => {
+            plan.steps.push(Step::CreateCertificate);
+            return None;
+        }
+        (Some(_), SecretView::NotOurs(owner)) => {
+            let message = format!(
+                "Secret {} belongs to {owner} and is not touched: rename this Postgresql or that Secret, or hand over all that an earlier one has left with {}",
+                names::certificate(name),
+                hand_all_over(desired),
+            );
+            plan.hold(Reason::NotOurs, message);
+            return None;
+        }
+    };
+    if !password(plan, desired, observed) {
+        return None;
+    }
+    match &observed.replication {
+        SecretView::Ours { uid } => Some(Mounted { replication: uid, certificate }),
+        SecretView::Absent => {
+            plan.steps.push(Step::CreateReplication);
+            None
+        }
+        SecretView::NotOurs(owner) => {
+            plan.not_ours(&format!("Secret {}", names::replication(name)), owner);
+            None
+        }
+    }
+}
+
 /// Stores the password once, and copies it to the Secret for clients. Returns true if servers can be started with it.
-pub(super) fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
+fn password(plan: &mut Plan, desired: &Desired, observed: &Observed) -> bool {
     let name = &desired.key.name;
     let credentials = &observed.credentials;
     match &credentials.kept {

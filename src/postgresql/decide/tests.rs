@@ -4,7 +4,7 @@ use super::*;
 pub(in crate::postgresql) use crate::postgresql::desired::tests::acme;
 use crate::{
     crd::{SecretRecord, VolumeRecord},
-    postgresql::observed::{ClientSecret, CredentialsView, Given, Id, OwnSecret, SetView},
+    postgresql::observed::{ClientSecret, CredentialsView, Given, Id, OwnSecret, SecretView, SetView},
 };
 
 pub(in crate::postgresql) fn view(digest: Option<String>, detail: Detail) -> ObjectView {

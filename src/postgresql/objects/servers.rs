@@ -186,12 +186,8 @@ fn arguments(desired: &Desired, mounted: Mounted<'_>) -> Vec<String> {
     settings.chain(tls.into_iter().flatten()).flat_map(|setting| ["-c".to_owned(), setting]).collect()
 }
 
-fn stateful_set(
-    desired: &Desired,
-    found: &BTreeMap<Id, ObjectView>,
-    set: &ServerSet<'_>,
-    mut container: Value,
-) -> Object {
+/// Returns the template of the pods.
+fn template(desired: &Desired, set: &ServerSet<'_>, mut container: Value) -> Value {
     let name = &desired.key.name;
     container["ports"] = json!([{"name": "postgresql", "containerPort": PORT, "protocol": "TCP"}]);
     container["volumeMounts"] = json!([
@@ -221,6 +217,9 @@ fn stateful_set(
         let secret = json!({"secretName": names::certificate(name), "defaultMode": 0o640});
         push(&mut volumes, json!({"name": "tls", "secret": secret}));
     }
+    if let Some(deletion) = set.closed {
+        annotations[CLOSED_ANNOTATION] = json!(deletion);
+    }
     give_resources(desired, &mut container);
     let arguments = arguments(desired, set.mounted);
     if !arguments.is_empty() {
@@ -230,21 +229,16 @@ fn stateful_set(
     (set.place)(desired, &mut pod);
     // A shutdown writes the contents of memory to disk.
     pod["terminationGracePeriodSeconds"] = json!(120);
-    if let Some(deletion) = set.closed {
-        annotations[CLOSED_ANNOTATION] = json!(deletion);
-    }
+    json!({"metadata": {"labels": pod_labels(desired, set.role), "annotations": annotations}, "spec": pod})
+}
+
+fn stateful_set(desired: &Desired, found: &BTreeMap<Id, ObjectView>, set: &ServerSet<'_>, container: Value) -> Object {
     let spec = json!({
-        "serviceName": names::headless(name),
+        "serviceName": names::headless(&desired.key.name),
         "replicas": set.replicas,
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": selector(desired, set.role)},
-        "template": {
-            "metadata": {
-                "labels": pod_labels(desired, set.role),
-                "annotations": annotations,
-            },
-            "spec": pod,
-        },
+        "template": template(desired, set, container),
         "volumeClaimTemplates": [{
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",

@@ -38,25 +38,7 @@ pub(crate) fn build_status(
     let host = format!("{}.{}.svc:{}", names::primary(name), desired.key.namespace, desired.port);
     let note = larger(desired, observed).map(|note| format!("; {note}")).unwrap_or_default();
     let serving = Verdict::yes(Reason::Ready, format!("PostgreSQL {} serves at {host}{note}", desired.version));
-    let (ready, reconciling, stalled) = match &plan.hold {
-        Some(Hold { reason, message }) if reason.stalled() => {
-            (Verdict::no(*reason, message), Verdict::no(*reason, message), Verdict::yes(*reason, message))
-        }
-        hold => {
-            let reconciling = match hold {
-                Some(hold) => Verdict::yes(hold.reason, &hold.message),
-                None if !plan.steps.is_empty() => {
-                    Verdict::yes(Reason::Applying, "the applied objects are not ready yet")
-                }
-                None => Verdict::no(Reason::Settled, "the operator has nothing left to do"),
-            };
-            let ready = match serves {
-                true => serving,
-                false => Verdict { state: State::False, ..reconciling.clone() },
-            };
-            (ready, reconciling, Verdict::no(Reason::NotStalled, "no manual action is required"))
-        }
-    };
+    let (ready, reconciling, stalled) = summary(plan, Some(serving).filter(|_| serves));
     let phase = match (serves, stalled.state) {
         (true, _) => Phase::Up,
         (false, State::True) => Phase::Failed,
@@ -82,6 +64,21 @@ pub(crate) fn build_status(
         dump: dumps::record(desired, observed),
         ..observed.recorded.clone()
     }
+}
+
+/// Returns Ready, Reconciling and Stalled. `serving`: the first of them if the primary serves and nothing needs a user.
+fn summary(plan: &Plan, serving: Option<Verdict>) -> (Verdict, Verdict, Verdict) {
+    if let Some(Hold { reason, message }) = plan.hold.as_ref().filter(|hold| hold.reason.stalled()) {
+        let no = Verdict::no(*reason, message);
+        return (no.clone(), no, Verdict::yes(*reason, message));
+    }
+    let reconciling = match &plan.hold {
+        Some(hold) => Verdict::yes(hold.reason, &hold.message),
+        None if !plan.steps.is_empty() => Verdict::yes(Reason::Applying, "the applied objects are not ready yet"),
+        None => Verdict::no(Reason::Settled, "the operator has nothing left to do"),
+    };
+    let ready = serving.unwrap_or_else(|| Verdict { state: State::False, ..reconciling.clone() });
+    (ready, reconciling, Verdict::no(Reason::NotStalled, "no manual action is required"))
 }
 
 pub(super) fn backed_up(observed: &Observed) -> Verdict {
