@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{
     helm_runs::HelmRun,
     observed::{
+        file_backup::FilesView,
         release::{Phase, ReleaseView},
         types::{
             CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
@@ -19,7 +20,6 @@ use super::{
         database::{DatabaseObject, DatabaseState},
         deployer::{Deployer, DeployerObject},
         desired::{Desired, Intent, desired},
-        file_backup::FilesView,
         values_from::Sources,
     },
 };

@@ -20,12 +20,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clientapp::{
-        observed::{owned, types::Workload},
+        observed::{
+            file_backup::{ArchiveView, CronJobView},
+            owned,
+            types::Workload,
+        },
         spec::{
             database::{self, DatabaseCaches, DatabaseObject, Provider},
             deployer::{self, Deployer},
             desired::StoredProfile,
-            file_backup::{ArchiveView, CronJobView, Schedule, cron_job_spec::ARCHIVE},
+            file_backup::{Schedule, cron_job_spec::ARCHIVE},
             names::{MANAGED_BY, release_of},
         },
     },

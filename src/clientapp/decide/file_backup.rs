@@ -6,10 +6,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::plan::{LATEST_RETRY, Step};
 use crate::{
     clientapp::{
-        observed::{release::Phase, types::Observed},
+        observed::{
+            file_backup::{ArchiveView, CronJobView, FilesView, RefusedArchives},
+            release::Phase,
+            types::Observed,
+        },
         spec::{
             desired::Desired,
-            file_backup::{ArchiveView, CronJobView, DesiredFiles, FilesView, RefusedArchives, cron_job_spec},
+            file_backup::{DesiredFiles, cron_job_spec},
         },
     },
     crd::{FilesSummary, Reason, annotation, conditions::Verdict},

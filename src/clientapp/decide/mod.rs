@@ -17,6 +17,7 @@ mod retained;
 mod secrets;
 pub(crate) mod tls;
 pub(crate) mod upgrade;
+mod volumes;
 mod wait;
 
 use jiff::Timestamp;
@@ -25,12 +26,7 @@ use self::{
     database::readiness,
     plan::{Plan, Step},
 };
-use super::{
-    helm_runs::HelmRun,
-    hold::Hold,
-    observed::{types::Observed, volumes},
-    spec::desired::Desired,
-};
+use super::{helm_runs::HelmRun, hold::Hold, observed::types::Observed, spec::desired::Desired};
 use crate::{config::Config, crd::Reason};
 use question::{Answer, Case, Question};
 pub(crate) use questions::{QUESTIONS, deployer_taken};

@@ -8,16 +8,13 @@ use super::{
     remediation::{self, Remediation},
     retained, secrets,
     upgrade::{self, Before},
-    wait,
+    volumes, wait,
 };
 use crate::{
     clientapp::{
         helm_runs::HelmRun,
         hold::Hold,
-        observed::{
-            types::{Busy, SecretView},
-            volumes,
-        },
+        observed::types::{Busy, SecretView},
         spec::desired::SecretSource,
     },
     crd::{DEPLOYER, Drift, Reason, conditions::kind},

@@ -24,6 +24,7 @@ use super::{
     observed::{
         dependencies, drift,
         field_edits::{self, EditCheck, EditTracker},
+        file_backup::FilesView,
         helm_tests, installed_chart, inventory,
         owned::{self, OwnershipEvidence},
         pods::{self, NAMED_WORKLOADS, PodsView},
@@ -38,7 +39,7 @@ use super::{
     spec::{
         database::{self, DatabaseCaches, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
         desired::{Desired, SecretSource},
-        file_backup::{FilesView, Volume},
+        file_backup::Volume,
         secrets::SMTP,
         values::Tls,
     },

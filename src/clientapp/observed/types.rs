@@ -7,14 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use semver::Version;
 use serde_json::Value;
 
-use super::{certificate, release::ReleaseView, repair_backoff::Repairs};
+use super::{certificate, file_backup::FilesView, release::ReleaseView, repair_backoff::Repairs};
 use crate::{
     clientapp::{
         helm_runs::HelmRun,
         spec::{
             database::{BackupProgress, DatabaseObject},
             deployer::Deployer,
-            file_backup::FilesView,
         },
     },
     crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject, Tested, annotation},

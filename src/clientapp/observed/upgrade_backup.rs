@@ -98,3 +98,6 @@ pub(crate) fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Time
     let as_of = if running && beat { Some(Time(now)) } else { before.as_of.clone() };
     Some(BackupRecord { state: *state, as_of, ..before.clone() })
 }
+
+#[cfg(test)]
+pub(in crate::clientapp) mod tests;
