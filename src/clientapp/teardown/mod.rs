@@ -25,9 +25,9 @@ use super::{
     decide::plan::Plan,
     error::Error,
     hold::Hold,
-    observe::{self, uncached},
+    observe::{owned::owned, release::inventory, uncached},
     observed::{
-        installed_chart, owned,
+        self, installed_chart,
         release::{ReleaseView, release_view},
     },
     spec::{database, desired},
@@ -148,7 +148,7 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
     let of_databases = database::all().map(|provider| (provider.kind(), key.database()));
     for (kind, name) in of_databases.chain([(DataKind::Secret, key.admin_secret())]) {
         let found = uncached::object(ctx, key, kind, &name).await?;
-        if found.is_some_and(|found| owned::is_stamped(app.meta(), &found)) {
+        if found.is_some_and(|found| observed::owned::is_stamped(app.meta(), &found)) {
             kept.push(RetainedObject {
                 kind,
                 name,
@@ -168,11 +168,11 @@ async fn recorded(
     release: Option<&ReleaseView>,
 ) -> Result<(ClientAppStatus, Vec<ObjectMeta>), Error> {
     let before = &app.recorded_status;
-    let inventory = observe::inventory(ctx, app.key, release, before).await?;
+    let inventory = inventory(ctx, app.key, release, before).await?;
     // Listed from the API server: after the deletion, no watch that was late would matter any more. As late as possible, since a
     // controller may create another one.
     let claims = uncached::claims(ctx, &app.key.namespace).await?;
-    let owned = observe::owned(ctx, app, inventory.as_ref(), &claims);
+    let owned = owned(ctx, app, inventory.as_ref(), &claims);
     let orphaned = match before.orphaned {
         Some(true) => true,
         // Checked in each pass: a user may delete the app again, with --cascade=orphan.
@@ -201,8 +201,8 @@ async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
     }
     let name = key.redis_secret();
     let made = ctx.memory.recently_created.created_for(key, app.uid());
-    let witness =
-        owned::uid(&before.owned, DataKind::Secret, &name).or_else(|| owned::uid(&made, DataKind::Secret, &name));
+    let witness = observed::owned::uid(&before.owned, DataKind::Secret, &name)
+        .or_else(|| observed::owned::uid(&made, DataKind::Secret, &name));
     let of_app =
         |found: &ObjectMeta| found.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == meta.uid.as_ref());
     Ok(match uncached::object(ctx, key, DataKind::Secret, &name).await? {
