@@ -185,7 +185,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         },
         files: FilesView::default(),
         owned: Vec::new(),
-        look_again: None,
+        requeue_at: None,
         retry: None,
         recorded: ClientAppStatus {
             release: Some(Release { revision: 3, ..Release::default() }),

@@ -85,8 +85,8 @@ pub(super) fn state(desired: &Desired, observed: &Observed, now: Timestamp) -> R
     }
 }
 
-/// Returns when to look at the pods of workloads that are not ready. Pods are not watched.
-pub(super) fn look_at_pods(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+/// Returns when to list the pods of workloads that are not ready. Pods are not watched.
+pub(super) fn next_pod_check(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
     (!observed.workloads_are_ready())
-        .then(|| pods::next_look(pods::not_ready_since(&observed.recorded).unwrap_or(now), now))
+        .then(|| pods::next_check(pods::not_ready_since(&observed.recorded).unwrap_or(now), now))
 }

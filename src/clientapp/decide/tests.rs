@@ -832,8 +832,8 @@ fn missing_objects_are_recreated() {
     row("without its account", none(), unbound, "hold Released/DeployerNotOurs!");
 
     let (desired, mut observed) = (want(&none()), settled(&want(&none())));
-    observed.look_again = Some(now() + SignedDuration::from_secs(3));
-    assert_eq!(decide(&desired, &observed, &config(), now()).look_again, observed.look_again);
+    observed.requeue_at = Some(now() + SignedDuration::from_secs(3));
+    assert_eq!(decide(&desired, &observed, &config(), now()).requeue_at, observed.requeue_at);
 }
 
 /// Only what does not run is deleted, and only while nothing else changes its StatefulSet.
@@ -946,9 +946,9 @@ fn nothing_else_is_decided_while_helm_runs() {
             let message = &decided.hold.as_ref().unwrap().message;
             assert!(message.starts_with(says) && (says.contains(';') || message == says), "{what}: {message}");
         }
-        let looks = at_work.until.filter(|_| plan.is_empty());
-        assert_eq!(decided.look_again, looks, "{what}");
-        let invalid = Plan { look_again: at_work.until, ..Plan::default() };
+        let requeue_at = at_work.until.filter(|_| plan.is_empty());
+        assert_eq!(decided.requeue_at, requeue_at, "{what}");
+        let invalid = Plan { requeue_at: at_work.until, ..Plan::default() };
         assert_eq!(plan_of(None, &observed, &config(), now()), invalid, "{what}, and the spec is invalid");
     }
 }

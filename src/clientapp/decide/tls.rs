@@ -1,4 +1,4 @@
-//! Derives what follows from the certificate of the hostname: the URL, the condition CertificateReady, and when to look again. **Pure.**
+//! Derives what follows from the certificate of the hostname: the URL, the condition CertificateReady, and when to reconcile again. **Pure.**
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -96,7 +96,7 @@ fn issued_by(desired: &Desired, release: Option<&ReleaseView>) -> Option<Timesta
 }
 
 /// Returns when the verdict changes without a change of the Secret.
-pub(crate) fn next_look(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn requeue_at(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Timestamp> {
     let Some(Tls::Secret { name, issuer }) = &desired.tls else { return None };
     // A Secret that changed before the status named it has triggered no reconcile.
     let unnamed = (observed.recorded.tls_secret_name.as_ref() != Some(name)).then(|| now + UNNAMED);

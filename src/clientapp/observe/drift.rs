@@ -33,13 +33,13 @@ pub(super) async fn with_drift(ctx: &Ctx, desired: &Desired, observed: &mut Obse
     let (Some(release), Some(inventory)) = (release, inventory) else { return };
     let unseen = drift::unseen(inventory, release, key, |kind, name| ctx.watches.has(key, kind, name));
     if let Some(shown) = observed.objects.repairs.shown(now).filter(|_| !unseen.is_empty()) {
-        observed.look_again = Some(shown);
+        observed.requeue_at = Some(shown);
         return;
     }
     for object in unseen {
         match uncached::found(ctx, key, &desired.account, &object).await {
             Some(found) => observed.objects.drifted.push(DriftedObject { object, state: found }),
-            None => observed.look_again = Some(now + SAFETY_NET),
+            None => observed.requeue_at = Some(now + SAFETY_NET),
         }
     }
     with_edits(ctx, desired, observed, now).await;
@@ -74,7 +74,7 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
     let found = match field_edits::check(known, inventory, &managed, shown, now) {
         EditCheck::Unchanged(edits) => return ctx.memory.put(key, |app| app.edits = Some(edits.with(ignored))),
         EditCheck::StillEdited(found, until) => {
-            observed.look_again = observed.look_again.into_iter().chain([until]).min();
+            observed.requeue_at = observed.requeue_at.into_iter().chain([until]).min();
             found
         }
         EditCheck::Compare(edits, objects) => {
@@ -84,7 +84,7 @@ async fn with_edits(ctx: &Ctx, desired: &Desired, observed: &mut Observed, now: 
                     found
                 }
                 None => {
-                    observed.look_again = Some(now + SAFETY_NET);
+                    observed.requeue_at = Some(now + SAFETY_NET);
                     return;
                 }
             }

@@ -82,7 +82,7 @@ pub(super) async fn with_reasons(ctx: &Ctx, desired: &Desired, observed: &mut Ob
         .memory
         .read(key, |app| app.pods.clone())
         .filter(|look| now < look.until)
-        .unwrap_or_else(|| pods::PodReasons { until: pods::next_look(since, now), reasons: BTreeMap::new() });
+        .unwrap_or_else(|| pods::PodReasons { until: pods::next_check(since, now), reasons: BTreeMap::new() });
     let waiting = observed.objects.workloads.iter_mut().filter(|workload| workload.waiting.is_some());
     for workload in waiting.take(NAMED_WORKLOADS) {
         let Some(selector) = &workload.selector else { continue };

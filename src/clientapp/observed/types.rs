@@ -40,8 +40,8 @@ pub(crate) struct Observed {
     pub files: FilesView,
     /// The objects that hold data or give access to it, and are owned by this app.
     pub owned: Vec<Owned>,
-    /// When to look again at what is not watched.
-    pub look_again: Option<Timestamp>,
+    /// When to reconcile again for what is not watched.
+    pub requeue_at: Option<Timestamp>,
     /// The attempt that a user asks to repeat at once, by annotation.
     pub retry: Option<String>,
     /// The status as last reported.

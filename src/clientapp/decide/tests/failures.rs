@@ -221,7 +221,7 @@ fn remediation_after_a_failure() {
     let desired = want(&policy("Rollback"));
     let mut observed = settled(&desired);
     late(9, "")(&mut observed);
-    let until = decide(&desired, &observed, &config(), now()).look_again.unwrap();
+    let until = decide(&desired, &observed, &config(), now()).requeue_at.unwrap();
     assert!(until <= now() + SignedDuration::from_mins(1), "{until}");
     late(10, "")(&mut observed);
     let Plan { steps, hold, .. } = decide(&desired, &observed, &config(), now());
