@@ -10,7 +10,7 @@ use super::{
     helm_runs::HelmRun,
     observed::{
         file_backup::FilesView,
-        release::{Phase, ReleaseView},
+        release::{ReleasePhase, ReleaseView},
         types::{
             CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
         },
@@ -109,7 +109,7 @@ pub(super) fn release(digest: &str) -> ReleaseView {
         revision: 3,
         secret: "sh.helm.release.v1.acme.v3".to_owned(),
         secret_uid: "revision-3".to_owned(),
-        phase: Phase::Deployed,
+        phase: ReleasePhase::Deployed,
         status: "deployed".to_owned(),
         managed_digest: Some(digest.to_owned()),
         ever_managed: true,

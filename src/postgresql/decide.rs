@@ -12,7 +12,7 @@ pub(crate) mod volume;
 pub(crate) mod volume_size;
 
 pub(crate) use self::{
-    plan::{Hold, PasswordOrigin, Plan, Rollout, Step},
+    plan::{PasswordOrigin, PostgresqlHold, PostgresqlPlan, PostgresqlStep, Rollout},
     rollout::is_restarting,
 };
 use self::{rollout::Timing, volume::VolumeState};
@@ -23,13 +23,13 @@ use super::{
         self, Mounted, Object,
         servers::{GENERATION_ANNOTATION, ROLLOUT_ANNOTATION, in_rollout},
     },
-    observed::{Detail, Kind, ObjectView, Observed, Ownership, PodView, Role, UserRequest},
+    observed::{Detail, Kind, ObjectView, ObservedPostgresql, Ownership, PodView, Role, UserRequest},
 };
 use crate::crd::Reason;
 
-pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
-    // Without `..`, so that a new field of Observed is considered here.
-    let Observed {
+pub(crate) fn decide(desired: &Desired, observed: &ObservedPostgresql) -> PostgresqlPlan {
+    // Without `..`, so that a new field of ObservedPostgresql is considered here.
+    let ObservedPostgresql {
         recorded,
         credentials: _,
         replication: _,
@@ -41,7 +41,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         dump_source: _,
         slot_holder: _,
     } = observed;
-    let mut plan = Plan::default();
+    let mut plan = PostgresqlPlan::default();
     if let Some(version) = recorded.version.as_ref().filter(|version| **version != desired.version) {
         let message = format!(
             "the volume has files of PostgreSQL {version}, which {} cannot read: set spec.version back, dump the database, and restore the dump into a new Postgresql",
@@ -57,7 +57,7 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     }
     let Some(mounted) = secrets::mounted(&mut plan, desired, observed) else { return plan };
     for (secret, _) in secrets.iter().filter(|(_, secret)| secret.unsettled) {
-        plan.steps.push(Step::Settle { secret: secret.clone() });
+        plan.steps.push(PostgresqlStep::Settle { secret: secret.clone() });
     }
     let wanted = objects::all(desired, observed, mounted);
     let volume = volume::state(desired, observed);
@@ -81,9 +81,9 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
 
 /// Applies the objects whose turn it is, StatefulSets only if the volume serves. Returns what the others wait for.
 fn apply_all(
-    plan: &mut Plan,
+    plan: &mut PostgresqlPlan,
     desired: &Desired,
-    observed: &Observed,
+    observed: &ObservedPostgresql,
     mounted: Mounted<'_>,
     wanted: &[Object],
     serves: bool,
@@ -114,7 +114,7 @@ fn apply_all(
 }
 
 /// Deletes this Postgresql's own objects that its spec no longer asks for, except those with data or credentials.
-fn delete_superfluous(plan: &mut Plan, observed: &Observed, wanted: &[Object]) {
+fn delete_superfluous(plan: &mut PostgresqlPlan, observed: &ObservedPostgresql, wanted: &[Object]) {
     for (id, view) in &observed.objects {
         let removable = matches!(
             id.0,
@@ -122,12 +122,12 @@ fn delete_superfluous(plan: &mut Plan, observed: &Observed, wanted: &[Object]) {
         );
         let superfluous = removable && view.owner == Ownership::Ours && !view.deleting;
         if superfluous && wanted.iter().all(|object| object.id != *id) {
-            plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
+            plan.steps.push(PostgresqlStep::Delete { id: id.clone(), uid: view.uid.clone() });
         }
     }
 }
 
-fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
+fn apply(plan: &mut PostgresqlPlan, object: &Object, found: Option<&ObjectView>) {
     let what = format!("{} {}", object.id.0, object.id.1);
     match found {
         Some(ObjectView { owner: Ownership::Other(owner), .. }) => plan.not_ours(&what, owner),
@@ -135,7 +135,7 @@ fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
             plan.hold(Reason::Replacing, format!("waiting for {what} to be gone, to create it again"));
         }
         Some(view) if view.digest.as_ref() == Some(&object.digest) && !edited(object, &view.detail) => {}
-        _ => plan.steps.push(Step::Apply(object.clone())),
+        _ => plan.steps.push(PostgresqlStep::Apply(object.clone())),
     }
 }
 
@@ -155,7 +155,7 @@ fn edited(object: &Object, detail: &Detail) -> bool {
     }
 }
 
-fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
+fn servers(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql) {
     let pod = names::primary_pod(&desired.key.name);
     match observed.primary(desired) {
         None => {

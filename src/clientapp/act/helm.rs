@@ -19,7 +19,7 @@ use crate::{
         observe::{uncached, values_in_effect::values},
         observed::{
             installed_chart, inventory,
-            release::Phase,
+            release::ReleasePhase,
             types::{CachedChart, Observed},
             volumes,
         },
@@ -46,7 +46,9 @@ pub(crate) async fn unlock(ctx: &Ctx, key: &Key, (secret, uid): (&str, &str), re
     // The lock that a late watch shows may be long gone, and another client may hold one under the same name.
     let Some(mut stored) = stored.filter(|stored| stored.metadata.uid.as_deref() == Some(uid)) else { return Ok(()) };
     let status = stored.metadata.labels.as_ref().and_then(|labels| labels.get("status"));
-    if status.is_none_or(|status| !matches!(Phase::parse(status), Phase::Pending | Phase::Uninstalling)) {
+    if status
+        .is_none_or(|status| !matches!(ReleasePhase::parse(status), ReleasePhase::Pending | ReleasePhase::Uninstalling))
+    {
         return Ok(());
     }
     let payload = stored.data.as_mut().and_then(|data| data.get_mut("release"));
@@ -191,7 +193,8 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
     let waited = helm_tests::queued_for(observed, clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key, waited) else { return };
     let (account, hidden) = (desired.account.clone(), desired.values.redactor.clone());
-    let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), redactor: hidden };
+    let request =
+        helm::TestRequest { release: name, namespace, account, timeout: timeout.unsigned_abs(), redactor: hidden };
     let (helm, gateway, metrics, claim) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.metrics.clone(), ctx.claim(app));
     let test_run = TestRun {
         revision: release.revision,

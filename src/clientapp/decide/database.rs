@@ -14,7 +14,7 @@ use crate::{
         spec::{
             database::{DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
             desired::Desired,
-            values::Database,
+            values::DatabaseAddress,
         },
     },
     crd::{Reason, conditions, label},
@@ -72,7 +72,7 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
 }
 
 /// Judges a database that exists already, of which only the Secret is known.
-fn external(address: &Database, secret: &SecretView) -> DatabaseReadiness {
+fn external(address: &DatabaseAddress, secret: &SecretView) -> DatabaseReadiness {
     let (name, keys) = (&address.secret, address.keys());
     let Some((reason, problem)) = secret_problem(secret, &keys) else { return DatabaseReadiness::default() };
     stalled(
@@ -101,7 +101,7 @@ fn unserved(kind: &Availability, object: &DesiredObject, what: &str) -> Option<D
 fn unusable(
     desired: &Desired,
     observed: &Observed,
-    (address, object, existing): (&Database, &DesiredObject, &DatabaseObject),
+    (address, object, existing): (&DatabaseAddress, &DesiredObject, &DatabaseObject),
     now: Timestamp,
 ) -> Option<Hold> {
     // Without `..`, so that a new field of DatabaseView is considered here.

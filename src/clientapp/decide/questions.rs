@@ -4,7 +4,7 @@ use super::{
     approval, dependencies, drift, helm_tests,
     plan::Step,
     question::{Answer, Case, Question},
-    release::{self, Upgrade},
+    release::{self, DueUpgrade},
     remediation::{self, Remediation},
     retained, secrets,
     upgrade::{self, Before},
@@ -224,7 +224,7 @@ fn backed_up(case: &Case<'_>) -> Answer {
 }
 
 fn upgraded(Case { desired, observed, config, release, .. }: &Case<'_>) -> Answer {
-    let (Some(Upgrade { revision, cause, .. }), Some(target)) = (release.upgrade(), &observed.prerequisites.chart)
+    let (Some(DueUpgrade { revision, cause, .. }), Some(target)) = (release.upgrade(), &observed.prerequisites.chart)
     else {
         return Answer::go();
     };

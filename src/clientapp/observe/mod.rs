@@ -34,7 +34,7 @@ use super::{
         types::{Busy, CachedChart, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView},
         upgrade_backup,
     },
-    spec::{database::DatabaseState, desired::Desired, values::Tls},
+    spec::{database::DatabaseState, desired::Desired, values::TlsSource},
 };
 use crate::{
     crd::{ClientAppStatus, annotation},
@@ -178,8 +178,10 @@ async fn prerequisites(
     Ok(Prerequisites {
         hostname_holder: ctx.hostnames.holder(&desired.hostname, uid, key),
         certificate: match &desired.tls {
-            Some(Tls::Secret { name, .. }) => sources::certificate(ctx, key, &Key::new(&key.namespace, name)).await?,
-            Some(Tls::Elsewhere) | None => None,
+            Some(TlsSource::Secret { name, .. }) => {
+                sources::certificate(ctx, key, &Key::new(&key.namespace, name)).await?
+            }
+            Some(TlsSource::Elsewhere) | None => None,
         },
         admin_secret,
         redis_secret,

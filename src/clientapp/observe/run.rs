@@ -11,7 +11,7 @@ use crate::{
         helm_runs::{HelmRun, TestRun, Upgraded, Upgrading},
         observed::{
             helm_tests,
-            release::{Phase, ReleaseView},
+            release::{ReleasePhase, ReleaseView},
             repair_backoff::WATCH_LAG,
             types::{Busy, Observed},
         },
@@ -57,7 +57,7 @@ pub(super) fn busy(run: &HelmRun, cached: Option<&ReleaseView>, now: Timestamp) 
 /// pending, even if a late watch shows it so.
 pub(super) fn cache_has(upgraded: &Upgraded, release: Option<&ReleaseView>) -> bool {
     upgraded.revision.is_none_or(|revision| {
-        release.is_some_and(|release| release.revision >= revision && release.phase != Phase::Pending)
+        release.is_some_and(|release| release.revision >= revision && release.phase != ReleasePhase::Pending)
     })
 }
 
@@ -113,12 +113,12 @@ mod tests {
     fn a_late_cache_is_waited_for() {
         for (what, revision, succeeded, seen, seconds, waits, shown) in [
             ("nothing yet", Some(4), true, None, 1, true, false),
-            ("the one before", Some(4), true, Some((3, Phase::Deployed)), 1, true, false),
-            ("its lock", Some(4), true, Some((4, Phase::Pending)), 1, true, false),
-            ("its lock, too long", Some(4), true, Some((4, Phase::Pending)), 6, false, false),
-            ("its end", Some(4), true, Some((4, Phase::Deployed)), 1, false, true),
-            ("another client's next", Some(4), true, Some((5, Phase::Deployed)), 1, false, true),
-            ("a failure", Some(4), false, Some((3, Phase::Deployed)), 1, false, false),
+            ("the one before", Some(4), true, Some((3, ReleasePhase::Deployed)), 1, true, false),
+            ("its lock", Some(4), true, Some((4, ReleasePhase::Pending)), 1, true, false),
+            ("its lock, too long", Some(4), true, Some((4, ReleasePhase::Pending)), 6, false, false),
+            ("its end", Some(4), true, Some((4, ReleasePhase::Deployed)), 1, false, true),
+            ("another client's next", Some(4), true, Some((5, ReleasePhase::Deployed)), 1, false, true),
+            ("a failure", Some(4), false, Some((3, ReleasePhase::Deployed)), 1, false, false),
             ("no run", None, false, None, 1, false, true),
         ] {
             let at = now() - SignedDuration::from_secs(seconds);

@@ -6,7 +6,7 @@ use kube::{Resource, ResourceExt as _};
 use crate::{
     clientapp::spec::file_backup::{Schedule, Volume},
     crd::annotation::SPEC_DIGEST,
-    platform::{job::Progress, watch::owner},
+    platform::{job::JobProgress, watch::owner},
 };
 
 /// Holds what exists of an app's archives, as far as the cluster shows it.
@@ -71,7 +71,7 @@ pub(crate) struct ArchiveView {
     pub job: String,
     /// uid of the CronJob that it belongs to, if any.
     pub cron_job: Option<String>,
-    pub progress: Progress,
+    pub progress: JobProgress,
     /// The termination message of its pod, if that succeeded: name, bytes and number of files.
     pub report: Option<String>,
     /// Says why its pod failed.

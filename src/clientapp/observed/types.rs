@@ -21,7 +21,7 @@ use crate::{
     helm::Chart,
     platform::{
         key::Key,
-        pods::{Rollout, StuckPod},
+        pods::{StatefulSetRollout, StuckPod},
         watch_builder::Availability,
     },
 };
@@ -305,7 +305,7 @@ pub(crate) struct Workload {
     /// Its controller reports no progress within the deadline.
     pub stuck: bool,
     /// How a StatefulSet replaces its pods.
-    pub rollout: Option<Rollout>,
+    pub rollout: Option<StatefulSetRollout>,
     /// Which of its fields helm manages, as a digest.
     pub helms: u64,
 }

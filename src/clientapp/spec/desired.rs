@@ -11,7 +11,7 @@ use super::{
     database::{self, DesiredDatabase, DesiredObject},
     file_backup::{self, DesiredFiles},
     names::digest,
-    values::{self, Image, Reserved, Tls},
+    values::{self, Image, Reserved, TlsSource},
     values_from::{Layer, Salt, Sources},
 };
 use crate::{
@@ -48,7 +48,7 @@ pub struct Desired {
     /// `spec.hostname`.
     pub hostname: String,
     /// Where the certificate of the hostname comes from; `None`: the operator configures no TLS.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsSource>,
     /// `spec.suspend`.
     pub suspend: bool,
     /// The ServiceAccount whose rights helm has.
@@ -121,7 +121,7 @@ pub struct DesiredData {
 
 /// Names what is installed, without its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct ReleaseTarget {
     /// The only version that helm may install.
     pub chart_version: Version,
     /// Digest of chart version, values and flags: equal digests are not installed twice.
@@ -132,11 +132,11 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Intent {
     /// The spec.
-    Spec(Target),
+    Spec(ReleaseTarget),
     /// A revision that was Ready before one failed; helm gets its values from Helm's storage.
     RolledBack {
         /// That revision.
-        to: Target,
+        to: ReleaseTarget,
         /// The record of the rollback in the status.
         record: RolledBack,
     },
@@ -189,7 +189,7 @@ pub struct DesiredUpgrade {
 impl Desired {
     /// Returns what is installed: of the spec, or of the revision that the release was rolled back to.
     #[must_use]
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &ReleaseTarget {
         match &self.intent {
             Intent::Spec(target) | Intent::RolledBack { to: target, .. } => target,
         }
@@ -221,10 +221,10 @@ pub(crate) fn desired(
     (sources, credentials): (&Sources, &[Credentials]),
     config: &Config,
 ) -> Result<Desired, InvalidSpec> {
-    let fields = Fields::checked(app, profile)?;
+    let fields = CheckedSpec::checked(app, profile)?;
     let user = UserValues::checked(fields.spec, sources, fields.reserved())?;
     let asked = fields.layers(&user.merged, config)?;
-    let Fields { key, spec, .. } = &fields;
+    let CheckedSpec { key, spec, .. } = &fields;
     let database = match spec.postgres.enabled {
         true => Some(database::desired(key, app, config, fields.profile.open)?),
         false => None,
@@ -232,7 +232,7 @@ pub(crate) fn desired(
     let upgrade = upgrade(app)?;
     let account = account(spec)?;
     let (admin, redis) = (admin_secret(key, spec), spec.redis.enabled.then(|| key.redis_secret()));
-    let access = Access {
+    let access = PodSecrets {
         admin: &admin,
         redis: redis.as_deref(),
         database: database.as_ref().map(|database| &database.address),
@@ -254,33 +254,33 @@ pub(crate) fn desired(
         upgrade,
         drift: DesiredDrift { policy: spec.drift, ignore: spec.drift_ignore.clone() },
         data: data(key, app)?,
-        intent: Intent::Spec(Target { chart_version: fields.chart_version, digest }),
+        intent: Intent::Spec(ReleaseTarget { chart_version: fields.chart_version, digest }),
         tls: fields.tls,
         key: fields.key,
     })
 }
 
 /// The fields of a spec that the chart's values depend on, each of them valid, and what the Profile sets in their place.
-struct Fields<'a> {
+struct CheckedSpec<'a> {
     key: Key,
     spec: &'a ClientAppSpec,
     hostname: &'a str,
     chart_version: Version,
     /// `None`: the chart's own.
     image: Option<Image>,
-    tls: Option<Tls>,
+    tls: Option<TlsSource>,
     profile: Taken,
 }
 
-impl<'a> Fields<'a> {
-    fn checked(app: &'a ClientApp, profile: Option<&StoredProfile>) -> Result<Fields<'a>, InvalidSpec> {
+impl<'a> CheckedSpec<'a> {
+    fn checked(app: &'a ClientApp, profile: Option<&StoredProfile>) -> Result<CheckedSpec<'a>, InvalidSpec> {
         let spec = &app.spec;
         let key = key(app)?;
         let hostname = hostname(&spec.hostname)?;
         let chart_version = chart_version(&spec.chart_version)?;
         let image = image(&spec.image)?;
         let tls = tls(&key, spec, profile)?;
-        let mut fields = Fields { key, spec, hostname, chart_version, image, tls, profile: Taken::default() };
+        let mut fields = CheckedSpec { key, spec, hostname, chart_version, image, tls, profile: Taken::default() };
         fields.profile = match (&spec.profile, profile) {
             (None, _) => Taken::default(),
             (Some(name), None) => return Err(profile_missing(name)),
@@ -352,14 +352,14 @@ fn admin_secret(key: &Key, spec: &ClientAppSpec) -> SecretSource {
 }
 
 /// The Secrets that the app's pods read, and the credentials in them, as far as they are known.
-struct Access<'a> {
+struct PodSecrets<'a> {
     admin: &'a SecretSource,
     redis: Option<&'a str>,
-    database: Option<&'a values::Database>,
+    database: Option<&'a values::DatabaseAddress>,
     credentials: &'a [Credentials],
 }
 
-impl Access<'_> {
+impl PodSecrets<'_> {
     /// Returns the digest of all credentials.
     fn digest(&self) -> Result<String, Hold> {
         let secrets = [Some(self.admin.name()), self.redis, self.database.map(|database| database.secret.as_str())];
@@ -374,10 +374,10 @@ impl Access<'_> {
 
 /// Completes the chart's values with the computed keys, and returns the digest of the release that has them.
 fn chart_values(
-    fields: &Fields<'_>,
+    fields: &CheckedSpec<'_>,
     asked: &Value,
     user: UserValues,
-    access: &Access<'_>,
+    access: &PodSecrets<'_>,
     config: &Config,
 ) -> Result<(DesiredValues, String), InvalidSpec> {
     let UserValues { merged: _, hidden, digests, salt, awaits } = user;
@@ -577,7 +577,7 @@ fn is_one(AppTls { issuer, secret_name, terminated_elsewhere }: &AppTls) -> bool
 
 /// Returns where the certificate comes from: by the spec, else by the Profile. Without an Ingress, a Profile's certificate is
 /// not used.
-fn tls(key: &Key, spec: &ClientAppSpec, profile: Option<&StoredProfile>) -> Result<Option<Tls>, InvalidSpec> {
+fn tls(key: &Key, spec: &ClientAppSpec, profile: Option<&StoredProfile>) -> Result<Option<TlsSource>, InvalidSpec> {
     let has_ingress = spec.ingress_class_name.is_some();
     let of_profile = || profile?.as_ref().ok()?.defaults.tls.as_ref();
     let tls = match &spec.tls {
@@ -590,11 +590,11 @@ fn tls(key: &Key, spec: &ClientAppSpec, profile: Option<&StoredProfile>) -> Resu
         None => of_profile(),
     };
     let chosen = tls.map(|AppTls { issuer, secret_name, terminated_elsewhere: _ }| match (issuer, secret_name) {
-        (Some(issuer), _) => Tls::Secret { name: key.tls_secret(), issuer: Some(issuer.clone()) },
-        (None, Some(name)) => Tls::Secret { name: name.clone(), issuer: None },
-        (None, None) => Tls::Elsewhere,
+        (Some(issuer), _) => TlsSource::Secret { name: key.tls_secret(), issuer: Some(issuer.clone()) },
+        (None, Some(name)) => TlsSource::Secret { name: name.clone(), issuer: None },
+        (None, None) => TlsSource::Elsewhere,
     });
-    Ok(chosen.filter(|tls| has_ingress || *tls == Tls::Elsewhere))
+    Ok(chosen.filter(|tls| has_ingress || *tls == TlsSource::Elsewhere))
 }
 
 fn is_dns_name(name: &str) -> bool {

@@ -17,8 +17,8 @@ use crate::{
         },
         error::Error,
         hold::Hold,
-        observed::{installed_chart, owned, release::Phase, types::Observed, upgrade_backup},
-        spec::{desired::Desired, values::Tls},
+        observed::{installed_chart, owned, release::ReleasePhase, types::Observed, upgrade_backup},
+        spec::{desired::Desired, values::TlsSource},
     },
     crd::{
         BackupRecord, ClientAppStatus, InstalledChart, Reason, Release,
@@ -86,8 +86,8 @@ fn record_spec(status: &mut ClientAppStatus, desired: &Desired, observed: &Obser
     status.admin_secret_name = Some(desired.secrets.admin.name().to_owned());
     status.redis_secret_name.clone_from(&desired.secrets.redis);
     status.tls_secret_name = match &desired.tls {
-        Some(Tls::Secret { name, .. }) => Some(name.clone()),
-        Some(Tls::Elsewhere) | None => None,
+        Some(TlsSource::Secret { name, .. }) => Some(name.clone()),
+        Some(TlsSource::Elsewhere) | None => None,
     };
     status.credentials.clone_from(&desired.secrets.in_use);
     status.postgres_cluster_name = desired.database_object().map(|object| object.name.clone());
@@ -120,7 +120,7 @@ fn before_a_run(
     status = amended(&status, verdicts, *generation, now);
     // Ready is about the revision that serves, not about the one after it that was cut off.
     let serves = find(&previous.conditions, kind::READY).is_some_and(|ready| ready.status == "True");
-    if serves && observed.release.as_ref().is_some_and(|release| release.phase != Phase::Deployed) {
+    if serves && observed.release.as_ref().is_some_and(|release| release.phase != ReleasePhase::Deployed) {
         status.release.clone_from(&previous.release);
     }
     let intent = progress(&status, *generation, hold.reason, &hold.message, now);

@@ -11,7 +11,7 @@ use crate::{
             tls,
         },
         hold::Hold,
-        observed::{pods::NAMED_WORKLOADS, release::Phase, types::Observed},
+        observed::{pods::NAMED_WORKLOADS, release::ReleasePhase, types::Observed},
         spec::desired::Desired,
     },
     crd::{
@@ -170,7 +170,7 @@ fn released(desired: &Desired, observed: &Observed, hold: Option<&Hold>) -> Verd
         if hold.reason == Reason::Suspended { Reason::Suspended } else { Reason::Waiting }
     });
     match &observed.release {
-        Some(release) if release.phase == Phase::Deployed => Verdict::no(
+        Some(release) if release.phase == ReleasePhase::Deployed => Verdict::no(
             reason,
             format!("revision {} is deployed, but not yet as the spec asks: {waits}", release.revision),
         ),

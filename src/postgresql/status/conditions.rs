@@ -10,19 +10,19 @@ use crate::{
     },
     platform::{controller::ReconcileError as _, job},
     postgresql::{
-        decide::{Hold, Plan, dumps, volume, volume_size::larger},
+        decide::{PostgresqlHold, PostgresqlPlan, dumps, volume, volume_size::larger},
         desired::Desired,
         error::Error,
         names,
-        observed::{Detail, Kind, Observed},
+        observed::{Detail, Kind, ObservedPostgresql},
     },
 };
 
 pub(crate) fn build_status(
     generation: Option<i64>,
     desired: &Desired,
-    observed: &Observed,
-    plan: &Plan,
+    observed: &ObservedPostgresql,
+    plan: &PostgresqlPlan,
     now: Timestamp,
 ) -> PostgresqlStatus {
     let name = &desired.key.name;
@@ -67,8 +67,8 @@ pub(crate) fn build_status(
 }
 
 /// Returns Ready, Reconciling and Stalled. `serving`: the first of them if the primary serves and nothing needs a user.
-fn summary(plan: &Plan, serving: Option<Verdict>) -> (Verdict, Verdict, Verdict) {
-    if let Some(Hold { reason, message }) = plan.hold.as_ref().filter(|hold| hold.reason.stalled()) {
+fn summary(plan: &PostgresqlPlan, serving: Option<Verdict>) -> (Verdict, Verdict, Verdict) {
+    if let Some(PostgresqlHold { reason, message }) = plan.hold.as_ref().filter(|hold| hold.reason.stalled()) {
         let no = Verdict::no(*reason, message);
         return (no.clone(), no, Verdict::yes(*reason, message));
     }
@@ -81,7 +81,7 @@ fn summary(plan: &Plan, serving: Option<Verdict>) -> (Verdict, Verdict, Verdict)
     (ready, reconciling, Verdict::no(Reason::NotStalled, "no manual action is required"))
 }
 
-pub(super) fn backed_up(observed: &Observed) -> Verdict {
+pub(super) fn backed_up(observed: &ObservedPostgresql) -> Verdict {
     let BackupSummary {
         last_success,
         last_failure,
@@ -115,7 +115,7 @@ pub(super) fn backed_up(observed: &Observed) -> Verdict {
 pub(super) fn held(
     recorded: &PostgresqlStatus,
     generation: Option<i64>,
-    hold: &Hold,
+    hold: &PostgresqlHold,
     now: Timestamp,
 ) -> PostgresqlStatus {
     amended(recorded, generation, Verdict::no(hold.reason, &hold.message), hold.reason.stalled(), now)

@@ -10,13 +10,13 @@ use crate::{
             apply::{apply, delete},
             secrets::create,
         },
-        context::{Ctx, Postgres},
-        decide::{Hold, dumps::job_message, volume::LOST},
+        context::{PostgresqlContext, PostgresqlObject},
+        decide::{PostgresqlHold, dumps::job_message, volume::LOST},
         desired::{Desired, DesiredBackup},
         error::Error,
         names,
         objects::{Mounted, backup, network, secrets, servers},
-        observed::{Detail, Id, JobView, Kind, ObjectView, Ownership, primary},
+        observed::{Detail, JobView, Kind, ObjectId, ObjectView, Ownership, primary},
     },
 };
 
@@ -25,11 +25,11 @@ const INSTEAD: &str = "to delete without it, set spec.backup.onDelete to false";
 
 /// Takes a dump of a server that clients can no longer reach. It counts for this deletion only.
 pub(super) async fn last_dump(
-    ctx: &Ctx,
-    postgres: &Postgres<'_>,
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
     desired: &Desired,
     wanted: &DesiredBackup,
-) -> Result<Option<Hold>, Error> {
+) -> Result<Option<PostgresqlHold>, Error> {
     let key = &desired.key;
     let deletion = postgres.meta().deletion_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
     let objects = ctx.watches.objects(key, &desired.uid);
@@ -51,7 +51,7 @@ pub(super) async fn last_dump(
         Err(lost) => return Ok(Some(lost)),
     }
     if let Some(hold) = close(ctx, desired, &objects, &deletion).await? {
-        return Ok(Some(Hold { message: format!("{}; {INSTEAD}", hold.message), ..hold }));
+        return Ok(Some(PostgresqlHold { message: format!("{}; {INSTEAD}", hold.message), ..hold }));
     }
     for object in [network::client(desired), backup::claim(desired, wanted)] {
         if !objects.contains_key(&object.id) {
@@ -59,16 +59,16 @@ pub(super) async fn last_dump(
         }
     }
     apply(ctx, desired, &backup::last_dump(desired, wanted, &deletion), false).await?;
-    Ok(Some(Hold::new(Reason::Dumping, format!("waiting for Job {job}, the last dump; {INSTEAD}"))))
+    Ok(Some(PostgresqlHold::new(Reason::Dumping, format!("waiting for Job {job}, the last dump; {INSTEAD}"))))
 }
 
 /// Judges a Job of the last dump's name: it is complete, has failed, still runs, or is from an earlier deletion.
 async fn after_job(
-    ctx: &Ctx,
+    ctx: &PostgresqlContext,
     key: &Key,
     (ObjectView { uid, deleting, .. }, JobView { deletion: dumped_for, succeeded, .. }): (&ObjectView, &JobView),
     deletion: &str,
-) -> Result<Option<Hold>, Error> {
+) -> Result<Option<PostgresqlHold>, Error> {
     let job = names::last_dump(&key.name);
     if dumped_for.as_deref() != Some(deletion) {
         // It is from an earlier deletion, and clients may have written since.
@@ -82,19 +82,23 @@ async fn after_job(
             "Job {job}, the last dump, has failed, and nothing is deleted{why}: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {INSTEAD}",
             key.namespace
         );
-        return Ok(Some(Hold::new(Reason::LastDumpFailed, message)));
+        return Ok(Some(PostgresqlHold::new(Reason::LastDumpFailed, message)));
     }
     let refusal = ctx.watches.refusal(&key.namespace, &(Kind::Job, job.clone()), None);
     let refusal = refusal.map(|refusal| format!(": {refusal}")).unwrap_or_default();
     let message = format!("waiting for Job {job}, the last dump{refusal}; {INSTEAD}");
-    Ok(Some(Hold::new(Reason::Dumping, message)))
+    Ok(Some(PostgresqlHold::new(Reason::Dumping, message)))
 }
 
 /// Returns true if there is a database to dump, and false if there never was one.
 ///
 /// # Errors
 /// Its volume is gone.
-fn has_database(postgres: &Postgres<'_>, key: &Key, objects: &BTreeMap<Id, ObjectView>) -> Result<bool, Hold> {
+fn has_database(
+    postgres: &PostgresqlObject<'_>,
+    key: &Key,
+    objects: &BTreeMap<ObjectId, ObjectView>,
+) -> Result<bool, PostgresqlHold> {
     let data = (Kind::PersistentVolumeClaim, names::data(&key.name));
     let set = (Kind::StatefulSet, names::primary(&key.name));
     match &postgres.recorded_status.volume {
@@ -105,7 +109,7 @@ fn has_database(postgres: &Postgres<'_>, key: &Key, objects: &BTreeMap<Id, Objec
                 "PersistentVolumeClaim {} with the database is gone, and there is nothing to dump: {INSTEAD}",
                 volume.name
             );
-            Err(Hold::new(LOST, message))
+            Err(PostgresqlHold::new(LOST, message))
         }
         Some(_) => Ok(true),
     }
@@ -113,15 +117,16 @@ fn has_database(postgres: &Postgres<'_>, key: &Key, objects: &BTreeMap<Id, Objec
 
 /// Restarts the primary so that it refuses clients. `None`: it serves, and no client can connect.
 async fn close(
-    ctx: &Ctx,
+    ctx: &PostgresqlContext,
     desired: &Desired,
-    objects: &BTreeMap<Id, ObjectView>,
+    objects: &BTreeMap<ObjectId, ObjectView>,
     deletion: &str,
-) -> Result<Option<Hold>, Error> {
+) -> Result<Option<PostgresqlHold>, Error> {
     let key = &desired.key;
     let secret = names::replication(&key.name);
-    let waiting =
-        |what: String| Hold::new(Reason::Closing, format!("waiting for {what}, to take the last dump without clients"));
+    let waiting = |what: String| {
+        PostgresqlHold::new(Reason::Closing, format!("waiting for {what}, to take the last dump without clients"))
+    };
     let Some(replication) = ctx.watches.secret(&Key::new(&key.namespace, &secret)).filter(|found| !found.deleting)
     else {
         create(ctx, secrets::replication(desired)).await?;

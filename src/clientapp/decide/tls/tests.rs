@@ -31,7 +31,7 @@ fn at_rest(spec: &Value, certificate: Option<Read>) -> (Desired, Observed) {
     let desired = want(spec);
     let mut observed = settled(&desired);
     observed.prerequisites.certificate = certificate;
-    if let Some(Tls::Secret { name, .. }) = &desired.tls {
+    if let Some(TlsSource::Secret { name, .. }) = &desired.tls {
         observed.recorded.tls_secret_name = Some(name.clone());
     }
     (desired, observed)

@@ -6,7 +6,7 @@ use crate::{
     clientapp::{
         fixtures::{attempt, chart as at, now as noon, target, want, with},
         observed::{
-            release::Phase,
+            release::ReleasePhase,
             types::{DatabaseView, Prerequisites},
             upgrade_backup::{
                 backup,
@@ -176,8 +176,8 @@ fn after_a_try_that_failed_another_backup_is_made_when_a_user_asks() {
     let failed = |digest: &str| Attempt { failures: 1, ..attempt(digest) };
     let same = failed(&desired.target().digest);
     let retry = Some(annotation::retry_after(&same));
-    let tried = |at: i64| Some(revision(at, Phase::Failed, true));
-    let put_right = Some(revision(2, Phase::Deployed, false));
+    let tried = |at: i64| Some(revision(at, ReleasePhase::Failed, true));
+    let put_right = Some(revision(2, ReleasePhase::Deployed, false));
     const OUTDATED: Option<&str> = Some("BackupOutdated");
     const BACKING_UP: Option<&str> = Some("BackingUp");
     for (what, as_of, release, attempt, retry, asks, reason) in [

@@ -16,7 +16,7 @@ pub(in crate::clientapp) fn meta(generation: i64) -> ObjectMeta {
 }
 
 /// A revision in this phase, by the operator's helm or by another client's.
-pub(in crate::clientapp) fn revision(revision: i64, phase: Phase, ours: bool) -> ReleaseView {
+pub(in crate::clientapp) fn revision(revision: i64, phase: ReleasePhase, ours: bool) -> ReleaseView {
     let release = release("d");
     ReleaseView { revision, phase, managed_digest: release.managed_digest.filter(|_| ours), ..release }
 }
@@ -28,7 +28,7 @@ pub(in crate::clientapp) fn asked() -> BackupRecord {
 #[test]
 fn which_backup_an_upgrade_needs() {
     let percona = backed_up(json!({}));
-    let deployed = revision(3, Phase::Deployed, true);
+    let deployed = revision(3, ReleasePhase::Deployed, true);
     let needed = |meta: &ObjectMeta, release: Option<&ReleaseView>, recorded: &ClientAppStatus| {
         backup(&percona, meta, release, recorded, noon())
     };
@@ -59,10 +59,10 @@ fn a_backup_is_of_what_is_upgraded() {
     let on_record = BackupRecord {
         name: "acme-pg-r3-b473c8".to_owned(),
         state: BackupState::Succeeded,
-        ..backup(&desired, &meta(2), Some(&revision(3, Phase::Deployed, true)), &recorded(None), noon()).unwrap()
+        ..backup(&desired, &meta(2), Some(&revision(3, ReleasePhase::Deployed, true)), &recorded(None), noon()).unwrap()
     };
     let ago = |minutes: i64| Some(Time(noon() - SignedDuration::from_mins(minutes)));
-    let unchanged = || Some(revision(3, Phase::Deployed, true));
+    let unchanged = || Some(revision(3, ReleasePhase::Deployed, true));
     let of = |change: &dyn Fn(&mut BackupRecord)| {
         let mut record = on_record.clone();
         change(&mut record);
@@ -79,13 +79,18 @@ fn a_backup_is_of_what_is_upgraded() {
         ("it still runs", of(&|r| (r.state, r.as_of) = (running, ago(300))), unchanged(), true),
         ("of an operator that put down no time", of(&|r| r.as_of = None), unchanged(), false),
         ("nor a revision", of(&|r| r.at_revision = None), unchanged(), false),
-        ("another client has upgraded", of(&|_| {}), Some(revision(4, Phase::Deployed, false)), false),
-        ("while it ran", of(&|r| r.state = running), Some(revision(4, Phase::Deployed, false)), false),
-        ("another client has failed to", of(&|_| {}), Some(revision(4, Phase::Failed, false)), false),
+        ("another client has upgraded", of(&|_| {}), Some(revision(4, ReleasePhase::Deployed, false)), false),
+        ("while it ran", of(&|r| r.state = running), Some(revision(4, ReleasePhase::Deployed, false)), false),
+        ("another client has failed to", of(&|_| {}), Some(revision(4, ReleasePhase::Failed, false)), false),
         ("the release is gone", of(&|_| {}), None, false),
-        ("a try has failed", of(&|_| {}), Some(revision(4, Phase::Failed, true)), true),
-        ("a try was cut off", of(&|_| {}), Some(revision(5, Phase::Pending, true)), true),
-        ("a try has failed, long after", of(&|r| r.as_of = ago(31)), Some(revision(4, Phase::Failed, true)), false),
+        ("a try has failed", of(&|_| {}), Some(revision(4, ReleasePhase::Failed, true)), true),
+        ("a try was cut off", of(&|_| {}), Some(revision(5, ReleasePhase::Pending, true)), true),
+        (
+            "a try has failed, long after",
+            of(&|r| r.as_of = ago(31)),
+            Some(revision(4, ReleasePhase::Failed, true)),
+            false,
+        ),
         ("for another version", of(&|r| r.to = "5.6.0".to_owned()), unchanged(), false),
         ("from another version", of(&|r| r.from = "5.5.1".to_owned()), unchanged(), false),
         ("for an upgrade that is over", of(&|r| r.revision = Some(3)), unchanged(), false),
