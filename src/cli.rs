@@ -20,7 +20,7 @@ use crate::{
         spec::{
             credentials::placeholders,
             desired::{StoredProfile, desired},
-            values_from::{Salt, Source, merge},
+            values_from::{Salt, ValuesSource, merge},
         },
     },
     config::{ChartArgs, Config, HISTORY_MAX, RunArgs},
@@ -206,11 +206,11 @@ fn render_documents(text: &str, namespace: &str, config: &Config, with_registry:
 }
 
 /// The Secrets and ConfigMaps of the file.
-type Given = BTreeMap<(ValuesKind, Key), Source>;
+type Given = BTreeMap<(ValuesKind, Key), ValuesSource>;
 
-fn source<K>(document: &Value, namespace: &str) -> Result<(Key, Source), String>
+fn source<K>(document: &Value, namespace: &str) -> Result<(Key, ValuesSource), String>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Into<Source>,
+    K: Resource<DynamicType = ()> + DeserializeOwned + Into<ValuesSource>,
 {
     let mut object: K = crd::read(document)?;
     object.meta_mut().namespace.get_or_insert_with(|| namespace.to_owned());

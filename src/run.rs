@@ -11,7 +11,7 @@ use kube::{
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
-use tokio::{runtime::Handle, sync::watch, time::timeout};
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -21,10 +21,10 @@ use crate::{
     crd::{self, ClientApp, Guard, Reason},
     deletion::brake::DeletionBrake,
     health::{self, Readiness},
-    helm::{ChartCache, Helm, cautions, gateway::Gateway},
+    helm::{ChartCache, ChartName, ChartSource, Helm, cautions, gateway::Gateway},
     identity,
     leadership::Leadership,
-    lease::Lease,
+    lease::{Held, Lease},
     listen,
     metrics::Metrics,
     platform::{client, controller::ControllerContext, error::api_sentence, events::Recorder},
@@ -89,58 +89,25 @@ async fn lead(
     let requests = client::requests(&kube_config)?;
     let holder = identity::identity();
     let lease = Lease::new(|| client::requests(&kube_config), of_lease, &namespace, holder.clone())?;
-    let usable = async {
-        let helm = async || helm.check().await.map_err(|error| (Reason::HelmUnavailable, error.to_string()));
-        let version = until(ready, Duration::from_secs(10), helm).await;
-        tracing::info!(%version, "helm");
-        for caution in cautions(&version) {
-            tracing::warn!("{caution}");
-        }
-        let looked =
-            async || lease.check_readable().await.map_err(|error| (Reason::LeaseUnavailable, error.to_string()));
-        until(ready, Duration::from_secs(1), looked).await;
-        required(ready, Duration::from_secs(2), &requests).await?;
-        until(ready, Duration::from_secs(2), async || listed(&requests).await).await;
-        let own = async || own_image(args, &requests, &kube_config.default_namespace).await;
-        anyhow::Ok(until(ready, Duration::from_secs(2), own).await)
-    };
+    let usable = usable(args, &helm, &lease, (&requests, &kube_config.default_namespace), ready);
     let Some(image) = stop.run_until_cancelled(usable).await.transpose()? else {
         return Ok(());
     };
     let _ = ready.send_replace(Ok(helm.program().to_owned()));
-    let watches = client::watches(&kube_config)?;
     let forwarding = client::forwarding(&kube_config)?;
-    let cache = args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?;
-    // Runs the controllers until `leading` ends, and returns when the last helm has ended.
-    let control = |lead: Leadership, gateway: Gateway, leading: CancellationToken| {
-        let (repository, chart) = (args.install.chart_repository.clone(), args.install.chart.chart.clone());
-        let charts = ChartCache::new(helm.clone(), repository, chart, cache.clone(), leading.clone());
-        let (config, helm, charts, holder) = (config.clone(), helm.clone(), Arc::new(charts), holder.clone());
-        let client = client::led(&requests, &lead);
-        let recorder = Recorder::new(client.clone(), holder.clone());
-        let secrets = Secrets::default();
-        let (namespace, own) = (namespace.clone(), secrets.clone());
-        let image = image.clone();
-        let brake = || DeletionBrake::new(args.deletion_brake);
-        let tools = clientapp::Tools {
-            config,
-            helm,
-            gateway,
-            charts,
-            secrets: own,
-            holder,
-            namespace,
-            image: image.clone(),
-            deletion_brake: brake(),
-        };
-        let parts =
-            ControllerContext { client, watch_client: watches.clone(), recorder, metrics: metrics.clone(), lead };
-        let apps = clientapp::run(parts.clone(), tools, leading.clone());
-        let writers = postgres_writer::run(parts.clone(), database.clone(), leading.clone());
-        let postgresqls = postgresql::run(parts, (image, brake()), secrets.clone(), leading.clone());
-        let watches = watches.clone();
-        let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
-        async { tokio::join!(apps, postgresqls, writers, fed) }
+    let controllers = Controllers {
+        config,
+        database,
+        chart: (args.install.chart_repository.clone(), args.install.chart.chart.clone()),
+        chart_cache: args.chart_cache.clone().map_or_else(default_chart_cache, Ok)?,
+        helm,
+        metrics: metrics.clone(),
+        requests,
+        watches: client::watches(&kube_config)?,
+        holder,
+        namespace,
+        image,
+        deletion_brake: args.deletion_brake,
     };
     loop {
         tracing::info!(%lease, "waiting for the lease");
@@ -154,37 +121,8 @@ async fn lead(
         let gateway = Gateway::open(forwarding.clone(), held.lead.clone())
             .await
             .context("cannot open a port for helm's gateway")?;
-        let mut running = tokio::spawn(control(held.lead.clone(), gateway, leading.clone()));
-        let lost = tokio::select! {
-            // In this order, because `stop` ends the controllers, too, and that is not a failure.
-            biased;
-            () = stop.cancelled() => None,
-            lost = lease.keep(&held) => Some(lost),
-            ended = &mut running => {
-                ended.context("the controllers ended")?;
-                                bail!("the controllers ended unexpectedly");
-            }
-        };
-        leading.cancel();
-        let lost = match lost {
-            Some(lost) => Some(lost),
-            // The lease is released only after the last helm has ended, so that two never run at once.
-            None => tokio::select! {
-                lost = lease.keep(&held) => Some(lost),
-                ended = timeout(STOPPED_WITHIN, &mut running) => match ended {
-                    Ok(ended) => {
-                        ended.context("the controllers ended")?;
-                        None
-                    }
-                    // Then helm cannot reach the API server either, and the next operator leads once the lease has expired.
-                    Err(_) => bail!(
-                        "the controllers have not stopped within {} s: leaving them behind, and the lease to expire",
-                        STOPPED_WITHIN.as_secs()
-                    ),
-                },
-            },
-        };
-        let Some(lost) = lost else {
+        let mut running = controllers.start(held.lead.clone(), gateway, leading.clone());
+        let Some(lost) = until_lost(&lease, &held, &mut running, leading, stop).await? else {
             lease.release(held).await;
             tracing::info!("stopped");
             return Ok(());
@@ -195,6 +133,129 @@ async fn lead(
             running.abort();
             let _ = running.await;
         }
+    }
+}
+
+/// Waits until this process could lead: it can run helm, and the cluster has the Lease and the operator's kinds. Returns the
+/// image of this process, if it can be determined.
+async fn usable(
+    args: &RunArgs,
+    helm: &Helm,
+    lease: &Lease,
+    (client, namespace): (&Client, &str),
+    ready: &watch::Sender<Readiness>,
+) -> Result<Option<String>> {
+    let helm = async || helm.check().await.map_err(|error| (Reason::HelmUnavailable, error.to_string()));
+    let version = until(ready, Duration::from_secs(10), helm).await;
+    tracing::info!(%version, "helm");
+    for caution in cautions(&version) {
+        tracing::warn!("{caution}");
+    }
+    let looked = async || lease.check_readable().await.map_err(|error| (Reason::LeaseUnavailable, error.to_string()));
+    until(ready, Duration::from_secs(1), looked).await;
+    required(ready, Duration::from_secs(2), client).await?;
+    until(ready, Duration::from_secs(2), async || listed(client).await).await;
+    let own = async || own_image(args, client, namespace).await;
+    Ok(until(ready, Duration::from_secs(2), own).await)
+}
+
+/// What the controllers of every term as the leader are started with.
+struct Controllers {
+    config: Arc<Config>,
+    /// The database of PostgresWriter; `None`: that kind is not reconciled.
+    database: Option<postgres_writer::Settings>,
+    helm: Helm,
+    /// The chart's repository and name.
+    chart: (ChartSource, ChartName),
+    chart_cache: PathBuf,
+    metrics: Arc<Metrics>,
+    requests: Client,
+    watches: Client,
+    holder: String,
+    /// The operator's namespace.
+    namespace: String,
+    /// The operator's image.
+    image: Option<String>,
+    deletion_brake: u16,
+}
+
+impl Controllers {
+    /// Starts the controllers. They run until `leading` ends, and the task ends with the last helm.
+    fn start(&self, lead: Leadership, gateway: Gateway, leading: CancellationToken) -> JoinHandle<()> {
+        let (repository, chart) = self.chart.clone();
+        let cache = self.chart_cache.clone();
+        let charts = ChartCache::new(self.helm.clone(), repository, chart, cache, leading.clone());
+        let client = client::led(&self.requests, &lead);
+        let secrets = Secrets::default();
+        let tools = clientapp::Tools {
+            config: self.config.clone(),
+            helm: self.helm.clone(),
+            gateway,
+            charts: Arc::new(charts),
+            secrets: secrets.clone(),
+            holder: self.holder.clone(),
+            namespace: self.namespace.clone(),
+            image: self.image.clone(),
+            deletion_brake: DeletionBrake::new(self.deletion_brake),
+        };
+        let parts = ControllerContext {
+            recorder: Recorder::new(client.clone(), self.holder.clone()),
+            client,
+            watch_client: self.watches.clone(),
+            metrics: self.metrics.clone(),
+            lead,
+        };
+        let apps = clientapp::run(parts.clone(), tools, leading.clone());
+        let writers = postgres_writer::run(parts.clone(), self.database.clone(), leading.clone());
+        let postgresqls = postgresql::run(
+            parts,
+            (self.image.clone(), DeletionBrake::new(self.deletion_brake)),
+            secrets.clone(),
+            leading.clone(),
+        );
+        let watches = self.watches.clone();
+        let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
+        tokio::spawn(async { _ = tokio::join!(apps, postgresqls, writers, fed) })
+    }
+}
+
+/// Keeps the lease while the controllers run, and stops them. Returns why the lease is lost; `None`: all of them have ended because
+/// the process is to stop.
+async fn until_lost(
+    lease: &Lease,
+    held: &Held,
+    running: &mut JoinHandle<()>,
+    leading: CancellationToken,
+    stop: &CancellationToken,
+) -> Result<Option<String>> {
+    let lost = tokio::select! {
+        // In this order, because `stop` ends the controllers, too, and that is not a failure.
+        biased;
+        () = stop.cancelled() => None,
+        lost = lease.keep(held) => Some(lost),
+        ended = &mut *running => {
+            ended.context("the controllers ended")?;
+            bail!("the controllers ended unexpectedly");
+        }
+    };
+    leading.cancel();
+    if lost.is_some() {
+        return Ok(lost);
+    }
+    // The lease is released only after the last helm has ended, so that two never run at once.
+    tokio::select! {
+        lost = lease.keep(held) => Ok(Some(lost)),
+        ended = timeout(STOPPED_WITHIN, running) => match ended {
+            Ok(ended) => {
+                ended.context("the controllers ended")?;
+                Ok(None)
+            }
+            // Then helm cannot reach the API server either, and the next operator leads once the lease has expired.
+            Err(_) => bail!(
+                "the controllers have not stopped within {} s: leaving them behind, and the lease to expire",
+                STOPPED_WITHIN.as_secs()
+            ),
+        },
     }
 }
 

@@ -16,8 +16,8 @@ use crate::{
         storage,
     },
     platform::{
-        cache::{Cache, Change, Entry},
-        controller::{Object, Objects},
+        cache::{Cache, CacheEntry, Change},
+        controller::{Objects, ReconciledObject},
         key::{Key, key_of},
         managed_fields::WithoutManagedFields,
         watch::{feed_cache, in_pages, owner},
@@ -78,7 +78,11 @@ pub(crate) struct Secrets {
 
 impl Secrets {
     /// The Secrets for a kind's controller. It is notified of each change from now on, in place of an earlier controller of that kind.
-    pub(crate) fn told<K: Object>(&self, objects: &Objects<K>, changed: OnChange<K>) -> Arc<Cache<SecretMeta>> {
+    pub(crate) fn told<K: ReconciledObject>(
+        &self,
+        objects: &Objects<K>,
+        changed: OnChange<K>,
+    ) -> Arc<Cache<SecretMeta>> {
         let objects = objects.clone();
         let listener: Listener = Box::new(move |change| enqueue_for(&objects, change, changed));
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,10 +126,10 @@ pub(crate) fn meta(secret: &PartialObjectMeta<Secret>) -> SecretMeta {
     }
 }
 
-fn entry(secret: PartialObjectMeta<Secret>) -> Entry<SecretMeta> {
+fn entry(secret: PartialObjectMeta<Secret>) -> CacheEntry<SecretMeta> {
     let (key, meta) = (key_of(&secret), meta(&secret));
     let release = meta.revision.is_some().then(|| secret.labels().get("name").cloned()).flatten();
-    Entry { group: release.map(|release| Key::new(&key.namespace, release)), value: Some(meta), key }
+    CacheEntry { group: release.map(|release| Key::new(&key.namespace, release)), value: Some(meta), key }
 }
 
 /// Parses a revision from the labels of its Secret (helm.sh/helm/v4/pkg/storage/driver/secrets.go).

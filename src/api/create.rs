@@ -32,7 +32,7 @@ use crate::{
             secrets::{self, ADMIN_PASSWORD},
             values_from::Sources,
         },
-        teardown::namespace::{self, Outcome},
+        teardown::namespace::{self, NamespaceOutcome},
     },
     crd::{ClientApp, Guard, Profile, ProfileNamespace, annotation, label},
     platform::{
@@ -425,7 +425,7 @@ async fn password(shared: &ApiState, key: &Key, uid: &str) -> Result<String, Pro
 /// Deletes a namespace that this request has created for an instance that failed, unless the namespace contains objects.
 async fn undo_namespace(shared: &ApiState, name: &str, uid: &str) {
     match namespace::undo(&shared.parts.client, name, uid).await {
-        Ok(Outcome::Deleting) => {
+        Ok(NamespaceOutcome::Deleting) => {
             tracing::info!(namespace = name, "deleted the namespace that this request had created")
         }
         Ok(outcome) => tracing::info!(namespace = name, ?outcome, "the namespace is kept"),

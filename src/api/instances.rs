@@ -21,7 +21,7 @@ use super::{
 use crate::{
     crd::{ClientApp, Guard},
     platform::{
-        cache::{Cache, Entry},
+        cache::{Cache, CacheEntry},
         key::{Key, key_of},
         watch::{feed_cache, in_pages},
     },
@@ -124,14 +124,14 @@ fn under(hostname: &str) -> Key {
     Key::new("", hostname)
 }
 
-fn entry(guard: Guard<ClientApp>) -> Entry<Arc<Shown>> {
+fn entry(guard: Guard<ClientApp>) -> CacheEntry<Arc<Shown>> {
     let group = guard.object.as_ref().ok().map(|app| under(&app.spec.hostname));
     let shown = Shown {
         uid: guard.metadata.uid.clone().unwrap_or_default(),
         instance: Instance::of(&guard),
         stamp: RequestStamp::on(guard.metadata.annotations.as_ref()),
     };
-    Entry { key: key_of(&guard), group, value: Some(Arc::new(shown)) }
+    CacheEntry { key: key_of(&guard), group, value: Some(Arc::new(shown)) }
 }
 
 /// The token with which the next request continues a list.

@@ -13,7 +13,7 @@ use crate::{
     helm::{ChartError, HelmError, HelmFailure},
     platform::{
         controller::ReconcileError,
-        error::{Disposition, INTERNAL_ERROR, MINUTE, Retry, SECOND, api_disposition, api_sentence, jitter},
+        error::{Disposition, INTERNAL_ERROR, MINUTE, RetryPolicy, SECOND, api_disposition, api_sentence, jitter},
         key::Key,
         panic::Panic,
     },
@@ -88,13 +88,13 @@ impl ReconcileError for Error {
                 state: State::False,
                 reason: if matches!(self, Error::Stored { .. }) { Reason::UpgradeFailed } else { Reason::UnlockFailed },
                 stalled: true,
-                retry: Retry::Doubling(30 * SECOND, 10 * MINUTE),
+                retry: RetryPolicy::Doubling(30 * SECOND, 10 * MINUTE),
             },
             // Failures of a deletion are not counted: the uninstall is tried until it succeeds.
             Error::Uninstall { refusal, .. } => Disposition { stalled: false, ..refusal.disposition(1) },
             Error::Panicked(_) => INTERNAL_ERROR,
-            Error::Gone(_) => Disposition::unreported(Reason::Gone, Retry::OnChange),
-            Error::Shutdown => Disposition::unreported(Reason::Shutdown, Retry::OnChange),
+            Error::Gone(_) => Disposition::unreported(Reason::Gone, RetryPolicy::OnChange),
+            Error::Shutdown => Disposition::unreported(Reason::Shutdown, RetryPolicy::OnChange),
         }
     }
 }
@@ -150,15 +150,15 @@ impl Refusal {
         let retry = match self {
             // What is repaired elsewhere (a chart is published, a kind or a right is added) is noticed after at most as long as it
             // was missing, and an app that stays broken costs little.
-            Refusal::ChartInvalid | Refusal::ChartDigestChanged => Retry::Doubling(MINUTE, 30 * MINUTE),
-            Refusal::VolumeDropped => Retry::OnChange,
+            Refusal::ChartInvalid | Refusal::ChartDigestChanged => RetryPolicy::Doubling(MINUTE, 30 * MINUTE),
+            Refusal::VolumeDropped => RetryPolicy::OnChange,
             // Each attempt is a revision.
-            Refusal::AccessDenied => Retry::Doubling(MINUTE, 5 * MINUTE),
+            Refusal::AccessDenied => RetryPolicy::Doubling(MINUTE, 5 * MINUTE),
             Refusal::ChartUnavailable
             | Refusal::Timeout
             | Refusal::HelmUnavailable
             | Refusal::UpgradeFailed
-            | Refusal::NotDeleted => Retry::Doubling(30 * SECOND, 10 * MINUTE),
+            | Refusal::NotDeleted => RetryPolicy::Doubling(30 * SECOND, 10 * MINUTE),
         };
         let stalled = match self {
             Refusal::ChartInvalid | Refusal::ChartDigestChanged | Refusal::VolumeDropped | Refusal::AccessDenied => {

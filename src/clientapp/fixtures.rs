@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::{
     helm_runs::HelmRun,
     observed::{
-        release::{Phase, ReleaseView},
+        file_backup::FilesView,
+        release::{ReleasePhase, ReleaseView},
         types::{
             CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
         },
@@ -19,7 +20,6 @@ use super::{
         database::{DatabaseObject, DatabaseState},
         deployer::{Deployer, DeployerObject},
         desired::{Desired, Intent, desired},
-        file_backup::FilesView,
         values_from::Sources,
     },
 };
@@ -109,7 +109,7 @@ pub(super) fn release(digest: &str) -> ReleaseView {
         revision: 3,
         secret: "sh.helm.release.v1.acme.v3".to_owned(),
         secret_uid: "revision-3".to_owned(),
-        phase: Phase::Deployed,
+        phase: ReleasePhase::Deployed,
         status: "deployed".to_owned(),
         managed_digest: Some(digest.to_owned()),
         ever_managed: true,
@@ -185,7 +185,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
         },
         files: FilesView::default(),
         owned: Vec::new(),
-        look_again: None,
+        requeue_at: None,
         retry: None,
         recorded: ClientAppStatus {
             release: Some(Release { revision: 3, ..Release::default() }),

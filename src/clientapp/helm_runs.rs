@@ -95,7 +95,7 @@ pub(crate) struct TestRun {
 }
 
 pub(crate) struct HelmRuns {
-    state: Mutex<State>,
+    state: Mutex<RunRegistry>,
     tasks: TaskTracker,
     stop: CancellationToken,
     /// Triggers a reconcile of an app.
@@ -103,14 +103,14 @@ pub(crate) struct HelmRuns {
 }
 
 #[derive(Default)]
-struct State {
-    runs: HashMap<Key, Entry>,
+struct RunRegistry {
+    runs: HashMap<Key, RunEntry>,
     begun: u64,
     changes: Slots,
     tests: Slots,
 }
 
-impl State {
+impl RunRegistry {
     fn slots(&mut self, work: Work) -> &mut Slots {
         match work {
             Work::Change => &mut self.changes,
@@ -186,7 +186,7 @@ impl Slots {
     }
 }
 
-struct Entry {
+struct RunEntry {
     uid: String,
     /// Distinguishes it from the app's next run.
     number: u64,
@@ -197,7 +197,7 @@ struct Entry {
     forgotten: bool,
 }
 
-impl Entry {
+impl RunEntry {
     /// Returns true if its helm process may still exist, even if it is already being stopped.
     fn is_alive(&self) -> bool {
         matches!(self.run, HelmRun::Upgrading(_) | HelmRun::Testing(_) | HelmRun::Uninstalling)
@@ -245,7 +245,7 @@ impl HelmRuns {
     ) -> Arc<HelmRuns> {
         let changes = Slots { free: slots, per_namespace: usize::MAX, ..Slots::default() };
         let tests = Slots { free: slots, per_namespace: 1, ..Slots::default() };
-        let state = Mutex::new(State { changes, tests, ..State::default() });
+        let state = Mutex::new(RunRegistry { changes, tests, ..RunRegistry::default() });
         Arc::new(HelmRuns { state, tasks, stop, changed: Box::new(changed) })
     }
 
@@ -289,7 +289,7 @@ impl HelmRuns {
 
     /// Returns true if the app waits for a slot, or for the outcome of an uninstall.
     pub(crate) fn is_under_way(&self, key: &Key) -> bool {
-        let State { runs, changes, .. } = &*self.lock();
+        let RunRegistry { runs, changes, .. } = &*self.lock();
         let run = runs.get(key).map(|entry| &entry.run);
         matches!(run, Some(HelmRun::Uninstalling | HelmRun::Uninstalled(Err(_))))
             || changes.offers.contains(key)
@@ -332,7 +332,7 @@ impl HelmRuns {
                 (runs.changed)(&run_key);
             }
         });
-        let entry = Entry { uid: uid.to_owned(), number, run, cancel, task: task.abort_handle(), forgotten: false };
+        let entry = RunEntry { uid: uid.to_owned(), number, run, cancel, task: task.abort_handle(), forgotten: false };
         if let Some(earlier) = state.runs.insert(key.clone(), entry) {
             earlier.cancel.cancel();
         }
@@ -387,7 +387,7 @@ impl HelmRuns {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RunRegistry> {
         // Changes are atomic, so a panic leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -17,7 +17,7 @@ pub(crate) struct Hold {
     pub message: String,
     /// Nothing continues until a user or cluster admin changes something.
     pub stalled: bool,
-    /// When to look again if no watch triggers a reconcile earlier.
+    /// When to reconcile again if no watch triggers a reconcile earlier.
     pub until: Option<Timestamp>,
     /// The conditions that nothing is known about because of it: they stay as they were.
     pub unjudged: &'static [&'static str],

@@ -82,7 +82,7 @@ struct Shared {
 
 /// A helm process's access to the API server, revoked when dropped.
 #[derive(derive_more::Debug)]
-pub(super) struct Session {
+pub(super) struct GatewaySession {
     shared: Arc<Shared>,
     #[debug(skip)]
     authorization: String,
@@ -90,7 +90,7 @@ pub(super) struct Session {
     kubeconfig: NamedTempFile,
 }
 
-impl Session {
+impl GatewaySession {
     pub(super) fn kubeconfig(&self) -> &Path {
         self.kubeconfig.path()
     }
@@ -118,7 +118,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for GatewaySession {
     fn drop(&mut self) {
         self.revoke();
     }
@@ -154,7 +154,7 @@ impl Gateway {
         dir: &Path,
         scope: RunScope,
         (claim, review): (Claim, Option<Review>),
-    ) -> io::Result<Session> {
+    ) -> io::Result<GatewaySession> {
         let password = hex(&rand::rng().random::<[u8; 32]>());
         let kubeconfig = json!({
             "apiVersion": "v1",
@@ -181,7 +181,7 @@ impl Gateway {
         });
         let authorization = format!("Basic {}", BASE64_STANDARD.encode(format!("{NAME}:{password}")));
         self.shared.runs().insert(authorization.clone(), run.clone());
-        Ok(Session { shared: self.shared.clone(), authorization, run, kubeconfig: file })
+        Ok(GatewaySession { shared: self.shared.clone(), authorization, run, kubeconfig: file })
     }
 }
 

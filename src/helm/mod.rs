@@ -27,7 +27,7 @@ pub(crate) mod values;
 
 pub(crate) use charts::cache::{Chart, ChartError};
 pub(crate) use cli::{
-    command::{ChartName, Flags, HelmCommand, ReleaseLabels, Test, Uninstall, Upgrade, Verb},
+    command::{ChartName, Flags, HelmCommand, ReleaseLabels, TestRequest, Uninstall, Upgrade, Verb},
     error::{HelmError, HelmUnavailable, SetupError},
     parse::{HelmFailure, classify, left_behind},
     process::{Cause, Finished, ProcessError},
@@ -43,7 +43,7 @@ use cli::{
     version,
     workdir::{self, WorkDir},
 };
-use gateway::{Claim, Gateway, Review, RunScope, Session, record::Recorded};
+use gateway::{Claim, Gateway, GatewaySession, Review, RunScope, record::Recorded};
 
 use crate::platform::panic::joined;
 
@@ -93,7 +93,7 @@ pub struct HelmSettings {
 }
 
 /// The chart cache, filled by helm.
-pub(crate) type ChartCache = charts::cache::ChartCache<Helm>;
+pub(crate) type ChartCache = charts::cache::PullThroughCache<Helm>;
 
 /// The helm command line. Clones share the private directory, which is removed with the last of them.
 ///
@@ -127,7 +127,7 @@ impl Helm {
     async fn run(
         &self,
         command: HelmCommand,
-        session: Option<&Session>,
+        session: Option<&GatewaySession>,
         deadline: Duration,
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
@@ -144,7 +144,7 @@ impl Helm {
             env.push(("KUBECONFIG".into(), session.kubeconfig().into()));
             env.extend(GO.map(|(name, value)| (name.into(), value.into())));
         }
-        let stopping = session.map(Session::stopping).unwrap_or_default();
+        let stopping = session.map(GatewaySession::stopping).unwrap_or_default();
         let program = Program { path: settings.binary.clone(), args, env, dir: workdir.path().to_owned(), stdin };
         let limits = Limits { deadline, grace: settings.grace, output, memory: settings.memory, file: MAX_FILE };
         let mut finished = process::run(program, limits, cancel, &stopping)
@@ -224,12 +224,12 @@ impl Helm {
     pub(crate) async fn test(
         &self,
         gateway: &Gateway,
-        request: &Test,
+        request: &TestRequest,
         claim: Claim,
         cancel: &CancellationToken,
     ) -> Result<Finished, HelmError> {
         let command = (HelmCommand::test(request), request.timeout + TEST_MARGIN);
-        let Test { release, namespace, account, .. } = request;
+        let TestRequest { release, namespace, account, .. } = request;
         let scope = RunScope::new(release, namespace, Some(account), None);
         self.run_with_gateway(gateway, scope, (claim, None), command, cancel).await.0
     }

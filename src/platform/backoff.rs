@@ -12,28 +12,28 @@ use super::{
 };
 
 /// Identifies what was tried, by uid and generation. A change of the spec and a deletion each bring a new generation.
-pub(crate) type Attempt = (Option<String>, Option<i64>);
+pub(crate) type AttemptId = (Option<String>, Option<i64>);
 
 /// The objects whose last reconcile failed.
 #[derive(Default)]
 pub(crate) struct Backoff(Mutex<HashMap<Key, Failing>>);
 
 struct Failing {
-    attempt: Attempt,
+    attempt: AttemptId,
     failures: u32,
     until: Option<Instant>,
 }
 
 impl Backoff {
     /// Returns how long an attempt still has to wait.
-    pub(crate) fn remaining(&self, key: &Key, attempt: &Attempt, now: Instant) -> Option<Duration> {
+    pub(crate) fn remaining(&self, key: &Key, attempt: &AttemptId, now: Instant) -> Option<Duration> {
         let failing = self.lock();
         let failing = failing.get(key).filter(|failing| failing.attempt == *attempt)?;
         failing.until?.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
     /// Returns true if an attempt has failed before, without a success since.
-    pub(crate) fn has_failed(&self, key: &Key, attempt: &Attempt) -> bool {
+    pub(crate) fn has_failed(&self, key: &Key, attempt: &AttemptId) -> bool {
         self.lock().get(key).is_some_and(|failing| failing.attempt == *attempt)
     }
 
@@ -41,7 +41,7 @@ impl Backoff {
     pub(crate) fn failed(
         &self,
         key: &Key,
-        attempt: Attempt,
+        attempt: AttemptId,
         disposition: &Disposition,
         now: Instant,
         unit: f64,
@@ -70,18 +70,18 @@ mod tests {
     use super::*;
     use crate::{
         crd::{Reason, conditions::State},
-        platform::error::{AWAY, MINUTE, Retry, SECOND},
+        platform::error::{AWAY, MINUTE, RetryPolicy, SECOND},
     };
 
     fn key(name: &str) -> Key {
         Key::new("ns", name)
     }
 
-    fn attempt(generation: i64) -> Attempt {
+    fn attempt(generation: i64) -> AttemptId {
         (Some("uid".to_owned()), Some(generation))
     }
 
-    fn disposition(reason: Reason, retry: Retry) -> Disposition {
+    fn disposition(reason: Reason, retry: RetryPolicy) -> Disposition {
         Disposition { condition: None, state: State::Unknown, reason, stalled: false, retry }
     }
 
@@ -89,7 +89,7 @@ mod tests {
     fn only_another_generation_is_tried_before_its_time() {
         let backoff = Backoff::default();
         let now = Instant::now();
-        let refused = disposition(Reason::Refused, Retry::Doubling(30 * SECOND, 10 * MINUTE));
+        let refused = disposition(Reason::Refused, RetryPolicy::Doubling(30 * SECOND, 10 * MINUTE));
         for (failure, seconds) in [(1, 30), (2, 60), (3, 120)] {
             let delay = backoff.failed(&key("a"), attempt(1), &refused, now, 0.5);
             assert_eq!(delay, Some(Duration::from_secs(seconds)), "failure {failure}");
@@ -103,7 +103,7 @@ mod tests {
         backoff.succeeded(&key("a"));
         assert_eq!(backoff.failed(&key("a"), attempt(2), &refused, now, 0.5), Some(30 * SECOND));
         // A failure that only a change can fix has no delay.
-        let invalid = disposition(Reason::InvalidSpec, Retry::OnChange);
+        let invalid = disposition(Reason::InvalidSpec, RetryPolicy::OnChange);
         assert_eq!(backoff.failed(&key("c"), attempt(1), &invalid, now, 0.5), None);
         assert_eq!(backoff.remaining(&key("c"), &attempt(1), now), None);
     }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::key::Key;
 
-pub(crate) struct Entry<V> {
+pub(crate) struct CacheEntry<V> {
     pub key: Key,
     pub group: Option<Key>,
     /// Holds what decisions need of the object; `None`: it counts as absent.
@@ -24,12 +24,12 @@ pub(crate) struct Entry<V> {
 
 /// Holds the objects of one kind.
 pub(crate) struct Cache<V> {
-    contents: Mutex<Contents<V>>,
+    contents: Mutex<CacheContents<V>>,
     /// Counts changes; the first `InitDone` makes it greater than zero.
     version: watch::Sender<u64>,
 }
 
-struct Contents<V> {
+struct CacheContents<V> {
     /// Limits the objects of a namespace, if users can write any number of them at no cost.
     max_per_namespace: usize,
     live: Index<V>,
@@ -51,7 +51,7 @@ impl<V> Default for Index<V> {
 }
 
 impl<V: Clone> Index<V> {
-    fn insert(&mut self, Entry { key, group, value }: Entry<V>, max_per_namespace: usize) {
+    fn insert(&mut self, CacheEntry { key, group, value }: CacheEntry<V>, max_per_namespace: usize) {
         self.remove(&key);
         let Some(value) = value else { return };
         if max_per_namespace < usize::MAX && self.count(&key.namespace, max_per_namespace) >= max_per_namespace {
@@ -71,7 +71,7 @@ impl<V: Clone> Index<V> {
     }
 
     /// Returns the change that adding or removing this entry makes.
-    fn change(&self, Entry { key, group, value: _ }: &Entry<V>) -> Change {
+    fn change(&self, CacheEntry { key, group, value: _ }: &CacheEntry<V>) -> Change {
         let before = self.objects.get(key).and_then(|object| object.0.clone());
         Change::One(key.clone(), [group.clone(), before.filter(|before| Some(before) != group.as_ref())])
     }
@@ -93,7 +93,7 @@ impl<V> Cache<V> {
     /// Creates a cache that keeps this many objects of a namespace, and ignores the others.
     pub(crate) fn with_limit(max_per_namespace: usize) -> Self {
         Cache {
-            contents: Mutex::new(Contents { max_per_namespace, live: Index::default(), staged: None }),
+            contents: Mutex::new(CacheContents { max_per_namespace, live: Index::default(), staged: None }),
             version: watch::Sender::new(0),
         }
     }
@@ -110,7 +110,7 @@ pub(crate) enum Change {
 
 impl<V: Clone> Cache<V> {
     /// Applies one event of a watch. `entry` reduces the object.
-    pub(crate) fn apply<K>(&self, event: watcher::Event<K>, entry: impl Fn(K) -> Entry<V>) -> Change {
+    pub(crate) fn apply<K>(&self, event: watcher::Event<K>, entry: impl Fn(K) -> CacheEntry<V>) -> Change {
         let change = {
             let mut contents = self.lock();
             let max_per_namespace = contents.max_per_namespace;
@@ -150,7 +150,8 @@ impl<V: Clone> Cache<V> {
     /// Forgets everything, for example when the kind is removed from the cluster.
     pub(crate) fn clear(&self) {
         let mut contents = self.lock();
-        *contents = Contents { max_per_namespace: contents.max_per_namespace, live: Index::default(), staged: None };
+        *contents =
+            CacheContents { max_per_namespace: contents.max_per_namespace, live: Index::default(), staged: None };
         drop(contents);
         self.version.send_modify(|version| *version += 1);
     }
@@ -231,7 +232,7 @@ impl<V: Clone> Cache<V> {
         tokio::time::timeout(timeout, search).await.ok().flatten()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Contents<V>> {
+    fn lock(&self) -> MutexGuard<'_, CacheContents<V>> {
         // No panic leaves a change above half done.
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -267,8 +268,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(name: &'static str) -> Entry<&'static str> {
-        Entry { key: Key::new("ns", name), group: Some(Key::new("ns", &name[..1])), value: Some(name) }
+    fn entry(name: &'static str) -> CacheEntry<&'static str> {
+        CacheEntry { key: Key::new("ns", name), group: Some(Key::new("ns", &name[..1])), value: Some(name) }
     }
 
     fn group(cache: &Cache<&'static str>, name: &str) -> Vec<&'static str> {

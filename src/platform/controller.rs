@@ -50,12 +50,12 @@ pub(crate) fn after_finalizer(exists: bool) -> Action {
     if exists { Action::await_change() } else { Action::requeue(RECHECK_GONE) }
 }
 
-pub trait Object:
+pub trait ReconciledObject:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
 }
 
-impl<K> Object for K where
+impl<K> ReconciledObject for K where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
@@ -72,7 +72,7 @@ pub(crate) trait ReconcileError: std::error::Error + Send + Sync + 'static {
 }
 
 pub(crate) trait Reconciler: Send + Sync + 'static {
-    type Object: Object;
+    type Object: ReconciledObject;
     type Error: ReconcileError;
 
     /// Forgets an object that is gone, for whatever reason; a new object of its name may exist already. The controller calls
@@ -123,7 +123,7 @@ pub(crate) struct ControllerContext {
 }
 
 /// Holds the objects of a kind, decodable or not, and triggers reconciles of them.
-pub(crate) struct Objects<K: Object> {
+pub(crate) struct Objects<K: ReconciledObject> {
     pub store: Store<Guard<K>>,
     /// Their names, sorted by namespace, because most changes concern objects of one namespace.
     names: Arc<Mutex<BTreeSet<Key>>>,
@@ -131,22 +131,22 @@ pub(crate) struct Objects<K: Object> {
 }
 
 /// Holds what [`control`] fills [`Objects`] from.
-pub(crate) struct Feed<K: Object> {
+pub(crate) struct Feed<K: ReconciledObject> {
     writer: Writer<Guard<K>>,
     triggered: mpsc::UnboundedReceiver<ObjectRef<Guard<K>>>,
 }
 
-impl<K: Object> Clone for Objects<K> {
+impl<K: ReconciledObject> Clone for Objects<K> {
     fn clone(&self) -> Self {
         Objects { store: self.store.clone(), names: self.names.clone(), triggers: self.triggers.clone() }
     }
 }
 
-fn reference<K: Object>(key: &Key) -> ObjectRef<Guard<K>> {
+fn reference<K: ReconciledObject>(key: &Key) -> ObjectRef<Guard<K>> {
     ObjectRef::new(&key.name).within(&key.namespace)
 }
 
-impl<K: Object> Objects<K> {
+impl<K: ReconciledObject> Objects<K> {
     pub(crate) fn new() -> (Objects<K>, Feed<K>) {
         let (store, writer) = reflector::store();
         let (triggers, triggered) = mpsc::unbounded();

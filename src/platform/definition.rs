@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{Api, Client, runtime::watcher};
 
 use super::{
-    cache::{Cache, Change, Entry},
+    cache::{Cache, CacheEntry, Change},
     key::key_of,
     watch::feed_cache,
 };
@@ -61,12 +61,12 @@ impl Definition {
     }
 }
 
-fn entry(definition: CustomResourceDefinition) -> Entry<()> {
+fn entry(definition: CustomResourceDefinition) -> CacheEntry<()> {
     let established = definition
         .status
         .iter()
         .flat_map(|status| status.conditions.iter().flatten())
         .any(|condition| condition.type_ == "Established" && condition.status == "True");
     let stays = definition.metadata.deletion_timestamp.is_none();
-    Entry { key: key_of(&definition), group: None, value: (established && stays).then_some(()) }
+    CacheEntry { key: key_of(&definition), group: None, value: (established && stays).then_some(()) }
 }

@@ -20,10 +20,10 @@ pub(crate) fn api_sentence(error: &kube::Error) -> String {
 }
 
 /// The backoff while a server is away: each object tries independently, and the first after the end of an outage does within half a minute.
-pub(crate) const AWAY: Retry = Retry::Doubling(SECOND, Duration::from_secs(30));
+pub(crate) const AWAY: RetryPolicy = RetryPolicy::Doubling(SECOND, Duration::from_secs(30));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Retry {
+pub(crate) enum RetryPolicy {
     /// When something changes, which a watch reports.
     OnChange,
     /// After this time, the same every time.
@@ -32,13 +32,13 @@ pub(crate) enum Retry {
     Doubling(Duration, Duration),
 }
 
-impl Retry {
+impl RetryPolicy {
     /// Returns the time to wait after this many consecutive failures (1 is the first), before jitter.
     pub(crate) fn delay(self, failures: u32) -> Option<Duration> {
         match self {
-            Retry::OnChange => None,
-            Retry::After(delay) => Some(delay),
-            Retry::Doubling(first, limit) => {
+            RetryPolicy::OnChange => None,
+            RetryPolicy::After(delay) => Some(delay),
+            RetryPolicy::Doubling(first, limit) => {
                 let factor = 1u32 << failures.saturating_sub(1).min(16);
                 Some(first.saturating_mul(factor).min(limit))
             }
@@ -55,7 +55,7 @@ pub(crate) struct Disposition {
     pub reason: Reason,
     /// Reconciliation stops until a user or cluster admin changes something.
     pub stalled: bool,
-    pub retry: Retry,
+    pub retry: RetryPolicy,
 }
 
 pub(crate) const INTERNAL_ERROR: Disposition = Disposition {
@@ -63,12 +63,12 @@ pub(crate) const INTERNAL_ERROR: Disposition = Disposition {
     state: State::Unknown,
     reason: Reason::InternalError,
     stalled: true,
-    retry: Retry::Doubling(Duration::from_secs(30), Duration::from_secs(600)),
+    retry: RetryPolicy::Doubling(Duration::from_secs(30), Duration::from_secs(600)),
 };
 
 impl Disposition {
     /// Returns the disposition of a failure that no condition reports.
-    pub(crate) fn unreported(reason: Reason, retry: Retry) -> Disposition {
+    pub(crate) fn unreported(reason: Reason, retry: RetryPolicy) -> Disposition {
         Disposition { condition: None, state: State::Unknown, reason, stalled: false, retry }
     }
 
@@ -80,20 +80,20 @@ impl Disposition {
 
 /// Returns what follows from a failed request to the API server.
 pub(crate) fn api_disposition(error: &kube::Error) -> Disposition {
-    let often = Retry::Doubling(30 * SECOND, 10 * MINUTE);
+    let often = RetryPolicy::Doubling(30 * SECOND, 10 * MINUTE);
     // A repair by a cluster admin is noticed within a minute. A starting API server also refuses like this, until it knows the roles
     // and kinds.
-    let soon = Retry::Doubling(5 * SECOND, MINUTE);
+    let soon = RetryPolicy::Doubling(5 * SECOND, MINUTE);
     let (reason, stalled, retry) = match classify(error) {
         // With this backoff, another client that keeps changing the object does not cause a storm of requests.
         ApiErrorKind::Conflict => {
-            let soon = Retry::Doubling(Duration::from_millis(200), 5 * SECOND);
+            let soon = RetryPolicy::Doubling(Duration::from_millis(200), 5 * SECOND);
             return Disposition::unreported(Reason::Conflict, soon);
         }
         // Until one of the two field managers gives up the field.
-        ApiErrorKind::OwnedField => (Reason::Refused, true, Retry::After(5 * MINUTE)),
+        ApiErrorKind::OwnedField => (Reason::Refused, true, RetryPolicy::After(5 * MINUTE)),
         // The deletion of the namespace deletes the app as well.
-        ApiErrorKind::NamespaceTerminating => (Reason::NamespaceTerminating, false, Retry::After(30 * SECOND)),
+        ApiErrorKind::NamespaceTerminating => (Reason::NamespaceTerminating, false, RetryPolicy::After(30 * SECOND)),
         ApiErrorKind::Quota => (Reason::QuotaExceeded, true, often),
         ApiErrorKind::Forbidden | ApiErrorKind::Admission | ApiErrorKind::Expansion => {
             (Reason::AccessDenied, true, soon)

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
 use super::{
-    controller::{ControllerContext, Object},
+    controller::{ControllerContext, ReconciledObject},
     events::Recorder,
 };
 use crate::{
@@ -40,7 +40,7 @@ pub(crate) fn client(answer: impl Fn(&Method, &str, Value) -> (u16, Value) + Clo
 
 /// Runs a controller in a cluster with two objects of its kind. Stops it when the status of `ns/panics` reports that its reconcile
 /// panicked, and the reconcile of `ns/other` has got to the same point, where it adds the finalizer.
-pub(crate) async fn beside_a_panic<K: Object>(
+pub(crate) async fn beside_a_panic<K: ReconciledObject>(
     spec: Value,
     run: impl AsyncFnOnce(ControllerContext, CancellationToken),
 ) {

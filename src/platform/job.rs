@@ -15,14 +15,14 @@ pub(crate) const MAX_MESSAGE: usize = 600;
 
 /// Tells how far a Job is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub(crate) struct JobProgress {
     /// True if it succeeded; `None` while it runs.
     pub succeeded: Option<bool>,
     pub started: Option<Time>,
     pub ended: Option<Time>,
 }
 
-pub(crate) fn progress(job: &Job) -> Progress {
+pub(crate) fn progress(job: &Job) -> JobProgress {
     let status = job.status.as_ref();
     let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
     let mut ended = conditions.filter(|condition| condition.status == "True").filter_map(|condition| {
@@ -33,7 +33,7 @@ pub(crate) fn progress(job: &Job) -> Progress {
         }
     });
     let ended = ended.next();
-    Progress {
+    JobProgress {
         succeeded: ended.map(|(succeeded, _)| succeeded),
         started: status.and_then(|status| status.start_time.clone()),
         // Only a successful Job has a completion time.

@@ -19,7 +19,7 @@ pub(crate) fn selector(selector: &LabelSelector) -> Option<String> {
 
 /// Holds what keeps a pod from being ready.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Problem {
+pub(crate) struct PodProblem {
     rank: Rank,
     /// The container that has it, such as `init container fetch`; `None`: the pod itself.
     container: Option<String>,
@@ -35,9 +35,9 @@ enum Rank {
     NotReady,
 }
 
-impl Problem {
-    fn of_pod(rank: Rank, words: String) -> Problem {
-        Problem { rank, container: None, words }
+impl PodProblem {
+    fn of_pod(rank: Rank, words: String) -> PodProblem {
+        PodProblem { rank, container: None, words }
     }
 
     /// Returns the sentence about a pod of this name.
@@ -86,7 +86,7 @@ fn of_present<'a>(pods: &'a [Pod], present: Option<&'a str>) -> Vec<&'a Pod> {
 
 /// A StatefulSet's present revision, and how it replaces pods of former ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rollout {
+pub(crate) struct StatefulSetRollout {
     pub revision: String,
     /// It replaces each pod of a former revision, but only once that pod is ready: as long as it is not, neither a corrected spec
     /// nor a rollback brings it back (kubernetes.io/docs/concepts/workloads/controllers/statefulset, "Forced rollback").
@@ -94,7 +94,7 @@ pub(crate) struct Rollout {
 }
 
 /// Returns `None` if the controller of the StatefulSet has not seen its spec yet.
-pub(crate) fn rollout(set: &StatefulSet) -> Option<Rollout> {
+pub(crate) fn rollout(set: &StatefulSet) -> Option<StatefulSetRollout> {
     let (spec, status) = (set.spec.as_ref()?, set.status.as_ref()?);
     if status.observed_generation < set.metadata.generation {
         return None;
@@ -103,7 +103,7 @@ pub(crate) fn rollout(set: &StatefulSet) -> Option<Rollout> {
     let rolls = strategy.and_then(|strategy| strategy.type_.as_deref()).is_none_or(|type_| type_ == "RollingUpdate");
     let partition = strategy.and_then(|strategy| strategy.rolling_update.as_ref()?.partition).unwrap_or_default();
     let waits = spec.pod_management_policy.as_deref().is_none_or(|policy| policy == "OrderedReady");
-    Some(Rollout { revision: status.update_revision.clone()?, in_order: rolls && partition == 0 && waits })
+    Some(StatefulSetRollout { revision: status.update_revision.clone()?, in_order: rolls && partition == 0 && waits })
 }
 
 /// A pod of a former revision that keeps its StatefulSet from creating one of the present revision.
@@ -134,7 +134,7 @@ impl StuckPod {
 }
 
 /// Returns the first such pod of the StatefulSet with this uid.
-pub(crate) fn stuck(pods: &[Pod], set: &str, rollout: &Rollout) -> Option<StuckPod> {
+pub(crate) fn stuck(pods: &[Pod], set: &str, rollout: &StatefulSetRollout) -> Option<StuckPod> {
     let is_its = |pod: &&Pod| {
         let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
         owner.is_some_and(|owner| owner.kind == "StatefulSet" && owner.uid == set)
@@ -164,7 +164,7 @@ fn is_idle(pod: &Pod) -> bool {
 }
 
 /// Returns what keeps this pod from being ready, if it says so.
-pub(crate) fn problem(pod: &Pod) -> Option<Problem> {
+pub(crate) fn problem(pod: &Pod) -> Option<PodProblem> {
     let status = pod.status.as_ref()?;
     let condition = |type_: &str| status.conditions.iter().flatten().find(|condition| condition.type_ == type_);
     if condition("Ready").is_some_and(|ready| ready.status == "True") {
@@ -172,32 +172,32 @@ pub(crate) fn problem(pod: &Pod) -> Option<Problem> {
     }
     if let Some(unscheduled) = condition("PodScheduled").filter(|scheduled| scheduled.status == "False") {
         let message = unscheduled.message.as_deref().unwrap_or("no node fits");
-        return Some(Problem::of_pod(Rank::Unscheduled, format!("is not scheduled: {}", tidy(message))));
+        return Some(PodProblem::of_pod(Rank::Unscheduled, format!("is not scheduled: {}", tidy(message))));
     }
     // Without words, the containers say more.
     let words =
         [status.reason.as_deref(), status.message.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(": ");
     if status.phase.as_deref() == Some("Failed") && !words.is_empty() {
-        return Some(Problem::of_pod(Rank::Failed, format!("has failed: {}", tidy(&words))));
+        return Some(PodProblem::of_pod(Rank::Failed, format!("has failed: {}", tidy(&words))));
     }
     let init = status.init_container_statuses.iter().flatten().map(|container| ("init container", container));
     let main = status.container_statuses.iter().flatten().map(|container| ("container", container));
     let problems = init.chain(main).filter_map(|(what, container)| {
         let (rank, words) = of_container(pod, what, container)?;
-        Some(Problem { rank, container: Some(format!("{what} {}", container.name)), words })
+        Some(PodProblem { rank, container: Some(format!("{what} {}", container.name)), words })
     });
     problems.min_by_key(|problem| problem.rank).or_else(|| unreachable(pod))
 }
 
 /// Returns the problem of a pod whose containers were ready when its node last reported: the node lifecycle controller has called it
 /// not ready.
-fn unreachable(pod: &Pod) -> Option<Problem> {
+fn unreachable(pod: &Pod) -> Option<PodProblem> {
     let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
     let mut containers = status.container_statuses.iter().flatten().peekable();
     let were_ready = containers.peek().is_some() && containers.all(|container| container.ready);
     let has_gates = spec.readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty());
     let node = spec.node_name.as_ref().filter(|_| were_ready && !has_gates)?;
-    Some(Problem::of_pod(Rank::Failed, format!("is on node {node}, which does not report")))
+    Some(PodProblem::of_pod(Rank::Failed, format!("is on node {node}, which does not report")))
 }
 
 fn of_container(pod: &Pod, what: &str, container: &ContainerStatus) -> Option<(Rank, String)> {
@@ -437,11 +437,16 @@ mod tests {
             ("it is another workload's", owned_pod("r1", owner("ReplicaSet", "s"), pulls()), true, None),
             ("it has no owner", owned_pod("r1", json!([]), pulls()), true, None),
         ] {
-            let found = stuck(std::slice::from_ref(&pod), "s", &Rollout { revision: "r2".to_owned(), in_order });
+            let found =
+                stuck(std::slice::from_ref(&pod), "s", &StatefulSetRollout { revision: "r2".to_owned(), in_order });
             assert_eq!(found.as_ref().map(|stuck| stuck.is_idle), expected, "{what}");
             let mut going = pod;
             going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-            assert_eq!(stuck(&[going], "s", &Rollout { revision: "r2".to_owned(), in_order }), None, "{what}");
+            assert_eq!(
+                stuck(&[going], "s", &StatefulSetRollout { revision: "r2".to_owned(), in_order }),
+                None,
+                "{what}"
+            );
             if let Some(stuck) = found {
                 let command = "its StatefulSet waits for it: `kubectl delete pod -n ns db-0`";
                 assert_eq!(stuck.sentence("ns").ends_with(command), !stuck.is_idle, "{what}");

@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{api::ignore_not_found, controller::Object, key::Key};
+use super::{api::ignore_not_found, controller::ReconciledObject, key::Key};
 use crate::crd::Guard;
 
 /// Returns true if an object has this finalizer.
@@ -32,7 +32,7 @@ pub struct Reconciled<'a, K, S> {
     pub(super) version: AtomicU64,
 }
 
-impl<'a, K: Object, S> Reconciled<'a, K, S> {
+impl<'a, K: ReconciledObject, S> Reconciled<'a, K, S> {
     pub fn meta(&self) -> &'a ObjectMeta {
         &self.guard.metadata
     }

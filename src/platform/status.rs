@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     cache::Memo,
-    controller::Object,
+    controller::ReconciledObject,
     key::Key,
     reconciled::{Reconciled, version},
 };
@@ -66,7 +66,7 @@ impl<S: Clone + Default> Statuses<S> {
     /// # Errors
     /// The API server's refusal. [`is_gone`] is true if the object is gone or was recreated. It is a conflict if another client has
     /// written the status since the reconcile read it, for example a predecessor whose last request was late.
-    pub async fn write<K: Object + HasStatus<Status = S>>(
+    pub async fn write<K: ReconciledObject + HasStatus<Status = S>>(
         &self,
         client: &Client,
         object: &Reconciled<'_, K, S>,
@@ -111,7 +111,7 @@ impl<S: Clone + Default> Statuses<S> {
 ///
 /// By JSON patch, the only way to make the API server compare the uid: an apply or a merge to a custom resource's status
 /// ignores it, and an object that was deleted and recreated in between would get its predecessor's status.
-async fn write_status<K: Object, S: Serialize>(
+async fn write_status<K: ReconciledObject, S: Serialize>(
     client: &Client,
     object: &Reconciled<'_, K, S>,
     version: Option<u64>,
@@ -126,7 +126,7 @@ fn test(path: &str, value: &str) -> Value {
     json!({"op": "test", "path": path, "value": value})
 }
 
-async fn patch_status<K: Object, S>(
+async fn patch_status<K: ReconciledObject, S>(
     client: &Client,
     object: &Reconciled<'_, K, S>,
     operations: impl IntoIterator<Item = Value>,
@@ -143,7 +143,7 @@ async fn patch_status<K: Object, S>(
 /// uid and changes nothing: the operator may not get every kind whose status it writes.
 async fn current_version<K, S>(client: &Client, object: &Reconciled<'_, K, S>) -> kube::Result<u64>
 where
-    K: Object + HasStatus<Status = S>,
+    K: ReconciledObject + HasStatus<Status = S>,
     S: Clone + Default + PartialEq + DeserializeOwned,
 {
     let now = patch_status(client, object, []).await.map_err(|error| match is_failed_test(&error) {
@@ -156,7 +156,7 @@ where
     }
 }
 
-fn failure<K: Object, S>(object: &Reconciled<'_, K, S>, problem: &str, code: u16) -> kube::Error {
+fn failure<K: ReconciledObject, S>(object: &Reconciled<'_, K, S>, problem: &str, code: u16) -> kube::Error {
     let reason = if code == 410 { "Gone" } else { "Conflict" };
     let sentence = format!("{} {} {problem}", K::kind(&()), object.key);
     kube::Error::Api(Status::failure(&sentence, reason).with_code(code).boxed())

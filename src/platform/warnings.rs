@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::runtime::watcher;
 
 use super::{
-    cache::{Cache, Entry},
+    cache::{Cache, CacheEntry},
     key::{Key, key_of},
     pods::tidy,
 };
@@ -43,9 +43,9 @@ pub(crate) fn about(kind: &str) -> watcher::Config {
 
 /// Reduces an event to a warning. One that cannot be decoded, such as one with a time of null or of the year 10000, says nothing,
 /// because it must not stop the watch.
-pub(crate) fn entry(event: Guard<Event>) -> Entry<Warning> {
+pub(crate) fn entry(event: Guard<Event>) -> CacheEntry<Warning> {
     let key = key_of(&event);
-    let Ok(event) = event.object else { return Entry { key, group: None, value: None } };
+    let Ok(event) = event.object else { return CacheEntry { key, group: None, value: None } };
     let regarding = event.regarding.clone().unwrap_or_default();
     let (kind, name) = (regarding.kind.unwrap_or_default(), regarding.name.unwrap_or_default());
     let repeated = event.series.as_ref().map(|series| series.last_observed_time.0);
@@ -60,7 +60,7 @@ pub(crate) fn entry(event: Guard<Event>) -> Entry<Warning> {
     let is_kept = ["StatefulSet", "Job", "PostgresCluster"].contains(&kind.as_str()) && !message.is_empty();
     let latest = times.into_iter().flatten().max().filter(|_| is_kept);
     let warning = |at| Warning { reason, message, at };
-    Entry { group: Some(group(&key.namespace, &kind, &name)), value: latest.map(warning), key }
+    CacheEntry { group: Some(group(&key.namespace, &kind, &name)), value: latest.map(warning), key }
 }
 
 /// Returns the group under which the warnings about an object are filed.

@@ -15,7 +15,7 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    cache::{Cache, Change, Entry},
+    cache::{Cache, CacheEntry, Change},
     panic::survived,
 };
 
@@ -33,7 +33,7 @@ pub(crate) async fn feed_cache<K, V: Clone>(
     resource: &str,
     stream: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
     cache: &Cache<V>,
-    entry: impl Fn(K) -> Entry<V>,
+    entry: impl Fn(K) -> CacheEntry<V>,
     changed: impl Fn(Change),
 ) {
     let mut stream = std::pin::pin!(stream.default_backoff());
@@ -275,7 +275,7 @@ mod tests {
         let (cache, changes) = (Cache::default(), RefCell::new(Vec::new()));
         let entry = |object: ConfigMap| {
             assert_ne!(object.metadata.name.as_deref(), Some("panics"));
-            Entry { key: key_of(&object), group: None, value: Some(()) }
+            CacheEntry { key: key_of(&object), group: None, value: Some(()) }
         };
         let changed = |change| match change {
             Change::One(key, _) if key.name == "panics-later" => panic!("{key}"),

@@ -16,8 +16,8 @@ use tokio::sync;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    cache::{Cache, Change, Entry},
-    controller::{Object, Objects},
+    cache::{Cache, CacheEntry, Change},
+    controller::{Objects, ReconciledObject},
     definition::Definition,
     key::Key,
     managed_fields::WithoutManagedFields,
@@ -39,7 +39,7 @@ pub(crate) trait Watchable:
 impl<S: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static> Watchable for S {}
 
 /// Starts the watches of a kind's controller, which run until `stop`.
-pub(crate) struct WatchBuilder<'a, K: Object> {
+pub(crate) struct WatchBuilder<'a, K: ReconciledObject> {
     pub client: &'a Client,
     /// The objects that are reconciled.
     pub objects: &'a Objects<K>,
@@ -47,7 +47,7 @@ pub(crate) struct WatchBuilder<'a, K: Object> {
     pub stop: &'a CancellationToken,
 }
 
-impl<K: Object> WatchBuilder<'_, K> {
+impl<K: ReconciledObject> WatchBuilder<'_, K> {
     fn spawn(&self, feed: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(feed));
     }
@@ -57,7 +57,7 @@ impl<K: Object> WatchBuilder<'_, K> {
         &self,
         resource: &'static str,
         config: watcher::Config,
-        entry: fn(S) -> Entry<V>,
+        entry: fn(S) -> CacheEntry<V>,
         changed: OnChange<K>,
     ) -> Arc<Cache<V>> {
         self.with_helm_fields(
@@ -73,7 +73,7 @@ impl<K: Object> WatchBuilder<'_, K> {
         &self,
         resource: &'static str,
         config: watcher::Config,
-        entry: impl Fn(WithoutManagedFields<S>) -> Entry<V> + Send + 'static,
+        entry: impl Fn(WithoutManagedFields<S>) -> CacheEntry<V> + Send + 'static,
         changed: OnChange<K>,
     ) -> Arc<Cache<V>> {
         let objects = self.objects.clone();
@@ -86,7 +86,7 @@ impl<K: Object> WatchBuilder<'_, K> {
         cache: Cache<V>,
         resource: &'static str,
         config: watcher::Config,
-        entry: impl Fn(S) -> Entry<V> + Send + 'static,
+        entry: impl Fn(S) -> CacheEntry<V> + Send + 'static,
         changed: impl Fn(Change) + Send + 'static,
     ) -> Arc<Cache<V>> {
         let cache = Arc::new(cache);
@@ -120,7 +120,7 @@ impl<K: Object> WatchBuilder<'_, K> {
     pub(crate) fn optional<S: Watchable, V: Clone + Send + 'static>(
         &self,
         definition: &'static str,
-        entry: fn(S) -> Entry<V>,
+        entry: fn(S) -> CacheEntry<V>,
         changed: OnChange<K>,
     ) -> Arc<Optional<V>> {
         let optional = Arc::new(Optional::new(definition));
@@ -131,7 +131,7 @@ impl<K: Object> WatchBuilder<'_, K> {
 }
 
 /// Triggers the reconciles that a change of a cache requires.
-pub(crate) fn enqueue_for<K: Object>(objects: &Objects<K>, change: &Change, changed: OnChange<K>) {
+pub(crate) fn enqueue_for<K: ReconciledObject>(objects: &Objects<K>, change: &Change, changed: OnChange<K>) {
     match change {
         Change::Everything => objects.trigger_where(|_| true),
         Change::One(key, [None, None]) => changed(objects, key),
@@ -204,11 +204,11 @@ impl<V: Clone + Send> Optional<V> {
     }
 
     /// Watches the objects of the kind while it exists.
-    async fn feed<S: Watchable, K: Object>(
+    async fn feed<S: Watchable, K: ReconciledObject>(
         &self,
         client: Client,
         reconciled: &Objects<K>,
-        entry: fn(S) -> Entry<V>,
+        entry: fn(S) -> CacheEntry<V>,
         changed: OnChange<K>,
     ) {
         let Optional { definition, objects, refused: _ } = self;

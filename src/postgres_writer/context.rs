@@ -21,7 +21,7 @@ use crate::{
 /// The PostgresWriter of one reconcile.
 pub(super) type Writer<'a> = Reconciled<'a, PostgresWriter, PostgresWriterStatus>;
 
-pub(super) struct Ctx {
+pub(super) struct WriterContext {
     pub(super) parts: ControllerContext,
     settings: Option<Settings>,
     database: OnceCell<Database>,
@@ -31,7 +31,7 @@ pub(super) struct Ctx {
     pub(super) drifted: Memo<String, ()>,
 }
 
-impl Ctx {
+impl WriterContext {
     pub(super) fn settings(&self) -> Result<&Settings, Error> {
         self.settings.as_ref().ok_or(Error::NotConfigured)
     }
@@ -79,7 +79,7 @@ pub(crate) async fn run(parts: ControllerContext, settings: Option<Settings>, st
         }
     }
     let (objects, feed) = Objects::new();
-    let ctx = Ctx {
+    let ctx = WriterContext {
         parts: parts.clone(),
         settings,
         database: OnceCell::new(),

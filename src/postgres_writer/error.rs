@@ -13,13 +13,13 @@ use crate::{
     },
     platform::{
         controller::ReconcileError,
-        error::{AWAY, Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
+        error::{AWAY, Disposition, INTERNAL_ERROR, RetryPolicy, api_disposition, api_sentence},
         panic::Panic,
     },
 };
 
 /// Nothing notifies the operator of changes in a database, so every failure is retried.
-const RETRY: Retry = Retry::Doubling(Duration::from_secs(1), Duration::from_secs(300));
+const RETRY: RetryPolicy = RetryPolicy::Doubling(Duration::from_secs(1), Duration::from_secs(300));
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -80,9 +80,9 @@ impl ReconcileError for Error {
             Error::Panicked(_) => return INTERNAL_ERROR,
             Error::Database { reason: Reason::DatabaseUnavailable, .. } => (Reason::DatabaseUnavailable, AWAY),
             Error::Database { reason, .. } => (*reason, RETRY),
-            Error::Spec { reason, .. } => (*reason, Retry::OnChange),
-            Error::NotConfigured => (Reason::DatabaseNotConfigured, Retry::OnChange),
-            Error::NotLeading => return Disposition::unreported(Reason::NotLeading, Retry::OnChange),
+            Error::Spec { reason, .. } => (*reason, RetryPolicy::OnChange),
+            Error::NotConfigured => (Reason::DatabaseNotConfigured, RetryPolicy::OnChange),
+            Error::NotLeading => return Disposition::unreported(Reason::NotLeading, RetryPolicy::OnChange),
         };
         Disposition { condition: Some(kind::READY), state: State::False, reason, stalled: reason.stalled(), retry }
     }

@@ -24,7 +24,7 @@ use kube::runtime::controller::Action;
 
 pub(crate) use self::{context::run, settings::Settings};
 use self::{
-    context::{Ctx, Writer},
+    context::{Writer, WriterContext},
     error::Error,
     row::Row,
 };
@@ -41,7 +41,7 @@ use crate::{
     },
 };
 
-impl Reconciler for Ctx {
+impl Reconciler for WriterContext {
     type Object = PostgresWriter;
     type Error = Error;
 
@@ -71,7 +71,7 @@ impl Reconciler for Ctx {
 }
 
 /// Writes the row as the object says, and returns it with the time of its last change. `None`: the object is gone, or may go.
-async fn act(ctx: &Ctx, writer: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
+async fn act(ctx: &WriterContext, writer: &Writer<'_>) -> Result<Option<WrittenRow>, Error> {
     let carried = writer.has_finalizer(ROW_FINALIZER);
     if writer.is_deleted() {
         if carried {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::MissedTickBehavior;
 
 use super::{
-    context::Ctx,
+    context::WriterContext,
     error::Error,
     row::{self, Row},
     table::Table,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Compares forever, if `PSQL_RESYNC` asks for it.
-pub(super) async fn run(ctx: &Ctx) {
+pub(super) async fn run(ctx: &WriterContext) {
     let Some(every) = ctx.settings().ok().and_then(|settings| settings.resync) else { return };
     // An object that is not listed yet looks like one that is gone. The writer ends with the controller.
     let _ = ctx.objects.store.wait_until_ready().await;
@@ -32,7 +32,7 @@ pub(super) async fn run(ctx: &Ctx) {
     }
 }
 
-async fn compare(ctx: &Ctx, reported: &mut Vec<String>) -> Result<(), Error> {
+async fn compare(ctx: &WriterContext, reported: &mut Vec<String>) -> Result<(), Error> {
     let database = ctx.database().await?;
     let mut differing = BTreeSet::new();
     for (table, rows) in settled(ctx) {
@@ -66,13 +66,13 @@ async fn compare(ctx: &Ctx, reported: &mut Vec<String>) -> Result<(), Error> {
     Ok(())
 }
 
-fn failed(ctx: &Ctx, error: &Error) {
+fn failed(ctx: &WriterContext, error: &Error) {
     ctx.parts.metrics.reconcile_failed(error.reason());
     tracing::warn!(%error, "cannot compare the rows with the PostgresWriters");
 }
 
 /// Returns the rows that match their objects' specs according to the status, by table. All others are being worked on.
-fn settled(ctx: &Ctx) -> BTreeMap<Table, Vec<Row>> {
+fn settled(ctx: &WriterContext) -> BTreeMap<Table, Vec<Row>> {
     let mut tables = BTreeMap::<_, Vec<_>>::new();
     for object in ctx.objects.store.state().iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {
         let (Ok(writer), Ok(settings)) = (&object.object, ctx.settings()) else { continue };

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{
-    context::{Ctx, Writer},
+    context::{Writer, WriterContext},
     error::Error,
 };
 use crate::{
@@ -19,7 +19,11 @@ use crate::{
 };
 
 /// Writes the status unless it is unchanged, and publishes what is new.
-pub(super) async fn write(ctx: &Ctx, writer: &Writer<'_>, outcome: Result<&WrittenRow, &Error>) -> Result<(), Error> {
+pub(super) async fn write(
+    ctx: &WriterContext,
+    writer: &Writer<'_>,
+    outcome: Result<&WrittenRow, &Error>,
+) -> Result<(), Error> {
     let status = status(&writer.recorded_status, writer.meta().generation, outcome, clock::now());
     let written = ctx.statuses.write(&ctx.parts.client, writer, &status).await;
     let written = written.map_err(Error::api(format!("write the status of PostgresWriter {}", writer.key)));

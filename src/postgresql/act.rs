@@ -10,34 +10,38 @@ use self::{
     secrets::{apply_client_secret, create, keep_password, settle},
 };
 use super::{
-    context::{Ctx, Postgres},
-    decide::{Plan, Step},
+    context::{PostgresqlContext, PostgresqlObject},
+    decide::{PostgresqlPlan, PostgresqlStep},
     desired::Desired,
     error::Error,
     objects::{self, Object},
-    observed::Observed,
+    observed::ObservedPostgresql,
 };
 use crate::crd::{Guard, Postgresql};
 
 pub(crate) async fn act(
-    ctx: &Ctx,
-    postgres: &Postgres<'_>,
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
     desired: &Desired,
-    observed: &Observed,
-    plan: &Plan,
+    observed: &ObservedPostgresql,
+    plan: &PostgresqlPlan,
 ) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
-            Step::KeepPassword(origin) => keep_password(ctx, postgres, desired, *origin).await?,
-            Step::CreateReplication => create(ctx, objects::secrets::replication(desired)).await?,
-            Step::CreateCertificate => create(ctx, objects::secrets::certificate(desired)?).await?,
-            Step::ApplyClientSecret => apply_client_secret(ctx, desired, &observed.credentials.client).await?,
-            Step::Settle { secret } => settle(ctx, desired, secret).await?,
-            Step::CreateVolume(claim) => create_claim(ctx, desired, claim).await?,
-            Step::Initialize(job) => initialize(ctx, desired, job).await?,
-            Step::Grow { claim, to } => grow(ctx, &desired.key, claim, to).await?,
-            Step::Apply(object) => apply(ctx, desired, object, observed.objects.contains_key(&object.id)).await?,
-            Step::Delete { id, uid } => delete(ctx, &desired.key, id, uid).await?,
+            PostgresqlStep::KeepPassword(origin) => keep_password(ctx, postgres, desired, *origin).await?,
+            PostgresqlStep::CreateReplication => create(ctx, objects::secrets::replication(desired)).await?,
+            PostgresqlStep::CreateCertificate => create(ctx, objects::secrets::certificate(desired)?).await?,
+            PostgresqlStep::ApplyClientSecret => {
+                apply_client_secret(ctx, desired, &observed.credentials.client).await?
+            }
+            PostgresqlStep::Settle { secret } => settle(ctx, desired, secret).await?,
+            PostgresqlStep::CreateVolume(claim) => create_claim(ctx, desired, claim).await?,
+            PostgresqlStep::Initialize(job) => initialize(ctx, desired, job).await?,
+            PostgresqlStep::Grow { claim, to } => grow(ctx, &desired.key, claim, to).await?,
+            PostgresqlStep::Apply(object) => {
+                apply(ctx, desired, object, observed.objects.contains_key(&object.id)).await?
+            }
+            PostgresqlStep::Delete { id, uid } => delete(ctx, &desired.key, id, uid).await?,
         }
     }
     Ok(())
@@ -45,7 +49,7 @@ pub(crate) async fn act(
 
 /// Creates the Job for the database, unless the API server has another record by now: the decision may be based on an outdated cache,
 /// and this must not happen twice.
-async fn initialize(ctx: &Ctx, desired: &Desired, job: &Object) -> Result<(), Error> {
+async fn initialize(ctx: &PostgresqlContext, desired: &Desired, job: &Object) -> Result<(), Error> {
     let key = &desired.key;
     let postgresqls: Api<Guard<Postgresql>> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let found = postgresqls.get_opt(&key.name).await.map_err(Error::api(format!("get Postgresql {key}")))?;

@@ -11,7 +11,7 @@ use super::{
     error::Error,
     observed::{Basis, CredentialsView},
     rollout_queue::RolloutQueue,
-    watches::Watches,
+    watches::PostgresqlWatches,
 };
 use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
@@ -29,12 +29,12 @@ use crate::{
 };
 
 /// The Postgresql of one reconcile.
-pub(crate) type Postgres<'a> = Reconciled<'a, Postgresql, PostgresqlStatus>;
+pub(crate) type PostgresqlObject<'a> = Reconciled<'a, Postgresql, PostgresqlStatus>;
 
-pub(crate) struct Ctx {
+pub(crate) struct PostgresqlContext {
     pub client: Client,
     pub recorder: Recorder,
-    pub watches: Arc<Watches>,
+    pub watches: Arc<PostgresqlWatches>,
     pub lead: Leadership,
     pub statuses: Statuses<PostgresqlStatus>,
     pub credentials: Memo<Key, (Basis, CredentialsView)>,
@@ -49,8 +49,8 @@ pub(crate) struct Ctx {
     pub deletion_brake: DeletionBrake,
 }
 
-impl Ctx {
-    pub(crate) fn postgres<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> Postgres<'a> {
+impl PostgresqlContext {
+    pub(crate) fn postgres<'a>(&self, key: &'a Key, guard: &'a Guard<Postgresql>) -> PostgresqlObject<'a> {
         self.statuses.reconciled(key, guard)
     }
 
@@ -84,12 +84,12 @@ impl Ctx {
         self.watches.postgresqls.store.state().iter().filter_map(restarts).min()
     }
 
-    pub(crate) async fn add_finalizer(&self, postgres: &Postgres<'_>) -> Result<Action, Error> {
+    pub(crate) async fn add_finalizer(&self, postgres: &PostgresqlObject<'_>) -> Result<Action, Error> {
         let written = postgres.add_finalizer(&self.client, POSTGRESQL_FINALIZER).await;
         written.map(after_finalizer).map_err(Error::api(format!("add the finalizer to Postgresql {}", postgres.key)))
     }
 
-    pub(crate) async fn remove_finalizer(&self, postgres: &Postgres<'_>) -> Result<Action, Error> {
+    pub(crate) async fn remove_finalizer(&self, postgres: &PostgresqlObject<'_>) -> Result<Action, Error> {
         let written = postgres.remove_finalizer(&self.client, POSTGRESQL_FINALIZER).await;
         written
             .map(after_finalizer)
@@ -127,10 +127,10 @@ pub(crate) async fn run(
 ) {
     let (postgresqls, feed) = Objects::new();
     let tasks = TaskTracker::new();
-    let ctx = Ctx {
+    let ctx = PostgresqlContext {
         client: parts.client.clone(),
         recorder: parts.recorder.clone(),
-        watches: Watches::start(&parts.watch_client, postgresqls.clone(), &secrets, &tasks, &stop),
+        watches: PostgresqlWatches::start(&parts.watch_client, postgresqls.clone(), &secrets, &tasks, &stop),
         lead: parts.lead.clone(),
         statuses: Statuses::default(),
         credentials: Memo::default(),

@@ -11,11 +11,11 @@ mod secrets;
 pub(crate) mod volume;
 pub(crate) mod volume_size;
 
-use self::{commands::hand_all_over, rollout::Timing, volume::VolumeState};
 pub(crate) use self::{
-    plan::{Hold, PasswordOrigin, Plan, Rollout, Step},
+    plan::{PasswordOrigin, PostgresqlHold, PostgresqlPlan, PostgresqlStep, Rollout},
     rollout::is_restarting,
 };
+use self::{rollout::Timing, volume::VolumeState};
 use super::{
     desired::Desired,
     names,
@@ -23,27 +23,25 @@ use super::{
         self, Mounted, Object,
         servers::{GENERATION_ANNOTATION, ROLLOUT_ANNOTATION, in_rollout},
     },
-    observed::{Detail, Kind, ObjectView, Observed, Ownership, PodView, Role, SecretView, UserRequest},
+    observed::{Detail, Kind, ObjectView, ObservedPostgresql, Ownership, PodView, Role, UserRequest},
 };
 use crate::crd::Reason;
 
-pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
-    // Without `..`, so that a new field of Observed is considered here.
-    let Observed {
+pub(crate) fn decide(desired: &Desired, observed: &ObservedPostgresql) -> PostgresqlPlan {
+    // Without `..`, so that a new field of ObservedPostgresql is considered here.
+    let ObservedPostgresql {
         recorded,
         credentials: _,
-        replication,
-        certificate,
+        replication: _,
+        certificate: _,
         secrets,
-        objects,
+        objects: _,
         pods: _,
         refusals: _,
         dump_source: _,
         slot_holder: _,
     } = observed;
-    let name = &desired.key.name;
-    let mut plan = Plan::default();
-
+    let mut plan = PostgresqlPlan::default();
     if let Some(version) = recorded.version.as_ref().filter(|version| **version != desired.version) {
         let message = format!(
             "the volume has files of PostgreSQL {version}, which {} cannot read: set spec.version back, dump the database, and restore the dump into a new Postgresql",
@@ -54,75 +52,19 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     }
     // Before everything that may stay: without it, a deletion does not know whether it was an orphaning one, and keeps all.
     let witness = objects::network::witness(desired);
-    let is_witnessed = objects.contains_key(&witness.id);
-    if !is_witnessed {
+    if !observed.objects.contains_key(&witness.id) {
         apply(&mut plan, &witness, None);
     }
-    // Before the Secret for clients, which contains the certificate of its authority.
-    let certificate = match (desired.tls, certificate) {
-        (None, _) => None,
-        (Some(_), SecretView::Ours { uid }) => Some(uid.as_str()),
-        (Some(_), SecretView::Absent) => {
-            plan.steps.push(Step::CreateCertificate);
-            return plan;
-        }
-        (Some(_), SecretView::NotOurs(owner)) => {
-            let message = format!(
-                "Secret {} belongs to {owner} and is not touched: rename this Postgresql or that Secret, or hand over all that an earlier one has left with {}",
-                names::certificate(name),
-                hand_all_over(desired),
-            );
-            plan.hold(Reason::NotOurs, message);
-            return plan;
-        }
-    };
-    if !secrets::password(&mut plan, desired, observed) {
-        return plan;
-    }
-    let replication = match replication {
-        SecretView::Ours { uid } => uid,
-        SecretView::Absent => {
-            plan.steps.push(Step::CreateReplication);
-            return plan;
-        }
-        SecretView::NotOurs(owner) => {
-            plan.not_ours(&format!("Secret {}", names::replication(name)), owner);
-            return plan;
-        }
-    };
+    let Some(mounted) = secrets::mounted(&mut plan, desired, observed) else { return plan };
     for (secret, _) in secrets.iter().filter(|(_, secret)| secret.unsettled) {
-        plan.steps.push(Step::Settle { secret: secret.clone() });
+        plan.steps.push(PostgresqlStep::Settle { secret: secret.clone() });
     }
-    let mounted = Mounted { replication, certificate };
     let wanted = objects::all(desired, observed, mounted);
-    let requested = UserRequest::new(desired.generation, [Some(mounted.replication), mounted.certificate]);
     let volume = volume::state(desired, observed);
     // A server on another volume would serve another database.
     let serves = volume == VolumeState::Initialized;
-    let (mut awaited, mut restarts) = (None, false);
-    let is_next =
-        |object: &&Object| (serves || object.id.0 != Kind::StatefulSet) && (is_witnessed || object.id != witness.id);
-    for object in wanted.iter().filter(is_next) {
-        let found = objects.get(&object.id);
-        match rollout::timing(desired, observed, &requested, object, &wanted) {
-            Timing::Later(why) => _ = awaited.get_or_insert(why),
-            Timing::Now { in_rollout: false } => apply(&mut plan, object, found),
-            Timing::Now { in_rollout: true } => {
-                restarts = true;
-                apply(&mut plan, &in_rollout(object), found);
-            }
-        }
-    }
-    for (id, view) in objects {
-        let removable = matches!(
-            id.0,
-            Kind::Service | Kind::StatefulSet | Kind::CronJob | Kind::PodDisruptionBudget | Kind::NetworkPolicy
-        );
-        let superfluous = removable && view.owner == Ownership::Ours && !view.deleting;
-        if superfluous && wanted.iter().all(|object| object.id != *id) {
-            plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
-        }
-    }
+    let awaited = apply_all(&mut plan, desired, observed, mounted, &wanted, serves);
+    delete_superfluous(&mut plan, observed, &wanted);
     volume::steps(&mut plan, desired, observed, &volume);
     volume_size::steps(&mut plan, desired, observed);
     if serves {
@@ -130,11 +72,6 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
         dumps::steps(&mut plan, desired, observed);
         dumps::uploads(&mut plan, desired);
     }
-    plan.rollout = match &awaited {
-        Some(_) => Rollout::Waiting,
-        None if restarts => Rollout::InProgress,
-        None => Rollout::Idle,
-    };
     // Whatever else is the matter is more important.
     if let Some(why) = awaited {
         plan.hold(Reason::AwaitingTurn, why);
@@ -142,7 +79,55 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed) -> Plan {
     plan
 }
 
-fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
+/// Applies the objects whose turn it is, StatefulSets only if the volume serves. Returns what the others wait for.
+fn apply_all(
+    plan: &mut PostgresqlPlan,
+    desired: &Desired,
+    observed: &ObservedPostgresql,
+    mounted: Mounted<'_>,
+    wanted: &[Object],
+    serves: bool,
+) -> Option<String> {
+    let requested = UserRequest::new(desired.generation, [Some(mounted.replication), mounted.certificate]);
+    let witness = objects::network::witness(desired).id;
+    let is_witnessed = observed.objects.contains_key(&witness);
+    let is_next =
+        |object: &&Object| (serves || object.id.0 != Kind::StatefulSet) && (is_witnessed || object.id != witness);
+    let (mut awaited, mut restarts) = (None, false);
+    for object in wanted.iter().filter(is_next) {
+        let found = observed.objects.get(&object.id);
+        match rollout::timing(desired, observed, &requested, object, wanted) {
+            Timing::Later(why) => _ = awaited.get_or_insert(why),
+            Timing::Now { in_rollout: false } => apply(plan, object, found),
+            Timing::Now { in_rollout: true } => {
+                restarts = true;
+                apply(plan, &in_rollout(object), found);
+            }
+        }
+    }
+    plan.rollout = match &awaited {
+        Some(_) => Rollout::Waiting,
+        None if restarts => Rollout::InProgress,
+        None => Rollout::Idle,
+    };
+    awaited
+}
+
+/// Deletes this Postgresql's own objects that its spec no longer asks for, except those with data or credentials.
+fn delete_superfluous(plan: &mut PostgresqlPlan, observed: &ObservedPostgresql, wanted: &[Object]) {
+    for (id, view) in &observed.objects {
+        let removable = matches!(
+            id.0,
+            Kind::Service | Kind::StatefulSet | Kind::CronJob | Kind::PodDisruptionBudget | Kind::NetworkPolicy
+        );
+        let superfluous = removable && view.owner == Ownership::Ours && !view.deleting;
+        if superfluous && wanted.iter().all(|object| object.id != *id) {
+            plan.steps.push(PostgresqlStep::Delete { id: id.clone(), uid: view.uid.clone() });
+        }
+    }
+}
+
+fn apply(plan: &mut PostgresqlPlan, object: &Object, found: Option<&ObjectView>) {
     let what = format!("{} {}", object.id.0, object.id.1);
     match found {
         Some(ObjectView { owner: Ownership::Other(owner), .. }) => plan.not_ours(&what, owner),
@@ -150,7 +135,7 @@ fn apply(plan: &mut Plan, object: &Object, found: Option<&ObjectView>) {
             plan.hold(Reason::Replacing, format!("waiting for {what} to be gone, to create it again"));
         }
         Some(view) if view.digest.as_ref() == Some(&object.digest) && !edited(object, &view.detail) => {}
-        _ => plan.steps.push(Step::Apply(object.clone())),
+        _ => plan.steps.push(PostgresqlStep::Apply(object.clone())),
     }
 }
 
@@ -170,7 +155,7 @@ fn edited(object: &Object, detail: &Detail) -> bool {
     }
 }
 
-fn servers(plan: &mut Plan, desired: &Desired, observed: &Observed) {
+fn servers(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql) {
     let pod = names::primary_pod(&desired.key.name);
     match observed.primary(desired) {
         None => {

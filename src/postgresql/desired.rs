@@ -5,8 +5,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use super::names;
 use crate::{
     crd::{
-        Bucket, DrillStore, DumpStore, Parameters, PasswordSecret, Postgresql, Resources, Restore, Scheduling, Store,
-        StoreKeep, Tls, parameters, quantity,
+        Backup, Bucket, DrillStore, DumpStore, Parameters, PasswordSecret, Postgresql, PostgresqlSpec, Resources,
+        Restore, Scheduling, Store, StoreKeep, Tls, parameters, quantity,
     },
     platform::key::{Key, key_of},
     store::seal::Recipient,
@@ -126,39 +126,12 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     if SUPERUSERS.contains(&spec.default_user.as_str()) && !made {
         return Err(format!("spec.defaultUser: {} is a superuser: name another user", spec.default_user));
     }
-    let password = match (&spec.password, &spec.password_secret) {
-        (Some(_), Some(_)) => return Err("spec.password: give password or passwordSecret, not both".to_owned()),
-        (Some(password), None) => {
-            usable(password.as_bytes()).map_err(|problem| format!("spec.password: {problem}"))?;
-            PasswordSource::Inline(password.clone())
-        }
-        (None, Some(secret)) => PasswordSource::Secret(secret.clone()),
-        (None, None) => PasswordSource::Generated,
-    };
+    let password = password(spec)?;
     let Some(tag) = VERSIONS.iter().position(|version| *version == spec.version).map(|index| IMAGES[index]) else {
         return Err(format!("spec.version: {} is not one of {}", spec.version, VERSIONS.join(", ")));
     };
     let storage = size("spec.storageSize", &spec.storage_size)?;
-    let backup = match &spec.backup {
-        None => None,
-        Some(backup) => {
-            let checked = |given: &Store| DesiredStore::checked(given, given.path(&key.namespace, &key.name));
-            let store = backup.store.as_ref().map(checked).transpose();
-            let store = store.map_err(|problem| format!("spec.backup.store.{problem}"))?;
-            let drill_store =
-                backup.drill_store.as_ref().map(|given| drill_store(given, store.as_ref())).transpose()?;
-            Some(DesiredBackup {
-                schedule: backup.schedule.clone(),
-                request: backup.request.clone(),
-                keep: backup.keep,
-                size: backup.size.as_ref().map_or(Ok(storage.clone()), |text| size("spec.backup.size", text))?,
-                on_delete: backup.on_delete,
-                drill: backup.drill.clone(),
-                drill_store,
-                store,
-            })
-        }
-    };
+    let backup = spec.backup.as_ref().map(|backup| self::backup(&key, backup, &storage)).transpose()?;
     if let Some(scratch) = spec.restore.as_ref().and_then(|restore| restore.store.as_ref()?.size.as_ref()) {
         size("spec.restore.store.size", scratch)?;
     }
@@ -168,13 +141,6 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     }
     if let Some(problem) = parameters::problem(&spec.parameters) {
         return Err(format!("spec.parameters: {problem}"));
-    }
-    let peers = spec.network_policy.as_ref().filter(|access| access.enabled).map(|access| access.from.clone());
-    if peers.iter().flatten().any(|peer| *peer == NetworkPolicyPeer::default()) {
-        // An empty peer would allow every pod of the cluster.
-        return Err(
-            "spec.networkPolicy.from: each peer must have a podSelector, a namespaceSelector or an ipBlock".to_owned()
-        );
     }
     Ok(Desired {
         uid: postgresql.metadata.uid.clone().unwrap_or_default(),
@@ -192,13 +158,55 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         scheduling: spec.scheduling.clone().unwrap_or_default(),
         parameters: spec.parameters.clone(),
         tls: spec.tls,
-        peers,
+        peers: peers(spec)?,
         backup,
         restore: spec.restore.clone(),
         accepted_volume: postgresql.metadata.annotations.as_ref().and_then(|all| all.get(ACCEPT_VOLUME)).cloned(),
         operator_image: None,
         key,
     })
+}
+
+fn password(spec: &PostgresqlSpec) -> Result<PasswordSource, String> {
+    Ok(match (&spec.password, &spec.password_secret) {
+        (Some(_), Some(_)) => return Err("spec.password: give password or passwordSecret, not both".to_owned()),
+        (Some(password), None) => {
+            usable(password.as_bytes()).map_err(|problem| format!("spec.password: {problem}"))?;
+            PasswordSource::Inline(password.clone())
+        }
+        (None, Some(secret)) => PasswordSource::Secret(secret.clone()),
+        (None, None) => PasswordSource::Generated,
+    })
+}
+
+/// Checks and completes `spec.backup`; the volume of dumps is by default as large as that of the database.
+fn backup(key: &Key, backup: &Backup, storage: &Size) -> Result<DesiredBackup, String> {
+    let checked = |given: &Store| DesiredStore::checked(given, given.path(&key.namespace, &key.name));
+    let store = backup.store.as_ref().map(checked).transpose();
+    let store = store.map_err(|problem| format!("spec.backup.store.{problem}"))?;
+    let drill_store = backup.drill_store.as_ref().map(|given| drill_store(given, store.as_ref())).transpose()?;
+    Ok(DesiredBackup {
+        schedule: backup.schedule.clone(),
+        request: backup.request.clone(),
+        keep: backup.keep,
+        size: backup.size.as_ref().map_or(Ok(storage.clone()), |text| size("spec.backup.size", text))?,
+        on_delete: backup.on_delete,
+        drill: backup.drill.clone(),
+        drill_store,
+        store,
+    })
+}
+
+/// Returns the peers that may connect besides the pods of the namespace; `None`: every pod of the cluster.
+fn peers(spec: &PostgresqlSpec) -> Result<Option<Vec<NetworkPolicyPeer>>, String> {
+    let peers = spec.network_policy.as_ref().filter(|access| access.enabled).map(|access| access.from.clone());
+    if peers.iter().flatten().any(|peer| *peer == NetworkPolicyPeer::default()) {
+        // An empty peer would allow every pod of the cluster.
+        return Err(
+            "spec.networkPolicy.from: each peer must have a podSelector, a namespaceSelector or an ipBlock".to_owned()
+        );
+    }
+    Ok(peers)
 }
 
 fn size(field: &str, text: &str) -> Result<Size, String> {

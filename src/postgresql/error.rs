@@ -10,7 +10,7 @@ use crate::{
     deletion,
     platform::{
         controller::ReconcileError,
-        error::{Disposition, INTERNAL_ERROR, Retry, api_disposition, api_sentence},
+        error::{Disposition, INTERNAL_ERROR, RetryPolicy, api_disposition, api_sentence},
         key::Key,
         panic::Panic,
     },
@@ -72,15 +72,15 @@ impl ReconcileError for Error {
             state: State::False,
             reason,
             stalled: true,
-            retry: Retry::After(Duration::from_secs(60 * minutes)),
+            retry: RetryPolicy::After(Duration::from_secs(60 * minutes)),
         };
         match self {
             Error::Api { source, .. } => api_disposition(source),
             Error::Panicked(_) | Error::Certificate(_) => INTERNAL_ERROR,
             // No watch shows when the object is gone.
             Error::NotOurs { .. } | Error::VolumeNotOurs { .. } => stalled(Reason::NotOurs, 1),
-            Error::NotLeading { .. } => Disposition::unreported(Reason::NotLeading, Retry::OnChange),
-            Error::Gone(_) => Disposition::unreported(Reason::Gone, Retry::OnChange),
+            Error::NotLeading { .. } => Disposition::unreported(Reason::NotLeading, RetryPolicy::OnChange),
+            Error::Gone(_) => Disposition::unreported(Reason::Gone, RetryPolicy::OnChange),
             Error::Expansion { .. } => stalled(Reason::ExpansionNotAllowed, 5),
         }
     }

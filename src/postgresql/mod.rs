@@ -35,8 +35,8 @@ use kube::runtime::{controller::Action, watcher::Event};
 
 pub(crate) use self::context::run;
 use self::{
-    context::{Ctx, Postgres},
-    decide::{Hold, Rollout, decide},
+    context::{PostgresqlContext, PostgresqlObject},
+    decide::{PostgresqlHold, Rollout, decide},
     error::Error,
     status::{
         conditions::build_status,
@@ -58,7 +58,7 @@ use crate::{
 /// The interval of checks for which there is no watch.
 const RECHECK: Duration = Duration::from_secs(60);
 
-impl Reconciler for Ctx {
+impl Reconciler for PostgresqlContext {
     type Object = Postgresql;
     type Error = Error;
 
@@ -102,7 +102,7 @@ impl Reconciler for Ctx {
     }
 }
 
-async fn reconcile(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
+async fn reconcile(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<Action, Error> {
     match (postgres.is_deleted(), postgres.has_finalizer(POSTGRESQL_FINALIZER)) {
         (true, false) => ctx.forget(postgres.key),
         (true, true) => return teardown::take_down(ctx, postgres).await,
@@ -114,12 +114,12 @@ async fn reconcile(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> 
 }
 
 /// Creates a database and keeps it as desired.
-async fn bring_up(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
+async fn bring_up(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<Action, Error> {
     let desired = match postgres.decoded().and_then(|object| ctx.desired(object)) {
         Ok(desired) => desired,
         Err(message) => {
             ctx.release_rollout_slot(postgres.key);
-            write_hold(ctx, postgres, &Hold::new(Reason::InvalidSpec, message)).await?;
+            write_hold(ctx, postgres, &PostgresqlHold::new(Reason::InvalidSpec, message)).await?;
             return Ok(Action::await_change());
         }
     };

@@ -13,21 +13,25 @@ use self::{
     secrets::{own, secret, view},
 };
 use super::{
-    context::{Ctx, Postgres},
+    context::{PostgresqlContext, PostgresqlObject},
     desired::Desired,
     error::Error,
     names,
-    observed::{DumpSource, Id, Kind, ObjectView, Observed, Ownership},
+    observed::{DumpSource, Kind, ObjectId, ObjectView, ObservedPostgresql, Ownership},
 };
 use crate::crd::conditions::{find, kind::READY};
 
-pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, postgres: &Postgres<'_>) -> Result<Observed, Error> {
+pub(crate) async fn observe(
+    ctx: &PostgresqlContext,
+    desired: &Desired,
+    postgres: &PostgresqlObject<'_>,
+) -> Result<ObservedPostgresql, Error> {
     let (key, recorded) = (&desired.key, postgres.recorded_status.clone());
     let objects = ctx.watches.objects(key, &desired.uid);
     let names = names::secrets(&key.name);
     let metas = names.clone().map(|name| secret(ctx, desired, &name));
     let [kept, client, replication, certificate] = metas.clone();
-    Ok(Observed {
+    Ok(ObservedPostgresql {
         slot_holder: None,
         replication: view(desired, replication.as_ref()),
         certificate: view(desired, certificate.as_ref()),
@@ -47,7 +51,11 @@ pub(crate) async fn observe(ctx: &Ctx, desired: &Desired, postgres: &Postgres<'_
 }
 
 /// Returns why pods are refused. What was refused before a StatefulSet's pods were ready says nothing.
-fn refusals(ctx: &Ctx, postgres: &Postgres<'_>, objects: &BTreeMap<Id, ObjectView>) -> BTreeMap<Id, String> {
+fn refusals(
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
+    objects: &BTreeMap<ObjectId, ObjectView>,
+) -> BTreeMap<ObjectId, String> {
     let created = postgres.meta().creation_timestamp.as_ref().map(|time| time.0);
     let ready = find(&postgres.recorded_status.conditions, READY);
     let since = |kind: Kind| match (kind, ready) {

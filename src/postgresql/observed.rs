@@ -50,7 +50,7 @@ impl Kind {
 }
 
 /// Kind and name of an object in the Postgresql's namespace.
-pub(crate) type Id = (Kind, String);
+pub(crate) type ObjectId = (Kind, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ownership {
@@ -193,7 +193,7 @@ pub(crate) enum DumpSource {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum SecretView {
+pub(crate) enum SecretState {
     #[default]
     Absent,
     NotOurs(String),
@@ -204,7 +204,7 @@ pub(crate) enum SecretView {
 
 /// Owner and version of any Secret, never its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SecretMeta {
+pub(crate) struct SecretIdentity {
     pub uid: String,
     pub resource_version: String,
     /// uid of the `Postgresql` that it belongs to, or another owner as text for messages.
@@ -218,12 +218,12 @@ pub(crate) struct SecretMeta {
 #[derive(Clone, PartialEq)]
 pub(crate) struct Basis {
     pub desired: Desired,
-    pub secrets: [Option<SecretMeta>; 4],
+    pub secrets: [Option<SecretIdentity>; 4],
 }
 
 /// The password in the spec, compared with the password in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum GivenPassword {
     #[default]
     Nothing,
     /// The Secret or its key is missing, or its value is not usable: reason and sentence.
@@ -250,10 +250,10 @@ pub(crate) enum ClientSecret {
 /// The state of the passwords, without the passwords themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CredentialsView {
-    pub kept: SecretView,
+    pub kept: SecretState,
     /// Says why its password is not usable.
     pub broken: Option<&'static str>,
-    pub given: Given,
+    pub given: GivenPassword,
     pub client: ClientSecret,
 }
 
@@ -265,17 +265,17 @@ pub(crate) struct OwnSecret {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Observed {
+pub(crate) struct ObservedPostgresql {
     pub recorded: PostgresqlStatus,
     pub credentials: CredentialsView,
-    pub replication: SecretView,
-    pub certificate: SecretView,
+    pub replication: SecretState,
+    pub certificate: SecretState,
     pub secrets: BTreeMap<String, OwnSecret>,
     /// All objects with this `Postgresql`'s name as label.
-    pub objects: BTreeMap<Id, ObjectView>,
+    pub objects: BTreeMap<ObjectId, ObjectView>,
     pub pods: Vec<PodView>,
     /// Says why pods of its StatefulSets and Jobs are refused.
-    pub refusals: BTreeMap<Id, String>,
+    pub refusals: BTreeMap<ObjectId, String>,
     /// The database that has the rollout slot; read only if this one needs it.
     pub slot_holder: Option<Key>,
     /// Read only before a database is restored.
@@ -293,7 +293,7 @@ pub(crate) fn pods_of<'a>(pods: &'a [PodView], job: &str) -> impl Iterator<Item 
     pods.iter().filter(move |pod| pod.job.as_deref() == Some(job))
 }
 
-impl Observed {
+impl ObservedPostgresql {
     pub(crate) fn primary(&self, desired: &Desired) -> Option<&PodView> {
         primary(&self.pods, &desired.key.name)
     }

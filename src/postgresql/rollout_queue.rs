@@ -13,10 +13,10 @@ use std::{
 use crate::platform::key::Key;
 
 #[derive(Debug, Default)]
-pub(crate) struct RolloutQueue(Mutex<State>);
+pub(crate) struct RolloutQueue(Mutex<QueueState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     holder: Option<Key>,
     waiting: BTreeSet<Key>,
 }
@@ -48,7 +48,7 @@ impl RolloutQueue {
         mem::take(&mut state.waiting)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         // Changes are atomic, so a panic leaves the state consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

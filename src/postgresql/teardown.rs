@@ -22,8 +22,8 @@ use self::{
     recreatable::{delete_rest, delete_servers},
 };
 use super::{
-    context::{Ctx, Postgres},
-    decide::Hold,
+    context::{PostgresqlContext, PostgresqlObject},
+    decide::PostgresqlHold,
     error::Error,
     names,
     observed::Kind,
@@ -43,7 +43,7 @@ use crate::{
 const SAFETY_NET: Duration = Duration::from_secs(60);
 
 /// Takes down what belongs to a deleted Postgresql, as far as possible now, and reports it.
-pub(crate) async fn take_down(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
+pub(crate) async fn take_down(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<Action, Error> {
     ctx.release_rollout_slot(postgres.key);
     if let Some(hold) = teardown(ctx, postgres).await? {
         write_hold(ctx, postgres, &hold).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn take_down(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Acti
 }
 
 /// Returns what the rest of the teardown waits for; `None`: it is done.
-async fn teardown(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Error> {
+async fn teardown(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<Option<PostgresqlHold>, Error> {
     let orphaned = orphaned(ctx, postgres).await?;
     let outcome = outcome(postgres.meta(), postgres.object(), orphaned.unwrap_or(true));
     if outcome == DataOutcome::Orphan {
@@ -77,14 +77,14 @@ async fn teardown(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Er
             "waiting for ClientApp {app}, which is being deleted as well and decides whether the data stay: see `kubectl get clientapp {app} -n {}`",
             postgres.key.namespace
         );
-        return Ok(Some(Hold::new(Reason::Deleting, message)));
+        return Ok(Some(PostgresqlHold::new(Reason::Deleting, message)));
     }
     // The database of an app goes with the app, which has asked for itself.
     if outcome == DataOutcome::Delete
         && !postgres.meta().labels.as_ref().is_some_and(|labels| labels.contains_key(label::APP))
         && let Some(message) = held(ctx, postgres).await?
     {
-        return Ok(Some(Hold::new(Reason::DeletionHeld, message)));
+        return Ok(Some(PostgresqlHold::new(Reason::DeletionHeld, message)));
     }
     // On record before anything is deleted: the witness may be gone in the next pass, and a claim without a record is kept.
     let mut owned = postgres.recorded_status.owned.clone();
@@ -117,7 +117,7 @@ async fn teardown(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Er
 }
 
 /// Returns why the data of this Postgresql are not deleted yet.
-async fn held(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<String>, Error> {
+async fn held(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<Option<String>, Error> {
     let (conditions, total) = (&postgres.recorded_status.conditions, ctx.watches.postgresqls.store.len());
     let held = ctx.deletion_brake.held::<Postgresql>(&ctx.client, postgres.meta(), conditions, (total, clock::now()));
     held.await.map_err(Error::destroy)
@@ -125,7 +125,7 @@ async fn held(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<String>, Erro
 
 /// Publishes what stays of a Postgresql that was removed without its teardown: a client removed its finalizer, or deleted it while
 /// the operator was writing the finalizer.
-pub(crate) async fn abandoned(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Action, Error> {
+pub(crate) async fn abandoned(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<Action, Error> {
     if !postgres.is_gone(&ctx.client).await.map_err(Error::api(format!("get Postgresql {}", postgres.key)))? {
         return Ok(Action::requeue(RECHECK_GONE));
     }
@@ -137,7 +137,7 @@ pub(crate) async fn abandoned(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Acti
 /// Returns the ClientApp whose database this is, while that is being deleted too and has not come to its database yet: its teardown
 /// either sets `spec.deletionPolicy` to Delete, by the app's own proof, or takes these marks away. The marks prove nothing, and
 /// nothing is deleted because of them.
-async fn deleted_with(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<String>, Error> {
+async fn deleted_with(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<Option<String>, Error> {
     let (labels, annotations) = (postgres.meta().labels.as_ref(), postgres.meta().annotations.as_ref());
     let Some(app) = labels.and_then(|labels| labels.get(label::APP)) else { return Ok(None) };
     let uid = annotations.and_then(|annotations| annotations.get(annotation::OWNER_UID));
@@ -150,7 +150,7 @@ async fn deleted_with(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Strin
 /// Returns true if the Postgresql is deleted with `--cascade=orphan`; `None`: unknown. The garbage collector orphans dependents and removes
 /// its own finalizer, even while the operator is down. The witness shows afterwards whether it did. A witness that is gone shows
 /// nothing, since a user may have deleted it, unless the deletion is a foreground one.
-async fn orphaned(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<bool>, Error> {
+async fn orphaned(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<Option<bool>, Error> {
     let (key, uid) = (postgres.key, postgres.uid());
     if is_orphaned(postgres.meta()) {
         return Ok(Some(true));

@@ -7,7 +7,7 @@ use kube::{
 };
 
 use super::{
-    context::{Ctx, Postgres},
+    context::{PostgresqlContext, PostgresqlObject},
     error::Error,
     observed::Kind,
     watches::whose,
@@ -15,13 +15,13 @@ use super::{
 use crate::{crd::label, platform::key::Key};
 
 /// Returns the API for a kind in the namespace of this Postgresql.
-pub(crate) fn api(ctx: &Ctx, key: &Key, resource: &ApiResource) -> Api<DynamicObject> {
+pub(crate) fn api(ctx: &PostgresqlContext, key: &Key, resource: &ApiResource) -> Api<DynamicObject> {
     Api::namespaced_with(ctx.client.clone(), &key.namespace, resource)
 }
 
 /// Returns the metadata of an object in the namespace of this Postgresql; `None`: there is none.
 pub(crate) async fn metadata(
-    ctx: &Ctx,
+    ctx: &PostgresqlContext,
     key: &Key,
     resource: &ApiResource,
     name: &str,
@@ -32,8 +32,8 @@ pub(crate) async fn metadata(
 
 /// Lists the objects with this Postgresql's name as label that belong to its uid.
 pub(crate) async fn owned(
-    ctx: &Ctx,
-    postgres: &Postgres<'_>,
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
     kind: Kind,
 ) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
     let params = ListParams::default().labels(&format!("{}={}", label::POSTGRESQL, postgres.key.name));

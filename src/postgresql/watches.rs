@@ -26,7 +26,7 @@ use super::{
         },
     },
     observed::{
-        Detail, Id, JobView, Kind, ObjectView, Ownership, PodView, Role, ScriptRefusal, SecretMeta, SetView,
+        Detail, JobView, Kind, ObjectId, ObjectView, Ownership, PodView, Role, ScriptRefusal, SecretIdentity, SetView,
         UserRequest,
     },
     termination_message,
@@ -34,9 +34,9 @@ use super::{
 use crate::{
     crd::{Postgresql, annotation::SPEC_DIGEST, label, quantity},
     platform::{
-        cache::{Cache, Entry},
+        cache::{Cache, CacheEntry},
         controller::Objects,
-        job::{JOB_NAME, Progress, failure_line, last_termination, progress, termination_message},
+        job::{JOB_NAME, JobProgress, failure_line, last_termination, progress, termination_message},
         key::{Key, key_of},
         managed_fields::WithoutManagedFields,
         pods::problem,
@@ -50,12 +50,12 @@ use crate::{
 /// An object that was made from a document, and the uid of the `Postgresql` that it belongs to.
 #[derive(Clone)]
 struct WatchedObject {
-    id: Id,
+    id: ObjectId,
     uid: Result<String, String>,
     view: ObjectView,
 }
 
-pub(crate) struct Watches {
+pub(crate) struct PostgresqlWatches {
     pub postgresqls: Objects<Postgresql>,
     pub secrets: Arc<Cache<secrets::SecretMeta>>,
     pods: Arc<Cache<PodView>>,
@@ -64,7 +64,7 @@ pub(crate) struct Watches {
     watched: [Arc<Cache<WatchedObject>>; 8],
 }
 
-impl Watches {
+impl PostgresqlWatches {
     /// Starts every watch except that of the Postgresqls, which the controller drives. The watches end with `stop`.
     pub(crate) fn start(
         client: &Client,
@@ -74,7 +74,7 @@ impl Watches {
         stop: &CancellationToken,
     ) -> Arc<Self> {
         let watch_builder = WatchBuilder { client, objects: &postgresqls, tasks, stop };
-        Arc::new(Watches {
+        Arc::new(PostgresqlWatches {
             secrets: secrets.told(&postgresqls, secret_changed),
             pods: watch_builder.all("pods", labelled(), pod, Objects::trigger),
             refusals: watch_builder.warnings(warnings::of_refused_pods(), refused_pods),
@@ -104,7 +104,7 @@ impl Watches {
     /// Returns once every cache holds a complete list. An earlier decision would be based on incomplete state.
     pub(crate) async fn synced(&self) {
         // Warnings are only quoted, so nothing waits for them.
-        let Watches { postgresqls, secrets, pods, refusals: _, watched } = self;
+        let PostgresqlWatches { postgresqls, secrets, pods, refusals: _, watched } = self;
         // The writer lives as long as the controller, which waits here.
         let _ = postgresqls.store.wait_until_ready().await;
         secrets.synced().await;
@@ -115,7 +115,7 @@ impl Watches {
     }
 
     /// Returns the objects with the Postgresql's name as label, whether they belong to it or not.
-    pub(crate) fn objects(&self, key: &Key, uid: &str) -> std::collections::BTreeMap<Id, ObjectView> {
+    pub(crate) fn objects(&self, key: &Key, uid: &str) -> std::collections::BTreeMap<ObjectId, ObjectView> {
         let watched = self.watched.iter().flat_map(|cache| cache.group(key));
         watched
             .map(|(_, WatchedObject { id, uid: whose, view })| {
@@ -129,12 +129,12 @@ impl Watches {
             .collect()
     }
 
-    pub(crate) fn secret(&self, key: &Key) -> Option<SecretMeta> {
+    pub(crate) fn secret(&self, key: &Key) -> Option<SecretIdentity> {
         let secrets::SecretMeta { uid, resource_version, owner, deleting, retained_from, is_left, postgresql, .. } =
             self.secrets.get(key)?;
         let unsettled = owner.is_some() || is_left;
         let owner = belongs_to(postgresql.as_ref(), owner.as_ref(), retained_from.as_ref());
-        Some(SecretMeta { uid, resource_version, owner, deleting, unsettled })
+        Some(SecretIdentity { uid, resource_version, owner, deleting, unsettled })
     }
 
     pub(crate) fn pods(&self, key: &Key) -> Vec<PodView> {
@@ -142,7 +142,7 @@ impl Watches {
     }
 
     /// Returns why pods of this object were last refused, unless that was before `since`.
-    pub(crate) fn refusal(&self, namespace: &str, (kind, name): &Id, since: Option<Timestamp>) -> Option<String> {
+    pub(crate) fn refusal(&self, namespace: &str, (kind, name): &ObjectId, since: Option<Timestamp>) -> Option<String> {
         warnings::refusal(&self.refusals, &warnings::group(namespace, &kind.to_string(), name), since)
     }
 }
@@ -206,7 +206,7 @@ fn belongs_to(
     }
 }
 
-fn watched<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<WatchedObject> {
+fn watched<K: Resource>(object: &K, kind: Kind, detail: Detail) -> CacheEntry<WatchedObject> {
     let view = ObjectView {
         owner: Ownership::Ours,
         uid: object.uid().unwrap_or_default(),
@@ -215,7 +215,7 @@ fn watched<K: Resource>(object: &K, kind: Kind, detail: Detail) -> Entry<Watched
         detail,
     };
     let watched = WatchedObject { id: (kind, object.name_any()), uid: whose(object), view };
-    Entry { key: key_of(object), group: group(object), value: Some(watched) }
+    CacheEntry { key: key_of(object), group: group(object), value: Some(watched) }
 }
 
 fn stateful_set(set: &StatefulSet) -> Detail {
@@ -255,7 +255,7 @@ fn volume(claim: &PersistentVolumeClaim) -> Detail {
 }
 
 fn job(job: &Job) -> Detail {
-    let Progress { succeeded, started, ended } = progress(job);
+    let JobProgress { succeeded, started, ended } = progress(job);
     Detail::Job(JobView {
         request: job.annotations().get(REQUEST_ANNOTATION).cloned(),
         deletion: job.annotations().get(DELETION_ANNOTATION).cloned(),
@@ -268,7 +268,7 @@ fn job(job: &Job) -> Detail {
     })
 }
 
-fn pod(pod: Pod) -> Entry<PodView> {
+fn pod(pod: Pod) -> CacheEntry<PodView> {
     let labels = pod.labels();
     let view = PodView {
         name: pod.name_any(),
@@ -281,7 +281,7 @@ fn pod(pod: Pod) -> Entry<PodView> {
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
     };
-    Entry { key: key_of(&pod), group: group(&pod), value: Some(view) }
+    CacheEntry { key: key_of(&pod), group: group(&pod), value: Some(view) }
 }
 
 fn is_ready(pod: &Pod) -> bool {

@@ -12,7 +12,8 @@ use crate::{
     clientapp::{
         context::{App, Ctx, owner_reference},
         error::Error,
-        spec::file_backup::{RefusedArchives, cron_job_spec},
+        observed::file_backup::RefusedArchives,
+        spec::file_backup::cron_job_spec,
     },
     crd::annotation::SPEC_DIGEST,
     deletion::recreatable,

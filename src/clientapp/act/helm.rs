@@ -1,12 +1,12 @@
 //! The part of the stage `act` that involves helm: starts runs in [`helm_runs`](crate::clientapp::helm_runs) for [`act`](super::act()), and
 //! prepares the release for them. An **effect**.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, api::PostParams};
+use kube::{Api, Client, api::PostParams};
 use rand::RngExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{account, retention, take_over};
@@ -19,7 +19,7 @@ use crate::{
         observe::{uncached, values_in_effect::values},
         observed::{
             installed_chart, inventory,
-            release::Phase,
+            release::ReleasePhase,
             types::{CachedChart, Observed},
             volumes,
         },
@@ -29,10 +29,11 @@ use crate::{
     crd::{Attempt, ClientAppStatus},
     deletion::permit::DataKind,
     helm::{
-        self, Redactor, ReleaseLabels, Upgrade,
-        gateway::{Review, record::Recorded},
+        self, ChartCache, Helm, Redactor, ReleaseLabels, Upgrade,
+        gateway::{Claim, Gateway, Review, record::Recorded},
         storage,
     },
+    metrics::Metrics,
     platform::{clock, key::Key},
 };
 
@@ -45,7 +46,9 @@ pub(crate) async fn unlock(ctx: &Ctx, key: &Key, (secret, uid): (&str, &str), re
     // The lock that a late watch shows may be long gone, and another client may hold one under the same name.
     let Some(mut stored) = stored.filter(|stored| stored.metadata.uid.as_deref() == Some(uid)) else { return Ok(()) };
     let status = stored.metadata.labels.as_ref().and_then(|labels| labels.get("status"));
-    if status.is_none_or(|status| !matches!(Phase::parse(status), Phase::Pending | Phase::Uninstalling)) {
+    if status
+        .is_none_or(|status| !matches!(ReleasePhase::parse(status), ReleasePhase::Pending | ReleasePhase::Uninstalling))
+    {
         return Ok(());
     }
     let payload = stored.data.as_mut().and_then(|data| data.get_mut("release"));
@@ -116,37 +119,20 @@ pub(crate) async fn upgrade(
     let request = request(ctx, desired, hidden, revision);
     let review = volumes::review(desired, observed.objects.inventory.as_ref(), &observed.owned)
         .map(|review| Box::new(review) as Review);
-    let checks = (ctx.claim(app), review);
-    let (charts, metrics) = (ctx.charts.clone(), ctx.metrics.clone());
-    let (helm, gateway) = (ctx.helm.clone(), ctx.gateway.clone());
-    let (client, namespace, account) = (ctx.client.clone(), app.key.namespace.clone(), desired.account.clone());
+    let run = UpgradeRun {
+        helm: ctx.helm.clone(),
+        gateway: ctx.gateway.clone(),
+        charts: ctx.charts.clone(),
+        metrics: ctx.metrics.clone(),
+        client: ctx.client.clone(),
+        target,
+        values,
+        checks: (ctx.claim(app), review),
+    };
     let begun = attempt.clone();
     let work = |cancel: CancellationToken| async move {
         let mut wrote = Recorded::default();
-        let run = async {
-            let request = request.map_err(|problem| Some((Refusal::ChartInvalid, problem)))?;
-            let chart = charts.get(&target.version).await.map_err(|error| error::of_chart_error(&error))?;
-            if chart.digest != target.digest {
-                let message =
-                    format!("chart {} {} was replaced before helm could install it", chart.name, chart.version);
-                return Err(Some((Refusal::ChartUnavailable, message)));
-            }
-            let values = helm::values::document(&chart.values(values));
-            let request = Upgrade { chart: chart.path.clone(), values, ..request };
-            let started = std::time::Instant::now();
-            let result;
-            (result, wrote) = helm.upgrade(&gateway, &request, checks, &cancel).await;
-            metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
-            if let Some(why) = &wrote.refused {
-                return Err(Some((Refusal::VolumeDropped, request.redactor.redact(why))));
-            }
-            match result.map_err(|error| error::of_helm_error(&error)) {
-                Ok(_) => Ok(()),
-                Err(None) => Err(None),
-                Err(Some(failed)) => Err(Some(account::explained(&client, (&namespace, &account), failed).await)),
-            }
-        };
-        let result: Ended = run.await;
+        let result = run.run(request, &mut wrote, &cancel).await;
         // helm has ended: another app may run helm while the outcome of this run is observed and reported.
         drop(slot);
         ended(attempt, result, Some(revision), wrote)
@@ -158,6 +144,47 @@ pub(crate) async fn upgrade(
     Ok(())
 }
 
+/// What one `helm upgrade` needs after the reconcile that has started it.
+struct UpgradeRun {
+    helm: Helm,
+    gateway: Arc<Gateway>,
+    charts: Arc<ChartCache>,
+    metrics: Arc<Metrics>,
+    client: Client,
+    /// The chart that was judged: no other content of its version is installed.
+    target: CachedChart,
+    values: Value,
+    checks: (Claim, Option<Review>),
+}
+
+impl UpgradeRun {
+    async fn run(self, request: Result<Upgrade, String>, wrote: &mut Recorded, cancel: &CancellationToken) -> Ended {
+        let request = request.map_err(|problem| Some((Refusal::ChartInvalid, problem)))?;
+        let chart = self.charts.get(&self.target.version).await.map_err(|error| error::of_chart_error(&error))?;
+        if chart.digest != self.target.digest {
+            let message = format!("chart {} {} was replaced before helm could install it", chart.name, chart.version);
+            return Err(Some((Refusal::ChartUnavailable, message)));
+        }
+        let values = helm::values::document(&chart.values(self.values));
+        let request = Upgrade { chart: chart.path.clone(), values, ..request };
+        let started = std::time::Instant::now();
+        let result;
+        (result, *wrote) = self.helm.upgrade(&self.gateway, &request, self.checks, cancel).await;
+        self.metrics.helm_run("upgrade", result.is_ok(), started.elapsed());
+        if let Some(why) = &wrote.refused {
+            return Err(Some((Refusal::VolumeDropped, request.redactor.redact(why))));
+        }
+        match result.map_err(|error| error::of_helm_error(&error)) {
+            Ok(_) => Ok(()),
+            Err(None) => Err(None),
+            Err(Some(failed)) => {
+                let account = (request.namespace.as_str(), &request.account);
+                Err(Some(account::explained(&self.client, account, failed).await))
+            }
+        }
+    }
+}
+
 /// Starts Helm's tests of the release if the app gets a slot; otherwise the app joins the queue.
 pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Observed, sentence: &str) {
     let (Some(timeout), Some(release)) = (desired.upgrade.test, observed.release.clone()) else { return };
@@ -166,7 +193,8 @@ pub(crate) fn test(ctx: &Ctx, app: &App<'_>, desired: &Desired, observed: &Obser
     let waited = helm_tests::queued_for(observed, clock::now());
     let Some(slot) = ctx.helm_runs.slot(Work::Test, app.key, waited) else { return };
     let (account, hidden) = (desired.account.clone(), desired.values.redactor.clone());
-    let request = helm::Test { release: name, namespace, account, timeout: timeout.unsigned_abs(), redactor: hidden };
+    let request =
+        helm::TestRequest { release: name, namespace, account, timeout: timeout.unsigned_abs(), redactor: hidden };
     let (helm, gateway, metrics, claim) = (ctx.helm.clone(), ctx.gateway.clone(), ctx.metrics.clone(), ctx.claim(app));
     let test_run = TestRun {
         revision: release.revision,

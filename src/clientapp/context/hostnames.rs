@@ -19,10 +19,10 @@ use crate::{
 };
 
 #[derive(Default)]
-pub(crate) struct Hostnames(Mutex<Index>);
+pub(crate) struct Hostnames(Mutex<HostnameIndex>);
 
 #[derive(Default)]
-struct Index {
+struct HostnameIndex {
     apps: HashMap<Key, Claims>,
     /// The apps that claim each host, wildcards (`*.`) included.
     by_host: HashMap<String, BTreeSet<Key>>,
@@ -80,7 +80,7 @@ impl Claims {
     }
 }
 
-impl Index {
+impl HostnameIndex {
     fn put(&mut self, key: &Key, claims: Option<Claims>) {
         self.waiters.remove(key);
         let before = self.apps.remove(key);
@@ -136,7 +136,7 @@ impl Index {
 }
 
 impl Hostnames {
-    fn lock(&self) -> MutexGuard<'_, Index> {
+    fn lock(&self) -> MutexGuard<'_, HostnameIndex> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -10,10 +10,12 @@ use kube::api::ApiResource;
 
 use crate::{
     clientapp::{
-        observed::{certificate, field_edits::EditTracker, pods::PodReasons, repair_backoff::Repairs},
+        observed::{
+            certificate, field_edits::EditTracker, file_backup::RefusedArchives, pods::PodReasons,
+            repair_backoff::Repairs,
+        },
         spec::{
             credentials::Contents,
-            file_backup::RefusedArchives,
             values_from::{SourceVersions, Sources},
         },
     },

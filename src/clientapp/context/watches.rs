@@ -20,12 +20,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clientapp::{
-        observed::{owned, types::Workload},
+        observed::{
+            file_backup::{ArchiveView, CronJobView},
+            owned,
+            types::Workload,
+        },
         spec::{
             database::{self, DatabaseCaches, DatabaseObject, Provider},
             deployer::{self, Deployer},
             desired::StoredProfile,
-            file_backup::{ArchiveView, CronJobView, Schedule, cron_job_spec::ARCHIVE},
+            file_backup::{Schedule, cron_job_spec::ARCHIVE},
             names::{MANAGED_BY, release_of},
         },
     },
@@ -36,9 +40,9 @@ use crate::{
     },
     deletion::permit,
     platform::{
-        cache::{Cache, Entry},
+        cache::{Cache, CacheEntry},
         controller::Objects,
-        job::{self, JOB_NAME, Progress},
+        job::{self, JOB_NAME, JobProgress},
         key::{Key, key_of},
         managed_fields::WithoutManagedFields,
         pods,
@@ -83,7 +87,7 @@ pub(crate) struct Watches {
 struct Archives {
     cron_jobs: Arc<Cache<CronJobView>>,
     /// The Jobs that archive; no others. With the uid of the owner.
-    jobs: Arc<Cache<(Option<String>, Progress)>>,
+    jobs: Arc<Cache<(Option<String>, JobProgress)>>,
     pods: Arc<Cache<PodWords>>,
 }
 
@@ -279,7 +283,7 @@ impl Watches {
     /// Returns the Jobs that archive the files of an app.
     pub(crate) fn archives(&self, app: &Key) -> Vec<ArchiveView> {
         let pods = self.archives.pods.group(app);
-        let archive = |(Key { name: job, .. }, (cron_job, progress)): (Key, (Option<String>, Progress))| {
+        let archive = |(Key { name: job, .. }, (cron_job, progress)): (Key, (Option<String>, JobProgress))| {
             let words = || pods.iter().map(|(_, pod)| pod).filter(|pod| pod.job.as_ref() == Some(&job));
             let report = words().find_map(|pod| pod.report.clone());
             let refusal = || self.refusal(&app.namespace, ("Job", &job), None);
@@ -348,28 +352,28 @@ fn files_of<K: Resource>(object: &K) -> Option<Key> {
     Some(Key::new(object.namespace().unwrap_or_default(), app))
 }
 
-fn cron_job(job: CronJob) -> Entry<CronJobView> {
+fn cron_job(job: CronJob) -> CacheEntry<CronJobView> {
     let schedule = job
         .spec
         .as_ref()
         .map(|spec| Schedule { cron: spec.schedule.clone(), suspended: spec.suspend.unwrap_or_default() });
     let view = CronJobView { schedule, ..CronJobView::of(&job) };
-    Entry { key: key_of(&job), group: files_of(&job), value: Some(view) }
+    CacheEntry { key: key_of(&job), group: files_of(&job), value: Some(view) }
 }
 
-fn archive(job: Job) -> Entry<(Option<String>, Progress)> {
+fn archive(job: Job) -> CacheEntry<(Option<String>, JobProgress)> {
     let archives = job.labels().get(label::ROLE).is_some_and(|role| role == ARCHIVE);
     let cron_job = owner(&job).map(|(_, _, uid)| uid);
-    Entry { key: key_of(&job), group: files_of(&job), value: archives.then(|| (cron_job, job::progress(&job))) }
+    CacheEntry { key: key_of(&job), group: files_of(&job), value: archives.then(|| (cron_job, job::progress(&job))) }
 }
 
-fn words(pod: Pod) -> Entry<PodWords> {
+fn words(pod: Pod) -> CacheEntry<PodWords> {
     let words = PodWords {
         job: pod.labels().get(JOB_NAME).cloned(),
         report: job::termination_message(&pod),
         failed: job::failure_line(&pod),
     };
-    Entry { key: key_of(&pod), group: files_of(&pod), value: Some(words) }
+    CacheEntry { key: key_of(&pod), group: files_of(&pod), value: Some(words) }
 }
 
 /// Triggers the app: while helm waits for a hook, nothing else changes that would show that its pods are refused.
@@ -396,21 +400,21 @@ fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
     });
 }
 
-fn account(account: PartialObjectMeta<ServiceAccount>) -> Entry<deployer::DeployerObject> {
-    Entry { key: key_of(&account), group: None, value: Some(deployer::account(&account)) }
+fn account(account: PartialObjectMeta<ServiceAccount>) -> CacheEntry<deployer::DeployerObject> {
+    CacheEntry { key: key_of(&account), group: None, value: Some(deployer::account(&account)) }
 }
 
-fn binding(binding: RoleBinding) -> Entry<deployer::DeployerObject> {
-    Entry { key: key_of(&binding), group: None, value: Some(deployer::binding(&binding)) }
+fn binding(binding: RoleBinding) -> CacheEntry<deployer::DeployerObject> {
+    CacheEntry { key: key_of(&binding), group: None, value: Some(deployer::binding(&binding)) }
 }
 
-fn claim(claim: PartialObjectMeta<PersistentVolumeClaim>) -> Entry<Arc<ObjectMeta>> {
+fn claim(claim: PartialObjectMeta<PersistentVolumeClaim>) -> CacheEntry<Arc<ObjectMeta>> {
     let key = key_of(&claim);
     let meta = ObjectMeta { managed_fields: None, ..claim.metadata };
-    Entry { key, group: None, value: Some(Arc::new(meta)) }
+    CacheEntry { key, group: None, value: Some(Arc::new(meta)) }
 }
 
-fn deployment(deployment: Deployment) -> Entry<Workload> {
+fn deployment(deployment: Deployment) -> CacheEntry<Workload> {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
     let condition = |type_: &str| status.conditions.iter().flatten().find(move |condition| condition.type_ == type_);
@@ -445,7 +449,7 @@ fn deployment(deployment: Deployment) -> Entry<Workload> {
     entry
 }
 
-fn stateful_set(set: StatefulSet) -> Entry<Workload> {
+fn stateful_set(set: StatefulSet) -> CacheEntry<Workload> {
     let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = set.status.clone().unwrap_or_default();
     // With the strategy OnDelete, the cluster admin decides when pods are updated.
@@ -491,7 +495,7 @@ fn workload<K: Resource>(
     object: &K,
     selector: Option<&LabelSelector>,
     (replicas, waiting): (i32, Option<String>),
-) -> Entry<Workload> {
+) -> CacheEntry<Workload> {
     // An object that Helm manages without the name of its release cannot be filed, and is not an app's.
     let group = release_of(object.meta());
     let workload = || Workload {
@@ -508,22 +512,22 @@ fn workload<K: Resource>(
         rollout: None,
         helms: 0,
     };
-    Entry { key: key_of(object), value: group.is_some().then(workload), group }
+    CacheEntry { key: key_of(object), value: group.is_some().then(workload), group }
 }
 
-fn config_map(map: PartialObjectMeta<ConfigMap>) -> Entry<Box<str>> {
-    Entry { key: key_of(&map), group: None, value: Some(map.resource_version().unwrap_or_default().into()) }
+fn config_map(map: PartialObjectMeta<ConfigMap>) -> CacheEntry<Box<str>> {
+    CacheEntry { key: key_of(&map), group: None, value: Some(map.resource_version().unwrap_or_default().into()) }
 }
 
 fn part<K: Resource>(
     WithoutManagedFields { object, helm_fields_digest: helms }: WithoutManagedFields<PartialObjectMeta<K>>,
-) -> Entry<u64> {
+) -> CacheEntry<u64> {
     let group = release_of(&object.metadata);
-    Entry { key: key_of(&object), value: group.is_some().then_some(helms), group }
+    CacheEntry { key: key_of(&object), value: group.is_some().then_some(helms), group }
 }
 
 /// Returns the entry of a workload, with which of its fields helm manages.
-fn managed<K>(entry: fn(K) -> Entry<Workload>) -> impl Fn(WithoutManagedFields<K>) -> Entry<Workload> {
+fn managed<K>(entry: fn(K) -> CacheEntry<Workload>) -> impl Fn(WithoutManagedFields<K>) -> CacheEntry<Workload> {
     move |WithoutManagedFields { object, helm_fields_digest: helms }| {
         let mut entry = entry(object);
         if let Some(workload) = &mut entry.value {
@@ -533,9 +537,9 @@ fn managed<K>(entry: fn(K) -> Entry<Workload>) -> impl Fn(WithoutManagedFields<K
     }
 }
 
-fn profile(profile: Guard<Profile>) -> Entry<Arc<StoredProfile>> {
+fn profile(profile: Guard<Profile>) -> CacheEntry<Arc<StoredProfile>> {
     let key = key_of(&profile);
-    Entry { key, group: None, value: Some(Arc::new(profile.object.map(|profile| profile.spec))) }
+    CacheEntry { key, group: None, value: Some(Arc::new(profile.object.map(|profile| profile.spec))) }
 }
 
 #[cfg(test)]

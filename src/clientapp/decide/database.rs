@@ -14,6 +14,7 @@ use crate::{
         spec::{
             database::{DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
             desired::Desired,
+            values::DatabaseAddress,
         },
     },
     crd::{Reason, conditions, label},
@@ -37,69 +38,85 @@ fn stalled(reason: Reason, message: String) -> DatabaseReadiness {
 
 pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) -> DatabaseReadiness {
     let Some(DesiredDatabase { address, object }) = &desired.database else { return DatabaseReadiness::default() };
-    let DatabaseView { kind, app_uid, recorded_uid, object: existing, secret, reachable, warnings } =
-        &observed.prerequisites.database;
-    let Some(object) = object else {
-        let name = &address.secret;
-        return match secret_problem(secret, &address.keys()) {
-            None => DatabaseReadiness::default(),
-            Some((reason, problem)) => stalled(
-                reason,
-                format!(
-                    "Secret {name}, named in spec.postgres.external, {problem}: it needs the keys {}",
-                    address.keys().join(", ")
-                ),
-            ),
-        };
-    };
-    let DesiredObject { provider, name, .. } = object;
+    let view = &observed.prerequisites.database;
+    let Some(object) = object else { return external(address, &view.secret) };
     let what = object.described();
-    match kind {
-        Availability::Installed => {}
-        Availability::Missing => {
-            let (kind, install) = (provider.kind().as_str(), provider.info().to_install);
-            let message = format!("this cluster has no kind {kind}: {install}, and {name} is created at once");
-            return stalled(Reason::DependencyMissing, message);
-        }
-        Availability::Refused(sentence) => {
-            return stalled(Reason::AccessDenied, format!("{what} cannot be looked for: {sentence}"));
-        }
+    if let Some(readiness) = unserved(&view.kind, object, &what) {
+        return readiness;
     }
-    let targets = object.targets(existing.as_ref().map(|existing| &existing.targets));
-    let Some(existing) = existing else {
+    let recorded_uid = view.recorded_uid.as_deref();
+    let targets = object.targets(view.object.as_ref().map(|existing| &existing.targets));
+    let Some(existing) = &view.object else {
         let hold = not_ready(Reason::Provisioning, format!("{what} is being created")).until(now + SAFETY_NET);
         // An earlier database has left volumes, and no backup may be restored over them.
         let source = object.source().filter(|_| recorded_uid.is_none());
         let apply = Apply { targets: targets.unwrap_or_default(), source, isolated: object.isolated, uid: None };
         return DatabaseReadiness { apply: Some(apply), hold: Some(hold) };
     };
-    if let Some(readiness) = blocked(desired, object, existing, &what, (app_uid, recorded_uid.as_deref()), now) {
+    if let Some(readiness) = blocked(desired, object, existing, &what, (&view.app_uid, recorded_uid), now) {
         return readiness;
     }
     let targets = match targets {
         Ok(targets) => targets,
         Err(problem) => return stalled(Reason::RepositoryMismatch, format!("{what}{problem}")),
     };
-    let apply = (existing.digest.as_ref() != Some(&object.document(&targets).digest)).then(|| Apply {
+    let is_restoring = matches!(existing.state, DatabaseState::Restoring(_));
+    let is_applied = existing.digest.as_ref() == Some(&object.document(&targets).digest);
+    let apply = (!is_restoring && !is_applied).then(|| Apply {
         targets,
         source: existing.source.clone(),
         isolated: existing.isolated,
         uid: Some(existing.uid.clone()),
     });
-    let silent_at = existing.created.map(|created| created + SILENT_AFTER);
-    let name = &address.secret;
-    let (reason, message) = match &existing.state {
-        DatabaseState::Stalled(why) => {
-            let hold = not_ready(Reason::DatabaseStalled, format!("{what}{why}"));
-            return DatabaseReadiness { apply, hold: Some(hold) };
+    DatabaseReadiness { apply, hold: unusable(desired, observed, (address, object, existing), now) }
+}
+
+/// Judges a database that exists already, of which only the Secret is known.
+fn external(address: &DatabaseAddress, secret: &SecretView) -> DatabaseReadiness {
+    let (name, keys) = (&address.secret, address.keys());
+    let Some((reason, problem)) = secret_problem(secret, &keys) else { return DatabaseReadiness::default() };
+    stalled(
+        reason,
+        format!("Secret {name}, named in spec.postgres.external, {problem}: it needs the keys {}", keys.join(", ")),
+    )
+}
+
+/// Returns why objects of the database's kind cannot be read at all.
+fn unserved(kind: &Availability, object: &DesiredObject, what: &str) -> Option<DatabaseReadiness> {
+    let DesiredObject { provider, name, .. } = object;
+    match kind {
+        Availability::Installed => None,
+        Availability::Missing => {
+            let (kind, install) = (provider.kind().as_str(), provider.info().to_install);
+            let message = format!("this cluster has no kind {kind}: {install}, and {name} is created at once");
+            Some(stalled(Reason::DependencyMissing, message))
         }
+        Availability::Refused(sentence) => {
+            Some(stalled(Reason::AccessDenied, format!("{what} cannot be looked for: {sentence}")))
+        }
+    }
+}
+
+/// Returns why the app cannot use its database, which exists as the spec asks.
+fn unusable(
+    desired: &Desired,
+    observed: &Observed,
+    (address, object, existing): (&DatabaseAddress, &DesiredObject, &DatabaseObject),
+    now: Timestamp,
+) -> Option<Hold> {
+    // Without `..`, so that a new field of DatabaseView is considered here.
+    let DatabaseView { kind: _, app_uid: _, recorded_uid: _, object: _, secret, reachable, warnings } =
+        &observed.prerequisites.database;
+    let (what, provider, name) = (object.described(), object.provider, &address.secret);
+    let silent_at = existing.created.map(|created| created + SILENT_AFTER);
+    let (reason, message) = match &existing.state {
+        DatabaseState::Stalled(why) => return Some(not_ready(Reason::DatabaseStalled, format!("{what}{why}"))),
         DatabaseState::NotReported if silent_at.is_some_and(|at| at <= now) => {
             (Reason::NotReporting, format!("{what} has no status: {}", (provider.info().to_report)(&desired.key)))
         }
         DatabaseState::NotReported => (Reason::Provisioning, format!("{what} was created and has no status yet")),
         DatabaseState::Restoring(why) => {
-            let hold = not_ready(Reason::Restoring, format!("{what}{why}")).until(now + SAFETY_NET);
-            return DatabaseReadiness { apply: None, hold: Some(hold) };
+            return Some(not_ready(Reason::Restoring, format!("{what}{why}")).until(now + SAFETY_NET));
         }
         DatabaseState::Waiting(why) => (Reason::Provisioning, format!("{what}{why}")),
         DatabaseState::Ready => match secret_problem(secret, &address.keys()) {
@@ -110,7 +127,7 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
             None if !reachable => {
                 (Reason::Provisioning, format!("Service {} has no ready address", provider.service(&desired.key)))
             }
-            None => return DatabaseReadiness { apply, hold: None },
+            None => return None,
         },
     };
     let (reason, mut message) = match no_progress_since(existing, observed, now) {
@@ -127,7 +144,7 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
         Some(at) if existing.state == DatabaseState::NotReported && at > now => at,
         _ => now + SAFETY_NET,
     };
-    DatabaseReadiness { apply, hold: Some(Hold { stalled: false, ..not_ready(reason, message).until(until) }) }
+    Some(Hold { stalled: false, ..not_ready(reason, message).until(until) })
 }
 
 /// Returns since when a database that is not ready makes no progress, if that is long ago.

@@ -6,16 +6,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::plan::{LATEST_RETRY, Step};
 use crate::{
     clientapp::{
-        observed::{release::Phase, types::Observed},
+        observed::{
+            file_backup::{ArchiveView, CronJobView, FilesView, RefusedArchives},
+            release::ReleasePhase,
+            types::Observed,
+        },
         spec::{
             desired::Desired,
-            file_backup::{ArchiveView, CronJobView, DesiredFiles, FilesView, RefusedArchives, cron_job_spec},
+            file_backup::{DesiredFiles, cron_job_spec},
         },
     },
     crd::{FilesSummary, Reason, annotation, conditions::Verdict},
     platform::{
         clock::is_awaited,
-        job::{self, Progress},
+        job::{self, JobProgress},
     },
     postgresql::decide::dumps::NO_IMAGE,
     store::dump::Name,
@@ -35,7 +39,7 @@ pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Op
         return goes.map(|found| Step::DeleteArchives { uid: found.uid.clone() });
     };
     // Its volumes may still be created, or go with it.
-    observed.release.as_ref().filter(|release| release.ever_managed && release.phase == Phase::Deployed)?;
+    observed.release.as_ref().filter(|release| release.ever_managed && release.phase == ReleasePhase::Deployed)?;
     let volumes = volumes.as_ref().filter(|volumes| !volumes.is_empty())?;
     let chart = observed.recorded.installed.as_ref().map(|chart| chart.name.as_str()).unwrap_or_default();
     let files = &DesiredFiles { schedule: files.schedule.clone().filter(|_| !is_restoring), ..files.clone() };
@@ -60,7 +64,9 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<FilesSum
     let ours = cron_job.as_ref().filter(|found| found.is_of(app_uid)).map(|found| &found.uid);
     // Any user can give a Job our labels.
     let archives = archives.iter().filter(|archive| ours.is_some() && archive.cron_job.as_ref() == ours);
-    for ArchiveView { job, cron_job: _, progress: Progress { succeeded, started, ended }, report, failed } in archives {
+    for ArchiveView { job, cron_job: _, progress: JobProgress { succeeded, started, ended }, report, failed } in
+        archives
+    {
         let (Some(succeeded), Some(ended)) = (succeeded, ended) else { continue };
         let summary = summary.get_or_insert_default();
         if *succeeded {

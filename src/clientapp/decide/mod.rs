@@ -17,6 +17,7 @@ mod retained;
 mod secrets;
 pub(crate) mod tls;
 pub(crate) mod upgrade;
+mod volumes;
 mod wait;
 
 use jiff::Timestamp;
@@ -25,30 +26,25 @@ use self::{
     database::readiness,
     plan::{Plan, Step},
 };
-use super::{
-    helm_runs::HelmRun,
-    hold::Hold,
-    observed::{types::Observed, volumes},
-    spec::desired::Desired,
-};
+use super::{helm_runs::HelmRun, hold::Hold, observed::types::Observed, spec::desired::Desired};
 use crate::{config::Config, crd::Reason};
 use question::{Answer, Case, Question};
 pub(crate) use questions::{QUESTIONS, deployer_taken};
 
 /// Returns the plan. Without a valid spec nothing is done; but if the watch is late with the end of a helm run, the app is
-/// looked at again.
+/// reconciled again.
 pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &Config, now: Timestamp) -> Plan {
     match desired {
         Some(desired) => {
             let mut plan = decide(desired, observed, config, now);
             plan.steps.extend(file_backup::step(desired, observed, now));
             let retry = observed.files.refused.as_ref().map(|refused| refused.until).filter(|until| now < *until);
-            let certificate = tls::next_look(desired, observed, now).filter(|_| observed.run.busy.is_none());
-            plan.look_again_at(retry);
-            plan.look_again_at(certificate);
+            let certificate = tls::requeue_at(desired, observed, now).filter(|_| observed.run.busy.is_none());
+            plan.also_requeue_at(retry);
+            plan.also_requeue_at(certificate);
             plan
         }
-        None => Plan { look_again: observed.run.busy.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
+        None => Plan { requeue_at: observed.run.busy.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
     }
 }
 
@@ -70,9 +66,9 @@ pub(crate) fn decide(desired: &Desired, observed: &Observed, config: &Config, no
 fn answered(case: &Case<'_>) -> Plan {
     let mut plan = Plan::default();
     for Question { text: _, ask, unjudged, repairs } in &QUESTIONS {
-        let Answer { steps, hold, ends, look_again } = ask(case);
+        let Answer { steps, hold, ends, requeue_at } = ask(case);
         plan.steps.extend(steps);
-        plan.look_again_at(look_again);
+        plan.also_requeue_at(requeue_at);
         if let Some(hold) = hold {
             plan.hold = Some(Hold { unjudged, ..hold });
             return if *repairs { repairing(case, plan) } else { plan };
@@ -91,7 +87,7 @@ fn repairing(case: &Case<'_>, mut plan: Plan) -> Plan {
         && let Some((Some(repair), Hold { until, .. })) = drift::follows(case.desired, case.observed, case.now)
     {
         plan.steps.push(repair);
-        plan.look_again_at(until);
+        plan.also_requeue_at(until);
     }
     plan
 }

@@ -120,18 +120,18 @@ pub(crate) struct Plan {
     pub steps: Vec<Step>,
     /// Holds what the remaining steps wait for.
     pub hold: Option<Hold>,
-    /// When to look again at what is not watched, such as the pods of workloads that are not ready.
-    pub look_again: Option<Timestamp>,
+    /// When to reconcile again for what is not watched, such as the pods of workloads that are not ready.
+    pub requeue_at: Option<Timestamp>,
 }
 
 impl Plan {
-    /// Returns when to look again if no watch triggers a reconcile earlier.
+    /// Returns when to reconcile again if no watch triggers a reconcile earlier.
     pub(crate) fn requeue(&self, now: Timestamp) -> Action {
         // Adopted volumes are not watched.
         let adopted =
             self.steps.iter().any(|step| matches!(step, Step::Adopt(_))).then_some(SignedDuration::from_secs(1));
         let held = self.hold.as_ref().and_then(|hold| hold.until).map(|until| until.duration_since(now));
-        let unwatched = self.look_again.map(|at| at.duration_since(now));
+        let unwatched = self.requeue_at.map(|at| at.duration_since(now));
         match [adopted, held, unwatched].into_iter().flatten().min() {
             None => Action::await_change(),
             Some(wait) => {
@@ -147,9 +147,9 @@ impl Plan {
         self.hold.is_none() && !self.steps.is_empty() && self.steps.iter().all(Step::makes_credentials)
     }
 
-    /// Looks again at this time, too.
-    pub(crate) fn look_again_at(&mut self, at: Option<Timestamp>) {
-        self.look_again = self.look_again.into_iter().chain(at).min();
+    /// Reconciles again at this time, too.
+    pub(crate) fn also_requeue_at(&mut self, at: Option<Timestamp>) {
+        self.requeue_at = self.requeue_at.into_iter().chain(at).min();
     }
 
     pub(crate) fn runs_helm(&self) -> bool {

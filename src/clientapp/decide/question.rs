@@ -45,8 +45,8 @@ pub(super) struct Answer {
     pub(super) hold: Option<Hold>,
     /// The outcome of the steps decides what comes next, so no further question is asked.
     pub(super) ends: bool,
-    /// When to look again at what no watch shows.
-    pub(super) look_again: Option<Timestamp>,
+    /// When to reconcile again for what no watch shows.
+    pub(super) requeue_at: Option<Timestamp>,
 }
 
 impl Answer {
@@ -71,8 +71,8 @@ impl Answer {
         Answer { ends: true, ..self }
     }
 
-    pub(super) fn look_again(self, at: Option<Timestamp>) -> Answer {
-        Answer { look_again: at, ..self }
+    pub(super) fn requeue_at(self, at: Option<Timestamp>) -> Answer {
+        Answer { requeue_at: at, ..self }
     }
 }
 

@@ -4,20 +4,17 @@ use super::{
     approval, dependencies, drift, helm_tests,
     plan::Step,
     question::{Answer, Case, Question},
-    release::{self, Upgrade},
+    release::{self, DueUpgrade},
     remediation::{self, Remediation},
     retained, secrets,
     upgrade::{self, Before},
-    wait,
+    volumes, wait,
 };
 use crate::{
     clientapp::{
         helm_runs::HelmRun,
         hold::Hold,
-        observed::{
-            types::{Busy, SecretView},
-            volumes,
-        },
+        observed::types::{Busy, SecretView},
         spec::desired::SecretSource,
     },
     crd::{DEPLOYER, Drift, Reason, conditions::kind},
@@ -72,12 +69,12 @@ fn helm_at_work(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
     }
     // The recorded status already says that helm runs; the watch shows its end late, or will.
     if until.is_some() {
-        return Answer::go().ends().look_again(*until);
+        return Answer::go().ends().requeue_at(*until);
     }
     let is_outdated = digest.as_ref().is_some_and(|digest| *digest != desired.target().digest);
     let then = if is_outdated { "; the spec has changed since, and helm runs again after that" } else { "" };
     let hold = Hold::new(Reason::Upgrading, format!("{sentence}{then}"));
-    Answer::hold(hold).look_again(release::look_at_pods(observed, *now))
+    Answer::hold(hold).requeue_at(release::next_pod_check(observed, *now))
 }
 
 fn suspended(Case { desired, .. }: &Case<'_>) -> Answer {
@@ -168,17 +165,17 @@ fn values(case: &Case<'_>) -> Answer {
 
 fn remediation(Case { desired, observed, now, .. }: &Case<'_>) -> Answer {
     let Remediation { step, hold, late_at } = remediation::remediate(desired, observed, *now);
-    Answer::from(hold).after(step).look_again(late_at)
+    Answer::from(hold).after(step).requeue_at(late_at)
 }
 
 fn release(case: &Case<'_>) -> Answer {
-    let look = release::look_at_pods(case.observed, case.now).into_iter().chain(case.observed.look_again).min();
+    let requeue_at = release::next_pod_check(case.observed, case.now).into_iter().chain(case.observed.requeue_at).min();
     let stale_lock = case.release.upgrade().and_then(|upgrade| upgrade.unlock.clone());
     match wait::of_others(case).or_else(|| wait::hook(case)) {
         Some(hold) => Answer::hold(hold),
         None => Answer::from(wait::attempts(case)).after(stale_lock),
     }
-    .look_again(look)
+    .requeue_at(requeue_at)
 }
 
 /// Repairs drift unless an upgrade is due: helm recreates missing objects itself.
@@ -227,7 +224,7 @@ fn backed_up(case: &Case<'_>) -> Answer {
 }
 
 fn upgraded(Case { desired, observed, config, release, .. }: &Case<'_>) -> Answer {
-    let (Some(Upgrade { revision, cause, .. }), Some(target)) = (release.upgrade(), &observed.prerequisites.chart)
+    let (Some(DueUpgrade { revision, cause, .. }), Some(target)) = (release.upgrade(), &observed.prerequisites.chart)
     else {
         return Answer::go();
     };

@@ -7,7 +7,7 @@ use crate::clientapp::{
     observed::{
         lock::{self, LockHolder},
         pods,
-        release::{Phase, ReleaseView},
+        release::{ReleasePhase, ReleaseView},
         types::Observed,
     },
     spec::desired::Desired,
@@ -17,21 +17,21 @@ use crate::clientapp::{
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ReleaseState {
     /// There is none, or only the history of one that was uninstalled: helm installs it.
-    Absent(Upgrade),
+    Absent(DueUpgrade),
     /// Another Helm client made it, and never an operator: it is left alone.
     Unmanaged,
     /// Another Helm client works on it; until then that is respected, or for as long as the lock exists.
     Locked(Option<Timestamp>),
     /// A helm process that is dead has left its lock.
-    StaleLock(Upgrade),
+    StaleLock(DueUpgrade),
     /// It is not as desired, or has failed.
-    OutOfSync(Upgrade),
+    OutOfSync(DueUpgrade),
     InSync,
 }
 
 /// The upgrade that makes the release as desired.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Upgrade {
+pub(super) struct DueUpgrade {
     /// Removes a stale lock first.
     pub(super) unlock: Option<Step>,
     /// The revision that helm creates.
@@ -42,7 +42,7 @@ pub(super) struct Upgrade {
 
 impl ReleaseState {
     /// Returns the upgrade that is due.
-    pub(super) fn upgrade(&self) -> Option<&Upgrade> {
+    pub(super) fn upgrade(&self) -> Option<&DueUpgrade> {
         match self {
             ReleaseState::Absent(upgrade) | ReleaseState::StaleLock(upgrade) | ReleaseState::OutOfSync(upgrade) => {
                 Some(upgrade)
@@ -56,20 +56,22 @@ pub(super) fn state(desired: &Desired, observed: &Observed, now: Timestamp) -> R
     let recorded = observed.recorded.release.as_ref().map(|release| release.revision);
     let uninstalled = || recorded.map(|revision| UpgradeCause::Uninstalled { revision });
     let Some(release) = &observed.release else {
-        return ReleaseState::Absent(Upgrade { unlock: None, revision: 1, cause: uninstalled() });
+        return ReleaseState::Absent(DueUpgrade { unlock: None, revision: 1, cause: uninstalled() });
     };
     let ReleaseView { revision, secret, secret_uid, phase, managed_digest, ever_managed, .. } = release;
-    let upgrade = |cause| Upgrade { unlock: None, revision: revision + 1, cause };
+    let upgrade = |cause| DueUpgrade { unlock: None, revision: revision + 1, cause };
     let is_managed = *ever_managed || recorded.is_some();
     match (phase, managed_digest) {
-        (Phase::Deployed, Some(managed_digest)) if *managed_digest == desired.target().digest => ReleaseState::InSync,
-        (Phase::Deployed | Phase::Failed, Some(_)) => ReleaseState::OutOfSync(upgrade(None)),
-        (Phase::Deployed | Phase::Failed, None) if is_managed => {
+        (ReleasePhase::Deployed, Some(managed_digest)) if *managed_digest == desired.target().digest => {
+            ReleaseState::InSync
+        }
+        (ReleasePhase::Deployed | ReleasePhase::Failed, Some(_)) => ReleaseState::OutOfSync(upgrade(None)),
+        (ReleasePhase::Deployed | ReleasePhase::Failed, None) if is_managed => {
             ReleaseState::OutOfSync(upgrade(Some(UpgradeCause::ChangedByOthers { revision: *revision })))
         }
-        (Phase::Deployed | Phase::Failed, None) => ReleaseState::Unmanaged,
-        (Phase::Uninstalled, _) => ReleaseState::Absent(upgrade(uninstalled())),
-        (Phase::Pending | Phase::Uninstalling, _) => {
+        (ReleasePhase::Deployed | ReleasePhase::Failed, None) => ReleaseState::Unmanaged,
+        (ReleasePhase::Uninstalled, _) => ReleaseState::Absent(upgrade(uninstalled())),
+        (ReleasePhase::Pending | ReleasePhase::Uninstalling, _) => {
             match lock::holder(release, desired.upgrade.foreign_lock_timeout, now) {
                 LockHolder::OtherClient(until) => ReleaseState::Locked(until),
                 LockHolder::None | LockHolder::Stale if managed_digest.is_none() && !is_managed => {
@@ -78,15 +80,15 @@ pub(super) fn state(desired: &Desired, observed: &Observed, now: Timestamp) -> R
                 LockHolder::None | LockHolder::Stale => {
                     let (secret, uid) = (secret.clone(), secret_uid.clone());
                     let unlock = Some(Step::UnlockRelease { secret, uid, revision: *revision });
-                    ReleaseState::StaleLock(Upgrade { unlock, ..upgrade(None) })
+                    ReleaseState::StaleLock(DueUpgrade { unlock, ..upgrade(None) })
                 }
             }
         }
     }
 }
 
-/// Returns when to look at the pods of workloads that are not ready. Pods are not watched.
-pub(super) fn look_at_pods(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+/// Returns when to list the pods of workloads that are not ready. Pods are not watched.
+pub(super) fn next_pod_check(observed: &Observed, now: Timestamp) -> Option<Timestamp> {
     (!observed.workloads_are_ready())
-        .then(|| pods::next_look(pods::not_ready_since(&observed.recorded).unwrap_or(now), now))
+        .then(|| pods::next_check(pods::not_ready_since(&observed.recorded).unwrap_or(now), now))
 }

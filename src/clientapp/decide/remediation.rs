@@ -11,10 +11,10 @@ use crate::{
         hold::Hold,
         observed::{
             pods,
-            release::{Phase, ReleaseView, is_stored, release_view},
+            release::{ReleasePhase, ReleaseView, is_stored, release_view},
             types::Observed,
         },
-        spec::desired::{Desired, Intent, Target},
+        spec::desired::{Desired, Intent, ReleaseTarget},
     },
     crd::{
         Attempt, ClientAppStatus, OnFailure, ReadyRevision, Reason, RolledBack, Tested, annotation,
@@ -120,7 +120,7 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
         return None;
     }
     match release.phase {
-        Phase::Failed => {
+        ReleasePhase::Failed => {
             let attempt = recorded.last_attempt.as_ref().filter(|attempt| attempt.digest == desired.target().digest)?;
             let asked = retry.as_ref() == Some(&annotation::retry_after(attempt));
             // An attempt without a message has begun, or waits for its turn. What kept helm from running says nothing about the
@@ -134,7 +134,7 @@ fn failure<'a>(desired: &Desired, observed: &'a Observed, now: Timestamp) -> Opt
             (!asked && ran && attempt.failures > desired.upgrade.retries)
                 .then_some((release, Failure::Attempts(attempt.message.as_deref().unwrap_or_default())))
         }
-        Phase::Deployed if desired.upgrade.on_failure == OnFailure::Rollback => {
+        ReleasePhase::Deployed if desired.upgrade.on_failure == OnFailure::Rollback => {
             if let Some(tested) = failed_tests(desired, observed) {
                 return Some((release, Failure::Tests(&tested.message)));
             }
@@ -208,7 +208,7 @@ pub(crate) fn in_effect(
     }
     match back.to.chart_version.parse() {
         Ok(chart_version) if is_stored(&back.to, revisions) => {
-            let to = Target { chart_version, digest: back.to.digest.clone() };
+            let to = ReleaseTarget { chart_version, digest: back.to.digest.clone() };
             Desired { intent: Intent::RolledBack { to, record: back }, ..desired }
         }
         _ => desired,

@@ -21,7 +21,7 @@ use crate::{
         },
         hold::SAFETY_NET,
         observed::{
-            release::{Phase, ReleaseView},
+            release::{ReleasePhase, ReleaseView},
             repair_backoff::Refused,
             types::{
                 Busy, CachedChart, DatabaseView, DriftedObject, LiveState, Prerequisites, Retained, SecretView,
@@ -31,7 +31,7 @@ use crate::{
         spec::{
             database::{self, BackupLocation, DatabaseObject, DatabaseState},
             deployer::{self, Deployer, DeployerPart},
-            desired::{Intent, Target},
+            desired::{Intent, ReleaseTarget},
         },
     },
     crd::{
@@ -148,7 +148,8 @@ fn suspension_and_hostname_come_first() {
 
 #[test]
 fn values_from_elsewhere() {
-    let intent = |digest: &str| Intent::Spec(Target { digest: digest.to_owned(), ..want(&none()).target().clone() });
+    let intent =
+        |digest: &str| Intent::Spec(ReleaseTarget { digest: digest.to_owned(), ..want(&none()).target().clone() });
     let plan = |reason: Reason, change: &dyn Fn(&mut Observed)| {
         let mut desired = Desired { intent: intent("incomplete"), ..want(&none()) };
         desired.values.awaits = Some(Hold::new(reason, "x"));
@@ -581,17 +582,21 @@ fn the_release() {
     const DEAD: &str = "unlock 3, helm 4";
     for (what, change, plan) in [
         ("the spec changed", of(|r| *r = release("old")), "helm 4"),
-        ("failed", of(|r| r.phase = Phase::Failed), "helm 4"),
+        ("failed", of(|r| r.phase = ReleasePhase::Failed), "helm 4"),
         ("another client's upgrade", of(|r| r.managed_digest = None), "helm 4 over 3"),
         (
             "another client's failed upgrade",
-            of(|r| (r.managed_digest, r.phase) = (None, Phase::Failed)),
+            of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Failed)),
             "helm 4 over 3",
         ),
-        ("kept history", of(|r| (r.managed_digest, r.phase) = (None, Phase::Uninstalled)), "helm 4 again"),
-        ("another client at work", of(|r| (r.managed_digest, r.phase) = (None, Phase::Pending)), EXTERNAL),
-        ("another client uninstalling", of(|r| (r.managed_digest, r.phase) = (None, Phase::Uninstalling)), EXTERNAL),
-        ("an operator's lock", of(|r| r.phase = Phase::Pending), DEAD),
+        ("kept history", of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Uninstalled)), "helm 4 again"),
+        ("another client at work", of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Pending)), EXTERNAL),
+        (
+            "another client uninstalling",
+            of(|r| (r.managed_digest, r.phase) = (None, ReleasePhase::Uninstalling)),
+            EXTERNAL,
+        ),
+        ("an operator's lock", of(|r| r.phase = ReleasePhase::Pending), DEAD),
     ] {
         row(what, none(), change, plan);
     }
@@ -602,20 +607,20 @@ fn the_release() {
     };
     row("never ours", none(), never_ours, "hold Released/ReleaseNotOurs!");
     let hour = || json!({"upgrade": {"foreignLockTimeout": "1h"}});
-    let locked = |phase: Phase, since: i64| {
+    let locked = |phase: ReleasePhase, since: i64| {
         move |w: &mut Observed| {
             let r = w.release.as_mut().unwrap();
             (r.managed_digest, r.phase, r.created_at) = (None, phase, Some(ago(since)));
         }
     };
-    row("another client's lock", hour(), locked(Phase::Pending, 3599), EXTERNAL);
-    row("another client's lock, too long", hour(), locked(Phase::Pending, 3600), DEAD);
-    row("another client's uninstall, too long", hour(), locked(Phase::Uninstalling, 3600), DEAD);
+    row("another client's lock", hour(), locked(ReleasePhase::Pending, 3599), EXTERNAL);
+    row("another client's lock, too long", hour(), locked(ReleasePhase::Pending, 3600), DEAD);
+    row("another client's uninstall, too long", hour(), locked(ReleasePhase::Uninstalling, 3600), DEAD);
     let hooked = |since: i64| {
         move |w: &mut Observed| {
             w.objects.hook = Some("migrate".to_owned());
             let release = w.release.as_mut().unwrap();
-            (release.phase, release.created_at) = (Phase::Pending, Some(ago(since)));
+            (release.phase, release.created_at) = (ReleasePhase::Pending, Some(ago(since)));
         }
     };
     row("a hook that a helm has left running", none(), hooked(429), EXTERNAL);
@@ -623,7 +628,7 @@ fn the_release() {
     let never_ours_and_locked = |w: &mut Observed| {
         never_ours(w);
         let release = w.release.as_mut().unwrap();
-        (release.phase, release.created_at) = (Phase::Pending, Some(ago(3600)));
+        (release.phase, release.created_at) = (ReleasePhase::Pending, Some(ago(3600)));
     };
     row("never ours, and locked", hour(), never_ours_and_locked, "hold Released/ReleaseNotOurs!");
 }
@@ -635,7 +640,7 @@ fn failures_are_not_repeated_before_their_time() {
     let failed = |failures: u32, retry_in: i64, reason: &'static str, digest: Option<&'static str>| {
         move |w: &mut Observed| {
             let release = w.release.as_mut().unwrap();
-            release.phase = Phase::Failed;
+            release.phase = ReleasePhase::Failed;
             let digest = digest.map_or_else(|| release.managed_digest.clone().unwrap(), str::to_owned);
             w.recorded.last_attempt = Some(Attempt {
                 started_at: Time(ago(60)),
@@ -656,7 +661,7 @@ fn failures_are_not_repeated_before_their_time() {
     ] {
         row(what, none(), change, plan);
     }
-    let installing = |phase: Phase, hooks: &'static [&'static str], digest: Option<&'static str>| {
+    let installing = |phase: ReleasePhase, hooks: &'static [&'static str], digest: Option<&'static str>| {
         let failed = failed(1, 0, "UpgradeFailed", digest);
         move |w: &mut Observed| {
             failed(w);
@@ -670,26 +675,26 @@ fn failures_are_not_repeated_before_their_time() {
     const MIGRATE: &[&str] = &["Job migrate"];
     const OWED: &str = "hold Released/UpgradeFailed!";
     let asked_again = |w: &mut Observed| {
-        installing(Phase::Failed, MIGRATE, None)(w);
+        installing(ReleasePhase::Failed, MIGRATE, None)(w);
         w.retry = w.recorded.last_attempt.as_ref().map(annotation::retry_after);
     };
     let was_deployed = |w: &mut Observed| {
-        installing(Phase::Failed, MIGRATE, None)(w);
+        installing(ReleasePhase::Failed, MIGRATE, None)(w);
         w.recorded.installed = Some(chart("5.5.2", None));
     };
-    row("an installation with hooks of its own", none(), installing(Phase::Failed, MIGRATE, None), OWED);
-    row("for another spec", none(), installing(Phase::Failed, MIGRATE, Some("old")), OWED);
+    row("an installation with hooks of its own", none(), installing(ReleasePhase::Failed, MIGRATE, None), OWED);
+    row("for another spec", none(), installing(ReleasePhase::Failed, MIGRATE, Some("old")), OWED);
     row("asked for again", none(), asked_again, OWED);
-    row("one that was cut off", none(), installing(Phase::Pending, MIGRATE, None), &format!("unlock 3, {OWED}"));
-    row("one without such hooks", none(), installing(Phase::Failed, &[], None), "helm 4");
-    row("one that was deployed", none(), installing(Phase::Deployed, MIGRATE, None), "");
+    row("one that was cut off", none(), installing(ReleasePhase::Pending, MIGRATE, None), &format!("unlock 3, {OWED}"));
+    row("one without such hooks", none(), installing(ReleasePhase::Failed, &[], None), "helm 4");
+    row("one that was deployed", none(), installing(ReleasePhase::Deployed, MIGRATE, None), "");
     row("an uninstall of what was deployed", none(), was_deployed, "helm 4");
     // A helm process that was killed each time and left its lock.
     let too_early = failed(3, 30, "UpgradeFailed", None);
     let locked = move |w: &mut Observed| {
         too_early(w);
         let release = w.release.as_mut().unwrap();
-        release.phase = Phase::Pending;
+        release.phase = ReleasePhase::Pending;
     };
     row("a dead lock is no reason to hurry", none(), locked, "unlock 3, hold Released/UpgradeFailed");
     let asked = |failures: u32, reason: &'static str, since: i64| {
@@ -832,8 +837,8 @@ fn missing_objects_are_recreated() {
     row("without its account", none(), unbound, "hold Released/DeployerNotOurs!");
 
     let (desired, mut observed) = (want(&none()), settled(&want(&none())));
-    observed.look_again = Some(now() + SignedDuration::from_secs(3));
-    assert_eq!(decide(&desired, &observed, &config(), now()).look_again, observed.look_again);
+    observed.requeue_at = Some(now() + SignedDuration::from_secs(3));
+    assert_eq!(decide(&desired, &observed, &config(), now()).requeue_at, observed.requeue_at);
 }
 
 /// Only what does not run is deleted, and only while nothing else changes its StatefulSet.
@@ -859,7 +864,7 @@ fn pods_of_former_revisions_make_room() {
         "delete pod redis-0, hold PostgresReady/Provisioning",
     );
     row("helm changes the StatefulSet first", none(), with(|w| w.release = Some(release("old"))), "helm 4");
-    row("the release has failed", none(), with(|w| w.release.as_mut().unwrap().phase = Phase::Failed), "helm 4");
+    row("the release has failed", none(), with(|w| w.release.as_mut().unwrap().phase = ReleasePhase::Failed), "helm 4");
     row(
         "another client's release",
         none(),
@@ -946,9 +951,9 @@ fn nothing_else_is_decided_while_helm_runs() {
             let message = &decided.hold.as_ref().unwrap().message;
             assert!(message.starts_with(says) && (says.contains(';') || message == says), "{what}: {message}");
         }
-        let looks = at_work.until.filter(|_| plan.is_empty());
-        assert_eq!(decided.look_again, looks, "{what}");
-        let invalid = Plan { look_again: at_work.until, ..Plan::default() };
+        let requeue_at = at_work.until.filter(|_| plan.is_empty());
+        assert_eq!(decided.requeue_at, requeue_at, "{what}");
+        let invalid = Plan { requeue_at: at_work.until, ..Plan::default() };
         assert_eq!(plan_of(None, &observed, &config(), now()), invalid, "{what}, and the spec is invalid");
     }
 }
@@ -1017,7 +1022,8 @@ impl Sim {
             }
             Event::ForeignUpgrade => {
                 // A lock keeps every client out.
-                if let Some(release) = self.observed.release.as_mut().filter(|release| release.phase == Phase::Deployed)
+                if let Some(release) =
+                    self.observed.release.as_mut().filter(|release| release.phase == ReleasePhase::Deployed)
                 {
                     release.revision += 1;
                     release.managed_digest = None;
@@ -1066,8 +1072,8 @@ impl Sim {
             Step::CancelHelm => unreachable!("a helm run is one event"),
             Step::UnlockRelease { revision, .. } => {
                 let release = self.observed.release.as_mut().unwrap();
-                assert_eq!((release.revision, release.phase), (*revision, Phase::Pending));
-                release.phase = Phase::Failed;
+                assert_eq!((release.revision, release.phase), (*revision, ReleasePhase::Pending));
+                release.phase = ReleasePhase::Failed;
             }
             Step::HelmUpgrade { revision, .. } => self.helm(*revision, helm),
         }
@@ -1077,12 +1083,15 @@ impl Sim {
         assert!(self.observed.prerequisites.deployer.is_ready(), "it acts without an account");
         let newest = self.observed.release.as_ref().map_or(0, |release| release.revision);
         assert_eq!(revision, newest + 1, "the revision that is stamped is the one helm makes");
-        assert!(self.observed.release.as_ref().is_none_or(|release| release.phase != Phase::Pending), "two helms");
+        assert!(
+            self.observed.release.as_ref().is_none_or(|release| release.phase != ReleasePhase::Pending),
+            "two helms"
+        );
         self.helm_runs += 1;
         let phase = match end {
-            HelmEnd::Succeeds => Phase::Deployed,
-            HelmEnd::Fails => Phase::Failed,
-            HelmEnd::Killed => Phase::Pending,
+            HelmEnd::Succeeds => ReleasePhase::Deployed,
+            HelmEnd::Fails => ReleasePhase::Failed,
+            HelmEnd::Killed => ReleasePhase::Pending,
         };
         self.observed.release = Some(ReleaseView { revision, phase, ..release(&self.desired.target().digest) });
         self.observed.objects.workloads = settled(&self.desired).objects.workloads;
@@ -1128,6 +1137,6 @@ proptest! {
         prop_assert!(sim.helm_runs <= runs + 1, "one helm run is enough");
         prop_assert_eq!(sim.created, [1, 1], "a password was made twice");
         let release = sim.observed.release.clone().unwrap();
-        prop_assert_eq!((release.phase, release.managed_digest.unwrap()), (Phase::Deployed, sim.desired.target().digest.clone()));
+        prop_assert_eq!((release.phase, release.managed_digest.unwrap()), (ReleasePhase::Deployed, sim.desired.target().digest.clone()));
     }
 }

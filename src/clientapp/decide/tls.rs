@@ -1,4 +1,4 @@
-//! Derives what follows from the certificate of the hostname: the URL, the condition CertificateReady, and when to look again. **Pure.**
+//! Derives what follows from the certificate of the hostname: the URL, the condition CertificateReady, and when to reconcile again. **Pure.**
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -6,7 +6,7 @@ use crate::{
     clientapp::{
         hold::join_limited,
         observed::{certificate::Certificate, release::ReleaseView, types::Observed},
-        spec::{desired::Desired, values::Tls},
+        spec::{desired::Desired, values::TlsSource},
     },
     crd::{
         ClientAppStatus, Reason,
@@ -25,8 +25,8 @@ const UNNAMED: SignedDuration = SignedDuration::from_secs(5);
 /// Returns the app's URL, as far as it is known what serves it.
 pub(crate) fn url(desired: &Desired, observed: &Observed, now: Timestamp) -> String {
     let is_secure = match &desired.tls {
-        Some(Tls::Elsewhere) => true,
-        Some(Tls::Secret { .. }) => {
+        Some(TlsSource::Elsewhere) => true,
+        Some(TlsSource::Secret { .. }) => {
             matches!(&observed.prerequisites.certificate, Some(Ok(certificate)) if certificate.is_valid(&desired.hostname, now))
         }
         // The user's own, which is not checked.
@@ -40,7 +40,7 @@ pub(crate) fn url(desired: &Desired, observed: &Observed, now: Timestamp) -> Str
 
 /// Returns the condition about the certificate; `None`: none is asked for.
 pub(crate) fn verdict(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Verdict> {
-    let Some(Tls::Secret { name, issuer }) = &desired.tls else { return None };
+    let Some(TlsSource::Secret { name, issuer }) = &desired.tls else { return None };
     let (namespace, host) = (&desired.key.namespace, &desired.hostname);
     let ask = match issuer {
         Some(_) => format!("see `kubectl describe certificate,certificaterequest -n {namespace}`"),
@@ -96,8 +96,8 @@ fn issued_by(desired: &Desired, release: Option<&ReleaseView>) -> Option<Timesta
 }
 
 /// Returns when the verdict changes without a change of the Secret.
-pub(crate) fn next_look(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Timestamp> {
-    let Some(Tls::Secret { name, issuer }) = &desired.tls else { return None };
+pub(crate) fn requeue_at(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Timestamp> {
+    let Some(TlsSource::Secret { name, issuer }) = &desired.tls else { return None };
     // A Secret that changed before the status named it has triggered no reconcile.
     let unnamed = (observed.recorded.tls_secret_name.as_ref() != Some(name)).then(|| now + UNNAMED);
     let moments = match &observed.prerequisites.certificate {

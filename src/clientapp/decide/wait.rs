@@ -11,7 +11,7 @@ use crate::{
         hold::Hold,
         observed::{
             installed_chart, lock,
-            release::{Phase, ReleaseView},
+            release::{ReleasePhase, ReleaseView},
         },
         spec::deployer::{Deployer, RIGHTS_SETTLE},
     },
@@ -120,7 +120,7 @@ fn cut_off(attempt: &Attempt, release: Option<&ReleaseView>, now: Timestamp) -> 
 /// first delete the existing hook objects, such as a claim or a Secret.
 fn owed(Case { desired, observed, .. }: &Case<'_>, attempt: Option<&Attempt>) -> Option<Hold> {
     let Key { namespace, name } = &desired.key;
-    let failed = |release: &&ReleaseView| matches!(release.phase, Phase::Failed | Phase::Pending);
+    let failed = |release: &&ReleaseView| matches!(release.phase, ReleasePhase::Failed | ReleasePhase::Pending);
     let release = observed.release.as_ref().filter(failed)?;
     let inventory = observed.objects.inventory.as_ref().filter(|inventory| inventory.secret == release.secret_uid)?;
     // A release that was deployed before has completed its installation, whatever an uninstall of it left.

@@ -21,7 +21,7 @@ use crate::{
         spec::{
             credentials::{Contents, digests, of_keys, used},
             desired,
-            values_from::{Source, SourceVersions, Sources, denied, merge},
+            values_from::{SourceVersions, Sources, ValuesSource, denied, merge},
         },
     },
     crd::{Credentials, Reason, ValuesKind, ValuesReference},
@@ -158,20 +158,20 @@ pub(crate) async fn source(
     client: &Client,
     namespace: &str,
     reference: &ValuesReference,
-) -> kube::Result<Option<Source>> {
+) -> kube::Result<Option<ValuesSource>> {
     match reference.kind {
         ValuesKind::Secret => object::<Secret>(client, namespace, &reference.name).await,
         ValuesKind::ConfigMap => object::<ConfigMap>(client, namespace, &reference.name).await,
     }
 }
 
-async fn object<K>(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<Source>>
+async fn object<K>(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<ValuesSource>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + std::fmt::Debug
         + DeserializeOwned
-        + Into<Source>,
+        + Into<ValuesSource>,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     Ok(ignore_not_found(api.get(name).await)?.map(Into::into))

@@ -46,7 +46,7 @@ pub(crate) struct EditTracker {
 pub(crate) enum EditCheck {
     /// Nothing has been edited.
     Unchanged(EditTracker),
-    /// As in the last look; look again at this time.
+    /// As in the last comparison; compare again at this time.
     StillEdited(Vec<DriftedObject>, Timestamp),
     /// Look at the objects that have changed since this was known.
     Compare(EditTracker, Vec<ReleaseObject>),

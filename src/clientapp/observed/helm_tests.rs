@@ -7,7 +7,7 @@ use crate::{
     clientapp::{error, helm_runs::TestRun, hold::join_limited},
     crd::Tested,
     helm::storage::Tests,
-    platform::error::{MINUTE, Retry, SECOND},
+    platform::error::{MINUTE, RetryPolicy, SECOND},
 };
 
 /// How many tests are named; the rest are counted.
@@ -43,9 +43,9 @@ pub(crate) fn record(
         (Some(message), _) => (false, failures, format!("its tests cannot be run: {message}")),
     };
     let retry = match conclusive {
-        true => Retry::Doubling(30 * SECOND, 10 * MINUTE),
+        true => RetryPolicy::Doubling(30 * SECOND, 10 * MINUTE),
         // They could not be run, for example for lack of a right.
-        false => Retry::After(2 * MINUTE),
+        false => RetryPolicy::After(2 * MINUTE),
     };
     let delay = retry.delay(failures).filter(|_| !passed);
     Tested {

@@ -6,7 +6,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::release::{Phase, ReleaseView};
+use super::release::{ReleasePhase, ReleaseView};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockHolder {
@@ -20,7 +20,7 @@ pub(crate) enum LockHolder {
 /// Returns who holds the lock of a release whose newest revision is this. `timeout`: how long another Helm client's lock is
 /// respected.
 pub(crate) fn holder(release: &ReleaseView, timeout: Option<SignedDuration>, now: Timestamp) -> LockHolder {
-    if !matches!(release.phase, Phase::Pending | Phase::Uninstalling) {
+    if !matches!(release.phase, ReleasePhase::Pending | ReleasePhase::Uninstalling) {
         return LockHolder::None;
     }
     // An uninstall changes the existing revision, so the stamp does not show who uninstalls.
@@ -34,7 +34,7 @@ pub(crate) fn holder(release: &ReleaseView, timeout: Option<SignedDuration>, now
 /// Returns the message of a hold for another Helm client's lock.
 pub(crate) fn held(release: &ReleaseView, name: &str) -> String {
     let by = match release.phase {
-        Phase::Uninstalling => "another Helm client, or an uninstall that was cut off",
+        ReleasePhase::Uninstalling => "another Helm client, or an uninstall that was cut off",
         _ => "another Helm client",
     };
     format!(
@@ -53,22 +53,23 @@ mod tests {
         let hour = SignedDuration::from_hours(1);
         let begun = now() - hour;
         for (phase, stamped, timeout, expected) in [
-            (Phase::Deployed, false, None, LockHolder::None),
-            (Phase::Failed, true, None, LockHolder::None),
-            (Phase::Uninstalled, false, None, LockHolder::None),
-            (Phase::Pending, true, None, LockHolder::Stale),
-            (Phase::Uninstalling, true, None, LockHolder::OtherClient(None)),
-            (Phase::Pending, false, None, LockHolder::OtherClient(None)),
-            (Phase::Uninstalling, false, None, LockHolder::OtherClient(None)),
-            (Phase::Pending, false, Some(hour * 2), LockHolder::OtherClient(Some(now() + hour))),
-            (Phase::Pending, false, Some(hour), LockHolder::Stale),
-            (Phase::Uninstalling, false, Some(hour), LockHolder::Stale),
+            (ReleasePhase::Deployed, false, None, LockHolder::None),
+            (ReleasePhase::Failed, true, None, LockHolder::None),
+            (ReleasePhase::Uninstalled, false, None, LockHolder::None),
+            (ReleasePhase::Pending, true, None, LockHolder::Stale),
+            (ReleasePhase::Uninstalling, true, None, LockHolder::OtherClient(None)),
+            (ReleasePhase::Pending, false, None, LockHolder::OtherClient(None)),
+            (ReleasePhase::Uninstalling, false, None, LockHolder::OtherClient(None)),
+            (ReleasePhase::Pending, false, Some(hour * 2), LockHolder::OtherClient(Some(now() + hour))),
+            (ReleasePhase::Pending, false, Some(hour), LockHolder::Stale),
+            (ReleasePhase::Uninstalling, false, Some(hour), LockHolder::Stale),
         ] {
             let stamp = release("d").managed_digest.filter(|_| stamped);
             let view = ReleaseView { phase, managed_digest: stamp, created_at: Some(begun), ..release("d") };
             assert_eq!(holder(&view, timeout, now()), expected, "{phase:?} {stamped} {timeout:?}");
         }
-        let unknown = ReleaseView { phase: Phase::Pending, managed_digest: None, created_at: None, ..release("d") };
+        let unknown =
+            ReleaseView { phase: ReleasePhase::Pending, managed_digest: None, created_at: None, ..release("d") };
         assert_eq!(
             holder(&unknown, Some(hour), now()),
             LockHolder::OtherClient(None),

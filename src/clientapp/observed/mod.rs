@@ -4,6 +4,7 @@ pub(crate) mod certificate;
 pub(crate) mod dependencies;
 pub(crate) mod drift;
 pub(crate) mod field_edits;
+pub(crate) mod file_backup;
 pub(crate) mod helm_tests;
 pub(crate) mod installed_chart;
 pub(crate) mod inventory;

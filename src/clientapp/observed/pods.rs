@@ -61,8 +61,8 @@ pub(crate) fn not_ready_since(recorded: &ClientAppStatus) -> Option<Timestamp> {
     is_waiting.then_some(condition.last_transition_time.0)
 }
 
-/// Returns when to look at the pods next, if workloads have not been ready since then: the longer, the less often.
-pub(crate) fn next_look(since: Timestamp, now: Timestamp) -> Timestamp {
+/// Returns when to list the pods next, if workloads have not been ready since then: the longer, the less often.
+pub(crate) fn next_check(since: Timestamp, now: Timestamp) -> Timestamp {
     let waited = now.duration_since(since);
     match waited < GRACE {
         true => since + GRACE,
@@ -78,7 +78,7 @@ mod tests {
     fn pods_are_asked_for_more_and_more_seldom() {
         let at = |seconds: i64| Timestamp::from_second(1000 + seconds).unwrap();
         for (now, next) in [(0, 10), (9, 10), (10, 20), (100, 125), (10_000, 10_300)] {
-            assert_eq!(next_look(at(0), at(now)), at(next), "{now}");
+            assert_eq!(next_check(at(0), at(now)), at(next), "{now}");
         }
     }
 }

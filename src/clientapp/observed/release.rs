@@ -10,7 +10,7 @@ pub(crate) struct ReleaseView {
     /// Name of the storage Secret.
     pub secret: String,
     pub secret_uid: String,
-    pub phase: Phase,
+    pub phase: ReleasePhase,
     /// Helm's own word for the status.
     pub status: String,
     /// The operator's stamp on this very revision; `None`: another Helm client wrote it.
@@ -23,7 +23,7 @@ pub(crate) struct ReleaseView {
 impl ReleaseView {
     /// Returns the stamp of a revision that is deployed, and that an operator made.
     pub(crate) fn deployed(&self) -> Option<&String> {
-        self.managed_digest.as_ref().filter(|_| self.phase == Phase::Deployed)
+        self.managed_digest.as_ref().filter(|_| self.phase == ReleasePhase::Deployed)
     }
 
     /// Returns true if it is deployed with exactly this digest.
@@ -33,13 +33,13 @@ impl ReleaseView {
 
     /// Returns true if an operator's helm left its lock: asked only while no helm of this process runs for the release.
     pub(crate) fn is_stale_lock(&self) -> bool {
-        self.phase == Phase::Pending && self.managed_digest.is_some()
+        self.phase == ReleasePhase::Pending && self.managed_digest.is_some()
     }
 }
 
 /// Says what a release's status means for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ReleasePhase {
     /// `deployed`
     Deployed,
     /// `failed`, and every other status that permits an upgrade
@@ -52,15 +52,15 @@ pub(crate) enum Phase {
     Uninstalled,
 }
 
-impl Phase {
+impl ReleasePhase {
     /// Reads Helm's `status` label (helm.sh/helm/v4/pkg/release/common, `Status`).
-    pub(crate) fn parse(status: &str) -> Phase {
+    pub(crate) fn parse(status: &str) -> ReleasePhase {
         match status {
-            "deployed" => Phase::Deployed,
-            "uninstalling" => Phase::Uninstalling,
-            "uninstalled" => Phase::Uninstalled,
-            pending if pending.starts_with("pending-") => Phase::Pending,
-            _ => Phase::Failed,
+            "deployed" => ReleasePhase::Deployed,
+            "uninstalling" => ReleasePhase::Uninstalling,
+            "uninstalled" => ReleasePhase::Uninstalled,
+            pending if pending.starts_with("pending-") => ReleasePhase::Pending,
+            _ => ReleasePhase::Failed,
         }
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn release_view(revisions: &[(String, RevisionMeta)]) -> Option<Relea
         revision: newest.revision,
         secret: secret.clone(),
         secret_uid: newest.uid.clone(),
-        phase: Phase::parse(&newest.status),
+        phase: ReleasePhase::parse(&newest.status),
         status: newest.status.clone(),
         managed_digest,
         ever_managed: revisions.iter().any(|(_, revision)| revision.digest.is_some()),

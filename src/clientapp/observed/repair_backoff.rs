@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     crd::ReleaseObject,
-    platform::{clock::is_awaited, error::Retry},
+    platform::{clock::is_awaited, error::RetryPolicy},
 };
 
 /// How long a watch may take to show what helm created.
@@ -14,7 +14,7 @@ pub(crate) const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 /// The longest pause between two tries.
 const SELDOM: SignedDuration = SignedDuration::from_mins(5);
 /// The pause between two tries, if another client undoes the repair or the API server rejects it.
-const RETRY: Retry = Retry::Doubling(Duration::from_secs(5), SELDOM.unsigned_abs());
+const RETRY: RetryPolicy = RetryPolicy::Doubling(Duration::from_secs(5), SELDOM.unsigned_abs());
 /// After this long without a repair, the next one counts as the first.
 const FORGOTTEN: SignedDuration = SignedDuration::from_mins(15);
 

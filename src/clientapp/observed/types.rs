@@ -7,14 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use semver::Version;
 use serde_json::Value;
 
-use super::{certificate, release::ReleaseView, repair_backoff::Repairs};
+use super::{certificate, file_backup::FilesView, release::ReleaseView, repair_backoff::Repairs};
 use crate::{
     clientapp::{
         helm_runs::HelmRun,
         spec::{
             database::{BackupProgress, DatabaseObject},
             deployer::Deployer,
-            file_backup::FilesView,
         },
     },
     crd::{BackupRecord, ClientAppStatus, InstalledChart, Inventory, Owned, ReleaseObject, Tested, annotation},
@@ -22,7 +21,7 @@ use crate::{
     helm::Chart,
     platform::{
         key::Key,
-        pods::{Rollout, StuckPod},
+        pods::{StatefulSetRollout, StuckPod},
         watch_builder::Availability,
     },
 };
@@ -41,8 +40,8 @@ pub(crate) struct Observed {
     pub files: FilesView,
     /// The objects that hold data or give access to it, and are owned by this app.
     pub owned: Vec<Owned>,
-    /// When to look again at what is not watched.
-    pub look_again: Option<Timestamp>,
+    /// When to reconcile again for what is not watched.
+    pub requeue_at: Option<Timestamp>,
     /// The attempt that a user asks to repeat at once, by annotation.
     pub retry: Option<String>,
     /// The status as last reported.
@@ -306,7 +305,7 @@ pub(crate) struct Workload {
     /// Its controller reports no progress within the deadline.
     pub stuck: bool,
     /// How a StatefulSet replaces its pods.
-    pub rollout: Option<Rollout>,
+    pub rollout: Option<StatefulSetRollout>,
     /// Which of its fields helm manages, as a digest.
     pub helms: u64,
 }

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     installed_chart::installed,
-    release::{Phase, ReleaseView},
+    release::{ReleasePhase, ReleaseView},
     types::BackupView,
 };
 use crate::{
@@ -85,7 +85,7 @@ fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) 
 
 /// Returns a revision that the operator's helm started and did not complete.
 pub(crate) fn is_failed_try(release: &ReleaseView) -> bool {
-    release.managed_digest.is_some() && matches!(release.phase, Phase::Failed | Phase::Pending)
+    release.managed_digest.is_some() && matches!(release.phase, ReleasePhase::Failed | ReleasePhase::Pending)
 }
 
 /// Returns the record of a backup after it was observed.
@@ -98,3 +98,6 @@ pub(crate) fn looked_at(view: &BackupView, recorded: &ClientAppStatus, now: Time
     let as_of = if running && beat { Some(Time(now)) } else { before.as_of.clone() };
     Some(BackupRecord { state: *state, as_of, ..before.clone() })
 }
+
+#[cfg(test)]
+pub(in crate::clientapp) mod tests;

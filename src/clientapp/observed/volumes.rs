@@ -1,26 +1,22 @@
-//! The volumes with the app's data, **pure**: whether they are still there, and whether a revision has a place for each of them.
+//! The volumes with the app's data, **pure**: which are in use, and whether a revision has a place for each of them.
 //!
-//! A volume is in use while it is on record by uid, and of the deployed release. The app never goes on with an empty volume in its
-//! place, beside a database that is in use, unless a user confirms it for this uid.
+//! A volume is in use while it is on record by uid, and of the deployed release.
 
 use std::{borrow::Borrow, collections::BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{inventory, types::Observed};
+use super::inventory;
 use crate::{
-    clientapp::{
-        hold::{Hold, join_limited},
-        spec::desired::Desired,
-    },
-    crd::{Inventory, Owned, Reason, annotation},
+    clientapp::{hold::join_limited, spec::desired::Desired},
+    crd::{Inventory, Owned, annotation},
     deletion::permit::DataKind,
     helm::{gateway::record::KeptSize, storage::Stored},
     platform::key::Key,
 };
 
 /// How many volumes are named; the rest are counted.
-const NAMED: usize = 3;
+pub(crate) const NAMED: usize = 3;
 
 /// Returns true if a claim is one of Redis'. That is a cache: without its volume, it begins with an empty one. The StatefulSets
 /// of a release begin with its name, so no app can be named in a way that makes its own files look like a cache.
@@ -41,7 +37,7 @@ pub(crate) fn is_another(claim: &ObjectMeta, app: &str, recorded: &[Owned], conf
 }
 
 /// Returns the volumes in use. Without a release, those that were adopted.
-fn in_use(desired: &Desired, inventory: Option<&Inventory>, owned: &[Owned]) -> Vec<Owned> {
+pub(crate) fn in_use(desired: &Desired, inventory: Option<&Inventory>, owned: &[Owned]) -> Vec<Owned> {
     let is_of_release = |owned: &&Owned| {
         let maker = |inventory| inventory::maker(inventory, &desired.key.namespace, &owned.name);
         inventory.is_none_or(|inventory| maker(inventory).is_some())
@@ -50,50 +46,9 @@ fn in_use(desired: &Desired, inventory: Option<&Inventory>, owned: &[Owned]) -> 
     owned.filter(is_of_release).cloned().collect()
 }
 
-/// Returns why nothing is changed: a volume in use is being deleted, or is lost.
-pub(crate) fn hold(desired: &Desired, observed: &Observed) -> Option<Hold> {
-    let namespace = &desired.key.namespace;
-    let inventory = observed.objects.inventory.as_ref()?;
-    let (mut going, mut lost) = (Vec::new(), Vec::new());
-    let in_use = in_use(desired, Some(inventory), &observed.owned);
-    for volume in in_use.into_iter().filter(|volume| inventory::expects(inventory, namespace, &volume.name)) {
-        match observed.objects.claims.iter().find(|claim| claim.name.as_ref() == Some(&volume.name)) {
-            Some(claim) if claim.uid.as_ref() == Some(&volume.uid) => {
-                if claim.deletion_timestamp.is_some() {
-                    going.push(volume.name);
-                }
-            }
-            found => lost.push((volume, found.and_then(|claim| claim.uid.clone()))),
-        }
-    }
-    if let Some((first, found)) = lost.first() {
-        let what = match found {
-            None => format!("PersistentVolumeClaim {} with the app's data is gone", first.name),
-            Some(uid) => format!(
-                "PersistentVolumeClaim {} is not the one with the app's data: its uid is {uid}, and the uid on record is {}",
-                first.name, first.uid
-            ),
-        };
-        let more = if lost.len() > 1 { format!("; so are {} more", lost.len() - 1) } else { String::new() };
-        let lost: Vec<_> = lost.iter().map(|(volume, _)| volume).collect();
-        let message = format!(
-            "{what}{more}: nothing is changed; restore it under this name, and confirm what is then there, or nothing, with {}",
-            confirm(desired, &observed.owned)(&lost)
-        );
-        return Some(Hold::new(Reason::VolumeLost, message));
-    }
-    (!going.is_empty()).then(|| {
-        let message = format!(
-            "PersistentVolumeClaim {} with the app's data is being deleted, and is gone once no pod uses it: copy the data elsewhere before its pod ends; helm does not run meanwhile",
-            join_limited(going, NAMED)
-        );
-        Hold::new(Reason::VolumeGoing, message)
-    })
-}
-
 /// Returns the command with which a user confirms that the app goes on without these volumes, besides those confirmed before. A
 /// confirmation for a volume that is not on record any more is left out.
-fn confirm(desired: &Desired, owned: &[Owned]) -> impl Fn(&[&Owned]) -> String + Send + Sync + use<> {
+pub(crate) fn confirm(desired: &Desired, owned: &[Owned]) -> impl Fn(&[&Owned]) -> String + Send + Sync + use<> {
     let Key { namespace, name } = desired.key.clone();
     let mut before = desired.data.without_volumes.clone();
     before.retain(|uid| owned.iter().any(|owned| owned.uid == *uid));
@@ -162,14 +117,14 @@ pub(crate) fn kept(kept: &[KeptSize]) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::clientapp) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
     use crate::{
         clientapp::{
             fixtures::{settled, want},
-            observed::types::ObservedObjects,
+            observed::types::{Observed, ObservedObjects},
         },
         crd::ReleaseObject,
     };
@@ -182,18 +137,18 @@ mod tests {
         ReleaseObject { claim_templates: vec![template.to_owned()], ..object("StatefulSet", name) }
     }
 
-    fn owned(name: &str, uid: &str) -> Owned {
+    pub(in crate::clientapp) fn owned(name: &str, uid: &str) -> Owned {
         Owned { kind: DataKind::Volume.as_str().to_owned(), name: name.to_owned(), uid: uid.to_owned() }
     }
 
-    fn claim(name: &str, uid: &str, more: Value) -> std::sync::Arc<ObjectMeta> {
+    pub(in crate::clientapp) fn claim(name: &str, uid: &str, more: Value) -> std::sync::Arc<ObjectMeta> {
         let mut claim = json!({"name": name, "uid": uid});
         claim.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         std::sync::Arc::new(serde_json::from_value(claim).unwrap())
     }
 
     /// With files, an internal database, a cache, and a volume of an earlier revision.
-    fn observed(desired: &Desired) -> Observed {
+    pub(in crate::clientapp) fn observed(desired: &Desired) -> Observed {
         let objects = vec![
             object("PersistentVolumeClaim", "acme-files"),
             set("acme-mariadb", "data"),
@@ -212,40 +167,10 @@ mod tests {
         Observed { objects, owned, ..observed }
     }
 
-    fn confirmed(uids: &[&str]) -> Desired {
+    pub(in crate::clientapp) fn confirmed(uids: &[&str]) -> Desired {
         let mut desired = want(&json!({}));
         desired.data.without_volumes = uids.iter().map(ToString::to_string).collect();
         desired
-    }
-
-    #[test]
-    fn a_volume_in_use_is_there() {
-        let going = json!({"deletionTimestamp": "2026-01-01T12:00:00Z"});
-        type Row<'a> = (&'a str, &'a [&'a str], &'a dyn Fn(&mut Observed), Option<&'a str>);
-        let rows: [Row<'_>; 11] = [
-            ("there", &[], &|_| {}, None),
-            (
-                "being deleted",
-                &[],
-                &|w| w.objects.claims[0] = claim("acme-files", "1", going.clone()),
-                Some("VolumeGoing"),
-            ),
-            ("gone", &[], &|w| drop(w.objects.claims.remove(0)), Some("VolumeLost")),
-            ("gone, and that is confirmed", &["1"], &|w| drop(w.objects.claims.remove(0)), None),
-            ("gone, and another is confirmed", &["2"], &|w| drop(w.objects.claims.remove(0)), Some("VolumeLost")),
-            ("replaced", &[], &|w| w.objects.claims[0] = claim("acme-files", "9", json!({})), Some("VolumeLost")),
-            ("of a StatefulSet", &[], &|w| drop(w.objects.claims.remove(1)), Some("VolumeLost")),
-            ("of the cache", &[], &|w| drop(w.objects.claims.remove(2)), None),
-            ("not of the release any more", &[], &|w| drop(w.objects.claims.remove(3)), None),
-            ("of more replicas than there are", &[], &|w| w.owned.push(owned("data-acme-mariadb-1", "5")), None),
-            ("not known", &[], &|w| (w.objects.inventory, w.objects.claims) = (None, vec![]), None),
-        ];
-        for (what, without, change, expected) in rows {
-            let desired = confirmed(without);
-            let mut observed = observed(&desired);
-            change(&mut observed);
-            assert_eq!(hold(&desired, &observed).map(|hold| hold.reason.as_str()), expected, "{what}");
-        }
     }
 
     #[test]

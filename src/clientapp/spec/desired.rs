@@ -11,7 +11,7 @@ use super::{
     database::{self, DesiredDatabase, DesiredObject},
     file_backup::{self, DesiredFiles},
     names::digest,
-    values::{self, Reserved, Tls},
+    values::{self, Image, Reserved, TlsSource},
     values_from::{Layer, Salt, Sources},
 };
 use crate::{
@@ -48,7 +48,7 @@ pub struct Desired {
     /// `spec.hostname`.
     pub hostname: String,
     /// Where the certificate of the hostname comes from; `None`: the operator configures no TLS.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsSource>,
     /// `spec.suspend`.
     pub suspend: bool,
     /// The ServiceAccount whose rights helm has.
@@ -121,7 +121,7 @@ pub struct DesiredData {
 
 /// Names what is installed, without its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct ReleaseTarget {
     /// The only version that helm may install.
     pub chart_version: Version,
     /// Digest of chart version, values and flags: equal digests are not installed twice.
@@ -132,11 +132,11 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Intent {
     /// The spec.
-    Spec(Target),
+    Spec(ReleaseTarget),
     /// A revision that was Ready before one failed; helm gets its values from Helm's storage.
     RolledBack {
         /// That revision.
-        to: Target,
+        to: ReleaseTarget,
         /// The record of the rollback in the status.
         record: RolledBack,
     },
@@ -189,7 +189,7 @@ pub struct DesiredUpgrade {
 impl Desired {
     /// Returns what is installed: of the spec, or of the revision that the release was rolled back to.
     #[must_use]
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &ReleaseTarget {
         match &self.intent {
             Intent::Spec(target) | Intent::RolledBack { to: target, .. } => target,
         }
@@ -221,10 +221,105 @@ pub(crate) fn desired(
     (sources, credentials): (&Sources, &[Credentials]),
     config: &Config,
 ) -> Result<Desired, InvalidSpec> {
+    let fields = CheckedSpec::checked(app, profile)?;
+    let user = UserValues::checked(fields.spec, sources, fields.reserved())?;
+    let asked = fields.layers(&user.merged, config)?;
+    let CheckedSpec { key, spec, .. } = &fields;
+    let database = match spec.postgres.enabled {
+        true => Some(database::desired(key, app, config, fields.profile.open)?),
+        false => None,
+    };
+    let upgrade = upgrade(app)?;
+    let account = account(spec)?;
+    let (admin, redis) = (admin_secret(key, spec), spec.redis.enabled.then(|| key.redis_secret()));
+    let access = PodSecrets {
+        admin: &admin,
+        redis: redis.as_deref(),
+        database: database.as_ref().map(|database| &database.address),
+        credentials,
+    };
+    let (values, digest) = chart_values(&fields, &asked, user, &access, config)?;
+    Ok(Desired {
+        hostname: fields.hostname.to_owned(),
+        suspend: spec.suspend,
+        account,
+        secrets: DesiredSecrets {
+            more_admin_keys: values::more_admin_keys(&values.merged.0),
+            admin,
+            redis,
+            in_use: credentials.to_vec(),
+        },
+        database,
+        values,
+        upgrade,
+        drift: DesiredDrift { policy: spec.drift, ignore: spec.drift_ignore.clone() },
+        data: data(key, app)?,
+        intent: Intent::Spec(ReleaseTarget { chart_version: fields.chart_version, digest }),
+        tls: fields.tls,
+        key: fields.key,
+    })
+}
+
+/// The fields of a spec that the chart's values depend on, each of them valid, and what the Profile sets in their place.
+struct CheckedSpec<'a> {
+    key: Key,
+    spec: &'a ClientAppSpec,
+    hostname: &'a str,
+    chart_version: Version,
+    /// `None`: the chart's own.
+    image: Option<Image>,
+    tls: Option<TlsSource>,
+    profile: Taken,
+}
+
+impl<'a> CheckedSpec<'a> {
+    fn checked(app: &'a ClientApp, profile: Option<&StoredProfile>) -> Result<CheckedSpec<'a>, InvalidSpec> {
+        let spec = &app.spec;
+        let key = key(app)?;
+        let hostname = hostname(&spec.hostname)?;
+        let chart_version = chart_version(&spec.chart_version)?;
+        let image = image(&spec.image)?;
+        let tls = tls(&key, spec, profile)?;
+        let mut fields = CheckedSpec { key, spec, hostname, chart_version, image, tls, profile: Taken::default() };
+        fields.profile = match (&spec.profile, profile) {
+            (None, _) => Taken::default(),
+            (Some(name), None) => return Err(profile_missing(name)),
+            (Some(name), Some(profile)) => profile_layer(name, profile, fields.reserved())?,
+        };
+        if fields.volume().is_some_and(|(size, _)| quantity::parse_positive(size).is_none()) {
+            return Err(invalid("spec.persistence.size", "must be a quantity above zero such as 8Gi"));
+        }
+        Ok(fields)
+    }
+
+    /// Returns which keys only the operator sets.
+    fn reserved(&self) -> Reserved<'_> {
+        Reserved { with_database: self.spec.postgres.enabled, with_image: self.image.is_some(), tls: self.tls.as_ref() }
+    }
+
+    /// Returns size and StorageClass of the files' volume; `None`: no volume.
+    fn volume(&self) -> Option<(&str, &str)> {
+        let (of_spec, of_profile) = (&self.spec.persistence, &self.profile.persistence);
+        let size = of_spec.size.as_deref().or(of_profile.size.as_deref()).unwrap_or(DEFAULT_SIZE);
+        let is_enabled = of_spec.enabled.or(of_profile.enabled).unwrap_or(true);
+        is_enabled.then_some((size, of_spec.storage_class_name.as_str()))
+    }
+
+    /// Merges the layers below the computed keys.
+    fn layers(&self, user: &Value, config: &Config) -> Result<Value, InvalidSpec> {
+        let of_tls = values::of_tls(self.tls.as_ref());
+        let asked = values::merge([&config.base_values, &of_tls, &self.profile.values, user]);
+        if let Some(image) = &self.image {
+            values::check_registry(image, &asked).map_err(|problem| invalid("spec.image", problem))?;
+        }
+        Ok(asked)
+    }
+}
+
+/// Returns namespace and name, from which all names of the app's objects are derived.
+fn key(app: &ClientApp) -> Result<Key, InvalidSpec> {
     let key =
         Key::new(app.metadata.namespace.clone().unwrap_or_default(), app.metadata.name.clone().unwrap_or_default());
-    let spec = &app.spec;
-
     // Some with longer names were installed before there was this limit.
     let is_installed = app.status.as_ref().is_some_and(|status| status.installed.is_some());
     if key.name.len() > if is_installed { MAX_RELEASE_NAME } else { MAX_NAME } {
@@ -236,113 +331,112 @@ pub(crate) fn desired(
             "must be a DNS label: lower-case letters, digits and '-', beginning with a letter",
         ));
     }
-    let hostname = hostname(&spec.hostname)?;
-    let chart_version = chart_version(&spec.chart_version)?;
-    let image = match spec.image.as_str() {
-        "" => None,
-        image => Some(values::Image::parse(image).ok_or_else(|| {
-            invalid("spec.image", "must be repository:tag or repository@sha256:<64 hex digits>, in lower case")
-        })?),
-    };
-    let tls = tls(&key, spec, profile)?;
-    let reserved = Reserved { with_database: spec.postgres.enabled, with_image: image.is_some(), tls: tls.as_ref() };
-    let profile = match (&spec.profile, profile) {
-        (None, _) => Taken::default(),
-        (Some(name), None) => return Err(profile_missing(name)),
-        (Some(name), Some(profile)) => profile_layer(name, profile, reserved)?,
-    };
-    let with_volume = spec.persistence.enabled.or(profile.persistence.enabled).unwrap_or(true);
-    let size = spec.persistence.size.as_deref().or(profile.persistence.size.as_deref()).unwrap_or(DEFAULT_SIZE);
-    if with_volume && quantity::parse_positive(size).is_none() {
-        return Err(invalid("spec.persistence.size", "must be a quantity above zero such as 8Gi"));
-    }
-    values::check_user_values(&spec.values, reserved).map_err(|problem| invalid("spec.values", problem))?;
-    let UserValues { user, hidden, salt, awaits, digests } = with_sources(spec, sources, reserved)?;
-    let of_tls = values::of_tls(tls.as_ref());
-    let asked = values::merge([&config.base_values, &of_tls, &profile.values, &user]);
-    if let Some(image) = &image {
-        values::check_registry(image, &asked).map_err(|problem| invalid("spec.image", problem))?;
-    }
+    Ok(key)
+}
 
-    let database = if spec.postgres.enabled { Some(database::desired(&key, app, config, profile.open)?) } else { None };
-    let upgrade = upgrade(app)?;
-    let account = account(spec)?;
-    let redis_secret = spec.redis.enabled.then(|| key.redis_secret());
-    let admin = match &spec.admin_secret {
+/// Returns `spec.image`; `None`: the chart's own.
+fn image(image: &str) -> Result<Option<Image>, InvalidSpec> {
+    if image.is_empty() {
+        return Ok(None);
+    }
+    Image::parse(image).map(Some).ok_or_else(|| {
+        invalid("spec.image", "must be repository:tag or repository@sha256:<64 hex digits>, in lower case")
+    })
+}
+
+fn admin_secret(key: &Key, spec: &ClientAppSpec) -> SecretSource {
+    match &spec.admin_secret {
         Some(name) => SecretSource::Given(name.clone()),
         None => SecretSource::Generated(key.admin_secret()),
-    };
+    }
+}
 
-    let mail = match &admin {
+/// The Secrets that the app's pods read, and the credentials in them, as far as they are known.
+struct PodSecrets<'a> {
+    admin: &'a SecretSource,
+    redis: Option<&'a str>,
+    database: Option<&'a values::DatabaseAddress>,
+    credentials: &'a [Credentials],
+}
+
+impl PodSecrets<'_> {
+    /// Returns the digest of all credentials.
+    fn digest(&self) -> Result<String, Hold> {
+        let secrets = [Some(self.admin.name()), self.redis, self.database.map(|database| database.secret.as_str())];
+        known(self.credentials, secrets.into_iter().flatten())
+    }
+
+    /// Returns the digest of the Redis password, once it is known.
+    fn redis_digest(&self) -> Option<String> {
+        self.redis.and_then(|secret| known(self.credentials, [secret]).ok())
+    }
+}
+
+/// Completes the chart's values with the computed keys, and returns the digest of the release that has them.
+fn chart_values(
+    fields: &CheckedSpec<'_>,
+    asked: &Value,
+    user: UserValues,
+    access: &PodSecrets<'_>,
+    config: &Config,
+) -> Result<(DesiredValues, String), InvalidSpec> {
+    let UserValues { merged: _, hidden, digests, salt, awaits } = user;
+    let mail = match access.admin {
         // Values that are awaited may complete it.
         SecretSource::Generated(_) if awaits.is_none() => {
-            values::mail(&asked).map_err(|problem| invalid("spec.values", problem))?
+            values::mail(asked).map_err(|problem| invalid("spec.values", problem))?
         }
         _ => None,
     };
-    let of_redis = redis_secret.as_deref().and_then(|secret| known(credentials, [secret]).ok());
-    let secrets = [
-        Some(admin.name()),
-        redis_secret.as_deref(),
-        database.as_ref().map(|database| database.address.secret.as_str()),
-    ];
-    let of_app = known(credentials, secrets.into_iter().flatten());
-    let awaits = awaits.or_else(|| of_app.as_ref().err().cloned());
+    let credentials = access.digest();
     let computed = values::computed(&values::Inputs {
-        name: &key.name,
-        hostname,
-        admin_secret: admin.name(),
-        ingress_class: spec.ingress_class_name.as_deref(),
-        tls: tls.as_ref(),
-        redis_secret: redis_secret.as_deref(),
-        database: database.as_ref().map(|database| &database.address),
-        persistence: with_volume.then_some((size, spec.persistence.storage_class_name.as_str())),
-        image,
-        replicas: spec.replicas,
-        trusted_domains: &values::trusted_domains(&asked, &key, config.chart.as_str(), hostname),
+        name: &fields.key.name,
+        hostname: fields.hostname,
+        admin_secret: access.admin.name(),
+        ingress_class: fields.spec.ingress_class_name.as_deref(),
+        tls: fields.tls.as_ref(),
+        redis_secret: access.redis,
+        database: access.database,
+        persistence: fields.volume(),
+        image: fields.image.clone(),
+        replicas: fields.spec.replicas,
+        trusted_domains: &values::trusted_domains(asked, &fields.key, config.chart.as_str(), fields.hostname),
         mail: mail.as_deref(),
-        credentials: of_app.as_deref().ok(),
-        redis_credentials: of_redis.as_deref(),
+        credentials: credentials.as_deref().ok(),
+        redis_credentials: access.redis_digest().as_deref(),
     });
-    let values = values::without_autoscaler(values::merge([&asked, &computed]));
-    let (version, document) = (chart_version.to_string(), values.to_string());
-    let mut parts = vec![config.chart.as_str(), version.as_str(), document.as_str()];
-    match (&awaits, &salt) {
-        (Some(_), _) => parts.insert(0, "incomplete"),
-        (None, Some(Salt(salt))) => parts.insert(0, salt),
-        (None, None) => {}
-    }
-    let digest = digest(&parts);
+    let merged = values::without_autoscaler(values::merge([asked, &computed]));
+    let awaits = awaits.or(credentials.err());
+    let digest = release_digest(config, &fields.chart_version, &merged, awaits.is_none(), salt.as_ref());
+    let replaced = values::replaced(&config.base_values, &merged);
+    Ok((DesiredValues { merged: Values(merged), sources: digests, replaced, redactor: hidden, awaits }, digest))
+}
 
-    Ok(Desired {
-        hostname: hostname.to_owned(),
-        tls,
-        suspend: spec.suspend,
-        account,
-        secrets: DesiredSecrets {
-            admin,
-            more_admin_keys: values::more_admin_keys(&values),
-            redis: redis_secret,
-            in_use: credentials.to_vec(),
-        },
-        database,
-        intent: Intent::Spec(Target { chart_version, digest }),
-        values: DesiredValues {
-            sources: digests,
-            replaced: values::replaced(&config.base_values, &values),
-            merged: Values(values),
-            redactor: hidden,
-            awaits,
-        },
-        upgrade,
-        drift: DesiredDrift { policy: spec.drift, ignore: spec.drift_ignore.clone() },
-        data: DesiredData {
-            deletion_policy: spec.deletion_policy,
-            adopt: spec.postgres.adopt,
-            without_volumes: without_volumes(&app.metadata),
-            files: spec.persistence.backup.as_ref().map(|backup| files(&key, backup)).transpose()?,
-        },
-        key,
+/// Returns the digest by which a release is compared with the spec. No release has that of incomplete values.
+fn release_digest(
+    config: &Config,
+    version: &Version,
+    values: &Value,
+    is_complete: bool,
+    salt: Option<&Salt>,
+) -> String {
+    let (version, document) = (version.to_string(), values.to_string());
+    let mut parts = vec![config.chart.as_str(), version.as_str(), document.as_str()];
+    match (is_complete, salt) {
+        (false, _) => parts.insert(0, "incomplete"),
+        (true, Some(Salt(salt))) => parts.insert(0, salt),
+        (true, None) => {}
+    }
+    digest(&parts)
+}
+
+fn data(key: &Key, app: &ClientApp) -> Result<DesiredData, InvalidSpec> {
+    let spec = &app.spec;
+    Ok(DesiredData {
+        deletion_policy: spec.deletion_policy,
+        adopt: spec.postgres.adopt,
+        without_volumes: without_volumes(&app.metadata),
+        files: spec.persistence.backup.as_ref().map(|backup| files(key, backup)).transpose()?,
     })
 }
 
@@ -371,7 +465,7 @@ fn known<'a>(credentials: &[Credentials], secrets: impl IntoIterator<Item = &'a 
 /// The values of the user.
 struct UserValues {
     /// `spec.valuesFrom` and `spec.values`, merged.
-    user: Value,
+    merged: Value,
     hidden: Redactor,
     /// Of the values from elsewhere, by object.
     digests: Vec<ValuesDigest>,
@@ -380,35 +474,45 @@ struct UserValues {
     awaits: Option<Hold>,
 }
 
-/// Checks values from elsewhere like `spec.values`: each layer, so that the message names it, and all of them
-/// together, because of their size.
-fn with_sources(spec: &ClientAppSpec, sources: &Sources, reserved: Reserved<'_>) -> Result<UserValues, InvalidSpec> {
-    let refused = |problem: String| InvalidSpec { reason: Reason::ValuesInvalid, field: "spec.valuesFrom", problem };
-    let inline = Value::Object(spec.values.clone());
-    let (layers, salt, hidden) = match sources {
-        Sources::Resolved { layers, salt, hidden } => (layers, salt, hidden.clone()),
-        Sources::Pending(hold) => {
-            let awaits = Some(hold.clone());
-            return Ok(UserValues { user: inline, hidden: Redactor::default(), digests: vec![], salt: None, awaits });
+impl UserValues {
+    /// Checks `spec.values`, then values from elsewhere alike: each layer, so that the message names it, and all of them together,
+    /// because of their size.
+    fn checked(spec: &ClientAppSpec, sources: &Sources, reserved: Reserved<'_>) -> Result<UserValues, InvalidSpec> {
+        values::check_user_values(&spec.values, reserved).map_err(|problem| invalid("spec.values", problem))?;
+        let refused =
+            |problem: String| InvalidSpec { reason: Reason::ValuesInvalid, field: "spec.valuesFrom", problem };
+        let inline = Value::Object(spec.values.clone());
+        let (layers, salt, hidden) = match sources {
+            Sources::Resolved { layers, salt, hidden } => (layers, salt, hidden.clone()),
+            Sources::Pending(hold) => {
+                let awaits = Some(hold.clone());
+                return Ok(UserValues {
+                    merged: inline,
+                    hidden: Redactor::default(),
+                    digests: vec![],
+                    salt: None,
+                    awaits,
+                });
+            }
+            Sources::Invalid(problem) => return Err(refused(problem.clone())),
+        };
+        let none = Map::new();
+        let check = |values: &Value| values::check_user_values(values.as_object().unwrap_or(&none), reserved);
+        for Layer { origin, values, is_secret: _ } in layers.iter() {
+            check(values).map_err(|problem| refused(format!("{origin}: {problem}")))?;
         }
-        Sources::Invalid(problem) => return Err(refused(problem.clone())),
-    };
-    let none = Map::new();
-    let check = |values: &Value| values::check_user_values(values.as_object().unwrap_or(&none), reserved);
-    for Layer { origin, values, is_secret: _ } in layers.iter() {
-        check(values).map_err(|problem| refused(format!("{origin}: {problem}")))?;
+        let merged = values::merge(layers.iter().map(|layer| &layer.values).chain([&inline]));
+        let salt = (!layers.is_empty()).then(|| salt.clone());
+        if salt.is_some() {
+            check(&merged).map_err(|problem| refused(format!("merged with spec.values: {problem}")))?;
+        }
+        let digest_of = |Layer { origin, values, is_secret: _ }: &Layer| {
+            let Salt(salt) = salt.as_ref()?;
+            Some(ValuesDigest { of: origin.clone(), digest: digest(&[salt, origin, &values.to_string()]) })
+        };
+        let digests = layers.iter().filter_map(digest_of).collect();
+        Ok(UserValues { merged, hidden, digests, salt, awaits: None })
     }
-    let user = values::merge(layers.iter().map(|layer| &layer.values).chain([&inline]));
-    let salt = (!layers.is_empty()).then(|| salt.clone());
-    if salt.is_some() {
-        check(&user).map_err(|problem| refused(format!("merged with spec.values: {problem}")))?;
-    }
-    let digest_of = |Layer { origin, values, is_secret: _ }: &Layer| {
-        let Salt(salt) = salt.as_ref()?;
-        Some(ValuesDigest { of: origin.clone(), digest: digest(&[salt, origin, &values.to_string()]) })
-    };
-    let digests = layers.iter().filter_map(digest_of).collect();
-    Ok(UserValues { user, hidden, digests, salt, awaits: None })
 }
 
 /// Holds what an app takes from its Profile.
@@ -473,7 +577,7 @@ fn is_one(AppTls { issuer, secret_name, terminated_elsewhere }: &AppTls) -> bool
 
 /// Returns where the certificate comes from: by the spec, else by the Profile. Without an Ingress, a Profile's certificate is
 /// not used.
-fn tls(key: &Key, spec: &ClientAppSpec, profile: Option<&StoredProfile>) -> Result<Option<Tls>, InvalidSpec> {
+fn tls(key: &Key, spec: &ClientAppSpec, profile: Option<&StoredProfile>) -> Result<Option<TlsSource>, InvalidSpec> {
     let has_ingress = spec.ingress_class_name.is_some();
     let of_profile = || profile?.as_ref().ok()?.defaults.tls.as_ref();
     let tls = match &spec.tls {
@@ -486,11 +590,11 @@ fn tls(key: &Key, spec: &ClientAppSpec, profile: Option<&StoredProfile>) -> Resu
         None => of_profile(),
     };
     let chosen = tls.map(|AppTls { issuer, secret_name, terminated_elsewhere: _ }| match (issuer, secret_name) {
-        (Some(issuer), _) => Tls::Secret { name: key.tls_secret(), issuer: Some(issuer.clone()) },
-        (None, Some(name)) => Tls::Secret { name: name.clone(), issuer: None },
-        (None, None) => Tls::Elsewhere,
+        (Some(issuer), _) => TlsSource::Secret { name: key.tls_secret(), issuer: Some(issuer.clone()) },
+        (None, Some(name)) => TlsSource::Secret { name: name.clone(), issuer: None },
+        (None, None) => TlsSource::Elsewhere,
     });
-    Ok(chosen.filter(|tls| has_ingress || *tls == Tls::Elsewhere))
+    Ok(chosen.filter(|tls| has_ingress || *tls == TlsSource::Elsewhere))
 }
 
 fn is_dns_name(name: &str) -> bool {

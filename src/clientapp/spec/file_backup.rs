@@ -1,17 +1,10 @@
-//! Archives of the app's files, **pure**: what `spec.persistence.backup` asks for, the CronJob ([`cron_job_spec`]), and what is observed of it.
+//! Archives of the app's files, **pure**: what `spec.persistence.backup` asks for, and the CronJob ([`cron_job_spec`]).
 //!
 //! The app neither waits for its archives nor is it less ready without them: they have a condition of their own.
 
 pub(crate) mod cron_job_spec;
 
-use jiff::Timestamp;
-use kube::{Resource, ResourceExt as _};
-
-use crate::{
-    crd::{FilesBackup, annotation::SPEC_DIGEST},
-    platform::{job::Progress, key::Key, watch::owner},
-    postgresql::desired::DesiredStore,
-};
+use crate::{crd::FilesBackup, platform::key::Key, postgresql::desired::DesiredStore};
 
 /// `spec.persistence.backup`.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,24 +16,6 @@ pub(crate) struct DesiredFiles {
     pub user: i32,
 }
 
-/// Holds what exists of an app's archives, as far as the cluster shows it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct FilesView {
-    /// The operator's own image.
-    pub image: Option<String>,
-    /// uid of the ClientApp.
-    pub app_uid: String,
-    /// The release's volumes; `None`: they are not known, or not all of them exist.
-    pub volumes: Option<Vec<Volume>>,
-    pub cron_job: Option<CronJobView>,
-    /// A user restores files: an archive made meanwhile would have half of them.
-    pub is_restoring: bool,
-    /// Says why the API server has refused the CronJob.
-    pub refused: Option<RefusedArchives>,
-    /// The Jobs that archive.
-    pub archives: Vec<ArchiveView>,
-}
-
 /// A volume with files of the app.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Volume {
@@ -50,62 +25,11 @@ pub(crate) struct Volume {
     pub uid: String,
 }
 
-/// The CronJob, or another object of its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CronJobView {
-    pub uid: String,
-    /// Digest of the document that was applied.
-    pub digest: Option<String>,
-    /// Kind, name and uid of its owner.
-    pub owner: Option<(String, String, String)>,
-    /// Holds what users may edit without the digest; `None`: it is not this operator's.
-    pub schedule: Option<Schedule>,
-}
-
 /// When a CronJob makes Jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
     pub cron: String,
     pub suspended: bool,
-}
-
-/// Says why the API server has refused a CronJob.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RefusedArchives {
-    /// Digest of the refused document.
-    pub digest: String,
-    pub message: String,
-    /// The next attempt.
-    pub until: Timestamp,
-}
-
-impl CronJobView {
-    /// Reads it from its metadata.
-    pub(crate) fn of<K: Resource>(cron_job: &K) -> CronJobView {
-        CronJobView {
-            uid: cron_job.uid().unwrap_or_default(),
-            digest: cron_job.annotations().get(SPEC_DIGEST).cloned(),
-            owner: owner(cron_job),
-            schedule: None,
-        }
-    }
-
-    pub(crate) fn is_of(&self, app_uid: &str) -> bool {
-        self.owner.as_ref().is_some_and(|(_, _, uid)| uid == app_uid)
-    }
-}
-
-/// A Job that archives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ArchiveView {
-    pub job: String,
-    /// uid of the CronJob that it belongs to, if any.
-    pub cron_job: Option<String>,
-    pub progress: Progress,
-    /// The termination message of its pod, if that succeeded: name, bytes and number of files.
-    pub report: Option<String>,
-    /// Says why its pod failed.
-    pub failed: Option<String>,
 }
 
 /// Checks and completes `spec.persistence.backup`; the error begins with the field below it.

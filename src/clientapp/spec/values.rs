@@ -35,11 +35,11 @@ pub struct Inputs<'a> {
     /// `spec.ingressClassName`.
     pub ingress_class: Option<&'a str>,
     /// Where the certificate of the hostname comes from; `None`: the operator configures no TLS.
-    pub tls: Option<&'a Tls>,
+    pub tls: Option<&'a TlsSource>,
     /// Secret with the Redis password; `None`: no Redis.
     pub redis_secret: Option<&'a str>,
     /// The database; `None`: no database.
-    pub database: Option<&'a Database>,
+    pub database: Option<&'a DatabaseAddress>,
     /// Size and StorageClass of the files' volume; `None`: no volume.
     pub persistence: Option<(&'a str, &'a str)>,
     /// Image in place of the chart's own.
@@ -58,7 +58,7 @@ pub struct Inputs<'a> {
 
 /// Where the certificate of the hostname comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tls {
+pub enum TlsSource {
     /// A Secret of the namespace, which the Ingress names.
     Secret {
         /// Its name.
@@ -80,7 +80,7 @@ fn issuer_annotation(kind: IssuerKind) -> &'static str {
 
 /// How the app reaches its database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Database {
+pub struct DatabaseAddress {
     /// The server: a DNS name or an address, followed by `:port` if the port is not 5432.
     pub host: From,
     /// The name of the database.
@@ -104,11 +104,11 @@ pub enum From {
     Key(String),
 }
 
-impl Database {
+impl DatabaseAddress {
     /// Returns the keys of the Secret that the app reads.
     #[must_use]
     pub fn keys(&self) -> Vec<&str> {
-        let Database { host, name, user: _, secret: _, user_key, password_key } = self;
+        let DatabaseAddress { host, name, user: _, secret: _, user_key, password_key } = self;
         let address = [host, name].into_iter().filter_map(|from| match from {
             From::Value(_) => None,
             From::Key(key) => Some(key),
@@ -203,41 +203,14 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
                 "passwordKey": super::secrets::ADMIN_PASSWORD,
             },
         },
-        "ingress": {"enabled": ingress_class.is_some()},
-        "redis": {"enabled": redis_secret.is_some()},
-        "persistence": {"enabled": persistence.is_some()},
+        "ingress": ingress(*ingress_class, *tls, hostname),
+        "redis": redis(name, *redis_secret, *redis_credentials),
+        "persistence": files_volume(*persistence),
     });
-    if let Some(class) = ingress_class {
-        values["ingress"]["className"] = json!(class);
-    }
-    if let Some(Tls::Secret { name, issuer }) = tls {
-        values["ingress"]["tls"] = json!([{"secretName": name, "hosts": [hostname]}]);
-        if let Some(CertificateIssuer { name, kind }) = issuer {
-            values["ingress"]["annotations"] = json!({issuer_annotation(*kind): name});
-        }
-    }
-    if let Some(secret) = redis_secret {
-        values["redis"]["auth"] = json!({
-            "enabled": true,
-            "existingSecret": secret,
-            // Without this key, the chart passes the literal password `changeme` to the app.
-            "existingSecretPasswordKey": super::secrets::REDIS_PASSWORD,
-        });
-        // The subchart leaves its own name out in such a release, and the app looks for the Service with it.
-        if name.contains("redis") {
-            values["redis"]["fullnameOverride"] = json!(format!("{name}-redis"));
-        }
-    }
     if let Some(database) = database {
         // The chart's internal database is on by default and takes precedence over every other setting: the app would use SQLite.
         values["internalDatabase"] = json!({"enabled": false});
         values["externalDatabase"] = external_database(database);
-    }
-    if let Some((size, class)) = persistence {
-        values["persistence"]["size"] = json!(size);
-        if !class.is_empty() {
-            values["persistence"]["storageClass"] = json!(class);
-        }
     }
     if let Some(Image { repository, tag }) = image {
         // In place of any in the layers below.
@@ -253,17 +226,63 @@ pub fn computed(inputs: &Inputs<'_>) -> Value {
         values["nextcloud"]["mail"] = json!({"enabled": false});
         values["nextcloud"]["extraEnv"] = json!(variables);
     }
-    // Pods read credentials only when they start: an annotation that changes restarts them.
-    let pods = |digest: &str| json!({annotation::CREDENTIALS: digest});
     if let Some(digest) = credentials {
-        values["podAnnotations"] = pods(digest);
+        values["podAnnotations"] = restarting(digest);
     }
-    if let Some(digest) = redis_credentials {
-        for node in ["master", "replica"] {
-            values["redis"][node] = json!({"podAnnotations": pods(digest)});
+    values
+}
+
+fn ingress(class: Option<&str>, tls: Option<&TlsSource>, hostname: &str) -> Value {
+    let mut values = json!({"enabled": class.is_some()});
+    if let Some(class) = class {
+        values["className"] = json!(class);
+    }
+    if let Some(TlsSource::Secret { name, issuer }) = tls {
+        values["tls"] = json!([{"secretName": name, "hosts": [hostname]}]);
+        if let Some(CertificateIssuer { name, kind }) = issuer {
+            values["annotations"] = json!({issuer_annotation(*kind): name});
         }
     }
     values
+}
+
+fn redis(release: &str, secret: Option<&str>, credentials: Option<&str>) -> Value {
+    let mut values = json!({"enabled": secret.is_some()});
+    if let Some(secret) = secret {
+        values["auth"] = json!({
+            "enabled": true,
+            "existingSecret": secret,
+            // Without this key, the chart passes the literal password `changeme` to the app.
+            "existingSecretPasswordKey": super::secrets::REDIS_PASSWORD,
+        });
+        // The subchart leaves its own name out in such a release, and the app looks for the Service with it.
+        if release.contains("redis") {
+            values["fullnameOverride"] = json!(format!("{release}-redis"));
+        }
+    }
+    if let Some(digest) = credentials {
+        for node in ["master", "replica"] {
+            values[node] = json!({"podAnnotations": restarting(digest)});
+        }
+    }
+    values
+}
+
+/// Returns the chart's `persistence`, from size and StorageClass.
+fn files_volume(volume: Option<(&str, &str)>) -> Value {
+    let mut values = json!({"enabled": volume.is_some()});
+    if let Some((size, class)) = volume {
+        values["size"] = json!(size);
+        if !class.is_empty() {
+            values["storageClass"] = json!(class);
+        }
+    }
+    values
+}
+
+/// Returns annotations that restart pods when credentials change: pods read them only when they start.
+fn restarting(digest: &str) -> Value {
+    json!({annotation::CREDENTIALS: digest})
 }
 
 /// Sets the chart's own autoscaler aside for an app without pods: with it, the chart has no number of replicas.
@@ -288,8 +307,8 @@ pub(crate) fn with_credentials_of(mut earlier: Value, present: &Value) -> Value 
     earlier
 }
 
-fn external_database(database: &Database) -> Value {
-    let Database { host, name, user, secret, user_key, password_key } = database;
+fn external_database(database: &DatabaseAddress) -> Value {
+    let DatabaseAddress { host, name, user, secret, user_key, password_key } = database;
     let mut values = json!({
         "enabled": true,
         "type": "postgresql",
@@ -349,7 +368,7 @@ pub struct Reserved<'a> {
     /// True if the spec names an image.
     pub with_image: bool,
     /// Where the certificate of the hostname comes from.
-    pub tls: Option<&'a Tls>,
+    pub tls: Option<&'a TlsSource>,
 }
 
 impl Reserved<'_> {
@@ -359,9 +378,9 @@ impl Reserved<'_> {
         let database = if self.with_database { RESERVED_WITH_DATABASE } else { none };
         let image = if self.with_image { RESERVED_WITH_IMAGE } else { none };
         let (certificate, issuer) = match self.tls {
-            None | Some(Tls::Elsewhere) => (none, none),
-            Some(Tls::Secret { issuer: None, .. }) => (RESERVED_WITH_CERTIFICATE, none),
-            Some(Tls::Secret { issuer: Some(_), .. }) => (RESERVED_WITH_CERTIFICATE, RESERVED_WITH_ISSUER),
+            None | Some(TlsSource::Elsewhere) => (none, none),
+            Some(TlsSource::Secret { issuer: None, .. }) => (RESERVED_WITH_CERTIFICATE, none),
+            Some(TlsSource::Secret { issuer: Some(_), .. }) => (RESERVED_WITH_CERTIFICATE, RESERVED_WITH_ISSUER),
         };
         RESERVED.iter().chain(database).chain(image).chain(certificate).chain(issuer)
     }
@@ -556,7 +575,7 @@ pub fn check_profile_values(values: &Map<String, Value>, reserved: Reserved<'_>)
 /// Returns what follows from TLS and any other layer may override: Nextcloud sees requests without TLS, and would redirect users to
 /// `http://`.
 #[must_use]
-pub fn of_tls(tls: Option<&Tls>) -> Value {
+pub fn of_tls(tls: Option<&TlsSource>) -> Value {
     tls.map_or_else(|| json!({}), |_| json!({"phpClientHttpsFix": {"enabled": true, "protocol": "https"}}))
 }
 

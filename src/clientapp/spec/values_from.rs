@@ -118,7 +118,7 @@ impl fmt::Debug for Layer {
 }
 
 /// A Secret or ConfigMap. It does not print.
-pub(crate) struct Source {
+pub(crate) struct ValuesSource {
     /// The type of a Secret.
     type_: String,
     /// The Helm release that it is part of.
@@ -126,33 +126,33 @@ pub(crate) struct Source {
     data: BTreeMap<String, Vec<u8>>,
 }
 
-impl From<Secret> for Source {
-    fn from(Secret { data, string_data, metadata, type_, .. }: Secret) -> Source {
+impl From<Secret> for ValuesSource {
+    fn from(Secret { data, string_data, metadata, type_, .. }: Secret) -> ValuesSource {
         let release = release_of(&metadata);
         let written = string_data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes()));
         let data = data.into_iter().flatten().map(|(key, value)| (key, value.0)).chain(written).collect();
-        Source { type_: type_.unwrap_or_default(), release, data }
+        ValuesSource { type_: type_.unwrap_or_default(), release, data }
     }
 }
 
-impl From<ConfigMap> for Source {
-    fn from(ConfigMap { data, binary_data, metadata, .. }: ConfigMap) -> Source {
+impl From<ConfigMap> for ValuesSource {
+    fn from(ConfigMap { data, binary_data, metadata, .. }: ConfigMap) -> ValuesSource {
         let release = release_of(&metadata);
         let binary = binary_data.into_iter().flatten().map(|(key, value)| (key, value.0));
         let data = data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes())).chain(binary).collect();
-        Source { type_: String::new(), release, data }
+        ValuesSource { type_: String::new(), release, data }
     }
 }
 
 /// Combines the objects of an app, in the order of its references; the first one that is missing or unfit decides.
 pub(crate) fn merge<'a>(
     app: &Key,
-    found: impl IntoIterator<Item = (&'a ValuesReference, Option<&'a Source>)>,
+    found: impl IntoIterator<Item = (&'a ValuesReference, Option<&'a ValuesSource>)>,
     salt: Salt,
 ) -> Sources {
     let found: Vec<_> = found.into_iter().collect();
     // Before any is parsed: parsed YAML takes many times the memory of its text, and one text can be named many times.
-    let length = |(reference, source): &(&ValuesReference, Option<&Source>)| {
+    let length = |(reference, source): &(&ValuesReference, Option<&ValuesSource>)| {
         Some(source.as_ref()?.data.get(&reference.values_key)?.len())
     };
     let bytes: usize = found.iter().filter_map(length).sum();
@@ -192,7 +192,7 @@ fn awaited(message: String) -> Sources {
 }
 
 /// Returns the values of one object; none of an optional one that is missing.
-fn layer(app: &Key, reference: &ValuesReference, source: Option<&Source>) -> Result<Option<Layer>, Sources> {
+fn layer(app: &Key, reference: &ValuesReference, source: Option<&ValuesSource>) -> Result<Option<Layer>, Sources> {
     let ValuesReference { kind, name, values_key: key, target_path, optional } = reference;
     let Some(source) = source else {
         let message =
@@ -247,17 +247,17 @@ mod tests {
         serde_json::from_value(reference).unwrap()
     }
 
-    fn secret(more: Value) -> Source {
+    fn secret(more: Value) -> ValuesSource {
         let mut object = json!({"metadata": {"name": "smtp"}});
         object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         serde_json::from_value::<Secret>(object).unwrap().into()
     }
 
-    fn map(data: Value) -> Source {
+    fn map(data: Value) -> ValuesSource {
         serde_json::from_value::<ConfigMap>(data).unwrap().into()
     }
 
-    fn of(reference: ValuesReference, source: Option<Source>) -> Sources {
+    fn of(reference: ValuesReference, source: Option<ValuesSource>) -> Sources {
         merge(&Key::new("tenants", "acme"), [(&reference, source.as_ref())], Salt::default())
     }
 

@@ -1,8 +1,9 @@
-//! The status: [`conditions`] and [`events`] are **pure**, [`write`] has the effects.
+//! The status: [`conditions`], [`verdicts`] and [`events`] are **pure**, [`write`] has the effects.
 
 pub(crate) mod attempt;
 pub(crate) mod conditions;
 pub(crate) mod events;
+mod verdicts;
 pub(crate) mod write;
 
 #[cfg(test)]

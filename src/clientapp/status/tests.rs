@@ -17,7 +17,7 @@ use crate::{
         observed::{
             certificate::Certificate,
             installed_chart,
-            release::{Phase, ReleaseView},
+            release::{ReleasePhase, ReleaseView},
             repair_backoff::Refused,
             types::{Busy, DatabaseView, DriftedObject, Edit, LiveState, Observed, Workload},
         },
@@ -231,11 +231,12 @@ fn condition_messages() {
     });
     say("another Helm client is at work", json!({}), &|w| {
         let release = w.release.as_mut().unwrap();
-        (release.phase, release.status, release.managed_digest) = (Phase::Pending, "pending-upgrade".to_owned(), None);
+        (release.phase, release.status, release.managed_digest) =
+            (ReleasePhase::Pending, "pending-upgrade".to_owned(), None);
     });
     say("helm failed", json!({}), &|w| {
         let release = w.release.as_mut().unwrap();
-        release.phase = Phase::Failed;
+        release.phase = ReleasePhase::Failed;
         w.recorded.last_attempt = Some(Attempt {
             failures: 2,
             retry_at: Some(Time(now() + SignedDuration::from_secs(60))),
@@ -348,7 +349,7 @@ fn installed_chart_survives_release_changes() {
     // The status after the run was never written: the intent and Helm's storage are enough.
     assert_eq!(said(&|_| {}).as_deref(), Some("5.5.3"));
     for change in [
-        (|observed| observed.release.as_mut().unwrap().phase = Phase::Failed) as fn(&mut Observed),
+        (|observed| observed.release.as_mut().unwrap().phase = ReleasePhase::Failed) as fn(&mut Observed),
         |observed| observed.release.as_mut().unwrap().managed_digest = None,
         |observed| observed.release.as_mut().unwrap().managed_digest = Some("other".to_owned()),
         |observed| observed.release = None,
@@ -444,7 +445,7 @@ fn recorded_intent_keeps_a_serving_app_ready() {
     // The revision after it was cut off together with the operator: Ready does not speak of it.
     let mut observed = settled(&desired);
     observed.recorded = before.clone();
-    observed.release = Some(ReleaseView { revision: 4, phase: Phase::Pending, ..release("cut off") });
+    observed.release = Some(ReleaseView { revision: 4, phase: ReleasePhase::Pending, ..release("cut off") });
     let plan = decide(&desired, &observed, &config(), now());
     assert!(plan.runs_helm(), "{plan:?}");
     let again = built(8, Ok(&desired), &observed, &plan, now());

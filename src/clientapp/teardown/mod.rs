@@ -25,9 +25,9 @@ use super::{
     decide::plan::Plan,
     error::Error,
     hold::Hold,
-    observe::{self, uncached},
+    observe::{owned::owned, release::inventory, uncached},
     observed::{
-        installed_chart, owned,
+        self, installed_chart,
         release::{ReleaseView, release_view},
     },
     spec::{database, desired},
@@ -89,21 +89,14 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<TeardownProgress, Error> {
     if status != app.recorded_status && deletion_intent.is_some() {
         return Ok(TeardownProgress::Record(Box::new(status)));
     }
-    let policy = match deletion_intent {
-        Some(DeletionIntent::Delete) => DeletionPolicy::Delete,
-        // If the policy cannot be read, the data are kept.
-        _ => DeletionPolicy::Retain,
-    };
-    let deletion = DeletionOptions { policy, orphans: status.orphaned == Some(true) };
-    // If the spec cannot be read, the deployer.
-    let account = app.object().ok().and_then(|app| desired::account(&app.spec).ok()).unwrap_or_default();
     let teardown = TeardownContext {
         app,
         status: &status,
         claims: &claims,
         deletion_intent,
-        account,
-        deletion,
+        // If the spec cannot be read, the deployer.
+        account: app.object().ok().and_then(|app| desired::account(&app.spec).ok()).unwrap_or_default(),
+        deletion: options(deletion_intent, &status),
         installed: installed_chart::installed(&status),
     };
 
@@ -149,6 +142,16 @@ async fn held(ctx: &Ctx, app: &App<'_>) -> Result<Option<String>, Error> {
     Ok(held.await?)
 }
 
+/// Returns what a deletion may delete, by the spec and by how the app is deleted.
+fn options(intent: Option<DeletionIntent>, status: &ClientAppStatus) -> DeletionOptions {
+    let policy = match intent {
+        Some(DeletionIntent::Delete) => DeletionPolicy::Delete,
+        // If the policy cannot be read, the data are kept.
+        _ => DeletionPolicy::Retain,
+    };
+    DeletionOptions { policy, orphans: status.orphaned == Some(true) }
+}
+
 /// Names what is left of an app that is gone without a teardown: its finalizer was edited out, or the app was deleted while the
 /// finalizer was being added, for which the API server does not wait. An app that still exists after all is reconciled again.
 pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
@@ -160,7 +163,7 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
     let of_databases = database::all().map(|provider| (provider.kind(), key.database()));
     for (kind, name) in of_databases.chain([(DataKind::Secret, key.admin_secret())]) {
         let found = uncached::object(ctx, key, kind, &name).await?;
-        if found.is_some_and(|found| owned::is_stamped(app.meta(), &found)) {
+        if found.is_some_and(|found| observed::owned::is_stamped(app.meta(), &found)) {
             kept.push(RetainedObject {
                 kind,
                 name,
@@ -180,11 +183,11 @@ async fn recorded(
     release: Option<&ReleaseView>,
 ) -> Result<(ClientAppStatus, Vec<ObjectMeta>), Error> {
     let before = &app.recorded_status;
-    let inventory = observe::inventory(ctx, app.key, release, before).await?;
+    let inventory = inventory(ctx, app.key, release, before).await?;
     // Listed from the API server: after the deletion, no watch that was late would matter any more. As late as possible, since a
     // controller may create another one.
     let claims = uncached::claims(ctx, &app.key.namespace).await?;
-    let owned = observe::owned(ctx, app, inventory.as_ref(), &claims);
+    let owned = owned(ctx, app, inventory.as_ref(), &claims);
     let orphaned = match before.orphaned {
         Some(true) => true,
         // Checked in each pass: a user may delete the app again, with --cascade=orphan.
@@ -213,8 +216,8 @@ async fn orphaned(ctx: &Ctx, app: &App<'_>) -> Result<Option<bool>, Error> {
     }
     let name = key.redis_secret();
     let made = ctx.memory.recently_created.created_for(key, app.uid());
-    let witness =
-        owned::uid(&before.owned, DataKind::Secret, &name).or_else(|| owned::uid(&made, DataKind::Secret, &name));
+    let witness = observed::owned::uid(&before.owned, DataKind::Secret, &name)
+        .or_else(|| observed::owned::uid(&made, DataKind::Secret, &name));
     let of_app =
         |found: &ObjectMeta| found.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == meta.uid.as_ref());
     Ok(match uncached::object(ctx, key, DataKind::Secret, &name).await? {

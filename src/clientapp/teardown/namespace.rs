@@ -34,7 +34,7 @@ const YOUNG: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
 /// Says what happened to a namespace.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum NamespaceOutcome {
     /// It was not created for an app, or is already gone.
     NotOurs,
     Deleting,
@@ -44,13 +44,13 @@ pub(crate) enum Outcome {
     Unclear(String),
 }
 
-impl Outcome {
+impl NamespaceOutcome {
     /// Returns the event about the deleted app.
     pub(crate) fn note(self, namespace: &str) -> Option<Note> {
         let because = match self {
-            Outcome::NotOurs | Outcome::Deleting => return None,
-            Outcome::RetainedObject(object) => format!("{object} is in it"),
-            Outcome::Unclear(problem) => format!("it is not clear what else is in it: {problem}"),
+            NamespaceOutcome::NotOurs | NamespaceOutcome::Deleting => return None,
+            NamespaceOutcome::RetainedObject(object) => format!("{object} is in it"),
+            NamespaceOutcome::Unclear(problem) => format!("it is not clear what else is in it: {problem}"),
         };
         let message = format!("namespace {namespace} was created for this ClientApp and stays, since {because}");
         Some(Note::normal("Deleting", Reason::NamespaceKept, message))
@@ -59,7 +59,7 @@ impl Outcome {
 
 /// Deletes the namespace of an app whose teardown is complete except for the finalizer. The app keeps its finalizer until the
 /// namespace is handled, so that neither is lost in a crash between the two.
-pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, Error> {
+pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<NamespaceOutcome, Error> {
     let namespaces: Api<Namespace> = Api::all(ctx.client.clone());
     let name = &app.namespace;
     match namespaces.get_opt(name).await.map_err(Error::api(format!("look at namespace {name}")))? {
@@ -67,7 +67,7 @@ pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Outcome, 
             let owner = (Some((app, uid)), ctx.watches.deployer(name));
             delete_if_empty(&ctx.client, &namespace, owner, Some(&ctx.lead)).await
         }
-        None => Ok(Outcome::NotOurs),
+        None => Ok(NamespaceOutcome::NotOurs),
     }
 }
 
@@ -79,13 +79,13 @@ pub(crate) async fn is_going(ctx: &Ctx, name: &str) -> Result<bool, Error> {
 }
 
 /// Deletes a namespace that was just created for an app, after the app was rejected.
-pub(crate) async fn undo(client: &Client, name: &str, uid: &str) -> Result<Outcome, Error> {
+pub(crate) async fn undo(client: &Client, name: &str, uid: &str) -> Result<NamespaceOutcome, Error> {
     let found = Api::<Namespace>::all(client.clone()).get_opt(name).await;
     match found.map_err(Error::api(format!("look at namespace {name}")))? {
         Some(namespace) if namespace.uid().as_deref() == Some(uid) => {
             delete_if_empty(client, &namespace, (None, Deployer::default()), None).await
         }
-        _ => Ok(Outcome::NotOurs),
+        _ => Ok(NamespaceOutcome::NotOurs),
     }
 }
 
@@ -116,7 +116,7 @@ async fn sweep_once(ctx: &Ctx) -> Result<Option<Duration>, Error> {
     let (abandoned, wait) = abandoned(&made.items, &with_app, clock::now());
     for namespace in abandoned {
         let owner = (None, ctx.watches.deployer(&namespace.name_any()));
-        if delete_if_empty(&ctx.client, namespace, owner, Some(&ctx.lead)).await? == Outcome::Deleting {
+        if delete_if_empty(&ctx.client, namespace, owner, Some(&ctx.lead)).await? == NamespaceOutcome::Deleting {
             tracing::warn!(
                 namespace = namespace.name_any(),
                 "was made for a ClientApp that was never created: deleted"
@@ -153,22 +153,22 @@ async fn delete_if_empty(
     namespace: &Namespace,
     owner: (Option<(&Key, &str)>, Deployer),
     lead: Option<&Leadership>,
-) -> Result<Outcome, Error> {
+) -> Result<NamespaceOutcome, Error> {
     let labels = namespace.labels();
     let ours = labels.contains_key(label::INSTANCE)
         && labels.get(label::MANAGED_BY).map(String::as_str) == Some(label::OPERATOR);
     if !ours {
-        return Ok(Outcome::NotOurs);
+        return Ok(NamespaceOutcome::NotOurs);
     }
     if namespace.metadata.deletion_timestamp.is_some() {
-        return Ok(Outcome::Deleting);
+        return Ok(NamespaceOutcome::Deleting);
     }
     if let Some(kept) = kept(client, &namespace.name_any(), owner).await? {
         return Ok(kept);
     }
     match deletion::namespace(client, lead, Vacant(namespace)).await? {
-        true => Ok(Outcome::Deleting),
-        false => Ok(Outcome::NotOurs),
+        true => Ok(NamespaceOutcome::Deleting),
+        false => Ok(NamespaceOutcome::NotOurs),
     }
 }
 
@@ -177,20 +177,20 @@ async fn kept(
     client: &Client,
     namespace: &str,
     (app, deployer): (Option<(&Key, &str)>, Deployer),
-) -> Result<Option<Outcome>, Error> {
+) -> Result<Option<NamespaceOutcome>, Error> {
     let discover = || Error::api("ask the API server for its kinds");
     let core = client.list_core_api_versions_aggregated().await.map_err(discover())?;
     let groups = client.list_api_groups_aggregated().await.map_err(discover())?;
     let kinds = match Kinds::of(&core.items, &groups.items, deployer) {
         Ok(kinds) => kinds,
-        Err(unclear) => return Ok(Some(Outcome::Unclear(unclear))),
+        Err(unclear) => return Ok(Some(NamespaceOutcome::Unclear(unclear))),
     };
     let looks: Vec<_> = kinds.stored.iter().map(|kind| look(client, namespace, app, &kinds, kind).boxed()).collect();
     let mut looks = futures::stream::iter(looks).buffered(AT_ONCE);
     let mut unclear = None;
     while let Some(found) = looks.next().await {
         match found? {
-            kept @ Some(Outcome::RetainedObject(_)) => return Ok(kept),
+            kept @ Some(NamespaceOutcome::RetainedObject(_)) => return Ok(kept),
             found => unclear = unclear.or(found),
         }
     }
@@ -210,14 +210,16 @@ async fn look(
     app: Option<(&Key, &str)>,
     kinds: &Kinds,
     kind: &ApiResource,
-) -> Result<Option<Outcome>, Error> {
+) -> Result<Option<NamespaceOutcome>, Error> {
     match first(client, namespace, app, kinds, kind).await {
-        Ok(found) => Ok(found.map(|name| Outcome::RetainedObject(format!("{} {name}", kind.kind)))),
+        Ok(found) => Ok(found.map(|name| NamespaceOutcome::RetainedObject(format!("{} {name}", kind.kind)))),
         // The kind's definition has just been deleted, with all its objects.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error @ kube::Error::Api(_)) => {
-            Ok(Some(Outcome::Unclear(format!("{} cannot be listed: {}", describe(kind), api_sentence(&error)))))
-        }
+        Err(error @ kube::Error::Api(_)) => Ok(Some(NamespaceOutcome::Unclear(format!(
+            "{} cannot be listed: {}",
+            describe(kind),
+            api_sentence(&error)
+        )))),
         Err(error) => Err(Error::api(format!("list {} in namespace {namespace}", describe(kind)))(error)),
     }
 }
@@ -271,10 +273,10 @@ mod tests {
 
     #[test]
     fn only_kept_namespaces_are_reported() {
-        assert!(Outcome::Deleting.note("acme").is_none());
-        let note = Outcome::RetainedObject("Secret keys".to_owned()).note("acme").unwrap();
+        assert!(NamespaceOutcome::Deleting.note("acme").is_none());
+        let note = NamespaceOutcome::RetainedObject("Secret keys".to_owned()).note("acme").unwrap();
         assert_eq!(note.message, "namespace acme was created for this ClientApp and stays, since Secret keys is in it");
-        let note = Outcome::Unclear("things.example.com cannot be listed".to_owned()).note("acme").unwrap();
+        let note = NamespaceOutcome::Unclear("things.example.com cannot be listed".to_owned()).note("acme").unwrap();
         assert!(note.message.ends_with("not clear what else is in it: things.example.com cannot be listed"));
     }
 }

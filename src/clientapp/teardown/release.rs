@@ -22,7 +22,7 @@ use crate::{
         observed::{
             inventory,
             lock::{self, LockHolder},
-            release::{Phase, ReleaseView},
+            release::{ReleasePhase, ReleaseView},
         },
         spec::{desired::foreign_lock_timeout, names},
     },
@@ -37,7 +37,7 @@ pub(super) fn may_be_uninstalled(teardown: &TeardownContext<'_>, release: Option
     let key = teardown.app.key;
     let timeout = teardown.app.decoded().ok().and_then(|app| foreign_lock_timeout(app).ok()?);
     // An uninstall at the same time as another client's does no harm.
-    if let Some(release) = release.filter(|release| release.phase == Phase::Pending)
+    if let Some(release) = release.filter(|release| release.phase == ReleasePhase::Pending)
         && let LockHolder::OtherClient(until) = lock::holder(release, timeout, clock::now())
     {
         let message = lock::held(release, &key.name);

@@ -32,7 +32,7 @@ const DRAFTS: [&str; 6] =
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::helm) struct Metadata {
+pub(in crate::helm) struct ChartMetadata {
     pub(in crate::helm) name: String,
     pub(in crate::helm) version: String,
     pub(in crate::helm) app_version: Option<String>,
@@ -64,7 +64,7 @@ pub(crate) enum InvalidArchive {
 }
 
 /// Reads a packaged chart to its end and returns its metadata.
-pub(in crate::helm) fn inspect(chart: &str, packed: impl Read) -> Result<Metadata, InvalidArchive> {
+pub(in crate::helm) fn inspect(chart: &str, packed: impl Read) -> Result<ChartMetadata, InvalidArchive> {
     // Go reads concatenated gzip members as one stream, so this must too.
     let unpacked = MultiGzDecoder::new(packed).take(MAX_UNPACKED);
     let mut archive = tar::Archive::new(unpacked);
@@ -105,7 +105,7 @@ pub(in crate::helm) fn inspect(chart: &str, packed: impl Read) -> Result<Metadat
     match found.as_slice() {
         [yaml] => {
             let metadata = serde_yaml::from_slice(yaml).map_err(|source| InvalidArchive::Yaml { source })?;
-            Ok(Metadata { has_image_registry: has_image_registry(&values), ..metadata })
+            Ok(ChartMetadata { has_image_registry: has_image_registry(&values), ..metadata })
         }
         _ => Err(InvalidArchive::Metadata { count: found.len(), chart: chart.to_owned() }),
     }

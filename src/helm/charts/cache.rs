@@ -99,7 +99,7 @@ pub(crate) struct Pulled {
 
 /// Pulls packaged charts: helm, or the fake in this module's tests.
 pub(crate) trait Pull: Send + Sync {
-    /// Pulls a chart without verifying it; [`ChartCache`] does that.
+    /// Pulls a chart without verifying it; [`PullThroughCache`] does that.
     fn pull(
         &self,
         source: &ChartSource,
@@ -111,7 +111,7 @@ pub(crate) trait Pull: Send + Sync {
 
 /// Concurrent callers that request the same version share one pull. One of them drives it; if that caller goes away, the next takes
 /// over, and without callers the helm process is dropped.
-pub(crate) struct ChartCache<P> {
+pub(crate) struct PullThroughCache<P> {
     disk: Arc<Disk>,
     helm: P,
     shutdown: CancellationToken,
@@ -119,7 +119,7 @@ pub(crate) struct ChartCache<P> {
     pulls: Semaphore,
 }
 
-impl<P: Pull> ChartCache<P> {
+impl<P: Pull> PullThroughCache<P> {
     /// Makes a cache in a directory, which it creates when it first needs it. Pulls end when `shutdown` is cancelled.
     pub(crate) fn new(
         helm: P,
@@ -147,7 +147,7 @@ impl<P: Pull> ChartCache<P> {
         self.ready.try_get_with_by_ref(version, async { self.obtain(version).await.map(Arc::new) }).await
     }
 
-    /// Returns a version that was obtained before, for which [`ChartCache::get`] only has to verify the content.
+    /// Returns a version that was obtained before, for which [`PullThroughCache::get`] only has to verify the content.
     pub(crate) async fn cached(&self, version: &Version) -> Option<Arc<Chart>> {
         self.ready.get(version).await
     }
@@ -276,13 +276,13 @@ impl Disk {
         let (chart, version) = (self.chart.clone(), version.clone());
         match archive::inspect(chart.as_str(), content) {
             Err(source) => Err(ChartError::Invalid { chart, version, source }),
-            Ok(archive::Metadata { name, version: found, app_version, has_image_registry })
+            Ok(archive::ChartMetadata { name, version: found, app_version, has_image_registry })
                 if name == chart.as_str() && is_version(&found, &version) =>
             {
                 let path = self.content(&digest);
                 Ok(Chart { name: chart, version, app_version, digest, path, has_image_registry })
             }
-            Ok(archive::Metadata { name, version: found, .. }) => {
+            Ok(archive::ChartMetadata { name, version: found, .. }) => {
                 let found = format!("{name} {found}").chars().take(200).collect();
                 Err(ChartError::WrongChart { chart, version, found })
             }

@@ -145,7 +145,7 @@ pub(crate) struct Uninstall {
 
 /// Helm's tests of a release.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Test {
+pub(crate) struct TestRequest {
     pub release: ReleaseName,
     pub namespace: Namespace,
     /// The ServiceAccount of that namespace whose rights helm has.
@@ -249,8 +249,8 @@ impl HelmCommand {
 
     /// Runs the tests of the newest revision. Without `--logs`: a log may contain anything, and the users who may read a status are
     /// not those who may read logs.
-    pub(crate) fn test(request: &Test) -> Self {
-        let Test { release, namespace, account: _, timeout, redactor } = request;
+    pub(crate) fn test(request: &TestRequest) -> Self {
+        let TestRequest { release, namespace, account: _, timeout, redactor } = request;
         let command = Self::new(Verb::Test)
             .arg(release.as_str())
             .option("--namespace", namespace.as_str())

@@ -47,7 +47,7 @@ pub(in crate::helm) fn read(
 /// without a digest, as old repositories do. `None` if the index does not have the version.
 fn digests(index: &str, chart: &ChartName, version: &Version) -> Result<Option<Vec<String>>, InvalidIndex> {
     let mut entries = entries(index, chart.as_str()).map_err(|source| InvalidIndex::NotYaml { source })?;
-    let is_asked_for = |entry: &Entry| is_version(&entry.version, version);
+    let is_asked_for = |entry: &IndexEntry| is_version(&entry.version, version);
     if entries.iter().any(|entry| entry.is_ambiguous && (entry.version.is_empty() || is_asked_for(entry))) {
         return Err(InvalidIndex::Ambiguous { version: version.clone() });
     }
@@ -72,7 +72,7 @@ fn plain(digest: &str) -> String {
 }
 
 #[derive(Default)]
-struct Entry {
+struct IndexEntry {
     version: String,
     digest: String,
     /// True if version or digest may be another than these for helm.
@@ -86,15 +86,15 @@ struct Open<'a> {
 }
 
 /// Returns the entries of a chart, read event by event: all of a large index as values would take hundreds of MiB.
-fn entries(index: &str, chart: &str) -> Result<Vec<Entry>, Box<ScanError>> {
-    let (mut open, mut entries) = (Vec::<Open<'_>>::new(), Vec::<Entry>::new());
+fn entries(index: &str, chart: &str) -> Result<Vec<IndexEntry>, Box<ScanError>> {
+    let (mut open, mut entries) = (Vec::<Open<'_>>::new(), Vec::<IndexEntry>::new());
     for event in Parser::new_from_str(index) {
         let (event, _) = event.map_err(Box::new)?;
         let is_alias = matches!(event, Event::Alias(_));
         let node: Cow<'_, str> = match event {
             Event::MappingStart(..) => {
                 if is_list_of(chart, &open) {
-                    entries.push(Entry::default());
+                    entries.push(IndexEntry::default());
                 }
                 open.push(Open { is_mapping: true, key: None });
                 continue;

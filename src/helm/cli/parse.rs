@@ -50,13 +50,13 @@ pub(crate) enum HelmFailure {
 }
 
 /// A class, the only command that it applies to (`None`: all), and the text to find; `*` matches any text.
-type Row = (HelmFailure, Option<Verb>, &'static str);
+type FailureRule = (HelmFailure, Option<Verb>, &'static str);
 
 const FORBIDDEN: HelmFailure = Forbidden { verb: String::new(), resource: String::new() };
 
 /// The first matching row wins, so specific rows come first; comments point out where the order matters. Next to each text is its
 /// source in helm 4.3.1 and Kubernetes 1.36.
-const TABLE: &[Row] = &[
+const TABLE: &[FailureRule] = &[
     // Helm's own messages about its state are unambiguous.
     (Locked, None, "another operation (install/upgrade/rollback) is in progress"), // action.go errPending
     (Locked, None, "release: already exists"), // driver.go: lost the race for the Secret

@@ -6,14 +6,14 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 #[derive(Deserialize)]
-struct Named {
+struct NamedObject {
     #[serde(default)]
-    metadata: Metadata,
+    metadata: ObjectMetadata,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
+struct ObjectMetadata {
     name: String,
     uid: String,
 }
@@ -25,7 +25,7 @@ const PROTOBUF: &[u8] = b"k8s\0";
 /// Returns the name of the object in a body. Returns `None` if the body is neither JSON nor protobuf.
 pub(super) fn name(body: &[u8]) -> Option<String> {
     let Some(unknown) = body.strip_prefix(PROTOBUF) else {
-        return serde_json::from_slice::<Named>(body).ok().map(|named| named.metadata.name);
+        return serde_json::from_slice::<NamedObject>(body).ok().map(|named| named.metadata.name);
     };
     let name = field(unknown, 2).and_then(|object| field(object, 1)).and_then(|metadata| field(metadata, 1))?;
     String::from_utf8(name.to_vec()).ok()
@@ -46,7 +46,7 @@ pub(super) fn revision(body: &[u8]) -> Option<Vec<u8>> {
 
 /// Returns the uid of an object in JSON.
 pub(super) fn uid(object: &[u8]) -> Option<String> {
-    let Named { metadata } = serde_json::from_slice(object).ok()?;
+    let NamedObject { metadata } = serde_json::from_slice(object).ok()?;
     Some(metadata.uid).filter(|uid| !uid.is_empty())
 }
 

@@ -78,13 +78,13 @@ impl Recorded {
 /// A run's writes so far.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    writes: Vec<Outcome>,
+    writes: Vec<WriteOutcome>,
     kept: Vec<KeptSize>,
     refused: Option<String>,
 }
 
 #[derive(Debug)]
-enum Outcome {
+enum WriteOutcome {
     /// Sent, without a complete response so far.
     Unknown,
     /// Refused, or a deletion.
@@ -95,21 +95,21 @@ enum Outcome {
 impl Record {
     /// Records that a write is about to be sent, and returns its number.
     pub(crate) fn begin(&mut self) -> usize {
-        self.writes.push(Outcome::Unknown);
+        self.writes.push(WriteOutcome::Unknown);
         self.writes.len() - 1
     }
 
     /// Records that the API server has refused it, so nothing has changed.
     pub(crate) fn refused(&mut self, number: usize) {
-        self.writes[number] = Outcome::Nothing;
+        self.writes[number] = WriteOutcome::Nothing;
     }
 
     /// Records the API server's response.
     pub(crate) fn answered(&mut self, number: usize, object: &ObjectRequest, answer: &[u8]) {
         self.writes[number] = match serde_json::from_slice::<WrittenObject>(answer) {
-            _ if object.verb == "delete" => Outcome::Nothing,
-            Ok(written) if !written.metadata.uid.is_empty() => Outcome::Written(written),
-            _ => Outcome::Unknown,
+            _ if object.verb == "delete" => WriteOutcome::Nothing,
+            Ok(written) if !written.metadata.uid.is_empty() => WriteOutcome::Written(written),
+            _ => WriteOutcome::Unknown,
         };
     }
 
@@ -125,13 +125,13 @@ impl Record {
     }
 
     pub(crate) fn recorded(&self) -> Recorded {
-        let written = |outcome: &Outcome| match outcome {
-            Outcome::Written(written) => Some(written.clone()),
-            Outcome::Unknown | Outcome::Nothing => None,
+        let written = |outcome: &WriteOutcome| match outcome {
+            WriteOutcome::Written(written) => Some(written.clone()),
+            WriteOutcome::Unknown | WriteOutcome::Nothing => None,
         };
         Recorded {
             written: self.writes.iter().filter_map(written).collect(),
-            uncertain: self.writes.iter().any(|outcome| matches!(outcome, Outcome::Unknown)),
+            uncertain: self.writes.iter().any(|outcome| matches!(outcome, WriteOutcome::Unknown)),
             kept: self.kept.clone(),
             refused: self.refused.clone(),
         }

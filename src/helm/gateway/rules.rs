@@ -50,7 +50,7 @@ impl RunScope {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum RunPhase {
     Running,
     /// helm was asked to stop, and may only record its result.
     Stopping,
@@ -176,7 +176,7 @@ fn watches(query: &str) -> bool {
 }
 
 /// Decides whether a run may send this request, or returns the refusal in the API server's words with the reason.
-pub(super) fn authorize(request: &ParsedRequest, scope: &RunScope, phase: Phase) -> Result<(), String> {
+pub(super) fn authorize(request: &ParsedRequest, scope: &RunScope, phase: RunPhase) -> Result<(), String> {
     let ParsedRequest::Object(object) = request else { return Ok(()) };
     let refusal = |why: String| Err(object.refusal(scope, &why));
     let RunScope { release, namespace, user, revision: _ } = scope;
@@ -207,7 +207,7 @@ pub(super) fn authorize(request: &ParsedRequest, scope: &RunScope, phase: Phase)
     if object.verb == "patch" && object.is_storage() {
         return refusal("no object of a chart may be the storage of a release".to_owned());
     }
-    if phase == Phase::Stopping && object.writes() && !(is_own_storage && object.verb == "update") {
+    if phase == RunPhase::Stopping && object.writes() && !(is_own_storage && object.verb == "update") {
         return refusal(format!("the run for release {release} is being stopped"));
     }
     Ok(())

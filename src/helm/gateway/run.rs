@@ -8,7 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     record::Record,
-    rules::{Phase, RunScope},
+    rules::{RunPhase, RunScope},
 };
 use crate::{helm::storage::Stored, leadership::Leadership};
 
@@ -41,8 +41,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn phase(&self) -> Phase {
-        if self.stopping.is_cancelled() { Phase::Stopping } else { Phase::Running }
+    pub(super) fn phase(&self) -> RunPhase {
+        if self.stopping.is_cancelled() { RunPhase::Stopping } else { RunPhase::Running }
     }
 
     /// Waits until the run may send nothing more, and returns the reason.

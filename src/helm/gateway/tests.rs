@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     record::{Meta, Recorded, WrittenObject},
-    rules::Phase,
+    rules::RunPhase,
     *,
 };
 use crate::{
@@ -139,15 +139,15 @@ impl Bed {
         Bed { gateway, lead, reached, bodies, given_up, release, dir, _server: AbortOnDropHandle::new(server) }
     }
 
-    fn admit(&self) -> Session {
+    fn admit(&self) -> GatewaySession {
         self.admit_in("tenant")
     }
 
-    fn admit_in(&self, namespace: &str) -> Session {
+    fn admit_in(&self, namespace: &str) -> GatewaySession {
         self.admit_with(namespace, None)
     }
 
-    fn admit_with(&self, namespace: &str, review: Option<Review>) -> Session {
+    fn admit_with(&self, namespace: &str, review: Option<Review>) -> GatewaySession {
         let (release, namespace, account) =
             ("app".parse().unwrap(), namespace.parse().unwrap(), AccountName::default());
         let scope = RunScope::new(&release, &namespace, Some(&account), Some(3));
@@ -187,11 +187,11 @@ impl Bed {
         (status, answer)
     }
 
-    async fn get(&self, session: &Session, path: &str) -> u16 {
+    async fn get(&self, session: &GatewaySession, path: &str) -> u16 {
         self.ask(&session.authorization, "GET", path, "").await.0
     }
 
-    async fn write(&self, session: &Session, name: &str) -> u16 {
+    async fn write(&self, session: &GatewaySession, name: &str) -> u16 {
         self.ask(&session.authorization, "PATCH", &format!("{IN_TENANT}/configmaps/{name}"), "{}").await.0
     }
 
@@ -249,7 +249,7 @@ fn a_plan_only_reads() {
         ("DELETE", "/apis/apps/v1/namespaces/tenant/deployments/x", false),
     ] {
         let asked = ParsedRequest::parse(&method.parse().unwrap(), &uri.parse().unwrap()).unwrap();
-        assert_eq!(rules::authorize(&asked, &scope, Phase::Running).is_ok(), may, "{method} {uri}");
+        assert_eq!(rules::authorize(&asked, &scope, RunPhase::Running).is_ok(), may, "{method} {uri}");
     }
 }
 
@@ -309,16 +309,16 @@ fn what_a_run_may_ask_for() {
         ("CONNECT", deployment, false, false),
         ("OPTIONS", deployment, false, false),
     ] {
-        for (phase, may) in [(Phase::Running, running), (Phase::Stopping, stopping)] {
+        for (phase, may) in [(RunPhase::Running, running), (RunPhase::Stopping, stopping)] {
             assert_eq!(judged(phase, method, uri).is_ok(), may, "{phase:?} {method} {uri}");
         }
     }
-    let exec = judged(Phase::Running, "POST", "/api/v1/namespaces/tenant/pods/x/exec").unwrap_err();
+    let exec = judged(RunPhase::Running, "POST", "/api/v1/namespaces/tenant/pods/x/exec").unwrap_err();
     assert_eq!(
         exec,
         r#"pods "x" is forbidden: User "system:serviceaccount:tenant:deployer" cannot create resource "pods/exec" in API group "" in the namespace "tenant": a release consists of whole objects"#
     );
-    let outside = judged(Phase::Running, "GET", "/apis/apps/v1/deployments?watch=1").unwrap_err();
+    let outside = judged(RunPhase::Running, "GET", "/apis/apps/v1/deployments?watch=1").unwrap_err();
     assert_eq!(
         outside,
         r#"deployments is forbidden: User "system:serviceaccount:tenant:deployer" cannot watch resource "deployments" in API group "apps" at the cluster scope: helm acts only in namespace tenant, for release app"#

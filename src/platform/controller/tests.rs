@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     crd::ClientApp,
-    platform::error::{INTERNAL_ERROR, Retry},
+    platform::error::{INTERNAL_ERROR, RetryPolicy},
 };
 
 /// The calls of a kind, in order.
@@ -103,7 +103,7 @@ async fn failures_are_counted_until_what_was_begun_has_succeeded() {
         let object = json!({"metadata": metadata, "spec": {"hostname": "x.example"}});
         let (key, attempt) = (Key::new("a", name), (Some(name.to_owned()), Some(2)));
         // It does not have to wait.
-        let failed = Disposition { retry: Retry::OnChange, ..INTERNAL_ERROR };
+        let failed = Disposition { retry: RetryPolicy::OnChange, ..INTERNAL_ERROR };
         driver.backoff.failed(&key, attempt.clone(), &failed, Instant::now(), 0.5);
         driver.reconcile(&serde_json::from_value(object).unwrap()).await;
         assert_eq!(driver.backoff.has_failed(&key, &attempt), counted, "{name}");

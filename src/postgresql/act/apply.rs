@@ -17,12 +17,12 @@ use crate::{
         key::Key,
     },
     postgresql::{
-        context::Ctx,
+        context::PostgresqlContext,
         desired::Desired,
         error::Error,
         names,
         objects::Object,
-        observed::{Id, Kind},
+        observed::{Kind, ObjectId},
         uncached::{api, metadata},
         watches::whose,
     },
@@ -37,7 +37,12 @@ const VOLUME_MANAGER: &str = "clientapp-operator/volume";
 ///
 /// By force: the operator owns these names, and users change the objects through the spec. Fields that other clients add stay, except
 /// in policies and budgets, where one more field changes what all others mean, or contradicts them.
-pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: bool) -> Result<(), Error> {
+pub(crate) async fn apply(
+    ctx: &PostgresqlContext,
+    desired: &Desired,
+    object: &Object,
+    seen: bool,
+) -> Result<(), Error> {
     let key = &desired.key;
     let (kind, name) = &object.id;
     let api = api(ctx, key, &kind.resource());
@@ -69,7 +74,7 @@ pub(crate) async fn apply(ctx: &Ctx, desired: &Desired, object: &Object, seen: b
 
 /// Creates a claim, unless one was handed over, which has its own size and data. An apply would take over a claim that a user has
 /// created since it was looked for.
-pub(super) async fn create_claim(ctx: &Ctx, desired: &Desired, claim: &Object) -> Result<(), Error> {
+pub(super) async fn create_claim(ctx: &PostgresqlContext, desired: &Desired, claim: &Object) -> Result<(), Error> {
     if adopted(ctx, desired, &claim.id.1).await? {
         return Ok(());
     }
@@ -87,7 +92,7 @@ pub(super) async fn create_claim(ctx: &Ctx, desired: &Desired, claim: &Object) -
 }
 
 /// Returns true if a claim of this name exists. One that a cluster admin has handed over gets the label by which the watch sees it.
-async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Error> {
+async fn adopted(ctx: &PostgresqlContext, desired: &Desired, claim: &str) -> Result<bool, Error> {
     let key = &desired.key;
     let resource = Kind::PersistentVolumeClaim.resource();
     let found = metadata(ctx, key, &resource, claim).await?;
@@ -112,7 +117,12 @@ async fn adopted(ctx: &Ctx, desired: &Desired, claim: &str) -> Result<bool, Erro
 }
 
 /// Refuses foreign volumes: a StatefulSet uses any claim of the right name: an old claim would give a new server old data, with a password that is lost.
-async fn volumes_are_ours(ctx: &Ctx, desired: &Desired, set: &str, replicas: &serde_json::Value) -> Result<(), Error> {
+async fn volumes_are_ours(
+    ctx: &PostgresqlContext,
+    desired: &Desired,
+    set: &str,
+    replicas: &serde_json::Value,
+) -> Result<(), Error> {
     for ordinal in 0..replicas.as_i64().and_then(|replicas| i32::try_from(replicas).ok()).unwrap_or(1) {
         adopted(ctx, desired, &names::data_claim(set, ordinal)).await?;
     }
@@ -139,7 +149,7 @@ pub(super) fn settled(desired: &Desired) -> serde_json::Value {
 }
 
 /// Grows a claim, neither by force nor by apply, so that a user's larger size stays.
-pub(super) async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<(), Error> {
+pub(super) async fn grow(ctx: &PostgresqlContext, key: &Key, claim: &str, to: &str) -> Result<(), Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let patch = json!({"spec": {"resources": {"requests": {"storage": to}}}});
     let params = PatchParams { field_manager: Some(VOLUME_MANAGER.to_owned()), ..PatchParams::default() };
@@ -153,7 +163,12 @@ pub(super) async fn grow(ctx: &Ctx, key: &Key, claim: &str, to: &str) -> Result<
 }
 
 /// Deletes an object that holds no data, with background cascade. An object that is already gone is not an error.
-pub(crate) async fn delete(ctx: &Ctx, key: &Key, (kind, name): &Id, uid: &str) -> Result<(), Error> {
+pub(crate) async fn delete(
+    ctx: &PostgresqlContext,
+    key: &Key,
+    (kind, name): &ObjectId,
+    uid: &str,
+) -> Result<(), Error> {
     let resource = kind.resource();
     let api = api(ctx, key, &resource);
     let type_meta = TypeMeta { api_version: resource.api_version, kind: resource.kind };

@@ -11,7 +11,7 @@ use super::apply::{MANAGER, settled};
 use crate::{
     platform::{api::create_if_absent, events::publish_by},
     postgresql::{
-        context::{Ctx, Postgres},
+        context::{PostgresqlContext, PostgresqlObject},
         decide::PasswordOrigin,
         desired::{Desired, PasswordSource, usable},
         error::Error,
@@ -24,8 +24,8 @@ use crate::{
 };
 
 pub(super) async fn keep_password(
-    ctx: &Ctx,
-    postgres: &Postgres<'_>,
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
     desired: &Desired,
     origin: PasswordOrigin,
 ) -> Result<(), Error> {
@@ -51,7 +51,7 @@ pub(super) async fn keep_password(
 }
 
 /// Creates a Secret, and never changes an existing one: its password or key is in use.
-pub(crate) async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
+pub(crate) async fn create(ctx: &PostgresqlContext, secret: Secret) -> Result<(), Error> {
     let namespace = secret.metadata.namespace.clone().unwrap_or_default();
     let name = secret.metadata.name.clone().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &namespace);
@@ -59,7 +59,11 @@ pub(crate) async fn create(ctx: &Ctx, secret: Secret) -> Result<(), Error> {
     created.map(|_| ()).map_err(Error::api(format!("create Secret {namespace}/{name}")))
 }
 
-pub(super) async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &ClientSecret) -> Result<(), Error> {
+pub(super) async fn apply_client_secret(
+    ctx: &PostgresqlContext,
+    desired: &Desired,
+    found: &ClientSecret,
+) -> Result<(), Error> {
     let key = &desired.key;
     let Ok(password) = password(ctx, key, &names::credentials(&key.name)).await? else { return Ok(()) };
     let authority = authority(ctx, desired).await?;
@@ -74,7 +78,7 @@ pub(super) async fn apply_client_secret(ctx: &Ctx, desired: &Desired, found: &Cl
     applied.map(|_| ()).map_err(Error::api(format!("apply Secret {}/{name}", key.namespace)))
 }
 
-pub(super) async fn settle(ctx: &Ctx, desired: &Desired, name: &str) -> Result<(), Error> {
+pub(super) async fn settle(ctx: &PostgresqlContext, desired: &Desired, name: &str) -> Result<(), Error> {
     let key = &desired.key;
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let patch = json!({"metadata": {"ownerReferences": null, "labels": settled(desired)}});

@@ -5,19 +5,19 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::plan::{Plan, Step};
+use super::plan::{PostgresqlPlan, PostgresqlStep};
 use crate::{
     crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, Reason},
     postgresql::{
         desired::{Desired, DesiredBackup},
         names,
         objects::backup,
-        observed::{Detail, JobView, Kind, ObjectView, Observed, Ownership, PodView, SecretView, pods_of},
+        observed::{Detail, JobView, Kind, ObjectView, ObservedPostgresql, Ownership, PodView, SecretState, pods_of},
     },
 };
 
 /// Returns the record of the newest requested dump.
-pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecord> {
+pub(crate) fn record(desired: &Desired, observed: &ObservedPostgresql) -> Option<DumpRecord> {
     let recorded = observed.recorded.dump.as_ref();
     if let Some((_, request)) = wanted(desired)
         && !is_over(desired, observed, request)
@@ -53,7 +53,13 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<DumpRecor
 
 const AGAIN: &str = "delete the Job for another try, or put another word into spec.backup.request";
 
-fn record_from_job(desired: &Desired, observed: &Observed, request: &str, job: String, view: &JobView) -> DumpRecord {
+fn record_from_job(
+    desired: &Desired,
+    observed: &ObservedPostgresql,
+    request: &str,
+    job: String,
+    view: &JobView,
+) -> DumpRecord {
     let refusal = observed.refused_job(&job);
     let (state, message) = match view.succeeded {
         None => (DumpState::Running, refusal.map(|refusal| format!("Job {job} has no pod: {refusal}"))),
@@ -77,7 +83,7 @@ pub(crate) fn job_message<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -
 }
 
 /// Returns the results of all dumps, scheduled or requested: the record, updated from their Jobs.
-pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<BackupSummary> {
+pub(crate) fn summary(desired: &Desired, observed: &ObservedPostgresql) -> Option<BackupSummary> {
     let mut summary = observed.recorded.backup.clone();
     let prefix = names::initialize_prefix(&desired.key.name);
     for ((_, name), view) in
@@ -145,21 +151,21 @@ fn add_drill(drill: &mut Drill, job: &str, succeeded: bool, ended: &Time, messag
 }
 
 /// Creates the requested Job as soon as it can dump, and deletes finished Jobs of earlier requests.
-pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
+pub(super) fn steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql) {
     let Some((backup, request)) = wanted(desired) else { return };
     let job = backup::dump(desired, backup, request);
     match observed.objects.get(&job.id).map(|found| &found.owner) {
         Some(Ownership::Ours) => {}
         _ if is_over(desired, observed, request) || !can_dump(desired, observed) => return,
         Some(Ownership::Other(owner)) => return plan.not_ours(&format!("Job {}", job.id.1), owner),
-        None => plan.steps.push(Step::Apply(job.clone())),
+        None => plan.steps.push(PostgresqlStep::Apply(job.clone())),
     }
     for (id, view) in observed.objects.iter().filter(|(id, view)| **id != job.id && !view.deleting) {
         if let ObjectView { owner: Ownership::Ours, uid, detail: Detail::Job(earlier), .. } = view
             && earlier.request.is_some()
             && earlier.succeeded.is_some()
         {
-            plan.steps.push(Step::Delete { id: id.clone(), uid: uid.clone() });
+            plan.steps.push(PostgresqlStep::Delete { id: id.clone(), uid: uid.clone() });
         }
     }
 }
@@ -168,7 +174,7 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
 pub(crate) const NO_IMAGE: &str = "the operator does not know its own image, which it needs to reach the bucket: a cluster admin has to set CLIENTAPP_POD_NAME, as in manifests/deployment.yaml, or CLIENTAPP_IMAGE";
 
 /// Reports that uploads, and drills from the bucket, are not possible; dumps to the volume go on.
-pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
+pub(super) fn uploads(plan: &mut PostgresqlPlan, desired: &Desired) {
     let Some(backup) = desired.backup.as_ref().filter(|backup| backup.store.is_some()) else { return };
     if desired.operator_image.is_none() {
         let drills = if backup.drill_store.is_some() { ", and there are no drills" } else { "" };
@@ -180,10 +186,10 @@ pub(super) fn uploads(plan: &mut Plan, desired: &Desired) {
 }
 
 /// Returns true if a Job could dump now. Otherwise it would fail, or wait without a message.
-fn can_dump(desired: &Desired, observed: &Observed) -> bool {
+fn can_dump(desired: &Desired, observed: &ObservedPostgresql) -> bool {
     let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
     let usable = volume.is_none_or(|volume| volume.owner == Ownership::Ours && !volume.deleting);
-    observed.primary_serves(desired) && usable && matches!(observed.replication, SecretView::Ours { .. })
+    observed.primary_serves(desired) && usable && matches!(observed.replication, SecretState::Ours { .. })
 }
 
 fn wanted(desired: &Desired) -> Option<(&DesiredBackup, &String)> {
@@ -191,7 +197,7 @@ fn wanted(desired: &Desired) -> Option<(&DesiredBackup, &String)> {
     Some((backup, backup.request.as_ref()?))
 }
 
-fn is_over(desired: &Desired, observed: &Observed, request: &str) -> bool {
+fn is_over(desired: &Desired, observed: &ObservedPostgresql, request: &str) -> bool {
     let recorded = observed.recorded.dump.as_ref().filter(|recorded| recorded.request == request);
     match recorded.map(|recorded| recorded.state) {
         Some(DumpState::Succeeded) => true,
@@ -203,7 +209,7 @@ fn is_over(desired: &Desired, observed: &Observed, request: &str) -> bool {
     }
 }
 
-fn own_job<'a>(observed: &'a Observed, name: &str) -> Option<&'a JobView> {
+fn own_job<'a>(observed: &'a ObservedPostgresql, name: &str) -> Option<&'a JobView> {
     match observed.objects.get(&(Kind::Job, name.to_owned()))? {
         ObjectView { owner: Ownership::Ours, detail: Detail::Job(view), .. } => Some(view),
         _ => None,

@@ -2,7 +2,7 @@
 
 use crate::{
     crd::Reason,
-    postgresql::{objects::Object, observed::Id},
+    postgresql::{objects::Object, observed::ObjectId},
 };
 
 /// The source of the password that is stored.
@@ -15,7 +15,7 @@ pub(crate) enum PasswordOrigin {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum PostgresqlStep {
     /// Create the Secret with the password in use, unless it exists.
     KeepPassword(PasswordOrigin),
     /// Create the Secret with the standbys' password, unless it exists.
@@ -37,23 +37,23 @@ pub(crate) enum Step {
     },
     Apply(Object),
     Delete {
-        id: Id,
+        id: ObjectId,
         uid: String,
     },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hold {
+pub(crate) struct PostgresqlHold {
     pub reason: Reason,
     /// One sentence: what is missing, on which object, what to do.
     pub message: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct PostgresqlPlan {
     /// In order; the first failure ends them.
-    pub steps: Vec<Step>,
-    pub hold: Option<Hold>,
+    pub steps: Vec<PostgresqlStep>,
+    pub hold: Option<PostgresqlHold>,
     pub rollout: Rollout,
 }
 
@@ -69,15 +69,15 @@ pub(crate) enum Rollout {
     Idle,
 }
 
-impl Hold {
-    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Hold {
-        Hold { reason, message: message.into() }
+impl PostgresqlHold {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> PostgresqlHold {
+        PostgresqlHold { reason, message: message.into() }
     }
 }
 
-impl Plan {
+impl PostgresqlPlan {
     pub(super) fn hold(&mut self, reason: Reason, message: String) {
-        self.hold.get_or_insert(Hold { reason, message });
+        self.hold.get_or_insert(PostgresqlHold { reason, message });
     }
 
     pub(super) fn not_ours(&mut self, what: &str, owner: &str) {

@@ -17,7 +17,7 @@ use crate::{
         desired::Desired,
         names,
         objects::Object,
-        observed::{Detail, Id, Kind, ObjectView, Observed, Ownership, PodView, SetView, UserRequest},
+        observed::{Detail, Kind, ObjectId, ObjectView, ObservedPostgresql, Ownership, PodView, SetView, UserRequest},
     },
 };
 
@@ -34,7 +34,7 @@ pub(super) enum Timing {
 /// Returns when an object is applied: anything but a StatefulSet at once. `requested`: what users ask for now.
 pub(super) fn timing(
     desired: &Desired,
-    observed: &Observed,
+    observed: &ObservedPostgresql,
     requested: &UserRequest,
     object: &Object,
     wanted: &[Object],
@@ -71,7 +71,11 @@ pub(super) fn timing(
 
 /// Returns true if a rollout of a database's servers has begun and has not ended. Without its volume, a server does not
 /// come back whatever it runs.
-pub(crate) fn is_restarting(recorded: &PostgresqlStatus, objects: &BTreeMap<Id, ObjectView>, pods: &[PodView]) -> bool {
+pub(crate) fn is_restarting(
+    recorded: &PostgresqlStatus,
+    objects: &BTreeMap<ObjectId, ObjectView>,
+    pods: &[PodView],
+) -> bool {
     let has_volume = recorded.volume.as_ref().is_some_and(|volume| {
         let claim = objects.get(&(Kind::PersistentVolumeClaim, volume.name.clone()));
         claim.is_some_and(|claim| claim.uid == volume.uid)
@@ -89,7 +93,7 @@ fn set(view: &ObjectView) -> Option<&SetView> {
 }
 
 /// Returns true if it is this version of the operator that asks for other pods, and no user. What a user has scaled is put back at once.
-fn is_operators_change(observed: &Observed, requested: &UserRequest, object: &Object, set: &SetView) -> bool {
+fn is_operators_change(observed: &ObservedPostgresql, requested: &UserRequest, object: &Object, set: &SetView) -> bool {
     let digest = observed.objects.get(&object.id).and_then(|view| view.digest.as_ref());
     digest != Some(&object.digest)
         && set.requested.is_same(requested)

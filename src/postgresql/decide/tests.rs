@@ -4,7 +4,7 @@ use super::*;
 pub(in crate::postgresql) use crate::postgresql::desired::tests::acme;
 use crate::{
     crd::{SecretRecord, VolumeRecord},
-    postgresql::observed::{ClientSecret, CredentialsView, Given, Id, OwnSecret, SetView},
+    postgresql::observed::{ClientSecret, CredentialsView, GivenPassword, ObjectId, OwnSecret, SecretState, SetView},
 };
 
 pub(in crate::postgresql) fn view(digest: Option<String>, detail: Detail) -> ObjectView {
@@ -39,21 +39,21 @@ fn mounted(desired: &Desired) -> Mounted<'static> {
 }
 
 /// Everything as it should be.
-pub(super) fn settled(desired: &Desired) -> Observed {
-    let ours = |uid: &str| SecretView::Ours { uid: uid.to_owned() };
-    let mut observed = Observed {
+pub(super) fn settled(desired: &Desired) -> ObservedPostgresql {
+    let ours = |uid: &str| SecretState::Ours { uid: uid.to_owned() };
+    let mut observed = ObservedPostgresql {
         credentials: CredentialsView { kept: ours("k"), client: ClientSecret::Current, ..CredentialsView::default() },
         replication: ours("r"),
         certificate: ours("c"),
         pods: vec![pod("acme-0", "primary", None)],
-        ..Observed::default()
+        ..ObservedPostgresql::default()
     };
     observed.recorded.volume =
         Some(VolumeRecord { name: "data-acme-0".to_owned(), uid: "u".to_owned(), initialized: true });
     observed.recorded.version = Some(desired.version.clone());
     observed.recorded.secret =
         Some(SecretRecord { name: "acme-app".to_owned(), from: "generated".to_owned(), version: None });
-    for object in objects::all(desired, &Observed::default(), mounted(desired)) {
+    for object in objects::all(desired, &ObservedPostgresql::default(), mounted(desired)) {
         let detail = match object.id.0 {
             Kind::StatefulSet => Detail::StatefulSet(SetView {
                 replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),
@@ -78,23 +78,23 @@ pub(super) fn settled(desired: &Desired) -> Observed {
 }
 
 /// A short form of the steps.
-pub(super) fn steps(plan: &Plan) -> Vec<String> {
-    let short = |step: &Step| match step {
-        Step::KeepPassword(origin) => format!("keep {origin:?}"),
-        Step::CreateReplication => "replication".to_owned(),
-        Step::CreateCertificate => "certificate".to_owned(),
-        Step::ApplyClientSecret => "client".to_owned(),
-        Step::Settle { secret } => format!("settle {secret}"),
-        Step::CreateVolume(_) => "create volume".to_owned(),
-        Step::Initialize(job) => format!("initialize {}", job.id.1),
-        Step::Grow { claim, to } => format!("grow {claim} {to}"),
-        Step::Apply(object) => format!("apply {} {}", object.id.0, object.id.1),
-        Step::Delete { id, .. } => format!("delete {} {}", id.0, id.1),
+pub(super) fn steps(plan: &PostgresqlPlan) -> Vec<String> {
+    let short = |step: &PostgresqlStep| match step {
+        PostgresqlStep::KeepPassword(origin) => format!("keep {origin:?}"),
+        PostgresqlStep::CreateReplication => "replication".to_owned(),
+        PostgresqlStep::CreateCertificate => "certificate".to_owned(),
+        PostgresqlStep::ApplyClientSecret => "client".to_owned(),
+        PostgresqlStep::Settle { secret } => format!("settle {secret}"),
+        PostgresqlStep::CreateVolume(_) => "create volume".to_owned(),
+        PostgresqlStep::Initialize(job) => format!("initialize {}", job.id.1),
+        PostgresqlStep::Grow { claim, to } => format!("grow {claim} {to}"),
+        PostgresqlStep::Apply(object) => format!("apply {} {}", object.id.0, object.id.1),
+        PostgresqlStep::Delete { id, .. } => format!("delete {} {}", id.0, id.1),
     };
     plan.steps.iter().map(short).collect()
 }
 
-pub(super) fn reason(plan: &Plan) -> Option<(&'static str, bool)> {
+pub(super) fn reason(plan: &PostgresqlPlan) -> Option<(&'static str, bool)> {
     plan.hold.as_ref().map(|hold| (hold.reason.as_str(), hold.reason.stalled()))
 }
 
@@ -106,19 +106,19 @@ fn a_settled_database_is_left_alone() {
         json!({"backup": {"schedule": "@daily", "onDelete": true}}),
     ] {
         let desired = acme(spec);
-        assert_eq!(decide(&desired, &settled(&desired)), Plan::default(), "{desired:?}");
+        assert_eq!(decide(&desired, &settled(&desired)), PostgresqlPlan::default(), "{desired:?}");
     }
 }
 
 #[test]
 fn objects_are_created_in_order() {
     let desired = acme(json!({}));
-    let mut observed = Observed::default();
+    let mut observed = ObservedPostgresql::default();
     assert_eq!(steps(&decide(&desired, &observed)), ["apply ConfigMap acme-witness", "keep Generated"]);
-    observed.credentials.kept = SecretView::Ours { uid: "k".to_owned() };
+    observed.credentials.kept = SecretState::Ours { uid: "k".to_owned() };
     assert_eq!(steps(&decide(&desired, &observed)), ["apply ConfigMap acme-witness", "client", "replication"]);
     observed.credentials.client = ClientSecret::Current;
-    observed.replication = SecretView::Ours { uid: "r".to_owned() };
+    observed.replication = SecretState::Ours { uid: "r".to_owned() };
     let plan = decide(&desired, &observed);
     // No server before there is a database: see volume/tests.rs.
     let first = ["ConfigMap acme-witness", "ConfigMap acme-scripts", "Service acme-headless", "Service acme"];
@@ -136,7 +136,7 @@ fn a_secret_is_taken_from_the_garbage_collector() {
 }
 
 /// A difference from the settled state.
-type Change = fn(&mut Observed);
+type Change = fn(&mut ObservedPostgresql);
 /// One row: the difference, and the steps and the reason that follow.
 type Row<'a> = (&'a str, Value, Change, &'a [&'a str], Option<(&'static str, bool)>);
 
@@ -227,38 +227,38 @@ const SCALED: Detail = Detail::StatefulSet(SetView {
 });
 
 /// A claim of this name.
-fn add(observed: &mut Observed, name: &str, owner: Ownership) {
+fn add(observed: &mut ObservedPostgresql, name: &str, owner: Ownership) {
     observed.objects.insert(claim_id(name), ObjectView { owner, ..claim(9.0 * GI, Some("9Gi")) });
 }
 
-fn policy() -> Id {
+fn policy() -> ObjectId {
     (Kind::NetworkPolicy, "acme-access".to_owned())
 }
 
-fn service() -> Id {
+fn service() -> ObjectId {
     (Kind::Service, "acme".to_owned())
 }
 
-fn claim_id(name: &str) -> Id {
+fn claim_id(name: &str) -> ObjectId {
     (Kind::PersistentVolumeClaim, name.to_owned())
 }
 
-fn at(observed: &mut Observed, id: Id) -> &mut ObjectView {
+fn at(observed: &mut ObservedPostgresql, id: ObjectId) -> &mut ObjectView {
     observed.objects.get_mut(&id).unwrap()
 }
 
-fn data(observed: &mut Observed) -> &mut ObjectView {
+fn data(observed: &mut ObservedPostgresql) -> &mut ObjectView {
     at(observed, claim_id("data-acme-0"))
 }
 
-fn server(observed: &mut Observed) -> &mut ObjectView {
+fn server(observed: &mut ObservedPostgresql) -> &mut ObjectView {
     at(observed, (Kind::StatefulSet, "acme".to_owned()))
 }
 
 #[test]
 fn passwords() {
     let given = || json!({"passwordSecret": {"name": "mine"}});
-    let usable = |version: &str| Given::Usable(Some(version.to_owned()));
+    let usable = |version: &str| GivenPassword::Usable(Some(version.to_owned()));
     let recorded = |from: &str, version: Option<&str>| {
         let version = version.map(str::to_owned);
         Some(SecretRecord { name: "acme-app".to_owned(), from: from.to_owned(), version })
@@ -267,29 +267,38 @@ fn passwords() {
     let in_spec = recorded("spec.password", None);
     let lost = Some(("SecretLost", true));
     let stale = |password| ClientSecret::Stale { password };
-    let missing = || Given::Unusable(Reason::PasswordSecretMissing, "x".to_owned());
+    let missing = || GivenPassword::Unusable(Reason::PasswordSecretMissing, "x".to_owned());
     let (inline, absent) = (|| json!({"password": "x"}), || ClientSecret::Absent);
     // The spec, the record, whether there is a volume, the Secret for clients, the password in the spec.
     for (what, spec, record, volume, client, given, expected, hold) in [
-        ("nothing yet", json!({}), None, false, absent(), Given::Nothing, &["keep Generated"][..], None),
+        ("nothing yet", json!({}), None, false, absent(), GivenPassword::Nothing, &["keep Generated"][..], None),
         ("given", given(), None, false, absent(), usable("7"), &["keep Spec"], None),
-        ("inline", inline(), None, false, absent(), Given::Usable(None), &["keep Spec"], None),
+        ("inline", inline(), None, false, absent(), GivenPassword::Usable(None), &["keep Spec"], None),
         ("missing", given(), None, false, absent(), missing(), &[], Some(("PasswordSecretMissing", true))),
-        ("another owner's", json!({}), None, false, stale(true), Given::Nothing, &["keep Generated"], None),
-        ("kept by clients", json!({}), used.clone(), true, stale(true), Given::Nothing, &["keep ClientSecret"], None),
-        ("all gone", json!({}), recorded("generated", None), true, absent(), Given::Nothing, &[], lost),
-        ("no record, but data", json!({}), None, true, absent(), Given::Nothing, &[], lost),
-        ("spoilt", json!({}), recorded("generated", None), true, stale(false), Given::Nothing, &[], lost),
+        ("another owner's", json!({}), None, false, stale(true), GivenPassword::Nothing, &["keep Generated"], None),
+        (
+            "kept by clients",
+            json!({}),
+            used.clone(),
+            true,
+            stale(true),
+            GivenPassword::Nothing,
+            &["keep ClientSecret"],
+            None,
+        ),
+        ("all gone", json!({}), recorded("generated", None), true, absent(), GivenPassword::Nothing, &[], lost),
+        ("no record, but data", json!({}), None, true, absent(), GivenPassword::Nothing, &[], lost),
+        ("spoilt", json!({}), recorded("generated", None), true, stale(false), GivenPassword::Nothing, &[], lost),
         ("given as before", given(), used.clone(), true, absent(), usable("7"), &["keep Spec"], None),
         ("given anew", given(), used.clone(), true, absent(), usable("8"), &[], lost),
         ("gone with the given", given(), used, true, absent(), missing(), &[], lost),
-        ("inline as before", inline(), in_spec, true, absent(), Given::Usable(None), &["keep Spec"], None),
-        ("inline anew", inline(), recorded("generated", None), true, absent(), Given::Usable(None), &[], lost),
+        ("inline as before", inline(), in_spec, true, absent(), GivenPassword::Usable(None), &["keep Spec"], None),
+        ("inline anew", inline(), recorded("generated", None), true, absent(), GivenPassword::Usable(None), &[], lost),
     ] {
         let desired = acme(spec);
         let mut observed = settled(&desired);
         observed.recorded.secret = record;
-        observed.credentials = CredentialsView { kept: SecretView::Absent, broken: None, given, client };
+        observed.credentials = CredentialsView { kept: SecretState::Absent, broken: None, given, client };
         if !volume {
             observed.objects.remove(&claim_id("data-acme-0"));
         }
@@ -303,7 +312,7 @@ fn passwords() {
 fn a_changed_password_does_not_stop_repairs() {
     let desired = acme(json!({"password": "x"}));
     let mut observed = settled(&desired);
-    observed.credentials.given = Given::Differs;
+    observed.credentials.given = GivenPassword::Differs;
     observed.objects.remove(&service());
     let plan = decide(&desired, &observed);
     assert_eq!((steps(&plan), reason(&plan)), (vec!["apply Service acme".to_owned()], Some(("PasswordChanged", true))));
@@ -320,11 +329,11 @@ fn every_lost_object_is_recreated() {
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), [format!("apply {} {}", missing.0, missing.1)]);
         for step in plan.steps {
-            let Step::Apply(object) = step else { panic!("{step:?}") };
+            let PostgresqlStep::Apply(object) = step else { panic!("{step:?}") };
             let detail = whole.objects[&object.id].detail.clone();
             observed.objects.insert(object.id, view(Some(object.digest), detail));
         }
-        assert_eq!(decide(&desired, &observed), Plan::default());
+        assert_eq!(decide(&desired, &observed), PostgresqlPlan::default());
     }
 }
 
@@ -333,12 +342,15 @@ fn the_certificate_is_created_first() {
     let desired = acme(json!({"tls": {}}));
     let mut observed = settled(&desired);
     assert_eq!(decide(&desired, &observed).steps, []);
-    observed.certificate = SecretView::Absent;
-    assert_eq!(decide(&desired, &observed).steps, [Step::CreateCertificate]);
-    observed.certificate = SecretView::NotOurs("Certificate acme".to_owned());
+    observed.certificate = SecretState::Absent;
+    assert_eq!(decide(&desired, &observed).steps, [PostgresqlStep::CreateCertificate]);
+    observed.certificate = SecretState::NotOurs("Certificate acme".to_owned());
     let plan = decide(&desired, &observed);
     assert_eq!((plan.steps, plan.hold.unwrap().reason), (vec![], Reason::NotOurs));
     // Without TLS it is of no interest.
     let desired = acme(json!({}));
-    assert_eq!(decide(&desired, &Observed { certificate: observed.certificate, ..settled(&desired) }), Plan::default());
+    assert_eq!(
+        decide(&desired, &ObservedPostgresql { certificate: observed.certificate, ..settled(&desired) }),
+        PostgresqlPlan::default()
+    );
 }

@@ -4,14 +4,16 @@
 //! A database is created once. Any sign of an earlier database prevents another from being created: a claim recorded as
 //! initialized, a StatefulSet, or a primary that was once up. From then on, an empty volume means that the database is lost.
 
-use super::plan::{Plan, Step};
+use super::plan::{PostgresqlPlan, PostgresqlStep};
 use crate::{
     crd::{Phase, PostgresqlStatus, Reason, Restore, RestoreRecord, VolumeRecord, label},
     postgresql::{
         desired::{ACCEPT_VOLUME, Desired},
         names,
         objects::initialize,
-        observed::{Detail, DumpSource, JobView, Kind, ObjectView, Observed, Ownership, ScriptRefusal, pods_of},
+        observed::{
+            Detail, DumpSource, JobView, Kind, ObjectView, ObservedPostgresql, Ownership, ScriptRefusal, pods_of,
+        },
     },
 };
 
@@ -39,7 +41,7 @@ pub(crate) enum VolumeState {
 }
 
 /// Returns the state of the volume.
-pub(crate) fn state(desired: &Desired, observed: &Observed) -> VolumeState {
+pub(crate) fn state(desired: &Desired, observed: &ObservedPostgresql) -> VolumeState {
     let name = claim(desired);
     let recorded = observed.recorded.volume.as_ref();
     let had_database = had_database(desired, observed);
@@ -70,7 +72,7 @@ pub(crate) fn state(desired: &Desired, observed: &Observed) -> VolumeState {
     }
 }
 
-pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRecord> {
+pub(crate) fn record(desired: &Desired, observed: &ObservedPostgresql) -> Option<VolumeRecord> {
     let name = claim(desired);
     let found = observed.objects.get(&(Kind::PersistentVolumeClaim, name.clone()));
     let with = |initialized| Some(VolumeRecord { name: name.clone(), uid: found?.uid.clone(), initialized });
@@ -85,7 +87,7 @@ pub(crate) fn record(desired: &Desired, observed: &Observed) -> Option<VolumeRec
 }
 
 /// Returns the dump from which the Job has created the database, once it is done.
-pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<RestoreRecord> {
+pub(crate) fn restored(desired: &Desired, observed: &ObservedPostgresql) -> Option<RestoreRecord> {
     let PostgresqlStatus { restored: recorded, volume, .. } = &observed.recorded;
     let judged = state(desired, observed);
     let (uid, recorded) = match (&judged, recorded, volume) {
@@ -117,7 +119,7 @@ pub(crate) fn restored(desired: &Desired, observed: &Observed) -> Option<Restore
 }
 
 /// Returns true if there is any sign of a database. Earlier versions of this operator did not record the volume.
-fn had_database(desired: &Desired, observed: &Observed) -> bool {
+fn had_database(desired: &Desired, observed: &ObservedPostgresql) -> bool {
     let recorded = &observed.recorded;
     let set = observed.objects.get(&(Kind::StatefulSet, names::primary(&desired.key.name)));
     recorded.volume.as_ref().is_some_and(|volume| volume.initialized)
@@ -142,11 +144,11 @@ fn claim(desired: &Desired) -> String {
 }
 
 /// Adds the steps before servers can start. This does not wait for the servers themselves.
-pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, volume: &VolumeState) {
+pub(super) fn steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql, volume: &VolumeState) {
     let name = claim(desired);
     match volume {
         VolumeState::Missing => {
-            plan.steps.push(Step::CreateVolume(initialize::claim(desired)));
+            plan.steps.push(PostgresqlStep::CreateVolume(initialize::claim(desired)));
             plan.hold(Reason::Provisioning, format!("waiting for PersistentVolumeClaim {name}"));
         }
         VolumeState::Unrecorded => plan.hold(Reason::Provisioning, format!("PersistentVolumeClaim {name} is being put on record")),
@@ -166,7 +168,7 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed, vol
 }
 
 /// Holds the plan: only a cluster admin knows whether the volume that is there now holds the data.
-fn lost(plan: &mut Plan, desired: &Desired, observed: &Observed, why: &str) {
+fn lost(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql, why: &str) {
     let key = &desired.key;
     let found = observed.objects.get(&(Kind::PersistentVolumeClaim, claim(desired)));
     let uid = found.map_or("UID", |found| found.uid.as_str());
@@ -177,7 +179,7 @@ fn lost(plan: &mut Plan, desired: &Desired, observed: &Observed, why: &str) {
     plan.hold(LOST, message);
 }
 
-fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str, allowed: bool) {
+fn initialize(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql, uid: &str, allowed: bool) {
     let job = initialize::job(desired, uid, allowed);
     let name = &job.id.1;
     // A volume that was handed over has a database already.
@@ -193,14 +195,14 @@ fn initialize(plan: &mut Plan, desired: &Desired, observed: &Observed, uid: &str
                 return plan.hold(reason, hold);
             }
             plan.hold(underway, format!("waiting for Job {name}, which {doing}"));
-            plan.steps.push(Step::Initialize(job));
+            plan.steps.push(PostgresqlStep::Initialize(job));
         }
         Some(ObjectView { owner: Ownership::Other(owner), .. }) => plan.not_ours(&format!("Job {name}"), owner),
         Some(ObjectView { deleting, uid, digest, detail: Detail::Job(found), .. })
             if digest.as_ref() != Some(&job.digest) && is_superseded(found, desired) =>
         {
             if !deleting {
-                plan.steps.push(Step::Delete { id: job.id.clone(), uid: uid.clone() });
+                plan.steps.push(PostgresqlStep::Delete { id: job.id.clone(), uid: uid.clone() });
             }
             plan.hold(
                 Reason::Replacing,
@@ -252,7 +254,7 @@ fn unusable(desired: &Desired, restore: &Restore, source: DumpSource) -> Option<
 }
 
 /// Holds the plan because the Job has given up.
-fn failed(plan: &mut Plan, desired: &Desired, observed: &Observed, job: &str) {
+fn failed(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql, job: &str) {
     let claim = claim(desired);
     let pod = pods_of(&observed.pods, job).find(|pod| pod.refused.is_some());
     let (reason, why) = match pod.and_then(|pod| pod.refused) {
@@ -287,11 +289,11 @@ fn failed(plan: &mut Plan, desired: &Desired, observed: &Observed, job: &str) {
     plan.hold(reason, format!("{why}; see `kubectl logs -n {} job/{job}`", desired.key.namespace));
 }
 
-fn initialized(plan: &mut Plan, desired: &Desired, observed: &Observed) {
+fn initialized(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql) {
     let prefix = names::initialize_prefix(&desired.key.name);
     for (id, view) in &observed.objects {
         if id.0 == Kind::Job && id.1.starts_with(&prefix) && view.owner == Ownership::Ours && !view.deleting {
-            plan.steps.push(Step::Delete { id: id.clone(), uid: view.uid.clone() });
+            plan.steps.push(PostgresqlStep::Delete { id: id.clone(), uid: view.uid.clone() });
         }
     }
     let Some(pod) = observed.primary(desired) else { return };

@@ -2,21 +2,21 @@
 
 use super::{
     commands::label_command,
-    plan::{Plan, Step},
+    plan::{PostgresqlPlan, PostgresqlStep},
 };
 use crate::{
     crd::{Reason, quantity},
     postgresql::{
         desired::{Desired, Size},
         names,
-        observed::{Detail, Observed, Ownership},
+        observed::{Detail, ObservedPostgresql, Ownership},
     },
 };
 
 /// Sizes of volumes that differ by less than this are equal: bytes are whole.
 const BYTE: f64 = 1.0;
 
-pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
+pub(super) fn steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql) {
     for ((_, name), view) in observed.objects.iter().filter(|((_, name), _)| names::is_claim(&desired.key.name, name)) {
         if let Ownership::Other(owner) = &view.owner {
             let message = format!(
@@ -37,7 +37,7 @@ pub(super) fn steps(plan: &mut Plan, desired: &Desired, observed: &Observed) {
                 format!("PersistentVolumeClaim {name} has to be bound before it grows to {}", size.text),
             );
         } else if size.bytes - requested >= BYTE {
-            plan.steps.push(Step::Grow { claim: name.clone(), to: size.text.clone() });
+            plan.steps.push(PostgresqlStep::Grow { claim: name.clone(), to: size.text.clone() });
         } else if capacity.as_deref().and_then(quantity::parse_positive).is_some_and(|has| requested - has >= BYTE) {
             let has = capacity.as_deref().unwrap_or_default();
             let message = format!("PersistentVolumeClaim {name} has {has} and grows to {}", quantity::text(*requested));
@@ -55,7 +55,7 @@ fn size<'a>(desired: &'a Desired, claim: &str) -> Option<(&'static str, &'a Size
 }
 
 /// Returns the note about a volume that is larger than the spec asks, as one that was enlarged by hand: no volume shrinks, so it stays.
-pub(crate) fn larger(desired: &Desired, observed: &Observed) -> Option<String> {
+pub(crate) fn larger(desired: &Desired, observed: &ObservedPostgresql) -> Option<String> {
     observed.objects.iter().filter(|(_, view)| view.owner == Ownership::Ours).find_map(|((_, name), view)| {
         let Detail::Claim { requested: Some(requested), .. } = &view.detail else { return None };
         let (field, size) = size(desired, name)?;

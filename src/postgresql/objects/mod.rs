@@ -15,11 +15,11 @@ pub(crate) mod servers;
 pub(crate) use self::{object::Object, servers::Mounted};
 use super::{
     desired::Desired,
-    observed::{Observed, Ownership},
+    observed::{ObservedPostgresql, Ownership},
 };
 
 /// Builds all objects, in the order in which they are applied.
-pub(crate) fn all(desired: &Desired, observed: &Observed, mounted: Mounted<'_>) -> Vec<Object> {
+pub(crate) fn all(desired: &Desired, observed: &ObservedPostgresql, mounted: Mounted<'_>) -> Vec<Object> {
     let mut objects = vec![
         network::witness(desired),
         network::scripts(desired),

@@ -10,14 +10,14 @@ use crate::{
     platform::key::hex,
     postgresql::{
         desired::Desired,
-        observed::{Id, Kind, Role},
+        observed::{Kind, ObjectId, Role},
     },
 };
 
 /// A document for server-side apply.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Object {
-    pub id: Id,
+    pub id: ObjectId,
     /// The document, including its digest.
     pub document: Value,
     /// Digest of the document: an object with this digest is not applied again.

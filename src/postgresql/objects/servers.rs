@@ -25,7 +25,7 @@ use crate::postgresql::{
     desired::Desired,
     names,
     objects::secrets::{AUTHORITY, CERTIFICATE, KEY, PASSWORD},
-    observed::{Detail, Id, Kind, ObjectView, Role, SetView},
+    observed::{Detail, Kind, ObjectId, ObjectView, Role, SetView},
 };
 
 /// The mount path of the volume. Not the image's own path, which differs between its versions.
@@ -65,7 +65,7 @@ pub(crate) struct Mounted<'a> {
 /// Builds the StatefulSet of the primary, open to clients or closed for a deletion.
 pub(crate) fn primary(
     desired: &Desired,
-    found: &BTreeMap<Id, ObjectView>,
+    found: &BTreeMap<ObjectId, ObjectView>,
     mounted: Mounted<'_>,
     closed: Option<&str>,
 ) -> Object {
@@ -98,7 +98,7 @@ pub(crate) fn primary(
     stateful_set(desired, found, &set, container)
 }
 
-pub(crate) fn standby(desired: &Desired, found: &BTreeMap<Id, ObjectView>, mounted: Mounted<'_>) -> Object {
+pub(crate) fn standby(desired: &Desired, found: &BTreeMap<ObjectId, ObjectView>, mounted: Mounted<'_>) -> Object {
     let name = &desired.key.name;
     let mut container = json!({
         "name": "postgres",
@@ -169,7 +169,7 @@ fn open(desired: &Desired) -> &'static str {
 
 /// Returns the size of new volumes. It stays as it was first applied, since the volume templates of a StatefulSet are immutable; a patch of
 /// the claim grows an existing volume.
-fn storage<'a>(desired: &'a Desired, found: &'a BTreeMap<Id, ObjectView>, set: &str) -> &'a str {
+fn storage<'a>(desired: &'a Desired, found: &'a BTreeMap<ObjectId, ObjectView>, set: &str) -> &'a str {
     match found.get(&(Kind::StatefulSet, set.to_owned())).map(|view| &view.detail) {
         Some(Detail::StatefulSet(SetView { storage: Some(storage), .. })) => storage,
         _ => &desired.storage.text,
@@ -186,12 +186,8 @@ fn arguments(desired: &Desired, mounted: Mounted<'_>) -> Vec<String> {
     settings.chain(tls.into_iter().flatten()).flat_map(|setting| ["-c".to_owned(), setting]).collect()
 }
 
-fn stateful_set(
-    desired: &Desired,
-    found: &BTreeMap<Id, ObjectView>,
-    set: &ServerSet<'_>,
-    mut container: Value,
-) -> Object {
+/// Returns the template of the pods.
+fn template(desired: &Desired, set: &ServerSet<'_>, mut container: Value) -> Value {
     let name = &desired.key.name;
     container["ports"] = json!([{"name": "postgresql", "containerPort": PORT, "protocol": "TCP"}]);
     container["volumeMounts"] = json!([
@@ -221,6 +217,9 @@ fn stateful_set(
         let secret = json!({"secretName": names::certificate(name), "defaultMode": 0o640});
         push(&mut volumes, json!({"name": "tls", "secret": secret}));
     }
+    if let Some(deletion) = set.closed {
+        annotations[CLOSED_ANNOTATION] = json!(deletion);
+    }
     give_resources(desired, &mut container);
     let arguments = arguments(desired, set.mounted);
     if !arguments.is_empty() {
@@ -230,21 +229,21 @@ fn stateful_set(
     (set.place)(desired, &mut pod);
     // A shutdown writes the contents of memory to disk.
     pod["terminationGracePeriodSeconds"] = json!(120);
-    if let Some(deletion) = set.closed {
-        annotations[CLOSED_ANNOTATION] = json!(deletion);
-    }
+    json!({"metadata": {"labels": pod_labels(desired, set.role), "annotations": annotations}, "spec": pod})
+}
+
+fn stateful_set(
+    desired: &Desired,
+    found: &BTreeMap<ObjectId, ObjectView>,
+    set: &ServerSet<'_>,
+    container: Value,
+) -> Object {
     let spec = json!({
-        "serviceName": names::headless(name),
+        "serviceName": names::headless(&desired.key.name),
         "replicas": set.replicas,
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": selector(desired, set.role)},
-        "template": {
-            "metadata": {
-                "labels": pod_labels(desired, set.role),
-                "annotations": annotations,
-            },
-            "spec": pod,
-        },
+        "template": template(desired, set, container),
         "volumeClaimTemplates": [{
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",

@@ -29,7 +29,7 @@ fn with(replication: &str) -> Mounted<'_> {
 /// All objects that are made from documents.
 fn everything(desired: &Desired) -> Vec<Object> {
     let backup = desired.backup.as_ref().unwrap();
-    let mut found = all(desired, &Observed::default(), with("uid-2"));
+    let mut found = all(desired, &ObservedPostgresql::default(), with("uid-2"));
     found.extend([
         backup::last_dump(desired, backup, "2026-01-01T00:00:00Z"),
         backup::dump(desired, backup, "before-30"),
@@ -39,7 +39,7 @@ fn everything(desired: &Desired) -> Vec<Object> {
 }
 
 /// The digest of the primary's StatefulSet.
-fn primary(spec: Value, observed: &Observed, replication: &str) -> String {
+fn primary(spec: Value, observed: &ObservedPostgresql, replication: &str) -> String {
     let found = all(&acme(spec), observed, with(replication));
     found.into_iter().find(|object| object.id.0 == Kind::StatefulSet).unwrap().digest
 }
@@ -186,7 +186,7 @@ fn which_objects_there_are() {
         ),
     ] {
         let desired = Desired { operator_image: Some("operator:1".to_owned()), ..acme(spec.clone()) };
-        let found = all(&desired, &Observed::default(), with("r"));
+        let found = all(&desired, &ObservedPostgresql::default(), with("r"));
         let ids: Vec<_> = found.iter().map(|object| format!("{} {}", object.id.0, object.id.1)).collect();
         assert_eq!(ids.join(", "), format!("{first}, {}", objects.join(", ")), "{spec}");
         let spec_of =
@@ -261,7 +261,7 @@ fn expanded(argument: &str) -> String {
 fn each_setting_is_one_argument() {
     for value in ["200", "a b", "$(PGDATA)", "$$(PGDATA)", "$$$(PGDATA)", "$", "'; -c fsync=off", "\"x\" \\ `id`", ""] {
         let desired = acme(json!({"parameters": {"log_line_prefix": value, "work_mem": "4MB"}}));
-        let set = servers::primary(&desired, &Observed::default().objects, with("r"), None);
+        let set = servers::primary(&desired, &ObservedPostgresql::default().objects, with("r"), None);
         let arguments = &set.document["spec"]["template"]["spec"]["containers"][0]["args"];
         let arguments: Vec<String> = serde_json::from_value(arguments.clone()).unwrap();
         let arguments: Vec<_> = arguments.iter().map(|argument| expanded(argument)).collect();
@@ -272,8 +272,8 @@ fn each_setting_is_one_argument() {
 /// An upgrade of the operator restarts no primary: settings that the spec does not have are not in its pod.
 #[test]
 fn absent_settings_do_not_change_the_primary() {
-    let digest = |spec: Value| primary(spec, &Observed::default(), "uid-2");
-    let plain = servers::primary(&acme(json!({})), &Observed::default().objects, with("r"), None);
+    let digest = |spec: Value| primary(spec, &ObservedPostgresql::default(), "uid-2");
+    let plain = servers::primary(&acme(json!({})), &ObservedPostgresql::default().objects, with("r"), None);
     let pod = &plain.document["spec"]["template"]["spec"];
     for field in ["nodeSelector", "tolerations", "affinity"] {
         assert_eq!(pod[field], Value::Null, "{field}");
@@ -319,7 +319,7 @@ fn the_users_anti_affinity_replaces_the_default() {
         {"topologyKey": "zone", "labelSelector": {"matchLabels": {"role": "db"}}},
     ]});
     let desired = acme(json!({"replicas": 2, "scheduling": {"affinity": {"podAntiAffinity": own}}}));
-    let found = Observed::default().objects;
+    let found = ObservedPostgresql::default().objects;
     for set in [servers::primary(&desired, &found, with("r"), None), servers::standby(&desired, &found, with("r"))] {
         assert_eq!(set.document["spec"]["template"]["spec"]["affinity"], json!({"podAntiAffinity": own}));
     }
@@ -334,7 +334,7 @@ fn the_users_anti_affinity_replaces_the_default() {
 
 #[test]
 fn volume_templates_never_change() {
-    let mut observed = Observed::default();
+    let mut observed = ObservedPostgresql::default();
     let storage = Some("1Gi".to_owned());
     let detail = Detail::StatefulSet(SetView {
         replicas: 1,
@@ -346,12 +346,12 @@ fn volume_templates_never_change() {
     let view = ObjectView { owner: Ownership::Ours, uid: "u".to_owned(), digest: None, deleting: false, detail };
     observed.objects.insert((Kind::StatefulSet, "acme".to_owned()), view);
     let larger = primary(json!({"storageSize": "5Gi"}), &observed, "uid-2");
-    assert_eq!(larger, primary(json!({"storageSize": "1Gi"}), &Observed::default(), "uid-2"));
+    assert_eq!(larger, primary(json!({"storageSize": "1Gi"}), &ObservedPostgresql::default(), "uid-2"));
 }
 
 #[test]
 fn only_a_new_replication_password_restarts_servers() {
-    let set = |spec: Value, replication: &str| primary(spec, &Observed::default(), replication);
+    let set = |spec: Value, replication: &str| primary(spec, &ObservedPostgresql::default(), replication);
     assert_eq!(set(json!({}), "a"), set(json!({"port": 5433, "replicas": 3}), "a"));
     assert_ne!(set(json!({}), "a"), set(json!({}), "b"));
 }
@@ -374,7 +374,7 @@ fn only_the_witness_has_an_owner() {
 
 #[test]
 fn a_closed_primary_has_another_digest() {
-    let set = |closed| servers::primary(&full(), &Observed::default().objects, with("r"), closed);
+    let set = |closed| servers::primary(&full(), &ObservedPostgresql::default().objects, with("r"), closed);
     let (open, closed) = (set(None), set(Some("2026-01-01T00:00:00Z")));
     assert_ne!(open.digest, closed.digest);
     let file =
@@ -385,7 +385,7 @@ fn a_closed_primary_has_another_digest() {
 #[test]
 fn no_password_is_in_any_document() {
     let desired = acme(json!({"password": "canary", "replicas": 2, "backup": {"schedule": "@daily"}}));
-    let found = all(&desired, &Observed::default(), with("uid-2"));
+    let found = all(&desired, &ObservedPostgresql::default(), with("uid-2"));
     assert!(found.iter().all(|object| !object.document.to_string().contains("canary")));
 }
 

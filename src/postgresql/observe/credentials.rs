@@ -4,21 +4,21 @@ use super::secrets::{authority, get, password, secret, value, view};
 use crate::{
     crd::{PasswordSecret, Reason},
     postgresql::{
-        context::Ctx,
+        context::PostgresqlContext,
         desired::{Desired, PasswordSource, usable},
         error::Error,
         names,
         objects::secrets::{PASSWORD, client_data},
-        observed::{Basis, ClientSecret, CredentialsView, Given, SecretMeta, SecretView},
+        observed::{Basis, ClientSecret, CredentialsView, GivenPassword, SecretIdentity, SecretState},
     },
 };
 
 pub(super) async fn credentials(
-    ctx: &Ctx,
+    ctx: &PostgresqlContext,
     desired: &Desired,
-    kept: Option<SecretMeta>,
-    client: Option<SecretMeta>,
-    certificate: Option<SecretMeta>,
+    kept: Option<SecretIdentity>,
+    client: Option<SecretIdentity>,
+    certificate: Option<SecretIdentity>,
 ) -> Result<CredentialsView, Error> {
     let key = &desired.key;
     let given = match &desired.password {
@@ -34,7 +34,7 @@ pub(super) async fn credentials(
     }
     let kept_view = view(desired, kept.as_ref());
     let in_use = match &kept_view {
-        SecretView::Ours { .. } => Some(password(ctx, key, &names::credentials(&key.name)).await?),
+        SecretState::Ours { .. } => Some(password(ctx, key, &names::credentials(&key.name)).await?),
         _ => None,
     };
     let (in_use, broken) = match &in_use {
@@ -46,9 +46,9 @@ pub(super) async fn credentials(
         broken,
         given: self::given(ctx, desired, in_use, given).await?,
         client: match view(desired, client.as_ref()) {
-            SecretView::Absent => ClientSecret::Absent,
-            SecretView::NotOurs(owner) => ClientSecret::NotOurs(owner),
-            SecretView::Ours { .. } => client_view(ctx, desired, in_use).await?,
+            SecretState::Absent => ClientSecret::Absent,
+            SecretState::NotOurs(owner) => ClientSecret::NotOurs(owner),
+            SecretState::Ours { .. } => client_view(ctx, desired, in_use).await?,
         },
         kept: kept_view,
     };
@@ -56,37 +56,42 @@ pub(super) async fn credentials(
     Ok(seen)
 }
 
-async fn given(ctx: &Ctx, desired: &Desired, in_use: Option<&str>, meta: Option<SecretMeta>) -> Result<Given, Error> {
+async fn given(
+    ctx: &PostgresqlContext,
+    desired: &Desired,
+    in_use: Option<&str>,
+    meta: Option<SecretIdentity>,
+) -> Result<GivenPassword, Error> {
     let key = &desired.key;
     let (password, version) = match &desired.password {
-        PasswordSource::Generated => return Ok(Given::Nothing),
+        PasswordSource::Generated => return Ok(GivenPassword::Nothing),
         PasswordSource::Inline(password) => (password.clone(), None),
         PasswordSource::Secret(PasswordSecret { name, key: at }) => {
             let missing =
                 format!("Secret {name}, which spec.passwordSecret names, does not exist: create it with the key {at}");
-            let Some(meta) = meta else { return Ok(Given::Unusable(Reason::PasswordSecretMissing, missing)) };
+            let Some(meta) = meta else { return Ok(GivenPassword::Unusable(Reason::PasswordSecretMissing, missing)) };
             let Some(bytes) = value(ctx, key, name, at).await? else {
                 let message =
                     format!("Secret {name}, which spec.passwordSecret names, has no value under {at}: add it");
-                return Ok(Given::Unusable(Reason::PasswordSecretKeyMissing, message));
+                return Ok(GivenPassword::Unusable(Reason::PasswordSecretKeyMissing, message));
             };
             match usable(&bytes) {
                 Ok(password) => (password.to_owned(), Some(meta.resource_version)),
                 Err(problem) => {
                     let message = format!("the value under {at} in Secret {name} {problem}");
-                    return Ok(Given::Unusable(Reason::PasswordInvalid, message));
+                    return Ok(GivenPassword::Unusable(Reason::PasswordInvalid, message));
                 }
             }
         }
     };
     Ok(match in_use {
-        None => Given::Usable(version),
-        Some(in_use) if in_use == password => Given::Same(version),
-        Some(_) => Given::Differs,
+        None => GivenPassword::Usable(version),
+        Some(in_use) if in_use == password => GivenPassword::Same(version),
+        Some(_) => GivenPassword::Differs,
     })
 }
 
-async fn client_view(ctx: &Ctx, desired: &Desired, in_use: Option<&str>) -> Result<ClientSecret, Error> {
+async fn client_view(ctx: &PostgresqlContext, desired: &Desired, in_use: Option<&str>) -> Result<ClientSecret, Error> {
     let key = &desired.key;
     let found = get(ctx, key, &names::client_secret(&key.name)).await?;
     let Some(data) = found.and_then(|secret| secret.data) else { return Ok(ClientSecret::Stale { password: false }) };

@@ -6,12 +6,12 @@ use kube::{ResourceExt as _, api::ApiResource};
 use crate::{
     crd::{Restore, label},
     platform::key::Key,
-    postgresql::{context::Ctx, error::Error, names, observed::DumpSource, uncached::metadata},
+    postgresql::{context::PostgresqlContext, error::Error, names, observed::DumpSource, uncached::metadata},
 };
 
 /// Looks for the dumps. A label says which Postgresql may be restored from a volume or Secret: a user who may create Postgresqls in a namespace may not
 /// necessarily read all of its volumes, or what its Secrets give access to.
-pub(super) async fn dump_source(ctx: &Ctx, key: &Key, restore: &Restore) -> Result<DumpSource, Error> {
+pub(super) async fn dump_source(ctx: &PostgresqlContext, key: &Key, restore: &Restore) -> Result<DumpSource, Error> {
     let (resource, name) = match (&restore.claim, &restore.store) {
         (Some(claim), _) => (ApiResource::erase::<PersistentVolumeClaim>(&()), claim),
         (None, Some(store)) => (ApiResource::erase::<Secret>(&()), &store.bucket.credentials_secret.name),

@@ -6,38 +6,38 @@ use kube::Api;
 use crate::{
     platform::key::Key,
     postgresql::{
-        context::Ctx,
+        context::PostgresqlContext,
         desired::{Desired, usable},
         error::Error,
         names,
         objects::secrets::{AUTHORITY, PASSWORD},
-        observed::{OwnSecret, SecretMeta, SecretView},
+        observed::{OwnSecret, SecretIdentity, SecretState},
     },
 };
 
 /// Returns the metadata of a Secret that is not being deleted.
-pub(super) fn secret(ctx: &Ctx, desired: &Desired, name: &str) -> Option<SecretMeta> {
+pub(super) fn secret(ctx: &PostgresqlContext, desired: &Desired, name: &str) -> Option<SecretIdentity> {
     ctx.watches.secret(&Key::new(&desired.key.namespace, name)).filter(|secret| !secret.deleting)
 }
 
-pub(super) fn view(desired: &Desired, secret: Option<&SecretMeta>) -> SecretView {
+pub(super) fn view(desired: &Desired, secret: Option<&SecretIdentity>) -> SecretState {
     match secret {
-        None => SecretView::Absent,
-        Some(SecretMeta { owner: Ok(owner), uid, .. }) if *owner == desired.uid => {
-            SecretView::Ours { uid: uid.clone() }
+        None => SecretState::Absent,
+        Some(SecretIdentity { owner: Ok(owner), uid, .. }) if *owner == desired.uid => {
+            SecretState::Ours { uid: uid.clone() }
         }
-        Some(SecretMeta { owner: Ok(_), .. }) => SecretView::NotOurs("another Postgresql".to_owned()),
-        Some(SecretMeta { owner: Err(other), .. }) => SecretView::NotOurs(other.clone()),
+        Some(SecretIdentity { owner: Ok(_), .. }) => SecretState::NotOurs("another Postgresql".to_owned()),
+        Some(SecretIdentity { owner: Err(other), .. }) => SecretState::NotOurs(other.clone()),
     }
 }
 
-pub(super) fn own(desired: &Desired, secret: SecretMeta) -> Option<OwnSecret> {
-    let SecretMeta { uid, resource_version: _, owner, deleting: _, unsettled } = secret;
+pub(super) fn own(desired: &Desired, secret: SecretIdentity) -> Option<OwnSecret> {
+    let SecretIdentity { uid, resource_version: _, owner, deleting: _, unsettled } = secret;
     (owner.as_ref() == Ok(&desired.uid)).then_some(OwnSecret { uid, unsettled })
 }
 
 /// Reads the certificate that clients verify the servers' certificate with; `None` without TLS.
-pub(crate) async fn authority(ctx: &Ctx, desired: &Desired) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) async fn authority(ctx: &PostgresqlContext, desired: &Desired) -> Result<Option<Vec<u8>>, Error> {
     let key = &desired.key;
     match desired.tls {
         Some(_) => value(ctx, key, &names::certificate(&key.name), AUTHORITY).await,
@@ -46,17 +46,21 @@ pub(crate) async fn authority(ctx: &Ctx, desired: &Desired) -> Result<Option<Vec
 }
 
 /// Reads the password in a Secret; the inner error says what is wrong with it.
-pub(crate) async fn password(ctx: &Ctx, key: &Key, name: &str) -> Result<Result<String, &'static str>, Error> {
+pub(crate) async fn password(
+    ctx: &PostgresqlContext,
+    key: &Key,
+    name: &str,
+) -> Result<Result<String, &'static str>, Error> {
     let bytes = value(ctx, key, name, PASSWORD).await?;
     Ok(bytes.map_or(Err("is missing"), |bytes| usable(&bytes).map(str::to_owned)))
 }
 
-pub(crate) async fn value(ctx: &Ctx, key: &Key, name: &str, at: &str) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) async fn value(ctx: &PostgresqlContext, key: &Key, name: &str, at: &str) -> Result<Option<Vec<u8>>, Error> {
     let data = get(ctx, key, name).await?.and_then(|secret| secret.data);
     Ok(data.and_then(|mut data| data.remove(at)).map(|value| value.0))
 }
 
-pub(super) async fn get(ctx: &Ctx, key: &Key, name: &str) -> Result<Option<Secret>, Error> {
+pub(super) async fn get(ctx: &PostgresqlContext, key: &Key, name: &str) -> Result<Option<Secret>, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &key.namespace);
     api.get_opt(name).await.map_err(Error::api(format!("read Secret {}/{name}", key.namespace)))
 }

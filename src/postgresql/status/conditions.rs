@@ -10,19 +10,19 @@ use crate::{
     },
     platform::{controller::ReconcileError as _, job},
     postgresql::{
-        decide::{Hold, Plan, dumps, volume, volume_size::larger},
+        decide::{PostgresqlHold, PostgresqlPlan, dumps, volume, volume_size::larger},
         desired::Desired,
         error::Error,
         names,
-        observed::{Detail, Kind, Observed},
+        observed::{Detail, Kind, ObservedPostgresql},
     },
 };
 
 pub(crate) fn build_status(
     generation: Option<i64>,
     desired: &Desired,
-    observed: &Observed,
-    plan: &Plan,
+    observed: &ObservedPostgresql,
+    plan: &PostgresqlPlan,
     now: Timestamp,
 ) -> PostgresqlStatus {
     let name = &desired.key.name;
@@ -38,25 +38,7 @@ pub(crate) fn build_status(
     let host = format!("{}.{}.svc:{}", names::primary(name), desired.key.namespace, desired.port);
     let note = larger(desired, observed).map(|note| format!("; {note}")).unwrap_or_default();
     let serving = Verdict::yes(Reason::Ready, format!("PostgreSQL {} serves at {host}{note}", desired.version));
-    let (ready, reconciling, stalled) = match &plan.hold {
-        Some(Hold { reason, message }) if reason.stalled() => {
-            (Verdict::no(*reason, message), Verdict::no(*reason, message), Verdict::yes(*reason, message))
-        }
-        hold => {
-            let reconciling = match hold {
-                Some(hold) => Verdict::yes(hold.reason, &hold.message),
-                None if !plan.steps.is_empty() => {
-                    Verdict::yes(Reason::Applying, "the applied objects are not ready yet")
-                }
-                None => Verdict::no(Reason::Settled, "the operator has nothing left to do"),
-            };
-            let ready = match serves {
-                true => serving,
-                false => Verdict { state: State::False, ..reconciling.clone() },
-            };
-            (ready, reconciling, Verdict::no(Reason::NotStalled, "no manual action is required"))
-        }
-    };
+    let (ready, reconciling, stalled) = summary(plan, Some(serving).filter(|_| serves));
     let phase = match (serves, stalled.state) {
         (true, _) => Phase::Up,
         (false, State::True) => Phase::Failed,
@@ -84,7 +66,22 @@ pub(crate) fn build_status(
     }
 }
 
-pub(super) fn backed_up(observed: &Observed) -> Verdict {
+/// Returns Ready, Reconciling and Stalled. `serving`: the first of them if the primary serves and nothing needs a user.
+fn summary(plan: &PostgresqlPlan, serving: Option<Verdict>) -> (Verdict, Verdict, Verdict) {
+    if let Some(PostgresqlHold { reason, message }) = plan.hold.as_ref().filter(|hold| hold.reason.stalled()) {
+        let no = Verdict::no(*reason, message);
+        return (no.clone(), no, Verdict::yes(*reason, message));
+    }
+    let reconciling = match &plan.hold {
+        Some(hold) => Verdict::yes(hold.reason, &hold.message),
+        None if !plan.steps.is_empty() => Verdict::yes(Reason::Applying, "the applied objects are not ready yet"),
+        None => Verdict::no(Reason::Settled, "the operator has nothing left to do"),
+    };
+    let ready = serving.unwrap_or_else(|| Verdict { state: State::False, ..reconciling.clone() });
+    (ready, reconciling, Verdict::no(Reason::NotStalled, "no manual action is required"))
+}
+
+pub(super) fn backed_up(observed: &ObservedPostgresql) -> Verdict {
     let BackupSummary {
         last_success,
         last_failure,
@@ -118,7 +115,7 @@ pub(super) fn backed_up(observed: &Observed) -> Verdict {
 pub(super) fn held(
     recorded: &PostgresqlStatus,
     generation: Option<i64>,
-    hold: &Hold,
+    hold: &PostgresqlHold,
     now: Timestamp,
 ) -> PostgresqlStatus {
     amended(recorded, generation, Verdict::no(hold.reason, &hold.message), hold.reason.stalled(), now)

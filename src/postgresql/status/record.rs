@@ -7,13 +7,13 @@ use crate::{
         decide::{dumps, volume},
         desired::{Desired, PasswordSource},
         names,
-        observed::{Given, Kind, Observed, Ownership, SecretView},
+        observed::{GivenPassword, Kind, ObservedPostgresql, Ownership, SecretState},
     },
 };
 
 /// Returns what has to be recorded before any step is taken, as later passes depend on it: the volume with the database, the version of its
 /// files, that a password is in use, what is deleted with the Postgresql, and the results of its dumps. Conditions stay as they are.
-pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStatus {
+pub(crate) fn recorded(desired: &Desired, observed: &ObservedPostgresql) -> PostgresqlStatus {
     let volume = volume::record(desired, observed);
     let mut owned = observed.recorded.owned.clone();
     for entry in owned_now(desired, observed, volume.as_ref()) {
@@ -34,7 +34,7 @@ pub(crate) fn recorded(desired: &Desired, observed: &Observed) -> PostgresqlStat
 }
 
 /// Returns the volumes and Secrets that are labelled as this Postgresql's and have one of its names.
-fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecord>) -> Vec<Owned> {
+fn owned_now(desired: &Desired, observed: &ObservedPostgresql, volume: Option<&VolumeRecord>) -> Vec<Owned> {
     let name = &desired.key.name;
     let data = names::data(name);
     let claims = observed.objects.iter().filter(|((kind, claim), view)| {
@@ -51,14 +51,14 @@ fn owned_now(desired: &Desired, observed: &Observed, volume: Option<&VolumeRecor
 }
 
 /// Records that a password is in use, and its source as far as known.
-fn secret(desired: &Desired, observed: &Observed) -> Option<SecretRecord> {
+fn secret(desired: &Desired, observed: &ObservedPostgresql) -> Option<SecretRecord> {
     let recorded = observed.recorded.secret.clone();
     let name = names::client_secret(&desired.key.name);
     match (&observed.credentials.kept, &observed.credentials.given) {
-        (SecretView::Ours { .. }, Given::Same(version)) => {
+        (SecretState::Ours { .. }, GivenPassword::Same(version)) => {
             Some(SecretRecord { name, from: desired.password.field().to_owned(), version: version.clone() })
         }
-        (SecretView::Ours { .. }, _) => Some(recorded.unwrap_or_else(|| SecretRecord {
+        (SecretState::Ours { .. }, _) => Some(recorded.unwrap_or_else(|| SecretRecord {
             name,
             from: PasswordSource::Generated.field().to_owned(),
             version: None,

@@ -14,11 +14,11 @@ use crate::{
     },
     postgresql::{
         decide::{
-            Hold, Plan,
+            PostgresqlHold, PostgresqlPlan,
             tests::{acme, pod, view},
         },
         error::Error,
-        observed::{Detail, Kind, ObjectView, Observed, OwnSecret, Ownership, SecretView},
+        observed::{Detail, Kind, ObjectView, ObservedPostgresql, OwnSecret, Ownership, SecretState},
     },
 };
 
@@ -43,10 +43,10 @@ fn phase_and_conditions() {
         (false, Some(Reason::NotReady), Phase::Pending, ["False/NotReady", "True/NotReady", "False/NotStalled"]),
         (false, Some(Reason::NotOurs), Phase::Failed, ["False/NotOurs", "False/NotOurs", "True/NotOurs"]),
     ] {
-        let hold = hold.map(|reason| Hold { reason, message: "because".to_owned() });
+        let hold = hold.map(|reason| PostgresqlHold { reason, message: "because".to_owned() });
         let pod = pod("acme-0", "primary", (!ready).then_some("x"));
-        let observed = Observed { pods: vec![pod], ..Observed::default() };
-        let plan = Plan { hold, ..Plan::default() };
+        let observed = ObservedPostgresql { pods: vec![pod], ..ObservedPostgresql::default() };
+        let plan = PostgresqlPlan { hold, ..PostgresqlPlan::default() };
         let status = build_status(Some(3), &acme(json!({})), &observed, &plan, Timestamp::UNIX_EPOCH);
         assert_eq!((status.phase, said(&status)), (Some(phase), expected.map(str::to_owned)));
         assert_eq!(status.active.is_some(), ready);
@@ -78,17 +78,23 @@ fn backed_up_condition() {
         let expected = (status, reason, message.as_str());
         let failed_job = last_failure.as_ref().map(|_| "acme-backup-1".to_owned());
         let backup = BackupSummary { last_success, last_failure, failed_job, ..BackupSummary::default() };
-        let mut observed = Observed::default();
+        let mut observed = ObservedPostgresql::default();
         observed.recorded.backup = Some(backup);
         let desired = acme(json!({"backup": {"schedule": "@daily"}}));
-        let status = build_status(Some(3), &desired, &observed, &Plan::default(), Timestamp::UNIX_EPOCH);
+        let status = build_status(Some(3), &desired, &observed, &PostgresqlPlan::default(), Timestamp::UNIX_EPOCH);
         let condition = find(&status.conditions, BACKED_UP).unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str(), condition.message.as_str()), expected);
         // It stays reported, whatever else happens.
         let after = failed(&status, Some(3), &error(), Timestamp::UNIX_EPOCH);
         assert_eq!(find(&after.conditions, BACKED_UP), Some(condition));
     }
-    let status = build_status(Some(3), &acme(json!({})), &Observed::default(), &Plan::default(), Timestamp::UNIX_EPOCH);
+    let status = build_status(
+        Some(3),
+        &acme(json!({})),
+        &ObservedPostgresql::default(),
+        &PostgresqlPlan::default(),
+        Timestamp::UNIX_EPOCH,
+    );
     assert_eq!(find(&status.conditions, BACKED_UP), None);
 }
 
@@ -133,7 +139,7 @@ fn a_failed_drill_is_published_once_and_lowers_backed_up() {
     ] {
         let notes = transitions(&before, &after);
         assert_eq!(notes.iter().any(|note| note.warning && note.reason == "DrillFailed"), told, "{what}");
-        let observed = Observed { recorded: after, ..Observed::default() };
+        let observed = ObservedPostgresql { recorded: after, ..ObservedPostgresql::default() };
         assert_eq!(backed_up(&observed).reason, reason, "{what}");
     }
 }
@@ -149,7 +155,7 @@ fn owned_objects_are_recorded() {
         ..view(None, detail.clone())
     };
     let other = || Ownership::Other("x".to_owned());
-    let mut observed = Observed::default();
+    let mut observed = ObservedPostgresql::default();
     for (name, view) in [
         ("data-acme-0", claim("another", Ownership::Ours, false)),
         ("data-acme-standby-0", claim("1", Ownership::Ours, false)),
@@ -180,14 +186,14 @@ fn owned_objects_are_recorded() {
 /// Later passes judge another version or password in the spec by this record, whether or not the steps succeed.
 #[test]
 fn version_and_password_are_recorded_first() {
-    let mut observed = Observed::default();
+    let mut observed = ObservedPostgresql::default();
     let volume = |initialized| VolumeRecord { name: "data-acme-0".to_owned(), uid: "u".to_owned(), initialized };
     let detail = Detail::Claim { requested: None, capacity: None, made_for: None };
     let claim = ObjectView { owner: Ownership::Ours, uid: "u".to_owned(), ..view(None, detail) };
     observed.objects.insert((Kind::PersistentVolumeClaim, "data-acme-0".to_owned()), claim);
     for (initialized, kept, version, from) in [
-        (false, SecretView::Absent, None, None),
-        (true, SecretView::Ours { uid: "k".to_owned() }, Some(acme(json!({})).version), Some("generated")),
+        (false, SecretState::Absent, None, None),
+        (true, SecretState::Ours { uid: "k".to_owned() }, Some(acme(json!({})).version), Some("generated")),
     ] {
         observed.recorded.volume = Some(volume(initialized));
         observed.credentials.kept = kept;

@@ -8,14 +8,18 @@ use crate::{
     crd::PostgresqlStatus,
     platform::{clock, events::publish_by, status::is_gone},
     postgresql::{
-        context::{Ctx, Postgres},
-        decide::Hold,
+        context::{PostgresqlContext, PostgresqlObject},
+        decide::PostgresqlHold,
         error::Error,
     },
 };
 
 /// Writes the status, and publishes what is new in it.
-pub(crate) async fn write(ctx: &Ctx, postgres: &Postgres<'_>, status: &PostgresqlStatus) -> Result<(), Error> {
+pub(crate) async fn write(
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
+    status: &PostgresqlStatus,
+) -> Result<(), Error> {
     ctx.statuses.write(&ctx.client, postgres, status).await.map_err(|error| match is_gone(&error) {
         true => Error::Gone(postgres.key.clone()),
         false => Error::api(format!("write the status of Postgresql {}", postgres.key))(error),
@@ -25,19 +29,27 @@ pub(crate) async fn write(ctx: &Ctx, postgres: &Postgres<'_>, status: &Postgresq
 }
 
 /// Writes why a pass does nothing.
-pub(crate) async fn write_hold(ctx: &Ctx, postgres: &Postgres<'_>, hold: &Hold) -> Result<(), Error> {
+pub(crate) async fn write_hold(
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
+    hold: &PostgresqlHold,
+) -> Result<(), Error> {
     write_amended(ctx, postgres, |recorded, generation| held(recorded, generation, hold, clock::now())).await
 }
 
 /// Writes why a pass has failed.
-pub(crate) async fn write_failure(ctx: &Ctx, postgres: &Postgres<'_>, error: &Error) -> Result<(), Error> {
+pub(crate) async fn write_failure(
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
+    error: &Error,
+) -> Result<(), Error> {
     write_amended(ctx, postgres, |recorded, generation| failed(recorded, generation, error, clock::now())).await
 }
 
 /// Writes the status that this reconcile has already recorded, with what a pass that fails or only reports changes in it.
 async fn write_amended(
-    ctx: &Ctx,
-    postgres: &Postgres<'_>,
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
     amend: impl FnOnce(&PostgresqlStatus, Option<i64>) -> PostgresqlStatus,
 ) -> Result<(), Error> {
     let postgres = ctx.postgres(postgres.key, postgres.guard);

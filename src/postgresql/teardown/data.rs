@@ -15,8 +15,8 @@ use crate::{
     },
     platform::{api::ignore_not_found, events::publish_by},
     postgresql::{
-        context::{Ctx, Postgres},
-        decide::Hold,
+        context::{PostgresqlContext, PostgresqlObject},
+        decide::PostgresqlHold,
         error::Error,
         names,
         observed::Kind,
@@ -30,7 +30,7 @@ use crate::{
 type Leftover = (ObjectMeta, RetainedObject);
 
 /// Finds the volumes of this Postgresql and the Secrets that open them, by label and name.
-async fn owned_data(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<[Vec<ObjectMeta>; 2], Error> {
+async fn owned_data(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<[Vec<ObjectMeta>; 2], Error> {
     let (key, uid) = (postgres.key, postgres.uid());
     let claims = owned(ctx, postgres, Kind::PersistentVolumeClaim).await?.into_iter();
     let claims = claims.map(|claim| claim.metadata).filter(|claim| names::is_claim(&key.name, name(claim)));
@@ -56,7 +56,11 @@ async fn owned_data(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<[Vec<ObjectMet
     Ok([claims, secrets])
 }
 
-pub(super) async fn all_leftovers(ctx: &Ctx, postgres: &Postgres<'_>, why: &str) -> Result<Vec<Leftover>, Error> {
+pub(super) async fn all_leftovers(
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
+    why: &str,
+) -> Result<Vec<Leftover>, Error> {
     let [volumes, secrets] = owned_data(ctx, postgres).await?;
     let secrets = secrets.into_iter().map(|secret| leftover(DataKind::Secret, secret, why));
     Ok(secrets.chain(volumes.into_iter().map(|volume| leftover(DataKind::Volume, volume, why))).collect())
@@ -70,10 +74,10 @@ fn leftover(kind: DataKind, meta: ObjectMeta, why: &str) -> Leftover {
 /// Deletes what may be deleted, and returns what stays, or a hold while a volume is not gone yet: Secrets are deleted after the
 /// volumes that they open.
 pub(super) async fn delete_all(
-    ctx: &Ctx,
-    postgres: &Postgres<'_>,
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
     dumped: bool,
-) -> Result<Result<Vec<Leftover>, Hold>, Error> {
+) -> Result<Result<Vec<Leftover>, PostgresqlHold>, Error> {
     let [volumes, secrets] = owned_data(ctx, postgres).await?;
     let dumps = names::backup(&postgres.key.name);
     let mut left = None;
@@ -90,7 +94,7 @@ pub(super) async fn delete_all(
     }
     if let Some(left) = left {
         let message = format!("waiting for {} {} to be gone", DataKind::Volume.as_str(), name(&left));
-        return Ok(Err(Hold::new(Reason::Deleting, message)));
+        return Ok(Err(PostgresqlHold::new(Reason::Deleting, message)));
     }
     // Dumps can be read without the Secrets.
     let opened = volumes_staying.iter().map(|(volume, _)| name(volume)).find(|volume| *volume != dumps);
@@ -108,8 +112,8 @@ pub(super) async fn delete_all(
 
 /// Deletes a volume, or a Secret that opens one, if there is proof that it may. `Some`: it stays, and why.
 async fn delete_one(
-    ctx: &Ctx,
-    postgres: &Postgres<'_>,
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
     kind: DataKind,
     target: &ObjectMeta,
 ) -> Result<Option<RetainedObject>, Error> {
@@ -127,7 +131,11 @@ async fn delete_one(
 
 /// Publishes what stays before it relabels it, volumes last: the next pass no longer sees a relabelled volume as this Postgresql's,
 /// and would neither publish it nor keep the Secrets that open it.
-pub(super) async fn retain_all(ctx: &Ctx, postgres: &Postgres<'_>, staying: Vec<Leftover>) -> Result<(), Error> {
+pub(super) async fn retain_all(
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
+    staying: Vec<Leftover>,
+) -> Result<(), Error> {
     publish_retained(ctx, postgres, &staying).await;
     for (meta, kept) in staying {
         retain(ctx, postgres, kept.kind, &meta).await?;
@@ -135,7 +143,7 @@ pub(super) async fn retain_all(ctx: &Ctx, postgres: &Postgres<'_>, staying: Vec<
     Ok(())
 }
 
-pub(super) async fn publish_retained(ctx: &Ctx, postgres: &Postgres<'_>, staying: &[Leftover]) {
+pub(super) async fn publish_retained(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>, staying: &[Leftover]) {
     let kept: Vec<_> = staying.iter().map(|(_, kept)| kept.clone()).collect();
     if !kept.is_empty() {
         publish_by(&ctx.recorder, &postgres.reference(), &[events::data_kept(postgres.key, &kept)]).await;
@@ -144,7 +152,12 @@ pub(super) async fn publish_retained(ctx: &Ctx, postgres: &Postgres<'_>, staying
 
 /// Retains an object: it no longer belongs to this Postgresql, and gets labels by which it can be found. An object that its
 /// ClientApp has retained has these labels already.
-async fn retain(ctx: &Ctx, postgres: &Postgres<'_>, kind: DataKind, object: &ObjectMeta) -> Result<(), Error> {
+async fn retain(
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
+    kind: DataKind,
+    object: &ObjectMeta,
+) -> Result<(), Error> {
     let key = postgres.key;
     let mut labels = json!({label::POSTGRESQL: null, label::POSTGRESQL_UID: null});
     if !object.labels.iter().flatten().any(|(key, _)| key == label::RETAINED_FROM) {

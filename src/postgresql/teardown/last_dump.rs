@@ -10,76 +10,48 @@ use crate::{
             apply::{apply, delete},
             secrets::create,
         },
-        context::{Ctx, Postgres},
-        decide::{Hold, dumps::job_message, volume::LOST},
+        context::{PostgresqlContext, PostgresqlObject},
+        decide::{PostgresqlHold, dumps::job_message, volume::LOST},
         desired::{Desired, DesiredBackup},
         error::Error,
         names,
         objects::{Mounted, backup, network, secrets, servers},
-        observed::{Detail, Id, JobView, Kind, ObjectView, Ownership, primary},
+        observed::{Detail, JobView, Kind, ObjectId, ObjectView, Ownership, primary},
     },
 };
 
+/// The end of each message: how a user deletes the database without a dump.
+const INSTEAD: &str = "to delete without it, set spec.backup.onDelete to false";
+
 /// Takes a dump of a server that clients can no longer reach. It counts for this deletion only.
 pub(super) async fn last_dump(
-    ctx: &Ctx,
-    postgres: &Postgres<'_>,
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
     desired: &Desired,
     wanted: &DesiredBackup,
-) -> Result<Option<Hold>, Error> {
+) -> Result<Option<PostgresqlHold>, Error> {
     let key = &desired.key;
     let deletion = postgres.meta().deletion_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
     let objects = ctx.watches.objects(key, &desired.uid);
     let job = names::last_dump(&key.name);
-    let instead = "to delete without it, set spec.backup.onDelete to false";
     match objects.get(&(Kind::Job, job.clone())) {
         Some(ObjectView { owner: Ownership::Other(owner), .. }) => {
             return Err(Error::NotOurs { object: format!("Job {job}"), owner: owner.clone() });
         }
-        Some(ObjectView {
-            detail: Detail::Job(JobView { deletion: dumped_for, succeeded, .. }),
-            deleting,
-            uid,
-            ..
-        }) => {
-            if dumped_for.as_ref() != Some(&deletion) {
-                // It is from an earlier deletion, and clients may have written since.
-                delete(ctx, key, &(Kind::Job, job.clone()), uid).await?;
-            } else if *succeeded == Some(true) {
-                return Ok(None);
-            } else if *succeeded == Some(false) && !deleting {
-                let pods = ctx.watches.pods(key);
-                let why = job_message(&pods, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
-                let message = format!(
-                    "Job {job}, the last dump, has failed, and nothing is deleted{why}: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {instead}",
-                    key.namespace
-                );
-                return Ok(Some(Hold::new(Reason::LastDumpFailed, message)));
+        Some(view) => {
+            if let Detail::Job(found) = &view.detail {
+                return after_job(ctx, key, (view, found), &deletion).await;
             }
-            let refusal = ctx.watches.refusal(&key.namespace, &(Kind::Job, job.clone()), None);
-            let refusal = refusal.map(|refusal| format!(": {refusal}")).unwrap_or_default();
-            let message = format!("waiting for Job {job}, the last dump{refusal}; {instead}");
-            return Ok(Some(Hold::new(Reason::Dumping, message)));
         }
-        _ => {}
+        None => {}
     }
-    let data = (Kind::PersistentVolumeClaim, names::data(&key.name));
-    let set = (Kind::StatefulSet, names::primary(&key.name));
-    match &postgres.recorded_status.volume {
-        // There was never a database.
-        Some(volume) if !volume.initialized => return Ok(None),
-        None if !objects.contains_key(&data) && !objects.contains_key(&set) => return Ok(None),
-        Some(volume) if objects.get(&data).is_none_or(|claim| claim.uid != volume.uid) => {
-            let message = format!(
-                "PersistentVolumeClaim {} with the database is gone, and there is nothing to dump: {instead}",
-                volume.name
-            );
-            return Ok(Some(Hold::new(LOST, message)));
-        }
-        _ => {}
+    match has_database(postgres, key, &objects) {
+        Ok(true) => {}
+        Ok(false) => return Ok(None),
+        Err(lost) => return Ok(Some(lost)),
     }
     if let Some(hold) = close(ctx, desired, &objects, &deletion).await? {
-        return Ok(Some(Hold { message: format!("{}; {instead}", hold.message), ..hold }));
+        return Ok(Some(PostgresqlHold { message: format!("{}; {INSTEAD}", hold.message), ..hold }));
     }
     for object in [network::client(desired), backup::claim(desired, wanted)] {
         if !objects.contains_key(&object.id) {
@@ -87,20 +59,74 @@ pub(super) async fn last_dump(
         }
     }
     apply(ctx, desired, &backup::last_dump(desired, wanted, &deletion), false).await?;
-    Ok(Some(Hold::new(Reason::Dumping, format!("waiting for Job {job}, the last dump; {instead}"))))
+    Ok(Some(PostgresqlHold::new(Reason::Dumping, format!("waiting for Job {job}, the last dump; {INSTEAD}"))))
+}
+
+/// Judges a Job of the last dump's name: it is complete, has failed, still runs, or is from an earlier deletion.
+async fn after_job(
+    ctx: &PostgresqlContext,
+    key: &Key,
+    (ObjectView { uid, deleting, .. }, JobView { deletion: dumped_for, succeeded, .. }): (&ObjectView, &JobView),
+    deletion: &str,
+) -> Result<Option<PostgresqlHold>, Error> {
+    let job = names::last_dump(&key.name);
+    if dumped_for.as_deref() != Some(deletion) {
+        // It is from an earlier deletion, and clients may have written since.
+        delete(ctx, key, &(Kind::Job, job.clone()), uid).await?;
+    } else if *succeeded == Some(true) {
+        return Ok(None);
+    } else if *succeeded == Some(false) && !deleting {
+        let pods = ctx.watches.pods(key);
+        let why = job_message(&pods, &job, false).map(|why| format!(": {why}")).unwrap_or_default();
+        let message = format!(
+            "Job {job}, the last dump, has failed, and nothing is deleted{why}: see `kubectl logs -n {} job/{job}`, and delete the Job to try again; {INSTEAD}",
+            key.namespace
+        );
+        return Ok(Some(PostgresqlHold::new(Reason::LastDumpFailed, message)));
+    }
+    let refusal = ctx.watches.refusal(&key.namespace, &(Kind::Job, job.clone()), None);
+    let refusal = refusal.map(|refusal| format!(": {refusal}")).unwrap_or_default();
+    let message = format!("waiting for Job {job}, the last dump{refusal}; {INSTEAD}");
+    Ok(Some(PostgresqlHold::new(Reason::Dumping, message)))
+}
+
+/// Returns true if there is a database to dump, and false if there never was one.
+///
+/// # Errors
+/// Its volume is gone.
+fn has_database(
+    postgres: &PostgresqlObject<'_>,
+    key: &Key,
+    objects: &BTreeMap<ObjectId, ObjectView>,
+) -> Result<bool, PostgresqlHold> {
+    let data = (Kind::PersistentVolumeClaim, names::data(&key.name));
+    let set = (Kind::StatefulSet, names::primary(&key.name));
+    match &postgres.recorded_status.volume {
+        Some(volume) if !volume.initialized => Ok(false),
+        None => Ok(objects.contains_key(&data) || objects.contains_key(&set)),
+        Some(volume) if objects.get(&data).is_none_or(|claim| claim.uid != volume.uid) => {
+            let message = format!(
+                "PersistentVolumeClaim {} with the database is gone, and there is nothing to dump: {INSTEAD}",
+                volume.name
+            );
+            Err(PostgresqlHold::new(LOST, message))
+        }
+        Some(_) => Ok(true),
+    }
 }
 
 /// Restarts the primary so that it refuses clients. `None`: it serves, and no client can connect.
 async fn close(
-    ctx: &Ctx,
+    ctx: &PostgresqlContext,
     desired: &Desired,
-    objects: &BTreeMap<Id, ObjectView>,
+    objects: &BTreeMap<ObjectId, ObjectView>,
     deletion: &str,
-) -> Result<Option<Hold>, Error> {
+) -> Result<Option<PostgresqlHold>, Error> {
     let key = &desired.key;
     let secret = names::replication(&key.name);
-    let waiting =
-        |what: String| Hold::new(Reason::Closing, format!("waiting for {what}, to take the last dump without clients"));
+    let waiting = |what: String| {
+        PostgresqlHold::new(Reason::Closing, format!("waiting for {what}, to take the last dump without clients"))
+    };
     let Some(replication) = ctx.watches.secret(&Key::new(&key.namespace, &secret)).filter(|found| !found.deleting)
     else {
         create(ctx, secrets::replication(desired)).await?;

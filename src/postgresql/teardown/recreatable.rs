@@ -12,8 +12,8 @@ use crate::{
     platform::api::ignore_not_found,
     postgresql::{
         act::apply::delete,
-        context::{Ctx, Postgres},
-        decide::Hold,
+        context::{PostgresqlContext, PostgresqlObject},
+        decide::PostgresqlHold,
         error::Error,
         names,
         observed::Kind,
@@ -22,7 +22,10 @@ use crate::{
 };
 
 /// Deletes what keeps the volumes in use: the servers, and the Jobs of other dumps. `Some`: they are not gone yet.
-pub(super) async fn delete_servers(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<Option<Hold>, Error> {
+pub(super) async fn delete_servers(
+    ctx: &PostgresqlContext,
+    postgres: &PostgresqlObject<'_>,
+) -> Result<Option<PostgresqlHold>, Error> {
     let key = postgres.key;
     let last = names::last_dump(&key.name);
     let mut left = None;
@@ -52,13 +55,13 @@ pub(super) async fn delete_servers(ctx: &Ctx, postgres: &Postgres<'_>) -> Result
     let pods = api.list_metadata(&ListParams::default().labels(&servers)).await;
     let pods = pods.map_err(Error::api(format!("list the pods of Postgresql {key}")))?;
     let left = pods.items.first().map(|pod| format!("Pod {}", pod.name_any())).or(left);
-    Ok(left.map(|left| Hold::new(Reason::Stopping, format!("waiting for {left} to be gone"))))
+    Ok(left.map(|left| PostgresqlHold::new(Reason::Stopping, format!("waiting for {left} to be gone"))))
 }
 
 /// Deletes the objects that nothing has to wait for. The last dump's Job gets an ownerReference instead, so that the garbage
 /// collector deletes it when the Postgresql is gone: it proves that the dump was taken, and a further pass needs that proof if the
 /// finalizer cannot be removed in this one.
-pub(super) async fn delete_rest(ctx: &Ctx, postgres: &Postgres<'_>) -> Result<(), Error> {
+pub(super) async fn delete_rest(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> Result<(), Error> {
     let last = names::last_dump(&postgres.key.name);
     for kind in [Kind::Job, Kind::Service, Kind::ConfigMap, Kind::PodDisruptionBudget, Kind::NetworkPolicy] {
         for object in owned(ctx, postgres, kind).await? {

@@ -37,7 +37,7 @@ fn time(minute: u8) -> Time {
 fn archive(job: &str, succeeded: Option<bool>, ended: u8, words: Option<&str>) -> ArchiveView {
     let ended = succeeded.map(|_| time(ended));
     let words = |is: bool| words.filter(|_| succeeded == Some(is)).map(str::to_owned);
-    let progress = Progress { succeeded, started: Some(time(0)), ended };
+    let progress = JobProgress { succeeded, started: Some(time(0)), ended };
     let cron_job = Some("cron-uid".to_owned());
     ArchiveView { job: job.to_owned(), cron_job, progress, report: words(true), failed: words(false) }
 }
@@ -124,7 +124,12 @@ fn when_the_cron_job_is_applied_and_deleted() {
         ("no image is known", &desired, Box::new(|o| o.files.image = None), None),
         ("nothing is released", &desired, Box::new(|o| o.release = None), None),
         ("the release is another's", &desired, Box::new(|o| o.release.as_mut().unwrap().ever_managed = false), None),
-        ("an upgrade has failed", &desired, Box::new(|o| o.release.as_mut().unwrap().phase = Phase::Failed), None),
+        (
+            "an upgrade has failed",
+            &desired,
+            Box::new(|o| o.release.as_mut().unwrap().phase = ReleasePhase::Failed),
+            None,
+        ),
         (
             "helm runs",
             &desired,

@@ -86,7 +86,7 @@ fn remediation_after_a_failure() {
     let failed = |failures: u32, ready: Option<&'static str>| {
         move |w: &mut Observed| {
             let release = w.release.as_mut().unwrap();
-            release.phase = Phase::Failed;
+            release.phase = ReleasePhase::Failed;
             let digest = release.managed_digest.clone().unwrap();
             let made = chart("5.5.2", Some("29.0.4"));
             let attempt = Attempt {
@@ -149,7 +149,7 @@ fn remediation_after_a_failure() {
         move |w: &mut Observed| {
             failed(0, ready)(w);
             let release = w.release.as_mut().unwrap();
-            release.phase = Phase::Deployed;
+            release.phase = ReleasePhase::Deployed;
             w.recorded.test = Some(Tested {
                 secret: release.secret_uid.clone(),
                 failures,
@@ -183,7 +183,7 @@ fn remediation_after_a_failure() {
         move |w: &mut Observed| {
             failed(0, same)(w);
             let release = w.release.as_mut().unwrap();
-            release.phase = Phase::Deployed;
+            release.phase = ReleasePhase::Deployed;
             release.created_at = Some(now() - SignedDuration::from_mins(minutes));
             let digest = release.managed_digest.clone().unwrap();
             if was == "ready" {
@@ -221,7 +221,7 @@ fn remediation_after_a_failure() {
     let desired = want(&policy("Rollback"));
     let mut observed = settled(&desired);
     late(9, "")(&mut observed);
-    let until = decide(&desired, &observed, &config(), now()).look_again.unwrap();
+    let until = decide(&desired, &observed, &config(), now()).requeue_at.unwrap();
     assert!(until <= now() + SignedDuration::from_mins(1), "{until}");
     late(10, "")(&mut observed);
     let Plan { steps, hold, .. } = decide(&desired, &observed, &config(), now());

@@ -31,7 +31,7 @@ fn at_rest(spec: &Value, certificate: Option<Read>) -> (Desired, Observed) {
     let desired = want(spec);
     let mut observed = settled(&desired);
     observed.prerequisites.certificate = certificate;
-    if let Some(Tls::Secret { name, .. }) = &desired.tls {
+    if let Some(TlsSource::Secret { name, .. }) = &desired.tls {
         observed.recorded.tls_secret_name = Some(name.clone());
     }
     (desired, observed)
@@ -129,7 +129,7 @@ fn the_url_without_a_certificate_of_the_operator() {
         let (desired, observed) = at_rest(&spec, None);
         assert_eq!(url(&desired, &observed, now()), format!("{scheme}://{HOST}"), "{spec}");
         assert_eq!(verdict(&desired, &observed, now()), None, "{spec}");
-        assert_eq!(next_look(&desired, &observed, now()), None, "{spec}");
+        assert_eq!(requeue_at(&desired, &observed, now()), None, "{spec}");
     }
 }
 
@@ -141,13 +141,13 @@ fn cert_manager_has_five_minutes_after_its_ingress_exists() {
     let late = written + ISSUED_WITHIN;
     let just_before = late - SignedDuration::from_millis(1);
     assert_eq!(reason(&observed, just_before), "CertificatePending");
-    assert_eq!(next_look(&desired, &observed, just_before), Some(late));
+    assert_eq!(requeue_at(&desired, &observed, just_before), Some(late));
     assert_eq!(reason(&observed, late), "CertificateMissing");
-    assert_eq!(next_look(&desired, &observed, late), None);
+    assert_eq!(requeue_at(&desired, &observed, late), None);
     // Not while helm has to run.
     observed.release.as_mut().unwrap().managed_digest = None;
     assert_eq!(reason(&observed, late), "CertificatePending");
-    assert_eq!(next_look(&desired, &observed, late), None);
+    assert_eq!(requeue_at(&desired, &observed, late), None);
 }
 
 #[test]
@@ -158,8 +158,8 @@ fn an_app_is_looked_at_when_its_certificate_changes_by_itself() {
     let next = |observed: &Observed, now: &str| {
         let now = now.parse().unwrap();
         let plan = plan_of(Some(&desired), observed, &config(), now);
-        assert_eq!(plan.look_again, next_look(&desired, observed, now), "nothing else is awaited");
-        plan.look_again.map(|next| next.to_string())
+        assert_eq!(plan.requeue_at, requeue_at(&desired, observed, now), "nothing else is awaited");
+        plan.requeue_at.map(|next| next.to_string())
     };
     for (now, expected) in [
         ("2026-01-01T12:00:00Z", Some("2026-01-02T00:00:00Z")),

@@ -2,7 +2,7 @@ use super::*;
 use crate::helm::storage::{HookRun, Info};
 
 const MANIFEST: &str = r"---
-# Source: chart/templates/claim.yaml
+# ValuesSource: chart/templates/claim.yaml
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: acme-files, annotations: {helm.sh/resource-policy: keep}}

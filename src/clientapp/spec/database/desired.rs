@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DesiredDatabase {
     /// How the app reaches it.
-    pub(crate) address: values::Database,
+    pub(crate) address: values::DatabaseAddress,
     /// The database object; `None`: the database exists already.
     pub(crate) object: Option<DesiredObject>,
 }
@@ -38,10 +38,10 @@ impl DesiredObject {
         format!("{} {}", self.provider.kind().as_str(), self.name)
     }
 
-    pub(crate) fn document(&self, targets: &BackupTargets) -> Document {
+    pub(crate) fn document(&self, targets: &BackupTargets) -> DatabaseDocument {
         let object = self.provider.document(&self.request, targets);
         let digest = digest(&[&object.to_string(), &format!("{:?}", self.request.deletion_policy)]);
-        Document { object, digest }
+        DatabaseDocument { object, digest }
     }
 
     /// Returns the targets of its backups. One is never removed: the backups would be deleted with it.
@@ -64,13 +64,13 @@ impl DesiredObject {
 
 /// A document for server-side apply.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Document {
+pub(crate) struct DatabaseDocument {
     pub(crate) object: Value,
-    /// Digest of the object, and of what [`Document::applied`] adds to it.
+    /// Digest of the object, and of what [`DatabaseDocument::applied`] adds to it.
     pub(crate) digest: String,
 }
 
-impl Document {
+impl DatabaseDocument {
     /// Returns the document with its digest, and stamped with the uid of its app. It has no ownerReference, so that the garbage
     /// collector does not delete the database. It names the uid of the object that it is meant for, if one was observed.
     pub(crate) fn applied(&self, app_uid: &str, uid: Option<&str>) -> Value {

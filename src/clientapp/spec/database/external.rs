@@ -25,7 +25,7 @@ pub(super) fn desired(postgres: &Postgres) -> Result<DesiredDatabase, InvalidSpe
         Some(value) => values::From::Value(value.clone()),
         None => values::From::Key(key.to_owned()),
     };
-    let address = values::Database {
+    let address = values::DatabaseAddress {
         host: from(host, host_key),
         name: from(database, database_key),
         user: None,

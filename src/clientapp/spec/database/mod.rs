@@ -64,7 +64,7 @@ pub(crate) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -
         .ok_or_else(|| invalid("spec.postgres.storageSize", "must be a quantity above zero such as 1Gi"))?;
     let host = format!("{}.{}.svc.{}", provider.service(key), key.namespace, config.cluster_domain);
     Ok(DesiredDatabase {
-        address: values::Database {
+        address: values::DatabaseAddress {
             host: values::From::Value(host),
             name: values::From::Value(USER.to_owned()),
             user: Some(USER.to_owned()),

@@ -8,7 +8,7 @@ use super::request::BackupTargets;
 use crate::{
     crd::{BackupState, ClientApp, Guard, annotation, conditions::Verdict, label},
     platform::{
-        cache::Entry,
+        cache::CacheEntry,
         controller::Objects,
         key::{Key, key_of},
         watch::owner,
@@ -70,7 +70,7 @@ impl DatabaseObject {
     pub(super) fn entry<K: Resource>(
         guard: &Guard<K>,
         read: fn(&K, DatabaseObject) -> DatabaseObject,
-    ) -> Entry<DatabaseObject>
+    ) -> CacheEntry<DatabaseObject>
     where
         Guard<K>: Resource,
     {
@@ -91,7 +91,7 @@ impl DatabaseObject {
                 DatabaseObject { state: DatabaseState::Stalled(format!(" does not decode: {problem}")), ..seen }
             }
         };
-        Entry { key: key_of(guard), group: None, value: Some(value) }
+        CacheEntry { key: key_of(guard), group: None, value: Some(value) }
     }
 }
 

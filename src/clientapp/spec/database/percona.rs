@@ -35,7 +35,7 @@ use crate::{
         permit::DataKind,
     },
     platform::{
-        cache::Entry,
+        cache::CacheEntry,
         controller::Objects,
         key::{Key, key_of},
         pods::tidy,
@@ -322,7 +322,7 @@ fn progressed(cluster: &PerconaPGCluster, status: &PerconaPGClusterStatus) -> Op
     times.max().filter(|_| !is_paused && !is_restored)
 }
 
-fn backup(backup: PerconaPGBackup) -> Entry<BackupProgress> {
+fn backup(backup: PerconaPGBackup) -> CacheEntry<BackupProgress> {
     let key = key_of(&backup);
     let status = backup.status.unwrap_or_default();
     let state = match status.state.as_deref() {
@@ -332,10 +332,10 @@ fn backup(backup: PerconaPGBackup) -> Entry<BackupProgress> {
     };
     // A backup that is being deleted does not count.
     let value = backup.metadata.deletion_timestamp.is_none().then_some((state, status.error));
-    Entry { group: Some(Key::new(&key.namespace, backup.spec.pg_cluster)), value, key }
+    CacheEntry { group: Some(Key::new(&key.namespace, backup.spec.pg_cluster)), value, key }
 }
 
-fn slice(slice: EndpointSlice) -> Entry<bool> {
+fn slice(slice: EndpointSlice) -> CacheEntry<bool> {
     let key = key_of(&slice);
     let service = slice.labels().get(SERVICE_NAME).cloned();
     // No condition means ready (k8s.io/api/discovery/v1, EndpointConditions).
@@ -343,7 +343,7 @@ fn slice(slice: EndpointSlice) -> Entry<bool> {
         .endpoints
         .iter()
         .any(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true));
-    Entry { group: service.map(|service| Key::new(&key.namespace, service)), value: Some(ready), key }
+    CacheEntry { group: service.map(|service| Key::new(&key.namespace, service)), value: Some(ready), key }
 }
 
 /// Triggers a reconcile of the app that a warning about a PostgresCluster concerns, as long as it waits for its database. `warned` has the

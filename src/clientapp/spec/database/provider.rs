@@ -82,7 +82,7 @@ pub(crate) trait Provider: Sync {
 }
 
 /// Tells whether a database of the first name has an object of the second.
-pub(crate) type Names = fn(&str, &str) -> bool;
+pub(crate) type NameMatcher = fn(&str, &str) -> bool;
 
 /// Holds the facts that all databases of a provider share.
 pub(crate) struct ProviderInfo {
@@ -96,7 +96,7 @@ pub(crate) struct ProviderInfo {
     pub(crate) backup_kind: Option<&'static str>,
     /// The label on each volume of a database; its value is the name of the database object.
     pub(crate) volume_label: &'static str,
-    pub(crate) names_volume: Names,
+    pub(crate) names_volume: NameMatcher,
     /// Holds what is deleted with a database by that label alone; `None`: nothing.
     pub(crate) deletes_by_label: Option<DeletesByLabel>,
     /// True if a deleted database object leaves its volumes and Secrets without a mark, so that the next one of its name reuses
@@ -117,7 +117,7 @@ pub(crate) struct ProviderInfo {
 /// Holds what a provider deletes by a label, even objects that it did not create.
 pub(crate) struct DeletesByLabel {
     /// The kind, a further label selector, and the names that the provider gives.
-    pub(crate) objects: &'static [(DataKind, Option<&'static str>, Names)],
+    pub(crate) objects: &'static [(DataKind, Option<&'static str>, NameMatcher)],
     /// The reason of the hold for an object with another name.
     pub(crate) reason: Reason,
 }

@@ -453,7 +453,7 @@ fn a_profile_lies_over_the_base_values_and_under_the_spec() {
 fn tls_comes_from_the_spec_or_else_from_the_profile() {
     let secret = |name: &str, issuer: Option<(&str, IssuerKind)>| {
         let issuer = issuer.map(|(name, kind)| CertificateIssuer { name: name.to_owned(), kind });
-        Some(Tls::Secret { name: name.to_owned(), issuer })
+        Some(TlsSource::Secret { name: name.to_owned(), issuer })
     };
     let ingress = json!({"ingressClassName": "traefik"});
     let issuer = json!({"issuer": {"name": "own"}});
@@ -465,9 +465,9 @@ fn tls_comes_from_the_spec_or_else_from_the_profile() {
         (None, Some(&cluster), secret("acme-tls", Some(("all", IssuerKind::ClusterIssuer)))),
         (Some(&cluster), None, secret("acme-tls", Some(("all", IssuerKind::ClusterIssuer)))),
         (Some(&cluster), Some(&wildcard), secret("wildcard", None)),
-        (Some(&cluster), Some(&elsewhere), Some(Tls::Elsewhere)),
+        (Some(&cluster), Some(&elsewhere), Some(TlsSource::Elsewhere)),
         (Some(&elsewhere), Some(&issuer), secret("acme-tls", Some(("own", IssuerKind::Issuer)))),
-        (Some(&elsewhere), None, Some(Tls::Elsewhere)),
+        (Some(&elsewhere), None, Some(TlsSource::Elsewhere)),
     ] {
         let defaults = of_profile.map_or_else(|| json!({}), |tls| json!({"tls": tls}));
         let profile: ProfileSpec = serde_json::from_value(json!({"defaults": defaults})).unwrap();
@@ -477,7 +477,7 @@ fn tls_comes_from_the_spec_or_else_from_the_profile() {
         // There is nothing that a Profile's certificate could be for.
         if of_spec.is_none() {
             let found = with_profile(&Ok(profile), &spec).unwrap();
-            assert_eq!(found.tls, expected.filter(|tls| *tls == Tls::Elsewhere), "{of_profile:?}");
+            assert_eq!(found.tls, expected.filter(|tls| *tls == TlsSource::Elsewhere), "{of_profile:?}");
         }
     }
     for tls in [

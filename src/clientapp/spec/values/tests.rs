@@ -1,7 +1,7 @@
 use super::*;
 
-fn made() -> Database {
-    Database {
+fn made() -> DatabaseAddress {
+    DatabaseAddress {
         host: From::Value("acme-pg-pgbouncer.tenants.svc.cluster.local".to_owned()),
         name: From::Value("clientapp".to_owned()),
         user: Some("clientapp".to_owned()),
@@ -11,8 +11,8 @@ fn made() -> Database {
     }
 }
 
-fn external() -> Database {
-    Database {
+fn external() -> DatabaseAddress {
+    DatabaseAddress {
         host: From::Key("address".to_owned()),
         name: From::Key("db".to_owned()),
         user: None,
@@ -22,7 +22,7 @@ fn external() -> Database {
     }
 }
 
-fn full(database: &Database) -> Inputs<'_> {
+fn full(database: &DatabaseAddress) -> Inputs<'_> {
     Inputs {
         name: "acme",
         hostname: "acme.example.com",
@@ -47,24 +47,24 @@ fn the_tree_of_a_full_instance() {
 }
 
 /// Reserved with a database.
-fn reserved(tls: Option<&Tls>) -> Reserved<'_> {
+fn reserved(tls: Option<&TlsSource>) -> Reserved<'_> {
     Reserved { with_database: true, with_image: true, tls }
 }
 
-fn issued(kind: IssuerKind) -> Tls {
-    Tls::Secret { name: "acme-tls".to_owned(), issuer: Some(CertificateIssuer { name: "own".to_owned(), kind }) }
+fn issued(kind: IssuerKind) -> TlsSource {
+    TlsSource::Secret { name: "acme-tls".to_owned(), issuer: Some(CertificateIssuer { name: "own".to_owned(), kind }) }
 }
 
 #[test]
 fn the_keys_of_tls() {
     let database = made();
-    let tree = |tls: &Tls| computed(&Inputs { tls: Some(tls), ..full(&database) });
+    let tree = |tls: &TlsSource| computed(&Inputs { tls: Some(tls), ..full(&database) });
     assert_eq!(of_tls(None), json!({}));
     for (tls, annotations, secret) in [
         (issued(IssuerKind::Issuer), json!({"cert-manager.io/issuer": "own"}), json!("acme-tls")),
         (issued(IssuerKind::ClusterIssuer), json!({"cert-manager.io/cluster-issuer": "own"}), json!("acme-tls")),
-        (Tls::Secret { name: "wildcard".to_owned(), issuer: None }, Value::Null, json!("wildcard")),
-        (Tls::Elsewhere, Value::Null, Value::Null),
+        (TlsSource::Secret { name: "wildcard".to_owned(), issuer: None }, Value::Null, json!("wildcard")),
+        (TlsSource::Elsewhere, Value::Null, Value::Null),
     ] {
         let tree = tree(&tls);
         let ingress = &tree["ingress"];
@@ -78,7 +78,8 @@ fn the_keys_of_tls() {
 
 #[test]
 fn only_with_tls_its_keys_are_reserved() {
-    let (by_issuer, by_user) = (issued(IssuerKind::Issuer), Tls::Secret { name: "wildcard".to_owned(), issuer: None });
+    let (by_issuer, by_user) =
+        (issued(IssuerKind::Issuer), TlsSource::Secret { name: "wildcard".to_owned(), issuer: None });
     let cases: [(&str, Value, [bool; 4]); 6] = [
         // Without TLS, with it elsewhere, with the user's Secret, with an issuer.
         ("", json!({"phpClientHttpsFix": {"enabled": false}}), [false; 4]),
@@ -98,7 +99,7 @@ fn only_with_tls_its_keys_are_reserved() {
     ];
     for (path, values, expected) in cases {
         for (tls, is_refused) in
-            [None, Some(&Tls::Elsewhere), Some(&by_user), Some(&by_issuer)].into_iter().zip(expected)
+            [None, Some(&TlsSource::Elsewhere), Some(&by_user), Some(&by_issuer)].into_iter().zip(expected)
         {
             let found = check_user_values(values.as_object().unwrap(), reserved(tls));
             let refusal = format!("{path} is computed by the operator: set spec.tls instead");
@@ -130,7 +131,7 @@ fn the_tree_of_a_bare_instance() {
 #[test]
 fn the_tree_of_a_database_that_exists_already() {
     insta::assert_snapshot!(serde_yaml::to_string(&external_database(&external())).unwrap());
-    let named = Database { host: From::Value("db.example:6432".to_owned()), ..external() };
+    let named = DatabaseAddress { host: From::Value("db.example:6432".to_owned()), ..external() };
     let values = external_database(&named);
     assert_eq!((&values["host"], values["existingSecret"].get("hostKey")), (&json!("db.example:6432"), None));
 }

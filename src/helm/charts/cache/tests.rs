@@ -82,12 +82,12 @@ fn version(text: &str) -> Version {
     text.parse().unwrap()
 }
 
-fn cache(helm: &Arc<FakeHelm>, dir: &TempDir) -> ChartCache<Arc<FakeHelm>> {
+fn cache(helm: &Arc<FakeHelm>, dir: &TempDir) -> PullThroughCache<Arc<FakeHelm>> {
     from(helm, dir, REPOSITORY)
 }
 
-fn from(helm: &Arc<FakeHelm>, dir: &TempDir, source: &str) -> ChartCache<Arc<FakeHelm>> {
-    ChartCache::new(
+fn from(helm: &Arc<FakeHelm>, dir: &TempDir, source: &str) -> PullThroughCache<Arc<FakeHelm>> {
+    PullThroughCache::new(
         helm.clone(),
         source.parse().unwrap(),
         "nextcloud".parse().unwrap(),
@@ -142,7 +142,7 @@ async fn a_failure_is_shared_by_waiting_callers() {
     let helm = Arc::new(FakeHelm::default());
     let dir = tempfile::tempdir().unwrap();
     let shutdown = CancellationToken::new();
-    let cache = ChartCache { shutdown: shutdown.clone(), ..cache(&helm, &dir) };
+    let cache = PullThroughCache { shutdown: shutdown.clone(), ..cache(&helm, &dir) };
     let v = version("5.5.2");
     let waiting = join_all((0..5).map(|_| cache.get(&v)));
     // All five wait before the pull is answered.

@@ -16,38 +16,38 @@ fn recorded(request: &str, state: DumpState) -> Option<DumpRecord> {
     Some(DumpRecord { request: request.to_owned(), job, state, started_at: None, completed_at: None, message: None })
 }
 
-fn job(observed: &mut Observed, request: &str, succeeded: Option<bool>) {
+fn job(observed: &mut ObservedPostgresql, request: &str, succeeded: Option<bool>) {
     let detail = Detail::Job(JobView { request: Some(request.to_owned()), succeeded, ..JobView::default() });
     observed.objects.insert((Kind::Job, names::dump("acme", request)), view(None, detail));
 }
 
-fn job_goes(observed: &mut Observed) {
+fn job_goes(observed: &mut ObservedPostgresql) {
     job(observed, "one", None);
     observed.objects.values_mut().for_each(|view| view.deleting |= matches!(view.detail, Detail::Job(_)));
 }
 
-fn scheduled(observed: &mut Observed) {
+fn scheduled(observed: &mut ObservedPostgresql) {
     job(observed, "one", Some(true));
     let detail = Detail::Job(JobView { succeeded: Some(true), ..JobView::default() });
     observed.objects.insert((Kind::Job, "acme-backup-1".to_owned()), view(None, detail));
 }
 
-fn no_password(observed: &mut Observed) {
-    observed.credentials.kept = SecretView::Absent;
+fn no_password(observed: &mut ObservedPostgresql) {
+    observed.credentials.kept = SecretState::Absent;
 }
 
-fn ended_alone(observed: &mut Observed) {
+fn ended_alone(observed: &mut ObservedPostgresql) {
     observed.pods.clear();
     job(observed, "one", Some(true));
 }
 
-fn both(observed: &mut Observed) {
+fn both(observed: &mut ObservedPostgresql) {
     job(observed, "one", Some(true));
     job(observed, "two", None);
 }
 
 /// One row: the record, the difference from the settled state, the steps on the Jobs of these requests, and the new record.
-type Row<'a> = (&'a str, Value, Last<'a>, fn(&mut Observed), &'a [(&'a str, &'a str)], Last<'a>);
+type Row<'a> = (&'a str, Value, Last<'a>, fn(&mut ObservedPostgresql), &'a [(&'a str, &'a str)], Last<'a>);
 type Last<'a> = Option<(&'a str, DumpState)>;
 
 #[test]
@@ -76,7 +76,7 @@ fn a_request_gets_one_dump() {
         ("it is not ready", on("one"), None, |w| w.pods[0].waiting = Some("x".to_owned()), &[], None),
         // Dumps use another password than clients.
         ("there is no password for clients", on("one"), None, no_password, &[("apply", "one")], None),
-        ("there is none for dumps", on("one"), None, |w| w.replication = SecretView::Absent, &[], None),
+        ("there is none for dumps", on("one"), None, |w| w.replication = SecretState::Absent, &[], None),
         ("the volume goes", on("one"), None, |w| volume(w).deleting = true, &[], None),
         ("the volume is another's", on("one"), None, |w| volume(w).owner = Ownership::Other("x".to_owned()), &[], None),
         ("another word", on("two"), succeeded, |w| job(w, "one", Some(true)), &in_its_place, succeeded),
@@ -205,7 +205,7 @@ fn drill_summary() {
     }
 }
 
-fn volume(observed: &mut Observed) -> &mut ObjectView {
+fn volume(observed: &mut ObservedPostgresql) -> &mut ObjectView {
     observed.objects.get_mut(&(Kind::PersistentVolumeClaim, "acme-backup".to_owned())).unwrap()
 }
 
@@ -250,7 +250,7 @@ fn a_failed_dump_says_what_to_do() {
     // Without a pod, an event says why.
     let mut refused = observed.clone();
     refused.refusals.insert((Kind::Job, "acme-dump-7692c3ad35".to_owned()), "exceeded quota".to_owned());
-    let message = |observed: &Observed| record(&desired, observed).unwrap().message;
+    let message = |observed: &ObservedPostgresql| record(&desired, observed).unwrap().message;
     refused.recorded.dump = None;
     assert!(message(&refused).unwrap().starts_with("Job acme-dump-7692c3ad35 has failed: exceeded quota: see"));
     job(&mut refused, "one", None);

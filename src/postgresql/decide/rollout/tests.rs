@@ -6,7 +6,7 @@ use crate::{
     platform::key::Key,
     postgresql::{
         decide::{
-            Plan, Rollout, Step, decide,
+            PostgresqlPlan, PostgresqlStep, Rollout, decide,
             tests::{acme, settled, steps},
         },
         objects::servers::ROLLOUT_ANNOTATION,
@@ -15,15 +15,15 @@ use crate::{
 
 const BOTH: [&str; 2] = ["acme", "acme-standby"];
 
-fn id(name: &str) -> Id {
+fn id(name: &str) -> ObjectId {
     (Kind::StatefulSet, name.to_owned())
 }
 
-fn view<'a>(observed: &'a mut Observed, name: &str) -> &'a mut ObjectView {
+fn view<'a>(observed: &'a mut ObservedPostgresql, name: &str) -> &'a mut ObjectView {
     observed.objects.get_mut(&id(name)).unwrap()
 }
 
-fn its<'a>(observed: &'a mut Observed, name: &str) -> &'a mut SetView {
+fn its<'a>(observed: &'a mut ObservedPostgresql, name: &str) -> &'a mut SetView {
     match &mut view(observed, name).detail {
         Detail::StatefulSet(set) => set,
         other => panic!("{other:?}"),
@@ -31,14 +31,14 @@ fn its<'a>(observed: &'a mut Observed, name: &str) -> &'a mut SetView {
 }
 
 /// Another version of the operator wants other pods.
-fn outdated(observed: &mut Observed, names: &[&str]) {
+fn outdated(observed: &mut ObservedPostgresql, names: &[&str]) {
     for name in names {
         view(observed, name).digest = Some("former".to_owned());
     }
 }
 
 /// Both StatefulSets are outdated, and were applied for something else.
-fn requested(observed: &mut Observed, change: fn(&mut UserRequest)) {
+fn requested(observed: &mut ObservedPostgresql, change: fn(&mut UserRequest)) {
     outdated(observed, &BOTH);
     for name in BOTH {
         change(&mut its(observed, name).requested);
@@ -46,19 +46,21 @@ fn requested(observed: &mut Observed, change: fn(&mut UserRequest)) {
 }
 
 /// It was applied in its turn. `is_rolled`: all pods are those of the new template.
-fn applied(observed: &mut Observed, name: &str, is_rolled: bool) {
+fn applied(observed: &mut ObservedPostgresql, name: &str, is_rolled: bool) {
     let set = its(observed, name);
     (set.in_rollout, set.is_rolled) = (true, is_rolled);
 }
 
-fn down(observed: &mut Observed, pod: usize) {
+fn down(observed: &mut ObservedPostgresql, pod: usize) {
     observed.pods[pod].waiting = Some("CrashLoopBackOff".to_owned());
 }
 
 /// The steps; `*`: in turn.
-fn shown(plan: &Plan) -> String {
-    let mark = |step: &Step| match step {
-        Step::Apply(object) if object.document["metadata"]["annotations"][ROLLOUT_ANNOTATION].is_string() => "*",
+fn shown(plan: &PostgresqlPlan) -> String {
+    let mark = |step: &PostgresqlStep| match step {
+        PostgresqlStep::Apply(object) if object.document["metadata"]["annotations"][ROLLOUT_ANNOTATION].is_string() => {
+            "*"
+        }
         _ => "",
     };
     let shown = steps(plan).into_iter().zip(&plan.steps).map(|(short, step)| format!("{short}{}", mark(step)));
@@ -66,7 +68,7 @@ fn shown(plan: &Plan) -> String {
 }
 
 /// A difference from the settled state of a database with two standbys.
-type Change = fn(&mut Observed);
+type Change = fn(&mut ObservedPostgresql);
 /// One row: the differences of a database that has the turn; the steps, what follows for the turn, and the reason.
 type Row<'a> = (&'a str, &'a [Change], &'a str, Rollout, Option<Reason>);
 
@@ -142,7 +144,7 @@ fn rollout_order() {
     ];
     let desired = acme(json!({"replicas": 3}));
     for (what, changes, expected, turn, reason) in rows {
-        let mut observed = Observed { slot_holder: Some(desired.key.clone()), ..settled(&desired) };
+        let mut observed = ObservedPostgresql { slot_holder: Some(desired.key.clone()), ..settled(&desired) };
         changes.iter().for_each(|change| change(&mut observed));
         let plan = decide(&desired, &observed);
         let found = (shown(&plan), plan.rollout, plan.hold.map(|hold| hold.reason));

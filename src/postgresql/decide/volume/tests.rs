@@ -5,7 +5,7 @@ use crate::{
     crd::{ActivePod, VolumeRecord},
     postgresql::{
         decide::{
-            Hold, Step, decide,
+            PostgresqlHold, PostgresqlStep, decide,
             tests::{acme, pod, reason, settled, steps, view},
         },
         objects::Object,
@@ -29,7 +29,7 @@ fn claim(uid: &str, made_for: Option<&str>) -> ObjectView {
 
 /// One row: the record, the claim, what else exists, the state of the volume, and the new record.
 type Row<'a> =
-    (&'a str, Option<VolumeRecord>, Option<ObjectView>, fn(&mut Observed), VolumeState, Option<VolumeRecord>);
+    (&'a str, Option<VolumeRecord>, Option<ObjectView>, fn(&mut ObservedPostgresql), VolumeState, Option<VolumeRecord>);
 
 const OURS: Option<&str> = Some("uid-1");
 
@@ -41,16 +41,16 @@ fn a_database_is_created_once() {
         VolumeState::Lost(why.to_owned())
     };
     let empty = |uid: &str, allowed| VolumeState::Uninitialized { uid: uid.to_owned(), allowed };
-    let set: fn(&mut Observed) =
+    let set: fn(&mut ObservedPostgresql) =
         |w| drop(w.objects.insert((Kind::StatefulSet, "acme".to_owned()), view(None, Detail::None)));
-    let active: fn(&mut Observed) = |w| {
+    let active: fn(&mut ObservedPostgresql) = |w| {
         let (kind, name, uid) = ("Pod".to_owned(), "acme-0".to_owned(), "p".to_owned());
         w.recorded.active = Some(ActivePod { kind, name, uid });
     };
-    let phase: fn(&mut Observed) = |w| w.recorded.phase = Some(Phase::Up);
+    let phase: fn(&mut ObservedPostgresql) = |w| w.recorded.phase = Some(Phase::Up);
     let job = |succeeded| view(None, Detail::Job(JobView { succeeded, ..JobView::default() }));
     let made = job(Some(true));
-    let none: fn(&mut Observed) = |_| {};
+    let none: fn(&mut ObservedPostgresql) = |_| {};
     let deleting = || ObjectView { deleting: true, ..claim("a", OURS) };
     let theirs = || ObjectView { owner: Ownership::Other("x".to_owned()), ..claim("a", OURS) };
     let (no, yes) = (|| recorded("a", false), || recorded("a", true));
@@ -79,7 +79,7 @@ fn a_database_is_created_once() {
         ("the same, and another", no(), Some(claim("b", OURS)), active, another(), no()),
     ];
     for (what, record, claim, change, expected, then) in rows {
-        let mut observed = Observed::default();
+        let mut observed = ObservedPostgresql::default();
         observed.recorded.volume = record;
         if let Some(claim) = claim {
             observed.objects.insert(data(), claim);
@@ -90,7 +90,7 @@ fn a_database_is_created_once() {
     }
     // Only the Job of this volume counts, not that of another.
     for (volume, initialized) in [("a", true), ("b", false)] {
-        let mut observed = Observed::default();
+        let mut observed = ObservedPostgresql::default();
         observed.recorded.volume = recorded("a", false);
         observed.objects.insert(data(), claim("a", OURS));
         observed.objects.insert((Kind::Job, names::initialize("acme", volume)), made.clone());
@@ -110,7 +110,7 @@ fn an_accepted_volume_replaces_the_recorded_one() {
 }
 
 /// A change of the settled state, and the reason that follows.
-type Loss<'a> = (&'a str, fn(&mut Observed), &'a str);
+type Loss<'a> = (&'a str, fn(&mut ObservedPostgresql), &'a str);
 
 /// Once there was a database, no step creates another database, volume or server, whatever happens to the volume.
 #[test]
@@ -140,10 +140,12 @@ fn a_lost_database_is_never_recreated() {
             }
             let plan = decide(&desired, &observed);
             assert_eq!(reason(&plan), Some((expected, true)), "{what}");
-            let made = |step: &Step| match step {
-                Step::CreateVolume(_) | Step::Initialize(_) => true,
+            let made = |step: &PostgresqlStep| match step {
+                PostgresqlStep::CreateVolume(_) | PostgresqlStep::Initialize(_) => true,
                 // A server that refuses an empty volume may exist.
-                Step::Apply(Object { id, .. }) => id.0 == Kind::StatefulSet && ["gone", "another"].contains(&what),
+                PostgresqlStep::Apply(Object { id, .. }) => {
+                    id.0 == Kind::StatefulSet && ["gone", "another"].contains(&what)
+                }
                 _ => false,
             };
             assert!(!plan.steps.iter().any(made), "{what}: {:?}", plan.steps);
@@ -152,7 +154,7 @@ fn a_lost_database_is_never_recreated() {
 }
 
 /// A Postgresql whose volume has no database yet, with this Job, and with a pod of the Job that waits.
-fn uninitialized(desired: &Desired, job: Option<ObjectView>, pod: PodView) -> Observed {
+fn uninitialized(desired: &Desired, job: Option<ObjectView>, pod: PodView) -> ObservedPostgresql {
     let mut observed = settled(desired);
     observed.recorded.volume = recorded("a", false);
     observed.pods.clear();
@@ -198,7 +200,7 @@ fn the_job_that_creates_the_database() {
     let mut observed = uninitialized(&desired, None, pod("x", "initialize", Some("y")));
     observed.objects.insert((Kind::Job, name.clone()), view(digest, Detail::Job(JobView::default())));
     observed.refusals.insert((Kind::Job, name.clone()), "exceeded quota".to_owned());
-    let message = |observed: &Observed| decide(&desired, observed).hold.unwrap().message;
+    let message = |observed: &ObservedPostgresql| decide(&desired, observed).hold.unwrap().message;
     assert_eq!(message(&observed), format!("waiting for Job {name}, which makes the database; exceeded quota"));
     observed.pods.push(PodView { job: Some(name.clone()), ..pod("x", "initialize", Some("y")) });
     assert_eq!(message(&observed), format!("waiting for Job {name}, which makes the database; pod x: y"));
@@ -230,7 +232,7 @@ fn a_job_of_an_outdated_spec_is_replaced() {
         let observed = uninitialized(&desired, Some(job), pod("x", "initialize", Some("y")));
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), expected, "{what}");
-        let replacing = matches!(plan.hold, Some(Hold { reason: Reason::Replacing, .. }));
+        let replacing = matches!(plan.hold, Some(PostgresqlHold { reason: Reason::Replacing, .. }));
         assert_eq!(replacing, deleting || !expected.is_empty(), "{what}");
     }
 }
@@ -281,7 +283,7 @@ fn a_database_from_a_dump() {
             let job = JobView { restore: restore.map(Box::new), succeeded, ..JobView::default() };
             view(current.then(|| initialize::job(&desired, "a", true).digest), Detail::Job(job))
         });
-        let mut observed = Observed { dump_source, ..uninitialized(&desired, job, pod) };
+        let mut observed = ObservedPostgresql { dump_source, ..uninitialized(&desired, job, pod) };
         observed.objects.insert(data(), claim("a", made_for));
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan), Vec::from_iter(step.map(|step| format!("{step} {name}"))), "{what}");
@@ -308,7 +310,8 @@ fn a_database_from_a_bucket() {
         (DumpSource::NotAllowed, known, ("DumpsMissing", label)),
     ] {
         let desired = Desired { operator_image: image.map(str::to_owned), ..acme(spec.clone()) };
-        let observed = Observed { dump_source: source, ..uninitialized(&desired, None, pod("x", "initialize", None)) };
+        let observed =
+            ObservedPostgresql { dump_source: source, ..uninitialized(&desired, None, pod("x", "initialize", None)) };
         let plan = decide(&desired, &observed);
         assert_eq!(steps(&plan).is_empty(), expected.0 != "Restoring", "{expected:?}");
         let hold = plan.hold.unwrap();
@@ -323,7 +326,7 @@ fn a_restore_is_recorded_with_the_volume() {
     for (said, dump, tables) in
         [(Some("20260101T000000Z-x 12"), "20260101T000000Z-x", Some(12)), (None, "latest", None)]
     {
-        let mut observed = Observed::default();
+        let mut observed = ObservedPostgresql::default();
         observed.recorded.volume = recorded("a", false);
         observed.objects.insert(data(), claim("a", OURS));
         let job =
