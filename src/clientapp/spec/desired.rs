@@ -221,12 +221,12 @@ pub(crate) fn desired(
     (sources, credentials): (&Sources, &[Credentials]),
     config: &Config,
 ) -> Result<Desired, InvalidSpec> {
-    let fields = CheckedSpec::checked(app, profile)?;
-    let user = UserValues::checked(fields.spec, sources, fields.reserved())?;
-    let asked = fields.layers(&user.merged, config)?;
-    let CheckedSpec { key, spec, .. } = &fields;
+    let checked = CheckedSpec::checked(app, profile)?;
+    let user = UserValues::checked(checked.spec, sources, checked.reserved())?;
+    let asked = checked.layers(&user.merged, config)?;
+    let CheckedSpec { key, spec, .. } = &checked;
     let database = match spec.postgres.enabled {
-        true => Some(database::desired(key, app, config, fields.profile.open)?),
+        true => Some(database::desired(key, app, config, checked.profile.open)?),
         false => None,
     };
     let upgrade = upgrade(app)?;
@@ -238,9 +238,9 @@ pub(crate) fn desired(
         database: database.as_ref().map(|database| &database.address),
         credentials,
     };
-    let (values, digest) = chart_values(&fields, &asked, user, &access, config)?;
+    let (values, digest) = chart_values(&checked, &asked, user, &access, config)?;
     Ok(Desired {
-        hostname: fields.hostname.to_owned(),
+        hostname: checked.hostname.to_owned(),
         suspend: spec.suspend,
         account,
         secrets: DesiredSecrets {
@@ -254,9 +254,9 @@ pub(crate) fn desired(
         upgrade,
         drift: DesiredDrift { policy: spec.drift, ignore: spec.drift_ignore.clone() },
         data: data(key, app)?,
-        intent: Intent::Spec(ReleaseTarget { chart_version: fields.chart_version, digest }),
-        tls: fields.tls,
-        key: fields.key,
+        intent: Intent::Spec(ReleaseTarget { chart_version: checked.chart_version, digest }),
+        tls: checked.tls,
+        key: checked.key,
     })
 }
 
@@ -280,16 +280,16 @@ impl<'a> CheckedSpec<'a> {
         let chart_version = chart_version(&spec.chart_version)?;
         let image = image(&spec.image)?;
         let tls = tls(&key, spec, profile)?;
-        let mut fields = CheckedSpec { key, spec, hostname, chart_version, image, tls, profile: Taken::default() };
-        fields.profile = match (&spec.profile, profile) {
+        let mut checked = CheckedSpec { key, spec, hostname, chart_version, image, tls, profile: Taken::default() };
+        checked.profile = match (&spec.profile, profile) {
             (None, _) => Taken::default(),
             (Some(name), None) => return Err(profile_missing(name)),
-            (Some(name), Some(profile)) => profile_layer(name, profile, fields.reserved())?,
+            (Some(name), Some(profile)) => profile_layer(name, profile, checked.reserved())?,
         };
-        if fields.volume().is_some_and(|(size, _)| quantity::parse_positive(size).is_none()) {
+        if checked.volume().is_some_and(|(size, _)| quantity::parse_positive(size).is_none()) {
             return Err(invalid("spec.persistence.size", "must be a quantity above zero such as 8Gi"));
         }
-        Ok(fields)
+        Ok(checked)
     }
 
     /// Returns which keys only the operator sets.
@@ -374,7 +374,7 @@ impl PodSecrets<'_> {
 
 /// Completes the chart's values with the computed keys, and returns the digest of the release that has them.
 fn chart_values(
-    fields: &CheckedSpec<'_>,
+    checked: &CheckedSpec<'_>,
     asked: &Value,
     user: UserValues,
     access: &PodSecrets<'_>,
@@ -390,24 +390,24 @@ fn chart_values(
     };
     let credentials = access.digest();
     let computed = values::computed(&values::Inputs {
-        name: &fields.key.name,
-        hostname: fields.hostname,
+        name: &checked.key.name,
+        hostname: checked.hostname,
         admin_secret: access.admin.name(),
-        ingress_class: fields.spec.ingress_class_name.as_deref(),
-        tls: fields.tls.as_ref(),
+        ingress_class: checked.spec.ingress_class_name.as_deref(),
+        tls: checked.tls.as_ref(),
         redis_secret: access.redis,
         database: access.database,
-        persistence: fields.volume(),
-        image: fields.image.clone(),
-        replicas: fields.spec.replicas,
-        trusted_domains: &values::trusted_domains(asked, &fields.key, config.chart.as_str(), fields.hostname),
+        persistence: checked.volume(),
+        image: checked.image.clone(),
+        replicas: checked.spec.replicas,
+        trusted_domains: &values::trusted_domains(asked, &checked.key, config.chart.as_str(), checked.hostname),
         mail: mail.as_deref(),
         credentials: credentials.as_deref().ok(),
         redis_credentials: access.redis_digest().as_deref(),
     });
     let merged = values::without_autoscaler(values::merge([asked, &computed]));
     let awaits = awaits.or(credentials.err());
-    let digest = release_digest(config, &fields.chart_version, &merged, awaits.is_none(), salt.as_ref());
+    let digest = release_digest(config, &checked.chart_version, &merged, awaits.is_none(), salt.as_ref());
     let replaced = values::replaced(&config.base_values, &merged);
     Ok((DesiredValues { merged: Values(merged), sources: digests, replaced, redactor: hidden, awaits }, digest))
 }
