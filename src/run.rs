@@ -159,7 +159,7 @@ async fn usable(
     Ok(until(ready, Duration::from_secs(2), own).await)
 }
 
-/// What the controllers of every term as the leader are started with.
+/// Holds what the controllers are started with, each time that this process becomes the leader.
 struct Controllers {
     config: Arc<Config>,
     /// The database of PostgresWriter; `None`: that kind is not reconciled.

@@ -543,6 +543,13 @@ impl FilesBackup {
     }
 }
 
+impl ClientApp {
+    /// Returns the conditions of its status; none without one.
+    pub fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+    }
+}
+
 /// Records what the operator last observed and did.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]

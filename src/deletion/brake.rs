@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -86,15 +86,20 @@ impl DeletionBrake {
         Ok((!is_going::<Namespace>(client, namespace).await?).then_some(message))
     }
 
+    fn decided(&self) -> MutexGuard<'_, BTreeMap<String, Option<Timestamp>>> {
+        // Changes are atomic, so a panic leaves the state consistent.
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn is_allowed(&self, uid: &str, now: Timestamp) -> bool {
-        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut decided = self.decided();
         decided.retain(|_, at| at.is_none_or(|at| now.duration_since(at) < MEMORY));
         decided.get(uid).is_some_and(Option::is_some)
     }
 
     /// Allows a deletion, unless it is held, or as many as may go at once were allowed within [`WINDOW`]; the error is that number.
     fn allow(&self, uid: &str, total: usize, now: Timestamp) -> Result<(), usize> {
-        let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut decided = self.decided();
         let most = if self.at_once == 0 { 0 } else { self.at_once.max(total / SHARE) };
         let recent = decided.values().flatten().filter(|at| now.duration_since(**at) < WINDOW).count();
         let at = (recent < most).then_some(now);
@@ -105,8 +110,8 @@ impl DeletionBrake {
     }
 }
 
-/// Returns true if the cluster-wide object of this name is being deleted, or gone.
-async fn is_going<K>(client: &kube::Client, name: &str) -> Result<bool, Error>
+/// Returns true if the cluster-wide object of this name is gone or being deleted, with everything in it.
+pub(crate) async fn is_going<K>(client: &kube::Client, name: &str) -> Result<bool, Error>
 where
     K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + fmt::Debug + DeserializeOwned,
 {

@@ -50,8 +50,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::A
 
 /// Decides by what the operator has reported about the newest spec. **Pure.**
 pub(crate) fn judge(app: &ClientApp) -> Adoption {
-    let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let released = find(conditions, kind::RELEASED);
+    let released = find(app.conditions(), kind::RELEASED);
     let Some(released) = released.filter(|found| found.observed_generation == app.metadata.generation) else {
         return Adoption::Unknown;
     };

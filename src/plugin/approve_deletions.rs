@@ -2,7 +2,7 @@
 
 use kube::{
     Api, ResourceExt as _,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch},
 };
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::{
     args,
     delete::{agreed, can_agree},
     error::{Error, described},
-    session::{FIELD_MANAGER, Printer, Session, Stored},
+    session::{Printer, Session, Stored, patching},
     several::Tally,
 };
 use crate::crd::{
@@ -19,10 +19,7 @@ use crate::crd::{
 };
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::ApproveDeletions) -> Result<(), Error> {
-    let (api, place) = match args.all_namespaces {
-        true => (session.all_apps(), "any namespace".to_owned()),
-        false => (session.apps(), format!("namespace {}", session.namespace)),
-    };
+    let (api, place) = session.apps_in(args.all_namespaces);
     let found = api.list(&ListParams::default()).await;
     let found = found.map_err(Error::api(format!("list the ClientApps in {place}")))?.items;
     let held: Vec<_> = found
@@ -47,8 +44,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::A
     for Stored { object, .. } in &held {
         let namespace = object.namespace().unwrap_or_default();
         let api: Api<ClientApp> = Api::namespaced(session.client.clone(), &namespace);
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let approved = api.patch_metadata(&object.name_any(), &params, &Patch::Merge(&approval(object))).await;
+        let approved = api.patch_metadata(&object.name_any(), &patching(), &Patch::Merge(&approval(object))).await;
         let approved = approved.map_err(Error::api(format!("approve the deletion of {}", of(object))));
         let printed = approved.and_then(|approved| {
             printer.object(&approved, &format!("clientapp/{}: deletion approved", object.name_any()))
@@ -66,7 +62,6 @@ fn approval(object: &DynamicObject) -> Value {
 
 /// Returns true if the deletion of this app waits for an approval. **Pure.**
 fn is_held(app: &ClientApp) -> bool {
-    let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let held = find(conditions, kind::READY).is_some_and(|ready| ready.reason == Reason::DeletionHeld);
+    let held = find(app.conditions(), kind::READY).is_some_and(|ready| ready.reason == Reason::DeletionHeld);
     held && app.metadata.deletion_timestamp.is_some()
 }

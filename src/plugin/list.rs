@@ -55,10 +55,7 @@ const STATUS: &str = "STATUS";
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::List) -> Result<(), Error> {
     let params = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
-    let (api, place) = match args.all_namespaces {
-        true => (session.all_apps(), "any namespace".to_owned()),
-        false => (session.apps(), format!("namespace {}", session.namespace)),
-    };
+    let (api, place) = session.apps_in(args.all_namespaces);
     let what = format!("list the ClientApps in {place}");
     let wide = printer.output == Output::Wide;
     let shape = Shape { with_namespace: args.all_namespaces, wide, width: printer.width() };
@@ -194,8 +191,7 @@ fn version(app: &ClientApp, status: &ClientAppStatus) -> String {
 
 fn more(app: &ClientApp) -> [String; 3] {
     let ClientAppSpec { postgres, profile, deletion_policy, .. } = &app.spec;
-    let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let database = match find(conditions, kind::POSTGRES_READY) {
+    let database = match find(app.conditions(), kind::POSTGRES_READY) {
         _ if !postgres.enabled => paint(FAINT, "none"),
         None => "-".to_owned(),
         Some(condition) => paint(verdict(&condition.status, "True"), &condition.reason),

@@ -92,6 +92,14 @@ impl Session {
         Api::all_with(self.client.clone(), &ApiResource::erase::<ClientApp>(&()))
     }
 
+    /// The ClientApps of all namespaces or of one, and the place for messages.
+    pub(crate) fn apps_in(&self, all_namespaces: bool) -> (Api<DynamicObject>, String) {
+        match all_namespaces {
+            true => (self.all_apps(), "any namespace".to_owned()),
+            false => (self.apps(), format!("namespace {}", self.namespace)),
+        }
+    }
+
     pub(crate) async fn app(&self, name: &str) -> Result<Stored, Error> {
         match self.apps().get(name).await {
             Ok(object) => Stored::read(object).map_err(|problem| {

@@ -84,14 +84,12 @@ fn ready(app: &ClientApp, but: Option<&str>) -> Verdict {
 
 /// The condition that says that nothing happens before a user acts, if it is about the present generation.
 fn stalled(app: &ClientApp) -> Option<&Condition> {
-    let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let stalled = find(conditions, kind::STALLED).filter(|stalled| stalled.status == "True")?;
+    let stalled = find(app.conditions(), kind::STALLED).filter(|stalled| stalled.status == "True")?;
     (stalled.observed_generation == app.metadata.generation).then_some(stalled)
 }
 
 fn condition(app: &ClientApp, type_: &str, wanted: &str) -> Verdict {
-    let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    match find(conditions, type_) {
+    match find(app.conditions(), type_) {
         Some(found) if found.status == wanted && found.observed_generation == app.metadata.generation => {
             Verdict::Reached(format!("{type_} is {wanted}: {}", found.message))
         }

@@ -144,7 +144,7 @@ pub(crate) async fn upgrade(
     Ok(())
 }
 
-/// What one `helm upgrade` needs after the reconcile that has started it.
+/// Holds what one `helm upgrade` needs after the reconcile that has started it.
 struct UpgradeRun {
     helm: Helm,
     gateway: Arc<Gateway>,

@@ -380,8 +380,7 @@ fn words(pod: Pod) -> CacheEntry<PodWords> {
 fn job_refused(apps: &Objects<ClientApp>, warned: &Key) {
     let Some(("Job", job)) = warned.name.split_once('/') else { return };
     let is_upgrading = |app: &ClientApp| {
-        let conditions = app.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        find(conditions, RECONCILING).is_some_and(|found| found.reason == Reason::Upgrading.as_str())
+        find(app.conditions(), RECONCILING).is_some_and(|found| found.reason == Reason::Upgrading.as_str())
     };
     apps.trigger_in(&warned.namespace, |app| {
         warnings::seems_of(job, &app.name_any()) && app.object.as_ref().is_ok_and(is_upgrading)

@@ -1,4 +1,4 @@
-//! What exists of an app's archives. **Pure.**
+//! Holds what exists of an app's archives. **Pure.**
 
 use jiff::Timestamp;
 use kube::{Resource, ResourceExt as _};

@@ -71,13 +71,6 @@ pub(crate) async fn release(ctx: &Ctx, app: &Key, uid: &str) -> Result<Namespace
     }
 }
 
-/// Returns true if a namespace is gone or being deleted, with everything in it.
-pub(crate) async fn is_going(ctx: &Ctx, name: &str) -> Result<bool, Error> {
-    let found = Api::<Namespace>::all(ctx.client.clone()).get_opt(name).await;
-    let found = found.map_err(Error::api(format!("look at namespace {name}")))?;
-    Ok(found.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
-}
-
 /// Deletes a namespace that was just created for an app, after the app was rejected.
 pub(crate) async fn undo(client: &Client, name: &str, uid: &str) -> Result<NamespaceOutcome, Error> {
     let found = Api::<Namespace>::all(client.clone()).get_opt(name).await;

@@ -1,7 +1,7 @@
 //! The release of a deleted app: uninstalled with helm, then verified object by object, and completed if helm left something. An
 //! **effect**.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client,
     api::{DynamicObject, GroupVersionKind, TypeMeta},
@@ -9,7 +9,7 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{context::TeardownContext, namespace, policy::AppResource};
+use super::{context::TeardownContext, policy::AppResource};
 use crate::{
     clientapp::{
         act::account,
@@ -27,7 +27,7 @@ use crate::{
         spec::{desired::foreign_lock_timeout, names},
     },
     crd::{ClientApp, DEPLOYER, FINALIZER, Reason, ReleaseObject},
-    deletion::{permit::DataKind, recreatable},
+    deletion::{brake::is_going, permit::DataKind, recreatable},
     helm::{self, Uninstall},
     platform::{api::ignore_not_found, client::impersonating, clock, controller::ReconcileError as _, key::Key},
 };
@@ -85,7 +85,7 @@ pub(super) async fn uninstall(
     release: Option<&ReleaseView>,
 ) -> Result<Option<Hold>, Error> {
     match uninstalled(ctx, teardown, release).await {
-        Err(error) if is_denied(&error) && namespace::is_going(ctx, &teardown.app.key.namespace).await? => {
+        Err(error) if is_denied(&error) && is_going::<Namespace>(&ctx.client, &teardown.app.key.namespace).await? => {
             tracing::info!(release = %teardown.app.key, "goes with its namespace: {error}");
             Ok(None)
         }
