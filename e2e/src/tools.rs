@@ -13,7 +13,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 use crate::cache;
 use crate::progress::Progress;
-use part::{CERT_MANAGER, DEFINITIONS, HELM3, PARTS, PERCONA, Part, Program, REGISTRY, VERSITYGW};
+use part::{CERT_MANAGER, DEFINITIONS, HELM3, PARTS, PERCONA, Part, Program, REGISTRY, RESTIC, VERSITYGW};
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -41,13 +41,16 @@ pub enum Extra {
     Percona,
     /// The OCI registry.
     Registry,
+    /// The tool that backs up and restores.
+    Restic,
     /// The S3-compatible storage.
     Versitygw,
 }
 
 impl Extra {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::CertManager, Self::Helm3, Self::Percona, Self::Registry, Self::Versitygw];
+    pub const ALL: [Self; 6] =
+        [Self::CertManager, Self::Helm3, Self::Percona, Self::Registry, Self::Restic, Self::Versitygw];
 
     /// Finds or builds the program as [`Tools::ensure`] does, and returns its path. Blocks.
     pub fn ensure(self, progress: &Progress) -> Result<PathBuf> {
@@ -56,6 +59,7 @@ impl Extra {
             Self::Helm3 => &HELM3,
             Self::Percona => &PERCONA,
             Self::Registry => &REGISTRY,
+            Self::Restic => &RESTIC,
             Self::Versitygw => &VERSITYGW,
         };
         let cache = cache::directory()?.join("tools");

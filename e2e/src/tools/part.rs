@@ -164,6 +164,18 @@ pub(super) const VERSITYGW: Part = Part {
     sources: PURE_GO,
 };
 
+/// The tool that backs up and restores, as in the operator's image.
+pub(super) const RESTIC: Part = Part {
+    name: "restic",
+    module: "github.com/restic/restic",
+    go_mod: include_str!("../../tools/restic/go.mod"),
+    go_sum: include_str!("../../tools/restic/go.sum"),
+    stamps: &[],
+    any_patch: false,
+    programs: &[Program { name: "restic", package: "github.com/restic/restic/cmd/restic", version: &["version"] }],
+    sources: PURE_GO,
+};
+
 /// The Percona operator, of planes with Percona.
 pub(super) const PERCONA: Part = Part {
     name: "percona",
