@@ -23,6 +23,7 @@ pub mod platform;
 pub(crate) mod plugin;
 pub(crate) mod postgres_writer;
 pub(crate) mod postgresql;
+pub(crate) mod restic;
 pub(crate) mod run;
 pub(crate) mod secrets;
 pub(crate) mod shutdown;

@@ -13,12 +13,20 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::progress::Progress;
+use crate::tools::Extra;
 use crate::wait::{TIMEOUT, blocking_within};
 
 /// The binary, rebuilt if it is out of date, once for all tests of a process.
 pub fn binary() -> Result<&'static Path> {
     static BINARY: LazyLock<Result<PathBuf>> = LazyLock::new(|| build(&[]));
     BINARY.as_deref().map_err(|error| anyhow!("{error:#}"))
+}
+
+/// The restic that the operator's image has, built if necessary. Blocks.
+pub fn restic() -> Result<&'static Path> {
+    static RESTIC: LazyLock<Result<PathBuf>> = LazyLock::new(|| Extra::Restic.ensure(&Progress::stderr()));
+    RESTIC.as_deref().map_err(|error| anyhow!("{error:#}"))
 }
 
 /// The release build of the binary, rebuilt if it is out of date.

@@ -127,22 +127,22 @@ async fn execute(client: &Client, home: &Path, pod: &Pod) -> Result<End> {
     let home_of_pod = home.join("pods").join(uid);
     let mut volumes = BTreeMap::new();
     for volume in spec.volumes.iter().flatten() {
-        let directory = match &volume.persistent_volume_claim {
+        let source = match &volume.persistent_volume_claim {
             Some(source) => {
                 let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), &namespace);
-                claimed(home, &claims.get(&source.claim_name).await?.uid().unwrap_or_default())?
+                Source::Claim(claimed(home, &claims.get(&source.claim_name).await?.uid().unwrap_or_default())?)
             }
-            None => provided(&home_of_pod.join("volumes"), volume, &secrets)?,
+            None => Source::Own(provided(&home_of_pod.join("volumes"), volume, &secrets)?),
         };
-        volumes.insert(volume.name.as_str(), directory);
+        volumes.insert(volume.name.as_str(), source);
     }
     let root = Root::new(home_of_pod.join("root"), container, &volumes)?;
     let arguments = container.args.iter().flatten().map(|word| root.path_of(word));
     let environment = environment(container, pod, &secrets)?;
     let mut command = Command::new(operator::binary()?);
+    command.env_clear().env("CLIENTAPP_RESTIC", tokio::task::spawn_blocking(operator::restic).await??);
     command
         .args(arguments)
-        .env_clear()
         .envs(environment.into_iter().map(|(name, value)| (name, root.path_of(&value))))
         .stdin(Stdio::null())
         .kill_on_drop(true);
@@ -234,7 +234,31 @@ fn termination_log(container: &Container) -> &str {
     container.termination_message_path.as_deref().unwrap_or(TERMINATION_LOG)
 }
 
-/// The file system of a container: a directory with a link for each mount, and room for the termination message.
+/// Where a volume is.
+#[derive(Clone, Debug)]
+enum Source {
+    /// At the end of this link, or in this directory if no pod has mounted it so far.
+    Claim(PathBuf),
+    /// In this directory of the pod.
+    Own(PathBuf),
+}
+
+impl Source {
+    /// Mounts the volume. That of a claim is moved there, since a mount is a directory and no link, and stays until another pod mounts it.
+    fn mount(&self, place: &Path) -> Result<()> {
+        let claim = match self {
+            Source::Own(directory) => return Ok(symlink(directory, place)?),
+            Source::Claim(claim) => claim,
+        };
+        fs::rename(fs::canonicalize(claim)?, place)?;
+        if claim.is_symlink() {
+            fs::remove_file(claim)?;
+        }
+        Ok(symlink(place, claim)?)
+    }
+}
+
+/// The file system of a container: a directory with what is mounted, and room for the termination message.
 struct Root {
     directory: PathBuf,
     /// Paths in the container.
@@ -242,13 +266,13 @@ struct Root {
 }
 
 impl Root {
-    fn new(directory: PathBuf, container: &Container, volumes: &BTreeMap<&str, PathBuf>) -> Result<Root> {
+    fn new(directory: PathBuf, container: &Container, volumes: &BTreeMap<&str, Source>) -> Result<Root> {
         let mut root = Root { directory, mounts: vec![termination_log(container).to_owned()] };
-        root.make_room(termination_log(container))?;
+        fs::write(root.make_room(termination_log(container))?, "")?;
         for mount in container.volume_mounts.iter().flatten() {
             ensure!(mount.sub_path.is_none(), "a mount of only a part of volume {} is not expected", mount.name);
             let volume = volumes.get(mount.name.as_str()).with_context(|| format!("no volume {}", mount.name))?;
-            symlink(volume, root.make_room(&mount.mount_path)?)?;
+            volume.mount(&root.make_room(&mount.mount_path)?)?;
             root.mounts.push(mount.mount_path.clone());
         }
         Ok(root)
@@ -379,12 +403,12 @@ mod tests {
 
     #[test]
     fn volumes_of_secrets_have_the_files_that_are_named() {
-        let mut secrets = secrets_of("age", "identity", "canary");
-        secrets.get_mut("age").unwrap().insert("other".to_owned(), b"other".to_vec());
+        let mut secrets = secrets_of("restic", "password", "canary");
+        secrets.get_mut("restic").unwrap().insert("other".to_owned(), b"other".to_vec());
         for (source, expected) in [
-            (json!({"secretName": "age"}), vec![("identity", "canary"), ("other", "other")]),
-            (json!({"secretName": "age", "items": [{"key": "identity", "path": "key"}]}), vec![("key", "canary")]),
-            (json!({"secretName": "age", "items": [{"key": "absent", "path": "key"}]}), vec![]),
+            (json!({"secretName": "restic"}), vec![("password", "canary"), ("other", "other")]),
+            (json!({"secretName": "restic", "items": [{"key": "password", "path": "key"}]}), vec![("key", "canary")]),
+            (json!({"secretName": "restic", "items": [{"key": "absent", "path": "key"}]}), vec![]),
             (json!({"secretName": "absent", "optional": true}), vec![]),
         ] {
             let source = serde_json::from_value(source).unwrap();
@@ -406,7 +430,7 @@ mod tests {
             ],
         }));
         let root = home.path().join("root");
-        let made = Root::new(root.clone(), &container, &BTreeMap::from([("files", volume)])).unwrap();
+        let made = Root::new(root.clone(), &container, &BTreeMap::from([("files", Source::Own(volume))])).unwrap();
         for (word, is_path) in [
             ("/volumes", true),
             ("/volumes/nextcloud", true),

@@ -43,10 +43,10 @@ pub use profile::{
     ProfileResources, ProfileSpec,
 };
 pub use reason::Reason;
-pub use restore::{Drill, DrillStore, Dump, DumpStore, IdentitySecret, Restore, RestoreRecord};
+pub use restore::{Drill, DrillStore, Dump, DumpStore, Restore, RestoreRecord};
 use schema::{OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object, default_password_key, default_storage, number};
 pub use server::{NetworkAccess, Resources, Scheduling, Tls};
-pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep};
+pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep, StorePasswordSecret};
 pub use values_reference::{ValuesKind, ValuesReference};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

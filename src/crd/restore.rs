@@ -75,15 +75,12 @@ pub struct DumpStore {
     #[serde(flatten)]
     pub bucket: Bucket,
 
-    /// Prefix of the dumps' object names: `<prefix>/<namespace>/<name>` of the Postgresql that was dumped. Unless it is this
+    /// Path of the repository in the bucket: `<prefix>/<namespace>/<name>` of the Postgresql that was dumped. Unless it is this
     /// namespace and the name of the new Postgresql, the Secret with the credentials needs the label
     /// `apps.bnerd-operator.local/restore-to` with that name.
     #[schemars(length(min = 1, max = 620))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')").message("must be words of letters, digits, '.', '_' and '-', separated by '/'"))]
     pub path: String,
-
-    /// The Secret in this namespace with the secret age key to decrypt the dumps. Absent: the dumps are not encrypted.
-    pub identity_secret: Option<IdentitySecret>,
 
     /// Size of the volume for the dump while it is restored; the volume is deleted with the pod. Absent: `storageSize`.
     #[schemars(length(max = 32))]
@@ -96,27 +93,10 @@ pub struct DumpStore {
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DrillStore {
-    /// The Secret in this namespace with the secret age key to decrypt the dumps. Absent: the dumps are not encrypted.
-    pub identity_secret: Option<IdentitySecret>,
-
     /// Size of the volume for the dump while it is restored; the volume is deleted with the pod. Absent: `storageSize`.
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub size: Option<String>,
-}
-
-/// A Secret with a secret age key.
-#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct IdentitySecret {
-    /// Name of the Secret.
-    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
-    pub name: String,
-    /// Key in the Secret with the secret key (`AGE-SECRET-KEY-1…`, or the file that `age-keygen` writes).
-    #[serde(default = "default_identity")]
-    #[schemars(length(min = 1, max = 253))]
-    #[x_kube(validation = Rule::new("self.matches('^[-._a-zA-Z0-9]+$')").message("must be a key of a Secret"))]
-    pub key: String,
 }
 
 /// The dump that the database was created from.
@@ -163,17 +143,6 @@ pub struct Drill {
     pub last_failure: Option<Time>,
     /// The cause of its failure.
     pub message: Option<String>,
-}
-
-impl IdentitySecret {
-    /// With the default key.
-    pub fn named(name: &str) -> IdentitySecret {
-        IdentitySecret { name: name.to_owned(), key: default_identity() }
-    }
-}
-
-fn default_identity() -> String {
-    "identity".to_owned()
 }
 
 fn latest() -> String {

@@ -1,4 +1,4 @@
-//! S3-compatible storage for a `Postgresql`'s dumps, in addition to their volume. Part of [`super::Backup`].
+//! A restic repository in S3-compatible storage, for a `Postgresql`'s dumps and a ClientApp's files. Part of [`super::Backup`].
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
@@ -29,12 +29,16 @@ pub struct Bucket {
     /// The Secret in this namespace with the credentials.
     pub credentials_secret: CredentialsSecret,
 
-    /// The Secret in this namespace with certificates to trust in addition to the usual ones.
+    /// The Secret in this namespace with certificates to trust instead of the usual ones.
     pub ca_secret: Option<CaSecret>,
+
+    /// The Secret in this namespace with the password of the restic repository, which is created with it. Keep a copy outside this
+    /// cluster: nobody can read the repository without it. Absent: the repository is not encrypted.
+    pub password_secret: Option<StorePasswordSecret>,
 }
 
-/// S3-compatible storage to which each dump is uploaded, below `<prefix>/<namespace>/<name>/` in the bucket. If an upload fails, the
-/// dump counts as failed, stays on its volume, and is uploaded with the next one.
+/// S3-compatible storage with the restic repository to which each dump is uploaded: `<prefix>/<namespace>/<name>` in the bucket. If an
+/// upload fails, the dump counts as failed, stays on its volume, and is uploaded with the next one.
 #[skip_serializing_none]
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -43,23 +47,17 @@ pub struct Store {
     #[serde(flatten)]
     pub bucket: Bucket,
 
-    /// Prefix before `<namespace>/<name>/` in the names of all objects. Absent: none.
+    /// Prefix before `<namespace>/<name>` in the repository's path. Absent: none.
     #[schemars(length(min = 1, max = 300))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')").message("must be words of letters, digits, '.', '_' and '-', separated by '/'"))]
     pub prefix: Option<String>,
 
-    /// Public age key (`age1…`, as `age-keygen` prints it) to encrypt dumps for. The secret key is needed to restore a dump, and should
-    /// be kept outside this cluster; without it, the dumps cannot be read. Absent: dumps are not encrypted.
-    #[schemars(length(max = 62))]
-    #[x_kube(validation = Rule::new("self.matches('^age1[02-9ac-hj-np-z]{58}$')").message("must be a public age key, as age-keygen prints it: age1 and 58 letters and digits"))]
-    pub recipient: Option<String>,
-
-    /// Which dumps to keep in the bucket. Absent: all, and the credentials need no right to delete.
+    /// Which snapshots to keep in the repository. Absent: all.
     pub keep: Option<StoreKeep>,
 }
 
 impl Store {
-    /// Prefix of all objects of this Postgresql, which no other Postgresql has.
+    /// Returns the path of the repository, which no other object of the cluster has.
     pub fn path(&self, namespace: &str, name: &str) -> String {
         let own = format!("{namespace}/{name}");
         self.prefix.as_ref().map_or(own.clone(), |prefix| format!("{prefix}/{own}"))
@@ -99,28 +97,57 @@ pub struct CaSecret {
     pub key: String,
 }
 
-/// Number of dumps to keep in the bucket for each period, in UTC. A dump that is empty, damaged or of another server never replaces
-/// one with data, and the newest dump with data is always kept.
+/// Number of snapshots to keep for each period in UTC, as `restic forget` counts them. A dump that is empty or of another server never
+/// replaces one with data, and the newest with data is always kept.
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.last + self.daily + self.weekly + self.monthly > 0").message("set the number of dumps to keep, or omit keep to keep all"))]
+#[x_kube(validation = Rule::new("self.last + self.hourly + self.daily + self.weekly + self.monthly + self.yearly > 0").message("set the number of snapshots to keep, or omit keep to keep all"))]
 pub struct StoreKeep {
-    /// Number of newest dumps to keep.
+    /// Number of newest snapshots to keep.
     #[serde(default = "super::number::<0>")]
     #[schemars(range(min = 0, max = 1000))]
     pub last: i32,
-    /// Number of days with a dump to keep the newest dump of.
+    /// Number of hours with a snapshot to keep the newest of.
+    #[serde(default = "super::number::<0>")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub hourly: i32,
+    /// Number of days with a snapshot to keep the newest of.
     #[serde(default = "super::number::<0>")]
     #[schemars(range(min = 0, max = 1000))]
     pub daily: i32,
-    /// Number of weeks with a dump to keep the newest dump of.
+    /// Number of weeks with a snapshot to keep the newest of.
     #[serde(default = "super::number::<0>")]
     #[schemars(range(min = 0, max = 1000))]
     pub weekly: i32,
-    /// Number of months with a dump to keep the newest dump of.
+    /// Number of months with a snapshot to keep the newest of.
     #[serde(default = "super::number::<0>")]
     #[schemars(range(min = 0, max = 1000))]
     pub monthly: i32,
+    /// Number of years with a snapshot to keep the newest of.
+    #[serde(default = "super::number::<0>")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub yearly: i32,
+}
+
+/// A Secret with the password of a restic repository.
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct StorePasswordSecret {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
+    pub name: String,
+    /// Key of the password.
+    #[serde(default = "default_password")]
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[-._a-zA-Z0-9]+$')").message("must be a key of a Secret"))]
+    pub key: String,
+}
+
+impl StorePasswordSecret {
+    /// Returns the Secret of this name, with the default key.
+    pub fn named(name: &str) -> StorePasswordSecret {
+        StorePasswordSecret { name: name.to_owned(), key: default_password() }
+    }
 }
 
 fn default_region() -> String {
@@ -132,6 +159,9 @@ fn default_access_key_id() -> String {
 }
 fn default_secret_access_key() -> String {
     "AWS_SECRET_ACCESS_KEY".to_owned()
+}
+fn default_password() -> String {
+    "password".to_owned()
 }
 fn default_ca() -> String {
     "ca.crt".to_owned()

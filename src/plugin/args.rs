@@ -462,9 +462,9 @@ pub(crate) struct Restore {
     /// ClientApp's own.
     #[arg(long, value_name = "PATH", requires = "archives")]
     pub(crate) files_path: Option<String>,
-    /// Secret with the secret age key to decrypt the dump of --store and the archive, under the key `identity`.
+    /// Secret with the password of the repository, under the key `password`. Absent: the app's own.
     #[arg(long, value_name = "SECRET", requires = "encrypted")]
-    pub(crate) identity_secret: Option<String>,
+    pub(crate) password_secret: Option<String>,
     /// Point in time to restore a PerconaPGCluster to, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", conflicts_with = "from")]
     pub(crate) time: Option<Timestamp>,
@@ -602,8 +602,8 @@ mod tests {
         for (flags, expected) in [
             (&[] as &[&str], Ok(None)),
             (&["--files"], named("latest")),
-            (&["--files=a", "--store", "--from", "b", "--identity-secret", "age"], named("a")),
-            (&["--only-files=a", "--files-path", "prod/ns/acme.files", "--identity-secret", "age"], named("a")),
+            (&["--files=a", "--store", "--from", "b", "--password-secret", "restic"], named("a")),
+            (&["--only-files=a", "--files-path", "prod/ns/acme.files", "--password-secret", "restic"], named("a")),
             (&["--files", "--to", "then", "--hostname", "then.example.com"], named("latest")),
             (&["--files", "--only-files"], conflict()),
             (&["--only-files", "--from", "b"], conflict()),
@@ -611,7 +611,7 @@ mod tests {
             (&["--only-files", "--time", "2026-01-01T00:00:00Z"], conflict()),
             (&["--only-files", "--to", "then", "--hostname", "then.example.com"], conflict()),
             (&["--files-path", "prod/ns/acme.files"], missing()),
-            (&["--identity-secret", "age"], missing()),
+            (&["--password-secret", "restic"], missing()),
         ] {
             assert_eq!(parsed(flags), expected, "{flags:?}");
         }

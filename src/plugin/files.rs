@@ -135,7 +135,7 @@ async fn in_place(session: &Session, printer: &mut Printer, args: &args::Restore
     let before = resumed(&stored.app, &asked).map_err(Error::Stalled)?;
     let next = before.as_ref().map(|before| before.next);
 
-    let store = bucket::of_files(backup, path, args.identity_secret.as_deref());
+    let store = bucket::of_files(backup, path, args.password_secret.as_deref());
     let wanted = before.as_ref().map_or(asked.archive, |before| before.archive.as_str());
     let archives_first = !no_backup && next != Some(Step::Extract);
     let present = job::archive_of(&cron_job).filter(|_| archives_first && path == own);
@@ -385,7 +385,7 @@ pub(crate) async fn source(session: &Session, args: &args::Restore, app: &Client
     let backup = settings(app).map_err(Error::Stalled)?;
     let own = backup.path(&session.namespace, &args.name);
     let path = args.files_path.as_deref().unwrap_or(&own);
-    let store = bucket::of_files(backup, path, args.identity_secret.as_deref());
+    let store = bucket::of_files(backup, path, args.password_secret.as_deref());
     let archive = bucket::archive(session, backup, &store, wanted, None).await?;
     Ok(Some(Source(Extract { id: String::new(), archive, store, user: i64::from(backup.user), replace: false })))
 }

@@ -98,7 +98,7 @@ pub(crate) async fn restore(
         files: _,
         only_files: _,
         files_path: _,
-        identity_secret: _,
+        password_secret: _,
         to: _,
         hostname: _,
         no_backup: _,

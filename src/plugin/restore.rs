@@ -174,14 +174,14 @@ async fn handed_over(
 
 /// The dump that the flags name.
 pub(crate) fn wanted(session: &Session, args: &args::Restore, app: &ClientApp) -> Result<Restore, Error> {
-    let args::Restore { name, from, time, store, identity_secret, .. } = args;
+    let args::Restore { name, from, time, store, password_secret, .. } = args;
     if time.is_some() {
         return Err(Error::Usage(
             "a dump cannot be restored to a point in time: name a dump with --from instead of --time".to_owned(),
         ));
     }
     Ok(match store {
-        true => Restore::of_store(from, bucket::of(session, app, identity_secret.as_deref())?),
+        true => Restore::of_store(from, bucket::of(session, app, password_secret.as_deref())?),
         false => Restore::of_claim(from, names::backup(&Key::new(&session.namespace, name).database())),
     })
 }

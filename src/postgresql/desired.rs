@@ -9,7 +9,6 @@ use crate::{
         Restore, Scheduling, Store, StoreKeep, Tls, parameters, quantity,
     },
     platform::key::{Key, key_of},
-    store::seal::Recipient,
 };
 
 const REPOSITORY: &str = "docker.io/library/postgres";
@@ -71,7 +70,6 @@ pub(crate) struct DesiredStore {
     pub bucket: Bucket,
     /// Ends with namespace and name, so that no other object of the cluster has the same.
     pub prefix: String,
-    pub recipient: Option<String>,
     pub keep: Option<StoreKeep>,
 }
 
@@ -181,9 +179,8 @@ fn password(spec: &PostgresqlSpec) -> Result<PasswordSource, String> {
 
 /// Checks and completes `spec.backup`; the volume of dumps is by default as large as that of the database.
 fn backup(key: &Key, backup: &Backup, storage: &Size) -> Result<DesiredBackup, String> {
-    let checked = |given: &Store| DesiredStore::checked(given, given.path(&key.namespace, &key.name));
-    let store = backup.store.as_ref().map(checked).transpose();
-    let store = store.map_err(|problem| format!("spec.backup.store.{problem}"))?;
+    let own = |given: &Store| DesiredStore::of(given, given.path(&key.namespace, &key.name));
+    let store = backup.store.as_ref().map(own);
     let drill_store = backup.drill_store.as_ref().map(|given| drill_store(given, store.as_ref())).transpose()?;
     Ok(DesiredBackup {
         schedule: backup.schedule.clone(),
@@ -216,27 +213,23 @@ fn size(field: &str, text: &str) -> Result<Size, String> {
 }
 
 impl DesiredStore {
-    /// Checks a store; the error begins with the field at fault.
-    pub(crate) fn checked(given: &Store, prefix: String) -> Result<DesiredStore, String> {
-        let Store { bucket, prefix: _, recipient, keep } = given.clone();
-        // A typing error is detected here, not when something has to be decrypted.
-        if let Some(Err(problem)) = recipient.as_ref().map(|recipient| recipient.parse::<Recipient>()) {
-            return Err(format!("recipient: {problem}"));
-        }
-        Ok(DesiredStore { bucket, prefix, recipient, keep })
+    /// Returns where this store keeps the snapshots of one object: `prefix` is its own.
+    pub(crate) fn of(given: &Store, prefix: String) -> DesiredStore {
+        let Store { bucket, prefix: _, keep } = given.clone();
+        DesiredStore { bucket, prefix, keep }
     }
 }
 
 /// Returns the dumps that a Postgresql uploads itself, as those of another are restored.
 fn drill_store(given: &DrillStore, store: Option<&DesiredStore>) -> Result<DumpStore, String> {
-    let DrillStore { identity_secret, size: scratch } = given.clone();
-    let Some(DesiredStore { bucket, prefix, recipient: _, keep: _ }) = store.cloned() else {
+    let DrillStore { size: scratch } = given.clone();
+    let Some(DesiredStore { bucket, prefix, keep: _ }) = store.cloned() else {
         return Err("spec.backup.drillStore: set spec.backup.store as well, from which drills get the dumps".to_owned());
     };
     if let Some(scratch) = &scratch {
         size("spec.backup.drillStore.size", scratch)?;
     }
-    Ok(DumpStore { bucket, path: prefix, identity_secret, size: scratch })
+    Ok(DumpStore { bucket, path: prefix, size: scratch })
 }
 
 /// Returns a password that PostgreSQL's image accepts, or what is wrong with it, without any part of it.
@@ -301,7 +294,6 @@ pub(super) mod tests {
             (json!({"version": "13"}), "spec.version: "),
             (json!({"defaultUser": "postgres"}), "spec.defaultUser: postgres is a superuser"),
             (json!({"defaultUser": "replicator"}), "spec.defaultUser: replicator is a superuser"),
-            (stored(json!({"recipient": format!("age1{}", "q".repeat(58))})), "spec.backup.store.recipient: "),
             (json!({"resources": {"limits": {"cpu": "much"}}}), "spec.resources.limits.cpu: "),
             (json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}), "spec.resources.requests.cpu: "),
             (json!({"parameters": {"work_mem": "4MB", "fsync": "off"}}), "spec.parameters: fsync cannot be set here"),
@@ -332,7 +324,9 @@ pub(super) mod tests {
 
     /// Returns a spec with drills from the bucket.
     pub(in crate::postgresql) fn drilled(drill_store: Value) -> Value {
-        let mut spec = stored(json!({"prefix": "prod", "caSecret": {"name": "ca"}}));
+        let mut spec = stored(json!({
+            "prefix": "prod", "caSecret": {"name": "ca"}, "passwordSecret": {"name": "restic"},
+        }));
         spec["backup"]["drill"] = json!("@weekly");
         spec["backup"]["drillStore"] = drill_store;
         spec

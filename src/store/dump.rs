@@ -17,9 +17,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::platform::key::hex;
 
-/// Longest text accepted from an entry of a bucket, and longest part of an error that is quoted.
-pub(crate) const LONGEST: usize = 256;
-
 /// The file that lists all others.
 pub(crate) const SUMS: &str = "SHA256SUMS";
 /// Bytes read from a file at a time.
@@ -118,12 +115,6 @@ pub(crate) struct File {
     pub size: u64,
     /// `None` for [`SUMS`] itself.
     pub sha256: Option<String>,
-}
-
-impl Dump {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.size).sum()
-    }
 }
 
 /// The dumps in a directory, newest first, and the damaged ones with the reason.

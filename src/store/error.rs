@@ -1,13 +1,12 @@
 //! Errors of the store commands, worded for the termination message of the pod. Pure.
 
-use std::{
-    error::Error as _,
-    path::{Path, PathBuf},
+use std::path::{Path, PathBuf};
+
+use super::{dump::Name, stored::Content};
+use crate::restic::{
+    output::Failure,
+    repository::{Repository, Trouble},
 };
-
-use object_store::client::{HttpError, HttpErrorKind};
-
-use super::dump::Name;
 
 /// Every failed upload ends with this.
 const LATER: &str = "What is on the volume stays there, and is uploaded with the next one";
@@ -19,47 +18,46 @@ pub(crate) enum Error {
     #[error("cannot {operation} {}: {source}", path.display())]
     File { operation: &'static str, path: PathBuf, source: std::io::Error },
     #[error(
-        "there is no file {} with the secret age key: in a Job, the Secret named by identitySecret, or its key, is missing", .0.display()
+        "there is no file {} with the repository's password: in a Job, the Secret named by passwordSecret, or its key, is missing", .0.display()
     )]
-    KeyMissing(PathBuf),
-    #[error("{} is not an age secret key: a line starting with AGE-SECRET-KEY-1 is expected", .0.display())]
-    NoIdentity(PathBuf),
-    #[error("cannot {operation} {place}: {}", told(source))]
-    Storage { operation: &'static str, place: String, source: Box<object_store::Error> },
+    PasswordMissing(PathBuf),
+    #[error("cannot {operation} {place}: {}", told(trouble, place))]
+    Repository { operation: &'static str, place: String, trouble: Trouble },
+    #[error("cannot back up to {place}: {}. {LATER}", told(trouble, place))]
+    Upload { place: String, trouble: Trouble },
     #[error(
-        "{place} reads back differently from what was written ({problem}): the storage or the network changes data. {LATER}"
+        "{place} is damaged ({}): `restic check` says more, and restic's troubleshooting guide how to repair it",
+        told(trouble, place)
     )]
-    NotAsWritten { place: String, problem: &'static str },
-    #[error(
-        "{place} is damaged ({problem}): fetch another dump or, if the bucket is versioned, an earlier version of this object"
-    )]
-    Damaged { place: String, problem: String },
-    #[error("{place} was not encrypted for this key, or its header is damaged: {problem}")]
-    WrongKey { place: String, problem: String },
-    #[error("dump {name} is encrypted for {recipient}: pass the file with its secret key (--identity-file)")]
-    KeyNeeded { name: Name, recipient: String },
+    Check { place: String, trouble: Trouble },
+    #[error("cannot restore {name} from {place}: {}", told(trouble, place))]
+    Restore { name: Name, place: String, trouble: Trouble },
+    #[error("dump {name} of {place} is damaged: {problem}. Fetch another")]
+    Damaged { name: Name, place: String, problem: String },
+    #[error("snapshot {id} is gone from {place}: another process has removed it")]
+    Gone { id: String, place: String },
     #[error("there is no complete dump in {}", .0.display())]
     NoDump(PathBuf),
-    #[error("there is no complete dump {which} in {place}: `store list` prints the available dumps")]
-    NotThere { which: String, place: String },
+    #[error("there is no {} {which} in {place}: `restic snapshots` lists what is there", of(*content))]
+    NotThere { content: Content, which: String, place: String },
     #[error("dump {name} in {} is damaged: {problem}", path.display())]
     DamagedHere { name: Name, path: PathBuf, problem: String },
     #[error("{} exists, but is not the dump of that name ({problem}): move it away", path.display())]
     InTheWay { path: PathBuf, problem: String },
-    #[error("{0} contains no volume files: it is a database dump, which `store fetch` downloads")]
-    NoFiles(String),
-    #[error("{0} contains volume files, which `store extract` restores")]
-    OfFiles(String),
-    #[error("{place} contains files of volume {name}, but there is no such volume here")]
-    NoVolume { place: String, name: String },
+    #[error("archive {archive} contains files of volume {volume}, but there is no such volume here")]
+    NoVolume { archive: Name, volume: String },
     #[error("volume {} is not empty: it is left as it is. With --replace, a restore sets such files aside", .0.display())]
     NotEmpty(PathBuf),
     #[error(
         "{} was written during the restore: stop the app, move this away, and restore again, which continues this restore", .0.display()
     )]
     Meanwhile(PathBuf),
-    #[error("{place} contains no files of volume {name}: with --replace, all volumes here are replaced, or none")]
-    NotInArchive { place: String, name: String },
+    #[error(
+        "archive {archive} contains no files of volume {volume}: with --replace, all volumes here are replaced, or none"
+    )]
+    NotInArchive { archive: Name, volume: String },
+    #[error("{} cannot be restored: only a restore or the file system makes files of that name", .0.display())]
+    OursInArchive(PathBuf),
     #[error("another process archives or restores volume {}: try again once it has ended", .0.display())]
     InUse(PathBuf),
     #[error(
@@ -84,17 +82,8 @@ pub(crate) enum Error {
     Vanished(PathBuf),
     #[error("another process is using {}", .0.display())]
     Busy(PathBuf),
-    #[error(
-        "{place} contains more than {count} objects: remove old ones, with a lifecycle rule of the bucket or with spec.backup.store.keep"
-    )]
-    TooMany { place: String, count: usize },
-    #[error("encryption: {0}")]
-    Encrypt(String),
     #[error("stopped before it was complete. {LATER}")]
     Stopped,
-    /// The task at the other end of a channel within this process has ended. That task reports the reason.
-    #[error("the other side has ended")]
-    Cut,
 }
 
 impl Error {
@@ -103,92 +92,111 @@ impl Error {
         move |source| Error::File { operation, path, source }
     }
 
-    pub(crate) fn storage(operation: &'static str, place: String) -> impl FnOnce(object_store::Error) -> Error {
-        move |source| Error::Storage { operation, place, source: Box::new(source) }
+    pub(crate) fn read(repository: &Repository, trouble: Trouble) -> Error {
+        Error::Repository { operation: "read", place: repository.location.repository(), trouble }
+    }
+
+    pub(crate) fn upload(repository: &Repository, trouble: Trouble) -> Error {
+        match trouble {
+            Trouble::Stopped => Error::Stopped,
+            trouble => Error::Upload { place: repository.location.repository(), trouble },
+        }
+    }
+
+    pub(crate) fn check(repository: &Repository, trouble: Trouble) -> Error {
+        match trouble {
+            Trouble::Failed(Failure::Other(_)) => Error::Check { place: repository.location.repository(), trouble },
+            trouble => Error::upload(repository, trouble),
+        }
+    }
+
+    pub(crate) fn restore(repository: &Repository, name: &Name, trouble: Trouble) -> Error {
+        Error::Restore { name: name.clone(), place: repository.location.repository(), trouble }
     }
 }
 
-/// What the storage answered, and what to do about it. The library's own message would quote the whole response, which repeats the
-/// signed request and the URL.
-fn told(error: &object_store::Error) -> String {
-    let said = error.to_string();
-    let answer = answer(&said);
-    match (status(error, &said), transport(error)) {
-        (Some(404), _) => format!("not found{answer}: check the bucket's name"),
-        (Some(401 | 403), _) => {
-            format!("the storage denies access{answer}: check the credentials and their permissions in the bucket")
-        }
-        (Some(_), _) => format!("the storage fails{answer}: it may be full, overloaded or misconfigured. {LATER}"),
-        (None, Some(HttpErrorKind::Timeout)) => format!("the storage did not answer in time. {LATER}"),
-        (None, Some(HttpErrorKind::Connect)) => format!(
-            "the storage cannot be reached ({}): check the endpoint, the network and, with https, the certificate",
-            root(error)
+fn of(content: Content) -> &'static str {
+    match content {
+        Content::Dump => "complete dump",
+        Content::Files => "archive",
+    }
+}
+
+/// Returns what is wrong with a repository, and what to do about it.
+pub(crate) fn told(trouble: &Trouble, place: &str) -> String {
+    match trouble {
+        Trouble::Stopped => "stopped before it was complete".to_owned(),
+        Trouble::Restic(problem) => problem.clone(),
+        Trouble::Timeout(timeout, words) => format!(
+            "the storage did not answer within {} seconds ({}): check the endpoint, the network and, with https, the certificate",
+            timeout.as_secs(),
+            without_retry(words)
         ),
-        (None, Some(_)) => format!("the connection to the storage was lost ({}). {LATER}", root(error)),
-        (None, None) => format!("the storage does not behave like S3 ({})", first_line(&root(error))),
-    }
-}
-
-/// The status of the response. For a list request, the library reports it only in its message.
-fn status(error: &object_store::Error, said: &str) -> Option<u16> {
-    use object_store::Error as Storage;
-    match error {
-        Storage::NotFound { .. } => Some(404),
-        Storage::PermissionDenied { .. } => Some(403),
-        Storage::Unauthenticated { .. } => Some(401),
-        _ => said.split_once("status code: ")?.1.split(' ').next()?.parse().ok(),
-    }
-}
-
-/// Status and error code of the response, to be shown. Nothing else may be, because the rest quotes the request.
-fn answer(text: &str) -> String {
-    let status = text.split_once("status code: ").map(|(_, rest)| rest.split(':').next().unwrap_or_default());
-    let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
-    let word = |text: &&str| text.len() < 64 && text.bytes().all(|c| c.is_ascii_alphanumeric() || b" -".contains(&c));
-    let parts: Vec<_> = [status, code].into_iter().flatten().filter(word).collect();
-    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
-}
-
-fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
-    let mut source = error.source();
-    while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<HttpError>() {
-            return Some(error.kind());
+        Trouble::Failed(Failure::NoRepository) => "nothing was ever backed up there".to_owned(),
+        Trouble::Failed(Failure::Locked) => {
+            format!("another restic has locked it for half an hour: if none is running, `restic --repo {place} unlock`")
         }
-        source = error.source();
+        Trouble::Failed(Failure::WrongPassword) => {
+            "it is encrypted with another password, or with none: check the Secret named by passwordSecret".to_owned()
+        }
+        Trouble::Failed(Failure::Incomplete(cause)) => format!("a file could not be read ({cause})"),
+        Trouble::Failed(Failure::Other(cause)) => format!("{cause}{}", advice(cause)),
     }
-    None
 }
 
-/// The innermost cause.
-fn root(error: &object_store::Error) -> String {
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
+/// restic repeats the question until it gives up.
+fn without_retry(words: &str) -> &str {
+    words.split_once("s: ").map_or(words, |(_, cause)| cause)
 }
 
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().chars().take(200).collect()
+/// Returns what to do about an error that restic passes on from the storage.
+fn advice(cause: &str) -> &'static str {
+    let table = [
+        ("bucket does not exist", ": check the bucket's name"),
+        ("Access Denied", ": check the credentials and their permissions in the bucket"),
+        ("access key", ": check the credentials"),
+        ("signature", ": check the credentials"),
+        ("Storage", ": the storage may be full"),
+    ];
+    let found = table.into_iter().find(|(words, _)| cause.to_lowercase().contains(&words.to_lowercase()));
+    found.map(|(_, advice)| advice).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn of_an_answer_only_status_and_code_are_told() {
-        for (text, expected) in [
-            ("Server returned non-2xx status code: 507 Insufficient Storage: ", " (507 Insufficient Storage)"),
+    fn what_is_wrong_with_a_repository() {
+        let place = "s3:http://s3/dumps/ns/db";
+        let other = |cause: &str| Trouble::Failed(Failure::Other(cause.to_owned()));
+        let retrying = "Stat(<config/>) returned error, retrying after 961.208624ms: connection refused";
+        for (trouble, expected) in [
             (
-                "x status code: 403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>canary</AWSAccessKeyId>",
-                " (403 Forbidden, SignatureDoesNotMatch)",
+                other("Stat: Access Denied."),
+                "Stat: Access Denied.: check the credentials and their permissions in the bucket",
             ),
-            ("x <Code>a <b> c</Code>", ""),
-            ("anything else", ""),
+            (
+                other("The specified bucket does not exist"),
+                "The specified bucket does not exist: check the bucket's name",
+            ),
+            (other("anything"), "anything"),
+            (
+                Trouble::Timeout(Duration::from_secs(120), retrying.to_owned()),
+                "the storage did not answer within 120 seconds (connection refused): check the endpoint, the network and, with https, the certificate",
+            ),
+            (
+                Trouble::Failed(Failure::Locked),
+                "another restic has locked it for half an hour: if none is running, `restic --repo s3:http://s3/dumps/ns/db unlock`",
+            ),
+            (
+                Trouble::Failed(Failure::Incomplete("open /v/g: permission denied".to_owned())),
+                "a file could not be read (open /v/g: permission denied)",
+            ),
         ] {
-            assert_eq!(answer(text), expected);
+            assert_eq!(told(&trouble, place), expected);
         }
     }
 }

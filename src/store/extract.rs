@@ -1,4 +1,4 @@
-//! `store extract`: restores the files of archives, all of them or none. An **effect**.
+//! `store extract`: restores the files of a snapshot, all of them or none. An **effect**.
 //!
 //! Files are unpacked into a directory of their own until all of them are there and verified, so an interrupted restore starts over.
 //! A volume that has other files is left as it is or, with `--replace`, they are set aside. Directories in a volume say how far a
@@ -7,34 +7,33 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{self, ErrorKind, Read},
+    io::{self, ErrorKind},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
-use flate2::read::GzDecoder;
 use nix::unistd::{AccessFlags, access, geteuid};
 
 use super::{
-    bucket::Bucket,
-    catalog::{self, Entry, Stored},
     dump::Name,
     error::Error,
+    fetch::chosen,
     lock,
-    receive::{entry, receive},
     settings::{Extract, Which},
+    stored::{Content, Stored},
     volume::{
-        Restore, Target, flushed, is_directory, is_empty, is_ours, is_void, read, restores, roots, stamp, stamped,
-        tidy, write,
+        Restore, Target, flushed, is_directory, is_empty, is_ours, is_void, is_volume, read, restores, roots, stamp,
+        stamped, tidy, write,
     },
 };
+use crate::restic::repository::Repository;
 
-pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error> {
+pub(super) async fn extract(repository: &Repository, args: &Extract) -> Result<(), Error> {
     let roots = roots(&args.volumes)?;
     let _locks = roots.iter().map(|root| lock::volume(root, lock::Use::Change)).collect::<Result<Vec<_>, _>>()?;
     let begun = begun(&roots, &args.id, &args.which)?;
     let ready = async {
-        let (targets, words) = ready(bucket, args, &roots, begun.as_ref()).await?;
+        let (targets, words) = ready(repository, args, &roots, begun.as_ref()).await?;
         targets.iter().try_for_each(|target| check(target, args.replace))?;
         Ok::<_, Error>((targets, words))
     };
@@ -51,7 +50,7 @@ pub(super) async fn extract(bucket: &Bucket, args: &Extract) -> Result<(), Error
         put_in_place(target, &stamp(&args.id, &words))?;
     }
     let archive = words.split(' ').next().unwrap_or_default();
-    println!("restored the files of {} volumes from {}", targets.len(), bucket.place(archive));
+    println!("restored the files of {} volumes from {archive} of {}", targets.len(), repository.location.repository());
     report(args.report.as_deref(), &words)
 }
 
@@ -91,24 +90,24 @@ fn begun(roots: &[PathBuf], id: &str, which: &Which) -> Result<Option<Name>, Err
 
 /// Unpacks what is missing. Returns the volumes and the archive's words.
 async fn ready(
-    bucket: &Bucket,
+    repository: &Repository,
     args: &Extract,
     roots: &[PathBuf],
     begun: Option<&Name>,
 ) -> Result<(Vec<Target>, String), Error> {
     let restore = begun.map(|archive| Restore { archive: archive.clone(), id: args.id.clone() });
-    // Without the bucket, from which the archive may be gone by now.
+    // Without the repository, from which the archive may be gone by now.
     if let Some(ready) = restore.and_then(|restore| all_there(roots, &restore)) {
         return Ok(ready);
     }
     let which = begun.map_or_else(|| args.which.clone(), |name| Which::Named(name.clone()));
-    let entry = entry(bucket, &which, args.identity.as_ref()).await?;
-    let restore = Restore { archive: entry.name.clone(), id: args.id.clone() };
-    let targets = targets(args, roots, &entry, &restore, || bucket.place(entry.name.as_str()))?;
-    for (target, file) in &targets {
-        prepare(bucket, args, &entry, file, target).await?;
+    let archive = chosen(repository, &which, Content::Files).await?;
+    let restore = Restore { archive: archive.name.clone(), id: args.id.clone() };
+    let targets = targets(args, roots, &archive, &restore)?;
+    for (target, path) in &targets {
+        prepare(repository, args, &archive, path, target).await?;
     }
-    Ok((targets.into_iter().map(|(target, _)| target).collect(), entry.words()))
+    Ok((targets.into_iter().map(|(target, _)| target).collect(), archive.words()))
 }
 
 /// The volumes and the archive's words, if everything is unpacked or in place already.
@@ -127,28 +126,28 @@ fn all_there(roots: &[PathBuf], restore: &Restore) -> Option<(Vec<Target>, Strin
     all.is_empty().then_some((targets, words))
 }
 
-/// Each archive needs its volume and, if files are replaced, each volume its archive.
+/// Returns where each path of an archive goes. It needs its volume and, if files are replaced, each volume its path.
 fn targets<'a>(
     args: &Extract,
     roots: &[PathBuf],
-    entry: &'a Entry,
+    archive: &'a Stored,
     restore: &Restore,
-    place: impl Fn() -> String,
-) -> Result<Vec<(Target, &'a Stored)>, Error> {
+) -> Result<Vec<(Target, &'a str)>, Error> {
     let mut targets = Vec::new();
-    for file in &entry.files {
-        let name = catalog::volume(&file.name).ok_or_else(|| Error::NoFiles(place()))?;
+    for path in &archive.paths {
+        // A repository's content is not trusted: this name becomes a path.
+        let name = path.rsplit('/').next().filter(|name| is_volume(name)).unwrap_or_default();
         let root = args.volumes.join(name);
         if !roots.contains(&root) {
-            return Err(Error::NoVolume { place: place(), name: name.to_owned() });
+            return Err(Error::NoVolume { archive: archive.name.clone(), volume: name.to_owned() });
         }
-        targets.push((Target { root, restore: restore.clone() }, file));
+        targets.push((Target { root, restore: restore.clone() }, path.as_str()));
     }
     let is_missing = |root: &&PathBuf| targets.iter().all(|(target, _)| target.root != **root);
     match roots.iter().find(is_missing).filter(|_| args.replace) {
         Some(root) => {
-            let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Err(Error::NotInArchive { place: place(), name })
+            let volume = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Err(Error::NotInArchive { archive: archive.name.clone(), volume })
         }
         None => Ok(targets),
     }
@@ -156,9 +155,15 @@ fn targets<'a>(
 
 /// Unpacks the files of a volume beside it, unless an earlier pod has done so. Refuses a volume with other files in it, unless they are
 /// to be replaced.
-async fn prepare(bucket: &Bucket, args: &Extract, entry: &Entry, file: &Stored, target: &Target) -> Result<(), Error> {
+async fn prepare(
+    repository: &Repository,
+    args: &Extract,
+    archive: &Stored,
+    path: &str,
+    target: &Target,
+) -> Result<(), Error> {
     tidy(&target.root, Some(&target.restore))?;
-    let stamp = stamp(&args.id, &entry.words());
+    let stamp = stamp(&args.id, &archive.words());
     if target.is_whole() && target.is_moving() || stamped(&target.root).is_some_and(|found| found == stamp) {
         return Ok(());
     }
@@ -171,51 +176,13 @@ async fn prepare(bucket: &Bucket, args: &Extract, entry: &Entry, file: &Stored, 
     let partial = target.partial();
     let failed = |error| Error::file("write", &partial)(error);
     fs::create_dir(&partial).map_err(failed)?;
-    let into = partial.clone();
-    let unpack = move |plain: &mut dyn Read, damaged: &dyn Fn(io::Error) -> Error| unpack(plain, &into, damaged);
-    receive(bucket, entry, file, args.identity.as_ref(), unpack).await?;
+    let restored = repository.restore(&archive.id, path, &partial).await;
+    restored.map_err(|trouble| Error::restore(repository, &archive.name, trouble))?;
     write(&target.pending(), &stamp)?;
     fs::create_dir_all(target.aside()).map_err(failed)?;
     // The data must be on disk before the rename says that they are complete.
     flushed(&target.root)?;
     fs::rename(&partial, target.whole()).map_err(failed)
-}
-
-fn unpack(plain: &mut dyn Read, into: &Path, damaged: &dyn Fn(io::Error) -> Error) -> Result<(), Error> {
-    let mut archive = tar::Archive::new(GzDecoder::new(plain));
-    archive.set_preserve_permissions(true);
-    // A file that changed meanwhile may be in an archive twice: the later counts. The earlier, even if it is a link, is removed first.
-    archive.set_overwrite(true);
-    // tar refuses paths and links that lead out of the directory.
-    archive.unpack(into).map_err(|error| {
-        // What is wrong with the data; anything else is an answer of the file system.
-        let of_data = matches!(
-            error.kind(),
-            ErrorKind::Other
-                | ErrorKind::InvalidData
-                | ErrorKind::InvalidInput
-                | ErrorKind::UnexpectedEof
-                | ErrorKind::AlreadyExists
-                | ErrorKind::NotADirectory
-                | ErrorKind::IsADirectory
-        );
-        let cause = innermost(&error);
-        if of_data { damaged(cause) } else { Error::file("write", into)(cause) }
-    })
-}
-
-/// tar's own words do not tell the reason, or they quote the data, which are the user's.
-fn innermost(error: &io::Error) -> io::Error {
-    let mut cause: &(dyn std::error::Error + 'static) = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    let number = cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
-    match (number, error.kind()) {
-        (Some(number), _) => io::Error::from_raw_os_error(number),
-        (None, ErrorKind::Other) => io::Error::other("it is no valid archive"),
-        (None, kind) => io::Error::new(kind, cause.to_string()),
-    }
 }
 
 /// Fails if something cannot be moved, before anything is.
@@ -233,8 +200,7 @@ fn check(target: &Target, replace: bool) -> Result<(), Error> {
     for found in fs::read_dir(target.whole()).map_err(Error::file("read", &target.whole()))? {
         let found = found.map_err(Error::file("read", &target.whole()))?;
         if is_ours(&found.file_name()) {
-            let problem = "only a restore or the file system makes files of that name".to_owned();
-            return Err(Error::Damaged { place: found.path().display().to_string(), problem });
+            return Err(Error::OursInArchive(found.path()));
         }
     }
     let former = is_directory(&target.aside()).then(|| target.root.clone());

@@ -1,59 +1,69 @@
-//! `store fetch`: downloads a dump into a directory of its own, which gets the dump's name only once verified. An **effect**.
+//! `store fetch`: restores a dump into a directory of its own, which gets the dump's name only once verified. An **effect**.
 
 use std::{
     fs,
-    io::{self, Read, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
 use tokio::task::spawn_blocking;
 
 use super::{
-    bucket::Bucket,
-    catalog,
     dump::{self, Name},
     error::Error,
-    receive::{entry, receive},
-    settings::Fetch,
+    settings::{Fetch, Which},
+    stored::{self, Content, Stored},
 };
-use crate::platform::panic::joined;
+use crate::{
+    platform::{clock, panic::joined},
+    restic::repository::Repository,
+};
 
-/// Bytes written at a time; the chunk size of age.
-const CHUNK: usize = 64 << 10;
-
-pub(super) async fn fetch(bucket: &Bucket, fetch: &Fetch) -> Result<(), Error> {
-    let entry = entry(bucket, &fetch.which, fetch.identity.as_ref()).await?;
-    if entry.is_of_files() {
-        return Err(Error::OfFiles(bucket.place(entry.name.as_str())));
-    }
-    let target = fetch.into.join(entry.name.as_str());
+pub(super) async fn fetch(repository: &Repository, fetch: &Fetch) -> Result<(), Error> {
+    let dump = chosen(repository, &fetch.which, Content::Dump).await?;
+    let target = fetch.into.join(dump.name.as_str());
     if target.exists() {
-        verify(&target, &entry.name).await.map_err(|problem| Error::InTheWay { path: target.clone(), problem })?;
-        println!("dump {} is already in {}", entry.name, target.display());
+        verify(&target, &dump.name).await.map_err(|problem| Error::InTheWay { path: target.clone(), problem })?;
+        println!("dump {} is already in {}", dump.name, target.display());
         return Ok(());
     }
-    let partial = Partial::new(&fetch.into, &entry.name)?;
-    // The smallest first, so that a wrong key is detected at once.
-    let mut files: Vec<_> = entry.files.iter().collect();
-    files.sort_by_key(|file| file.size);
-    for file in files {
-        let path = partial.path.join(&file.name);
-        let write = move |plain: &mut dyn Read, damaged: &dyn Fn(io::Error) -> Error| write(&path, plain, damaged);
-        receive(bucket, &entry, file, fetch.identity.as_ref(), write).await?;
-    }
-    let place = || bucket.place(&catalog::entry_key(&entry.name));
-    let found = verify(&partial.path, &entry.name).await;
-    let found = found.map_err(|problem| Error::Damaged { place: place(), problem })?;
-    if found.files.len() != entry.files.len() {
-        return Err(Error::Damaged {
-            place: place(),
-            problem: format!("{} does not list all of its files", dump::SUMS),
-        });
-    }
+    let partial = Partial::new(&fetch.into, &dump.name)?;
+    let path = dump.paths.first().map(String::as_str).unwrap_or_default();
+    let restored = repository.restore(&dump.id, path, &partial.path).await;
+    restored.map_err(|trouble| Error::restore(repository, &dump.name, trouble))?;
+    let found = verify(&partial.path, &dump.name).await;
+    found.map_err(|problem| Error::Damaged {
+        name: dump.name.clone(),
+        place: repository.location.repository(),
+        problem,
+    })?;
     partial.complete(&target)?;
-    println!("fetched dump {} into {}", entry.name, target.display());
+    println!("fetched dump {} into {}", dump.name, target.display());
     Ok(())
+}
+
+/// Returns the requested snapshot of a repository.
+pub(super) async fn chosen(repository: &Repository, which: &Which, content: Content) -> Result<Stored, Error> {
+    let snapshots = match repository.exists().await {
+        Ok(true) => repository.snapshots().await,
+        Ok(false) => Ok(Vec::new()),
+        Err(trouble) => Err(trouble),
+    };
+    let snapshots = snapshots.map_err(|trouble| Error::read(repository, trouble))?;
+    let (all, now) = (stored::all(&snapshots, content), clock::now());
+    let (found, which) = match which {
+        Which::Named(name) => (all.iter().find(|stored| stored.name == *name), name.to_string()),
+        Which::Latest => {
+            for stored in all.iter().filter(|stored| stored::is_ahead(stored, now)) {
+                println!(
+                    "{} is named more than a day ahead of now: it is the latest only if there is no other",
+                    stored.name
+                );
+            }
+            (stored::latest(&all, now), "at all".to_owned())
+        }
+    };
+    found.cloned().ok_or_else(|| Error::NotThere { content, which, place: repository.location.repository() })
 }
 
 async fn verify(path: &Path, name: &Name) -> Result<dump::Dump, String> {
@@ -96,18 +106,4 @@ impl Drop for Partial {
         // A complete dump was renamed, so nothing has this name any more.
         let _ = fs::remove_dir_all(&self.path);
     }
-}
-
-/// Writes a file from the stream.
-fn write(path: &Path, plain: &mut dyn Read, damaged: &dyn Fn(io::Error) -> Error) -> Result<(), Error> {
-    let file = fs::File::options().write(true).create_new(true).mode(0o600).open(path);
-    let mut file = file.map_err(Error::file("create", path))?;
-    let mut chunk = vec![0; CHUNK];
-    loop {
-        match plain.read(&mut chunk).map_err(damaged)? {
-            0 => break,
-            read => file.write_all(&chunk[..read]).map_err(Error::file("write", path))?,
-        }
-    }
-    file.sync_all().map_err(Error::file("write", path))
 }

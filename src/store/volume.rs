@@ -9,7 +9,7 @@
 //! | | yes | filled | the former files are being moved into `.aside` |
 //! | | yes | | files are being moved into place; `.aside` is `.former` by now, or there were no former files |
 //!
-//! From the second row on, `.stamp` has the words that become the volume's stamp, so the bucket is not needed any more.
+//! From the second row on, `.stamp` has the words that become the volume's stamp, so the repository is not needed any more.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,7 @@ use std::{
 
 use nix::fcntl::OFlag;
 
-use super::{catalog, dump::Name, error::Error, settings::is_id};
+use super::{dump::Name, error::Error, settings::is_id};
 
 /// Prefix of the names of our own directories in a volume.
 pub(super) const OURS: &str = ".clientapp-restore.";
@@ -135,6 +135,13 @@ impl Target {
     }
 }
 
+/// Whether a directory may have this name: it is that of a volume in a snapshot, too.
+pub(super) fn is_volume(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.len() <= 253
+        && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c))
+}
+
 /// The directories of the volumes, sorted by name.
 pub(super) fn roots(volumes: &Path) -> Result<Vec<PathBuf>, Error> {
     let failed = |error| Error::file("read", volumes)(error);
@@ -145,7 +152,7 @@ pub(super) fn roots(volumes: &Path) -> Result<Vec<PathBuf>, Error> {
         if name == LOST_AND_FOUND {
             continue;
         }
-        if name.to_str().is_none_or(|name| catalog::volume(&catalog::archive(name)).is_none()) {
+        if !name.to_str().is_some_and(is_volume) {
             return Err(Error::Settings(format!("{} is not named like a volume", volume.path().display())));
         }
         roots.push(volume.path());

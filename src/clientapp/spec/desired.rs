@@ -22,8 +22,8 @@ use crate::{
     config::Config,
     crd::{
         AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore,
-        FilesBackup, MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack,
-        Test, Upgrade, ValuesDigest, annotation, quantity,
+        MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test,
+        Upgrade, ValuesDigest, annotation, quantity,
     },
     helm::{Redactor, values::Values},
     platform::{
@@ -436,7 +436,7 @@ fn data(key: &Key, app: &ClientApp) -> Result<DesiredData, InvalidSpec> {
         deletion_policy: spec.deletion_policy,
         adopt: spec.postgres.adopt,
         without_volumes: without_volumes(&app.metadata),
-        files: spec.persistence.backup.as_ref().map(|backup| files(key, backup)).transpose()?,
+        files: spec.persistence.backup.as_ref().map(|backup| file_backup::desired(key, backup)),
     })
 }
 
@@ -664,10 +664,6 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
         retries: (*retries).try_into().unwrap_or_default(),
         timeout,
     })
-}
-
-fn files(key: &Key, backup: &FilesBackup) -> Result<DesiredFiles, InvalidSpec> {
-    file_backup::desired(key, backup).map_err(|problem| invalid("spec.persistence.backup", problem))
 }
 
 fn test(Test { enabled, timeout }: &Test) -> Result<Option<SignedDuration>, InvalidSpec> {

@@ -32,9 +32,9 @@ pub(crate) struct Schedule {
     pub suspended: bool,
 }
 
-/// Checks and completes `spec.persistence.backup`; the error begins with the field below it.
-pub(crate) fn desired(key: &Key, given: &FilesBackup) -> Result<DesiredFiles, String> {
+/// Completes `spec.persistence.backup`.
+pub(crate) fn desired(key: &Key, given: &FilesBackup) -> DesiredFiles {
     let FilesBackup { schedule, store, user } = given;
-    let store = DesiredStore::checked(store, given.path(&key.namespace, &key.name))?;
-    Ok(DesiredFiles { schedule: schedule.clone(), store, user: *user })
+    let store = DesiredStore::of(store, given.path(&key.namespace, &key.name));
+    DesiredFiles { schedule: schedule.clone(), store, user: *user }
 }

@@ -184,7 +184,7 @@ mod tests {
         let bucket = json!({
             "endpoint": "https://s3.example.com", "bucket": "dumps", "region": "eu", "prefix": "production",
             "credentialsSecret": {"name": "s3"}, "caSecret": {"name": "ca"}, "keep": {"last": 3},
-            "recipient": "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
+            "passwordSecret": {"name": "restic"},
         });
         let archives =
             json!({"endpoint": "https://s3.example.com", "bucket": "files", "credentialsSecret": {"name": "s3"}});
@@ -195,7 +195,7 @@ mod tests {
                 "enabled": true, "provider": "standalone", "version": "17", "storageSize": "5Gi",
                 "storageClassName": "fast", "instances": 2, "adopt": true,
                 "backup": {"schedule": "@daily", "request": "once", "keep": 9, "size": "9Gi", "onDelete": true,
-                    "drill": "@weekly", "drillStore": {"identitySecret": {"name": "age"}, "size": "7Gi"}, "store": bucket},
+                    "drill": "@weekly", "drillStore": {"size": "7Gi"}, "store": bucket},
                 "restore": {"claim": "earlier"}, "resources": {"requests": {"cpu": "1"}},
                 "parameters": {"max_connections": "200"}, "tls": {"required": true},
             },
@@ -226,12 +226,12 @@ mod tests {
         assert_eq!(on_request.get("backup"), None);
         let bucket = json!({
             "endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "path": "prod/ns/acme-pg",
-            "identitySecret": {"name": "age"},
+            "passwordSecret": {"name": "restic"},
         });
         let store = Source::Dump(Restore::of_store("latest", serde_json::from_value(bucket).unwrap()));
         let restore = of(json!({"provider": "standalone"}), &store)["restore"].clone();
         assert_eq!((&restore["from"], &restore["store"]["path"]), (&json!("latest"), &json!("prod/ns/acme-pg")));
-        assert_eq!(restore["store"]["identitySecret"], json!({"name": "age", "key": "identity"}));
+        assert_eq!(restore["store"]["passwordSecret"], json!({"name": "restic", "key": "password"}));
 
         let cluster: PerconaDataSource =
             serde_json::from_value(json!({"cluster": "acme-pg", "backup": "20260131-030000F"})).unwrap();

@@ -14,15 +14,15 @@ use kube::{Resource as _, ResourceExt as _};
 
 use crate::{
     clientapp::spec::file_backup::cron_job_spec::ARCHIVE,
-    crd::{DumpStore, IdentitySecret, label},
+    crd::{DumpStore, StorePasswordSecret, label},
 };
 
 /// The container that restores, in place of the one that archives.
 const EXTRACT: &str = "extract";
 /// The value of [`label::ROLE`] of a Job that restores: the operator counts the others as archives.
 const RESTORE: &str = "restore";
-/// The mount path of the secret key that decrypts archives.
-const IDENTITY: &str = "/identity";
+/// The volume with the repository's password.
+const PASSWORD: &str = "password";
 /// The maximum length of a Job's name: it becomes a label of its pods.
 const LONGEST: usize = 63;
 
@@ -70,7 +70,7 @@ pub(super) struct Extract {
     pub(super) id: String,
     /// Name of the archive.
     pub(super) archive: String,
-    /// The path that it is in, and the Secret with the key to decrypt it.
+    /// The repository that it is in.
     pub(super) store: DumpStore,
     /// uid and gid of the files' owner.
     pub(super) user: i64,
@@ -106,8 +106,9 @@ pub(super) fn extract(cron_job: &CronJob, name: &str, what: &Extract) -> Job {
     for container in pod.containers.iter_mut().filter(|container| container.name == ARCHIVE) {
         extracts(container, what, &writable);
     }
-    if let Some(identity) = &what.store.identity_secret {
-        pod.volumes.get_or_insert_default().push(identity_volume(identity));
+    pod.volumes.get_or_insert_default().retain(|volume| volume.name != PASSWORD);
+    if let Some(password) = &what.store.bucket.password_secret {
+        pod.volumes.get_or_insert_default().push(password_volume(password));
     }
     job
 }
@@ -125,18 +126,19 @@ fn extracts(container: &mut Container, what: &Extract, writable: &BTreeSet<Strin
     }
     let env = container.env.get_or_insert_default();
     let is_for_archives = |name: &str| {
-        ["ARCHIVE_OF", "STORE_RECIPIENT", "STORE_PREFIX"].contains(&name) || name.starts_with("STORE_KEEP_")
+        ["ARCHIVE_OF", "STORE_PASSWORD_FILE", "STORE_PREFIX"].contains(&name) || name.starts_with("STORE_KEEP_")
     };
     env.retain(|variable| !is_for_archives(&variable.name));
     let variable =
         |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), ..EnvVar::default() };
     env.push(variable("STORE_PREFIX", what.store.path.clone()));
     env.push(variable("RESTORE_ID", what.id.clone()));
-    if what.store.identity_secret.is_some() {
-        env.push(variable("STORE_IDENTITY_FILE", format!("{IDENTITY}/key")));
+    mounts.retain(|mount| mount.name != PASSWORD);
+    if what.store.bucket.password_secret.is_some() {
+        env.push(variable("STORE_PASSWORD_FILE", format!("/{PASSWORD}/{PASSWORD}")));
         mounts.push(VolumeMount {
-            name: "identity".to_owned(),
-            mount_path: IDENTITY.to_owned(),
+            name: PASSWORD.to_owned(),
+            mount_path: format!("/{PASSWORD}"),
             read_only: Some(true),
             ..VolumeMount::default()
         });
@@ -144,15 +146,15 @@ fn extracts(container: &mut Container, what: &Extract, writable: &BTreeSet<Strin
 }
 
 /// It is optional: the container reports a missing key, while the kubelet would only wait for it.
-fn identity_volume(IdentitySecret { name, key }: &IdentitySecret) -> Volume {
-    let item = KeyToPath { key: key.clone(), path: "key".to_owned(), ..KeyToPath::default() };
+fn password_volume(StorePasswordSecret { name, key }: &StorePasswordSecret) -> Volume {
+    let item = KeyToPath { key: key.clone(), path: PASSWORD.to_owned(), ..KeyToPath::default() };
     let secret = SecretVolumeSource {
         secret_name: Some(name.clone()),
         items: Some(vec![item]),
         optional: Some(true),
         ..SecretVolumeSource::default()
     };
-    Volume { name: "identity".to_owned(), secret: Some(secret), ..Volume::default() }
+    Volume { name: PASSWORD.to_owned(), secret: Some(secret), ..Volume::default() }
 }
 
 fn pod_of(cron_job: &CronJob) -> Option<&PodSpec> {
@@ -228,7 +230,7 @@ mod tests {
         });
         let env = json!([
             {"name": "VOLUMES", "value": "/volumes"}, {"name": "ARCHIVE_OF", "value": "uid-1"},
-            {"name": "STORE_PREFIX", "value": "prod/ns/acme.files"}, {"name": "STORE_RECIPIENT", "value": "age1x"},
+            {"name": "STORE_PREFIX", "value": "prod/ns/acme.files"}, {"name": "STORE_PASSWORD_FILE", "value": "/password/password"},
             {"name": "STORE_KEEP_DAILY", "value": "7"}, {"name": "STORE_CA_FILE", "value": "/ca/ca.crt"},
         ]);
         let container = json!({
@@ -260,10 +262,10 @@ mod tests {
         }))
     }
 
-    fn extraction(replace: bool, identity: Option<&str>) -> Extract {
+    fn extraction(replace: bool, password: Option<&str>) -> Extract {
         let store = json!({
             "endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "path": "old/ns/acme.files",
-            "identitySecret": identity.map(|name| json!({"name": name})),
+            "passwordSecret": password.map(|name| json!({"name": name})),
         });
         Extract {
             id: "app-uid-1".to_owned(),
@@ -299,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_job_that_restores() {
-        let job = extract(&cron_job(), "acme-files-2", &extraction(true, Some("age")));
+        let job = extract(&cron_job(), "acme-files-2", &extraction(true, Some("restic")));
         insta::assert_snapshot!(serde_yaml::to_string(&json!(job)).unwrap(), @r"
         apiVersion: batch/v1
         kind: Job
@@ -352,8 +354,8 @@ mod tests {
                   value: old/ns/acme.files
                 - name: RESTORE_ID
                   value: app-uid-1
-                - name: STORE_IDENTITY_FILE
-                  value: /identity/key
+                - name: STORE_PASSWORD_FILE
+                  value: /password/password
                 image: operator:1
                 name: extract
                 volumeMounts:
@@ -362,8 +364,8 @@ mod tests {
                 - mountPath: /ca
                   name: ca
                   readOnly: true
-                - mountPath: /identity
-                  name: identity
+                - mountPath: /password
+                  name: password
                   readOnly: true
               restartPolicy: Never
               securityContext:
@@ -377,16 +379,16 @@ mod tests {
               - name: ca
                 secret:
                   secretName: ca
-              - name: identity
+              - name: password
                 secret:
                   items:
-                  - key: identity
-                    path: key
+                  - key: password
+                    path: password
                   optional: true
-                  secretName: age
+                  secretName: restic
         ");
         let plain = json!(extract(&cron_job(), "acme-files-2", &extraction(false, None))).to_string();
-        assert!(!plain.contains("--replace") && !plain.contains("identity"), "{plain}");
+        assert!(!plain.contains("--replace") && !plain.contains("PASSWORD"), "{plain}");
     }
 
     #[test]

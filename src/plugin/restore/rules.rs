@@ -45,7 +45,7 @@ fn in_place_of_any(wanted: &Restore) -> Value {
         merged[field] = value.clone();
     }
     if let Some(store) = merged["store"].as_object_mut() {
-        for field in ["region", "caSecret", "identitySecret", "size"] {
+        for field in ["region", "caSecret", "passwordSecret", "size"] {
             store.entry(field).or_insert(Value::Null);
         }
     }

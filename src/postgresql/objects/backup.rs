@@ -87,7 +87,10 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup, patience: u32) -> Value {
         json!({"name": "scripts", "configMap": {"name": names::scripts(name)}}),
     ];
     let upload = backup.store.as_ref().zip(desired.operator_image.as_ref());
-    volumes.extend(upload.and_then(|(store, _)| bucket::certificates(&store.bucket)));
+    if let Some((store, _)) = upload {
+        volumes.push(bucket::temporary());
+        volumes.extend(bucket::bucket_volumes(&store.bucket));
+    }
     let mut pod = match upload {
         None => pod_spec(container, json!(volumes)),
         Some((store, image)) => {

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::pod::{DUMPS, from_secret};
 use crate::{
-    crd::{Bucket, DumpStore},
+    crd::{Bucket, DumpStore, StoreKeep},
     postgresql::desired::DesiredStore,
 };
 
 /// The mount path of the store's certificates.
 const CA: &str = "/ca";
-/// The mount path of the secret key that decrypts dumps.
-const IDENTITY: &str = "/identity";
+/// The mount path of the repository's password.
+const PASSWORD: &str = "/password";
 /// The name of the container that fetches a dump.
 pub(crate) const FETCH: &str = "fetch";
 /// The name of the container that uploads dumps.
@@ -24,17 +24,24 @@ pub(crate) fn push(store: &DesiredStore, image: &str) -> Value {
     let mut env = uploads(store);
     env.push(variable("DUMPS", DUMPS));
     let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
-    mounts.extend(certificates_mount(&store.bucket));
+    mounts.extend(bucket_mounts(&store.bucket));
     json!({"name": PUSH, "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
 }
 
-/// Returns the environment of a container that uploads: where to, for whom it encrypts, and what is kept there.
+/// Returns the environment of a container that uploads: where to, and what is kept there.
 pub(crate) fn uploads(store: &DesiredStore) -> Vec<Value> {
     let mut env = access(&store.bucket, &store.prefix);
-    env.extend(store.recipient.as_ref().map(|recipient| variable("STORE_RECIPIENT", recipient)));
     if let Some(keep) = &store.keep {
-        let counts = [("LAST", keep.last), ("DAILY", keep.daily), ("WEEKLY", keep.weekly), ("MONTHLY", keep.monthly)];
-        env.extend(counts.map(|(age, count)| variable(&format!("STORE_KEEP_{age}"), &count.to_string())));
+        let StoreKeep { last, hourly, daily, weekly, monthly, yearly } = keep;
+        let counts = [
+            ("LAST", last),
+            ("HOURLY", hourly),
+            ("DAILY", daily),
+            ("WEEKLY", weekly),
+            ("MONTHLY", monthly),
+            ("YEARLY", yearly),
+        ];
+        env.extend(counts.map(|(period, count)| variable(&format!("STORE_KEEP_{period}"), &count.to_string())));
     }
     env
 }
@@ -48,29 +55,35 @@ pub(crate) fn failure_rules(container: &str) -> [Value; 2] {
     ]
 }
 
-/// Builds the container that fetches a dump into the directory of dumps, and the volumes that it needs.
-pub(crate) fn fetch(store: &DumpStore, from: &str, image: &str) -> (Value, Vec<Value>) {
+/// Builds the container that fetches a dump into the directory of dumps.
+pub(crate) fn fetch(store: &DumpStore, from: &str, image: &str) -> Value {
     let mut env = access(&store.bucket, &store.path);
     env.extend([variable("DUMPS", DUMPS), variable("STORE_DUMP", from)]);
     let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
-    mounts.extend(certificates_mount(&store.bucket));
-    let mut volumes: Vec<Value> = certificates(&store.bucket).into_iter().collect();
-    if let Some(identity) = &store.identity_secret {
-        env.push(variable("STORE_IDENTITY_FILE", &format!("{IDENTITY}/key")));
-        mounts.push(json!({"name": "identity", "mountPath": IDENTITY, "readOnly": true}));
-        volumes.push(optional_file("identity", &identity.name, &identity.key, "key"));
-    }
-    (json!({"name": FETCH, "image": image, "args": ["store", "fetch"], "env": env, "volumeMounts": mounts}), volumes)
+    mounts.extend(bucket_mounts(&store.bucket));
+    json!({"name": FETCH, "image": image, "args": ["store", "fetch"], "env": env, "volumeMounts": mounts})
 }
 
-/// Builds the volume with the trusted certificates of a bucket.
-pub(crate) fn certificates(bucket: &Bucket) -> Option<Value> {
-    let ca = bucket.ca_secret.as_ref()?;
-    Some(optional_file("ca", &ca.name, &ca.key, "ca.crt"))
+/// Builds the volumes that a container needs to reach a bucket: certificates and password. Another, `tmp`, is for its temporary files.
+pub(crate) fn bucket_volumes(bucket: &Bucket) -> Vec<Value> {
+    let ca = bucket.ca_secret.as_ref().map(|ca| optional_file("ca", &ca.name, &ca.key, "ca.crt"));
+    let password = bucket.password_secret.as_ref();
+    let password = password.map(|password| optional_file("password", &password.name, &password.key, "password"));
+    ca.into_iter().chain(password).collect()
 }
 
-pub(crate) fn certificates_mount(bucket: &Bucket) -> Option<Value> {
-    bucket.ca_secret.as_ref().map(|_| json!({"name": "ca", "mountPath": CA, "readOnly": true}))
+/// Builds the mounts of [`bucket_volumes`] and of `tmp`.
+pub(crate) fn bucket_mounts(bucket: &Bucket) -> Vec<Value> {
+    let mut mounts = vec![json!({"name": "tmp", "mountPath": "/tmp"})];
+    mounts.extend(bucket.ca_secret.as_ref().map(|_| json!({"name": "ca", "mountPath": CA, "readOnly": true})));
+    let password = json!({"name": "password", "mountPath": PASSWORD, "readOnly": true});
+    mounts.extend(bucket.password_secret.as_ref().map(|_| password));
+    mounts
+}
+
+/// Builds the volume for the temporary files of restic: the root of the file system is read-only.
+pub(crate) fn temporary() -> Value {
+    json!({"name": "tmp", "emptyDir": {}})
 }
 
 /// Builds a volume with one key of a Secret. It is optional: the container reports a missing key, while the kubelet would only wait for it.
@@ -78,9 +91,9 @@ fn optional_file(volume: &str, secret: &str, key: &str, file: &str) -> Value {
     json!({"name": volume, "secret": {"secretName": secret, "items": [{"key": key, "path": file}], "optional": true}})
 }
 
-/// Returns the environment by which a container of the operator's image reaches the objects of a bucket under a prefix.
+/// Returns the environment by which a container of the operator's image reaches the repository at a path of a bucket.
 fn access(bucket: &Bucket, prefix: &str) -> Vec<Value> {
-    let Bucket { endpoint, bucket, region, credentials_secret: credentials, ca_secret: ca } = bucket;
+    let Bucket { endpoint, bucket, region, credentials_secret: credentials, ca_secret: ca, password_secret } = bucket;
     let mut env = vec![
         variable("STORE_ENDPOINT", endpoint),
         variable("STORE_BUCKET", bucket),
@@ -98,6 +111,8 @@ fn access(bucket: &Bucket, prefix: &str) -> Vec<Value> {
         half
     }));
     env.extend(ca.as_ref().map(|_| variable("STORE_CA_FILE", &format!("{CA}/ca.crt"))));
+    let password = variable("STORE_PASSWORD_FILE", &format!("{PASSWORD}/password"));
+    env.extend(password_secret.as_ref().map(|_| password));
     env
 }
 

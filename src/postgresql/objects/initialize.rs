@@ -111,9 +111,8 @@ pub(super) fn pod(
         if let Some((store, image)) = store.as_ref().zip(desired.operator_image.as_ref()) {
             let size = store.size.as_ref().unwrap_or(&desired.storage.text);
             dumps = scratch(desired, size);
-            let (container, needed) = bucket::fetch(store, from, image);
-            fetch = Some(confined(container));
-            volumes.extend(needed);
+            fetch = Some(confined(bucket::fetch(store, from, image)));
+            volumes.extend(bucket::bucket_volumes(&store.bucket));
         }
         dumps["name"] = json!("dumps");
         volumes.push(dumps);

@@ -58,7 +58,7 @@ fn documents() {
 fn uploaded() -> Desired {
     let spec = crate::postgresql::desired::tests::stored(json!({
         "prefix": "prod", "region": "eu-central-1", "caSecret": {"name": "ca"}, "keep": {"daily": 7, "monthly": 12},
-        "recipient": "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
+        "passwordSecret": {"name": "restic"},
     }));
     Desired { operator_image: Some("operator:1".to_owned()), ..acme(spec) }
 }
@@ -91,7 +91,7 @@ fn the_job_that_restores_from_a_bucket() {
 /// The container that restores, which runs code of the dumped server's users, gets nothing of what the one that fetches needs.
 #[test]
 fn a_drill_from_the_bucket() {
-    let spec = drilled(json!({"identitySecret": {"name": "age"}, "size": "9Gi"}));
+    let spec = drilled(json!({"size": "9Gi"}));
     let desired = Desired { operator_image: Some("operator:1".to_owned()), ..acme(spec.clone()) };
     let job = drill::cron_job(&desired, desired.backup.as_ref().unwrap()).unwrap().document;
     let job = &job["spec"]["jobTemplate"]["spec"];
@@ -105,7 +105,7 @@ fn a_drill_from_the_bucket() {
     for (name, value) in [
         ("STORE_PREFIX", "prod/ns/acme"),
         ("STORE_DUMP", "latest"),
-        ("STORE_IDENTITY_FILE", "/identity/key"),
+        ("STORE_PASSWORD_FILE", "/password/password"),
         ("STORE_CA_FILE", "/ca/ca.crt"),
     ] {
         assert_eq!(variable(name), Some(json!(value)), "{name}");
@@ -124,7 +124,7 @@ fn a_drill_from_the_bucket() {
     };
     assert_eq!(size(pod), "9Gi");
     // The kubelet does not wait for a Secret that is missing: the container says so.
-    assert_eq!(volume(pod, "identity")["secret"]["optional"], true);
+    assert_eq!(volume(pod, "password")["secret"]["optional"], true);
     assert_eq!(job["backoffLimit"], 0);
     assert_eq!(job["podFailurePolicy"]["rules"], json!(bucket::failure_rules("fetch")));
 
@@ -132,7 +132,6 @@ fn a_drill_from_the_bucket() {
     let job = drill::cron_job(&plain, plain.backup.as_ref().unwrap()).unwrap().document;
     let pod = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
     assert_eq!(size(pod), "1Gi");
-    assert!(!pod.to_string().contains("identity"), "{pod}");
     // Without its own image, the operator makes no drill that would prove something else.
     let unknown = acme(spec);
     assert_eq!(drill::cron_job(&unknown, unknown.backup.as_ref().unwrap()), None);

@@ -4,12 +4,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     clientapp::{
-        fixtures::{app, chart, config, now, settled, want},
+        fixtures::{chart, now, settled, want},
         observed::types::Busy,
         spec::file_backup::{Schedule, Volume},
     },
     crd::conditions::State,
-    platform::key::Key,
 };
 
 const DONE: &str = "20260101T110500Z-abcde 4096 12";
@@ -74,7 +73,7 @@ fn the_cron_job() {
 }
 
 #[test]
-fn on_request_only_and_encrypted_and_of_several_volumes() {
+fn on_request_only_and_of_several_volumes() {
     let desired = want(&spec(json!({"schedule": null, "user": 82})));
     let mut observed = observed(&desired);
     observed.files.volumes.as_mut().unwrap().push(volume("acme-nextcloud-nextcloud-data"));
@@ -82,7 +81,7 @@ fn on_request_only_and_encrypted_and_of_several_volumes() {
     let pod = &document["spec"]["jobTemplate"]["spec"]["template"]["spec"];
     let paths: Vec<_> =
         pod["containers"][0]["volumeMounts"].as_array().unwrap().iter().map(|m| &m["mountPath"]).collect();
-    assert_eq!(paths, ["/volumes/nextcloud", "/volumes/nextcloud-data"]);
+    assert_eq!(paths, ["/volumes/nextcloud", "/volumes/nextcloud-data", "/tmp"]);
     assert_eq!((&document["spec"]["suspend"], &pod["securityContext"]["runAsUser"]), (&json!(true), &json!(82)));
     let of = pod["containers"][0]["env"].as_array().unwrap().iter().find(|v| v["name"] == "ARCHIVE_OF").unwrap();
     assert_eq!(of["value"], "uid-of-acme-nextcloud-nextcloud.uid-of-acme-nextcloud-nextcloud-data");
@@ -251,21 +250,4 @@ fn why_there_are_no_archives() {
     assert_eq!(reason(&observed), Reason::NotOurs);
     let without = want(&json!({}));
     assert_eq!((verdict(&without, &observed, None), summary(&without, &observed)), (None, None));
-}
-
-#[test]
-fn a_mistyped_key_is_refused_at_once() {
-    let mut spec = spec(json!({}));
-    spec["persistence"]["backup"]["store"]["recipient"] = json!(format!("age1{}", "q".repeat(58)));
-    let (app, config) = (app(&spec), config());
-    let given = app.spec.persistence.backup.as_ref().unwrap();
-    let problem = crate::clientapp::spec::file_backup::desired(&Key::new("tenants", "acme"), given).unwrap_err();
-    assert!(problem.starts_with("recipient: "), "{problem}");
-    let refused = crate::clientapp::spec::desired::desired(
-        &app,
-        None,
-        (&crate::clientapp::spec::values_from::Sources::default(), &[]),
-        &config,
-    );
-    assert_eq!(refused.unwrap_err().field, "spec.persistence.backup");
 }

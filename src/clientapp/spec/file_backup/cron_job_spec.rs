@@ -14,7 +14,7 @@ use crate::{
         bucket::{self, variable},
         pod::{REPORT, confined},
     },
-    store::dump::LONGEST,
+    store::settings::LONGEST,
 };
 
 /// The directory with a directory for each volume.
@@ -40,8 +40,9 @@ pub(crate) fn cron_job(key: &Key, chart: &str, files: &DesiredFiles, volumes: &[
         let claim = json!({"claimName": volume.claim, "readOnly": true});
         sources.push(json!({"name": within, "persistentVolumeClaim": claim}));
     }
-    mounts.extend(bucket::certificates_mount(&store.bucket));
-    sources.extend(bucket::certificates(&store.bucket));
+    mounts.extend(bucket::bucket_mounts(&store.bucket));
+    sources.push(bucket::temporary());
+    sources.extend(bucket::bucket_volumes(&store.bucket));
     let container = confined(json!({
         "name": ARCHIVE, "image": image, "args": ["store", "archive"], "env": env, "volumeMounts": mounts,
     }));
