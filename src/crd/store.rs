@@ -15,7 +15,7 @@ pub struct Bucket {
     #[x_kube(validation = Rule::new("self.matches('^https?://([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?|[[][0-9a-f:]+[]])(:[0-9]{1,5})?/?$')").message("must be an http:// or https:// URL with only a host and a port, such as https://s3.example.com"))]
     pub endpoint: String,
 
-    /// Name of the bucket, which must exist.
+    /// Name of the bucket. It is created if it does not exist and the credentials allow it.
     #[schemars(length(min = 3, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9][-a-z0-9.]*[a-z0-9]$') && !self.contains('..')").message("must be the name of a bucket: lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"))]
     pub bucket: String,

@@ -166,9 +166,10 @@ pub(crate) fn superseded(host: &str, tags: &[String], keep: Keep) -> Vec<OsStrin
     arguments
 }
 
-/// Returns the arguments of `restic forget` of these snapshots, which also removes their data.
+/// Returns the arguments of `restic forget` of these snapshots. Their data stay: `forget --prune` would remove them even if a snapshot
+/// could not be removed.
 pub(crate) fn forget(snapshots: &[&str]) -> Vec<OsString> {
-    ["forget", "--prune"].into_iter().chain(snapshots.iter().copied()).map(Into::into).collect()
+    ["forget"].into_iter().chain(snapshots.iter().copied()).map(Into::into).collect()
 }
 
 #[cfg(test)]
@@ -241,6 +242,6 @@ mod tests {
             words(superseded("7", &dump.tags, keep)),
             "forget --dry-run --group-by  --host 7 --tag dump,data --keep-last 1 --keep-daily 7 --keep-monthly 6"
         );
-        assert_eq!(words(forget(&["a", "b"])), "forget --prune a b");
+        assert_eq!(words(forget(&["a", "b"])), "forget a b");
     }
 }

@@ -76,7 +76,8 @@ pub(crate) fn superseded(stdout: &str) -> Result<Vec<Snapshot>, serde_json::Erro
     struct Group {
         remove: Option<Vec<Snapshot>>,
     }
-    let groups: Vec<Group> = serde_json::from_str(stdout)?;
+    // Without any snapshot, restic prints nothing.
+    let groups: Vec<Group> = if stdout.trim().is_empty() { Vec::new() } else { serde_json::from_str(stdout)? };
     Ok(groups.into_iter().filter_map(|group| group.remove).flatten().collect())
 }
 
@@ -91,6 +92,13 @@ pub(crate) fn failure(code: Option<i32>, stderr: &str) -> Failure {
     }
 }
 
+/// Returns why restic tries again and again, from the last line that says so; empty if none does.
+pub(crate) fn last_retry(stderr: &str) -> String {
+    let retries = stderr.lines().rev().filter(|line| line.contains("retrying after"));
+    let cause = retries.filter_map(|line| line.split_once("s: ")).map(|(_, cause)| cause.trim()).next();
+    cause.unwrap_or_default().chars().filter(|c| !c.is_control()).take(LONGEST).collect()
+}
+
 /// Returns the first error that restic reports, or else what it prints last, as one line without markup.
 fn cause(stderr: &str) -> String {
     let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -98,7 +106,8 @@ fn cause(stderr: &str) -> String {
     let cause = reported("error").or_else(|| reported("exit_error"));
     let cause = cause.or_else(|| lines().next_back().map(str::to_owned)).unwrap_or_default();
     let first = cause.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it says nothing");
-    let plain = first.strip_prefix("Fatal: ").unwrap_or(first).chars().filter(|c| !c.is_control());
+    let plain =
+        first.strip_prefix("Fatal: ").unwrap_or(first).trim_end_matches(':').chars().filter(|c| !c.is_control());
     plain.take(LONGEST).collect()
 }
 
@@ -139,7 +148,7 @@ mod tests {
         let group = |remove: &str| format!(r#"[{{"tags":null,"host":"","paths":null,"keep":[],"remove":{remove}}}]"#);
         assert_eq!(superseded(&group("null")).unwrap(), []);
         assert_eq!(superseded(&group(&format!("[{SNAPSHOT}]"))).unwrap(), found[..1]);
-        assert_eq!(superseded("[]").unwrap(), []);
+        assert_eq!(superseded("").unwrap(), []);
     }
 
     #[test]
@@ -173,12 +182,14 @@ mod tests {
                 format!("{retrying}\n{}", exit(r"Fatal: unable to open config file: Stat: Access Denied.\nIs there")),
                 Failure::Other("unable to open config file: Stat: Access Denied.".to_owned()),
             ),
-            (Some(1), format!("{damaged}\n"), Failure::Other("error for tree 803b51db:".to_owned())),
+            (Some(1), format!("{damaged}\n"), Failure::Other("error for tree 803b51db".to_owned())),
             (None, format!("{retrying}\n"), Failure::Other(retrying.to_owned())),
             (Some(1), String::new(), Failure::Other("it says nothing".to_owned())),
         ] {
             assert_eq!(failure(code, &stderr), expected, "{code:?} {stderr}");
         }
+        assert_eq!(last_retry(&format!("{retrying}\n{}", exit("Fatal: context canceled"))), "connection refused");
+        assert_eq!(last_retry(""), "");
         let long = failure(Some(1), &"x".repeat(1000));
         assert_eq!(long, Failure::Other("x".repeat(LONGEST)));
     }

@@ -39,7 +39,7 @@ pub(crate) enum Trouble {
     Failed(Failure),
     /// restic could not be run, or was not understood.
     Restic(String),
-    /// No answer in time, and restic's last words.
+    /// No answer in time, and why restic has tried again, if it says so.
     Timeout(Duration, String),
     Stopped,
 }
@@ -106,9 +106,14 @@ impl Repository {
         output::superseded(&stdout).map_err(not_understood)
     }
 
-    /// Removes snapshots and the data that no other snapshot needs.
+    /// Removes snapshots and, once they are gone, the data that no other snapshot needs.
     pub(crate) async fn forget(&self, snapshots: &[&str]) -> Result<()> {
-        succeeded(self.patiently(command::forget(snapshots)).await?)
+        succeeded(self.patiently(command::forget(snapshots)).await?)?;
+        // restic may only warn.
+        match self.snapshots().await?.iter().find(|left| snapshots.contains(&left.id.as_str())) {
+            Some(left) => Err(Trouble::Failed(Failure::Other(format!("snapshot {} could not be removed", left.id)))),
+            None => succeeded(self.patiently(vec!["prune".into()]).await?),
+        }
     }
 
     /// Checks that all snapshots are complete, without reading the files' contents.
@@ -178,9 +183,9 @@ impl Repository {
                 }
                 let words = tokio::time::timeout(GRACE, printed).await;
                 let stderr = words.ok().and_then(std::result::Result::ok).map(|[_, stderr]| stderr).unwrap_or_default();
-                return Err(match (reason, output::failure(None, &stderr)) {
-                    (Some(timeout), Failure::Other(words)) => Trouble::Timeout(timeout, words),
-                    _ => Trouble::Stopped,
+                return Err(match reason {
+                    Some(timeout) => Trouble::Timeout(timeout, output::last_retry(&stderr)),
+                    None => Trouble::Stopped,
                 });
             }
         };

@@ -127,11 +127,13 @@ pub(crate) fn told(trouble: &Trouble, place: &str) -> String {
     match trouble {
         Trouble::Stopped => "stopped before it was complete".to_owned(),
         Trouble::Restic(problem) => problem.clone(),
-        Trouble::Timeout(timeout, words) => format!(
-            "the storage did not answer within {} seconds ({}): check the endpoint, the network and, with https, the certificate",
-            timeout.as_secs(),
-            without_retry(words)
-        ),
+        Trouble::Timeout(timeout, cause) => {
+            let cause = if cause.is_empty() { String::new() } else { format!(" ({cause})") };
+            format!(
+                "the storage did not answer within {} seconds{cause}: check the endpoint, the network and, with https, the certificate",
+                timeout.as_secs()
+            )
+        }
         Trouble::Failed(Failure::NoRepository) => "nothing was ever backed up there".to_owned(),
         Trouble::Failed(Failure::Locked) => {
             format!("another restic has locked it for half an hour: if none is running, `restic --repo {place} unlock`")
@@ -144,17 +146,14 @@ pub(crate) fn told(trouble: &Trouble, place: &str) -> String {
     }
 }
 
-/// restic repeats the question until it gives up.
-fn without_retry(words: &str) -> &str {
-    words.split_once("s: ").map_or(words, |(_, cause)| cause)
-}
-
 /// Returns what to do about an error that restic passes on from the storage.
 fn advice(cause: &str) -> &'static str {
     let table = [
         ("bucket does not exist", ": check the bucket's name"),
         ("Access Denied", ": check the credentials and their permissions in the bucket"),
         ("access key", ": check the credentials"),
+        ("could not be removed", ": check the credentials and their permissions in the bucket"),
+        ("already contains keys", ": its creation was cut off. Delete the objects below its keys/, then try again"),
         ("signature", ": check the credentials"),
         ("Storage", ": the storage may be full"),
     ];
@@ -172,7 +171,6 @@ mod tests {
     fn what_is_wrong_with_a_repository() {
         let place = "s3:http://s3/dumps/ns/db";
         let other = |cause: &str| Trouble::Failed(Failure::Other(cause.to_owned()));
-        let retrying = "Stat(<config/>) returned error, retrying after 961.208624ms: connection refused";
         for (trouble, expected) in [
             (
                 other("Stat: Access Denied."),
@@ -184,7 +182,7 @@ mod tests {
             ),
             (other("anything"), "anything"),
             (
-                Trouble::Timeout(Duration::from_secs(120), retrying.to_owned()),
+                Trouble::Timeout(Duration::from_secs(120), "connection refused".to_owned()),
                 "the storage did not answer within 120 seconds (connection refused): check the endpoint, the network and, with https, the certificate",
             ),
             (

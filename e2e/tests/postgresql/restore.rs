@@ -95,7 +95,7 @@ async fn a_database_is_made_from_a_dump_in_a_bucket() {
     let store = |path: &str| {
         json!({"restore": {"store": {
             "endpoint": "http://127.0.0.1:9", "bucket": "dumps", "path": path, "credentialsSecret": {"name": "s3"},
-            "identitySecret": {"name": "age"},
+            "passwordSecret": {"name": "restic"},
         }}})
     };
     create(&tenant, "db", store("prod/other/db")).await.unwrap();
