@@ -1,9 +1,9 @@
 # syntax=docker/dockerfile:1
-# The operator and the helm that it runs: no shell, no package manager, no libc.
+# The operator, and the helm and restic that it runs: no shell, no package manager, no libc.
 #
 #   docker buildx build --tag registry.example.com/platform/clientapp-operator:0.1.0 --platform linux/amd64,linux/arm64 --push .
 #
-# e2e/tests/operator/manifests keeps the versions here in step with Cargo.toml and e2e/tools/helm/go.mod.
+# e2e/tests/operator/manifests keeps the versions here in step with Cargo.toml and e2e/tools/{helm,restic}/go.mod.
 
 # --- the operator ------------------------------------------------------------------------------------------------------
 # Built on the target platform, emulated if necessary: the TLS library contains C, and emulation is simpler than a C
@@ -47,6 +47,15 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
 # An empty directory to copy, since scratch has no mkdir.
 RUN mkdir /empty
 
+# --- restic ------------------------------------------------------------------------------------------------------------
+FROM --platform=$BUILDPLATFORM golang:1.26.8-bookworm AS restic
+ARG TARGETARCH
+WORKDIR /build
+COPY e2e/tools/restic/go.mod e2e/tools/restic/go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOOS=linux GOARCH="$TARGETARCH" go build -trimpath -buildvcs=false -ldflags "-s -w" \
+        -o /restic github.com/restic/restic/cmd/restic
+
 # --- the image ---------------------------------------------------------------------------------------------------------
 FROM scratch
 # For chart repositories; the CA of the API server comes with the pod's service account.
@@ -54,10 +63,11 @@ COPY --from=helm /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificat
 # Writable even if no volume is mounted, as with `docker run`.
 COPY --from=helm --chown=65532:65532 /empty /tmp
 COPY --from=helm /helm /helm
+COPY --from=restic /restic /restic
 COPY --from=operator /clientapp-operator /clientapp-operator
 # Numeric, so that the kubelet can verify runAsNonRoot.
 USER 65532:65532
-ENV CLIENTAPP_HELM=/helm
+ENV CLIENTAPP_HELM=/helm CLIENTAPP_RESTIC=/restic
 EXPOSE 8080 8090
 ENTRYPOINT ["/clientapp-operator"]
 CMD ["run"]

@@ -30,17 +30,17 @@ pub(crate) use cli::{
     command::{ChartName, Flags, HelmCommand, ReleaseLabels, TestRequest, Uninstall, Upgrade, Verb},
     error::{HelmError, HelmUnavailable, SetupError},
     parse::{HelmFailure, classify, left_behind},
-    process::{Cause, Finished, ProcessError},
     redact::Redactor,
     version::cautions,
 };
 pub(crate) use source::{ChartSource, InvalidSource};
 
+use crate::platform::process::{self, Limits, Program};
+pub(crate) use crate::platform::process::{Cause, Finished, ProcessError};
+
 use charts::cache::{Pull, Pulled};
 use cli::{
-    index,
-    process::{self, Limits, Program},
-    version,
+    index, version,
     workdir::{self, WorkDir},
 };
 use gateway::{Claim, Gateway, GatewaySession, Review, RunScope, record::Recorded};

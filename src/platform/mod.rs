@@ -13,6 +13,7 @@
 //! | what is written about an object | [`reconciled`], [`status`], [`events`] | effect |
 //! | generated passwords, and the time | [`password`], [`clock`] | effect |
 //! | what runs one at a time | [`fair_lock`] | effect |
+//! | other programs | [`process`] | effect |
 
 pub mod account;
 pub(crate) mod api;
@@ -34,6 +35,7 @@ pub(crate) mod managed_fields;
 pub(crate) mod panic;
 pub(crate) mod password;
 pub(crate) mod pods;
+pub(crate) mod process;
 pub(crate) mod reconciled;
 pub mod status;
 pub(crate) mod warnings;

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::secret::Secret;
 
-/// How long restic waits for the lock of another process before it gives up with [`super::output::LOCKED`].
+/// How long restic waits for the lock of another process before it gives up.
 const LOCK_PATIENCE: &str = "5m";
 /// What restic may take from the environment of this process; everything else, such as a user's own `RESTIC_…`, is kept from it.
 const INHERITED: [&str; 10] = [

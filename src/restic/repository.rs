@@ -1,26 +1,35 @@
 //! A repository in S3-compatible storage. An effect.
 
-use std::{env, path::PathBuf, process::Stdio, time::Duration};
-
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
 };
-use tokio::{io::AsyncReadExt as _, process::Command};
+
 use tokio_util::sync::CancellationToken;
 
 use super::{
     command::{self, Backup, Keep, Location, Lock},
     output::{self, Failure, Snapshot, Summary},
 };
+use crate::platform::process::{self, Cause, Finished, Limits, Program};
 
 /// How many times a command waits for a lock, for five minutes each: after half an hour without a sign of life from the process that
 /// has locked the repository, `restic unlock` removes its lock.
 const LOCK_ATTEMPTS: usize = 8;
-/// How long restic may take to end once it is told to, and to remove its own lock.
-const GRACE: Duration = Duration::from_secs(20);
-/// Most bytes read of what restic reports; listings of 100,000 snapshots need less.
-const OUTPUT: u64 = 64 << 20;
+/// The longest that a command may take; Jobs end far earlier.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const LIMITS: Limits = Limits {
+    deadline: LONGEST,
+    // So that it removes its lock.
+    grace: Duration::from_secs(20),
+    // Listings of 100,000 snapshots need less.
+    output: 128 << 20,
+    // restic's memory grows with the repository: the container's limit counts.
+    memory: u64::MAX,
+    file: u64::MAX,
+};
 
 /// A restic repository, and the restic that accesses it.
 #[derive(Debug)]
@@ -96,7 +105,7 @@ impl Repository {
     }
 
     /// Restores the content of one path of a snapshot into a directory. After an error, only part of it may be there.
-    pub(crate) async fn restore(&self, snapshot: &str, path: &str, target: &std::path::Path) -> Result<()> {
+    pub(crate) async fn restore(&self, snapshot: &str, path: &str, target: &Path) -> Result<()> {
         self.run(command::restore(snapshot, path, target), Lock::None, None).await.map(drop)
     }
 
@@ -122,10 +131,7 @@ impl Repository {
     }
 
     /// Runs a command that locks the repository. Locks of processes that have ended are removed.
-    async fn patiently(
-        &self,
-        arguments: Vec<std::ffi::OsString>,
-    ) -> Result<(std::result::Result<(), Failure>, String)> {
+    async fn patiently(&self, arguments: Vec<OsString>) -> Result<(std::result::Result<(), Failure>, String)> {
         let mut lock = Lock::Try;
         for _ in 0..LOCK_ATTEMPTS {
             match self.attempt(arguments.clone(), lock, None).await? {
@@ -141,57 +147,39 @@ impl Repository {
     }
 
     /// Runs a command, and returns what it prints.
-    async fn run(&self, arguments: Vec<std::ffi::OsString>, lock: Lock, timeout: Option<Duration>) -> Result<String> {
+    async fn run(&self, arguments: Vec<OsString>, lock: Lock, timeout: Option<Duration>) -> Result<String> {
         let (outcome, stdout) = self.attempt(arguments, lock, timeout).await?;
         outcome.map(|()| stdout).map_err(Trouble::Failed)
     }
 
     async fn attempt(
         &self,
-        arguments: Vec<std::ffi::OsString>,
+        arguments: Vec<OsString>,
         lock: Lock,
         timeout: Option<Duration>,
     ) -> Result<(std::result::Result<(), Failure>, String)> {
-        let mut command = Command::new(&self.restic);
-        command.env_clear().envs(self.location.environment(|name| env::var_os(name)));
-        command.args(self.location.global(lock)).args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let cannot = |error: std::io::Error| Trouble::Restic(format!("cannot run {}: {error}", self.restic.display()));
-        let mut child = command.spawn().map_err(cannot)?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let printed = async {
-            let (mut out, mut err) = (Vec::new(), Vec::new());
-            let read = tokio::try_join!(
-                async { stdout.expect("it is piped").take(OUTPUT).read_to_end(&mut out).await },
-                async { stderr.expect("it is piped").take(OUTPUT).read_to_end(&mut err).await },
-            );
-            read.map(|_| [out, err].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+        let path = which::which(&self.restic).map_err(|error| self.cannot_run(&error))?;
+        let environment = self.location.environment(|name| env::var_os(name));
+        let program = Program {
+            path,
+            args: self.location.global(lock).into_iter().chain(arguments).collect(),
+            env: environment.into_iter().map(|(name, value)| (name.into(), value)).collect(),
+            dir: env::temp_dir(),
+            stdin: None,
         };
-        let mut printed = std::pin::pin!(printed);
-        let expired = tokio::time::sleep(timeout.unwrap_or(Duration::MAX));
-        let told = tokio::select! {
-            read = &mut printed => Ok(read.map_err(cannot)?),
-            () = self.stop.cancelled() => Err(None),
-            () = expired => Err(timeout),
-        };
-        let [out, err] = match told {
-            Ok(printed) => printed,
-            Err(reason) => {
-                // So that it removes its lock.
-                if let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()) {
-                    let _ = kill(Pid::from_raw(id), Signal::SIGTERM);
-                }
-                let words = tokio::time::timeout(GRACE, printed).await;
-                let stderr = words.ok().and_then(std::result::Result::ok).map(|[_, stderr]| stderr).unwrap_or_default();
-                return Err(match reason {
-                    Some(timeout) => Trouble::Timeout(timeout, output::last_retry(&stderr)),
-                    None => Trouble::Stopped,
-                });
-            }
-        };
-        let status = child.wait().await.map_err(cannot)?;
-        let outcome = if status.success() { Ok(()) } else { Err(output::failure(status.code(), &err)) };
-        Ok((outcome, out))
+        let limits = Limits { deadline: timeout.unwrap_or(LONGEST), ..LIMITS };
+        let finished = process::run(program, limits, &self.stop, &CancellationToken::new()).await;
+        let Finished { cause, status, stdout, stderr, .. } = finished.map_err(|error| self.cannot_run(&error))?;
+        match cause {
+            Cause::Itself if status.success() => Ok((Ok(()), stdout)),
+            Cause::Itself => Ok((Err(output::failure(status.code(), &stderr)), stdout)),
+            Cause::Cancelled => Err(Trouble::Stopped),
+            Cause::Deadline => Err(Trouble::Timeout(limits.deadline, output::last_retry(&stderr))),
+        }
+    }
+
+    fn cannot_run(&self, error: &dyn std::fmt::Display) -> Trouble {
+        Trouble::Restic(format!("cannot run {}: {error}", self.restic.display()))
     }
 }
 

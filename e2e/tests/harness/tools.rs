@@ -113,7 +113,7 @@ fn what_only_some_tests_start_is_built_for_those_who_ask() {
     let helms: Vec<_> = paths.lines().filter(|path| path.ends_with("/helm")).collect();
     let of = |index: usize, key: &str| helms[index].contains(&format!("/cache/tools/{key}-"));
     assert!(helms.len() == 2 && of(0, "helm") && of(1, "helm3"), "{paths}");
-    assert_eq!(fixture.builds(), 9, "and cert-manager, percona, registry and versitygw");
+    assert_eq!(fixture.builds(), 10, "and cert-manager, percona, registry, restic and versitygw");
     for (program, expected) in
         [("/postgres-operator", r#"[{"kind":"A"},{"kind":"B"}]"#), ("/cert-manager", r#"[{"kind":"C"},{"kind":"D"}]"#)]
     {

@@ -8,8 +8,8 @@ use super::{
     command::{ChartName, Verb},
     index::InvalidIndex,
     parse::HelmFailure,
-    process::ProcessError,
 };
+use crate::platform::process::ProcessError;
 
 /// A helm run failed. Helm's storage shows what it did nevertheless.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,6 @@ pub(in crate::helm) mod error;
 pub(in crate::helm) mod index;
 pub(crate) mod message;
 pub(in crate::helm) mod parse;
-pub(in crate::helm) mod process;
 pub(crate) mod redact;
 pub(in crate::helm) mod version;
 pub(in crate::helm) mod workdir;

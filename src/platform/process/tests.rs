@@ -231,7 +231,7 @@ async fn host() {
 async fn our_own_death_takes_the_child_along() {
     let pids = file();
     let mut host = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "helm::cli::process::tests::host"])
+        .args(["--ignored", "--exact", "platform::process::tests::host"])
         .env("PIDS", &*pids)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -1,4 +1,4 @@
-//! Runs one child process, from fork to reaping (effect; knows no helm).
+//! Runs one child process, from fork to reaping (effect).
 //!
 //! Guarantees for every run, whatever the child does and however the caller ends:
 //!
@@ -49,28 +49,28 @@ use tokio_util::sync::CancellationToken;
 const STRAGGLER_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::helm) struct Program {
-    pub(in crate::helm) path: PathBuf,
-    pub(in crate::helm) args: Vec<OsString>,
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    pub(crate) args: Vec<OsString>,
     /// The whole environment: nothing is inherited.
-    pub(in crate::helm) env: Vec<(OsString, OsString)>,
-    pub(in crate::helm) dir: PathBuf,
+    pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) dir: PathBuf,
     /// The content of standard input; `/dev/null` if `None`.
-    pub(in crate::helm) stdin: Option<Vec<u8>>,
+    pub(crate) stdin: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::helm) struct Limits {
+pub(crate) struct Limits {
     /// Time until the child is asked to stop.
-    pub(in crate::helm) deadline: Duration,
+    pub(crate) deadline: Duration,
     /// Time from SIGTERM to SIGKILL.
-    pub(in crate::helm) grace: Duration,
+    pub(crate) grace: Duration,
     /// Bytes kept of each of stdout and stderr: half from the beginning, half from the end.
-    pub(in crate::helm) output: usize,
+    pub(crate) output: usize,
     /// Limit of the child's private memory, in bytes (`RLIMIT_DATA`).
-    pub(in crate::helm) memory: u64,
+    pub(crate) memory: u64,
     /// Size limit of files that the child writes, in bytes (`RLIMIT_FSIZE`).
-    pub(in crate::helm) file: u64,
+    pub(crate) file: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -136,7 +136,7 @@ impl ProcessError {
 ///
 /// Cancelling `cancel` stops it gracefully; `stopping` is cancelled before SIGTERM is sent. Dropping the future kills the group at
 /// once, because no caller is left to keep a second run from starting at the same time.
-pub(in crate::helm) async fn run(
+pub(crate) async fn run(
     program: Program,
     limits: Limits,
     cancel: &CancellationToken,
