@@ -8,6 +8,7 @@
 #![warn(unreachable_pub)]
 
 pub mod api;
+pub(crate) mod backup;
 pub mod cli;
 pub mod clientapp;
 pub mod config;

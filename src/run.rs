@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{self, serve::Server},
-    clientapp,
+    backup, clientapp,
     config::{Config, GRACE, RunArgs, helm_settings},
     crd::{self, ClientApp, Guard, Reason},
     deletion::brake::DeletionBrake,
@@ -207,6 +207,7 @@ impl Controllers {
         };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), self.database.clone(), leading.clone());
+        let backups = backup::run(parts.clone(), leading.clone());
         let postgresqls = postgresql::run(
             parts,
             (self.image.clone(), DeletionBrake::new(self.deletion_brake)),
@@ -215,7 +216,7 @@ impl Controllers {
         );
         let watches = self.watches.clone();
         let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
-        tokio::spawn(async { _ = tokio::join!(apps, postgresqls, writers, fed) })
+        tokio::spawn(async { _ = tokio::join!(apps, backups, postgresqls, writers, fed) })
     }
 }
 
@@ -477,7 +478,7 @@ mod tests {
             let resources: Vec<_> = kinds.iter().map(resource).collect();
             (200, json!({"kind": "APIResourceList", "groupVersion": "", "resources": resources}))
         };
-        let all = ["clientapps", "clientapps/status", "postgresqls", "postgreswriters", "profiles"];
+        let all = ["clientapps", "clientappbackups", "clientapps/status", "postgresqls", "postgreswriters", "profiles"];
         for (answers, missing) in [
             ([serving(&all), failure(418, ""), failure(418, "")], None),
             // It has just started.

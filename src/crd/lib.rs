@@ -1,6 +1,7 @@
 //! The kinds that this operator serves and uses. Pure: types, schemas and names, no I/O.
 
 mod app_tls;
+mod backup;
 mod clientapp;
 pub mod conditions;
 mod deletion;
@@ -20,6 +21,10 @@ mod store;
 mod values_reference;
 
 pub use app_tls::{AppTls, CertificateIssuer, IssuerKind};
+pub use backup::{
+    ArchivedFiles, BackupPart, BackupPhase, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec,
+    ClientAppBackupStatus, DatabaseBackup,
+};
 pub use clientapp::{
     Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency,
     Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, MAX_NAME,
@@ -153,7 +158,7 @@ pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";
 
 /// The operator's CustomResourceDefinitions, in the order in which they are printed and applied.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![ClientApp::crd(), Profile::crd(), PostgresWriter::crd(), Postgresql::crd()]
+    vec![ClientApp::crd(), ClientAppBackup::crd(), Profile::crd(), PostgresWriter::crd(), Postgresql::crd()]
 }
 
 #[cfg(test)]

@@ -32,7 +32,8 @@ const DB: &[&str] = &["Postgresql"];
 const ROW: &[&str] = &["PostgresWriter"];
 const BOTH: &[&str] = &["ClientApp", "Postgresql"];
 const STORES: &[&str] = &["Postgresql", "PostgresWriter"];
-const ALL: &[&str] = &["ClientApp", "Postgresql", "PostgresWriter"];
+const BACKUP: &[&str] = &["ClientAppBackup"];
+const ALL: &[&str] = &["ClientApp", "ClientAppBackup", "Postgresql", "PostgresWriter"];
 const PROCESS: &[&str] = &["the operator"];
 /// The condition of a Postgresql about its dumps.
 pub const BACKED_UP: &str = "BackedUp";
@@ -101,10 +102,14 @@ reasons! {
     AwaitingTurn DB kind::RECONCILING, Progress: "Another version of the operator changes what the servers run, for example a new minor version of PostgreSQL. It serves as before; databases restart one after the other.",
         "Wait; if it takes long, repair or delete the Postgresql in the message. A change of the spec is applied at once.";
     BackingUp APP kind::RELEASED, Progress: "The backup before an upgrade is in progress.", "Wait.";
+    BackupCompleted BACKUP kind::READY, Fine: "The backup is complete.", "Nothing.";
     BackupFailed APP kind::RELEASED, Stalled: "The backup before an upgrade has failed, so nothing is upgraded.",
         "Delete it to try again, or set `spec.upgrade.backup` to false.";
     BackupOutdated APP kind::RELEASED, Stalled: "An upgrade has failed, and the backup before it is too old for another attempt.",
         "Check the app; then `kubectl clientapp retry`.";
+    BackupPending BACKUP kind::READY, Progress: "The backup waits for another one, or until the database can be backed up; the message says for what.", "Wait.";
+    BackupRunning BACKUP kind::READY, Progress: "The backup is in progress.", "Wait.";
+    BackupUnsuccessful BACKUP kind::READY, Stalled: "The backup has failed. It is not tried again.", "Follow the message; then create another ClientAppBackup.";
     CertificateExpiring APP kind::CERTIFICATE_READY, Trouble: "The certificate of the hostname expires soon, and nothing has renewed it. Ready stays as it is.",
         "Renew it; with `tls.issuer`, `kubectl describe certificate,certificaterequest` says why cert-manager does not.";
     CertificateInvalid APP kind::CERTIFICATE_READY, Trouble: "The Secret in `tls` has no valid certificate for the hostname: it is for others, has expired, or cannot be read.",

@@ -1,21 +1,26 @@
-//! `backup` and `backups`: requests and lists dumps of an app's database; for a PerconaPGCluster, see [`percona`], and for the app's
-//! files [`files`].
+//! `backup` creates a ClientAppBackup; `backups` lists the dumps of an app's database and, for a PerconaPGCluster, see [`percona`].
 
 use indicatif::BinaryBytes;
 use jiff::{Timestamp, fmt::strtime};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{ResourceExt as _, api::PostParams};
 use serde_json::Value;
 
 use super::{
     args,
-    dumps::{ask, ended, name_of, needed, request},
+    dumps::needed,
     error::Error,
     files, percona,
-    session::{Printer, Session},
+    session::{FIELD_MANAGER, Printer, Session},
     several::Tally,
-    text::{BAD, FAINT, GOOD, age, paint, table, tamed},
+    text::{BAD, FAINT, GOOD, age, harmless, paint, table, tamed},
+    wait::{self, followed},
 };
-use crate::crd::{BackupState, BackupSummary, ClientApp, PostgresProvider, Postgresql};
+use crate::crd::{
+    BackupPhase, BackupSubject, BackupSubjectKind, BackupSummary, ClientApp, ClientAppBackup, ClientAppBackupSpec,
+    PostgresProvider, Postgresql,
+    conditions::{find, kind},
+};
 
 /// Whether the files are all there is to back up.
 fn has_files_only(app: &ClientApp) -> bool {
@@ -53,49 +58,44 @@ async fn back_up_stopped(
     ended.and(started)
 }
 
-/// The database first: files that were added since are unknown to it, but none that it lists is missing.
+/// Creates a ClientAppBackup and, if asked, follows it to its end. The operator does the rest, whatever becomes of this command.
 async fn back_up(session: &Session, printer: &mut Printer, name: &str, waiting: &args::Waiting) -> Result<(), Error> {
-    let app = session.app(name).await.ok().map(|stored| stored.app);
-    if !app.as_ref().is_some_and(has_files_only) {
-        back_up_database(session, printer, name, app.as_ref(), waiting).await?;
+    // A name that is mistyped is told at once.
+    session.app(name).await?;
+    let of = BackupSubject { kind: BackupSubjectKind::ClientApp, name: name.to_owned() };
+    let mut backup = ClientAppBackup::new("", ClientAppBackupSpec { of, parts: None });
+    backup.metadata.name = None;
+    // Two may be requested within the same second.
+    backup.metadata.generate_name = Some(format!("{name}-{}-", Session::now().strftime("%Y%m%dt%H%M%Sz")));
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let made = session.api::<ClientAppBackup>().create(&params, &backup).await;
+    let made = made.map_err(Error::api(format!("create a ClientAppBackup in namespace {}", session.namespace)))?;
+    let sentence = format!("clientappbackup/{} backs up {name}", made.name_any());
+    if !waiting.wait {
+        return printer.object(&made, &sentence);
     }
-    match app.filter(|app| app.spec.persistence.backup.is_some()) {
-        Some(app) => files::back_up(session, printer, &app, waiting).await,
-        None => Ok(()),
+    printer.note(&sentence);
+    let ended = followed(session, printer, &made.name_any(), waiting.timeout, step).await?;
+    match ended.status.as_ref().and_then(|status| status.phase) {
+        Some(BackupPhase::Failed) => {
+            Err(Error::Stalled(format!("clientappbackup/{}: {}", ended.name_any(), said(&ended))))
+        }
+        _ => printer.object(&ended, &format!("clientappbackup/{}: {}", ended.name_any(), said(&ended))),
     }
 }
 
-async fn back_up_database(
-    session: &Session,
-    printer: &mut Printer,
-    name: &str,
-    app: Option<&ClientApp>,
-    waiting: &args::Waiting,
-) -> Result<(), Error> {
-    let by_percona = app.is_some_and(percona::has_cluster);
-    let found = if by_percona { None } else { Some(needed(session, name).await?) };
-    if app
-        .and_then(|app| app.status.as_ref()?.backup.as_ref())
-        .is_some_and(|backup| backup.state == BackupState::Running)
-    {
-        return Err(Error::Stalled(format!(
-            "{name} is being backed up before an upgrade: wait until that backup is complete"
-        )));
+fn step(backup: &ClientAppBackup) -> wait::Step {
+    match backup.status.as_ref().and_then(|status| status.phase) {
+        Some(BackupPhase::Completed | BackupPhase::Failed) => wait::Step::Over,
+        Some(_) => wait::Step::Waiting(said(backup)),
+        None => wait::Step::Waiting("waiting for the operator".to_owned()),
     }
-    let Some(found) = found else { return percona::back_up(session, printer, name, waiting).await };
-    let request = request(Session::now());
-    let database = ask(session, &found, &request).await?;
-    let sentence = format!("postgresql/{} dumps its database: {request}", name_of(&database));
-    if !waiting.wait {
-        return printer.object(&database, &sentence);
-    }
-    printer.note(&sentence);
-    let database = ended(session, &found, &request, waiting.timeout).await?;
-    let sentence = format!(
-        "postgresql/{}: the dump is complete, and `kubectl clientapp backups {name}` lists it",
-        name_of(&database)
-    );
-    printer.object(&database, &sentence)
+}
+
+/// Returns the message of the condition Ready.
+fn said(backup: &ClientAppBackup) -> String {
+    let conditions = backup.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    find(conditions, kind::READY).map_or_else(String::new, |ready| harmless(&ready.message))
 }
 
 pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {

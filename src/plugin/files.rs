@@ -1,4 +1,4 @@
-//! The app's files: `backup` archives them, and `restore` brings an archive back, in place or into the volumes of another ClientApp.
+//! The app's files: `restore` brings an archive back, in place or into the volumes of another ClientApp.
 //!
 //! Jobs do the work. They are made from the CronJob that the operator maintains for `spec.persistence.backup`, so that they have its
 //! image, its volumes and its credentials ([`job`]). A restore in place takes the app's pods away meanwhile. It records each step before
@@ -21,7 +21,7 @@ use kube::{
 pub(crate) use self::rules::{Stopped, last};
 use self::{
     job::Extract,
-    rules::{Asked, Begun, Step, archived, consequence, former, is_of, resumed, settings, still_ours},
+    rules::{Asked, Begun, Step, archived, consequence, former, resumed, settings, still_ours},
 };
 use super::{
     args::{self, LATEST},
@@ -38,33 +38,10 @@ use super::{
     wait::{self, followed},
 };
 use crate::{
+    backup::archive_job,
     crd::{Approval, ClientApp, FilesBackup, Restore, conditions::kind},
     platform::key::Key,
 };
-
-/// Archives the files now.
-pub(crate) async fn back_up(
-    session: &Session,
-    printer: &mut Printer,
-    app: &ClientApp,
-    waiting: &args::Waiting,
-) -> Result<(), Error> {
-    let app_name = app.name_any();
-    let (_, cron_job) = cron_job(session, app).await?;
-    rules::may_archive(app).map_err(Error::Stalled)?;
-    let made = job::archive(&cron_job, &job::name(&cron_job, Session::now()));
-    let made = create(session, &made, false).await?;
-    let name = made.name_any();
-    let sentence = format!("job/{name} archives the files of {app_name}");
-    if !waiting.wait {
-        return printer.object(&made, &sentence);
-    }
-    printer.note(&sentence);
-    let done = ended(session, printer, &name, waiting.timeout).await?;
-    let sentence =
-        format!("job/{name}: the archive is complete, and `kubectl clientapp backups {app_name} --files` lists it");
-    printer.object(&done, &sentence)
-}
 
 /// `backups --files`.
 pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
@@ -193,7 +170,7 @@ async fn in_place(session: &Session, printer: &mut Printer, args: &args::Restore
     if begun.next == Step::Archive {
         if !no_backup {
             printer.note("archiving the present files");
-            let make = |name: &str| job::archive(&cron_job, name);
+            let make = |name: &str| archive_job::archive(&cron_job, name);
             carry_out(session, printer, args, &cron_job, &mut begun, make).await?;
         }
         record(session, name, &mut begun, Step::Extract, None).await?;
@@ -406,7 +383,7 @@ pub(crate) async fn fill(
     deployed(session, printer, other, timeout).await?;
     let app = session.app(other).await?.app;
     let name = Key::new(namespace, other).files();
-    let there = |found: Option<&CronJob>| found.is_some_and(|found| is_of(found, &app));
+    let there = |found: Option<&CronJob>| found.is_some_and(|found| archive_job::is_of(found, &app));
     let found = awaited(&session.api::<CronJob>(), &name, "there", there, timeout).await?;
     let (_, cron_job) = archived(&app, &name, found).map_err(Error::Stalled)?;
     // Whatever gives it pods although it has no replicas.

@@ -1,4 +1,4 @@
-//! `backup`, `backups` and `restore` of an app whose database is a PerconaPGCluster. They create PerconaPGBackups and
+//! `backups` and `restore` of an app whose database is a PerconaPGCluster. They create PerconaPGBackups and
 //! PerconaPGRestores, which the Percona operator carries out, and report their progress.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    args::{self, LATEST, Waiting},
+    args::{self, LATEST},
     delete::{agreed, can_agree},
     error::Error,
     session::{FIELD_MANAGER, Printer, Session, Stored},
@@ -25,7 +25,7 @@ use crate::{
         ClientApp, PerconaDataSource, PostgresProvider,
         percona::{
             PerconaPGBackup, PerconaPGBackupSpec, PerconaPGCluster, PerconaPGRestore, PerconaPGRestoreSpec,
-            READY_FOR_BACKUP, TYPE_FULL, up_to_backup, up_to_time,
+            READY_FOR_BACKUP, up_to_backup, up_to_time,
         },
     },
     platform::key::Key,
@@ -47,26 +47,6 @@ struct Seen {
     cluster: PerconaPGCluster,
     backups: Vec<PerconaPGBackup>,
     restores: Vec<PerconaPGRestore>,
-}
-
-pub(crate) async fn back_up(
-    session: &Session,
-    printer: &mut Printer,
-    app: &str,
-    waiting: &Waiting,
-) -> Result<(), Error> {
-    let cluster = cluster(session, app).await?;
-    let backup = asked(session, app, &cluster, &[TYPE_FULL]).await?;
-    let name = backup.name_any();
-    let sentence = format!("perconapgbackup/{name} backs up the database of {app}");
-    if !waiting.wait {
-        return printer.object(&backup, &sentence);
-    }
-    printer.note(&sentence);
-    let backup = backed_up(session, printer, &name, waiting.timeout).await?;
-    let sentence =
-        format!("perconapgbackup/{name}: the backup is complete, and `kubectl clientapp backups {app}` lists it");
-    printer.object(&backup, &sentence)
 }
 
 /// `archives`: a line about the archives of the app's files.

@@ -23,27 +23,27 @@ use super::*;
 const CRON_JOB: &str = "acme-files";
 
 /// A namespace whose archives go into a bucket, behind a proxy that injects faults.
-struct Site {
-    tenant: Tenant,
-    objects: Objects,
+pub(super) struct Site {
+    pub(super) tenant: Tenant,
+    pub(super) objects: Objects,
     worker: Worker,
 }
 
 impl Site {
-    async fn new(namespace: &str) -> Site {
+    pub(super) async fn new(namespace: &str) -> Site {
         let tenant = Lab::shared().await.tenant(namespace).await;
         let worker = Worker::start(&tenant).await.unwrap();
         Site { tenant, objects: Objects::start().unwrap(), worker }
     }
 
-    fn create_credentials(&self) {
+    pub(super) fn create_credentials(&self) {
         let [key, secret] = [("ACCESS_KEY_ID", ACCESS_KEY), ("SECRET_ACCESS_KEY", SECRET_KEY)]
             .map(|(name, value)| format!("--from-literal=AWS_{name}={value}"));
         self.tenant.kubectl(&["create", "secret", "generic", "s3", &key, &secret]).unwrap();
     }
 
     /// Without a database and Redis, with archives.
-    fn spec(&self) -> Value {
+    pub(super) fn spec(&self) -> Value {
         let credentials = json!({"name": "s3"});
         let store = json!({
             "endpoint": self.objects.faulty_url(), "bucket": BUCKET, "prefix": "prod", "credentialsSecret": credentials,
@@ -53,14 +53,14 @@ impl Site {
     }
 
     /// Creates the app, and waits until it is Ready and its CronJob exists.
-    async fn install(&self, spec: Value) -> CronJob {
+    pub(super) async fn install(&self, spec: Value) -> CronJob {
         self.tenant.create("acme", spec).await.unwrap();
         self.tenant.ready("acme", 1).await;
         self.tenant.wait_for(CRON_JOB, "created", |found: Option<&CronJob>| found.cloned()).await
     }
 
     /// The directory with the files of an app.
-    async fn files(&self, app: &str) -> PathBuf {
+    pub(super) async fn files(&self, app: &str) -> PathBuf {
         let claim = format!("{app}-nextcloud-nextcloud");
         let uid = self.tenant.uid::<PersistentVolumeClaim>(&claim).await.expect("the app has a claim");
         self.worker.volume(&uid).unwrap()
@@ -92,7 +92,7 @@ impl Site {
     }
 
     /// The ids of all archives' snapshots.
-    fn snapshots(&self) -> Vec<String> {
+    pub(super) fn snapshots(&self) -> Vec<String> {
         let keys = self.keys();
         keys.iter().filter_map(|key| key.strip_prefix("snapshots/").map(str::to_owned)).collect()
     }
@@ -117,7 +117,7 @@ fn said(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn write(volume: &Path, file: &str, content: &str) {
+pub(super) fn write(volume: &Path, file: &str, content: &str) {
     let path = volume.join(file);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
@@ -128,7 +128,7 @@ fn read(volume: &Path, file: &str) -> Option<String> {
 }
 
 /// What hits every upload.
-fn uploads(fault: Fault) -> [Rule; 2] {
+pub(super) fn uploads(fault: Fault) -> [Rule; 2] {
     [Method::PUT, Method::POST].map(|method| Rule::new(method, "", fault))
 }
 

@@ -1,6 +1,7 @@
 //! Only data that was to be deleted is ever lost, whatever users, cluster admins and other Helm clients do at which
 //! moment.
 
+mod backups;
 mod changes;
 mod claims;
 mod deletion;

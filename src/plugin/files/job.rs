@@ -3,16 +3,14 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        batch::v1::{CronJob, Job},
-        core::v1::{Container, EnvVar, KeyToPath, Pod, PodSpec, SecretVolumeSource, Volume, VolumeMount},
-    },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+use k8s_openapi::api::{
+    batch::v1::{CronJob, Job},
+    core::v1::{Container, EnvVar, KeyToPath, Pod, PodSpec, SecretVolumeSource, Volume, VolumeMount},
 };
-use kube::{Resource as _, ResourceExt as _};
+use kube::ResourceExt as _;
 
 use crate::{
+    backup::archive_job,
     clientapp::spec::file_backup::cron_job_spec::ARCHIVE,
     crd::{DumpStore, StorePasswordSecret, label},
 };
@@ -23,44 +21,10 @@ const EXTRACT: &str = "extract";
 const RESTORE: &str = "restore";
 /// The volume with the repository's password.
 const PASSWORD: &str = "password";
-/// The maximum length of a Job's name: it becomes a label of its pods.
-const LONGEST: usize = 63;
 
 /// A name that contains the time.
 pub(super) fn name(cron_job: &CronJob, at: Timestamp) -> String {
-    let stamp = at.strftime("%Y%m%d%H%M%S").to_string();
-    let head: String = cron_job.name_any().chars().take(LONGEST - 1 - stamp.len()).collect();
-    format!("{}-{stamp}", head.trim_end_matches('-'))
-}
-
-/// What `kubectl create job --from=cronjob/…` makes.
-fn instance(cron_job: &CronJob, name: &str) -> Job {
-    let template = cron_job.spec.as_ref().map(|spec| spec.job_template.clone()).unwrap_or_default();
-    let ObjectMeta { labels, annotations, .. } = template.metadata.unwrap_or_default();
-    let owner = OwnerReference {
-        api_version: CronJob::api_version(&()).into_owned(),
-        kind: CronJob::kind(&()).into_owned(),
-        name: cron_job.name_any(),
-        uid: cron_job.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    };
-    let metadata = ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: cron_job.namespace(),
-        labels,
-        annotations,
-        owner_references: Some(vec![owner]),
-        ..ObjectMeta::default()
-    };
-    Job { metadata, spec: template.spec, status: None }
-}
-
-/// Archives the files as they are now.
-pub(super) fn archive(cron_job: &CronJob, name: &str) -> Job {
-    let mut job = instance(cron_job, name);
-    job.annotations_mut().insert("cronjob.kubernetes.io/instantiate".to_owned(), "manual".to_owned());
-    job
+    archive_job::name(&cron_job.name_any(), &at.strftime("%Y%m%d%H%M%S").to_string())
 }
 
 /// What is restored into the volumes of a CronJob.
@@ -80,7 +44,7 @@ pub(super) struct Extract {
 
 /// Restores an archive.
 pub(super) fn extract(cron_job: &CronJob, name: &str, what: &Extract) -> Job {
-    let mut job = instance(cron_job, name);
+    let mut job = archive_job::instance(cron_job, name);
     job.labels_mut().insert(label::ROLE.to_owned(), RESTORE.to_owned());
     let Some(spec) = &mut job.spec else { return job };
     let rules = spec.pod_failure_policy.iter_mut().flat_map(|policy| &mut policy.rules);
@@ -278,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_job_that_archives() {
-        let job = archive(&cron_job(), "acme-files-1");
+        let job = archive_job::archive(&cron_job(), "acme-files-1");
         let template = cron_job().spec.unwrap().job_template;
         assert_eq!((&job.spec, &job.metadata.labels), (&template.spec, &template.metadata.unwrap().labels));
         insta::assert_snapshot!(serde_yaml::to_string(&job.metadata).unwrap(), @r"

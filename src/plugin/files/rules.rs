@@ -6,12 +6,15 @@
 use indicatif::BinaryBytes;
 use jiff::Timestamp;
 use k8s_openapi::{api::batch::v1::CronJob, apimachinery::pkg::apis::meta::v1::Time};
-use kube::{Resource as _, ResourceExt as _};
+use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::text::{BAD, GOOD, UNSURE, age, paint};
-use crate::crd::{ClientApp, FilesBackup, FilesSummary, annotation};
+use crate::{
+    backup::archive_job,
+    crd::{ClientApp, FilesBackup, FilesSummary, annotation},
+};
 
 /// A restore that has begun and is not complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,7 +179,7 @@ pub(super) fn archived<'a>(
             "CronJob {cron_job} does not exist: the operator creates it once the release of {name} is deployed and has a volume; check the condition FilesBackedUp of {name}"
         )
     })?;
-    match is_of(&found, app) {
+    match archive_job::is_of(&found, app) {
         true => Ok((backup, found)),
         false => Err(format!(
             "CronJob {cron_job} is not the one that the operator has created for {name}: rename or delete it"
@@ -190,7 +193,7 @@ pub(super) fn new_id(app: &ClientApp, now: Timestamp) -> String {
 }
 
 /// Whether the files are whole, and not half restored.
-pub(super) fn may_archive(app: &ClientApp) -> Result<(), String> {
+fn may_archive(app: &ClientApp) -> Result<(), String> {
     let name = app.name_any();
     match app.annotations().contains_key(annotation::RESTORING_FILES) {
         true => Err(format!("a restore of the files of {name} is not complete: finish it first, then archive them")),
@@ -202,14 +205,6 @@ pub(super) fn may_archive(app: &ClientApp) -> Result<(), String> {
 pub(super) fn settings(app: &ClientApp) -> Result<&FilesBackup, String> {
     let missing = || format!("the files of {} are not archived: spec.persistence.backup is not set", app.name_any());
     app.spec.persistence.backup.as_ref().ok_or_else(missing)
-}
-
-/// Whether the CronJob is this ClientApp's, and not of an earlier one of the same name.
-pub(super) fn is_of(cron_job: &CronJob, app: &ClientApp) -> bool {
-    let uid = app.metadata.uid.as_deref();
-    cron_job.owner_references().iter().any(|owner| {
-        owner.controller == Some(true) && owner.kind == ClientApp::kind(&()) && Some(owner.uid.as_str()) == uid
-    })
 }
 
 /// The restore to resume, if one has begun; or why none may begin.

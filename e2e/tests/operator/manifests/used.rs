@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use clientapp_crd::DEPLOYER;
-use clientapp_crd::{ClientApp, ClientAppStatus, PostgresWriter, PostgresWriterSpec, Postgresql, conditions};
+use clientapp_crd::{
+    BackupPhase, ClientApp, ClientAppBackup, ClientAppStatus, PostgresWriter, PostgresWriterSpec, Postgresql,
+    conditions,
+};
 use e2e::lab::{IMAGE, Lab, TIMEOUT, Tenant, hostname};
 use e2e::operator::{Operator, Options};
 use e2e::postgres::Postgres;
@@ -237,6 +240,15 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.ready("own", 1).await;
     tenant.ready("saved", 1).await;
     tenant.wait_for("own-files", "created", |found: Option<&CronJob>| found.map(|_| ())).await;
+    let spec = json!({"of": {"name": "own"}});
+    let backup: ClientAppBackup = serde_json::from_value(json!({"metadata": {"name": "b"}, "spec": spec})).unwrap();
+    tenant.api::<ClientAppBackup>().create(&PostParams::default(), &backup).await.unwrap();
+    // Its Job is read once it is made.
+    let runs = |found: Option<&ClientAppBackup>| {
+        let status = found?.status.as_ref()?;
+        (status.files.is_some() && status.phase == Some(BackupPhase::Running)).then_some(())
+    };
+    tenant.wait_for("b", "running", runs).await;
     tenant.patch("own", json!({"persistence": {"backup": null}})).await.unwrap();
     tenant.wait_for("own-files", "gone", |found: Option<&CronJob>| found.is_none().then_some(())).await;
     tenant.patch("saved", json!({"chartVersion": charts::PATCH})).await.unwrap();

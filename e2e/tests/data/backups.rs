@@ -1,0 +1,128 @@
+//! ClientAppBackups, made with `kubectl apply` alone. The database is simulated, the files and their storage are not.
+
+use axum::http::{Method, StatusCode};
+use clientapp_crd::{BackupPhase, ClientAppBackup, Postgresql, conditions};
+use e2e::lab::Lab;
+use e2e::objects::{Fault, Rule};
+use e2e::scenario::names;
+use e2e::wait::until;
+use k8s_openapi::api::batch::v1::Job;
+
+use super::files::{Site, uploads, write};
+use super::*;
+
+/// Applies a backup.
+fn apply(site: &Site, name: &str, spec: &Value) -> Result<(), String> {
+    let object = json!({
+        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientAppBackup", "metadata": {"name": name}, "spec": spec,
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, object.to_string()).unwrap();
+    let applied = site.tenant.kubectl(&["apply", "-f", file.path().to_str().unwrap()]);
+    applied.map(drop).map_err(|error| format!("{error:#}"))
+}
+
+/// Waits until a backup is in this phase, and returns it with the message of its condition.
+async fn in_phase(site: &Site, name: &str, phase: BackupPhase) -> (ClientAppBackup, String) {
+    let reached = |found: Option<&ClientAppBackup>| {
+        let status = found?.status.as_ref().filter(|status| status.phase == Some(phase))?;
+        let ready = conditions::find(&status.conditions, "Ready")?;
+        assert_eq!(ready.status == "True", phase == BackupPhase::Completed, "{ready:?}");
+        let stalled = conditions::find(&status.conditions, "Stalled")?;
+        assert_eq!(stalled.status == "True", phase == BackupPhase::Failed, "{stalled:?}");
+        Some((found?.clone(), ready.message.clone()))
+    };
+    site.tenant.wait_for(name, "in its phase", reached).await
+}
+
+/// The Jobs of backups that are objects: their names end with the beginning of the backup's uid.
+async fn jobs_of(site: &Site, backup: &ClientAppBackup) -> Vec<String> {
+    let uid: String = backup.uid().unwrap().chars().filter(|c| *c != '-').take(10).collect();
+    names::<Job>(&site.tenant).await.into_iter().filter(|name| name.ends_with(&uid)).collect()
+}
+
+#[tokio::test]
+async fn a_backup_is_an_object() {
+    let site = Site::new("backups").await;
+    let tenant = &site.tenant;
+    site.create_credentials();
+    site.install(with(site.spec(), json!({"postgres": {"provider": "standalone"}}))).await;
+    write(&site.files("acme").await, "data/a.txt", "content");
+    apply(&site, "first", &json!({"of": {"name": "acme"}})).unwrap();
+    let (first, message) = in_phase(&site, "first", BackupPhase::Completed).await;
+    assert_eq!(message, "ClientApp acme is backed up");
+    let status = first.status.clone().unwrap();
+    let (database, files) = (status.database.unwrap(), status.files.unwrap());
+    assert_eq!((database.kind.as_str(), Some(database.name)), ("Postgresql", first.uid()));
+    assert_eq!((files.files, files.bytes), (Some(1), Some(7)), "{files:?}");
+    let snapshot = site.snapshots();
+    assert!(snapshot.len() == 1 && snapshot[0].starts_with(files.archive.unwrap().rsplit_once('-').unwrap().1));
+    // The database comes first.
+    assert!(database.completed_at.unwrap() <= files.completed_at.unwrap());
+    let listed = tenant.kubectl(&["get", "clientappbackups"]).unwrap();
+    assert!(listed.contains("KIND") && listed.contains("Completed"), "{listed}");
+    tenant.event("first", "BackupCompleted", "is backed up").await;
+
+    // It is what it is, and nothing of it goes with it.
+    let refused = apply(&site, "first", &json!({"of": {"name": "another"}})).unwrap_err();
+    assert!(refused.contains("cannot be changed: create another ClientAppBackup"), "{refused}");
+    for (spec, words) in [
+        (json!({"of": {"name": "acme"}, "parts": []}), "should have at least 1 items"),
+        (json!({"of": {"name": "acme"}, "parts": ["Files", "Files"]}), "must name each part once"),
+        (json!({"of": {"name": "acme"}, "parts": ["Redis"]}), "Unsupported value"),
+        (json!({"of": {"kind": "Profile", "name": "acme"}}), "Unsupported value"),
+        (json!({"of": {"name": "a/b"}}), "spec.of.name"),
+    ] {
+        let refused = apply(&site, "refused", &spec).unwrap_err();
+        assert!(refused.contains(words), "{words}: {refused}");
+    }
+    tenant.kubectl(&["delete", "clientappbackup", "first"]).unwrap();
+    assert_eq!(site.snapshots(), snapshot);
+
+    // Two at once: one dump after the other, and nothing is made twice.
+    apply(&site, "second", &json!({"of": {"name": "acme"}})).unwrap();
+    apply(&site, "third", &json!({"of": {"kind": "Postgresql", "name": "acme-pg"}})).unwrap();
+    let (second, _) = in_phase(&site, "second", BackupPhase::Completed).await;
+    let (third, message) = in_phase(&site, "third", BackupPhase::Completed).await;
+    assert_eq!(message, "Postgresql acme-pg is backed up");
+    assert!(third.status.as_ref().unwrap().files.is_none());
+    assert_eq!(jobs_of(&site, &second).await.len(), 1);
+    let request = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().spec.backup.unwrap().request;
+    assert!([second.uid(), third.uid()].contains(&request), "{request:?}");
+    assert_eq!(site.snapshots().len(), 2);
+}
+
+#[tokio::test]
+async fn a_backup_that_fails_says_why_and_one_is_made_once() {
+    let site = Site::new("backups-failed").await;
+    let tenant = &site.tenant;
+    apply(&site, "early", &json!({"of": {"name": "acme"}})).unwrap();
+    let (_, message) = in_phase(&site, "early", BackupPhase::Failed).await;
+    assert_eq!(message, "ClientApp acme does not exist in this namespace");
+    site.create_credentials();
+    site.install(site.spec()).await;
+    write(&site.files("acme").await, "data/a.txt", "content");
+    apply(&site, "database", &json!({"of": {"name": "acme"}, "parts": ["Database"]})).unwrap();
+    let (_, message) = in_phase(&site, "database", BackupPhase::Failed).await;
+    assert!(message.contains("has no database that the operator backs up"), "{message}");
+
+    site.objects.set(uploads(Fault::Answer(StatusCode::FORBIDDEN)));
+    apply(&site, "forbidden", &json!({"of": {"name": "acme"}})).unwrap();
+    let (forbidden, message) = in_phase(&site, "forbidden", BackupPhase::Failed).await;
+    assert!(message.contains("Access Denied") && message.contains("check the credentials"), "{message}");
+    tenant.event("forbidden", "BackupUnsuccessful", "Access Denied").await;
+    site.objects.set([]);
+
+    // The operator is killed while the files are uploaded: another goes on with the same Job.
+    let met = site.objects.met();
+    site.objects.set([Rule::new(Method::PUT, "/data/", Fault::Hang)]);
+    apply(&site, "goes-on", &json!({"of": {"name": "acme"}})).unwrap();
+    until("the files are uploaded", async || site.objects.met() > met).await;
+    tokio::task::spawn_blocking(|| Lab::block_on_restart()).await.unwrap();
+    site.objects.set([]);
+    let (done, _) = in_phase(&site, "goes-on", BackupPhase::Completed).await;
+    assert_eq!((jobs_of(&site, &done).await.len(), site.snapshots().len()), (1, 1));
+    // What has failed is not tried again.
+    assert_eq!(jobs_of(&site, &forbidden).await.len(), 1);
+    in_phase(&site, "forbidden", BackupPhase::Failed).await;
+}

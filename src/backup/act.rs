@@ -1,0 +1,41 @@
+//! Takes the step that a decision asks for. An effect. Each makes one thing, by name, so that it is made once.
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::{
+    Api, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{
+    context::{Backup, BackupContext},
+    decide::Step,
+    error::Error,
+};
+use crate::{
+    crd::{Postgresql, percona::PerconaPGBackup},
+    platform::api::{create_if_absent, ignore_not_found},
+};
+
+pub(super) async fn act(ctx: &BackupContext, backup: &Backup<'_>, step: &Step) -> Result<(), Error> {
+    let (client, namespace) = (ctx.parts.client.clone(), backup.key.namespace.as_str());
+    match step {
+        Step::RequestDump { postgresql, uid, request } => {
+            // The uid keeps it off a Postgresql that was recreated since.
+            let patch = json!({"metadata": {"uid": uid}, "spec": {"backup": {"request": request}}});
+            let api = Api::<Postgresql>::namespaced(client, namespace);
+            let asked = ignore_not_found(api.patch(postgresql, &PatchParams::default(), &Patch::Merge(&patch)).await);
+            asked.map(drop).map_err(Error::api(format!("ask Postgresql {namespace}/{postgresql} for a dump")))
+        }
+        Step::CreatePerconaBackup(made) => {
+            let api = Api::<PerconaPGBackup>::namespaced(client, namespace);
+            let made = (create_if_absent(&api, None, &**made).await, made.name_any());
+            made.0.map(drop).map_err(Error::api(format!("create PerconaPGBackup {namespace}/{}", made.1)))
+        }
+        Step::CreateJob(job) => {
+            let api = Api::<Job>::namespaced(client, namespace);
+            let made = create_if_absent(&api, None, &**job).await;
+            made.map(drop).map_err(Error::api(format!("create Job {namespace}/{}", job.name_any())))
+        }
+    }
+}

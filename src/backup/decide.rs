@@ -1,0 +1,337 @@
+//! Decides what follows from the state of a backup: one step, its status, and what its condition says. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{Resource as _, ResourceExt as _};
+
+use super::{
+    archive_job,
+    observed::{Database, Files, Observed, Subject},
+};
+use crate::{
+    crd::{
+        ArchivedFiles, BackupPart, BackupPhase, BackupState, ClientAppBackupSpec, ClientAppBackupStatus,
+        DatabaseBackup, DumpState, Postgresql, Reason, annotation,
+        conditions::Verdict,
+        percona::{PerconaPGBackup, PerconaPGBackupSpec, PerconaPGCluster, READY_FOR_BACKUP, TYPE_FULL},
+    },
+    platform::key::Key,
+    store::dump::Name,
+};
+
+/// How much the clocks of the nodes may differ.
+const SKEW: SignedDuration = SignedDuration::from_mins(5);
+
+/// What follows.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    /// Without conditions.
+    pub status: ClientAppBackupStatus,
+    /// The condition `Ready`.
+    pub ready: Verdict,
+    /// What is done once the status is written.
+    pub step: Option<Step>,
+}
+
+/// Makes one object, or asks for it.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    RequestDump { postgresql: String, uid: Option<String>, request: String },
+    CreatePerconaBackup(Box<PerconaPGBackup>),
+    CreateJob(Box<Job>),
+}
+
+/// How far a part is.
+enum Progress<T> {
+    /// It cannot begin yet.
+    Waits(String),
+    /// It is recorded, and made by this step unless it exists.
+    Runs(T, Option<Step>),
+    Completed(T),
+    Failed(String),
+}
+
+/// Decides what follows for the backup with this uid.
+pub(super) fn decide(
+    uid: &str,
+    spec: &ClientAppBackupSpec,
+    recorded: &ClientAppBackupStatus,
+    observed: &Observed,
+    now: Timestamp,
+) -> Outcome {
+    let status = ClientAppBackupStatus { conditions: Vec::new(), ..recorded.clone() };
+    let parts = match parts(spec, observed) {
+        Ok(parts) => parts,
+        Err(problem) => return failed(status, problem),
+    };
+    let mut status = status;
+    // The database first: files that were added since are unknown to it, but none that it lists is missing.
+    if parts.contains(&BackupPart::Database) && !is_complete(recorded.database.as_ref().map(|made| &made.completed_at))
+    {
+        match database(uid, recorded, observed) {
+            Progress::Waits(reason) => return pending(status, reason),
+            Progress::Failed(problem) => return failed(status, problem),
+            Progress::Runs(made, step) => {
+                let message = format!("the database is backed up: {} {}", made.kind, made.name);
+                return running(ClientAppBackupStatus { database: Some(made), ..status }, message, step, now);
+            }
+            Progress::Completed(made) => {
+                status.database = Some(DatabaseBackup { completed_at: Some(Time(now)), ..made });
+            }
+        }
+    }
+    if parts.contains(&BackupPart::Files) && !is_complete(recorded.files.as_ref().map(|made| &made.completed_at)) {
+        match files(uid, recorded, observed) {
+            Progress::Waits(reason) => return pending(status, reason),
+            Progress::Failed(problem) => return failed(status, problem),
+            Progress::Runs(made, step) => {
+                let message = format!("the files are backed up: Job {}", made.job);
+                return running(ClientAppBackupStatus { files: Some(made), ..status }, message, step, now);
+            }
+            Progress::Completed(made) => {
+                status.files = Some(ArchivedFiles { completed_at: Some(Time(now)), ..made });
+            }
+        }
+    }
+    let message = format!("{} {} is backed up", kind_of(spec), spec.of.name);
+    let status = ClientAppBackupStatus { phase: Some(BackupPhase::Completed), completed_at: Some(Time(now)), ..status };
+    Outcome { status, ready: Verdict::yes(Reason::BackupCompleted, message), step: None }
+}
+
+fn is_complete(completed_at: Option<&Option<Time>>) -> bool {
+    completed_at.is_some_and(Option::is_some)
+}
+
+fn kind_of(spec: &ClientAppBackupSpec) -> String {
+    format!("{:?}", spec.of.kind)
+}
+
+/// Returns the parts to back up, or why there are none.
+fn parts(spec: &ClientAppBackupSpec, observed: &Observed) -> Result<Vec<BackupPart>, String> {
+    let Observed { subject, database, .. } = observed;
+    let (kind, name) = (kind_of(spec), &spec.of.name);
+    let missing = || Err(format!("{kind} {name} does not exist in this namespace"));
+    let is_leaving = || Err(format!("{kind} {name} is being deleted"));
+    let archives = match (subject, database) {
+        (Subject::Missing, _) | (Subject::Postgresql, Database::Standalone(None)) => return missing(),
+        (Subject::App(app), _) if app.metadata.deletion_timestamp.is_some() => return is_leaving(),
+        (Subject::Postgresql, Database::Standalone(Some(found))) if found.metadata.deletion_timestamp.is_some() => {
+            return is_leaving();
+        }
+        (Subject::App(app), _) => app.spec.persistence.backup.is_some(),
+        (Subject::Postgresql, _) => false,
+    };
+    let has = |part: &BackupPart| match part {
+        BackupPart::Database => !matches!(database, Database::None),
+        BackupPart::Files => archives,
+    };
+    let all = [BackupPart::Database, BackupPart::Files];
+    let parts: Vec<_> = spec.parts.clone().unwrap_or_else(|| all.into_iter().filter(has).collect());
+    match parts.iter().find(|part| !has(part)) {
+        Some(BackupPart::Database) => Err(format!("{kind} {name} has no database that the operator backs up")),
+        Some(BackupPart::Files) => {
+            Err(format!("the files of {kind} {name} are not backed up: set spec.persistence.backup"))
+        }
+        None if parts.is_empty() => Err(format!(
+            "{kind} {name} has nothing that the operator backs up: no database of its own, and no spec.persistence.backup"
+        )),
+        None => Ok(parts),
+    }
+}
+
+fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<DatabaseBackup> {
+    if let Subject::App(app) = &observed.subject {
+        if app.status.as_ref().and_then(|status| status.backup.as_ref()).map(|made| made.state)
+            == Some(BackupState::Running)
+        {
+            return Progress::Waits(format!("{} is being backed up before an upgrade", app.name_any()));
+        }
+        if app.annotations().contains_key(annotation::RESTORING) {
+            return Progress::Waits(format!("the database of {} is being restored", app.name_any()));
+        }
+    }
+    let began = recorded.database.as_ref();
+    match &observed.database {
+        Database::Standalone(Some(found)) => dump(uid, recorded.started_at.as_ref(), found),
+        Database::Percona { cluster: Some(cluster), backup } => percona(uid, began, cluster, backup.as_deref()),
+        Database::Standalone(None) | Database::Percona { cluster: None, .. } => match began {
+            None => Progress::Waits("there is no database yet: the app's condition PostgresReady says why".to_owned()),
+            Some(_) => Progress::Failed("the database is gone".to_owned()),
+        },
+        Database::None => Progress::Failed("there is no database".to_owned()),
+    }
+}
+
+fn dump(uid: &str, started: Option<&Time>, found: &Postgresql) -> Progress<DatabaseBackup> {
+    let (name, request) = (found.name_any(), uid.to_owned());
+    let made = || DatabaseBackup {
+        kind: Postgresql::kind(&()).into_owned(),
+        name: request.clone(),
+        dump: None,
+        completed_at: None,
+    };
+    let status = found.status.as_ref();
+    let last = status.and_then(|status| status.dump.as_ref());
+    match last.filter(|last| last.request == request) {
+        Some(last) if last.state == DumpState::Succeeded => {
+            // The newest; an older one if the pod's report is not known yet.
+            let dumps = status.and_then(|status| status.backup.as_ref()).map(|backup| backup.dumps.as_slice());
+            let newest = dumps.unwrap_or_default().iter().filter_map(|dump| Name::parse(&dump.name)).max();
+            let since = started.map_or(Timestamp::MIN, |started| started.0 - SKEW);
+            let dump = newest.filter(|newest| newest.time() >= since).map(|newest| newest.to_string());
+            Progress::Completed(DatabaseBackup { dump, ..made() })
+        }
+        Some(last) if last.state == DumpState::Failed => Progress::Failed(
+            last.message.clone().unwrap_or_else(|| format!("the dump of Postgresql {name} has failed")),
+        ),
+        Some(_) => Progress::Runs(made(), None),
+        None if last.is_some_and(|last| last.state == DumpState::Running) => {
+            Progress::Waits(format!("another dump of Postgresql {name} is in progress"))
+        }
+        None => {
+            let asked = found.spec.backup.as_ref().and_then(|backup| backup.request.as_ref());
+            // Another request may be recorded that has not been seen yet: it comes first.
+            let is_other =
+                asked.is_some_and(|asked| *asked != request) && last.is_none_or(|last| asked != Some(&last.request));
+            match asked == Some(&request) {
+                true => Progress::Runs(made(), None),
+                false if is_other => Progress::Waits(format!("another dump of Postgresql {name} is requested")),
+                false => {
+                    let step = Step::RequestDump { postgresql: name, uid: found.uid(), request: request.clone() };
+                    Progress::Runs(made(), Some(step))
+                }
+            }
+        }
+    }
+}
+
+fn percona(
+    uid: &str,
+    began: Option<&DatabaseBackup>,
+    cluster: &PerconaPGCluster,
+    backup: Option<&PerconaPGBackup>,
+) -> Progress<DatabaseBackup> {
+    let name = cluster.name_any();
+    let made = DatabaseBackup {
+        kind: PerconaPGBackup::kind(&()).into_owned(),
+        name: format!("{name}-{}", short(uid)),
+        dump: None,
+        completed_at: None,
+    };
+    if let Some(backup) = backup {
+        let status = backup.status.clone().unwrap_or_default();
+        return match status.state.as_deref() {
+            Some("Succeeded") => Progress::Completed(made),
+            Some("Failed") => {
+                let why = status.error.map_or_else(String::new, |why| format!(": {why}"));
+                Progress::Failed(format!("PerconaPGBackup {} has failed{why}; `kubectl describe` it", made.name))
+            }
+            _ => Progress::Runs(made, None),
+        };
+    }
+    let repository = match may_back_up(cluster) {
+        Ok(repository) => repository,
+        Err(Unready::Never(why)) => return Progress::Failed(why),
+        Err(Unready::Yet(why)) if began.is_none() => return Progress::Waits(why),
+        Err(Unready::Yet(why)) => return Progress::Failed(why),
+    };
+    let spec =
+        PerconaPGBackupSpec { pg_cluster: name, repo_name: Some(repository), options: vec![TYPE_FULL.to_owned()] };
+    let mut object = PerconaPGBackup::new(&made.name, spec);
+    object.metadata.namespace = cluster.namespace();
+    Progress::Runs(made, Some(Step::CreatePerconaBackup(Box::new(object))))
+}
+
+/// Why Percona would not carry out a backup.
+enum Unready {
+    Never(String),
+    Yet(String),
+}
+
+/// Returns the repository for a backup if the Percona operator would carry one out now.
+fn may_back_up(cluster: &PerconaPGCluster) -> Result<String, Unready> {
+    let (name, backups) = (cluster.name_any(), &cluster.spec.backups);
+    let Some(repository) = backups.repositories().last().map(ToString::to_string) else {
+        let why = format!(
+            "PerconaPGCluster {name} keeps no backups: set spec.postgres.percona.schedules, keep or repository of the app"
+        );
+        return Err(Unready::Never(why));
+    };
+    if backups.is_restoring() {
+        return Err(Unready::Yet(format!("PerconaPGCluster {name} is being restored")));
+    }
+    let mut conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    match conditions.any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True") {
+        true => Ok(repository),
+        // A backup requested too early fails for good.
+        false => Err(Unready::Yet(format!(
+            "PerconaPGCluster {name} is not ready for a backup: see its condition {READY_FOR_BACKUP}"
+        ))),
+    }
+}
+
+fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<ArchivedFiles> {
+    let Subject::App(app) = &observed.subject else { return Progress::Failed("there are no files".to_owned()) };
+    let Files { cron_job, job } = &observed.files;
+    let began = recorded.files.as_ref();
+    if let (Some(made), Some(job)) = (began, job) {
+        return match job.progress.succeeded {
+            None => Progress::Runs(made.clone(), None),
+            Some(true) => Progress::Completed(reported(made, job.report.as_deref())),
+            Some(false) => {
+                let why = job.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+                Progress::Failed(format!("Job {} has failed{why}; see `kubectl logs job/{}`", made.job, made.job))
+            }
+        };
+    }
+    if app.annotations().contains_key(annotation::RESTORING_FILES) {
+        return Progress::Waits(format!("the files of {} are being restored", app.name_any()));
+    }
+    let name = Key::new(app.namespace().unwrap_or_default(), app.name_any()).files();
+    let Some(cron_job) = cron_job else {
+        return Progress::Waits(format!(
+            "CronJob {name} does not exist yet: the condition FilesBackedUp of {} says why",
+            app.name_any()
+        ));
+    };
+    if !archive_job::is_of(cron_job, app) {
+        return Progress::Failed(format!("CronJob {name} is not the operator's: rename or delete it"));
+    }
+    let job = archive_job::name(&name, &short(uid));
+    let step = Step::CreateJob(Box::new(archive_job::archive(cron_job, &job)));
+    let made = ArchivedFiles { job, archive: None, bytes: None, files: None, completed_at: None };
+    Progress::Runs(made, Some(step))
+}
+
+fn reported(made: &ArchivedFiles, report: Option<&str>) -> ArchivedFiles {
+    let mut words = report.unwrap_or_default().split_whitespace();
+    let archive = words.next().and_then(Name::parse).map(|name| name.to_string());
+    let mut number = || words.next().and_then(|number| number.parse().ok());
+    ArchivedFiles { archive, bytes: number(), files: number(), ..made.clone() }
+}
+
+/// Returns the part of a uid that names what a backup makes.
+fn short(uid: &str) -> String {
+    uid.chars().filter(char::is_ascii_alphanumeric).take(10).collect()
+}
+
+fn pending(status: ClientAppBackupStatus, reason: String) -> Outcome {
+    // A part may be complete already.
+    let phase = if status.started_at.is_some() { BackupPhase::Running } else { BackupPhase::Pending };
+    let status = ClientAppBackupStatus { phase: Some(phase), ..status };
+    Outcome { status, ready: Verdict::no(Reason::BackupPending, format!("waiting: {reason}")), step: None }
+}
+
+fn running(status: ClientAppBackupStatus, message: String, step: Option<Step>, now: Timestamp) -> Outcome {
+    let started_at = Some(status.started_at.clone().unwrap_or(Time(now)));
+    let status = ClientAppBackupStatus { phase: Some(BackupPhase::Running), started_at, ..status };
+    Outcome { status, ready: Verdict::no(Reason::BackupRunning, message), step }
+}
+
+fn failed(status: ClientAppBackupStatus, problem: String) -> Outcome {
+    let status = ClientAppBackupStatus { phase: Some(BackupPhase::Failed), ..status };
+    Outcome { status, ready: Verdict::no(Reason::BackupUnsuccessful, problem), step: None }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    backup::observed::ArchiveJob,
+    crd::{ClientApp, conditions::State},
+    platform::job::JobProgress,
+};
+
+const UID: &str = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
+
+fn of<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+fn now() -> Timestamp {
+    "2026-01-31T04:00:00Z".parse().unwrap()
+}
+
+fn app(spec: Value) -> ClientApp {
+    let mut whole = json!({"hostname": "acme.example.com"});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    of(json!({"metadata": {"name": "acme", "namespace": "ns", "uid": "app-uid"}, "spec": whole}))
+}
+
+fn with_files() -> Value {
+    let store = json!({"endpoint": "http://s3", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
+    json!({"persistence": {"backup": {"store": store}}})
+}
+
+fn postgresql(asked: Value, dump: Value) -> Database {
+    let dumps = json!([
+        {"name": "20260131T035900Z-new", "bytes": 1, "tables": 1},
+        {"name": "20260130T030000Z-old", "bytes": 1, "tables": 1},
+    ]);
+    Database::Standalone(Some(of(json!({
+        "metadata": {"name": "acme-pg", "namespace": "ns", "uid": "pg-uid"},
+        "spec": {"backup": {"request": asked}},
+        "status": {"dump": dump, "backup": {"dumps": dumps}},
+    }))))
+}
+
+fn record(request: &str, state: &str) -> Value {
+    json!({"request": request, "job": "j", "state": state, "message": "dump: it is full"})
+}
+
+fn cluster(repos: bool, ready: bool) -> Box<PerconaPGCluster> {
+    let repos = if repos { json!([{"name": "repo1"}, {"name": "repo2"}]) } else { json!([]) };
+    of(json!({
+        "metadata": {"name": "acme-pg", "namespace": "ns"},
+        "spec": {"postgresVersion": 15, "instances": [], "backups": {"pgbackrest": {"repos": repos}}},
+        "status": {"conditions": [{"type": READY_FOR_BACKUP, "status": if ready { "True" } else { "False" }}]},
+    }))
+}
+
+fn percona_backup(state: &str) -> Option<Box<PerconaPGBackup>> {
+    Some(of(json!({
+        "metadata": {"name": "b"}, "spec": {"pgCluster": "acme-pg"}, "status": {"state": state, "error": "no room"},
+    })))
+}
+
+fn cron_job(uid: &str) -> Option<Box<k8s_openapi::api::batch::v1::CronJob>> {
+    let owner = json!({"apiVersion": "v1", "kind": "ClientApp", "name": "acme", "uid": uid, "controller": true});
+    Some(of(json!({"metadata": {"name": "acme-files", "namespace": "ns", "uid": "c", "ownerReferences": [owner]}})))
+}
+
+fn job(succeeded: Option<bool>) -> Option<ArchiveJob> {
+    Some(ArchiveJob {
+        progress: JobProgress { succeeded, ..JobProgress::default() },
+        report: Some("20260131T040100Z-20543f14 9 4".to_owned()),
+        failure: Some("it is full".to_owned()),
+    })
+}
+
+/// What follows, in short: phase, reason, and the step.
+fn short_of(outcome: &Outcome) -> String {
+    let step = match &outcome.step {
+        None => String::new(),
+        Some(Step::RequestDump { postgresql, uid, request }) => {
+            format!(" -> dump {postgresql} {} {request}", uid.as_deref().unwrap_or_default())
+        }
+        Some(Step::CreatePerconaBackup(backup)) => {
+            let PerconaPGBackupSpec { pg_cluster, repo_name, options } = &backup.spec;
+            format!(
+                " -> {} {pg_cluster} {} {}",
+                backup.name_any(),
+                repo_name.as_deref().unwrap_or_default(),
+                options.join(" ")
+            )
+        }
+        Some(Step::CreateJob(job)) => format!(" -> {}", job.name_any()),
+    };
+    format!("{:?}{step}", outcome.status.phase.unwrap())
+}
+
+#[test]
+fn a_database_and_then_files() {
+    let (standalone, none) = (json!({"postgres": {"provider": "standalone"}}), Files::default());
+    let app_of = |spec: &Value| Subject::App(Box::new(app(spec.clone())));
+    let files = |job| Files { cron_job: cron_job("app-uid"), job };
+    let both = {
+        let mut both = with_files();
+        both["postgres"] = standalone["postgres"].clone();
+        both
+    };
+    let only_files = {
+        let mut only = with_files();
+        only["postgres"] = json!({"enabled": false});
+        only
+    };
+    let percona = |cluster, backup| Database::Percona { cluster: Some(cluster), backup };
+    let dumped = json!({"database": {"kind": "Postgresql", "name": UID, "completedAt": "2026-01-31T03:59:00Z"}});
+    let job_made = json!({"files": {"job": "acme-files-5f0c2c0e8a"}});
+    let dump_job = json!({"database": dumped["database"], "files": job_made["files"]});
+    let idle = || postgresql(json!(null), json!(null));
+    for (what, spec, recorded, database, files, expected, message) in [
+        (
+            "asked",
+            &standalone,
+            json!({}),
+            idle(),
+            none.clone(),
+            &*format!("Running -> dump acme-pg pg-uid {UID}"),
+            "Postgresql",
+        ),
+        ("is seen", &standalone, json!({}), postgresql(json!(UID), json!(null)), none.clone(), "Running", ""),
+        ("runs", &standalone, json!({}), postgresql(json!(UID), record(UID, "Running")), none.clone(), "Running", ""),
+        (
+            "another runs",
+            &standalone,
+            json!({}),
+            postgresql(json!("x"), record("x", "Running")),
+            none.clone(),
+            "Pending",
+            "another dump",
+        ),
+        (
+            "another is asked",
+            &standalone,
+            json!({}),
+            postgresql(json!("x"), json!(null)),
+            none.clone(),
+            "Pending",
+            "is requested",
+        ),
+        (
+            "another was before",
+            &standalone,
+            json!({}),
+            postgresql(json!("x"), record("x", "Succeeded")),
+            none.clone(),
+            &*format!("Running -> dump acme-pg pg-uid {UID}"),
+            "",
+        ),
+        (
+            "fails",
+            &standalone,
+            json!({}),
+            postgresql(json!(UID), record(UID, "Failed")),
+            none.clone(),
+            "Failed",
+            "it is full",
+        ),
+        (
+            "is dumped",
+            &standalone,
+            json!({}),
+            postgresql(json!(UID), record(UID, "Succeeded")),
+            none.clone(),
+            "Completed",
+            "",
+        ),
+        (
+            "no database yet",
+            &standalone,
+            json!({}),
+            Database::Standalone(None),
+            none.clone(),
+            "Pending",
+            "PostgresReady",
+        ),
+        (
+            "then files",
+            &both,
+            json!({}),
+            postgresql(json!(UID), record(UID, "Succeeded")),
+            files(None),
+            "Running -> acme-files-5f0c2c0e8a",
+            "Job acme-files-5f0c2c0e8a",
+        ),
+        ("once more", &both, dumped.clone(), idle(), files(None), "Running -> acme-files-5f0c2c0e8a", ""),
+        ("files run", &both, dump_job.clone(), idle(), files(job(None)), "Running", ""),
+        ("files fail", &both, dump_job.clone(), idle(), files(job(Some(false))), "Failed", "it is full"),
+        ("both", &both, dump_job, idle(), files(job(Some(true))), "Completed", "ClientApp acme is backed up"),
+        ("files only", &only_files, json!({}), Database::None, files(None), "Running -> acme-files-5f0c2c0e8a", ""),
+        ("no CronJob", &only_files, json!({}), Database::None, none.clone(), "Pending", "FilesBackedUp"),
+        (
+            "another's CronJob",
+            &only_files,
+            json!({}),
+            Database::None,
+            Files { cron_job: cron_job("other"), job: None },
+            "Failed",
+            "is not the operator's",
+        ),
+        (
+            "nothing",
+            &json!({"postgres": {"enabled": false}}),
+            json!({}),
+            Database::None,
+            none.clone(),
+            "Failed",
+            "has nothing",
+        ),
+        (
+            "Percona",
+            &json!({}),
+            json!({}),
+            percona(cluster(true, true), None),
+            none.clone(),
+            "Running -> acme-pg-5f0c2c0e8a acme-pg repo2 --type=full",
+            "PerconaPGBackup acme-pg-5f0c2c0e8a",
+        ),
+        (
+            "Percona is not ready",
+            &json!({}),
+            json!({}),
+            percona(cluster(true, false), None),
+            none.clone(),
+            "Pending",
+            "not ready",
+        ),
+        (
+            "Percona keeps none",
+            &json!({}),
+            json!({}),
+            percona(cluster(false, true), None),
+            none.clone(),
+            "Failed",
+            "keeps no backups",
+        ),
+        (
+            "Percona works",
+            &json!({}),
+            json!({}),
+            percona(cluster(true, true), percona_backup("Running")),
+            none.clone(),
+            "Running",
+            "",
+        ),
+        (
+            "Percona fails",
+            &json!({}),
+            json!({}),
+            percona(cluster(true, true), percona_backup("Failed")),
+            none.clone(),
+            "Failed",
+            "no room",
+        ),
+        (
+            "Percona is done",
+            &json!({}),
+            json!({}),
+            percona(cluster(true, true), percona_backup("Succeeded")),
+            none,
+            "Completed",
+            "",
+        ),
+    ] {
+        let wanted = of(json!({"of": {"name": "acme"}}));
+        let observed = Observed { subject: app_of(spec), database, files };
+        let outcome = decide(UID, &wanted, &of(recorded), &observed, now());
+        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
+        assert!(outcome.ready.message.contains(message), "{what}: {}", outcome.ready.message);
+        let is_complete = outcome.status.phase == Some(BackupPhase::Completed);
+        assert_eq!(outcome.ready.state == State::True, is_complete, "{what}");
+        assert_eq!(outcome.status.completed_at.is_some(), is_complete, "{what}");
+    }
+}
+
+#[test]
+fn what_a_backup_has_made_is_recorded() {
+    let spec = of(json!({"of": {"name": "acme"}, "parts": ["Database"]}));
+    let standalone = app(json!({"postgres": {"provider": "standalone"}}));
+    let observed =
+        |database| Observed { subject: Subject::App(Box::new(standalone.clone())), database, files: Files::default() };
+    let began = decide(UID, &spec, &of(json!({})), &observed(postgresql(json!(null), json!(null))), now());
+    assert_eq!(began.status.started_at, Some(Time(now())));
+    assert_eq!(began.status.database.as_ref().unwrap().name, UID, "before it is made");
+    let ended = decide(UID, &spec, &began.status, &observed(postgresql(json!(UID), record(UID, "Succeeded"))), now());
+    assert_eq!(ended.status.database.unwrap().dump.as_deref(), Some("20260131T035900Z-new"));
+    let later = of::<ClientAppBackupStatus>(json!({"startedAt": "2026-02-01T00:00:00Z"}));
+    let ended = decide(UID, &spec, &later, &observed(postgresql(json!(UID), record(UID, "Succeeded"))), now());
+    assert_eq!(ended.status.database.unwrap().dump, None, "its pod has not reported it yet");
+
+    let files = ArchivedFiles { job: "j".to_owned(), archive: None, bytes: None, files: None, completed_at: None };
+    let reported = reported(&files, Some("20260131T040100Z-20543f14 9 4"));
+    assert_eq!(
+        (reported.archive.as_deref(), reported.bytes, reported.files),
+        (Some("20260131T040100Z-20543f14"), Some(9), Some(4))
+    );
+}
+
+#[test]
+fn what_cannot_be_backed_up() {
+    let subject = |value: Value| Subject::App(Box::new(of(value)));
+    let leaving = json!({
+        "metadata": {"name": "acme", "deletionTimestamp": "2026-01-31T00:00:00Z"}, "spec": {"hostname": "a.example.com"},
+    });
+    for (what, spec, subject, database, message) in [
+        (
+            "it is not there",
+            json!({"of": {"name": "acme"}}),
+            Subject::Missing,
+            Database::None,
+            "ClientApp acme does not exist",
+        ),
+        (
+            "nor is this",
+            json!({"of": {"kind": "Postgresql", "name": "db"}}),
+            Subject::Postgresql,
+            Database::Standalone(None),
+            "Postgresql db does not exist",
+        ),
+        ("it leaves", json!({"of": {"name": "acme"}}), subject(leaving), Database::None, "is being deleted"),
+        (
+            "no files",
+            json!({"of": {"name": "acme"}, "parts": ["Files"]}),
+            Subject::App(Box::new(app(json!({})))),
+            Database::None,
+            "set spec.persistence.backup",
+        ),
+        (
+            "no database",
+            json!({"of": {"name": "acme"}, "parts": ["Database"]}),
+            Subject::App(Box::new(app(with_files()))),
+            Database::None,
+            "has no database that",
+        ),
+    ] {
+        let observed = Observed { subject, database, files: Files::default() };
+        let outcome = decide(UID, &of(spec), &of(json!({})), &observed, now());
+        assert_eq!(outcome.status.phase, Some(BackupPhase::Failed), "{what}");
+        assert!(outcome.ready.message.contains(message), "{what}: {}", outcome.ready.message);
+    }
+}

@@ -1,0 +1,102 @@
+//! Reads what exists of a backup and of what it backs up. An effect that reads.
+
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        batch::v1::{CronJob, Job},
+        core::v1::Pod,
+    },
+};
+use kube::{Api, Resource, api::ListParams};
+use serde::de::DeserializeOwned;
+
+use super::{
+    context::{Backup, BackupContext},
+    error::Error,
+    observed::{ArchiveJob, Database, Files, Observed, Subject},
+};
+use crate::{
+    crd::{
+        BackupSubjectKind, ClientApp, ClientAppBackupSpec, PostgresProvider, Postgresql,
+        percona::{PerconaPGBackup, PerconaPGCluster},
+    },
+    platform::{
+        api::ignore_not_found,
+        job::{JOB_NAME, failure_line, progress, termination_message},
+        key::Key,
+    },
+};
+
+/// Returns what exists. Only what the next step depends on is read.
+pub(super) async fn observe(
+    ctx: &BackupContext,
+    backup: &Backup<'_>,
+    spec: &ClientAppBackupSpec,
+) -> Result<Observed, Error> {
+    let (namespace, name) = (&backup.key.namespace, &spec.of.name);
+    if spec.of.kind == BackupSubjectKind::Postgresql {
+        let database = standalone(ctx, namespace, name).await?;
+        return Ok(Observed { subject: Subject::Postgresql, database, files: Files::default() });
+    }
+    let Some(app) = one::<ClientApp>(ctx, namespace, name).await? else { return Ok(Observed::default()) };
+    let key = Key::new(namespace, name);
+    let postgres = &app.spec.postgres;
+    let database = match postgres.provider {
+        _ if !postgres.enabled => Database::None,
+        PostgresProvider::External => Database::None,
+        PostgresProvider::Standalone => standalone(ctx, namespace, &key.database()).await?,
+        PostgresProvider::Percona => {
+            let recorded = backup.recorded_status.database.as_ref();
+            let made = match recorded {
+                Some(recorded) => listed::<PerconaPGBackup>(ctx, namespace, &recorded.name).await?,
+                None => None,
+            };
+            let cluster = listed::<PerconaPGCluster>(ctx, namespace, &key.database()).await?;
+            Database::Percona { cluster: cluster.map(Box::new), backup: made.map(Box::new) }
+        }
+    };
+    let mut files = Files::default();
+    if app.spec.persistence.backup.is_some() {
+        files.cron_job = one::<CronJob>(ctx, namespace, &key.files()).await?.map(Box::new);
+        if let Some(recorded) = &backup.recorded_status.files {
+            files.job = archive_job(ctx, namespace, &recorded.job).await?;
+        }
+    }
+    Ok(Observed { subject: Subject::App(Box::new(app)), database, files })
+}
+
+async fn standalone(ctx: &BackupContext, namespace: &str, name: &str) -> Result<Database, Error> {
+    Ok(Database::Standalone(one::<Postgresql>(ctx, namespace, name).await?.map(Box::new)))
+}
+
+async fn archive_job(ctx: &BackupContext, namespace: &str, name: &str) -> Result<Option<ArchiveJob>, Error> {
+    let Some(job) = one::<Job>(ctx, namespace, name).await? else { return Ok(None) };
+    let of_job = ListParams::default().labels(&format!("{JOB_NAME}={name}"));
+    let pods = Api::<Pod>::namespaced(ctx.parts.client.clone(), namespace).list(&of_job).await;
+    let pods = pods.map_err(Error::api(format!("list the pods of Job {namespace}/{name}")))?.items;
+    Ok(Some(ArchiveJob {
+        progress: progress(&job),
+        report: pods.iter().find_map(termination_message),
+        failure: pods.iter().find_map(failure_line),
+    }))
+}
+
+/// Reads an object. `None`: it does not exist.
+async fn one<K>(ctx: &BackupContext, namespace: &str, name: &str) -> Result<Option<K>, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let found = Api::<K>::namespaced(ctx.parts.client.clone(), namespace).get_opt(name).await;
+    found.map_err(Error::api(format!("read {} {namespace}/{name}", K::kind(&()))))
+}
+
+/// Reads an object of a kind that the operator may list, but not get, and that the cluster may not have.
+async fn listed<K>(ctx: &BackupContext, namespace: &str, name: &str) -> Result<Option<K>, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let named = ListParams::default().fields(&format!("metadata.name={name}"));
+    let found = ignore_not_found(Api::<K>::namespaced(ctx.parts.client.clone(), namespace).list(&named).await);
+    let found = found.map_err(Error::api(format!("read {} {namespace}/{name}", K::kind(&()))))?;
+    Ok(found.and_then(|found| found.items.into_iter().next()))
+}

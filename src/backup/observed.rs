@@ -1,0 +1,59 @@
+//! Holds what exists of a backup and of what it backs up. Pure.
+
+use k8s_openapi::api::batch::v1::CronJob;
+
+use crate::{
+    crd::{
+        ClientApp, Postgresql,
+        percona::{PerconaPGBackup, PerconaPGCluster},
+    },
+    platform::job::JobProgress,
+};
+
+/// Holds what exists.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    pub subject: Subject,
+    pub database: Database,
+    pub files: Files,
+}
+
+/// The object that is backed up.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Subject {
+    #[default]
+    Missing,
+    App(Box<ClientApp>),
+    /// In [`Observed::database`].
+    Postgresql,
+}
+
+/// Its database.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Database {
+    /// It has none that the operator backs up.
+    #[default]
+    None,
+    Standalone(Option<Box<Postgresql>>),
+    Percona {
+        cluster: Option<Box<PerconaPGCluster>>,
+        backup: Option<Box<PerconaPGBackup>>,
+    },
+}
+
+/// What archives its files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Files {
+    pub cron_job: Option<Box<CronJob>>,
+    pub job: Option<ArchiveJob>,
+}
+
+/// The Job of a backup.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ArchiveJob {
+    pub progress: JobProgress,
+    /// The termination message of its pod: name, bytes and number of files.
+    pub report: Option<String>,
+    /// Why its pod has failed.
+    pub failure: Option<String>,
+}
