@@ -72,7 +72,10 @@ pub(super) fn decide(
             Progress::Waits(reason) => return pending(status, reason),
             Progress::Failed(problem) => return failed(status, problem),
             Progress::Runs(made, step) => {
-                let message = format!("the database is backed up: {} {}", made.kind, made.name);
+                let message = match &observed.database {
+                    Database::Standalone(Some(found)) => format!("Postgresql {} is dumped", found.name_any()),
+                    _ => format!("{} {} backs up the database", made.kind, made.name),
+                };
                 return running(ClientAppBackupStatus { database: Some(made), ..status }, message, step, now);
             }
             Progress::Completed(made) => {
@@ -85,7 +88,7 @@ pub(super) fn decide(
             Progress::Waits(reason) => return pending(status, reason),
             Progress::Failed(problem) => return failed(status, problem),
             Progress::Runs(made, step) => {
-                let message = format!("the files are backed up: Job {}", made.job);
+                let message = format!("Job {} archives the files", made.job);
                 return running(ClientAppBackupStatus { files: Some(made), ..status }, message, step, now);
             }
             Progress::Completed(made) => {
@@ -93,7 +96,15 @@ pub(super) fn decide(
             }
         }
     }
-    let message = format!("{} {} is backed up", kind_of(spec), spec.of.name);
+    let database = status.database.as_ref().map(|made| match &made.dump {
+        Some(dump) => format!("dump {dump}"),
+        None if made.kind == Postgresql::kind(&()) => "a dump".to_owned(),
+        None => format!("{} {}", made.kind, made.name),
+    });
+    let files =
+        status.files.as_ref().and_then(|made| made.archive.as_ref()).map(|archive| format!("archive {archive}"));
+    let made: Vec<_> = database.into_iter().chain(files).collect();
+    let message = format!("{} {} is backed up: {}", kind_of(spec), spec.of.name, made.join(", "));
     let status = ClientAppBackupStatus { phase: Some(BackupPhase::Completed), completed_at: Some(Time(now)), ..status };
     Outcome { status, ready: Verdict::yes(Reason::BackupCompleted, message), step: None }
 }

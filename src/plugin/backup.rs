@@ -1,5 +1,7 @@
 //! `backup` creates a ClientAppBackup; `backups` lists the dumps of an app's database and, for a PerconaPGCluster, see [`percona`].
 
+use std::time::Duration;
+
 use indicatif::BinaryBytes;
 use jiff::{Timestamp, fmt::strtime};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -21,6 +23,9 @@ use crate::crd::{
     PostgresProvider, Postgresql,
     conditions::{find, kind},
 };
+
+/// How long a command that does not wait for the backup waits for the operator's first answer.
+const BRIEFLY: Duration = Duration::from_secs(10);
 
 /// Whether the files are all there is to back up.
 fn has_files_only(app: &ClientApp) -> bool {
@@ -70,22 +75,41 @@ async fn back_up(session: &Session, printer: &mut Printer, name: &str, waiting: 
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let made = session.api::<ClientAppBackup>().create(&params, &backup).await;
     let made = made.map_err(Error::api(format!("create a ClientAppBackup in namespace {}", session.namespace)))?;
-    let sentence = format!("clientappbackup/{} backs up {name}", made.name_any());
+    let backup = made.name_any();
+    let sentence = format!("clientappbackup/{backup} backs up {name}");
     if !waiting.wait {
-        return printer.object(&made, &sentence);
+        // What cannot be backed up is told at once.
+        let begun = followed(session, printer, &backup, BRIEFLY, |found| match phase(found) {
+            None => wait::Step::Waiting("waiting for the operator".to_owned()),
+            Some(_) => wait::Step::Over,
+        });
+        return match begun.await {
+            Ok(begun) => unless_failed(&begun).and_then(|()| printer.object(&begun, &sentence)),
+            Err(Error::Timeout(_)) => printer.object(&made, &sentence),
+            Err(error) => Err(error),
+        };
     }
     printer.note(&sentence);
-    let ended = followed(session, printer, &made.name_any(), waiting.timeout, step).await?;
-    match ended.status.as_ref().and_then(|status| status.phase) {
+    let ended = followed(session, printer, &backup, waiting.timeout, step).await?;
+    unless_failed(&ended)?;
+    printer.object(&ended, &format!("clientappbackup/{backup}: {}", said(&ended)))
+}
+
+fn unless_failed(backup: &ClientAppBackup) -> Result<(), Error> {
+    match phase(backup) {
         Some(BackupPhase::Failed) => {
-            Err(Error::Stalled(format!("clientappbackup/{}: {}", ended.name_any(), said(&ended))))
+            Err(Error::Stalled(format!("clientappbackup/{}: {}", backup.name_any(), said(backup))))
         }
-        _ => printer.object(&ended, &format!("clientappbackup/{}: {}", ended.name_any(), said(&ended))),
+        _ => Ok(()),
     }
 }
 
+fn phase(backup: &ClientAppBackup) -> Option<BackupPhase> {
+    backup.status.as_ref()?.phase
+}
+
 fn step(backup: &ClientAppBackup) -> wait::Step {
-    match backup.status.as_ref().and_then(|status| status.phase) {
+    match phase(backup) {
         Some(BackupPhase::Completed | BackupPhase::Failed) => wait::Step::Over,
         Some(_) => wait::Step::Waiting(said(backup)),
         None => wait::Step::Waiting("waiting for the operator".to_owned()),

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use clientapp_crd::percona::{PerconaPGCluster, PerconaPGRestore};
-use clientapp_crd::{Attempt, ClientApp, ClientAppStatus, Phase, Postgresql};
+use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
+use clientapp_crd::{Attempt, ClientApp, ClientAppBackup, ClientAppStatus, Phase, Postgresql, conditions};
 use e2e::charts;
 use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
 use e2e::objects::{ACCESS_KEY, BUCKET, Objects, SECRET_KEY, make_dump};
@@ -622,7 +622,7 @@ async fn an_app_gets_yesterdays_database_back() {
     standalone(&tenant).await;
     typed(&tenant, &["backups", "acme"]).await.done();
     typed(&tenant, &["restore", "acme", "--yes"]).await.failed(4, "acme has no dump");
-    typed(&tenant, &["backup", "acme", "--wait"]).await.prints(&["the dump is complete"]);
+    typed(&tenant, &["backup", "acme", "--wait"]).await.prints(&["ClientApp acme is backed up: "]);
     dumps_are_listed(&tenant).await;
     typed(&tenant, &["backups", "acme"]).await.prints(&[DUMP, "117.74 MiB", "42"]);
     assert_eq!(typed(&tenant, &["backups", "acme", "-o", "json"]).await.json()["items"][0]["name"], DUMP);
@@ -918,8 +918,8 @@ async fn a_cluster_gets_yesterdays_data_back() {
     tenant.ready("acme", 1).await;
 
     let backup = typed(&tenant, &["backup", "acme", "--wait", "-o", "json"]).await.json();
-    let name = backup["metadata"]["name"].as_str().unwrap().to_owned();
-    assert!(name.starts_with("acme-pg-by-hand-"), "{name}");
+    let name = backup["status"]["database"]["name"].as_str().unwrap().to_owned();
+    let backup = json!(tenant.api::<PerconaPGBackup>().get(&name).await.unwrap());
     assert_eq!((&backup["spec"]["repoName"], &backup["status"]["state"]), (&json!("repo1"), &json!("Succeeded")));
     typed(&tenant, &["backups", "acme"]).await.prints(&[&name, "Succeeded", "volume"]);
     assert_eq!(typed(&tenant, &["backups", "acme", "-o", "json"]).await.json()["items"].as_array().unwrap().len(), 2);
@@ -964,7 +964,15 @@ async fn a_cluster_gets_yesterdays_data_back() {
     typed(&tenant, &at).await.prints(&["restores the database of acme to its state at"]);
     tenant.condition("acme", "PostgresReady", "False", "Restoring").await;
     typed(&tenant, &at).await.failed(4, "acme is already being restored");
-    typed(&tenant, &["backup", "acme"]).await.failed(4, "is being restored");
+    typed(&tenant, &["backup", "acme"]).await.done();
+    let waits = |found: Option<&ClientAppBackup>| {
+        let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
+        ready.message.contains("is being restored").then_some(())
+    };
+    let waiting = tenant.api::<ClientAppBackup>().list(&ListParams::default()).await.unwrap().items;
+    let waiting = waiting.into_iter().max_by_key(|backup| backup.creation_timestamp()).unwrap().name_any();
+    tenant.wait_for(&waiting, "waiting", waits).await;
+    tenant.kubectl(&["delete", "clientappbackup", &waiting]).unwrap();
     tenant.percona("acme-pg", Knobs::default());
     e2e::wait::until("the restore has succeeded", async || {
         let state = |restore: &PerconaPGRestore| restore.status.clone()?.state;

@@ -53,7 +53,7 @@ const OUTPUT: [(&str, &[&str]); 9] = [
     ("render -f", &["# helm upgrade --install full", "full.example.com"]),
     ("helm history", &["nextcloud-5.5.2", "nextcloud-5.5.3"]),
     ("kubectl clientapp status", &["beta", "Ready"]),
-    ("kubectl clientapp backup beta", &["the dump is complete"]),
+    ("kubectl clientapp backup beta", &["ClientApp beta is backed up"]),
     ("curl -X POST", &["\"hostname\":\"my.example.com\"", "\"adminPassword\":"]),
     ("reasons", &["HostnameConflict  (ClientApp"]),
 ];

@@ -2,9 +2,9 @@
 
 use axum::http::{Method, StatusCode};
 use clientapp_crd::{BackupPhase, ClientAppBackup, Postgresql, conditions};
-use e2e::lab::Lab;
+use e2e::lab::{Apart, IMAGE, leading};
 use e2e::objects::{Fault, Rule};
-use e2e::scenario::names;
+use e2e::scenario::{names, operated};
 use e2e::wait::until;
 use k8s_openapi::api::batch::v1::Job;
 
@@ -50,7 +50,7 @@ async fn a_backup_is_an_object() {
     write(&site.files("acme").await, "data/a.txt", "content");
     apply(&site, "first", &json!({"of": {"name": "acme"}})).unwrap();
     let (first, message) = in_phase(&site, "first", BackupPhase::Completed).await;
-    assert_eq!(message, "ClientApp acme is backed up");
+    assert!(message.starts_with("ClientApp acme is backed up: a dump, archive "), "{message}");
     let status = first.status.clone().unwrap();
     let (database, files) = (status.database.unwrap(), status.files.unwrap());
     assert_eq!((database.kind.as_str(), Some(database.name)), ("Postgresql", first.uid()));
@@ -84,7 +84,7 @@ async fn a_backup_is_an_object() {
     apply(&site, "third", &json!({"of": {"kind": "Postgresql", "name": "acme-pg"}})).unwrap();
     let (second, _) = in_phase(&site, "second", BackupPhase::Completed).await;
     let (third, message) = in_phase(&site, "third", BackupPhase::Completed).await;
-    assert_eq!(message, "Postgresql acme-pg is backed up");
+    assert_eq!(message, "Postgresql acme-pg is backed up: a dump");
     assert!(third.status.as_ref().unwrap().files.is_none());
     assert_eq!(jobs_of(&site, &second).await.len(), 1);
     let request = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().spec.backup.unwrap().request;
@@ -93,7 +93,7 @@ async fn a_backup_is_an_object() {
 }
 
 #[tokio::test]
-async fn a_backup_that_fails_says_why_and_one_is_made_once() {
+async fn a_backup_that_fails_says_why() {
     let site = Site::new("backups-failed").await;
     let tenant = &site.tenant;
     apply(&site, "early", &json!({"of": {"name": "acme"}})).unwrap();
@@ -113,16 +113,28 @@ async fn a_backup_that_fails_says_why_and_one_is_made_once() {
     tenant.event("forbidden", "BackupUnsuccessful", "Access Denied").await;
     site.objects.set([]);
 
-    // The operator is killed while the files are uploaded: another goes on with the same Job.
+    // It is not tried again, and the next one succeeds.
+    apply(&site, "next", &json!({"of": {"name": "acme"}})).unwrap();
+    in_phase(&site, "next", BackupPhase::Completed).await;
+    in_phase(&site, "forbidden", BackupPhase::Failed).await;
+    assert_eq!(jobs_of(&site, &forbidden).await.len(), 1);
+}
+
+/// Another operator goes on with what the one before has begun, and begins nothing twice.
+#[tokio::test]
+async fn a_backup_survives_its_operator() {
+    let (Apart { tenant, options, proxy: _proxy }, operator) = operated("backups-killed", &["--image", IMAGE]).await;
+    let site = Site::of(tenant).await;
+    site.create_credentials();
+    site.install(with(site.spec(), json!({"postgres": {"provider": "standalone"}}))).await;
+    write(&site.files("acme").await, "data/a.txt", "content");
     let met = site.objects.met();
     site.objects.set([Rule::new(Method::PUT, "/data/", Fault::Hang)]);
     apply(&site, "goes-on", &json!({"of": {"name": "acme"}})).unwrap();
     until("the files are uploaded", async || site.objects.met() > met).await;
-    tokio::task::spawn_blocking(|| Lab::block_on_restart()).await.unwrap();
+    tokio::task::spawn_blocking(move || operator.kill()).await.unwrap().unwrap();
+    let _operator = leading(&options).await;
     site.objects.set([]);
     let (done, _) = in_phase(&site, "goes-on", BackupPhase::Completed).await;
     assert_eq!((jobs_of(&site, &done).await.len(), site.snapshots().len()), (1, 1));
-    // What has failed is not tried again.
-    assert_eq!(jobs_of(&site, &forbidden).await.len(), 1);
-    in_phase(&site, "forbidden", BackupPhase::Failed).await;
 }

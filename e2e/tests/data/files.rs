@@ -31,7 +31,10 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) async fn new(namespace: &str) -> Site {
-        let tenant = Lab::shared().await.tenant(namespace).await;
+        Site::of(Lab::shared().await.tenant(namespace).await).await
+    }
+
+    pub(super) async fn of(tenant: Tenant) -> Site {
         let worker = Worker::start(&tenant).await.unwrap();
         Site { tenant, objects: Objects::start().unwrap(), worker }
     }
