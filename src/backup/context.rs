@@ -18,11 +18,13 @@ pub(super) type Backup<'a> = Reconciled<'a, ClientAppBackup, ClientAppBackupStat
 
 pub(super) struct BackupContext {
     pub(super) parts: ControllerContext,
+    pub(super) objects: Objects<ClientAppBackup>,
     pub(super) statuses: Statuses<ClientAppBackupStatus>,
 }
 
 /// Runs the controller until `stop`, and returns when its last reconcile has ended.
 pub(crate) async fn run(parts: ControllerContext, stop: CancellationToken) {
-    let ctx = BackupContext { parts: parts.clone(), statuses: Statuses::default() };
-    control(Arc::new(ctx), parts, Objects::new(), stop).await;
+    let (objects, feed) = Objects::new();
+    let ctx = BackupContext { parts: parts.clone(), objects: objects.clone(), statuses: Statuses::default() };
+    control(Arc::new(ctx), parts, (objects, feed), stop).await;
 }

@@ -109,6 +109,12 @@ pub(super) fn decide(
     Outcome { status, ready: Verdict::yes(Reason::BackupCompleted, message), step: None }
 }
 
+/// Decides for a backup while another of the same object comes first.
+pub(super) fn waiting(recorded: &ClientAppBackupStatus, first: &str) -> Outcome {
+    let status = ClientAppBackupStatus { conditions: Vec::new(), ..recorded.clone() };
+    pending(status, format!("ClientAppBackup {first} of the same object comes first"))
+}
+
 fn is_complete(completed_at: Option<&Option<Time>>) -> bool {
     completed_at.is_some_and(Option::is_some)
 }

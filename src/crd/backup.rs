@@ -116,6 +116,13 @@ pub enum BackupPhase {
     Failed,
 }
 
+impl BackupPhase {
+    /// Returns true for a phase that a backup stays in.
+    pub fn is_final(self) -> bool {
+        matches!(self, BackupPhase::Completed | BackupPhase::Failed)
+    }
+}
+
 /// The backup of a database.
 #[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]

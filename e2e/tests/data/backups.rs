@@ -90,6 +90,22 @@ async fn a_backup_is_an_object() {
     let request = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().spec.backup.unwrap().request;
     assert!([second.uid(), third.uid()].contains(&request), "{request:?}");
     assert_eq!(site.snapshots().len(), 2);
+
+    // Of one object, the oldest comes first, and the end of each lets the next begin.
+    let order = ["a", "b", "c"];
+    for name in order {
+        apply(&site, name, &json!({"of": {"name": "acme"}, "parts": ["Files"]})).unwrap();
+    }
+    let mut before = None;
+    for name in order {
+        let status = in_phase(&site, name, BackupPhase::Completed).await.0.status.unwrap();
+        assert!(
+            before <= status.started_at,
+            "{name} began at {:?}, and the one before ended at {before:?}",
+            status.started_at
+        );
+        before = status.completed_at;
+    }
 }
 
 #[tokio::test]
