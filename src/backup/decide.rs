@@ -60,11 +60,18 @@ pub(super) fn decide(
     now: Timestamp,
 ) -> Outcome {
     let status = ClientAppBackupStatus { conditions: Vec::new(), ..recorded.clone() };
-    let parts = match parts(spec, observed) {
+    let wanted = recorded.parts.as_ref().or(spec.parts.as_ref());
+    let parts = match parts(spec, wanted, observed) {
         Ok(parts) => parts,
         Err(problem) => return failed(status, problem),
     };
-    let mut status = status;
+    // What the app has may change meanwhile, and another may have its name.
+    let uid_now = observed.subject_uid();
+    if recorded.subject_uid.as_ref().is_some_and(|uid| Some(uid) != uid_now.as_ref()) {
+        let problem = format!("{} {} was deleted meanwhile, and created anew", kind_of(spec), spec.of.name);
+        return failed(status, problem);
+    }
+    let mut status = ClientAppBackupStatus { parts: Some(parts.clone()), subject_uid: uid_now, ..status };
     // The database first: files that were added since are unknown to it, but none that it lists is missing.
     if parts.contains(&BackupPart::Database) && !is_complete(recorded.database.as_ref().map(|made| &made.completed_at))
     {
@@ -73,7 +80,14 @@ pub(super) fn decide(
             Progress::Failed(problem) => return failed(status, problem),
             Progress::Runs(made, step) => {
                 let message = match &observed.database {
-                    Database::Standalone(Some(found)) => format!("Postgresql {} is dumped", found.name_any()),
+                    Database::Standalone(Some(found)) => {
+                        let has_begun = found.status.as_ref().and_then(|status| status.dump.as_ref());
+                        let does = match has_begun.is_some_and(|dump| dump.request == made.name) {
+                            true => "is dumped",
+                            false => "is asked for a dump, which begins once it is Ready",
+                        };
+                        format!("Postgresql {} {does}", found.name_any())
+                    }
                     _ => format!("{} {} backs up the database", made.kind, made.name),
                 };
                 return running(ClientAppBackupStatus { database: Some(made), ..status }, message, step, now);
@@ -110,9 +124,10 @@ pub(super) fn decide(
 }
 
 /// Decides for a backup while another of the same object comes first.
-pub(super) fn waiting(recorded: &ClientAppBackupStatus, first: &str) -> Outcome {
+pub(super) fn waiting(recorded: &ClientAppBackupStatus) -> Outcome {
     let status = ClientAppBackupStatus { conditions: Vec::new(), ..recorded.clone() };
-    pending(status, format!("ClientAppBackup {first} of the same object comes first"))
+    // Without its name: with each that ends, every one that waits would be written anew.
+    pending(status, "an older ClientAppBackup of the same object comes first".to_owned())
 }
 
 fn is_complete(completed_at: Option<&Option<Time>>) -> bool {
@@ -124,7 +139,11 @@ fn kind_of(spec: &ClientAppBackupSpec) -> String {
 }
 
 /// Returns the parts to back up, or why there are none.
-fn parts(spec: &ClientAppBackupSpec, observed: &Observed) -> Result<Vec<BackupPart>, String> {
+fn parts(
+    spec: &ClientAppBackupSpec,
+    wanted: Option<&Vec<BackupPart>>,
+    observed: &Observed,
+) -> Result<Vec<BackupPart>, String> {
     let Observed { subject, database, .. } = observed;
     let (kind, name) = (kind_of(spec), &spec.of.name);
     let missing = || Err(format!("{kind} {name} does not exist in this namespace"));
@@ -143,7 +162,7 @@ fn parts(spec: &ClientAppBackupSpec, observed: &Observed) -> Result<Vec<BackupPa
         BackupPart::Files => archives,
     };
     let all = [BackupPart::Database, BackupPart::Files];
-    let parts: Vec<_> = spec.parts.clone().unwrap_or_else(|| all.into_iter().filter(has).collect());
+    let parts: Vec<_> = wanted.cloned().unwrap_or_else(|| all.into_iter().filter(has).collect());
     match parts.iter().find(|part| !has(part)) {
         Some(BackupPart::Database) => Err(format!("{kind} {name} has no database that the operator backs up")),
         Some(BackupPart::Files) => {
@@ -236,6 +255,9 @@ fn percona(
         completed_at: None,
     };
     if let Some(backup) = backup {
+        if backup.spec.pg_cluster != name {
+            return Progress::Failed(format!("PerconaPGBackup {} is of another cluster: delete it", made.name));
+        }
         let status = backup.status.clone().unwrap_or_default();
         return match status.state.as_deref() {
             Some("Succeeded") => Progress::Completed(made),
@@ -292,6 +314,9 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Pr
     let Files { cron_job, job } = &observed.files;
     let began = recorded.files.as_ref();
     if let (Some(made), Some(job)) = (began, job) {
+        if !job.is_ours {
+            return Progress::Failed(format!("Job {} is not the operator's: delete it", made.job));
+        }
         return match job.progress.succeeded {
             None => Progress::Runs(made.clone(), None),
             Some(true) => Progress::Completed(reported(made, job.report.as_deref())),
@@ -313,6 +338,9 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Pr
     };
     if !archive_job::is_of(cron_job, app) {
         return Progress::Failed(format!("CronJob {name} is not the operator's: rename or delete it"));
+    }
+    if cron_job.status.as_ref().and_then(|status| status.active.as_ref()).is_some_and(|active| !active.is_empty()) {
+        return Progress::Waits(format!("a scheduled archive of CronJob {name} is in progress"));
     }
     let job = archive_job::name(&name, &short(uid));
     let step = Step::CreateJob(Box::new(archive_job::archive(cron_job, &job)));

@@ -72,10 +72,10 @@ impl Reconciler for BackupContext {
         if is_over || backup.is_deleted() {
             return Ok(Action::await_change());
         }
-        let first = first(self, guard);
-        let outcome = match &first {
-            Some(first) => Ok(decide::waiting(&backup.recorded_status, first)),
-            None => caught(decided(self, backup), Error::Panicked).await,
+        let waits = comes_later(self, guard);
+        let outcome = match waits {
+            true => Ok(decide::waiting(&backup.recorded_status)),
+            false => caught(decided(self, backup), Error::Panicked).await,
         };
         if !status::write(self, backup, outcome.as_ref()).await? {
             self.on_deleted(key);
@@ -83,11 +83,15 @@ impl Reconciler for BackupContext {
         }
         let Outcome { status, step, .. } = outcome?;
         // What is recorded is made now or, if this process is killed here, by its successor.
-        if let Some(step) = &step {
-            act::act(self, backup, step).await?;
+        if let Some(step) = &step
+            && let Err(error) = act::act(self, backup, step).await
+        {
+            let written = self.statuses.reconciled(key, guard);
+            status::write(self, &written, Err(&error)).await?;
+            return Err(error);
         }
         let is_over = status.phase.is_some_and(BackupPhase::is_final);
-        Ok(match is_over || first.is_some() {
+        Ok(match is_over || waits {
             true => Action::await_change(),
             false => Action::requeue(look_in(backup.meta().creation_timestamp.as_ref().map(|at| at.0), clock::now())),
         })
@@ -103,9 +107,9 @@ fn subject(object: &Guard<ClientAppBackup>) -> Option<&BackupSubject> {
     object.object.as_ref().ok().map(|object| &object.spec.of)
 }
 
-/// Returns the name of the oldest backup of the same object that has not ended; `None`: it is this one.
-fn first(ctx: &BackupContext, object: &Guard<ClientAppBackup>) -> Option<String> {
-    let of = subject(object)?;
+/// Returns true if an older backup of the same object has not ended.
+fn comes_later(ctx: &BackupContext, object: &Guard<ClientAppBackup>) -> bool {
+    let Some(of) = subject(object) else { return false };
     let age =
         |object: &Guard<ClientAppBackup>| (object.metadata.creation_timestamp.clone(), object.metadata.name.clone());
     let comes_first = |other: &Guard<ClientAppBackup>| {
@@ -115,8 +119,7 @@ fn first(ctx: &BackupContext, object: &Guard<ClientAppBackup>) -> Option<String>
             && other.metadata.deletion_timestamp.is_none()
             && age(other) < age(object)
     };
-    let earlier = ctx.objects.store.state_filter(comes_first);
-    earlier.into_iter().min_by_key(|other| age(other)).and_then(|other| other.metadata.name.clone())
+    !ctx.objects.store.state_filter(comes_first).is_empty()
 }
 
 /// Returns when a backup that was created then is looked at again.

@@ -7,7 +7,7 @@ use k8s_openapi::{
         core::v1::Pod,
     },
 };
-use kube::{Api, Resource, api::ListParams};
+use kube::{Api, Resource, ResourceExt, api::ListParams};
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -59,7 +59,7 @@ pub(super) async fn observe(
     if app.spec.persistence.backup.is_some() {
         files.cron_job = one::<CronJob>(ctx, namespace, &key.files()).await?.map(Box::new);
         if let Some(recorded) = &backup.recorded_status.files {
-            files.job = archive_job(ctx, namespace, &recorded.job).await?;
+            files.job = archive_job(ctx, namespace, &recorded.job, files.cron_job.as_deref()).await?;
         }
     }
     Ok(Observed { subject: Subject::App(Box::new(app)), database, files })
@@ -69,16 +69,30 @@ async fn standalone(ctx: &BackupContext, namespace: &str, name: &str) -> Result<
     Ok(Database::Standalone(one::<Postgresql>(ctx, namespace, name).await?.map(Box::new)))
 }
 
-async fn archive_job(ctx: &BackupContext, namespace: &str, name: &str) -> Result<Option<ArchiveJob>, Error> {
+async fn archive_job(
+    ctx: &BackupContext,
+    namespace: &str,
+    name: &str,
+    cron_job: Option<&CronJob>,
+) -> Result<Option<ArchiveJob>, Error> {
     let Some(job) = one::<Job>(ctx, namespace, name).await? else { return Ok(None) };
     let of_job = ListParams::default().labels(&format!("{JOB_NAME}={name}"));
     let pods = Api::<Pod>::namespaced(ctx.parts.client.clone(), namespace).list(&of_job).await;
     let pods = pods.map_err(Error::api(format!("list the pods of Job {namespace}/{name}")))?.items;
+    // Any user can make pods with such a label.
+    let pods: Vec<_> = pods.into_iter().filter(|pod| controller(pod) == job.metadata.uid).collect();
     Ok(Some(ArchiveJob {
+        is_ours: controller(&job).is_some()
+            && controller(&job) == cron_job.and_then(|found| found.metadata.uid.clone()),
         progress: progress(&job),
         report: pods.iter().find_map(termination_message),
         failure: pods.iter().find_map(failure_line),
     }))
+}
+
+/// Returns the uid of an object's controller.
+fn controller(object: &impl ResourceExt) -> Option<String> {
+    object.owner_references().iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
 }
 
 /// Reads an object. `None`: it does not exist.

@@ -18,6 +18,17 @@ pub(crate) struct Observed {
     pub files: Files,
 }
 
+impl Observed {
+    /// Returns the uid of the object that is backed up.
+    pub(super) fn subject_uid(&self) -> Option<String> {
+        match (&self.subject, &self.database) {
+            (Subject::App(app), _) => app.metadata.uid.clone(),
+            (Subject::Postgresql, Database::Standalone(Some(found))) => found.metadata.uid.clone(),
+            _ => None,
+        }
+    }
+}
+
 /// The object that is backed up.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Subject {
@@ -52,6 +63,8 @@ pub(crate) struct Files {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ArchiveJob {
     pub progress: JobProgress,
+    /// False if another user has made a Job of that name.
+    pub is_ours: bool,
     /// The termination message of its pod: name, bytes and number of files.
     pub report: Option<String>,
     /// Why its pod has failed.

@@ -9,6 +9,7 @@ use serde_with::skip_serializing_none;
 /// What is backed up. It cannot be changed: another backup is another object.
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
 #[kube(
     group = "apps.bnerd-operator.local",
     version = "v1alpha1",
@@ -89,6 +90,12 @@ pub struct ClientAppBackupStatus {
     /// `Ready`: the backup is complete. `Stalled`: it has failed, and is not tried again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+
+    /// The parts that it consists of.
+    pub parts: Option<Vec<BackupPart>>,
+
+    /// uid of the object that is backed up.
+    pub subject_uid: Option<String>,
 
     /// When its first part was begun.
     pub started_at: Option<Time>,

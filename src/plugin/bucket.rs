@@ -107,6 +107,7 @@ async fn read(session: &Session, store: &DumpStore, content: Content) -> Result<
         secret_access_key: half(&given.credentials_secret.secret_access_key_key)?,
         ca_file: ca.as_ref().map(|file| file.path().to_owned()),
         password,
+        cache: None,
     };
     let restic = std::env::var_os("CLIENTAPP_RESTIC").map_or_else(|| PathBuf::from("restic"), PathBuf::from);
     let repository = Repository { restic, location, timeout: TIMEOUT, stop: CancellationToken::new() };

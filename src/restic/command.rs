@@ -49,6 +49,8 @@ pub(crate) struct Location {
     /// File with certificates to trust, in PEM format; `None`: those of the system.
     pub ca_file: Option<PathBuf>,
     pub password: Password,
+    /// Where indexes and directories are kept between commands; `None`: nowhere.
+    pub cache: Option<PathBuf>,
 }
 
 /// Whether a command takes a lock. Commands that only read do without, so that they need no right to write.
@@ -96,6 +98,8 @@ impl Location {
         let mut environment: Vec<_> = INHERITED.into_iter().filter_map(|name| Some((name, inherited(name)?))).collect();
         // restic reads and prints local times.
         environment.push(("TZ", "UTC".into()));
+        // Nobody watches its progress, which it would print sixty times a second.
+        environment.push(("RESTIC_PROGRESS_FPS", "0.01".into()));
         environment.push(("AWS_ACCESS_KEY_ID", self.access_key_id.reveal().into()));
         environment.push(("AWS_SECRET_ACCESS_KEY", self.secret_access_key.reveal().into()));
         if let Password::Given(password) = &self.password {
@@ -106,8 +110,11 @@ impl Location {
 
     /// Returns the arguments that every command begins with.
     pub(crate) fn global(&self, lock: Lock) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> =
-            ["--repo", &self.repository(), "--json", "--no-cache"].map(Into::into).into();
+        let mut arguments: Vec<OsString> = ["--repo", &self.repository(), "--json"].map(Into::into).into();
+        match &self.cache {
+            Some(directory) => arguments.extend(["--cache-dir".into(), directory.into()]),
+            None => arguments.push("--no-cache".into()),
+        }
         // Every storage supports path-style requests, and a certificate for one host name is enough.
         let options = ["s3.bucket-lookup=path".to_owned(), format!("s3.region={}", self.region)];
         arguments.extend(options.into_iter().flat_map(|option| ["--option".into(), option.into()]));
@@ -186,6 +193,7 @@ mod tests {
             secret_access_key: Secret("canary-key".to_owned()),
             ca_file: None,
             password,
+            cache: None,
         }
     }
 
@@ -206,6 +214,8 @@ mod tests {
             assert_eq!(found, format!("{common} {expected}").trim_end());
             assert!(!found.contains("canary"));
         }
+        let cached = Location { cache: Some("/tmp/restic".into()), ..location(Password::None) };
+        assert!(words(cached.global(Lock::Wait)).contains("--cache-dir /tmp/restic"));
         let own = Location { ca_file: Some("/ca/ca.crt".into()), ..location(Password::None) };
         assert!(words(own.global(Lock::Wait)).contains("--cacert /ca/ca.crt"));
     }
@@ -219,7 +229,10 @@ mod tests {
         };
         let found = location(Password::Given(Secret("pw".to_owned()))).environment(users);
         let names: Vec<_> = found.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["HOME", "TZ", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "RESTIC_PASSWORD"]);
+        assert_eq!(
+            names,
+            ["HOME", "TZ", "RESTIC_PROGRESS_FPS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "RESTIC_PASSWORD"]
+        );
     }
 
     #[test]

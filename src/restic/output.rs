@@ -11,6 +11,10 @@ const NO_REPOSITORY: i32 = 10;
 const LOCKED: i32 = 11;
 /// Exit code: the repository has another password.
 const WRONG_PASSWORD: i32 = 12;
+/// How `restic check` ends if it has found damage.
+const DAMAGED: &str = "repository contains errors";
+/// How the error ends of a file that disappeared between its listing and its reading.
+const VANISHED: &str = "no such file or directory";
 /// Longest text of restic that a message quotes, in characters.
 const LONGEST: usize = 300;
 
@@ -22,6 +26,8 @@ pub(crate) enum Failure {
     WrongPassword,
     /// The snapshot lacks a file that could not be read.
     Incomplete(String),
+    /// `restic check` has found damage.
+    Damaged(String),
     /// Anything else, in restic's words.
     Other(String),
 }
@@ -88,8 +94,20 @@ pub(crate) fn failure(code: Option<i32>, stderr: &str) -> Failure {
         Some(LOCKED) => Failure::Locked,
         Some(WRONG_PASSWORD) => Failure::WrongPassword,
         Some(INCOMPLETE) => Failure::Incomplete(cause(stderr)),
+        Some(_) if errors(stderr, "exit_error").any(|error| error.contains(DAMAGED)) => Failure::Damaged(cause(stderr)),
         _ => Failure::Other(cause(stderr)),
     }
+}
+
+/// Returns true if a snapshot lacks only files that disappeared meanwhile, as an app's temporary files do.
+pub(crate) fn is_complete_but_for_vanished(code: Option<i32>, stderr: &str) -> bool {
+    let mut errors = errors(stderr, "error").peekable();
+    code == Some(INCOMPLETE) && errors.peek().is_some() && errors.all(|error| error.trim_end().ends_with(VANISHED))
+}
+
+/// Returns the messages of all lines of JSON of this type.
+fn errors<'a>(stderr: &'a str, of: &'a str) -> impl Iterator<Item = String> + 'a {
+    stderr.lines().filter_map(move |line| reported(line.trim(), of))
 }
 
 /// Returns why restic tries again and again, from the last line that says so; empty if none does.
@@ -190,6 +208,17 @@ mod tests {
         }
         assert_eq!(last_retry(&format!("{retrying}\n{}", exit("Fatal: context canceled"))), "connection refused");
         assert_eq!(last_retry(""), "");
+        let gone = unreadable.replace("permission denied", "no such file or directory");
+        for (code, stderr, expected) in [
+            (Some(3), format!("{gone}\n{gone}\n"), true),
+            (Some(3), format!("{gone}\n{unreadable}\n"), false),
+            (Some(3), String::new(), false),
+            (Some(1), gone, false),
+        ] {
+            assert_eq!(is_complete_but_for_vanished(code, &stderr), expected, "{stderr}");
+        }
+        let contains = format!("{damaged}\n{}", exit("Fatal: repository contains errors"));
+        assert_eq!(failure(Some(1), &contains), Failure::Damaged("error for tree 803b51db".to_owned()));
         let long = failure(Some(1), &"x".repeat(1000));
         assert_eq!(long, Failure::Other("x".repeat(LONGEST)));
     }

@@ -89,7 +89,7 @@ impl Repository {
         Ok(snapshots)
     }
 
-    /// Backs up, completely or not at all: a snapshot that lacks a file is forgotten.
+    /// Backs up. A snapshot that lacks a file which could not be read is forgotten.
     pub(crate) async fn backup(&self, what: &Backup<'_>) -> Result<Summary> {
         let (outcome, stdout) = self.patiently(command::backup(what)).await?;
         let summary = output::summary(&stdout);
@@ -98,7 +98,9 @@ impl Repository {
             (Ok(()), None) => Err(Trouble::Restic("`restic backup` printed no summary".to_owned())),
             (Err(failure), None) => Err(Trouble::Failed(failure)),
             (Err(failure), Some(summary)) => {
-                self.forget(&[&summary.snapshot_id]).await?;
+                if let Err(trouble) = self.forget(&[&summary.snapshot_id]).await {
+                    println!("snapshot {} is incomplete and could not be removed: {trouble:?}", summary.snapshot_id);
+                }
                 Err(Trouble::Failed(failure))
             }
         }
@@ -172,6 +174,10 @@ impl Repository {
         let Finished { cause, status, stdout, stderr, .. } = finished.map_err(|error| self.cannot_run(&error))?;
         match cause {
             Cause::Itself if status.success() => Ok((Ok(()), stdout)),
+            Cause::Itself if output::is_complete_but_for_vanished(status.code(), &stderr) => {
+                println!("files that disappeared meanwhile are left out");
+                Ok((Ok(()), stdout))
+            }
             Cause::Itself => Ok((Err(output::failure(status.code(), &stderr)), stdout)),
             Cause::Cancelled => Err(Trouble::Stopped),
             Cause::Deadline => Err(Trouble::Timeout(limits.deadline, output::last_retry(&stderr))),

@@ -25,6 +25,8 @@ pub(crate) enum Error {
     Repository { operation: &'static str, place: String, trouble: Trouble },
     #[error("cannot back up to {place}: {}. {LATER}", told(trouble, place))]
     Upload { place: String, trouble: Trouble },
+    #[error("stored, but {place} could not be checked: {}", told(trouble, place))]
+    Unchecked { place: String, trouble: Trouble },
     #[error(
         "{place} is damaged ({}): `restic check` says more, and restic's troubleshooting guide how to repair it",
         told(trouble, place)
@@ -105,8 +107,9 @@ impl Error {
 
     pub(crate) fn check(repository: &Repository, trouble: Trouble) -> Error {
         match trouble {
-            Trouble::Failed(Failure::Other(_)) => Error::Check { place: repository.location.repository(), trouble },
-            trouble => Error::upload(repository, trouble),
+            Trouble::Failed(Failure::Damaged(_)) => Error::Check { place: repository.location.repository(), trouble },
+            Trouble::Stopped => Error::Stopped,
+            trouble => Error::Unchecked { place: repository.location.repository(), trouble },
         }
     }
 
@@ -142,6 +145,7 @@ pub(crate) fn told(trouble: &Trouble, place: &str) -> String {
             "it is encrypted with another password, or with none: check the Secret named by passwordSecret".to_owned()
         }
         Trouble::Failed(Failure::Incomplete(cause)) => format!("a file could not be read ({cause})"),
+        Trouble::Failed(Failure::Damaged(cause)) => cause.clone(),
         Trouble::Failed(Failure::Other(cause)) => format!("{cause}{}", advice(cause)),
     }
 }
@@ -153,7 +157,10 @@ fn advice(cause: &str) -> &'static str {
         ("Access Denied", ": check the credentials and their permissions in the bucket"),
         ("access key", ": check the credentials"),
         ("could not be removed", ": check the credentials and their permissions in the bucket"),
-        ("already contains keys", ": its creation was cut off. Delete the objects below its keys/, then try again"),
+        (
+            "already contains",
+            ": its object config is missing. Restore that from the bucket's versions, and delete nothing; if nothing was ever backed up there, use another prefix",
+        ),
         ("signature", ": check the credentials"),
         ("Storage", ": the storage may be full"),
     ];

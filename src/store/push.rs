@@ -39,7 +39,10 @@ pub(super) async fn push(repository: &Repository, push: &Push, stop: &Cancellati
             Err(error) => return Err(error),
         }
     }
-    tidy::tidy(repository, &newest.about.system, Content::Dump, push.keep, last.as_deref()).await
+    let there = found.iter().find(|stored| stored.name == newest.name).map(|stored| stored.id.clone());
+    let (is_new, newest_one) = (last.is_some(), last.or(there));
+    tidy::tidy(repository, &newest.about.system, Content::Dump, push.keep, newest_one.as_deref()).await?;
+    if is_new { tidy::check(repository).await } else { Ok(()) }
 }
 
 /// Returns the dumps that are newer than those of their server in the repository, and the newest in any case: what is older was
@@ -71,6 +74,13 @@ async fn upload(repository: &Repository, dump: &Dump) -> Result<String, Error> {
         time: Some(dump.name.time()),
     };
     let summary = repository.backup(&what).await.map_err(|trouble| Error::upload(repository, trouble))?;
+    if summary.totals.files != dump.files.len() as u64 {
+        // Another Job was removing it meanwhile.
+        let forgotten = repository.forget(&[&summary.snapshot_id]).await;
+        forgotten.map_err(|trouble| Error::upload(repository, trouble))?;
+        let problem = format!("{} of {} files were there", summary.totals.files, dump.files.len());
+        return Err(Error::DamagedHere { name: dump.name.clone(), path: dump.path.clone(), problem });
+    }
     Ok(summary.snapshot_id)
 }
 

@@ -137,6 +137,8 @@ impl Place {
             secret_access_key: variable("AWS_SECRET_ACCESS_KEY")?,
             ca_file: self.ca_file.clone(),
             password,
+            // Of this pod: what the backup has read, the check need not read again.
+            cache: Some(std::env::temp_dir().join("restic-cache")),
         })
     }
 
@@ -157,7 +159,7 @@ pub(super) struct PushArgs {
     keep: KeepArgs,
 }
 
-/// What to keep in the repository. If all are zero, everything is kept and no right to delete is needed.
+/// What to keep in the repository. If all are zero, everything is kept.
 #[derive(Args, Clone, Debug)]
 struct KeepArgs {
     /// Number of newest snapshots to keep.

@@ -4,15 +4,19 @@ use super::{
     error::Error,
     stored::{Content, Stored},
 };
-use crate::restic::{command::Keep, repository::Repository};
+use crate::restic::{
+    command::Keep,
+    output::Failure,
+    repository::{Repository, Trouble},
+};
 
-/// Removes snapshots of this host by the rule, but never the one that was made last. Those without data never replace any with data.
+/// Removes snapshots of this host by the rule, but never the newest one. Those without data never replace any with data.
 pub(super) async fn tidy(
     repository: &Repository,
     host: &str,
     content: Content,
     keep: Option<Keep>,
-    made: Option<&str>,
+    newest: Option<&str>,
 ) -> Result<(), Error> {
     let failed = |trouble| Error::upload(repository, trouble);
     let mut superseded = Vec::new();
@@ -20,7 +24,7 @@ pub(super) async fn tidy(
         let Some(keep) = keep else { break };
         superseded.extend(repository.superseded(host, &content.tags(has_data), keep).await.map_err(failed)?);
     }
-    superseded.retain(|snapshot| Some(snapshot.id.as_str()) != made);
+    superseded.retain(|snapshot| Some(snapshot.id.as_str()) != newest);
     if !superseded.is_empty() {
         let ids: Vec<_> = superseded.iter().map(|snapshot| snapshot.id.as_str()).collect();
         repository.forget(&ids).await.map_err(failed)?;
@@ -29,8 +33,16 @@ pub(super) async fn tidy(
             println!("removed {name} from {}: newer ones replace it", repository.location.repository());
         }
     }
-    if made.is_some() {
-        repository.check().await.map_err(|trouble| Error::check(repository, trouble))?;
-    }
     Ok(())
+}
+
+/// Checks the repository after a backup, unless another process has it for long: that one checks it.
+pub(super) async fn check(repository: &Repository) -> Result<(), Error> {
+    match repository.check().await {
+        Err(Trouble::Failed(Failure::Locked)) => {
+            println!("the repository is in use by another process, and not checked now");
+            Ok(())
+        }
+        checked => checked.map_err(|trouble| Error::check(repository, trouble)),
+    }
 }

@@ -67,6 +67,7 @@ fn cron_job(uid: &str) -> Option<Box<k8s_openapi::api::batch::v1::CronJob>> {
 
 fn job(succeeded: Option<bool>) -> Option<ArchiveJob> {
     Some(ArchiveJob {
+        is_ours: true,
         progress: JobProgress { succeeded, ..JobProgress::default() },
         report: Some("20260131T040100Z-20543f14 9 4".to_owned()),
         failure: Some("it is full".to_owned()),
@@ -122,10 +123,18 @@ fn a_database_and_then_files() {
             idle(),
             none.clone(),
             &*format!("Running -> dump acme-pg pg-uid {UID}"),
-            "Postgresql acme-pg is dumped",
+            "Postgresql acme-pg is asked for a dump",
         ),
         ("is seen", &standalone, json!({}), postgresql(json!(UID), json!(null)), none.clone(), "Running", ""),
-        ("runs", &standalone, json!({}), postgresql(json!(UID), record(UID, "Running")), none.clone(), "Running", ""),
+        (
+            "runs",
+            &standalone,
+            json!({}),
+            postgresql(json!(UID), record(UID, "Running")),
+            none.clone(),
+            "Running",
+            "Postgresql acme-pg is dumped",
+        ),
         (
             "another runs",
             &standalone,
@@ -308,6 +317,48 @@ fn what_a_backup_has_made_is_recorded() {
         (reported.archive.as_deref(), reported.bytes, reported.files),
         (Some("20260131T040100Z-20543f14"), Some(9), Some(4))
     );
+}
+
+#[test]
+fn what_changes_meanwhile_makes_no_backup_complete() {
+    let spec = of(json!({"of": {"name": "acme"}}));
+    let mut both = with_files();
+    both["postgres"] = json!({"provider": "standalone"});
+    let files = || Files { cron_job: cron_job("app-uid"), job: None };
+    let observed = |app: ClientApp, files: Files| Observed {
+        subject: Subject::App(Box::new(app)),
+        database: postgresql(json!(UID), record(UID, "Succeeded")),
+        files,
+    };
+    let began = decide(UID, &spec, &of(json!({})), &observed(app(both.clone()), files()), now());
+    assert_eq!(short_of(&began), "Running -> acme-files-5f0c2c0e8a");
+    let next = |app: ClientApp, files: Files| {
+        let outcome = decide(UID, &spec, &began.status, &observed(app, files), now());
+        (outcome.status.phase.unwrap(), outcome.ready.message)
+    };
+    let (phase, message) = next(app(json!({"postgres": {"provider": "standalone"}})), Files::default());
+    assert!(phase == BackupPhase::Failed && message.contains("set spec.persistence.backup"), "{message}");
+    let mut anew = app(both.clone());
+    anew.metadata.uid = Some("another".to_owned());
+    let (phase, message) = next(anew, files());
+    assert!(phase == BackupPhase::Failed && message.contains("created anew"), "{message}");
+    let theirs = ArchiveJob { is_ours: false, ..job(Some(true)).unwrap() };
+    let (phase, message) = next(app(both.clone()), Files { job: Some(theirs), ..files() });
+    assert!(phase == BackupPhase::Failed && message.contains("is not the operator's"), "{message}");
+
+    // A scheduled archive comes first.
+    let mut busy = cron_job("app-uid").unwrap();
+    busy.status = Some(of(json!({"active": [{"name": "j"}]})));
+    let busy = Files { cron_job: Some(busy), job: None };
+    let outcome = decide(UID, &spec, &of(json!({})), &observed(app(both), busy), now());
+    assert!(outcome.step.is_none() && outcome.ready.message.contains("a scheduled archive"), "{outcome:?}");
+    // Another cluster's backup of that name is none of this one.
+    let mut theirs = percona_backup("Succeeded").unwrap();
+    theirs.spec.pg_cluster = "other".to_owned();
+    let database = Database::Percona { cluster: Some(cluster(true, true)), backup: Some(theirs) };
+    let observed = Observed { subject: Subject::App(Box::new(app(json!({})))), database, files: Files::default() };
+    let outcome = decide(UID, &spec, &of(json!({})), &observed, now());
+    assert_eq!(outcome.ready.message, "PerconaPGBackup acme-pg-5f0c2c0e8a is of another cluster: delete it");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! **effect**.
 
 mod archive;
+mod backup;
 mod foreground;
 mod post;
 mod profile;
@@ -71,6 +72,8 @@ pub enum Scenario {
     Restore,
     /// Archives of the files are asked for, at another time, and no more.
     Archive,
+    /// The database of an app is backed up by a ClientAppBackup.
+    Backup,
     /// The Profile of an app is changed, and the app follows.
     Profile,
     /// A PostgresWriter is created and changed, and another deleted.
@@ -95,6 +98,7 @@ impl Scenario {
             | Scenario::DeleteBackground
             | Scenario::DeleteForeground
             | Scenario::DeleteOrphan
+            | Scenario::Backup
             | Scenario::Again => with(own, standalone),
             // The last of them has no app.
             Scenario::InstallPercona | Scenario::Delete | Scenario::Writer => own,
@@ -267,6 +271,7 @@ impl Scenario {
                 ready(tenant, charts::DEFAULT).await
             }
             Scenario::Archive => archive::act(tenant).await,
+            Scenario::Backup => backup::act(tenant).await,
             Scenario::Profile => profile::act(tenant).await,
             Scenario::Writer => writer::act(tenant).await,
             Scenario::Post => post::act(tenant, api, self.spec(tenant)).await,
