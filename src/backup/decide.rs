@@ -311,7 +311,7 @@ fn may_back_up(cluster: &PerconaPGCluster) -> Result<String, Unready> {
 
 fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<ArchivedFiles> {
     let Subject::App(app) = &observed.subject else { return Progress::Failed("there are no files".to_owned()) };
-    let Files { cron_job, job } = &observed.files;
+    let Files { cron_job, place, job } = &observed.files;
     let began = recorded.files.as_ref();
     if let (Some(made), Some(job)) = (began, job) {
         if !job.is_ours {
@@ -343,7 +343,11 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Pr
         return Progress::Waits(format!("a scheduled archive of CronJob {name} is in progress"));
     }
     let job = archive_job::name(&name, &short(uid));
-    let step = Step::CreateJob(Box::new(archive_job::archive(cron_job, &job)));
+    let mut made = archive_job::archive(cron_job, &job);
+    if let Some(place) = place {
+        archive_job::keep_at(&mut made, place);
+    }
+    let step = Step::CreateJob(Box::new(made));
     let made = ArchivedFiles { job, archive: None, bytes: None, files: None, completed_at: None };
     Progress::Runs(made, Some(step))
 }

@@ -32,7 +32,7 @@ use self::{
     error::Error,
 };
 use crate::{
-    crd::{BackupPhase, BackupSubject, ClientAppBackup, Guard},
+    crd::{BackupPhase, BackupSubject, ClientAppBackup, ClientAppBackupStatus, Guard},
     platform::{
         clock,
         controller::{RECHECK_GONE, Reconciler},
@@ -77,24 +77,42 @@ impl Reconciler for BackupContext {
             true => Ok(decide::waiting(&backup.recorded_status)),
             false => caught(decided(self, backup), Error::Panicked).await,
         };
+        let is_recorded = outcome.as_ref().is_ok_and(|outcome| is_recorded(outcome, &backup.recorded_status));
+        let outcome = match outcome {
+            // What a successor would make as well, so that a refusal is all that the status tells.
+            Ok(outcome) if is_recorded => taken(self, backup, &outcome).await.map(|()| outcome),
+            outcome => outcome,
+        };
         if !status::write(self, backup, outcome.as_ref()).await? {
             self.on_deleted(key);
             return Ok(Action::requeue(RECHECK_GONE));
         }
-        let Outcome { status, step, .. } = outcome?;
-        // What is recorded is made now or, if this process is killed here, by its successor.
-        if let Some(step) = &step
-            && let Err(error) = act::act(self, backup, step).await
-        {
+        let outcome = outcome?;
+        if !is_recorded && let Err(error) = taken(self, backup, &outcome).await {
             let written = self.statuses.reconciled(key, guard);
             status::write(self, &written, Err(&error)).await?;
             return Err(error);
         }
+        let status = outcome.status;
         let is_over = status.phase.is_some_and(BackupPhase::is_final);
         Ok(match is_over || waits {
             true => Action::await_change(),
             false => Action::requeue(look_in(backup.meta().creation_timestamp.as_ref().map(|at| at.0), clock::now())),
         })
+    }
+}
+
+/// Returns true if what a step makes is in the status already.
+fn is_recorded(outcome: &Outcome, recorded: &ClientAppBackupStatus) -> bool {
+    let Outcome { status, .. } = outcome;
+    status.database == recorded.database && status.files == recorded.files
+}
+
+/// Takes the step of a decision, if there is one.
+async fn taken(ctx: &BackupContext, backup: &Backup<'_>, outcome: &Outcome) -> Result<(), Error> {
+    match &outcome.step {
+        Some(step) => act::act(ctx, backup, step).await,
+        None => Ok(()),
     }
 }
 

@@ -11,6 +11,7 @@ use kube::{Api, Resource, ResourceExt, api::ListParams};
 use serde::de::DeserializeOwned;
 
 use super::{
+    archive_job,
     context::{Backup, BackupContext},
     error::Error,
     observed::{ArchiveJob, Database, Files, Observed, Subject},
@@ -59,7 +60,12 @@ pub(super) async fn observe(
     if app.spec.persistence.backup.is_some() {
         files.cron_job = one::<CronJob>(ctx, namespace, &key.files()).await?.map(Box::new);
         if let Some(recorded) = &backup.recorded_status.files {
-            files.job = archive_job(ctx, namespace, &recorded.job, files.cron_job.as_deref()).await?;
+            files.job = made_job(ctx, namespace, &recorded.job, files.cron_job.as_deref()).await?;
+        }
+        if let (Some(cron_job), None) = (&files.cron_job, &files.job) {
+            let pods = Api::<Pod>::namespaced(ctx.parts.client.clone(), namespace).list(&ListParams::default()).await;
+            let pods = pods.map_err(Error::api(format!("list the pods of namespace {namespace}")))?;
+            files.place = archive_job::place(cron_job, &pods.items);
         }
     }
     Ok(Observed { subject: Subject::App(Box::new(app)), database, files })
@@ -69,7 +75,7 @@ async fn standalone(ctx: &BackupContext, namespace: &str, name: &str) -> Result<
     Ok(Database::Standalone(one::<Postgresql>(ctx, namespace, name).await?.map(Box::new)))
 }
 
-async fn archive_job(
+async fn made_job(
     ctx: &BackupContext,
     namespace: &str,
     name: &str,

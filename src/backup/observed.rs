@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::batch::v1::CronJob;
 
+use super::archive_job::Place;
 use crate::{
     crd::{
         ClientApp, Postgresql,
@@ -56,6 +57,8 @@ pub(crate) enum Database {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
     pub cron_job: Option<Box<CronJob>>,
+    /// Where its volumes are in use, while there is no Job.
+    pub place: Option<Place>,
     pub job: Option<ArchiveJob>,
 }
 

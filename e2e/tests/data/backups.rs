@@ -7,6 +7,7 @@ use e2e::objects::{Fault, Rule};
 use e2e::scenario::{names, operated};
 use e2e::wait::until;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ResourceQuota;
 
 use super::files::{Site, uploads, write};
 use super::*;
@@ -128,6 +129,22 @@ async fn a_backup_that_fails_says_why() {
     assert!(message.contains("Access Denied") && message.contains("check the credentials"), "{message}");
     tenant.event("forbidden", "BackupUnsuccessful", "Access Denied").await;
     site.objects.set([]);
+
+    // What the API server refuses is told, and made once it is allowed.
+    tenant.kubectl(&["create", "quota", "none", "--hard=count/jobs.batch=1"]).unwrap();
+    let counts = |found: Option<&ResourceQuota>| {
+        let used = found?.status.as_ref()?.used.as_ref()?;
+        used.contains_key("count/jobs.batch").then_some(())
+    };
+    tenant.wait_for("none", "counting", counts).await;
+    apply(&site, "refused", &json!({"of": {"name": "acme"}})).unwrap();
+    let told = |found: Option<&ClientAppBackup>| {
+        let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
+        ready.message.contains("exceeded quota: none").then_some(())
+    };
+    tenant.wait_for("refused", "told of the quota", told).await;
+    tenant.kubectl(&["delete", "quota", "none"]).unwrap();
+    in_phase(&site, "refused", BackupPhase::Completed).await;
 
     // It is not tried again, and the next one succeeds.
     apply(&site, "next", &json!({"of": {"name": "acme"}})).unwrap();

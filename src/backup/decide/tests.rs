@@ -99,7 +99,7 @@ fn short_of(outcome: &Outcome) -> String {
 fn a_database_and_then_files() {
     let (standalone, none) = (json!({"postgres": {"provider": "standalone"}}), Files::default());
     let app_of = |spec: &Value| Subject::App(Box::new(app(spec.clone())));
-    let files = |job| Files { cron_job: cron_job("app-uid"), job };
+    let files = |job| Files { cron_job: cron_job("app-uid"), place: None, job };
     let both = {
         let mut both = with_files();
         both["postgres"] = standalone["postgres"].clone();
@@ -217,7 +217,7 @@ fn a_database_and_then_files() {
             &only_files,
             json!({}),
             Database::None,
-            Files { cron_job: cron_job("other"), job: None },
+            Files { cron_job: cron_job("other"), ..Files::default() },
             "Failed",
             "is not the operator's",
         ),
@@ -324,7 +324,7 @@ fn what_changes_meanwhile_makes_no_backup_complete() {
     let spec = of(json!({"of": {"name": "acme"}}));
     let mut both = with_files();
     both["postgres"] = json!({"provider": "standalone"});
-    let files = || Files { cron_job: cron_job("app-uid"), job: None };
+    let files = || Files { cron_job: cron_job("app-uid"), ..Files::default() };
     let observed = |app: ClientApp, files: Files| Observed {
         subject: Subject::App(Box::new(app)),
         database: postgresql(json!(UID), record(UID, "Succeeded")),
@@ -349,7 +349,7 @@ fn what_changes_meanwhile_makes_no_backup_complete() {
     // A scheduled archive comes first.
     let mut busy = cron_job("app-uid").unwrap();
     busy.status = Some(of(json!({"active": [{"name": "j"}]})));
-    let busy = Files { cron_job: Some(busy), job: None };
+    let busy = Files { cron_job: Some(busy), ..Files::default() };
     let outcome = decide(UID, &spec, &of(json!({})), &observed(app(both), busy), now());
     assert!(outcome.step.is_none() && outcome.ready.message.contains("a scheduled archive"), "{outcome:?}");
     // Another cluster's backup of that name is none of this one.

@@ -127,12 +127,7 @@ fn pod_of(cron_job: &CronJob) -> Option<&PodSpec> {
 
 /// The volumes whose files are archived.
 pub(super) fn claims(cron_job: &CronJob) -> BTreeSet<String> {
-    pod_of(cron_job).map(claims_of).unwrap_or_default()
-}
-
-fn claims_of(pod: &PodSpec) -> BTreeSet<String> {
-    let claims = pod.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
-    claims.map(|claim| claim.claim_name.clone()).collect()
+    pod_of(cron_job).map(archive_job::claims).unwrap_or_default()
 }
 
 /// What identifies the volumes in their archives.
@@ -145,7 +140,7 @@ pub(super) fn archive_of(cron_job: &CronJob) -> Option<&str> {
 pub(super) fn mounts(pod: &Pod, claims: &BTreeSet<String>) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     !matches!(phase, Some("Succeeded" | "Failed"))
-        && pod.spec.as_ref().is_some_and(|spec| !claims_of(spec).is_disjoint(claims))
+        && pod.spec.as_ref().is_some_and(|spec| !archive_job::claims(spec).is_disjoint(claims))
 }
 
 /// How a Job has ended; `None` if it has not.
