@@ -259,7 +259,9 @@ async fn its_definition_is_required_at_the_start_and_may_go_and_come_back_later(
     let remove_kind = || tenant.kubectl(&["delete", "crd", DEFINITION, "--timeout=100s"]).unwrap();
     let install_kind = || {
         tenant.kubectl(&["create", "-f", crds.to_str().unwrap()]).unwrap();
-        tenant.kubectl(&["wait", "--for=condition=Established", &format!("crd/{DEFINITION}")]).unwrap();
+        // kubectl fails at once on a definition that has no conditions yet.
+        let served = ["wait", "--for=condition=Established", &format!("crd/{DEFINITION}")];
+        e2e::wait::blocking_until("the kind is served", || tenant.kubectl(&served).is_ok());
     };
     remove_kind();
     let refused = move || {
