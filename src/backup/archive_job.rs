@@ -51,7 +51,7 @@ pub(crate) fn instance(cron_job: &CronJob, name: &str) -> Job {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Place {
     pub node: String,
-    /// What the pod tolerates there.
+    /// Tolerations of the pod there.
     pub tolerations: Vec<Toleration>,
 }
 

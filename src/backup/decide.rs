@@ -7,6 +7,7 @@ use kube::{Resource as _, ResourceExt as _};
 use super::{
     archive_job,
     observed::{Database, Files, Observed, Subject},
+    percona::{Refusal, repository},
 };
 use crate::{
     crd::{
@@ -19,17 +20,17 @@ use crate::{
     store::dump::Name,
 };
 
-/// How much the clocks of the nodes may differ.
+/// Limits how much the clocks of the nodes may differ.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-/// What follows.
+/// Holds what follows.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     /// Without conditions.
     pub status: ClientAppBackupStatus,
     /// The condition `Ready`.
     pub ready: Verdict,
-    /// What is done once the status is written.
+    /// Is taken once what it makes is recorded.
     pub step: Option<Step>,
 }
 
@@ -41,7 +42,7 @@ pub(super) enum Step {
     CreateJob(Box<Job>),
 }
 
-/// How far a part is.
+/// Tells how far a part is.
 enum Progress<T> {
     /// It cannot begin yet.
     Waits(String),
@@ -268,45 +269,26 @@ fn percona(
             _ => Progress::Runs(made, None),
         };
     }
-    let repository = match may_back_up(cluster) {
+    let repository = match repository(cluster) {
         Ok(repository) => repository,
-        Err(Unready::Never(why)) => return Progress::Failed(why),
-        Err(Unready::Yet(why)) if began.is_none() => return Progress::Waits(why),
-        Err(Unready::Yet(why)) => return Progress::Failed(why),
+        Err(Refusal::KeepsNone) => {
+            return Progress::Failed(format!(
+                "PerconaPGCluster {name} keeps no backups: set spec.postgres.percona.schedules, keep or repository of the app"
+            ));
+        }
+        Err(refusal) => {
+            let why = match refusal {
+                Refusal::Restoring => format!("PerconaPGCluster {name} is being restored"),
+                _ => format!("PerconaPGCluster {name} is not ready for a backup: see its condition {READY_FOR_BACKUP}"),
+            };
+            return if began.is_none() { Progress::Waits(why) } else { Progress::Failed(why) };
+        }
     };
     let spec =
         PerconaPGBackupSpec { pg_cluster: name, repo_name: Some(repository), options: vec![TYPE_FULL.to_owned()] };
     let mut object = PerconaPGBackup::new(&made.name, spec);
     object.metadata.namespace = cluster.namespace();
     Progress::Runs(made, Some(Step::CreatePerconaBackup(Box::new(object))))
-}
-
-/// Why Percona would not carry out a backup.
-enum Unready {
-    Never(String),
-    Yet(String),
-}
-
-/// Returns the repository for a backup if the Percona operator would carry one out now.
-fn may_back_up(cluster: &PerconaPGCluster) -> Result<String, Unready> {
-    let (name, backups) = (cluster.name_any(), &cluster.spec.backups);
-    let Some(repository) = backups.repositories().last().map(ToString::to_string) else {
-        let why = format!(
-            "PerconaPGCluster {name} keeps no backups: set spec.postgres.percona.schedules, keep or repository of the app"
-        );
-        return Err(Unready::Never(why));
-    };
-    if backups.is_restoring() {
-        return Err(Unready::Yet(format!("PerconaPGCluster {name} is being restored")));
-    }
-    let mut conditions = cluster.status.iter().flat_map(|status| &status.conditions);
-    match conditions.any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True") {
-        true => Ok(repository),
-        // A backup requested too early fails for good.
-        false => Err(Unready::Yet(format!(
-            "PerconaPGCluster {name} is not ready for a backup: see its condition {READY_FOR_BACKUP}"
-        ))),
-    }
 }
 
 fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<ArchivedFiles> {

@@ -18,6 +18,7 @@ mod decide;
 mod error;
 mod observe;
 pub(crate) mod observed;
+pub(crate) mod percona;
 mod status;
 
 use std::{ops::RangeInclusive, time::Duration};
@@ -41,7 +42,7 @@ use crate::{
     },
 };
 
-/// How often a backup that runs is looked at: after a tenth of the time that it has taken so far, within these limits.
+/// Limits how often a backup that runs is looked at: after a tenth of the time that it has taken so far, within these limits.
 const LOOKS: RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(30);
 
 impl Reconciler for BackupContext {

@@ -53,7 +53,7 @@ pub(crate) enum Database {
     },
 }
 
-/// What archives its files.
+/// Holds what archives its files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
     pub cron_job: Option<Box<CronJob>>,
@@ -70,6 +70,6 @@ pub(crate) struct ArchiveJob {
     pub is_ours: bool,
     /// The termination message of its pod: name, bytes and number of files.
     pub report: Option<String>,
-    /// Why its pod has failed.
+    /// Says why its pod has failed.
     pub failure: Option<String>,
 }

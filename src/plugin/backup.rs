@@ -24,7 +24,7 @@ use crate::crd::{
     conditions::{find, kind},
 };
 
-/// How long a command that does not wait for the backup waits for the operator's first answer.
+/// Limits how long a command that does not wait for the backup waits for the operator's first answer.
 const BRIEFLY: Duration = Duration::from_secs(10);
 
 /// Whether the files are all there is to back up.

@@ -111,12 +111,7 @@ async fn read(session: &Session, store: &DumpStore, content: Content) -> Result<
     };
     let restic = std::env::var_os("CLIENTAPP_RESTIC").map_or_else(|| PathBuf::from("restic"), PathBuf::from);
     let repository = Repository { restic, location, timeout: TIMEOUT, stop: CancellationToken::new() };
-    let snapshots = match repository.exists().await {
-        Ok(true) => repository.snapshots().await,
-        Ok(false) => Ok(Vec::new()),
-        Err(trouble) => Err(trouble),
-    };
-    let snapshots = snapshots.map_err(|trouble| unusable(&repository, &trouble))?;
+    let snapshots = repository.snapshots_if_any().await.map_err(|trouble| unusable(&repository, &trouble))?;
     Ok(stored::all(&snapshots, content))
 }
 

@@ -21,6 +21,7 @@ use super::{
     wait::{self, Step, followed},
 };
 use crate::{
+    backup::percona::{Refusal, repository as repository_for_backup},
     crd::{
         ClientApp, PerconaDataSource, PostgresProvider,
         percona::{
@@ -236,25 +237,17 @@ async fn seen(session: &Session, app: &str) -> Result<Seen, Error> {
 /// The repository for a backup if the Percona operator would carry one out now, or the reason why it would not. **Pure.**
 fn may_back_up(app: &str, cluster: &PerconaPGCluster) -> Result<String, String> {
     let name = cluster.name_any();
-    let backups = &cluster.spec.backups;
-    let Some(repository) = backups.repositories().last().map(ToString::to_string) else {
-        return Err(format!(
+    repository_for_backup(cluster).map_err(|refusal| match refusal {
+        Refusal::KeepsNone => format!(
             "PerconaPGCluster {name} keeps no backups: set spec.postgres.percona.schedules, keep or repository of {app} to start keeping them"
-        ));
-    };
-    if backups.is_restoring() {
-        return Err(format!(
-            "PerconaPGCluster {name} is being restored: `kubectl get perconapgrestores` shows the progress"
-        ));
-    }
-    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
-    match conditions.into_iter().any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True") {
-        true => Ok(repository),
-        // A backup requested too early fails for good.
-        false => Err(format!(
+        ),
+        Refusal::Restoring => {
+            format!("PerconaPGCluster {name} is being restored: `kubectl get perconapgrestores` shows the progress")
+        }
+        Refusal::NotReady => format!(
             "PerconaPGCluster {name} is not ready for a backup: `kubectl describe perconapgcluster {name}` shows why, in the condition {READY_FOR_BACKUP}"
-        )),
-    }
+        ),
+    })
 }
 
 /// The spec of the requested restore, or the reason why it cannot start. **Pure.**

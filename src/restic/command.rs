@@ -11,9 +11,9 @@ use jiff::Timestamp;
 
 use super::secret::Secret;
 
-/// How long restic waits for the lock of another process before it gives up.
+/// Limits how long restic waits for the lock of another process before it gives up.
 const LOCK_PATIENCE: &str = "5m";
-/// What restic may take from the environment of this process; everything else, such as a user's own `RESTIC_…`, is kept from it.
+/// Lists what restic may take from the environment of this process; everything else, such as a user's own `RESTIC_…`, is kept from it.
 const INHERITED: [&str; 10] = [
     "PATH",
     "HOME",
@@ -27,15 +27,15 @@ const INHERITED: [&str; 10] = [
     "SSL_CERT_FILE",
 ];
 
-/// What a repository is encrypted with.
+/// Says what a repository is encrypted with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Password {
-    /// Nothing, so whoever may read the bucket may read the data.
+    /// Nothing, so a user who may read the bucket may read the data.
     None,
     Given(Secret),
 }
 
-/// How restic reaches a repository in S3-compatible storage.
+/// Says how restic reaches a repository in S3-compatible storage.
 #[derive(Clone, Debug)]
 pub(crate) struct Location {
     /// Scheme, host and port.
@@ -53,7 +53,7 @@ pub(crate) struct Location {
     pub cache: Option<PathBuf>,
 }
 
-/// Whether a command takes a lock. Commands that only read do without, so that they need no right to write.
+/// Says whether a command takes a lock. Commands that only read do without, so that they need no right to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lock {
     None,
@@ -63,7 +63,7 @@ pub(crate) enum Lock {
     Wait,
 }
 
-/// How many snapshots to keep, as `restic forget` counts them.
+/// Says how many snapshots to keep, as `restic forget` counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keep {
     pub last: u32,
@@ -74,7 +74,7 @@ pub(crate) struct Keep {
     pub yearly: u32,
 }
 
-/// What is backed up, and how its snapshot is marked.
+/// Says what is backed up, and how its snapshot is marked.
 #[derive(Clone, Debug)]
 pub(crate) struct Backup<'a> {
     pub paths: Vec<&'a Path>,
@@ -98,7 +98,7 @@ impl Location {
         let mut environment: Vec<_> = INHERITED.into_iter().filter_map(|name| Some((name, inherited(name)?))).collect();
         // restic reads and prints local times.
         environment.push(("TZ", "UTC".into()));
-        // Nobody watches its progress, which it would print sixty times a second.
+        // No user watches its progress, which it would print sixty times a second.
         environment.push(("RESTIC_PROGRESS_FPS", "0.01".into()));
         environment.push(("AWS_ACCESS_KEY_ID", self.access_key_id.reveal().into()));
         environment.push(("AWS_SECRET_ACCESS_KEY", self.secret_access_key.reveal().into()));

@@ -12,7 +12,7 @@ use landlock::{
 
 /// The rights that are withheld are those of Linux 6.2; an older kernel withholds those that it knows.
 const RIGHTS: ABI = ABI::V3;
-/// What restic needs besides: host names, certificates, and devices.
+/// Lists what restic needs besides: host names, certificates, and devices.
 const SYSTEM: [&str; 4] = ["/etc", "/usr", "/lib", "/lib64"];
 const DEVICES: [&str; 1] = ["/dev"];
 

@@ -11,14 +11,14 @@ const NO_REPOSITORY: i32 = 10;
 const LOCKED: i32 = 11;
 /// Exit code: the repository has another password.
 const WRONG_PASSWORD: i32 = 12;
-/// How `restic check` ends if it has found damage.
+/// Says how `restic check` ends if it has found damage.
 const DAMAGED: &str = "repository contains errors";
-/// How the error ends of a file that disappeared between its listing and its reading.
+/// Says how the error ends of a file that disappeared between its listing and its reading.
 const VANISHED: &str = "no such file or directory";
 /// Longest text of restic that a message quotes, in characters.
 const LONGEST: usize = 300;
 
-/// Why a command has failed.
+/// Says why a command has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     NoRepository,

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::platform::process::{self, Cause, Finished, Limits, Program};
 
-/// How many times a command waits for a lock, for five minutes each: after half an hour without a sign of life from the process that
+/// Limits how many times a command waits for a lock, for five minutes each: after half an hour without a sign of life from the process that
 /// has locked the repository, `restic unlock` removes its lock.
 const LOCK_ATTEMPTS: usize = 8;
 /// The longest that a command may take; Jobs end far earlier.
@@ -36,13 +36,13 @@ const LIMITS: Limits = Limits {
 pub(crate) struct Repository {
     pub restic: PathBuf,
     pub location: Location,
-    /// How long the storage may take for the first answer: restic itself would try for a quarter of an hour.
+    /// Limits how long the storage may take for the first answer: restic itself would try for a quarter of an hour.
     pub timeout: Duration,
     /// Ends a running command early.
     pub stop: CancellationToken,
 }
 
-/// Why a command did not succeed.
+/// Says why a command did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Failed(Failure),
@@ -87,6 +87,11 @@ impl Repository {
         let mut snapshots = output::snapshots(&stdout).map_err(not_understood)?;
         snapshots.sort_by(|one, other| (other.time, &other.id).cmp(&(one.time, &one.id)));
         Ok(snapshots)
+    }
+
+    /// Lists all snapshots, the newest first; none if there is no repository.
+    pub(crate) async fn snapshots_if_any(&self) -> Result<Vec<Snapshot>> {
+        if self.exists().await? { self.snapshots().await } else { Ok(Vec::new()) }
     }
 
     /// Backs up. A snapshot that lacks a file which could not be read is forgotten.

@@ -44,12 +44,7 @@ pub(super) async fn fetch(repository: &Repository, fetch: &Fetch) -> Result<(), 
 
 /// Returns the requested snapshot of a repository.
 pub(super) async fn chosen(repository: &Repository, which: &Which, content: Content) -> Result<Stored, Error> {
-    let snapshots = match repository.exists().await {
-        Ok(true) => repository.snapshots().await,
-        Ok(false) => Ok(Vec::new()),
-        Err(trouble) => Err(trouble),
-    };
-    let snapshots = snapshots.map_err(|trouble| Error::read(repository, trouble))?;
+    let snapshots = repository.snapshots_if_any().await.map_err(|trouble| Error::read(repository, trouble))?;
     let (all, now) = (stored::all(&snapshots, content), clock::now());
     let (found, which) = match which {
         Which::Named(name) => (all.iter().find(|stored| stored.name == *name), name.to_string()),

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use super::dump::{About, Name};
 use crate::restic::output::Snapshot;
 
-/// How far a snapshot may be ahead of the time, because of a clock that is a little ahead.
+/// Limits how far a snapshot may be ahead of the time, because of a clock that is a little ahead.
 const AHEAD: SignedDuration = SignedDuration::from_hours(24);
 /// Characters of a snapshot's id in a name, as `restic snapshots` prints it.
 const SHORT: usize = 8;
@@ -21,7 +21,7 @@ const TABLES: &str = "tables=";
 /// Tag with the version of PostgreSQL.
 const POSTGRES: &str = "postgres=";
 
-/// What a snapshot has in it.
+/// Says what a snapshot has in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Dump,
@@ -121,7 +121,7 @@ pub(crate) fn latest(all: &[Stored], now: Timestamp) -> Option<&Stored> {
     newest(false).or_else(|| newest(true))
 }
 
-/// Whether it is never taken for the latest while there are others.
+/// Returns true if it is never taken for the latest while there are others.
 pub(crate) fn is_ahead(stored: &Stored, now: Timestamp) -> bool {
     stored.time > now + AHEAD
 }

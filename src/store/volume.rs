@@ -135,7 +135,7 @@ impl Target {
     }
 }
 
-/// Whether a directory may have this name: it is that of a volume in a snapshot, too.
+/// Returns true if a directory may have this name: it is that of a volume in a snapshot, too.
 pub(super) fn is_volume(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.len() <= 253

@@ -74,7 +74,7 @@ fn job(succeeded: Option<bool>) -> Option<ArchiveJob> {
     })
 }
 
-/// What follows, in short: phase, reason, and the step.
+/// Returns what follows, in short: phase, reason, and the step.
 fn short_of(outcome: &Outcome) -> String {
     let step = match &outcome.step {
         None => String::new(),
