@@ -25,6 +25,7 @@ pub(crate) mod plugin;
 pub(crate) mod postgres_writer;
 pub(crate) mod postgresql;
 pub(crate) mod restic;
+pub(crate) mod restore;
 pub(crate) mod run;
 pub(crate) mod secrets;
 pub(crate) mod shutdown;

@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{self, serve::Server},
-    backup, clientapp,
+    backup::Backups,
+    clientapp,
     config::{Config, GRACE, RunArgs, helm_settings},
     crd::{self, ClientApp, Guard, Reason},
     deletion::brake::DeletionBrake,
@@ -27,8 +28,9 @@ use crate::{
     lease::{Held, Lease},
     listen,
     metrics::Metrics,
-    platform::{client, controller::ControllerContext, error::api_sentence, events::Recorder},
+    platform::{client, controller::ControllerContext, error::api_sentence, events::Recorder, run_once},
     postgres_writer, postgresql,
+    restore::Restores,
     secrets::Secrets,
     shutdown,
 };
@@ -207,7 +209,8 @@ impl Controllers {
         };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), self.database.clone(), leading.clone());
-        let backups = backup::run(parts.clone(), leading.clone());
+        let backups = run_once::run::<Backups>(parts.clone(), leading.clone());
+        let restores = run_once::run::<Restores>(parts.clone(), leading.clone());
         let postgresqls = postgresql::run(
             parts,
             (self.image.clone(), DeletionBrake::new(self.deletion_brake)),
@@ -216,7 +219,7 @@ impl Controllers {
         );
         let watches = self.watches.clone();
         let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
-        tokio::spawn(async { _ = tokio::join!(apps, backups, postgresqls, writers, fed) })
+        tokio::spawn(async { _ = tokio::join!(apps, backups, restores, postgresqls, writers, fed) })
     }
 }
 
@@ -478,12 +481,20 @@ mod tests {
             let resources: Vec<_> = kinds.iter().map(resource).collect();
             (200, json!({"kind": "APIResourceList", "groupVersion": "", "resources": resources}))
         };
-        let all = ["clientapps", "clientappbackups", "clientapps/status", "postgresqls", "postgreswriters", "profiles"];
+        let all = [
+            "clientapps",
+            "clientappbackups",
+            "clientapprestores",
+            "clientapps/status",
+            "postgresqls",
+            "postgreswriters",
+            "profiles",
+        ];
         for (answers, missing) in [
             ([serving(&all), failure(418, ""), failure(418, "")], None),
             // It has just started.
             ([failure(503, "starting"), failure(404, "404 page not found"), serving(&all)], None),
-            ([(); 3].map(|()| serving(&all[..2])), Some("kind Profile, kind PostgresWriter, kind Postgresql: apply ")),
+            ([(); 3].map(|()| serving(&all[..3])), Some("kind Profile, kind PostgresWriter, kind Postgresql: apply ")),
             ([(); 3].map(|()| failure(404, "404 page not found")), Some("kind ClientApp, ")),
         ] {
             let answers = Arc::new(Mutex::new(answers.into_iter()));

@@ -8,16 +8,19 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    context::{Backup, BackupContext},
-    decide::Step,
-    error::Error,
+    context::Backups,
+    decide::{Step, mark},
+    quiesce,
 };
 use crate::{
     crd::{Postgresql, percona::PerconaPGBackup},
-    platform::api::{create_if_absent, ignore_not_found},
+    platform::{
+        api::{create_if_absent, ignore_not_found},
+        run_once::{Error, Run, RunContext, hold},
+    },
 };
 
-pub(super) async fn act(ctx: &BackupContext, backup: &Backup<'_>, step: &Step) -> Result<(), Error> {
+pub(super) async fn act(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>, step: &Step) -> Result<(), Error> {
     let (client, namespace) = (ctx.parts.client.clone(), backup.key.namespace.as_str());
     match step {
         Step::RequestDump { postgresql, uid, request } => {
@@ -31,6 +34,10 @@ pub(super) async fn act(ctx: &BackupContext, backup: &Backup<'_>, step: &Step) -
             let api = Api::<PerconaPGBackup>::namespaced(client, namespace);
             let made = (create_if_absent(&api, None, &**made).await, made.name_any());
             made.0.map(drop).map_err(Error::api(format!("create PerconaPGBackup {namespace}/{}", made.1)))
+        }
+        Step::Stop(app) => {
+            hold(ctx, backup).await?;
+            quiesce::stop(&client, app, &mark(&backup.key.name)).await
         }
         Step::CreateJob(job) => {
             let api = Api::<Job>::namespaced(client, namespace);

@@ -6,17 +6,19 @@ use kube::{Resource as _, ResourceExt as _};
 
 use super::{
     archive_job,
+    context::Backups,
     observed::{Database, Files, Observed, Subject},
-    percona::{Refusal, repository},
+    percona,
+    quiesce::{self, Stopped},
 };
 use crate::{
     crd::{
-        ArchivedFiles, BackupPart, BackupPhase, BackupState, ClientAppBackupSpec, ClientAppBackupStatus,
-        DatabaseBackup, DumpState, Postgresql, Reason, annotation,
+        ArchivedFiles, BackupPart, BackupPhase, BackupState, ClientApp, ClientAppBackup, ClientAppBackupSpec,
+        ClientAppBackupStatus, DatabaseBackup, DumpState, Postgresql, Reason,
         conditions::Verdict,
-        percona::{PerconaPGBackup, PerconaPGBackupSpec, PerconaPGCluster, READY_FOR_BACKUP, TYPE_FULL},
+        percona::{PerconaPGBackup, TYPE_FULL},
     },
-    platform::key::Key,
+    platform::{key::Key, run_once},
     store::dump::Name,
 };
 
@@ -24,37 +26,38 @@ use crate::{
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// Holds what follows.
-#[derive(Clone, Debug)]
-pub(super) struct Outcome {
-    /// Without conditions.
-    pub status: ClientAppBackupStatus,
-    /// The condition `Ready`.
-    pub ready: Verdict,
-    /// Is taken once what it makes is recorded.
-    pub step: Option<Step>,
-}
+pub(super) type Outcome = run_once::Outcome<Backups>;
+type Progress<T> = run_once::Progress<T, Step>;
 
 /// Makes one object, or asks for it.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
-    RequestDump { postgresql: String, uid: Option<String>, request: String },
+pub(crate) enum Step {
+    RequestDump {
+        postgresql: String,
+        uid: Option<String>,
+        request: String,
+    },
     CreatePerconaBackup(Box<PerconaPGBackup>),
     CreateJob(Box<Job>),
+    /// Takes the app's pods away.
+    Stop(Box<ClientApp>),
 }
 
-/// Tells how far a part is.
-enum Progress<T> {
-    /// It cannot begin yet.
-    Waits(String),
-    /// It is recorded, and made by this step unless it exists.
-    Runs(T, Option<Step>),
-    Completed(T),
-    Failed(String),
+/// The backup itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Me<'a> {
+    pub uid: &'a str,
+    pub name: &'a str,
 }
 
-/// Decides what follows for the backup with this uid.
+/// Returns how an app shows that it has no pods for a backup.
+pub(super) fn mark(name: &str) -> String {
+    format!("{}/{name}", ClientAppBackup::kind(&()))
+}
+
+/// Decides what follows for a backup.
 pub(super) fn decide(
-    uid: &str,
+    Me { uid, name }: Me<'_>,
     spec: &ClientAppBackupSpec,
     recorded: &ClientAppBackupStatus,
     observed: &Observed,
@@ -73,24 +76,34 @@ pub(super) fn decide(
         return failed(status, problem);
     }
     let mut status = ClientAppBackupStatus { parts: Some(parts.clone()), subject_uid: uid_now, ..status };
+    if recorded.started_at.is_none()
+        && let Some(why) = comes_first(observed)
+    {
+        return pending(status, why);
+    }
+    if let (true, Subject::App(app)) = (spec.quiesce, &observed.subject) {
+        if !parts.contains(&BackupPart::Files) {
+            return failed(
+                status,
+                "spec.quiesce needs the part Files, by which the app's volumes are known".to_owned(),
+            );
+        }
+        match quiesce::stopped(app, &mark(name), observed.files.cron_job.as_deref(), observed.files.user.as_deref()) {
+            Stopped::Yes => {}
+            Stopped::Waits(why) => return pending(status, why),
+            Stopped::NotAsked => {
+                let message = format!("the pods of {} are taken away", spec.of.name);
+                return running(status, message, Some(Step::Stop(app.clone())), now);
+            }
+        }
+    }
     // The database first: files that were added since are unknown to it, but none that it lists is missing.
     if parts.contains(&BackupPart::Database) && !is_complete(recorded.database.as_ref().map(|made| &made.completed_at))
     {
         match database(uid, recorded, observed) {
             Progress::Waits(reason) => return pending(status, reason),
             Progress::Failed(problem) => return failed(status, problem),
-            Progress::Runs(made, step) => {
-                let message = match &observed.database {
-                    Database::Standalone(Some(found)) => {
-                        let has_begun = found.status.as_ref().and_then(|status| status.dump.as_ref());
-                        let does = match has_begun.is_some_and(|dump| dump.request == made.name) {
-                            true => "is dumped",
-                            false => "is asked for a dump, which begins once it is Ready",
-                        };
-                        format!("Postgresql {} {does}", found.name_any())
-                    }
-                    _ => format!("{} {} backs up the database", made.kind, made.name),
-                };
+            Progress::Runs(made, step, message) => {
                 return running(ClientAppBackupStatus { database: Some(made), ..status }, message, step, now);
             }
             Progress::Completed(made) => {
@@ -102,8 +115,7 @@ pub(super) fn decide(
         match files(uid, recorded, observed) {
             Progress::Waits(reason) => return pending(status, reason),
             Progress::Failed(problem) => return failed(status, problem),
-            Progress::Runs(made, step) => {
-                let message = format!("Job {} archives the files", made.job);
+            Progress::Runs(made, step, message) => {
                 return running(ClientAppBackupStatus { files: Some(made), ..status }, message, step, now);
             }
             Progress::Completed(made) => {
@@ -119,7 +131,11 @@ pub(super) fn decide(
     let files =
         status.files.as_ref().and_then(|made| made.archive.as_ref()).map(|archive| format!("archive {archive}"));
     let made: Vec<_> = database.into_iter().chain(files).collect();
-    let message = format!("{} {} is backed up: {}", kind_of(spec), spec.of.name, made.join(", "));
+    let approval = match &observed.subject {
+        Subject::App(app) if spec.quiesce => quiesce::approval(app),
+        _ => String::new(),
+    };
+    let message = format!("{} {} is backed up: {}{approval}", kind_of(spec), spec.of.name, made.join(", "));
     let status = ClientAppBackupStatus { phase: Some(BackupPhase::Completed), completed_at: Some(Time(now)), ..status };
     Outcome { status, ready: Verdict::yes(Reason::BackupCompleted, message), step: None }
 }
@@ -176,21 +192,32 @@ fn parts(
     }
 }
 
-fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<DatabaseBackup> {
-    if let Subject::App(app) = &observed.subject {
-        if app.status.as_ref().and_then(|status| status.backup.as_ref()).map(|made| made.state)
-            == Some(BackupState::Running)
-        {
-            return Progress::Waits(format!("{} is being backed up before an upgrade", app.name_any()));
+/// Returns what a backup that has not begun waits for.
+fn comes_first(observed: &Observed) -> Option<String> {
+    let upgrade = match &observed.subject {
+        Subject::App(app) => {
+            app.status.as_ref().and_then(|status| status.backup.as_ref().map(|made| (app, made.state)))
         }
-        if app.annotations().contains_key(annotation::RESTORING) {
-            return Progress::Waits(format!("the database of {} is being restored", app.name_any()));
-        }
+        _ => None,
+    };
+    if let Some((app, BackupState::Running)) = upgrade {
+        return Some(format!("{} is being backed up before an upgrade", app.name_any()));
     }
+    observed.restore.as_ref().map(|restore| format!("ClientAppRestore {restore} is in progress"))
+}
+
+fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<DatabaseBackup> {
     let began = recorded.database.as_ref();
     match &observed.database {
         Database::Standalone(Some(found)) => dump(uid, recorded.started_at.as_ref(), found),
-        Database::Percona { cluster: Some(cluster), backup } => percona(uid, began, cluster, backup.as_deref()),
+        Database::Percona { cluster: Some(cluster), backup } => {
+            let name = format!("{}-{}", cluster.name_any(), short(uid));
+            let kind = PerconaPGBackup::kind(&()).into_owned();
+            let made = |name| DatabaseBackup { kind, name, dump: None, completed_at: None };
+            let options = vec![TYPE_FULL.to_owned()];
+            percona::backed_up(name, options, began.is_some(), (cluster, backup.as_deref()))
+                .map(made, |backup| Step::CreatePerconaBackup(Box::new(backup)))
+        }
         Database::Standalone(None) | Database::Percona { cluster: None, .. } => match began {
             None => Progress::Waits("there is no database yet: the app's condition PostgresReady says why".to_owned()),
             Some(_) => Progress::Failed("the database is gone".to_owned()),
@@ -207,6 +234,7 @@ fn dump(uid: &str, started: Option<&Time>, found: &Postgresql) -> Progress<Datab
         dump: None,
         completed_at: None,
     };
+    let asked_for = || format!("Postgresql {name} is asked for a dump, which begins once it is Ready");
     let status = found.status.as_ref();
     let last = status.and_then(|status| status.dump.as_ref());
     match last.filter(|last| last.request == request) {
@@ -221,7 +249,7 @@ fn dump(uid: &str, started: Option<&Time>, found: &Postgresql) -> Progress<Datab
         Some(last) if last.state == DumpState::Failed => Progress::Failed(
             last.message.clone().unwrap_or_else(|| format!("the dump of Postgresql {name} has failed")),
         ),
-        Some(_) => Progress::Runs(made(), None),
+        Some(_) => Progress::Runs(made(), None, format!("Postgresql {name} is dumped")),
         None if last.is_some_and(|last| last.state == DumpState::Running) => {
             Progress::Waits(format!("another dump of Postgresql {name} is in progress"))
         }
@@ -231,85 +259,34 @@ fn dump(uid: &str, started: Option<&Time>, found: &Postgresql) -> Progress<Datab
             let is_other =
                 asked.is_some_and(|asked| *asked != request) && last.is_none_or(|last| asked != Some(&last.request));
             match asked == Some(&request) {
-                true => Progress::Runs(made(), None),
+                true => Progress::Runs(made(), None, asked_for()),
                 false if is_other => Progress::Waits(format!("another dump of Postgresql {name} is requested")),
                 false => {
-                    let step = Step::RequestDump { postgresql: name, uid: found.uid(), request: request.clone() };
-                    Progress::Runs(made(), Some(step))
+                    let (uid, request) = (found.uid(), request.clone());
+                    let step = Step::RequestDump { postgresql: name.clone(), uid, request };
+                    Progress::Runs(made(), Some(step), asked_for())
                 }
             }
         }
     }
 }
 
-fn percona(
-    uid: &str,
-    began: Option<&DatabaseBackup>,
-    cluster: &PerconaPGCluster,
-    backup: Option<&PerconaPGBackup>,
-) -> Progress<DatabaseBackup> {
-    let name = cluster.name_any();
-    let made = DatabaseBackup {
-        kind: PerconaPGBackup::kind(&()).into_owned(),
-        name: format!("{name}-{}", short(uid)),
-        dump: None,
-        completed_at: None,
-    };
-    if let Some(backup) = backup {
-        if backup.spec.pg_cluster != name {
-            return Progress::Failed(format!("PerconaPGBackup {} is of another cluster: delete it", made.name));
-        }
-        let status = backup.status.clone().unwrap_or_default();
-        return match status.state.as_deref() {
-            Some("Succeeded") => Progress::Completed(made),
-            Some("Failed") => {
-                let why = status.error.map_or_else(String::new, |why| format!(": {why}"));
-                Progress::Failed(format!("PerconaPGBackup {} has failed{why}; `kubectl describe` it", made.name))
-            }
-            _ => Progress::Runs(made, None),
-        };
-    }
-    let repository = match repository(cluster) {
-        Ok(repository) => repository,
-        Err(Refusal::KeepsNone) => {
-            return Progress::Failed(format!(
-                "PerconaPGCluster {name} keeps no backups: set spec.postgres.percona.schedules, keep or repository of the app"
-            ));
-        }
-        Err(refusal) => {
-            let why = match refusal {
-                Refusal::Restoring => format!("PerconaPGCluster {name} is being restored"),
-                _ => format!("PerconaPGCluster {name} is not ready for a backup: see its condition {READY_FOR_BACKUP}"),
-            };
-            return if began.is_none() { Progress::Waits(why) } else { Progress::Failed(why) };
-        }
-    };
-    let spec =
-        PerconaPGBackupSpec { pg_cluster: name, repo_name: Some(repository), options: vec![TYPE_FULL.to_owned()] };
-    let mut object = PerconaPGBackup::new(&made.name, spec);
-    object.metadata.namespace = cluster.namespace();
-    Progress::Runs(made, Some(Step::CreatePerconaBackup(Box::new(object))))
-}
-
 fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<ArchivedFiles> {
     let Subject::App(app) = &observed.subject else { return Progress::Failed("there are no files".to_owned()) };
-    let Files { cron_job, place, job } = &observed.files;
+    let Files { cron_job, place, job, user: _ } = &observed.files;
     let began = recorded.files.as_ref();
     if let (Some(made), Some(job)) = (began, job) {
         if !job.is_ours {
             return Progress::Failed(format!("Job {} is not the operator's: delete it", made.job));
         }
         return match job.progress.succeeded {
-            None => Progress::Runs(made.clone(), None),
+            None => Progress::Runs(made.clone(), None, archives(&made.job)),
             Some(true) => Progress::Completed(reported(made, job.report.as_deref())),
             Some(false) => {
                 let why = job.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
                 Progress::Failed(format!("Job {} has failed{why}; see `kubectl logs job/{}`", made.job, made.job))
             }
         };
-    }
-    if app.annotations().contains_key(annotation::RESTORING_FILES) {
-        return Progress::Waits(format!("the files of {} are being restored", app.name_any()));
     }
     let name = Key::new(app.namespace().unwrap_or_default(), app.name_any()).files();
     let Some(cron_job) = cron_job else {
@@ -331,7 +308,12 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Pr
     }
     let step = Step::CreateJob(Box::new(made));
     let made = ArchivedFiles { job, archive: None, bytes: None, files: None, completed_at: None };
-    Progress::Runs(made, Some(step))
+    let message = archives(&made.job);
+    Progress::Runs(made, Some(step), message)
+}
+
+fn archives(job: &str) -> String {
+    format!("Job {job} archives the files")
 }
 
 fn reported(made: &ArchivedFiles, report: Option<&str>) -> ArchivedFiles {
@@ -342,7 +324,7 @@ fn reported(made: &ArchivedFiles, report: Option<&str>) -> ArchivedFiles {
 }
 
 /// Returns the part of a uid that names what a backup makes.
-fn short(uid: &str) -> String {
+pub(crate) fn short(uid: &str) -> String {
     uid.chars().filter(char::is_ascii_alphanumeric).take(10).collect()
 }
 

@@ -7,83 +7,104 @@ use k8s_openapi::{
         core::v1::Pod,
     },
 };
-use kube::{Api, Resource, ResourceExt, api::ListParams};
+use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use serde::de::DeserializeOwned;
 
 use super::{
     archive_job,
-    context::{Backup, BackupContext},
-    error::Error,
+    context::Backups,
     observed::{ArchiveJob, Database, Files, Observed, Subject},
+    quiesce,
 };
 use crate::{
     crd::{
-        BackupSubjectKind, ClientApp, ClientAppBackupSpec, PostgresProvider, Postgresql,
+        BackupPhase, BackupSubject, BackupSubjectKind, ClientApp, ClientAppBackupSpec, ClientAppRestore,
+        PostgresProvider, Postgresql,
         percona::{PerconaPGBackup, PerconaPGCluster},
     },
     platform::{
         api::ignore_not_found,
         job::{JOB_NAME, failure_line, progress, termination_message},
         key::Key,
+        run_once::{Error, Run},
     },
+    store::error::UNTOUCHED,
 };
 
 /// Returns what exists. Only what the next step depends on is read.
 pub(super) async fn observe(
-    ctx: &BackupContext,
-    backup: &Backup<'_>,
+    client: &Client,
+    backup: &Run<'_, Backups>,
     spec: &ClientAppBackupSpec,
 ) -> Result<Observed, Error> {
     let (namespace, name) = (&backup.key.namespace, &spec.of.name);
     if spec.of.kind == BackupSubjectKind::Postgresql {
-        let database = standalone(ctx, namespace, name).await?;
-        return Ok(Observed { subject: Subject::Postgresql, database, files: Files::default() });
+        let database = standalone(client, namespace, name).await?;
+        let restore = unfinished(client, namespace, &spec.of).await?;
+        return Ok(Observed { subject: Subject::Postgresql, database, files: Files::default(), restore });
     }
-    let Some(app) = one::<ClientApp>(ctx, namespace, name).await? else { return Ok(Observed::default()) };
+    let Some(app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);
     let postgres = &app.spec.postgres;
     let database = match postgres.provider {
         _ if !postgres.enabled => Database::None,
         PostgresProvider::External => Database::None,
-        PostgresProvider::Standalone => standalone(ctx, namespace, &key.database()).await?,
+        PostgresProvider::Standalone => standalone(client, namespace, &key.database()).await?,
         PostgresProvider::Percona => {
             let recorded = backup.recorded_status.database.as_ref();
             let made = match recorded {
-                Some(recorded) => listed::<PerconaPGBackup>(ctx, namespace, &recorded.name).await?,
+                Some(recorded) => listed::<PerconaPGBackup>(client, namespace, &recorded.name).await?,
                 None => None,
             };
-            let cluster = listed::<PerconaPGCluster>(ctx, namespace, &key.database()).await?;
+            let cluster = listed::<PerconaPGCluster>(client, namespace, &key.database()).await?;
             Database::Percona { cluster: cluster.map(Box::new), backup: made.map(Box::new) }
         }
     };
     let mut files = Files::default();
     if app.spec.persistence.backup.is_some() {
-        files.cron_job = one::<CronJob>(ctx, namespace, &key.files()).await?.map(Box::new);
+        files.cron_job = one::<CronJob>(client, namespace, &key.files()).await?.map(Box::new);
         if let Some(recorded) = &backup.recorded_status.files {
-            files.job = made_job(ctx, namespace, &recorded.job, files.cron_job.as_deref()).await?;
+            files.job = made_job(client, namespace, &recorded.job, files.cron_job.as_deref()).await?;
         }
         if let (Some(cron_job), None) = (&files.cron_job, &files.job) {
-            let pods = Api::<Pod>::namespaced(ctx.parts.client.clone(), namespace).list(&ListParams::default()).await;
-            let pods = pods.map_err(Error::api(format!("list the pods of namespace {namespace}")))?;
-            files.place = archive_job::place(cron_job, &pods.items);
+            let pods = pods(client, namespace).await?;
+            files.place = archive_job::place(cron_job, &pods);
+            files.user = quiesce::user(cron_job, &pods);
         }
     }
-    Ok(Observed { subject: Subject::App(Box::new(app)), database, files })
+    let restore = unfinished(client, namespace, &spec.of).await?;
+    Ok(Observed { subject: Subject::App(Box::new(app)), database, files, restore })
 }
 
-async fn standalone(ctx: &BackupContext, namespace: &str, name: &str) -> Result<Database, Error> {
-    Ok(Database::Standalone(one::<Postgresql>(ctx, namespace, name).await?.map(Box::new)))
+/// Returns a ClientAppRestore of this object that has begun and not ended.
+async fn unfinished(client: &Client, namespace: &str, of: &BackupSubject) -> Result<Option<String>, Error> {
+    let restores = Api::<ClientAppRestore>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
+    let restores = restores.map_err(Error::api(format!("list the ClientAppRestores of namespace {namespace}")))?;
+    let runs = |restore: &&ClientAppRestore| {
+        let status = restore.status.as_ref();
+        restore.spec.of == *of && status.is_some_and(|status| status.phase == Some(BackupPhase::Running))
+    };
+    Ok(restores.items.iter().find(runs).map(ResourceExt::name_any))
 }
 
-async fn made_job(
-    ctx: &BackupContext,
+pub(crate) async fn pods(client: &Client, namespace: &str) -> Result<Vec<Pod>, Error> {
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
+    pods.map(|pods| pods.items).map_err(Error::api(format!("list the pods of namespace {namespace}")))
+}
+
+pub(crate) async fn standalone(client: &Client, namespace: &str, name: &str) -> Result<Database, Error> {
+    Ok(Database::Standalone(one::<Postgresql>(client, namespace, name).await?.map(Box::new)))
+}
+
+pub(crate) async fn made_job(
+    client: &Client,
     namespace: &str,
     name: &str,
     cron_job: Option<&CronJob>,
 ) -> Result<Option<ArchiveJob>, Error> {
-    let Some(job) = one::<Job>(ctx, namespace, name).await? else { return Ok(None) };
+    let Some(job) = one::<Job>(client, namespace, name).await? else { return Ok(None) };
     let of_job = ListParams::default().labels(&format!("{JOB_NAME}={name}"));
-    let pods = Api::<Pod>::namespaced(ctx.parts.client.clone(), namespace).list(&of_job).await;
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&of_job).await;
     let pods = pods.map_err(Error::api(format!("list the pods of Job {namespace}/{name}")))?.items;
     // Any user can make pods with such a label.
     let pods: Vec<_> = pods.into_iter().filter(|pod| controller(pod) == job.metadata.uid).collect();
@@ -92,7 +113,8 @@ async fn made_job(
             && controller(&job) == cron_job.and_then(|found| found.metadata.uid.clone()),
         progress: progress(&job),
         report: pods.iter().find_map(termination_message),
-        failure: pods.iter().find_map(failure_line),
+        // Of several pods, one that may have moved files counts.
+        failure: pods.iter().filter_map(failure_line).min_by_key(|line| line.starts_with(UNTOUCHED)),
     }))
 }
 
@@ -102,21 +124,21 @@ fn controller(object: &impl ResourceExt) -> Option<String> {
 }
 
 /// Reads an object. `None`: it does not exist.
-async fn one<K>(ctx: &BackupContext, namespace: &str, name: &str) -> Result<Option<K>, Error>
+pub(crate) async fn one<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
 {
-    let found = Api::<K>::namespaced(ctx.parts.client.clone(), namespace).get_opt(name).await;
+    let found = Api::<K>::namespaced(client.clone(), namespace).get_opt(name).await;
     found.map_err(Error::api(format!("read {} {namespace}/{name}", K::kind(&()))))
 }
 
 /// Reads an object of a kind that the operator may list, but not get, and that the cluster may not have.
-async fn listed<K>(ctx: &BackupContext, namespace: &str, name: &str) -> Result<Option<K>, Error>
+pub(crate) async fn listed<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
 {
     let named = ListParams::default().fields(&format!("metadata.name={name}"));
-    let found = ignore_not_found(Api::<K>::namespaced(ctx.parts.client.clone(), namespace).list(&named).await);
+    let found = ignore_not_found(Api::<K>::namespaced(client.clone(), namespace).list(&named).await);
     let found = found.map_err(Error::api(format!("read {} {namespace}/{name}", K::kind(&()))))?;
     Ok(found.and_then(|found| found.items.into_iter().next()))
 }

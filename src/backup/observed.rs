@@ -17,6 +17,8 @@ pub(crate) struct Observed {
     pub subject: Subject,
     pub database: Database,
     pub files: Files,
+    /// A ClientAppRestore of the same object that has begun and not ended.
+    pub restore: Option<String>,
 }
 
 impl Observed {
@@ -60,6 +62,8 @@ pub(crate) struct Files {
     /// Where its volumes are in use, while there is no Job.
     pub place: Option<Place>,
     pub job: Option<ArchiveJob>,
+    /// A pod that has one of the volumes.
+    pub user: Option<String>,
 }
 
 /// The Job of a backup.

@@ -43,9 +43,14 @@ pub struct ClientAppBackupSpec {
     #[schemars(length(min = 1, max = 2))]
     #[x_kube(validation = Rule::new("self.all(part, self.exists_one(other, other == part))").message("must name each part once"))]
     pub parts: Option<Vec<BackupPart>>,
+
+    /// True: the app has no pods from before the first part is begun until the last one is complete, so that all are of one moment. It
+    /// gets them back however the backup ends. Needs the part `Files`.
+    #[serde(default)]
+    pub quiesce: bool,
 }
 
-/// The object that is backed up.
+/// The object that is backed up or restored.
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupSubject {
@@ -110,10 +115,10 @@ pub struct ClientAppBackupStatus {
     pub files: Option<ArchivedFiles>,
 }
 
-/// Progress of a backup. `Completed` and `Failed` are final.
+/// Progress of a backup or restore. `Completed` and `Failed` are final.
 #[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub enum BackupPhase {
-    /// It has not begun: it waits for another backup, or until the database can be backed up.
+    /// It has not begun, and waits for what the condition `Ready` says.
     Pending,
     /// It has begun.
     Running,

@@ -1,5 +1,6 @@
 //! The kinds that this operator serves and uses. Pure: types, schemas and names, no I/O.
 
+mod app_restore;
 mod app_tls;
 mod backup;
 mod clientapp;
@@ -20,6 +21,10 @@ mod server;
 mod store;
 mod values_reference;
 
+pub use app_restore::{
+    ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus, DatabaseRestore, DatabaseSource, FilesRestore,
+    FilesSource,
+};
 pub use app_tls::{AppTls, CertificateIssuer, IssuerKind};
 pub use backup::{
     ArchivedFiles, BackupPart, BackupPhase, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec,
@@ -48,7 +53,9 @@ pub use profile::{
     ProfileResources, ProfileSpec,
 };
 pub use reason::Reason;
-pub use restore::{Drill, DrillStore, Dump, DumpStore, Restore, RestoreRecord};
+pub use restore::{
+    Drill, DrillStore, Dump, DumpStore, Restore, RestoreProgress, RestoreRecord, RestoreRequest, RestoreState,
+};
 use schema::{OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object, default_password_key, default_storage, number};
 pub use server::{NetworkAccess, Resources, Scheduling, Tls};
 pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep, StorePasswordSecret};
@@ -108,13 +115,8 @@ pub mod annotation {
     /// On the pods of a release: digest of the credentials that they read when they start. Named as charts name such annotations.
     pub const CREDENTIALS: &str = "checksum/clientapp-credentials";
 
-    /// On a `ClientApp` while `kubectl clientapp restore` replaces its database: what is deleted, by uid, and what replaces it.
-    pub const RESTORING: &str = "apps.bnerd-operator.local/restoring";
-    /// On a `ClientApp` while `kubectl clientapp restore` replaces its files: the archive, what is done, and the former `spec.replicas`.
-    pub const RESTORING_FILES: &str = "apps.bnerd-operator.local/restoring-files";
-
-    /// On a `ClientApp` while `kubectl clientapp backup --stop` backs it up: the former `spec.replicas`.
-    pub const BACKING_UP: &str = "apps.bnerd-operator.local/backing-up";
+    /// On a `ClientApp`: the ClientAppBackup or ClientAppRestore for which it has no pods.
+    pub const STOPPED_FOR: &str = "apps.bnerd-operator.local/stopped-for";
 
     /// On a `ClientApp`: the uids of volumes with its data, separated by commas, without which it goes on, as a user confirms.
     pub const WITHOUT_VOLUME: &str = "apps.bnerd-operator.local/without-volume";
@@ -153,12 +155,22 @@ pub const FINALIZER: &str = "apps.bnerd-operator.local/teardown";
 /// Removed from a `Postgresql` only after its pods are gone and its volumes deleted or retained.
 pub const POSTGRESQL_FINALIZER: &str = "apps.bnerd-operator.local/postgresql";
 
+/// Removed from a `ClientAppBackup` or `ClientAppRestore` only after its app has its pods back.
+pub const RUN_FINALIZER: &str = "apps.bnerd-operator.local/run";
+
 /// Removed from a `PostgresWriter` only after its row is deleted.
 pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";
 
 /// The operator's CustomResourceDefinitions, in the order in which they are printed and applied.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![ClientApp::crd(), ClientAppBackup::crd(), Profile::crd(), PostgresWriter::crd(), Postgresql::crd()]
+    vec![
+        ClientApp::crd(),
+        ClientAppBackup::crd(),
+        ClientAppRestore::crd(),
+        Profile::crd(),
+        PostgresWriter::crd(),
+        Postgresql::crd(),
+    ]
 }
 
 #[cfg(test)]

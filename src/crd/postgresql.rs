@@ -8,8 +8,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    DeletionPolicy, Drill, DrillStore, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreRecord,
-    Scheduling, Store, Tls,
+    DeletionPolicy, Drill, DrillStore, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreProgress,
+    RestoreRecord, RestoreRequest, Scheduling, Store, Tls,
 };
 
 /// The PostgreSQL server that the user requests.
@@ -28,7 +28,7 @@ use super::{
         doc = "A Postgresql is one standalone PostgreSQL server on a volume of its own, with optional hot standbys and dumps. It has no automatic failover: a lost primary comes back on its volume.",
         validation = Rule::new("self.metadata.name.size() <= 44").message("the name can have at most 44 characters, since '-standby' is appended for a StatefulSet"),
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("the name is used for Services and must be a DNS label: lower-case letters, digits and '-', beginning with a letter"),
-        validation = Rule::new("!has(self.spec.restore) || (has(oldSelf.spec.restore) && self.spec.restore == oldSelf.spec.restore) || !has(self.status) || !has(self.status.volume) || !self.status.volume.initialized").message("a dump can only be restored into a new database, and this one exists: `kubectl clientapp restore` replaces the database of a ClientApp; otherwise create another Postgresql").field_path(".spec.restore"),
+        validation = Rule::new("!has(self.spec.restore) || (has(oldSelf.spec.restore) && self.spec.restore == oldSelf.spec.restore) || !has(self.status) || !has(self.status.volume) || !self.status.volume.initialized").message("a dump can only be restored into a new database, and this one exists: create a ClientAppRestore, which replaces it").field_path(".spec.restore"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "Storage", type_ = "string", json_path = ".status.storageSize"),
@@ -126,6 +126,10 @@ pub struct PostgresqlSpec {
     /// The dump to create the database from, instead of an empty one: roles and all databases. Ignored once the database exists, and
     /// on a volume with a database that was handed over.
     pub restore: Option<Restore>,
+
+    /// Requests that a dump replaces the database, whatever state that is in. The dump is restored beside it, and the former database
+    /// is set aside on the volume. A ClientAppRestore sets this field.
+    pub restore_request: Option<RestoreRequest>,
 
     /// Decides what happens to the volumes and Secrets when the Postgresql is deleted.
     #[serde(default)]
@@ -238,6 +242,9 @@ pub struct PostgresqlStatus {
 
     /// Successes and failures of all dumps, however they were requested.
     pub backup: Option<BackupSummary>,
+
+    /// Progress of the newest `spec.restoreRequest`.
+    pub restore: Option<RestoreProgress>,
 
     /// The dump that the database was created from.
     pub restored: Option<RestoreRecord>,

@@ -33,7 +33,8 @@ const ROW: &[&str] = &["PostgresWriter"];
 const BOTH: &[&str] = &["ClientApp", "Postgresql"];
 const STORES: &[&str] = &["Postgresql", "PostgresWriter"];
 const BACKUP: &[&str] = &["ClientAppBackup"];
-const ALL: &[&str] = &["ClientApp", "ClientAppBackup", "Postgresql", "PostgresWriter"];
+const RESTORE: &[&str] = &["ClientAppRestore"];
+const ALL: &[&str] = &["ClientApp", "ClientAppBackup", "ClientAppRestore", "Postgresql", "PostgresWriter"];
 const PROCESS: &[&str] = &["the operator"];
 /// The condition of a Postgresql about its dumps.
 pub const BACKED_UP: &str = "BackedUp";
@@ -228,9 +229,13 @@ reasons! {
     Replacing DB kind::READY, Progress: "An object that cannot be changed in place is deleted and recreated.", "Wait.";
     RepositoryMismatch APP kind::POSTGRES_READY, Stalled: "The backups of the database are in a repository other than the one in the spec. Neither is touched.",
         "Name the repository that the message names in `spec.postgres.percona.repository`.";
+    RestoreCompleted RESTORE kind::READY, Fine: "The restore is complete.", "Nothing.";
     RestoreFailed DB kind::READY, Stalled: "The dump could not be restored. The dumps are unchanged, and no database was created.", "Follow the message.";
-    Restored DB kind::READY, Event: "The database was created from a dump.", "Nothing.";
-    Restoring BOTH kind::POSTGRES_READY, Progress: "The database is being created from a dump, or restored from a backup.", "Wait.";
+    RestorePending RESTORE kind::READY, Progress: "The restore has not begun; the message says what it waits for.", "Wait.";
+    RestoreRunning RESTORE kind::READY, Progress: "The restore is in progress.", "Wait.";
+    RestoreUnsuccessful RESTORE kind::READY, Stalled: "The restore has failed. It is not tried again.", "Follow the message; then create another ClientAppRestore.";
+    Restored DB kind::READY, Event: "The database was created from a dump, or replaced by one.", "Nothing.";
+    Restoring BOTH kind::POSTGRES_READY, Progress: "A dump is being restored, into a new database or beside the present one, or a backup is.", "Wait.";
     RetainUnsafe APP kind::READY, Stalled: "The ClientApp is being deleted, and uninstalling its release would delete a volume that must be kept: under `Retain`, or because it is not recorded as its own.",
         "Set `spec.deletionPolicy` to Delete, or delete again with `--cascade=orphan`; or delete that volume, if its data is no longer needed.";
     Retained DB kind::READY, Event: "The Postgresql was deleted; the objects in the message were kept.", "Hand them over to a new Postgresql, or delete them yourself.";
@@ -273,7 +278,7 @@ reasons! {
         "Correct `spec.values`, `spec.persistence` or `spec.chartVersion`; or confirm, with the command in the message, that the app goes on without that volume.";
     VolumeGoing BOTH kind::READY, Stalled: "The volume is being deleted: it is gone as soon as no pod uses it.", "Copy the data elsewhere before its pod ends.";
     VolumeLost BOTH kind::READY, Stalled: "The volume with the database, or with the app's data, is gone, was replaced by another, or is empty.",
-        "Restore it; or accept, as the message says, what is there now. A database: restore a dump into a new Postgresql. An app's files: `kubectl clientapp restore --only-files` into the empty volume that helm makes once you have confirmed.";
+        "Restore it, or accept, as the message says, what is there now. A database: create a ClientAppRestore. An app's files: the same, once you have confirmed and helm has made an empty volume.";
     Waiting APP kind::RELEASED, Progress: "The release waits for something that another condition describes.", "Check the other conditions.";
 }
 

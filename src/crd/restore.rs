@@ -99,6 +99,57 @@ pub struct DrillStore {
     pub size: Option<String>,
 }
 
+/// Requests that a dump replaces the database.
+#[skip_serializing_none]
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreRequest {
+    /// A word of your choice; each new value requests that the database is replaced. The result is in `status.restore`.
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("must be a word of lower-case letters, digits and '-', beginning and ending with a letter or digit"))]
+    pub request: String,
+
+    /// The dump that replaces it.
+    pub dump: Restore,
+}
+
+/// Progress of the newest `spec.restoreRequest`.
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreProgress {
+    /// The value of `spec.restoreRequest.request`.
+    pub request: String,
+    /// Name of the Job that restores the dump beside the database.
+    pub job: String,
+    /// Progress of the restore.
+    pub state: RestoreState,
+    /// When the Job ended.
+    pub completed_at: Option<Time>,
+    /// The cause if the database was not replaced, and what to do.
+    pub message: Option<String>,
+}
+
+/// Progress of a restore.
+#[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub enum RestoreState {
+    /// The dump is being restored beside the database, which serves meanwhile.
+    Running,
+    /// The dump is restored, and the primary restarts with it.
+    Replacing,
+    /// The primary serves what was restored. The former database is in the directory `former.<request>` of the volume.
+    Succeeded,
+    /// The database is as it was.
+    Failed,
+}
+
+impl RestoreState {
+    /// Returns true for a state that a restore stays in.
+    pub fn is_final(self) -> bool {
+        matches!(self, RestoreState::Succeeded | RestoreState::Failed)
+    }
+}
+
 /// The dump that the database was created from.
 #[skip_serializing_none]
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
@@ -114,6 +165,8 @@ pub struct RestoreRecord {
     pub tables: Option<i64>,
     /// When the database was complete.
     pub completed_at: Option<Time>,
+    /// The request for which it has replaced another database.
+    pub request: Option<String>,
 }
 
 /// A dump on the volume.

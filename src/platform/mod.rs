@@ -10,6 +10,7 @@
 //! | what an answer of the API server means | [`api_error`] | pure |
 //! | what follows from a failure | [`error`], [`backoff`] | pure |
 //! | what follows from a panic | [`mod@panic`] | effect |
+//! | objects that are carried out once | [`run_once`] | effect |
 //! | what is written about an object | [`reconciled`], [`status`], [`events`] | effect |
 //! | generated passwords, and the time | [`password`], [`clock`] | effect |
 //! | what runs one at a time | [`fair_lock`] | effect |
@@ -37,6 +38,7 @@ pub(crate) mod password;
 pub(crate) mod pods;
 pub(crate) mod process;
 pub(crate) mod reconciled;
+pub(crate) mod run_once;
 pub mod status;
 pub(crate) mod warnings;
 pub(crate) mod watch;

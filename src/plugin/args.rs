@@ -445,7 +445,10 @@ pub(crate) struct Backups {
 pub(crate) struct Restore {
     /// Name of the ClientApp.
     pub(crate) name: String,
-    /// Name of a backup. `latest` means the newest dump with data or, for a PerconaPGCluster, the newest archived state.
+    /// Name of a ClientAppBackup: restore all that it has.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["from", "time", "store", "files", "only_files", "to"])]
+    pub(crate) backup: Option<String>,
+    /// Name of a dump or PerconaPGBackup. `latest` means the newest dump with data or, for a PerconaPGCluster, the newest archived state.
     #[arg(long, value_name = "BACKUP", default_value = LATEST)]
     pub(crate) from: String,
     /// Take the dump from the bucket of `spec.postgres.backup.store`.
@@ -474,7 +477,8 @@ pub(crate) struct Restore {
     /// DNS name that the other ClientApp is served under, unique in the cluster.
     #[arg(long, value_name = "NAME", requires = "to")]
     pub(crate) hostname: Option<String>,
-    /// Do not back up the current content of the database first, which is then lost, and do not archive the present files first.
+    /// Do not back up a PerconaPGCluster first, whose present content is then lost. Other databases, and files, are set aside on their
+    /// volumes in any case.
     #[arg(long)]
     pub(crate) no_backup: bool,
     /// Do not ask for confirmation.

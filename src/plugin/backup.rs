@@ -1,31 +1,23 @@
 //! `backup` creates a ClientAppBackup; `backups` lists the dumps of an app's database and, for a PerconaPGCluster, see [`percona`].
 
-use std::time::Duration;
-
 use indicatif::BinaryBytes;
 use jiff::{Timestamp, fmt::strtime};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{ResourceExt as _, api::PostParams};
 use serde_json::Value;
 
 use super::{
     args,
     dumps::needed,
     error::Error,
-    files, percona,
-    session::{FIELD_MANAGER, Printer, Session},
+    files, percona, run_once,
+    session::{Printer, Session},
     several::Tally,
-    text::{BAD, FAINT, GOOD, age, harmless, paint, table, tamed},
-    wait::{self, followed},
+    text::{BAD, FAINT, GOOD, age, paint, table, tamed},
 };
 use crate::crd::{
-    BackupPhase, BackupSubject, BackupSubjectKind, BackupSummary, ClientApp, ClientAppBackup, ClientAppBackupSpec,
-    PostgresProvider, Postgresql,
-    conditions::{find, kind},
+    BackupSubject, BackupSubjectKind, BackupSummary, ClientApp, ClientAppBackup, ClientAppBackupSpec, PostgresProvider,
+    Postgresql,
 };
-
-/// Limits how long a command that does not wait for the backup waits for the operator's first answer.
-const BRIEFLY: Duration = Duration::from_secs(10);
 
 /// Whether the files are all there is to back up.
 fn has_files_only(app: &ClientApp) -> bool {
@@ -37,89 +29,23 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::B
     let args::Backup { names: args::Names { names }, stop, waiting } = args;
     let mut tally = Tally::of(names.len());
     for name in names {
-        let ended = match stop {
-            true => back_up_stopped(session, printer, name, waiting).await,
-            false => back_up(session, printer, name, waiting).await,
-        };
-        tally.keep(ended, printer)?;
+        tally.keep(back_up(session, printer, name, *stop, waiting).await, printer)?;
     }
     tally.end()
 }
 
-/// Backs up while the app has no pods, which it gets back whatever becomes of the backup.
-async fn back_up_stopped(
+async fn back_up(
     session: &Session,
     printer: &mut Printer,
     name: &str,
+    quiesce: bool,
     waiting: &args::Waiting,
 ) -> Result<(), Error> {
-    let stopped = files::stopped(session, printer, name).await?;
-    let waits = args::Waiting { wait: true, ..waiting.clone() };
-    let ended = match files::without_pods(session, printer, name, waits.timeout).await {
-        Ok(()) => back_up(session, printer, name, &waits).await,
-        Err(error) => Err(error),
-    };
-    let started = files::started(session, printer, name, &stopped).await;
-    ended.and(started)
-}
-
-/// Creates a ClientAppBackup and, if asked, follows it to its end. The operator does the rest, whatever becomes of this command.
-async fn back_up(session: &Session, printer: &mut Printer, name: &str, waiting: &args::Waiting) -> Result<(), Error> {
     // A name that is mistyped is told at once.
     session.app(name).await?;
     let of = BackupSubject { kind: BackupSubjectKind::ClientApp, name: name.to_owned() };
-    let mut backup = ClientAppBackup::new("", ClientAppBackupSpec { of, parts: None });
-    backup.metadata.name = None;
-    // Two may be requested within the same second.
-    backup.metadata.generate_name = Some(format!("{name}-{}-", Session::now().strftime("%Y%m%dt%H%M%Sz")));
-    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let made = session.api::<ClientAppBackup>().create(&params, &backup).await;
-    let made = made.map_err(Error::api(format!("create a ClientAppBackup in namespace {}", session.namespace)))?;
-    let backup = made.name_any();
-    let sentence = format!("clientappbackup/{backup} backs up {name}");
-    if !waiting.wait {
-        // What cannot be backed up is told at once.
-        let begun = followed(session, printer, &backup, BRIEFLY, |found| match phase(found) {
-            None => wait::Step::Waiting("waiting for the operator".to_owned()),
-            Some(_) => wait::Step::Over,
-        });
-        return match begun.await {
-            Ok(begun) => unless_failed(&begun).and_then(|()| printer.object(&begun, &sentence)),
-            Err(Error::Timeout(_)) => printer.object(&made, &sentence),
-            Err(error) => Err(error),
-        };
-    }
-    printer.note(&sentence);
-    let ended = followed(session, printer, &backup, waiting.timeout, step).await?;
-    unless_failed(&ended)?;
-    printer.object(&ended, &format!("clientappbackup/{backup}: {}", said(&ended)))
-}
-
-fn unless_failed(backup: &ClientAppBackup) -> Result<(), Error> {
-    match phase(backup) {
-        Some(BackupPhase::Failed) => {
-            Err(Error::Stalled(format!("clientappbackup/{}: {}", backup.name_any(), said(backup))))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn phase(backup: &ClientAppBackup) -> Option<BackupPhase> {
-    backup.status.as_ref()?.phase
-}
-
-fn step(backup: &ClientAppBackup) -> wait::Step {
-    match phase(backup) {
-        Some(BackupPhase::Completed | BackupPhase::Failed) => wait::Step::Over,
-        Some(_) => wait::Step::Waiting(said(backup)),
-        None => wait::Step::Waiting("waiting for the operator".to_owned()),
-    }
-}
-
-/// Returns the message of the condition Ready.
-fn said(backup: &ClientAppBackup) -> String {
-    let conditions = backup.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    find(conditions, kind::READY).map_or_else(String::new, |ready| harmless(&ready.message))
+    let backup = ClientAppBackup::new("", ClientAppBackupSpec { of, parts: None, quiesce });
+    run_once::create(session, printer, (backup, name), &format!("backs up {name}"), waiting).await
 }
 
 pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {

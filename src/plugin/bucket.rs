@@ -15,7 +15,7 @@ use super::{
     text::{FAINT, age, paint, table},
 };
 use crate::{
-    crd::{ClientApp, DumpStore, FilesBackup, StoreKeep, StorePasswordSecret},
+    crd::{ClientApp, DumpStore, FilesBackup, StorePasswordSecret},
     platform::key::Key,
     restic::{
         command::{Location, Password},
@@ -28,28 +28,11 @@ use crate::{
     },
 };
 
-/// How messages name what is in a bucket.
-struct Words {
-    one: &'static str,
-    /// The command that lists them.
-    lists: &'static str,
-    /// What makes another one of the present state.
-    now: &'static str,
-    keep: &'static str,
-}
+/// How messages name what is in a bucket, and the command that lists it.
+type Words = (&'static str, &'static str);
 
-const DUMPS: Words = Words {
-    one: "dump",
-    lists: "kubectl clientapp backups NAME --store",
-    now: "dumping the current content",
-    keep: "spec.postgres.backup.store.keep",
-};
-const ARCHIVES: Words = Words {
-    one: "archive",
-    lists: "kubectl clientapp backups NAME --files",
-    now: "archiving the present files",
-    keep: "spec.persistence.backup.store.keep",
-};
+const DUMPS: Words = ("dump", "kubectl clientapp backups NAME --store");
+const ARCHIVES: Words = ("archive", "kubectl clientapp backups NAME --files");
 
 /// Short, because a user is waiting.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -135,77 +118,25 @@ fn text(data: &BTreeMap<String, ByteString>, secret: &str, key: &str) -> Result<
     value.ok_or_else(|| Error::Missing(format!("Secret {secret} has no text under the key {key}")))
 }
 
-/// Nothing may be deleted for a dump that is not in the repository, or that the retention rules might remove once the current content is
-/// dumped: `more` dumps are made.
-pub(crate) async fn holds(
-    session: &Session,
-    app: &ClientApp,
-    store: &DumpStore,
-    from: &str,
-    more: usize,
-) -> Result<(), Error> {
+/// Checks that a dump is in the repository.
+pub(crate) async fn holds(session: &Session, store: &DumpStore, from: &str) -> Result<(), Error> {
     let found = read(session, store, Content::Dump).await?;
-    let backup = app.spec.postgres.backup.as_ref().filter(|_| more > 0);
-    let keep = backup.and_then(|backup| backup.store.as_ref()?.keep.as_ref());
-    usable(&found, from, keep, (more, Session::now())).map_err(Error::Stalled)
+    chosen(&found, from, Session::now(), DUMPS).map(drop).map_err(Error::Stalled)
 }
 
-/// Returns the name of an archive that the files can be restored from. `present`: the `ARCHIVE_OF` of the volumes whose files are archived
-/// into the same repository first, if they are.
-pub(crate) async fn archive(
-    session: &Session,
-    backup: &FilesBackup,
-    store: &DumpStore,
-    from: &str,
-    present: Option<&str>,
-) -> Result<String, Error> {
+/// Returns the name of an archive that the files can be restored from.
+pub(crate) async fn archive(session: &Session, store: &DumpStore, from: &str) -> Result<String, Error> {
     let found = read(session, store, Content::Files).await?;
-    let archive = chosen(&found, from, Session::now(), &ARCHIVES).map_err(Error::Stalled)?;
-    // An archive of other volumes never replaces this one.
-    let keep = backup.store.keep.as_ref().filter(|_| present == Some(archive.of.as_str()));
-    let stays = keep.map_or(Ok(()), |keep| stays(&found, archive, keep, 1, &ARCHIVES));
-    stays.map(|()| archive.name.to_string()).map_err(Error::Stalled)
-}
-
-/// Tells why a restore cannot rely on a dump, if `more` dumps follow. **Pure.**
-fn usable(
-    found: &[Stored],
-    from: &str,
-    keep: Option<&StoreKeep>,
-    (more, now): (usize, Timestamp),
-) -> Result<(), String> {
-    let dump = chosen(found, from, now, &DUMPS)?;
-    keep.map_or(Ok(()), |keep| stays(found, dump, keep, more, &DUMPS))
+    chosen(&found, from, Session::now(), ARCHIVES).map(|archive| archive.name.to_string()).map_err(Error::Stalled)
 }
 
 /// Returns the snapshot of this name. **Pure.**
-fn chosen<'a>(found: &'a [Stored], from: &str, now: Timestamp, words: &Words) -> Result<&'a Stored, String> {
-    let Words { one, lists, .. } = words;
+fn chosen<'a>(found: &'a [Stored], from: &str, now: Timestamp, (one, lists): Words) -> Result<&'a Stored, String> {
     let chosen = match from {
         "latest" => stored::latest(found, now),
         from => found.iter().find(|stored| stored.name.as_str() == from),
     };
     chosen.ok_or_else(|| format!("there is no {one} {from} in the bucket: `{lists}` lists them"))
-}
-
-/// Checks that the rules in `keep` certainly keep a snapshot if `more` of the same volumes or database follow. **Pure.**
-fn stays(
-    found: &[Stored],
-    chosen: &Stored,
-    keep: &StoreKeep,
-    more: usize,
-    Words { one, now: making, keep: field, .. }: &Words,
-) -> Result<(), String> {
-    let its = found.iter().filter(|stored| stored.of == chosen.of && stored.has_data == chosen.has_data);
-    // What periods keep depends on what else is made within them.
-    let needed = its.filter(|stored| stored.name >= chosen.name).count() + more;
-    match usize::try_from(keep.last).is_ok_and(|last| last >= needed) {
-        true => Ok(()),
-        false => Err(format!(
-            "{making} might remove {one} {} from the bucket: set {field}.last to {needed} or more first",
-            chosen.name
-        )),
-    }
 }
 
 /// `backups --store`.
@@ -265,27 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn which_snapshots_can_be_counted_on() {
-        let (c, b, a) = ("20260103T000000Z-c", "20260102T000000Z-b", "20260101T000000Z-a");
-        let found = [c, b, a].map(stored);
-        let keep = |last| Some(StoreKeep { last, hourly: 0, daily: 9, weekly: 0, monthly: 0, yearly: 0 });
-        for (what, from, keep, expected) in [
-            ("all are kept", a, None, None),
-            ("the latest", "latest", None, None),
-            ("it is not there", "20250101T000000Z-a", None, Some("there is no dump 20250101T000000Z-a")),
-            ("it stays beside those of now", b, keep(4), None),
-            ("it might go for the last one", b, keep(3), Some("set spec.postgres.backup.store.keep.last to 4 or more")),
-        ] {
-            let now = "2026-01-04T00:00:00Z".parse().unwrap();
-            match (usable(&found, from, keep.as_ref(), (2, now)), expected) {
-                (Ok(()), None) => {}
-                (Err(why), Some(words)) => assert!(why.contains(words), "{what}: {why}"),
-                (found, _) => panic!("{what}: {found:?}"),
-            }
+    fn which_snapshot_is_chosen() {
+        let (b, a) = ("20260102T000000Z-b", "20260101T000000Z-a");
+        let (found, now) = ([b, a].map(stored), "2026-01-04T00:00:00Z".parse().unwrap());
+        for (from, expected) in [("latest", Some(b)), (a, Some(a)), ("20250101T000000Z-a", None)] {
+            let chosen = chosen(&found, from, now, ARCHIVES).map(|stored| stored.name.to_string());
+            assert_eq!(chosen.clone().ok().as_deref(), expected, "{chosen:?}");
         }
-        assert!(usable(&[], "latest", None, (0, Timestamp::UNIX_EPOCH)).is_err());
-        let why = chosen(&found, "20250101T000000Z-a", Timestamp::UNIX_EPOCH, &ARCHIVES).unwrap_err();
-        assert!(why.contains("`kubectl clientapp backups NAME --files` lists them"), "{why}");
+        let why = chosen(&[], "latest", now, DUMPS).unwrap_err();
+        assert!(why.contains("`kubectl clientapp backups NAME --store` lists them"), "{why}");
     }
 
     #[test]

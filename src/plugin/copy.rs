@@ -85,21 +85,21 @@ pub(crate) async fn run(
     create_app(session, &app, true).await?;
     nothing_is_left(session, &key).await?;
     create_secret(session, secret(""), true).await?;
-    permit(session, &source, &key.database(), true).await?;
-
-    permit(session, &source, &key.database(), false).await?;
+    for dry_run in [true, false] {
+        permit(session, &source, archive.as_ref(), &key.database(), dry_run).await?;
+    }
     let made = create_app(session, &app, false).await?;
     create_secret(session, secret(&made.object.uid().unwrap_or_default()), false).await?;
     let object = patch(session, &made, json!({"spec": {"suspend": false}})).await?;
     let from = match &source {
         Source::Dump(dump) => format!("from dump {} of {}", dump.from, dump.place()),
-        Source::Cluster(_) => format!("from the backups of {name}, restored {}", percona::state_of(args)),
+        Source::Cluster(_) => format!("from the backups of {name}, restored {}", state_of(args)),
     };
     let sentence = format!("clientapp/{other} gets its database {from}; {name} stays as it is");
     let filled = match &archive {
         Some(archive) => {
             printer.note(&sentence);
-            files::fill(session, printer, other, archive, waiting.timeout).await
+            files::fill(session, printer, other, archive, &args::Waiting { wait: true, ..waiting.clone() }).await
         }
         None => Ok(()),
     };
@@ -121,6 +121,15 @@ pub(crate) async fn run(
     ended
 }
 
+/// Returns the state to restore, worded as the end of a sentence.
+fn state_of(args: &args::Restore) -> String {
+    match (args.time, args.from.as_str()) {
+        (Some(time), _) => format!("to its state at {time}"),
+        (None, args::LATEST) => "to the newest archived state".to_owned(),
+        (None, from) => format!("to its state in backup {from}"),
+    }
+}
+
 /// What the new database is created from, or why there is nothing.
 async fn source(session: &Session, args: &args::Restore, app: &ClientApp, other: &str) -> Result<Source, Error> {
     let name = &args.name;
@@ -134,7 +143,7 @@ async fn source(session: &Session, args: &args::Restore, app: &ClientApp, other:
             let wanted = wanted(session, args, app)?;
             let database = dumps::database(session, name).await?;
             has_dump(app, database.as_ref(), &wanted).map_err(Error::Stalled)?;
-            there_are_dumps(session, app, database.as_ref(), &wanted, 0).await?;
+            there_are_dumps(session, database.as_ref(), &wanted).await?;
             Ok(Source::Dump(wanted))
         }
     }
@@ -200,7 +209,16 @@ async fn nothing_is_left(session: &Session, other: &Key) -> Result<(), Error> {
 }
 
 /// Lets a Postgresql be created from the dumps. With `dry_run`, the API server is only asked whether the user may do so.
-async fn permit(session: &Session, source: &Source, postgresql: &str, dry_run: bool) -> Result<(), Error> {
+async fn permit(
+    session: &Session,
+    source: &Source,
+    archive: Option<&files::Source>,
+    postgresql: &str,
+    dry_run: bool,
+) -> Result<(), Error> {
+    if let Some(archive) = archive {
+        mark::<Secret>(session, ("secret", &archive.credentials), postgresql, dry_run).await?;
+    }
     match source {
         Source::Dump(Restore { claim: Some(claim), .. }) => {
             mark::<PersistentVolumeClaim>(session, ("pvc", claim), postgresql, dry_run).await

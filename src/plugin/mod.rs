@@ -30,6 +30,7 @@ mod password;
 mod percona;
 mod plan;
 mod restore;
+mod run_once;
 mod session;
 mod several;
 mod status;
@@ -122,7 +123,6 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
         Command::Backups(args) => backup::list(session, printer, &args.name).await,
         Command::Restore(args) => match &args.to {
             Some(other) => copy::run(session, printer, args, other).await,
-            None if args.archive().is_some() => files::restore(session, printer, args).await,
             None => restore::run(session, printer, args).await,
         },
         Command::Delete(args) => delete::run(session, printer, args).await,

@@ -216,7 +216,6 @@ fn failed(described: &str, error: watcher::Error, seen: bool) -> Result<(), Erro
 /// The progress of an object.
 pub(crate) enum Step {
     Over,
-    Failed(String),
     Waiting(String),
 }
 
@@ -252,7 +251,6 @@ where
             let found = found.ok_or_else(|| Error::Gone(format!("{what} is gone")))?;
             match step(&found) {
                 Step::Over => return Ok(found),
-                Step::Failed(why) => return Err(Error::Missing(why)),
                 Step::Waiting(state) if last.as_ref() != Some(&state) => {
                     printer.note(&format!("{}/{name}: {state}", K::kind(&()).to_lowercase()));
                     last = Some(state);

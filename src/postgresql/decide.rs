@@ -6,6 +6,7 @@
 mod commands;
 pub(crate) mod dumps;
 mod plan;
+pub(crate) mod restore;
 mod rollout;
 mod secrets;
 pub(crate) mod volume;
@@ -65,6 +66,9 @@ pub(crate) fn decide(desired: &Desired, observed: &ObservedPostgresql) -> Postgr
     let serves = volume == VolumeState::Initialized;
     let awaited = apply_all(&mut plan, desired, observed, mounted, &wanted, serves);
     delete_superfluous(&mut plan, observed, &wanted);
+    if serves {
+        restore::steps(&mut plan, desired, observed);
+    }
     volume::steps(&mut plan, desired, observed, &volume);
     volume_size::steps(&mut plan, desired, observed);
     if serves {
@@ -88,7 +92,7 @@ fn apply_all(
     wanted: &[Object],
     serves: bool,
 ) -> Option<String> {
-    let requested = UserRequest::new(desired.generation, [Some(mounted.replication), mounted.certificate]);
+    let requested = UserRequest::new(desired.generation, mounted.all());
     let witness = objects::network::witness(desired).id;
     let is_witnessed = observed.objects.contains_key(&witness);
     let is_next =

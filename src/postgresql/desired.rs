@@ -6,7 +6,7 @@ use super::names;
 use crate::{
     crd::{
         Backup, Bucket, DrillStore, DumpStore, Parameters, PasswordSecret, Postgresql, PostgresqlSpec, Resources,
-        Restore, Scheduling, Store, StoreKeep, Tls, parameters, quantity,
+        Restore, RestoreRequest, Scheduling, Store, StoreKeep, Tls, parameters, quantity,
     },
     platform::key::{Key, key_of},
 };
@@ -102,6 +102,8 @@ pub(crate) struct Desired {
     pub backup: Option<DesiredBackup>,
     /// The dump from which the database is created.
     pub restore: Option<Restore>,
+    /// The dump that replaces the database.
+    pub restore_request: Option<RestoreRequest>,
     /// uid of the claim that a cluster admin has accepted in place of the recorded claim.
     pub accepted_volume: Option<String>,
     /// The image that uploads dumps, if the operator knows it.
@@ -133,6 +135,10 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     if let Some(scratch) = spec.restore.as_ref().and_then(|restore| restore.store.as_ref()?.size.as_ref()) {
         size("spec.restore.store.size", scratch)?;
     }
+    let requested = spec.restore_request.as_ref().and_then(|requested| requested.dump.store.as_ref());
+    if let Some(scratch) = requested.and_then(|store| store.size.as_ref()) {
+        size("spec.restoreRequest.dump.store.size", scratch)?;
+    }
     let resources = spec.resources.clone().filter(|resources| !resources.is_empty());
     if let Some(problem) = resources.as_ref().and_then(Resources::problem) {
         return Err(format!("spec.resources.{problem}"));
@@ -159,6 +165,7 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
         peers: peers(spec)?,
         backup,
         restore: spec.restore.clone(),
+        restore_request: spec.restore_request.clone(),
         accepted_volume: postgresql.metadata.annotations.as_ref().and_then(|all| all.get(ACCEPT_VOLUME)).cloned(),
         operator_image: None,
         key,

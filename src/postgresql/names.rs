@@ -43,6 +43,8 @@ names! {
     witness = "{name}-witness";
     /// The prefix of the names of the Jobs that create the database.
     initialize_prefix = "{name}-init-";
+    /// The prefix of the names of the Jobs that restore a dump beside the database.
+    restore_prefix = "{name}-restore-";
     /// The CronJob for dumps, and the volume with the dumps.
     backup = "{name}-backup";
     last_dump = "{name}-last-dump";
@@ -64,6 +66,11 @@ pub(crate) fn initialize(name: &str, volume: &str) -> String {
 /// Names the Job for a requested dump. A request may be as long as a label, so the name contains its digest instead.
 pub(crate) fn dump(name: &str, request: &str) -> String {
     format!("{name}-dump-{}", hex(&Sha256::digest(request.as_bytes())[..5]))
+}
+
+/// Names the Job that restores a dump beside the database.
+pub(crate) fn restore(name: &str, request: &str) -> String {
+    format!("{}{}", restore_prefix(name), hex(&Sha256::digest(request.as_bytes())[..5]))
 }
 
 pub(crate) fn data_claim(set: &str, ordinal: i32) -> String {
@@ -96,9 +103,14 @@ mod tests {
             assert!(object.len() <= 52, "{object}");
         }
         // Service and Job: a DNS label.
-        for object in
-            [headless(&name), read_only(&name), last_dump(&name), dump(&name, &"r".repeat(63)), initialize(&name, "u")]
-        {
+        for object in [
+            headless(&name),
+            read_only(&name),
+            last_dump(&name),
+            dump(&name, &"r".repeat(63)),
+            initialize(&name, "u"),
+            restore(&name, "u"),
+        ] {
             assert!(object.len() <= 63, "{object}");
         }
     }

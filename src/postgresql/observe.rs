@@ -14,12 +14,16 @@ use self::{
 };
 use super::{
     context::{PostgresqlContext, PostgresqlObject},
+    decide::restore,
     desired::Desired,
     error::Error,
     names,
     observed::{DumpSource, Kind, ObjectId, ObjectView, ObservedPostgresql, Ownership},
 };
-use crate::crd::conditions::{find, kind::READY};
+use crate::crd::{
+    PostgresqlStatus, Restore,
+    conditions::{find, kind::READY},
+};
 
 pub(crate) async fn observe(
     ctx: &PostgresqlContext,
@@ -40,14 +44,21 @@ pub(crate) async fn observe(
         refusals: refusals(ctx, postgres, &objects),
         objects,
         pods: ctx.watches.pods(key),
-        dump_source: match &desired.restore {
-            Some(restore) if recorded.volume.as_ref().is_none_or(|volume| !volume.initialized) => {
-                dump_source(ctx, key, restore).await?
-            }
-            _ => DumpSource::default(),
+        dump_source: match to_restore(desired, &recorded) {
+            Some(restore) => dump_source(ctx, key, restore).await?,
+            None => DumpSource::default(),
         },
         recorded,
     })
+}
+
+/// Returns the dump that is restored next: for a request or, without, into a new database.
+fn to_restore<'a>(desired: &'a Desired, recorded: &PostgresqlStatus) -> Option<&'a Restore> {
+    let is_initialized = recorded.volume.as_ref().is_some_and(|volume| volume.initialized);
+    match is_initialized {
+        true => restore::pending(desired, recorded).map(|requested| &requested.dump),
+        false => desired.restore.as_ref(),
+    }
 }
 
 /// Returns why pods are refused. What was refused before a StatefulSet's pods were ready says nothing.

@@ -104,12 +104,12 @@ pub(crate) struct SetView {
 pub(crate) struct UserRequest {
     /// Generation of the Postgresql; `None`: it was applied by a version of the operator that did not record it.
     pub generation: Option<String>,
-    /// uids of the Secrets with the standbys' password and the certificate.
-    pub mounted: [Option<String>; 2],
+    /// uids of the Secrets with the standbys' password and the certificate, and the restore that has replaced the database.
+    pub mounted: [Option<String>; 3],
 }
 
 impl UserRequest {
-    pub(crate) fn new(generation: i64, mounted: [Option<&str>; 2]) -> UserRequest {
+    pub(crate) fn new(generation: i64, mounted: [Option<&str>; 3]) -> UserRequest {
         UserRequest { generation: Some(generation.to_string()), mounted: mounted.map(|uid| uid.map(str::to_owned)) }
     }
 
@@ -171,6 +171,8 @@ pub(crate) struct PodView {
     pub refused: Option<ScriptRefusal>,
     /// The deletion for which it refuses clients.
     pub closed: Option<String>,
+    /// The request whose dump it serves in place of the database before.
+    pub replaced: Option<String>,
 }
 
 /// Says why a server does not use its volume, which it leaves as it is, or why a dump is not restored.
@@ -278,7 +280,7 @@ pub(crate) struct ObservedPostgresql {
     pub refusals: BTreeMap<ObjectId, String>,
     /// The database that has the rollout slot; read only if this one needs it.
     pub slot_holder: Option<Key>,
-    /// Read only before a database is restored.
+    /// Read only before a dump is restored.
     pub dump_source: DumpSource,
 }
 

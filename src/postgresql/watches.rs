@@ -21,8 +21,8 @@ use super::{
         bucket::FETCH,
         initialize::{MADE_FOR, RESTORE_ANNOTATION},
         servers::{
-            CERTIFICATE_ANNOTATION, CLOSED_ANNOTATION, GENERATION_ANNOTATION, REPLICATION_ANNOTATION,
-            ROLLOUT_ANNOTATION,
+            CERTIFICATE_ANNOTATION, CLOSED_ANNOTATION, GENERATION_ANNOTATION, REPLACED_ANNOTATION,
+            REPLICATION_ANNOTATION, ROLLOUT_ANNOTATION,
         },
     },
     observed::{
@@ -230,7 +230,7 @@ fn stateful_set(set: &StatefulSet) -> Detail {
         is_rolled: is_rolled(set),
         requested: UserRequest {
             generation: set.annotations().get(GENERATION_ANNOTATION).cloned(),
-            mounted: [mounted(REPLICATION_ANNOTATION), mounted(CERTIFICATE_ANNOTATION)],
+            mounted: [REPLICATION_ANNOTATION, CERTIFICATE_ANNOTATION, REPLACED_ANNOTATION].map(mounted),
         },
         in_rollout: set.annotations().contains_key(ROLLOUT_ANNOTATION),
     })
@@ -280,6 +280,7 @@ fn pod(pod: Pod) -> CacheEntry<PodView> {
         waiting: waiting(&pod),
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
+        replaced: pod.annotations().get(REPLACED_ANNOTATION).cloned(),
     };
     CacheEntry { key: key_of(&pod), group: group(&pod), value: Some(view) }
 }

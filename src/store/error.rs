@@ -11,8 +11,13 @@ use crate::restic::{
 /// Every failed upload ends with this.
 const LATER: &str = "What is on the volume stays there, and is uploaded with the next one";
 
+/// Begins the message of a restore that has failed before it has moved a file.
+pub(crate) const UNTOUCHED: &str = "no file was moved";
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    #[error("{UNTOUCHED}: {0}")]
+    Untouched(Box<Error>),
     #[error("{0}")]
     Settings(String),
     #[error("cannot {operation} {}: {source}", path.display())]

@@ -44,7 +44,8 @@ pub(super) async fn extract(repository: &Repository, args: &Extract) -> Result<(
             let _ = tidy(root, None);
         }
     }
-    let (targets, words) = ready?;
+    let untouched = |error| if begun.is_some() { error } else { Error::Untouched(Box::new(error)) };
+    let (targets, words) = ready.map_err(untouched)?;
     for target in &targets {
         set_aside(target)?;
         put_in_place(target, &stamp(&args.id, &words))?;

@@ -37,6 +37,7 @@ use crate::{restic::command::Location, shutdown};
 pub(crate) fn main(args: &StoreArgs) -> ExitCode {
     let location = match args.command.prepare() {
         Ok(location) => location,
+        Err(error) if matches!(args.command, Command::Extract(_)) => return failed(&Error::Untouched(Box::new(error))),
         Err(error) => return failed(&error),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {

@@ -12,7 +12,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
-use clientapp_crd::{Attempt, ClientApp, ClientAppBackup, ClientAppStatus, Phase, Postgresql, conditions};
+use clientapp_crd::{
+    Attempt, ClientApp, ClientAppBackup, ClientAppRestore, ClientAppStatus, Phase, Postgresql, conditions,
+};
 use e2e::charts;
 use e2e::lab::{Lab, TIMEOUT, Tenant, hostname};
 use e2e::objects::{ACCESS_KEY, BUCKET, Objects, SECRET_KEY, make_dump};
@@ -621,90 +623,68 @@ async fn an_app_gets_yesterdays_database_back() {
     let tenant = Lab::shared().await.tenant("yesterday").await;
     standalone(&tenant).await;
     typed(&tenant, &["backups", "acme"]).await.done();
-    typed(&tenant, &["restore", "acme", "--yes"]).await.failed(4, "acme has no dump");
+    typed(&tenant, &["restore", "acme", "--yes", "--wait"]).await.failed(4, "Postgresql acme-pg has no dump");
     typed(&tenant, &["backup", "acme", "--wait"]).await.prints(&["ClientApp acme is backed up: "]);
     dumps_are_listed(&tenant).await;
     typed(&tenant, &["backups", "acme"]).await.prints(&[DUMP, "117.74 MiB", "42"]);
     assert_eq!(typed(&tenant, &["backups", "acme", "-o", "json"]).await.json()["items"][0]["name"], DUMP);
     typed(&tenant, &["restore", "acme", "--from", DUMP]).await.failed(2, "pass --yes");
-    typed(&tenant, &["restore", "acme", "--from", "20250131T030000Z-x", "--yes"]).await.failed(4, "has no dump");
+    typed(&tenant, &["restore", "acme", "--from", "20250131T030000Z-x", "--yes", "--wait"])
+        .await
+        .failed(4, &format!("has no dump 20250131T030000Z-x, but {DUMP}"));
     typed(&tenant, &["backup", "another"]).await.failed(5, "there is no ClientApp");
     let (code, screen) = on_terminal(&tenant, &["restore", "acme", "--from", DUMP], "another\n", &[]).await;
-    assert!(code == 2 && screen.contains("dumped first") && screen.contains("nothing restored"), "{screen}");
+    assert!(
+        code == 2 && screen.contains("is set aside on its volumes") && screen.contains("nothing restored"),
+        "{screen}"
+    );
 
-    // Missing rights show before the first step.
+    let app = async || tenant.api::<ClientApp>().get("acme").await.unwrap();
     let database = async || tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
-    let app = async || tenant.api::<ClientApp>().get("acme").await.unwrap().spec;
-    let databases = ("*", "postgresqls.apps.bnerd-operator.local");
-    let user = user_with(&tenant, &[databases, ("get,list,patch", "persistentvolumeclaims")]).await;
-    let before = database().await.spec;
-    for more in [&["--from", DUMP][..], &["--no-backup"]] {
-        let arguments = [&["restore", "acme", "--yes"][..], more].concat();
-        let refused = typed_as(&tenant, user.clone(), &arguments).await;
-        refused.failed(1, "ask whether PersistentVolumeClaim data-acme-pg-0 may be deleted");
-    }
-    assert_eq!(database().await.spec, before);
-    let spec = app().await;
-    assert!(!spec.suspend && spec.postgres.restore.is_none());
-
-    let uids =
-        async || (uid_of(&tenant, "data-acme-pg-0").await.unwrap(), uid_of(&tenant, "acme-pg-backup").await.unwrap());
+    let uids = async || {
+        let claims =
+            [uid_of(&tenant, "data-acme-pg-0").await.unwrap(), uid_of(&tenant, "acme-pg-backup").await.unwrap()];
+        (database().await.metadata.uid.unwrap(), claims)
+    };
     let password = async || tenant.api::<Secret>().get("acme-pg-credentials").await.unwrap().data.unwrap();
-    let (before, secret) = (uids().await, password().await);
+    let (before, secret, spec) = (uids().await, password().await, app().await.spec);
     typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait"])
         .await
-        .notes(&format!("gets its database from dump {DUMP}"))
-        .done();
-    let after = uids().await;
-    assert!(before.0 != after.0 && before.1 == after.1, "a new volume, and the dumps: {before:?}, {after:?}");
-    assert_eq!(password().await, secret);
-    let status = database().await.status.unwrap();
+        .notes("restores acme")
+        .prints(&[&format!("the database from dump {DUMP}"), "the former one is in former."]);
+    // Nothing is deleted, and nobody else's wishes are changed.
+    assert_eq!((uids().await, password().await, app().await.spec), (before.clone(), secret, spec));
+    let found = database().await;
+    let status = found.status.unwrap();
     assert_eq!((status.phase, status.restored.unwrap().dump.as_str()), (Some(Phase::Up), DUMP));
-    // That dump is still on the volume, like the one taken by the restore: each restore can be undone, even if it does not finish.
-    typed(&tenant, &["restore", "acme", "--from", DUMP, "--no-backup", "--yes", "--wait"]).await.done();
-    // Dumps continue, on the same volume.
+    let withdrawn = |found: Option<&Postgresql>| found?.spec.restore_request.is_none().then_some(());
+    tenant.wait_for("acme-pg", "without a request", withdrawn).await;
+    // It can be repeated, and dumps continue.
+    typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait"]).await.done();
     typed(&tenant, &["backup", "acme", "--wait"]).await.done();
-    let claim = tenant.api::<PersistentVolumeClaim>().get("acme-pg-backup").await.unwrap();
-    assert_eq!(claim.labels()["apps.bnerd-operator.local/postgresql-uid"], database().await.metadata.uid.unwrap());
-    assert!(!app().await.suspend);
-
-    // A lost database is not dumped first, not even before the Postgresql is deleted.
-    dumps_are_listed(&tenant).await;
-    let before = uids().await;
-    typed(&tenant, &["restore", "acme", "--no-backup", "--yes", "--wait"]).await.done();
-    let after = uids().await;
-    assert!(before.0 != after.0 && before.1 == after.1, "a new volume, and the dumps: {before:?}, {after:?}");
+    assert_eq!(uids().await, before);
 }
 
-/// A restore deletes the volume of the database that it has dumped, and nothing else, whatever state it finds.
+/// A database whose volume is gone begins anew, on request only.
 #[tokio::test]
-async fn what_no_restore_deletes() {
-    let tenant = Lab::shared().await.tenant("not-deleted").await;
+async fn a_lost_database_comes_back() {
+    let tenant = Lab::shared().await.tenant("lost").await;
     with_a_dump(&tenant).await;
-    let restore = ["restore", "acme", "--from", DUMP, "--yes", "--wait", "--timeout", "1m"];
-    // The volume with the dumps, whatever a user wrote into the Postgresql.
-    let dumps = uid_of(&tenant, "acme-pg-backup").await;
-    let databases = tenant.api::<Postgresql>();
-    let policy = Patch::Merge(json!({"spec": {"deletionPolicy": "Delete"}}));
-    databases.patch("acme-pg", &PatchParams::default(), &policy).await.unwrap();
-    typed(&tenant, &restore).await.done();
-    assert!(dumps.is_some() && uid_of(&tenant, "acme-pg-backup").await == dumps);
-
-    // A volume that was not dumped first: the past restore stays in the spec, and if the Postgresql is deleted by mistake, its leftovers
-    // must not count as an old volume of an interrupted restore.
-    let volume = uid_of(&tenant, "data-acme-pg-0").await;
-    assert!(volume.is_some() && tenant.api::<ClientApp>().get("acme").await.unwrap().spec.postgres.restore.is_some());
-    tenant.replaced::<Postgresql>("acme-pg").await;
-    let said = typed(&tenant, &restore).await;
-    assert!(said.code != 0 && uid_of(&tenant, "data-acme-pg-0").await == volume, "{said:#?}");
-
-    // The app: `spec.suspend` holds up a deletion, and a restore must not let it continue.
-    let files = uid_of(&tenant, "acme-nextcloud-nextcloud").await;
-    assert!(files.is_some());
-    typed(&tenant, &["suspend", "acme"]).await.done();
-    tenant.api::<ClientApp>().delete("acme", &DeleteParams::default()).await.unwrap();
-    typed(&tenant, &restore).await.failed(4, "acme is being deleted: nothing is restored");
-    assert_eq!(uid_of(&tenant, "acme-nextcloud-nextcloud").await, files);
+    let before = uid_of(&tenant, "data-acme-pg-0").await;
+    let claims = tenant.api::<PersistentVolumeClaim>();
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    claims.delete("data-acme-pg-0", &DeleteParams::default()).await.unwrap();
+    claims.patch("data-acme-pg-0", &PatchParams::default(), &free).await.unwrap();
+    let lost = |found: Option<&Postgresql>| {
+        let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
+        (ready.reason == "VolumeLost" && ready.message.contains("restore a dump with a ClientAppRestore")).then_some(())
+    };
+    tenant.wait_for("acme-pg", "lost", lost).await;
+    typed(&tenant, &["restore", "acme", "--yes", "--wait"]).await.done();
+    let status = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap();
+    let after = uid_of(&tenant, "data-acme-pg-0").await;
+    assert!(after.is_some() && before != after && status.volume.unwrap().uid == after.unwrap());
+    assert_eq!(status.phase, Some(Phase::Up));
 }
 
 const RESTORE_TO: &str = "apps.bnerd-operator.local/restore-to";
@@ -834,8 +814,9 @@ async fn an_app_gets_its_database_back_from_a_bucket() {
     set(store(objects.url())).await;
     let said = typed(&tenant, &["backups", "acme", "--store"]).await;
     assert!(said.stderr.contains("there is no dump of acme in bucket dumps"), "{said:#?}");
-    let restore = ["restore", "acme", "--store", "--no-backup", "--yes", "--wait"];
-    typed(&tenant, &restore).await.failed(4, "there is no dump latest in the bucket");
+    let host = hostname(&tenant, "then");
+    let copy = ["restore", "acme", "--store", "--to", "then", "--hostname", &host, "--wait"];
+    typed(&tenant, &copy).await.failed(4, "there is no dump latest in the bucket");
 
     // As uploaded by the operator's Job.
     let volume = tempfile::tempdir().unwrap();
@@ -862,28 +843,21 @@ async fn an_app_gets_its_database_back_from_a_bucket() {
     let listed = typed(&tenant, &["backups", "acme", "--store", "-o", "json"]).await.json();
     assert_eq!((&listed["items"][1]["name"], &listed["items"][1]["tables"]), (&json!(plain), &json!(12)));
 
-    let uid = async || tenant.api::<Postgresql>().get("acme-pg").await.unwrap().metadata.uid.unwrap();
-    let before = uid().await;
     tenant.kubectl(&["create", "secret", "generic", "another", "--from-literal=password=another"]).unwrap();
-    let another = [&restore[..], &["--password-secret", "another"]].concat();
+    let another = [&copy[..], &["--password-secret", "another"]].concat();
     typed(&tenant, &another).await.failed(1, "it is encrypted with another password");
-    typed(&tenant, &[&restore[..], &["--from", "20260101T000000Z-x"]].concat()).await.failed(4, "there is no dump");
-    typed(&tenant, &["restore", "acme", "--store", "--yes"]).await.failed(4, "would be one of the current content");
+    typed(&tenant, &[&copy[..], &["--from", "20260101T000000Z-x"]].concat()).await.failed(4, "there is no dump");
     set(store("http://127.0.0.1:9".to_owned())).await;
-    typed(&tenant, &restore).await.failed(1, "did not answer within 20 seconds");
-    assert_eq!(uid().await, before);
+    typed(&tenant, &["backups", "acme", "--store"]).await.failed(1, "did not answer within 20 seconds");
 
     set(store(objects.url())).await;
-    typed(&tenant, &[&restore[..], &["--from", plain]].concat()).await.done();
-    assert_ne!(uid().await, before);
+    typed(&tenant, &["restore", "acme", "--store", "--from", plain, "--yes", "--wait"]).await.done();
     let found = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
     let restored = found.status.unwrap().restored.unwrap();
     let place = format!("{}/dumps/prod/from-bucket/acme-pg", objects.url());
     assert_eq!((restored.dump.as_str(), restored.store.as_ref()), (plain, Some(&place)));
 
     // Another app may read the first one's path in the bucket, and no more of it is changed.
-    let host = hostname(&tenant, "then");
-    let copy = ["restore", "acme", "--store", "--to", "then", "--hostname", &host, "--wait"];
     typed(&tenant, &[&copy[..], &["--from", plain]].concat()).await.done();
     let restored = tenant.api::<Postgresql>().get("then-pg").await.unwrap().status.unwrap().restored.unwrap();
     assert_eq!((restored.dump.as_str(), restored.store), (plain, Some(place)));
@@ -907,7 +881,7 @@ async fn a_cluster_gets_yesterdays_data_back() {
         "acme-nextcloud-nextcloud 8Gi Bound",
     ]);
     typed(&tenant, &["backup", "acme"]).await.failed(4, "keeps no backups: set spec.postgres.percona.schedules");
-    typed(&tenant, &["restore", "acme", "--no-backup", "--yes"]).await.failed(4, "keeps no backups");
+    typed(&tenant, &["restore", "acme", "--no-backup", "--yes", "--wait"]).await.failed(4, "keeps no backups");
     typed(&tenant, &["backups", "acme"]).await.done();
     tenant.patch("acme", json!({"postgres": {"percona": {"keep": 3}}})).await.unwrap();
     let ready = |found: Option<&PerconaPGCluster>| {
@@ -925,9 +899,10 @@ async fn a_cluster_gets_yesterdays_data_back() {
     assert_eq!(typed(&tenant, &["backups", "acme", "-o", "json"]).await.json()["items"].as_array().unwrap().len(), 2);
 
     typed(&tenant, &["restore", "acme", "--from", &name]).await.failed(2, "pass --yes");
-    typed(&tenant, &["restore", "acme", "--yes"]).await.failed(4, "the newest state is the current one");
-    typed(&tenant, &["restore", "acme", "--from", "theirs", "--yes"]).await.failed(4, "has no backup theirs");
-    let early = ["restore", "acme", "--time", "2026-01-01T00:00:00Z", "--yes"];
+    typed(&tenant, &["restore", "acme", "--yes", "--wait"]).await.failed(4, "the newest state is the current one");
+    let theirs = ["restore", "acme", "--from", "theirs", "--yes", "--wait"];
+    typed(&tenant, &theirs).await.failed(4, "has no backup theirs");
+    let early = ["restore", "acme", "--time", "2026-01-01T00:00:00Z", "--yes", "--wait"];
     typed(&tenant, &early).await.failed(4, "is before the first backup of acme");
     let (code, screen) = on_terminal(&tenant, &["restore", "acme", "--from", &name], "another\n", &[]).await;
     assert!(code == 2 && screen.contains("backed up first") && screen.contains("nothing restored"), "{screen}");
@@ -936,13 +911,9 @@ async fn a_cluster_gets_yesterdays_data_back() {
 
     // The current state is backed up first, and the restore is the requested one.
     let said = typed(&tenant, &["restore", "acme", "--from", &name, "--yes", "--wait"]).await;
-    for part in
-        ["backing up the current content of the database", "restores the database of acme to its state in backup"]
-    {
-        assert!(said.stderr.contains(part), "{part}: {said:#?}");
-    }
-    assert!(said.stderr.contains("backs up the restored database"), "{said:#?}");
-    said.done();
+    assert!(said.stderr.contains("-before backs up the database"), "{said:#?}");
+    assert!(said.stderr.contains("-after backs up the database"), "{said:#?}");
+    said.prints(&["the former state is in PerconaPGBackup"]);
     let restore = restores().await.remove(0);
     let label = backup["status"]["backupName"].as_str().unwrap();
     assert_eq!(restore.spec.options, ["--type=immediate".to_owned(), format!("--set={label}")]);
@@ -961,13 +932,20 @@ async fn a_cluster_gets_yesterdays_data_back() {
     tenant.percona("acme-pg", Knobs { hold_restores: true, ..Knobs::default() });
     let now = jiff::Timestamp::now().to_string();
     let at = ["restore", "acme", "--time", &now, "--no-backup", "--yes"];
-    typed(&tenant, &at).await.prints(&["restores the database of acme to its state at"]);
+    typed(&tenant, &at).await.prints(&["restores acme"]);
     tenant.condition("acme", "PostgresReady", "False", "Restoring").await;
-    typed(&tenant, &at).await.failed(4, "acme is already being restored");
+    let second = typed(&tenant, &[&at[..], &["-o", "json"]].concat()).await.json();
+    let second = second["metadata"]["name"].as_str().unwrap().to_owned();
+    let later = |found: Option<&ClientAppRestore>| {
+        let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
+        ready.message.contains("an older ClientAppRestore of the same object comes first").then_some(())
+    };
+    tenant.wait_for(&second, "waiting", later).await;
+    tenant.kubectl(&["delete", "clientapprestore", &second]).unwrap();
     typed(&tenant, &["backup", "acme"]).await.done();
     let waits = |found: Option<&ClientAppBackup>| {
         let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
-        ready.message.contains("is being restored").then_some(())
+        ready.message.contains("is in progress").then_some(())
     };
     let waiting = tenant.api::<ClientAppBackup>().list(&ListParams::default()).await.unwrap().items;
     let waiting = waiting.into_iter().max_by_key(|backup| backup.creation_timestamp()).unwrap().name_any();
@@ -989,7 +967,7 @@ async fn a_cluster_gets_yesterdays_data_back() {
     // A failure is reported. Percona may take it for that of the next restore, too.
     tenant.condition("acme", "Ready", "True", "Ready").await;
     tenant.percona("acme-pg", Knobs { fail_restores: true, ..Knobs::default() });
-    typed(&tenant, &again).await.failed(1, "kubectl logs job/acme-pg-pgbackrest-restore");
+    typed(&tenant, &again).await.failed(4, "kubectl logs job/acme-pg-pgbackrest-restore");
     tenant.percona("acme-pg", Knobs::default());
     tenant.condition("acme", "Ready", "True", "Ready").await;
 
@@ -1040,21 +1018,6 @@ async fn with_a_dump(tenant: &Tenant) {
 
 async fn uid_of(tenant: &Tenant, claim: &str) -> Option<String> {
     tenant.uid::<PersistentVolumeClaim>(claim).await
-}
-
-/// The operator learns late of the suspension and of the dump; it creates no empty database meanwhile.
-#[tokio::test]
-async fn a_late_watch_makes_no_other_database_during_a_restore() {
-    let e2e::lab::Apart { tenant, proxy, options } = Lab::unattended().await.apart("late-restore").await;
-    let _operator = e2e::lab::leading(&options).await;
-    with_a_dump(&tenant).await;
-    proxy.set([e2e::proxy::Rule::new("watch", "clientapps", e2e::proxy::Fault::Hang)]);
-    let said = typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait", "--timeout", "15s"]).await;
-    assert_eq!(said.code, 3, "{said:#?}");
-    proxy.set([]);
-    typed(&tenant, &["restore", "acme", "--from", DUMP, "--yes", "--wait"]).await.done();
-    let found = tenant.api::<Postgresql>().get("acme-pg").await.unwrap();
-    assert_eq!(found.status.unwrap().restored.unwrap().dump, DUMP);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod deletion;
 mod files;
 mod objects;
 mod restore;
+mod restores;
 
 use std::collections::BTreeMap;
 

@@ -97,10 +97,16 @@ impl<'a> Server<'a> {
 
     /// Starts it, and returns once it answers.
     fn start(&mut self, hba: &str, settings: &str) {
+        self.start_with(hba, settings, "");
+    }
+
+    /// The same, for a request whose dump is restored beside the database.
+    fn start_with(&mut self, hba: &str, settings: &str, restored: &str) {
         let Server { node, volume, port, .. } = self;
         let script = format!("exec sh $SCRIPTS/primary.sh -c port={port} -c unix_socket_directories=$HOME {settings}");
         let mut command = node.command(&script);
         command.env("PGDATA", node.path(volume).join("data")).env("HBA_FILE", node.path("scripts").join(hba));
+        command.env("RESTORED", restored);
         self.pod = Some(node.start(command, &format!("{volume}.log")).unwrap());
         blocking_until(&format!("{} answers", self.volume), || self.ask("postgres", "SELECT").is_ok());
     }

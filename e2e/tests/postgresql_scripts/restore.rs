@@ -530,3 +530,117 @@ fn ratio(of: &[f64], to: &[f64]) -> f64 {
     let best = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
     best(of) / best(to)
 }
+
+/// The Job that restores a dump beside a database that a server may be using.
+fn beside(node: &Node, volume: &str, request: &str) -> Command {
+    let mut command = restore(node, volume, "latest");
+    command.env("PGDATA", node.path(volume).join(format!("restored.{request}")));
+    command.env("BESIDE", node.path(volume).join("data")).env("RESTORE_ID", request);
+    command
+}
+
+const HOW_MANY: &str = "SELECT count(*) FROM t";
+
+#[test]
+fn a_dump_replaces_a_database_that_serves_meanwhile() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    node.volume("copy").unwrap();
+    let mut standby = Standby::of(&server);
+    standby.start();
+    standby.until_ready("the standby follows");
+    let dump = dumped(&node, &server);
+    server.over_tcp("shop", PASSWORD, "orders", "INSERT INTO t VALUES (0)").unwrap();
+    let before = server.system();
+
+    // The server serves while the dump is restored, and a second pod of the Job finds that it is.
+    for _ in 0..2 {
+        succeeds(beside(&node, "data", "one"));
+        assert_eq!(report(&node), format!("{dump} 1"));
+    }
+    assert_eq!(server.over_tcp("shop", PASSWORD, "orders", HOW_MANY).unwrap(), "1001");
+    // It is exchanged for the request only.
+    server.stop();
+    server.start_with("pg_hba.conf", "", "another");
+    assert_eq!(server.system(), before);
+    server.stop();
+    server.start_with("pg_hba.conf", "", "one");
+    assert_eq!(server.over_tcp("shop", PASSWORD, "orders", HOW_MANY).unwrap(), "1000");
+    let restored = server.system();
+    assert_ne!(restored, before);
+    assert_eq!(files(&node.path("data")), ["data", "former.one", "initialize.lock"]);
+    // The standby follows the other database, and no other than that.
+    standby.stop();
+    standby.start();
+    standby.until_ready("the standby follows the restored database");
+    assert_eq!(standby.says("SELECT system_identifier FROM pg_control_system()").unwrap(), restored);
+    assert_eq!(standby.says(HOW_MANY).unwrap(), "1000");
+    standby.stop();
+
+    // A restart changes nothing more.
+    server.over_tcp("shop", PASSWORD, "orders", "INSERT INTO t VALUES (0)").unwrap();
+    server.stop();
+    server.start_with("pg_hba.conf", "", "one");
+    assert_eq!(server.over_tcp("shop", PASSWORD, "orders", HOW_MANY).unwrap(), "1001");
+
+    // An exchange that was cut off goes on.
+    succeeds(beside(&node, "data", "two"));
+    server.stop();
+    let mut primary = node.command("exec sh $SCRIPTS/primary.sh");
+    primary.env("PGDATA", node.path("data/data")).env("HBA_FILE", "/nowhere").env("RESTORED", "two");
+    // After the former directory is moved: the second call of `mv` on directories, the third of all.
+    cut_off(&node, ("mv", "case $1 in */restored.two) ;; *) exec $REAL \"$@\" ;; esac"), primary);
+    assert_eq!(files(&node.path("data")), ["former.one", "former.two", "initialize.lock", "restored.two"]);
+    server.start_with("pg_hba.conf", "", "two");
+    assert_eq!(server.over_tcp("shop", PASSWORD, "orders", HOW_MANY).unwrap(), "1000");
+    assert_eq!(files(&node.path("data")), ["data", "former.one", "former.two", "initialize.lock"]);
+    server.stop();
+    // The former one is whole.
+    for (request, rows) in [("one", "1001"), ("two", "1001")] {
+        let volume = node.volume(&format!("again-{request}")).unwrap();
+        fs::rename(node.path("data").join(format!("former.{request}")), volume.join("data")).unwrap();
+        let mut again = Server::primary(&node, &format!("again-{request}"), "pg_hba.conf", "");
+        assert_eq!(again.over_tcp("shop", PASSWORD, "orders", HOW_MANY).unwrap(), rows, "{request}");
+        again.stop();
+    }
+}
+
+#[test]
+fn a_database_keeps_its_space_and_a_lost_one_begins_anew() {
+    let node = node();
+    let mut server = with_dumps(&node);
+    dumped(&node, &server);
+    // A volume that is full, and one that becomes full while the dump is restored.
+    let df = "echo header; if [ -e $HOME/full ]; then echo x 100 91 9 91% /; else echo x 100 50 50 50% /; fi";
+    node.replace("df", df).unwrap();
+    for vacuum in [None, Some("touch $HOME/full; while pg_isready --quiet; do sleep 0.1; done; exit 1")] {
+        match vacuum {
+            None => drop(node.file("full", "").unwrap()),
+            Some(script) => {
+                fs::remove_file(node.path("full")).unwrap();
+                node.replace("vacuumdb", script).unwrap();
+            }
+        }
+        let (code, log) = fails(beside(&node, "data", "one"));
+        assert_eq!(code, Some(75), "{log}");
+        assert!(report(&node).contains("has not enough space for a second database"), "{}", report(&node));
+        assert_eq!(files(&node.path("data")), ["data", "initialize.lock"]);
+        assert_eq!(server.over_tcp("shop", PASSWORD, "orders", HOW_MANY).unwrap(), "1000");
+    }
+    node.put_back("vacuumdb").unwrap();
+    fs::remove_file(node.path("full")).unwrap();
+    // What an interrupted restore has left goes with the next one.
+    fs::create_dir(node.path("data/restored.zero.new")).unwrap();
+    succeeds(beside(&node, "data", "one"));
+    assert_eq!(files(&node.path("data")), ["data", "initialize.lock", "restored.one"]);
+    server.stop();
+
+    // On a volume without a database, too.
+    node.volume("lost").unwrap();
+    succeeds(beside(&node, "lost", "one"));
+    let mut server = Server { node: &node, pod: None, volume: "lost".to_owned(), port: free_port().unwrap() };
+    server.start_with("pg_hba.conf", "", "one");
+    assert_eq!(server.over_tcp("shop", PASSWORD, "orders", HOW_MANY).unwrap(), "1000");
+    assert_eq!(files(&node.path("lost")), ["data", "initialize.lock"]);
+    server.stop();
+}

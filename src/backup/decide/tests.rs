@@ -4,11 +4,16 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     backup::observed::ArchiveJob,
-    crd::{ClientApp, conditions::State},
+    crd::{
+        ClientApp,
+        conditions::State,
+        percona::{PerconaPGBackupSpec, PerconaPGCluster, READY_FOR_BACKUP},
+    },
     platform::job::JobProgress,
 };
 
 const UID: &str = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
+const ME: Me<'_> = Me { uid: UID, name: "b" };
 
 fn of<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
@@ -78,6 +83,7 @@ fn job(succeeded: Option<bool>) -> Option<ArchiveJob> {
 fn short_of(outcome: &Outcome) -> String {
     let step = match &outcome.step {
         None => String::new(),
+        Some(Step::Stop(app)) => format!(" -> stop {}", app.name_any()),
         Some(Step::RequestDump { postgresql, uid, request }) => {
             format!(" -> dump {postgresql} {} {request}", uid.as_deref().unwrap_or_default())
         }
@@ -99,7 +105,7 @@ fn short_of(outcome: &Outcome) -> String {
 fn a_database_and_then_files() {
     let (standalone, none) = (json!({"postgres": {"provider": "standalone"}}), Files::default());
     let app_of = |spec: &Value| Subject::App(Box::new(app(spec.clone())));
-    let files = |job| Files { cron_job: cron_job("app-uid"), place: None, job };
+    let files = |job| Files { cron_job: cron_job("app-uid"), place: None, job, user: None };
     let both = {
         let mut both = with_files();
         both["postgres"] = standalone["postgres"].clone();
@@ -286,8 +292,8 @@ fn a_database_and_then_files() {
         ),
     ] {
         let wanted = of(json!({"of": {"name": "acme"}}));
-        let observed = Observed { subject: app_of(spec), database, files };
-        let outcome = decide(UID, &wanted, &of(recorded), &observed, now());
+        let observed = Observed { subject: app_of(spec), database, files, restore: None };
+        let outcome = decide(ME, &wanted, &of(recorded), &observed, now());
         assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
         assert!(outcome.ready.message.contains(message), "{what}: {}", outcome.ready.message);
         let is_complete = outcome.status.phase == Some(BackupPhase::Completed);
@@ -300,15 +306,19 @@ fn a_database_and_then_files() {
 fn what_a_backup_has_made_is_recorded() {
     let spec = of(json!({"of": {"name": "acme"}, "parts": ["Database"]}));
     let standalone = app(json!({"postgres": {"provider": "standalone"}}));
-    let observed =
-        |database| Observed { subject: Subject::App(Box::new(standalone.clone())), database, files: Files::default() };
-    let began = decide(UID, &spec, &of(json!({})), &observed(postgresql(json!(null), json!(null))), now());
+    let observed = |database| Observed {
+        subject: Subject::App(Box::new(standalone.clone())),
+        database,
+        files: Files::default(),
+        restore: None,
+    };
+    let began = decide(ME, &spec, &of(json!({})), &observed(postgresql(json!(null), json!(null))), now());
     assert_eq!(began.status.started_at, Some(Time(now())));
     assert_eq!(began.status.database.as_ref().unwrap().name, UID, "before it is made");
-    let ended = decide(UID, &spec, &began.status, &observed(postgresql(json!(UID), record(UID, "Succeeded"))), now());
+    let ended = decide(ME, &spec, &began.status, &observed(postgresql(json!(UID), record(UID, "Succeeded"))), now());
     assert_eq!(ended.status.database.unwrap().dump.as_deref(), Some("20260131T035900Z-new"));
     let later = of::<ClientAppBackupStatus>(json!({"startedAt": "2026-02-01T00:00:00Z"}));
-    let ended = decide(UID, &spec, &later, &observed(postgresql(json!(UID), record(UID, "Succeeded"))), now());
+    let ended = decide(ME, &spec, &later, &observed(postgresql(json!(UID), record(UID, "Succeeded"))), now());
     assert_eq!(ended.status.database.unwrap().dump, None, "its pod has not reported it yet");
 
     let files = ArchivedFiles { job: "j".to_owned(), archive: None, bytes: None, files: None, completed_at: None };
@@ -329,11 +339,12 @@ fn what_changes_meanwhile_makes_no_backup_complete() {
         subject: Subject::App(Box::new(app)),
         database: postgresql(json!(UID), record(UID, "Succeeded")),
         files,
+        restore: None,
     };
-    let began = decide(UID, &spec, &of(json!({})), &observed(app(both.clone()), files()), now());
+    let began = decide(ME, &spec, &of(json!({})), &observed(app(both.clone()), files()), now());
     assert_eq!(short_of(&began), "Running -> acme-files-5f0c2c0e8a");
     let next = |app: ClientApp, files: Files| {
-        let outcome = decide(UID, &spec, &began.status, &observed(app, files), now());
+        let outcome = decide(ME, &spec, &began.status, &observed(app, files), now());
         (outcome.status.phase.unwrap(), outcome.ready.message)
     };
     let (phase, message) = next(app(json!({"postgres": {"provider": "standalone"}})), Files::default());
@@ -350,14 +361,15 @@ fn what_changes_meanwhile_makes_no_backup_complete() {
     let mut busy = cron_job("app-uid").unwrap();
     busy.status = Some(of(json!({"active": [{"name": "j"}]})));
     let busy = Files { cron_job: Some(busy), ..Files::default() };
-    let outcome = decide(UID, &spec, &of(json!({})), &observed(app(both), busy), now());
+    let outcome = decide(ME, &spec, &of(json!({})), &observed(app(both), busy), now());
     assert!(outcome.step.is_none() && outcome.ready.message.contains("a scheduled archive"), "{outcome:?}");
     // Another cluster's backup of that name is none of this one.
     let mut theirs = percona_backup("Succeeded").unwrap();
     theirs.spec.pg_cluster = "other".to_owned();
     let database = Database::Percona { cluster: Some(cluster(true, true)), backup: Some(theirs) };
-    let observed = Observed { subject: Subject::App(Box::new(app(json!({})))), database, files: Files::default() };
-    let outcome = decide(UID, &spec, &of(json!({})), &observed, now());
+    let observed =
+        Observed { subject: Subject::App(Box::new(app(json!({})))), database, files: Files::default(), restore: None };
+    let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
     assert_eq!(outcome.ready.message, "PerconaPGBackup acme-pg-5f0c2c0e8a is of another cluster: delete it");
 }
 
@@ -398,9 +410,57 @@ fn what_cannot_be_backed_up() {
             "has no database that",
         ),
     ] {
-        let observed = Observed { subject, database, files: Files::default() };
-        let outcome = decide(UID, &of(spec), &of(json!({})), &observed, now());
+        let observed = Observed { subject, database, files: Files::default(), restore: None };
+        let outcome = decide(ME, &of(spec), &of(json!({})), &observed, now());
         assert_eq!(outcome.status.phase, Some(BackupPhase::Failed), "{what}");
         assert!(outcome.ready.message.contains(message), "{what}: {}", outcome.ready.message);
     }
+}
+
+#[test]
+fn a_backup_of_one_moment() {
+    let spec: ClientAppBackupSpec = of(json!({"of": {"name": "acme"}, "quiesce": true}));
+    let of_app = |mark: Option<&str>, user: Option<&str>| {
+        let mut app = app(with_files());
+        app.spec.postgres.enabled = false;
+        let mark = mark.map(|mark| ("apps.bnerd-operator.local/stopped-for".to_owned(), mark.to_owned()));
+        app.metadata.annotations = Some(mark.into_iter().collect());
+        let user = user.map(str::to_owned);
+        let files = Files { cron_job: cron_job("app-uid"), user, ..Files::default() };
+        Observed { subject: Subject::App(Box::new(app)), database: Database::None, files, restore: None }
+    };
+    let own = Some("ClientAppBackup/b");
+    for (what, observed, expected, words) in [
+        ("pods", of_app(None, Some("acme-0")), "Running -> stop acme", "are taken away"),
+        ("a pod is left", of_app(own, Some("acme-0")), "Pending", "pod acme-0 still has a volume"),
+        ("none is left", of_app(own, None), "Running -> acme-files-5f0c2c0e8a", ""),
+        ("another's", of_app(Some("ClientAppRestore/r"), None), "Pending", "is stopped for ClientAppRestore/r"),
+    ] {
+        let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
+        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
+        assert!(outcome.ready.message.contains(words), "{what}: {}", outcome.ready.message);
+    }
+    // Without files, it is not known which pods matter.
+    let only: ClientAppBackupSpec = of(json!({"of": {"name": "acme"}, "parts": ["Database"], "quiesce": true}));
+    let mut observed = of_app(own, None);
+    let Subject::App(app) = &mut observed.subject else { panic!() };
+    app.spec.postgres.enabled = true;
+    observed.database = postgresql(json!(null), json!(null));
+    let outcome = decide(ME, &only, &of(json!({})), &observed, now());
+    assert_eq!(outcome.status.phase, Some(BackupPhase::Failed), "{}", outcome.ready.message);
+}
+
+#[test]
+fn a_restore_comes_first() {
+    let spec: ClientAppBackupSpec = of(json!({"of": {"name": "acme"}}));
+    let mut app = app(json!({}));
+    app.spec.postgres.provider = crate::crd::PostgresProvider::Standalone;
+    let observed = Observed {
+        subject: Subject::App(Box::new(app)),
+        database: postgresql(json!(null), json!(null)),
+        files: Files::default(),
+        restore: Some("r".to_owned()),
+    };
+    let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
+    assert!(outcome.ready.message.contains("ClientAppRestore r is in progress"), "{}", outcome.ready.message);
 }

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{ClientApp, ClientAppStatus, Credentials, FINALIZER, Guard, Reason},
+    crd::{ClientApp, ClientAppStatus, Credentials, FINALIZER, Guard, Reason, annotation},
     deletion::{
         brake::DeletionBrake,
         permit::{is_orphaned, takes_dependents},
@@ -82,7 +82,15 @@ impl Ctx {
         sources: &Sources,
         credentials: &[Credentials],
     ) -> Result<Desired, Invalid> {
+        let stopped = app.annotation(annotation::STOPPED_FOR).is_some();
         let app = app.decoded().map_err(|message| Invalid { reason: Reason::InvalidSpec, message })?;
+        // Its volumes are backed up or restored.
+        let without_pods = stopped.then(|| {
+            let mut app = app.clone();
+            app.spec.replicas = Some(0);
+            app
+        });
+        let app = without_pods.as_ref().unwrap_or(app);
         let profile = app.spec.profile.as_deref().and_then(|name| self.watches.profile(name));
         desired(app, profile.as_deref(), (sources, credentials), &self.config)
             .map_err(|error| Invalid { reason: error.reason, message: error.to_string() })

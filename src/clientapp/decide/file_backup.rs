@@ -16,7 +16,7 @@ use crate::{
             file_backup::{DesiredFiles, cron_job_spec},
         },
     },
-    crd::{FilesSummary, Reason, annotation, conditions::Verdict},
+    crd::{FilesSummary, Reason, conditions::Verdict},
     platform::{
         clock::is_awaited,
         job::{self, JobProgress},
@@ -28,21 +28,21 @@ use crate::{
 /// Applies the CronJob, once the release has volumes, or deletes it if it is no longer asked for. Whatever else the app waits
 /// for does not hold up its archives, except helm: it may be changing the volumes.
 pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Step> {
-    let FilesView { image, app_uid, volumes, cron_job, is_restoring, refused, archives: _ } = &observed.files;
+    let FilesView { image, app_uid, volumes, cron_job, stopped_for, refused, archives: _ } = &observed.files;
     let is_foreign = cron_job.as_ref().is_some_and(|found| !found.is_of(app_uid));
     if observed.run.busy.is_some() || desired.suspend || is_foreign {
         return None;
     }
     let Some(files) = &desired.data.files else {
         // The Job that restores would go with it.
-        let goes = cron_job.as_ref().filter(|_| !is_restoring);
+        let goes = cron_job.as_ref().filter(|_| stopped_for.is_none());
         return goes.map(|found| Step::DeleteArchives { uid: found.uid.clone() });
     };
     // Its volumes may still be created, or go with it.
     observed.release.as_ref().filter(|release| release.ever_managed && release.phase == ReleasePhase::Deployed)?;
     let volumes = volumes.as_ref().filter(|volumes| !volumes.is_empty())?;
     let chart = observed.recorded.installed.as_ref().map(|chart| chart.name.as_str()).unwrap_or_default();
-    let files = &DesiredFiles { schedule: files.schedule.clone().filter(|_| !is_restoring), ..files.clone() };
+    let files = &DesiredFiles { schedule: files.schedule.clone().filter(|_| stopped_for.is_none()), ..files.clone() };
     let document = cron_job_spec::cron_job(&desired.key, chart, files, volumes, image.as_ref()?);
     let digest = cron_job_spec::digest(&document);
     if refused.as_ref().is_some_and(|refused| refused.digest == digest && is_awaited(refused.until, now, LATEST_RETRY))
@@ -116,7 +116,7 @@ fn failed_at(summary: &mut FilesSummary, job: &str, ended: &Time, why: Option<&S
 /// Returns the condition about the archives; `None`: none are asked for.
 pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&FilesSummary>) -> Option<Verdict> {
     desired.data.files.as_ref()?;
-    let FilesView { image, app_uid, volumes, cron_job, is_restoring, refused, archives: _ } = &observed.files;
+    let FilesView { image, app_uid, volumes, cron_job, stopped_for, refused, archives: _ } = &observed.files;
     if let Some(CronJobView { owner, .. }) = cron_job.as_ref().filter(|found| !found.is_of(app_uid)) {
         let owner =
             owner.as_ref().map_or("no ClientApp".to_owned(), |(kind, name, _)| format!("another {kind} {name}"));
@@ -136,11 +136,8 @@ pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&F
     if let Some(RefusedArchives { message, .. }) = refused {
         return Some(Verdict::no(Reason::Refused, format!("no archives are made: {message}")));
     }
-    if *is_restoring {
-        let message = format!(
-            "no archives are made while the files are restored: after an interruption, run the command again that restores them, or remove the annotation {}",
-            annotation::RESTORING_FILES
-        );
+    if let Some(run) = stopped_for {
+        let message = format!("no archives are made on schedule while the app has no pods for {run}");
         return Some(Verdict::unknown(Reason::Restoring, message));
     }
     let FilesSummary { last_success, archive, last_failure, failed_job, failure, .. } =

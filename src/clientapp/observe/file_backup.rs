@@ -40,7 +40,7 @@ pub(super) async fn files(
         volumes,
         cron_job,
         refused: ctx.memory.read(key, |app| app.refused_archives.clone()),
-        is_restoring: app.annotation(annotation::RESTORING_FILES).is_some(),
+        stopped_for: app.annotation(annotation::STOPPED_FOR).cloned(),
         archives: ctx.watches.archives(key),
     })
 }

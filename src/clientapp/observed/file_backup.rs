@@ -20,7 +20,7 @@ pub(crate) struct FilesView {
     pub volumes: Option<Vec<Volume>>,
     pub cron_job: Option<CronJobView>,
     /// A user restores files: an archive made meanwhile would have half of them.
-    pub is_restoring: bool,
+    pub stopped_for: Option<String>,
     /// Says why the API server has refused the CronJob.
     pub refused: Option<RefusedArchives>,
     /// The Jobs that archive.

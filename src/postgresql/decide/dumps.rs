@@ -7,12 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::plan::{PostgresqlPlan, PostgresqlStep};
 use crate::{
-    crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, Reason},
+    crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, Reason, Restore, label},
     postgresql::{
         desired::{Desired, DesiredBackup},
         names,
         objects::backup,
-        observed::{Detail, JobView, Kind, ObjectView, ObservedPostgresql, Ownership, PodView, SecretState, pods_of},
+        observed::{
+            Detail, DumpSource, JobView, Kind, ObjectView, ObservedPostgresql, Ownership, PodView, SecretState, pods_of,
+        },
     },
 };
 
@@ -85,10 +87,10 @@ pub(crate) fn job_message<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -
 /// Returns the results of all dumps, scheduled or requested: the record, updated from their Jobs.
 pub(crate) fn summary(desired: &Desired, observed: &ObservedPostgresql) -> Option<BackupSummary> {
     let mut summary = observed.recorded.backup.clone();
-    let prefix = names::initialize_prefix(&desired.key.name);
-    for ((_, name), view) in
-        observed.objects.iter().filter(|((kind, name), _)| *kind == Kind::Job && !name.starts_with(&prefix))
-    {
+    let name = &desired.key.name;
+    let others = [names::initialize_prefix(name), names::restore_prefix(name)];
+    let dumps = |name: &str| others.iter().all(|prefix| !name.starts_with(prefix));
+    for ((_, name), view) in observed.objects.iter().filter(|((kind, name), _)| *kind == Kind::Job && dumps(name)) {
         let ObjectView {
             owner: Ownership::Ours,
             detail: Detail::Job(JobView { succeeded: Some(succeeded), started, ended: Some(ended), is_drill, .. }),
@@ -172,6 +174,36 @@ pub(super) fn steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: &Obs
 
 /// Says why no bucket can be used, and what a cluster admin has to do.
 pub(crate) const NO_IMAGE: &str = "the operator does not know its own image, which it needs to reach the bucket: a cluster admin has to set CLIENTAPP_POD_NAME, as in manifests/deployment.yaml, or CLIENTAPP_IMAGE";
+
+/// Returns why no database can be created from these dumps, which a field of the spec names, and what to do.
+pub(super) fn unusable(
+    desired: &Desired,
+    field: &str,
+    restore: &Restore,
+    source: DumpSource,
+) -> Option<(Reason, String)> {
+    let key = &desired.key;
+    let (kind, resource, source_name) = match (&restore.claim, &restore.store) {
+        (None, Some(store)) => ("Secret", "secret", &store.bucket.credentials_secret.name),
+        (claim, _) => ("PersistentVolumeClaim", "pvc", claim.as_ref()?),
+    };
+    let what = format!("{kind} {source_name}, which {field} names,");
+    let why = match source {
+        DumpSource::Usable if restore.store.is_some() && desired.operator_image.is_none() => {
+            return Some((Reason::OperatorImageUnknown, format!("{field}.store: {NO_IMAGE}")));
+        }
+        DumpSource::Usable => return None,
+        DumpSource::Missing => format!("{what} does not exist in namespace {}", key.namespace),
+        DumpSource::Deleting => format!("{what} is being deleted"),
+        DumpSource::NotAllowed => format!(
+            "{what} has no label that lets {name} be made from the dumps there: `kubectl label {resource} {source_name} -n {} {}={name}`",
+            key.namespace,
+            label::RESTORE_TO,
+            name = key.name,
+        ),
+    };
+    Some((Reason::DumpsMissing, why))
+}
 
 /// Reports that uploads, and drills from the bucket, are not possible; dumps to the volume go on.
 pub(super) fn uploads(plan: &mut PostgresqlPlan, desired: &Desired) {

@@ -44,7 +44,10 @@ pub(super) fn mounted<'a>(
         return None;
     }
     match &observed.replication {
-        SecretState::Ours { uid } => Some(Mounted { replication: uid, certificate }),
+        SecretState::Ours { uid } => {
+            let replaced = observed.recorded.restored.as_ref().and_then(|restored| restored.request.as_deref());
+            Some(Mounted { replication: uid, certificate, replaced })
+        }
         SecretState::Absent => {
             plan.steps.push(PostgresqlStep::CreateReplication);
             None

@@ -29,13 +29,14 @@ pub(in crate::postgresql) fn pod(name: &str, role: &str, waiting: Option<&str>) 
         waiting,
         refused: None,
         closed: None,
+        replaced: None,
     }
 }
 
 const GI: f64 = 1024.0 * 1024.0 * 1024.0;
 
 fn mounted(desired: &Desired) -> Mounted<'static> {
-    Mounted { replication: "r", certificate: desired.tls.map(|_| "c") }
+    Mounted { replication: "r", certificate: desired.tls.map(|_| "c"), replaced: None }
 }
 
 /// Everything as it should be.
@@ -59,7 +60,7 @@ pub(super) fn settled(desired: &Desired) -> ObservedPostgresql {
                 replicas: i32::try_from(object.document["spec"]["replicas"].as_i64().unwrap()).unwrap(),
                 storage: Some(desired.storage.text.clone()),
                 is_rolled: true,
-                requested: UserRequest::new(desired.generation, [Some("r"), mounted(desired).certificate]),
+                requested: UserRequest::new(desired.generation, mounted(desired).all()),
                 in_rollout: false,
             }),
             Kind::PersistentVolumeClaim => {
@@ -222,7 +223,7 @@ const SCALED: Detail = Detail::StatefulSet(SetView {
     replicas: 2,
     storage: None,
     is_rolled: true,
-    requested: UserRequest { generation: None, mounted: [None, None] },
+    requested: UserRequest { generation: None, mounted: [None, None, None] },
     in_rollout: false,
 });
 

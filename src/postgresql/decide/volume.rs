@@ -4,16 +4,18 @@
 //! A database is created once. Any sign of an earlier database prevents another from being created: a claim recorded as
 //! initialized, a StatefulSet, or a primary that was once up. From then on, an empty volume means that the database is lost.
 
-use super::plan::{PostgresqlPlan, PostgresqlStep};
+use super::{
+    dumps::unusable,
+    plan::{PostgresqlPlan, PostgresqlStep},
+    restore,
+};
 use crate::{
-    crd::{Phase, PostgresqlStatus, Reason, Restore, RestoreRecord, VolumeRecord, label},
+    crd::{Phase, PostgresqlStatus, Reason, RestoreRecord, VolumeRecord},
     postgresql::{
         desired::{ACCEPT_VOLUME, Desired},
         names,
         objects::initialize,
-        observed::{
-            Detail, DumpSource, JobView, Kind, ObjectView, ObservedPostgresql, Ownership, ScriptRefusal, pods_of,
-        },
+        observed::{Detail, JobView, Kind, ObjectView, ObservedPostgresql, Ownership, ScriptRefusal, pods_of},
     },
 };
 
@@ -45,8 +47,10 @@ pub(crate) fn state(desired: &Desired, observed: &ObservedPostgresql) -> VolumeS
     let name = claim(desired);
     let recorded = observed.recorded.volume.as_ref();
     let had_database = had_database(desired, observed);
+    // Whatever there is will be set aside.
+    let is_replaced = restore::pending(desired, &observed.recorded).is_some();
     let Some(found) = observed.objects.get(&(Kind::PersistentVolumeClaim, name.clone())) else {
-        return match had_database {
+        return match had_database && !is_replaced {
             true => VolumeState::Lost(format!("PersistentVolumeClaim {name} is gone")),
             false => VolumeState::Missing,
         };
@@ -62,7 +66,7 @@ pub(crate) fn state(desired: &Desired, observed: &ObservedPostgresql) -> VolumeS
         Some(recorded) if recorded.uid == found.uid => {
             VolumeState::Uninitialized { uid: found.uid.clone(), allowed: made_by_operator(desired, found) }
         }
-        Some(recorded) if had_database && desired.accepted_volume.as_ref() != Some(&found.uid) => {
+        Some(recorded) if had_database && !is_replaced && desired.accepted_volume.as_ref() != Some(&found.uid) => {
             VolumeState::Lost(format!(
                 "PersistentVolumeClaim {name} is not the one with the database: its uid is {}, and the uid on record is {}",
                 found.uid, recorded.uid
@@ -115,6 +119,7 @@ pub(crate) fn restored(desired: &Desired, observed: &ObservedPostgresql) -> Opti
         store: restore.store.is_some().then(|| restore.place()),
         tables: words.next().and_then(|tables| tables.parse().ok()),
         completed_at: ended.clone(),
+        request: None,
     })
 }
 
@@ -173,7 +178,7 @@ fn lost(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgre
     let found = observed.objects.get(&(Kind::PersistentVolumeClaim, claim(desired)));
     let uid = found.map_or("UID", |found| found.uid.as_str());
     let message = format!(
-        "{why}: restore a dump into a new Postgresql; or, if the claim that now has this name holds the data, accept it with `kubectl annotate db {} -n {} --overwrite {ACCEPT_VOLUME}={uid}`",
+        "{why}: restore a dump with a ClientAppRestore; or, if the claim that now has this name holds the data, accept it with `kubectl annotate db {} -n {} --overwrite {ACCEPT_VOLUME}={uid}`",
         key.name, key.namespace,
     );
     plan.hold(LOST, message);
@@ -191,7 +196,9 @@ fn initialize(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedP
     let underway = if restore.is_some() { Reason::Restoring } else { Reason::Provisioning };
     match observed.objects.get(&job.id) {
         None => {
-            if let Some((reason, hold)) = restore.and_then(|restore| unusable(desired, restore, observed.dump_source)) {
+            if let Some((reason, hold)) =
+                restore.and_then(|restore| unusable(desired, "spec.restore", restore, observed.dump_source))
+            {
                 return plan.hold(reason, hold);
             }
             plan.hold(underway, format!("waiting for Job {name}, which {doing}"));
@@ -226,31 +233,6 @@ fn is_superseded(job: &JobView, desired: &Desired) -> bool {
         Some(succeeded) => !succeeded,
         None => job.generation != Some(desired.generation.to_string()),
     }
-}
-
-/// Returns why no database can be created from these dumps, and what to do.
-fn unusable(desired: &Desired, restore: &Restore, source: DumpSource) -> Option<(Reason, String)> {
-    let key = &desired.key;
-    let (kind, resource, source_name) = match (&restore.claim, &restore.store) {
-        (None, Some(store)) => ("Secret", "secret", &store.bucket.credentials_secret.name),
-        (claim, _) => ("PersistentVolumeClaim", "pvc", claim.as_ref()?),
-    };
-    let what = format!("{kind} {source_name}, which spec.restore names,");
-    let why = match source {
-        DumpSource::Usable if restore.store.is_some() && desired.operator_image.is_none() => {
-            return Some((Reason::OperatorImageUnknown, format!("spec.restore.store: {}", super::dumps::NO_IMAGE)));
-        }
-        DumpSource::Usable => return None,
-        DumpSource::Missing => format!("{what} does not exist in namespace {}", key.namespace),
-        DumpSource::Deleting => format!("{what} is being deleted"),
-        DumpSource::NotAllowed => format!(
-            "{what} has no label that lets {name} be made from the dumps there: `kubectl label {resource} {source_name} -n {} {}={name}`",
-            key.namespace,
-            label::RESTORE_TO,
-            name = key.name,
-        ),
-    };
-    Some((Reason::DumpsMissing, why))
 }
 
 /// Holds the plan because the Job has given up.

@@ -13,7 +13,7 @@ use super::{
     servers::{GENERATION_ANNOTATION, PGDATA, REPLICATION_PASSWORD, VOLUME},
 };
 use crate::{
-    crd::Restore,
+    crd::{Restore, RestoreRequest},
     postgresql::{
         desired::Desired,
         names,
@@ -63,6 +63,29 @@ pub(crate) fn job(desired: &Desired, volume: &str, allowed: bool) -> Object {
         job.document["metadata"]["annotations"][RESTORE_ANNOTATION] = json!(json!(restore).to_string());
     }
     job
+}
+
+/// Builds the Job that restores a requested dump beside the database of a primary, on the node that has its volume.
+pub(crate) fn restore(desired: &Desired, RestoreRequest { request, dump }: &RestoreRequest) -> Object {
+    let name = &desired.key.name;
+    let data = json!({"persistentVolumeClaim": {"claimName": names::data(name)}});
+    let mut pod = pod(desired, Role::Initialize, data, true, request, Some(dump));
+    let container = &mut pod["spec"]["containers"][0];
+    for variable in container["env"].as_array_mut().expect("the document above has an array here") {
+        if variable["name"] == "PGDATA" {
+            variable["value"] = json!(format!("{VOLUME}/restored.{request}"));
+        }
+    }
+    container["env"].as_array_mut().expect("as above").push(bucket::variable("BESIDE", PGDATA));
+    placement::beside_primary(desired, &mut pod["spec"]);
+    let mut rules = bucket::failure_rules("initialize").to_vec();
+    rules.extend(dump.store.iter().map(|_| bucket::failure_rules(bucket::FETCH)[1].clone()));
+    let spec = json!({
+        "backoffLimit": 2,
+        "podFailurePolicy": {"rules": rules},
+        "template": pod,
+    });
+    object(desired, Kind::Job, names::restore(name, request), json!({"spec": spec}))
 }
 
 /// Builds the template of a pod that creates a database on a volume, empty or from a dump. `id` tells this restore from any other.

@@ -40,6 +40,15 @@ pub(super) fn job(desired: &Desired, pod: &mut Value) {
     place(desired, pod, Affinity { node_affinity, ..Affinity::default() });
 }
 
+/// Places a Job on the primary's node, since another node may not be able to attach the volume.
+pub(super) fn beside_primary(desired: &Desired, pod: &mut Value) {
+    let labels = json!({label::POSTGRESQL: desired.key.name, label::ROLE: Role::Primary});
+    let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}});
+    let beside = json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
+    let affinity = Affinity { pod_affinity: serde_json::from_value(beside).ok(), ..Affinity::default() };
+    place(desired, pod, affinity);
+}
+
 /// Leaves out empty fields, so that the pods of a Postgresql without them stay unchanged.
 fn place(desired: &Desired, pod: &mut Value, affinity: Affinity) {
     let Scheduling { node_selector, tolerations, affinity: _ } = &desired.scheduling;

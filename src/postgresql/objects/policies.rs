@@ -58,7 +58,9 @@ pub(crate) fn network_policy(desired: &Desired) -> Option<Object> {
 /// network, so this policy does not select it. A policy that allows the namespace applies here as well: policies are additive.
 pub(crate) fn sealed(desired: &Desired) -> Option<Object> {
     let drill = desired.backup.as_ref().is_some_and(|backup| backup.drill.is_some() && backup.drill_store.is_none());
-    let restore = desired.restore.as_ref().is_some_and(|restore| restore.store.is_none());
+    // One that is requested is of a database that exists: nothing else is restored then.
+    let requested = desired.restore_request.as_ref().map(|requested| &requested.dump);
+    let restore = requested.or(desired.restore.as_ref()).is_some_and(|restore| restore.store.is_none());
     let roles = [(drill, Role::Drill), (restore, Role::Initialize)];
     let roles: Vec<_> = roles.into_iter().filter_map(|(is_there, role)| is_there.then_some(role)).collect();
     let spec = json!({

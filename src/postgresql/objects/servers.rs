@@ -45,6 +45,8 @@ const LAG: &str = "33554432";
 pub(crate) const REPLICATION_ANNOTATION: &str = "apps.bnerd-operator.local/replication-secret";
 /// Annotation of a pod: uid of the Secret with the servers' certificate.
 pub(crate) const CERTIFICATE_ANNOTATION: &str = "apps.bnerd-operator.local/certificate-secret";
+/// Annotation of a pod: the request whose restored dump has replaced the database.
+pub(crate) const REPLACED_ANNOTATION: &str = "apps.bnerd-operator.local/replaced-for";
 /// Annotation of the primary's pod: the deletion for whose last dump it refuses clients.
 pub(crate) const CLOSED_ANNOTATION: &str = "apps.bnerd-operator.local/closed-for-deletion";
 /// Annotation of a StatefulSet, and of the Job that creates the database: generation of the Postgresql for which it was applied. Not
@@ -53,13 +55,23 @@ pub(crate) const GENERATION_ANNOTATION: &str = "apps.bnerd-operator.local/genera
 /// Annotation of a StatefulSet that was applied in its Postgresql's rollout, until its pods are ready.
 pub(crate) const ROLLOUT_ANNOTATION: &str = "apps.bnerd-operator.local/turn";
 
-/// The uids of the Secrets that the servers read only when they start: a new Secret restarts them.
+/// What the servers read only when they start: another value restarts them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mounted<'a> {
-    /// The Secret with the standbys' password.
+    /// uid of the Secret with the standbys' password.
     pub replication: &'a str,
-    /// The Secret with the servers' certificate; `None`: without TLS.
+    /// uid of the Secret with the servers' certificate; `None`: without TLS.
     pub certificate: Option<&'a str>,
+    /// The request whose restored dump replaces the database.
+    pub replaced: Option<&'a str>,
+}
+
+impl<'a> Mounted<'a> {
+    /// Returns the values of the pods' annotations, in the order of [`UserRequest`](super::super::observed::UserRequest).
+    pub(crate) fn all(self) -> [Option<&'a str>; 3] {
+        let Mounted { replication, certificate, replaced } = self;
+        [Some(replication), certificate, replaced]
+    }
 }
 
 /// Builds the StatefulSet of the primary, open to clients or closed for a deletion.
@@ -70,7 +82,7 @@ pub(crate) fn primary(
     closed: Option<&str>,
 ) -> Object {
     let name = &desired.key.name;
-    let container = json!({
+    let mut container = json!({
         "name": "postgres",
         "image": desired.image,
         "command": ["sh", "/scripts/primary.sh"],
@@ -87,6 +99,9 @@ pub(crate) fn primary(
             "timeoutSeconds": 5,
         },
     });
+    if let Some(request) = mounted.replaced {
+        push(&mut container["env"], json!({"name": "RESTORED", "value": request}));
+    }
     let set = ServerSet {
         name: names::primary(name),
         role: Role::Primary,
@@ -216,6 +231,9 @@ fn template(desired: &Desired, set: &ServerSet<'_>, mut container: Value) -> Val
         // PostgreSQL accepts a key of root's only if nobody but its group can read it.
         let secret = json!({"secretName": names::certificate(name), "defaultMode": 0o640});
         push(&mut volumes, json!({"name": "tls", "secret": secret}));
+    }
+    if let Some(request) = set.mounted.replaced {
+        annotations[REPLACED_ANNOTATION] = json!(request);
     }
     if let Some(deletion) = set.closed {
         annotations[CLOSED_ANNOTATION] = json!(deletion);

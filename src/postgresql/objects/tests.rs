@@ -23,7 +23,7 @@ fn full() -> Desired {
 }
 
 fn with(replication: &str) -> Mounted<'_> {
-    Mounted { replication, certificate: None }
+    Mounted { replication, certificate: None, replaced: None }
 }
 
 /// All objects that are made from documents.
@@ -406,7 +406,7 @@ fn secrets() {
 fn servers_with_a_certificate() {
     let pods = |required: bool| {
         let desired = acme(json!({"replicas": 2, "tls": {"required": required}}));
-        let mounted = Mounted { replication: "r", certificate: Some("c") };
+        let mounted = Mounted { replication: "r", certificate: Some("c"), replaced: None };
         let sets = [
             servers::primary(&desired, &BTreeMap::new(), mounted, None),
             servers::standby(&desired, &BTreeMap::new(), mounted),

@@ -19,7 +19,7 @@ pub(crate) fn transitions(before: &PostgresqlStatus, after: &PostgresqlStatus) -
 
 fn restored(before: &PostgresqlStatus, after: &PostgresqlStatus) -> Option<Note> {
     let record = after.restored.as_ref()?;
-    let RestoreRecord { dump, claim: _, store: _, tables, completed_at: _ } = record;
+    let RestoreRecord { dump, claim: _, store: _, tables, completed_at: _, request: _ } = record;
     let tables = tables.map_or_else(String::new, |tables| format!("; {tables} tables are not empty"));
     let message = format!("the database was made from dump {dump} of {}{tables}", record.place());
     (before.restored.as_ref() != Some(record)).then(|| Note::normal("Restore", Reason::Restored, message))

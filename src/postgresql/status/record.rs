@@ -4,7 +4,7 @@ use crate::{
     crd::{Owned, PostgresqlStatus, SecretRecord, VolumeRecord},
     deletion::recently_created,
     postgresql::{
-        decide::{dumps, volume},
+        decide::{dumps, restore, volume},
         desired::{Desired, PasswordSource},
         names,
         observed::{GivenPassword, Kind, ObservedPostgresql, Ownership, SecretState},
@@ -22,12 +22,14 @@ pub(crate) fn recorded(desired: &Desired, observed: &ObservedPostgresql) -> Post
     // The version of the files, which are created once, not of the present spec.
     let initialized = volume.as_ref().is_some_and(|volume| volume.initialized);
     let version = observed.recorded.version.clone().or_else(|| initialized.then(|| desired.version.clone()));
+    let (restore, restored) = restore::record(desired, observed, volume::restored(desired, observed));
     PostgresqlStatus {
         volume,
         version,
         secret: secret(desired, observed),
         owned,
-        restored: volume::restored(desired, observed),
+        restore,
+        restored,
         backup: dumps::summary(desired, observed),
         ..observed.recorded.clone()
     }

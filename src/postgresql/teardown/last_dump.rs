@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    crd::Reason,
+    crd::{Reason, RestoreRecord},
     platform::key::Key,
     postgresql::{
         act::{
@@ -50,7 +50,7 @@ pub(super) async fn last_dump(
         Ok(false) => return Ok(None),
         Err(lost) => return Ok(Some(lost)),
     }
-    if let Some(hold) = close(ctx, desired, &objects, &deletion).await? {
+    if let Some(hold) = close(ctx, desired, (&objects, postgres.recorded_status.restored.as_ref()), &deletion).await? {
         return Ok(Some(PostgresqlHold { message: format!("{}; {INSTEAD}", hold.message), ..hold }));
     }
     for object in [network::client(desired), backup::claim(desired, wanted)] {
@@ -119,7 +119,7 @@ fn has_database(
 async fn close(
     ctx: &PostgresqlContext,
     desired: &Desired,
-    objects: &BTreeMap<ObjectId, ObjectView>,
+    (objects, restored): (&BTreeMap<ObjectId, ObjectView>, Option<&RestoreRecord>),
     deletion: &str,
 ) -> Result<Option<PostgresqlHold>, Error> {
     let key = &desired.key;
@@ -136,8 +136,9 @@ async fn close(
         let owner = replication.owner.err().unwrap_or_else(|| "another Postgresql".to_owned());
         return Err(Error::NotOurs { object: format!("Secret {secret}"), owner });
     }
-    // Without TLS, which only clients need.
-    let mounted = Mounted { replication: &replication.uid, certificate: None };
+    // An exchange of databases that has begun goes on. Without TLS, which only clients need.
+    let replaced = restored.and_then(|restored| restored.request.as_deref());
+    let mounted = Mounted { replication: &replication.uid, certificate: None, replaced };
     let closed = servers::primary(desired, objects, mounted, Some(deletion));
     for object in [network::scripts(desired), network::headless(desired), closed] {
         let found = objects.get(&object.id);

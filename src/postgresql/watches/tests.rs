@@ -145,20 +145,20 @@ fn termination_messages_of_a_jobs_pod() {
 #[test]
 fn user_request_of_a_stateful_set() {
     for (annotations, of_pods, generation, in_rollout, mounted) in [
-        (json!({}), json!({}), None, false, [None, None]),
+        (json!({}), json!({}), None, false, [None, None, None]),
         (
             json!({GENERATION_ANNOTATION: "3"}),
             json!({REPLICATION_ANNOTATION: "r"}),
             Some("3"),
             false,
-            [Some("r"), None],
+            [Some("r"), None, None],
         ),
         (
             json!({GENERATION_ANNOTATION: "3", ROLLOUT_ANNOTATION: "true"}),
-            json!({REPLICATION_ANNOTATION: "r", CERTIFICATE_ANNOTATION: "c"}),
+            json!({REPLICATION_ANNOTATION: "r", CERTIFICATE_ANNOTATION: "c", REPLACED_ANNOTATION: "go"}),
             Some("3"),
             true,
-            [Some("r"), Some("c")],
+            [Some("r"), Some("c"), Some("go")],
         ),
     ] {
         let set = json!({

@@ -82,8 +82,10 @@ pub fn state(namespace: &str, objects: &[Value]) -> State {
         if kind(object) == "ClientApp" {
             state.apps.push(object.clone());
         }
-        state.reconciled +=
-            usize::from(["ClientApp", "ClientAppBackup", "Postgresql", "PostgresWriter"].contains(&kind(object)));
+        state.reconciled += usize::from(
+            ["ClientApp", "ClientAppBackup", "ClientAppRestore", "Postgresql", "PostgresWriter"]
+                .contains(&kind(object)),
+        );
         state.objects.entry(key(object)).or_default().push(words.settled(&content(object)));
     }
     // In no order that means anything.

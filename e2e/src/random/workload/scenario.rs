@@ -6,6 +6,7 @@ mod backup;
 mod foreground;
 mod post;
 mod profile;
+mod replace;
 mod writer;
 
 use anyhow::{Result, ensure};
@@ -74,6 +75,8 @@ pub enum Scenario {
     Archive,
     /// The database of an app is backed up by a ClientAppBackup.
     Backup,
+    /// The database of an app is replaced by a ClientAppRestore.
+    Replace,
     /// The Profile of an app is changed, and the app follows.
     Profile,
     /// A PostgresWriter is created and changed, and another deleted.
@@ -99,6 +102,7 @@ impl Scenario {
             | Scenario::DeleteForeground
             | Scenario::DeleteOrphan
             | Scenario::Backup
+            | Scenario::Replace
             | Scenario::Again => with(own, standalone),
             // The last of them has no app.
             Scenario::InstallPercona | Scenario::Delete | Scenario::Writer => own,
@@ -157,6 +161,10 @@ impl Scenario {
             }
             Scenario::Profile => {
                 profile::prepare(tenant).await?;
+                self.install(tenant).await
+            }
+            Scenario::Replace => {
+                replace::prepare(tenant).await?;
                 self.install(tenant).await
             }
             Scenario::Writer => writer::prepare(tenant).await,
@@ -272,6 +280,7 @@ impl Scenario {
             }
             Scenario::Archive => archive::act(tenant).await,
             Scenario::Backup => backup::act(tenant).await,
+            Scenario::Replace => replace::act(tenant).await,
             Scenario::Profile => profile::act(tenant).await,
             Scenario::Writer => writer::act(tenant).await,
             Scenario::Post => post::act(tenant, api, self.spec(tenant)).await,

@@ -256,7 +256,7 @@ async fn what_a_check_finds() {
     let check = async || typed(&tenant, &["check"]).await;
 
     let before = check().await;
-    for kind in ["ClientApp", "ClientAppBackup", "Profile", "PostgresWriter", "Postgresql"] {
+    for kind in ["ClientApp", "ClientAppBackup", "ClientAppRestore", "Profile", "PostgresWriter", "Postgresql"] {
         found(&before, "✔", &format!("Kind {kind}"), "is installed");
     }
     found(&before, "✗", "Operator", "there is no Deployment clientapp-operator/clientapp-operator");
@@ -273,8 +273,8 @@ async fn what_a_check_finds() {
         assert_eq!(sentence.lines().count(), 1, "{sentence}");
     }
     let without = check().await;
-    assert_eq!(without.stdout.matches("is not installed: run `clientapp-operator crds").count(), 5, "{without:#?}");
-    without.failed(1, "7 checks have failed");
+    assert_eq!(without.stdout.matches("is not installed: run `clientapp-operator crds").count(), 6, "{without:#?}");
+    without.failed(1, "8 checks have failed");
 
     e2e::manifests::apply(&lab.plane, &lab.tools, &e2e::manifests::directory()).unwrap();
     let rollout = ["rollout", "status", "deployment/clientapp-operator", "--namespace", e2e::manifests::NAMESPACE];

@@ -6,8 +6,8 @@ use std::fs;
 
 use clientapp_crd::DEPLOYER;
 use clientapp_crd::{
-    BackupPhase, ClientApp, ClientAppBackup, ClientAppStatus, PostgresWriter, PostgresWriterSpec, Postgresql,
-    conditions,
+    BackupPhase, ClientApp, ClientAppBackup, ClientAppRestore, ClientAppStatus, PostgresWriter, PostgresWriterSpec,
+    Postgresql, conditions,
 };
 use e2e::lab::{IMAGE, Lab, TIMEOUT, Tenant, hostname};
 use e2e::operator::{Operator, Options};
@@ -240,7 +240,7 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.ready("own", 1).await;
     tenant.ready("saved", 1).await;
     tenant.wait_for("own-files", "created", |found: Option<&CronJob>| found.map(|_| ())).await;
-    let spec = json!({"of": {"name": "own"}});
+    let spec = json!({"of": {"name": "own"}, "quiesce": true});
     let backup: ClientAppBackup = serde_json::from_value(json!({"metadata": {"name": "b"}, "spec": spec})).unwrap();
     tenant.api::<ClientAppBackup>().create(&PostParams::default(), &backup).await.unwrap();
     // Its Job is read once it is made.
@@ -249,10 +249,36 @@ async fn use_clientapps(tenant: &Tenant) {
         (status.files.is_some() && status.phase == Some(BackupPhase::Running)).then_some(())
     };
     tenant.wait_for("b", "running", runs).await;
+    // One that is restored by the name of a backup, which is not complete.
+    let restore = async |name: &str, spec: Value| {
+        let restore = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        tenant.api::<ClientAppRestore>().create(&PostParams::default(), &restore).await.unwrap();
+    };
+    let ended = async |name: &str, phase: BackupPhase| {
+        let ended = |found: Option<&ClientAppRestore>| {
+            let found = found.filter(|found| found.metadata.finalizers.is_none())?;
+            (found.status.as_ref()?.phase? == phase).then_some(())
+        };
+        tenant.wait_for(name, "ended", ended).await;
+    };
+    restore("of-backup", json!({"of": {"name": "saved"}, "backup": "b"})).await;
+    ended("of-backup", BackupPhase::Failed).await;
     tenant.patch("own", json!({"persistence": {"backup": null}})).await.unwrap();
     tenant.wait_for("own-files", "gone", |found: Option<&CronJob>| found.is_none().then_some(())).await;
+    // One that asks its database for a dump holds that until it is deleted.
+    let store = json!({
+        "endpoint": "https://s3.example.com", "bucket": "dumps", "path": "no/such", "credentialsSecret": {"name": "s3"},
+    });
+    restore("of-dump", json!({"of": {"name": "own"}, "database": {"store": store}})).await;
+    let holds = |found: Option<&ClientAppRestore>| found?.metadata.finalizers.as_ref().map(|_| ());
+    tenant.wait_for("of-dump", "held", holds).await;
+    tenant.api::<ClientAppRestore>().delete("of-dump", &DeleteParams::default()).await.unwrap();
+    tenant.wait_for("of-dump", "gone", |found: Option<&ClientAppRestore>| found.is_none().then_some(())).await;
     tenant.patch("saved", json!({"chartVersion": charts::PATCH})).await.unwrap();
     tenant.ready("saved", 2).await;
+    // From the backup before the upgrade.
+    restore("of-cluster", json!({"of": {"name": "saved"}, "database": {}, "backupFirst": false})).await;
+    ended("of-cluster", BackupPhase::Completed).await;
     tenant.api::<ClientApp>().delete("saved", &DeleteParams::foreground()).await.unwrap();
     tenant.gone("saved").await;
     tenant.status("waiting", "told why", told).await;

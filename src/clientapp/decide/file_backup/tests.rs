@@ -143,7 +143,7 @@ fn when_the_cron_job_is_applied_and_deleted() {
             &without,
             Box::new(|o| {
                 o.files.cron_job = ours(&digest);
-                o.files.is_restoring = true;
+                o.files.stopped_for = Some("ClientAppRestore/r".to_owned());
             }),
             None,
         ),
@@ -172,7 +172,7 @@ fn another_operators_image_and_another_volume_are_applied() {
     let mut replaced = first;
     replaced.files.volumes = Some(vec![Volume { uid: "new".to_owned(), ..volume("acme-nextcloud-nextcloud") }]);
     let mut restoring = replaced.clone();
-    restoring.files.is_restoring = true;
+    restoring.files.stopped_for = Some("ClientAppRestore/r".to_owned());
     assert_eq!(document(&desired, &restoring)["spec"]["suspend"], true);
     for observed in [image, replaced] {
         assert_ne!(cron_job_spec::digest(&document(&desired, &observed)), before);
@@ -238,7 +238,7 @@ fn why_there_are_no_archives() {
         verdict.reason.into_owned()
     };
     assert_eq!(reason(&observed), Reason::NoArchive);
-    observed.files.is_restoring = true;
+    observed.files.stopped_for = Some("ClientAppRestore/r".to_owned());
     assert_eq!(reason(&observed), Reason::Restoring);
     observed.files.refused = Some(RefusedArchives { digest: String::new(), message: "no".to_owned(), until: now() });
     assert_eq!(reason(&observed), Reason::Refused);

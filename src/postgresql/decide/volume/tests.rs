@@ -2,14 +2,14 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    crd::{ActivePod, VolumeRecord},
+    crd::{ActivePod, Restore, VolumeRecord},
     postgresql::{
         decide::{
             PostgresqlHold, PostgresqlStep, decide,
             tests::{acme, pod, reason, settled, steps, view},
         },
         objects::Object,
-        observed::{JobView, PodView},
+        observed::{DumpSource, JobView, PodView},
     },
 };
 
@@ -339,7 +339,8 @@ fn a_restore_is_recorded_with_the_volume() {
             ..pod("x", "initialize", None)
         });
         let claim = Some("c".to_owned());
-        let expected = RestoreRecord { dump: dump.to_owned(), claim, store: None, tables, completed_at: None };
+        let expected =
+            RestoreRecord { dump: dump.to_owned(), claim, store: None, tables, completed_at: None, request: None };
         assert_eq!(super::restored(&desired, &observed), Some(expected.clone()));
         assert_eq!(super::record(&desired, &observed), recorded("a", true));
         // The pod may show later than the Job, when the volume is on record already.

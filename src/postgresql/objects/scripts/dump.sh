@@ -48,6 +48,8 @@ ask() { psql --no-psqlrc --no-password --quiet --tuples-only --no-align --set=ON
 PATIENCE=${PATIENCE:-60}
 await_server "$PATIENCE" || echo "$PGHOST does not accept connections after $PATIENCE seconds" >&2
 system=$(ask --command='SELECT system_identifier FROM pg_control_system()')
+# The servers whose database this one has replaced.
+former=$(ask --command="SELECT pg_read_file('former', 0, 65536, true)")
 run pg_dumpall --globals-only --no-password --file="$new/globals.sql"
 # Checks the closing comment, since pg_dumpall does not report all write errors.
 tail -n 5 "$new/globals.sql" | grep -q '^-- PostgreSQL database cluster dump complete'
@@ -109,12 +111,12 @@ whole() {
     done <"$1/SIZES"
 }
 
-# The order by name is the order by time. A dump is removed only if enough newer dumps of the same server replace it. A damaged dump,
-# or one of another server, does not count, and a dump without data does not replace one with data.
+# The order by name is the order by time. A dump is removed only if enough newer dumps of the same server, or of one whose database it
+# has replaced, replace it. A damaged dump, or one of another server, does not count, and a dump without data does not replace one with data.
 all=0
 full=0
 for old in $(names); do
-    grep -qx "system $system" "$old/MANIFEST" 2>/dev/null || continue
+    printf 'system %s\n' $system $former | grep -qxF -f - "$old/MANIFEST" 2>/dev/null || continue
     if ! whole "$old"; then
         echo "$old is damaged, and is kept for inspection"
         continue

@@ -3,7 +3,8 @@
 # when it is complete. An interrupted run starts over; an existing database is never touched.
 # Environment: PGDATA, INITIALIZE (yes; otherwise the script only checks what is there), POSTGRES_USER, POSTGRES_DB, PASSWORD_FILE and
 # REPLICATION_PASSWORD_FILE (without them, the script generates passwords that it does not reveal), REPORT (the file of the pod's
-# termination message); for a restore, also the environment of restore.sh.
+# termination message); for a restore, also the environment of restore.sh, and BESIDE if a server may run on the same volume: the
+# directory of its database.
 # Exit codes: 71 there is no database, and none may be created; 72 there is a database of another major version; 75 the dump cannot
 # be restored.
 set -eu
@@ -21,7 +22,10 @@ JOBS=${JOBS:-2}
 
 # An unreachable node may still run an earlier pod on the same volume.
 exec 9>"${PGDATA%/*}/initialize.lock"
-flock -n 9 || { echo "another pod is at work on this volume" >&2; exit 1; }
+# The pod of a request before may still be ending.
+patience=0
+[ -z "${BESIDE:-}" ] || patience=120
+flock -w "$patience" 9 || { echo "another pod is at work on this volume" >&2; exit 1; }
 
 if [ -s "$PGDATA/PG_VERSION" ]; then
     found=$(cat "$PGDATA/PG_VERSION")
@@ -54,6 +58,17 @@ if [ -n "$RESTORE" ]; then
 fi
 
 new=$PGDATA.new
+volume=${PGDATA%/*}
+# A server stops, and cannot start again, on a volume without space: a tenth stays free, whatever is restored beside its database.
+has_space() {
+    set -- $(df -Pk "$volume" | tail -n 1)
+    [ "$(($4 * 10))" -gt "$(($3 + $4))" ]
+}
+if [ -n "${BESIDE:-}" ]; then
+    # Left by a restore that was interrupted.
+    rm -rf "$volume"/restored.*.new
+    has_space || no_space
+fi
 run=$(mktemp -d)
 if [ -z "${PASSWORD_FILE:-}" ]; then
     head -c 32 /dev/urandom | base64 >"$run/password"
@@ -77,11 +92,17 @@ done
 # In a subshell, so that the server is stopped however the restore ends.
 if [ -n "$RESTORE" ]; then
     (restore_dump) &
-    wait $! || {
+    restoring=$!
+    while [ -n "${BESIDE:-}" ] && kill -0 $restoring 2>/dev/null; do
+        has_space || { full=yes; kill -QUIT $server; break; }
+        sleep 0.2
+    done
+    wait $restoring || {
         failed=$?
-        kill -INT $server
+        kill -INT $server 2>/dev/null || true
         wait $server || true
         rm -rf "$new"
+        [ -z "${full:-}" ] || no_space
         exit "$failed"
     }
 fi

@@ -8,6 +8,10 @@ refuse_dump() {
     exit 75
 }
 
+no_space() {
+    refuse_dump "the volume has not enough space for a second database beside the present one: raise spec.storageSize, or delete directories former.* and restored.* of earlier restores from it"
+}
+
 # Names of the complete dumps, newest first.
 dumps() {
     for dump in $(names); do
@@ -32,7 +36,7 @@ check_dump() {
     fi
     dump=$DUMPS/$RESTORE
     (cd "$dump" && sha256sum --check --quiet --strict SHA256SUMS >&2) ||
-        refuse_dump "dump $RESTORE is damaged: name another in spec.restore.from, of $(echo "$found" | head -n 20 | tr '\n' ' ')"
+        refuse_dump "dump $RESTORE is damaged: name another, of $(echo "$found" | head -n 20 | tr '\n' ' ')"
     theirs=$(of_manifest version | sed 's/[^0-9].*//')
     [ "$theirs" -le "$(major)" ] ||
         refuse_dump "dump $RESTORE is of PostgreSQL $theirs, which $(major) cannot read: set spec.version to $theirs or later"

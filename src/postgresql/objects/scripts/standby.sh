@@ -77,6 +77,14 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
     begin
 elif await_server 60 --dbname="$primary" && theirs=$(echo 'SELECT system_identifier FROM pg_control_system()' | ask); then
     if [ "$theirs" != "$(control 'Database system identifier')" ]; then
+        # A restore has replaced the one that this is a copy of.
+        former=$(echo "SELECT pg_read_file('former', 0, 65536, true)" | ask) || former=
+        if echo "$former" | grep -qxF "$(control 'Database system identifier')"; then
+            echo "the database was replaced by a restored one: this standby starts over from a new base backup" >&2
+            begin
+        fi
+    fi
+    if [ "$theirs" != "$(control 'Database system identifier')" ]; then
         echo "the primary is another server than the one that $PGDATA is a copy of: the copy is left as it is. To make a standby" \
             "of that one, delete this pod's PersistentVolumeClaim and the pod." >&2
         exit 74

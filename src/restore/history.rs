@@ -10,14 +10,14 @@ use kube::{Resource as _, ResourceExt as _};
 
 use crate::crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
 
-pub(super) const SUCCEEDED: &str = "Succeeded";
+pub(crate) const SUCCEEDED: &str = "Succeeded";
 
 /// Intervals of time, excluding their start and including their end, whose WAL leads to the content of a database.
-pub(super) type Line = Vec<(Timestamp, Timestamp)>;
+pub(crate) type Line = Vec<(Timestamp, Timestamp)>;
 
 /// A restore that has changed the database.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(crate) struct Done {
     begun: Timestamp,
     ended: Timestamp,
     to: Target,
@@ -34,16 +34,16 @@ enum Target {
 }
 
 /// Whether an object was created for this cluster rather than for an earlier one of its name.
-pub(super) fn is_of(cluster: &PerconaPGCluster, made: &ObjectMeta) -> bool {
+pub(crate) fn is_of(cluster: &PerconaPGCluster, made: &ObjectMeta) -> bool {
     made.creation_timestamp >= cluster.metadata.creation_timestamp
 }
 
-pub(super) fn completed(backup: &PerconaPGBackup) -> Option<Timestamp> {
+pub(crate) fn completed(backup: &PerconaPGBackup) -> Option<Timestamp> {
     Some(backup.status.as_ref()?.result.completed.as_ref()?.0)
 }
 
 /// The successful restores of a cluster, in order.
-pub(super) fn done(
+pub(crate) fn done(
     cluster: &PerconaPGCluster,
     restores: &[PerconaPGRestore],
     backups: &[PerconaPGBackup],
@@ -90,7 +90,7 @@ fn time(text: &str) -> Option<Timestamp> {
 }
 
 /// The intervals that lead to the database as it was at a time.
-pub(super) fn line(restores: &[Done], at: Timestamp) -> Line {
+pub(crate) fn line(restores: &[Done], at: Timestamp) -> Line {
     let Some(last) = restores.iter().rposition(|restore| restore.ended <= at) else {
         return vec![(Timestamp::MIN, at)];
     };
@@ -108,12 +108,12 @@ pub(super) fn line(restores: &[Done], at: Timestamp) -> Line {
     line
 }
 
-pub(super) fn is_on(line: &Line, time: Timestamp) -> bool {
+pub(crate) fn is_on(line: &Line, time: Timestamp) -> bool {
     line.iter().any(|(from, to)| *from < time && time <= *to)
 }
 
 /// The times that can be restored to: from the completion of these backups to the end of the WAL that is known to be archived.
-pub(super) fn ranges(line: &Line, backups: &[Timestamp], last: Timestamp) -> Line {
+pub(crate) fn ranges(line: &Line, backups: &[Timestamp], last: Timestamp) -> Line {
     let Some(first) = backups.iter().min() else { return Line::new() };
     let cut = line.iter().map(|(from, to)| (*from.max(first), *to.min(&last)));
     cut.filter(|(from, to)| from < to).collect()

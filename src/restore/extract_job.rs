@@ -1,11 +1,10 @@
-//! Jobs that are made from the CronJob of `spec.persistence.backup`, and what they say. **Pure.**
+//! Builds the Job that restores an app's files, from the CronJob that the operator maintains for `spec.persistence.backup`. Pure.
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use k8s_openapi::api::{
     batch::v1::{CronJob, Job},
-    core::v1::{Container, EnvVar, KeyToPath, Pod, PodSpec, SecretVolumeSource, Volume, VolumeMount},
+    core::v1::{Container, EnvVar, KeyToPath, SecretVolumeSource, Volume, VolumeMount},
 };
 use kube::ResourceExt as _;
 
@@ -22,28 +21,23 @@ const RESTORE: &str = "restore";
 /// The volume with the repository's password.
 const PASSWORD: &str = "password";
 
-/// A name that contains the time.
-pub(super) fn name(cron_job: &CronJob, at: Timestamp) -> String {
-    archive_job::name(&cron_job.name_any(), &at.strftime("%Y%m%d%H%M%S").to_string())
-}
-
 /// What is restored into the volumes of a CronJob.
 #[derive(Clone, Debug)]
-pub(super) struct Extract {
+pub(crate) struct Extract {
     /// Identifies the restore: another Job of the same restore continues it.
-    pub(super) id: String,
+    pub(crate) id: String,
     /// Name of the archive.
-    pub(super) archive: String,
+    pub(crate) archive: String,
     /// The repository that it is in.
-    pub(super) store: DumpStore,
+    pub(crate) store: DumpStore,
     /// uid and gid of the files' owner.
-    pub(super) user: i64,
+    pub(crate) user: i64,
     /// Whether files in the volumes are replaced; otherwise a volume with files is refused.
-    pub(super) replace: bool,
+    pub(crate) replace: bool,
 }
 
 /// Restores an archive.
-pub(super) fn extract(cron_job: &CronJob, name: &str, what: &Extract) -> Job {
+pub(crate) fn extract(cron_job: &CronJob, name: &str, what: &Extract) -> Job {
     let mut job = archive_job::instance(cron_job, name);
     job.labels_mut().insert(label::ROLE.to_owned(), RESTORE.to_owned());
     let Some(spec) = &mut job.spec else { return job };
@@ -119,55 +113,6 @@ fn password_volume(StorePasswordSecret { name, key }: &StorePasswordSecret) -> V
         ..SecretVolumeSource::default()
     };
     Volume { name: PASSWORD.to_owned(), secret: Some(secret), ..Volume::default() }
-}
-
-fn pod_of(cron_job: &CronJob) -> Option<&PodSpec> {
-    cron_job.spec.as_ref()?.job_template.spec.as_ref()?.template.spec.as_ref()
-}
-
-/// The volumes whose files are archived.
-pub(super) fn claims(cron_job: &CronJob) -> BTreeSet<String> {
-    pod_of(cron_job).map(archive_job::claims).unwrap_or_default()
-}
-
-/// What identifies the volumes in their archives.
-pub(super) fn archive_of(cron_job: &CronJob) -> Option<&str> {
-    let mut variables = pod_of(cron_job)?.containers.iter().flat_map(|container| container.env.iter().flatten());
-    variables.find(|variable| variable.name == "ARCHIVE_OF")?.value.as_deref()
-}
-
-/// Whether a pod can write to one of the volumes.
-pub(super) fn mounts(pod: &Pod, claims: &BTreeSet<String>) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    !matches!(phase, Some("Succeeded" | "Failed"))
-        && pod.spec.as_ref().is_some_and(|spec| !archive_job::claims(spec).is_disjoint(claims))
-}
-
-/// How a Job has ended; `None` if it has not.
-pub(super) fn outcome(job: &Job) -> Option<Result<(), String>> {
-    let conditions = job.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().filter(|condition| condition.status == "True").find_map(|condition| {
-        match condition.type_.as_str() {
-            "Complete" => Some(Ok(())),
-            "Failed" => Some(Err(condition.message.clone().unwrap_or_default())),
-            _ => None,
-        }
-    })
-}
-
-/// What a Job that has not ended is doing.
-pub(super) fn state(job: &Job) -> &'static str {
-    let ready = job.status.as_ref().and_then(|status| status.ready).unwrap_or_default();
-    if ready > 0 { "its pod is running" } else { "waiting for its pod" }
-}
-
-/// The termination message of the pod that has failed last.
-pub(super) fn last_words(pods: &[Pod]) -> Option<String> {
-    let statuses = pods.iter().filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref()).flatten();
-    let ended = statuses.filter_map(|status| status.state.as_ref()?.terminated.as_ref());
-    let ended = ended.filter(|ended| ended.exit_code != 0);
-    let last = ended.max_by_key(|ended| ended.finished_at.as_ref().map(|at| at.0))?;
-    last.message.as_ref().map(|message| message.trim().to_owned()).filter(|message| !message.is_empty())
 }
 
 #[cfg(test)]
@@ -348,66 +293,5 @@ mod tests {
         ");
         let plain = json!(extract(&cron_job(), "acme-files-2", &extraction(false, None))).to_string();
         assert!(!plain.contains("--replace") && !plain.contains("PASSWORD"), "{plain}");
-    }
-
-    #[test]
-    fn names_of_jobs() {
-        let at = "2026-01-31T04:05:06Z".parse().unwrap();
-        assert_eq!(name(&cron_job(), at), "acme-files-20260131040506");
-        let mut longest = cron_job();
-        longest.metadata.name = Some(format!("{}-files", "a".repeat(46)));
-        assert_eq!(name(&longest, at), format!("{}-f-20260131040506", "a".repeat(46)));
-        longest.metadata.name = Some(format!("{}-files", "a".repeat(47)));
-        assert_eq!(name(&longest, at), format!("{}-20260131040506", "a".repeat(47)), "no two dashes");
-    }
-
-    #[test]
-    fn which_pods_mount_the_volumes() {
-        let claims = claims(&cron_job());
-        assert_eq!(claims.iter().collect::<Vec<_>>(), ["acme-nextcloud-nextcloud"]);
-        assert_eq!(archive_of(&cron_job()), Some("uid-1"));
-        let pod = |claim: &str, phase: &str| -> Pod {
-            let volume = json!({"name": "b", "persistentVolumeClaim": {"claimName": claim}});
-            let volumes = json!([{"name": "a", "emptyDir": {}}, volume]);
-            of(json!({"metadata": {}, "spec": {"containers": [], "volumes": volumes}, "status": {"phase": phase}}))
-        };
-        for (claim, phase, expected) in [
-            ("acme-nextcloud-nextcloud", "Running", true),
-            ("acme-nextcloud-nextcloud", "Pending", true),
-            ("acme-nextcloud-nextcloud", "Unknown", true),
-            ("acme-nextcloud-nextcloud", "Succeeded", false),
-            ("acme-nextcloud-nextcloud", "Failed", false),
-            ("another", "Running", false),
-        ] {
-            assert_eq!(mounts(&pod(claim, phase), &claims), expected, "{claim}, {phase}");
-        }
-    }
-
-    #[test]
-    fn how_a_job_has_ended() {
-        let job = |conditions: Value| -> Job { of(json!({"metadata": {}, "status": {"conditions": conditions}})) };
-        let condition = |type_: &str, status: &str| json!({"type": type_, "status": status, "message": "why"});
-        for (conditions, expected) in [
-            (json!([]), None),
-            (json!([condition("SuccessCriteriaMet", "True")]), None),
-            (json!([condition("Complete", "False")]), None),
-            (json!([condition("Complete", "True")]), Some(Ok(()))),
-            (json!([condition("FailureTarget", "True"), condition("Failed", "True")]), Some(Err("why".to_owned()))),
-        ] {
-            assert_eq!(outcome(&job(conditions.clone())), expected, "{conditions}");
-        }
-        let pod = |code: i32, at: &str, message: &str| -> Pod {
-            let ended = json!({"exitCode": code, "finishedAt": at, "message": message});
-            let status = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-                "state": {"terminated": ended}});
-            of(json!({"metadata": {}, "status": {"containerStatuses": [status]}}))
-        };
-        let pods = [
-            pod(1, "2026-01-31T04:00:00Z", "error: first\n"),
-            pod(1, "2026-01-31T04:01:00Z", "error: second\n"),
-            pod(0, "2026-01-31T04:02:00Z", "fine"),
-        ];
-        assert_eq!(last_words(&pods).as_deref(), Some("error: second"));
-        assert_eq!(last_words(&[]), None);
     }
 }

@@ -1,0 +1,98 @@
+//! Takes the pods of an app away while its volumes are backed up or restored, and gives them back. The ClientApp shows for what, in
+//! an annotation, by which its controller asks the chart for no pods; its spec stays as it is.
+
+use k8s_openapi::api::{batch::v1::CronJob, core::v1::Pod};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::archive_job;
+use crate::{
+    crd::{Approval, ClientApp, annotation},
+    platform::{api::ignore_not_found, key::Key, run_once::Error},
+};
+
+/// Tells how far an app is with stopping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// The annotation is to be set.
+    NotAsked,
+    Waits(String),
+    /// No pod has the volumes.
+    Yes,
+}
+
+/// Tells whether an app has no pods for this mark. `user`: a pod that has one of its volumes, which its CronJob knows. **Pure.**
+pub(crate) fn stopped(app: &ClientApp, mark: &str, cron_job: Option<&CronJob>, user: Option<&str>) -> Stopped {
+    let name = app.name_any();
+    if cron_job.is_none() {
+        return Stopped::Waits(format!(
+            "the volumes of {name} are not known: its condition FilesBackedUp says why there is no CronJob for them"
+        ));
+    }
+    if app.spec.suspend {
+        return Stopped::Waits(format!("{name} is suspended, so its pods stay: set spec.suspend to false"));
+    }
+    match app.annotations().get(annotation::STOPPED_FOR) {
+        None => Stopped::NotAsked,
+        Some(other) if other != mark => Stopped::Waits(format!("{name} is stopped for {other}")),
+        Some(_) => user.map_or(Stopped::Yes, |pod| {
+            let approve = match app.spec.approval {
+                Approval::Manual => format!("; spec.approval is Manual: `kubectl clientapp approve {name}`"),
+                Approval::Automatic => String::new(),
+            };
+            Stopped::Waits(format!("pod {pod} still has a volume of {name}{approve}"))
+        }),
+    }
+}
+
+/// Returns what is still to be done for an app to get its pods back, as the end of a sentence. **Pure.**
+pub(crate) fn approval(app: &ClientApp) -> String {
+    let is_stopped = app.annotations().contains_key(annotation::STOPPED_FOR);
+    match app.spec.approval {
+        Approval::Manual if is_stopped => {
+            format!("; spec.approval is Manual: `kubectl clientapp approve {}` gives the pods back", app.name_any())
+        }
+        _ => String::new(),
+    }
+}
+
+/// Returns a pod that can write to one of the volumes that a CronJob archives. **Pure.**
+pub(crate) fn user(cron_job: &CronJob, pods: &[Pod]) -> Option<String> {
+    let template = cron_job.spec.as_ref()?.job_template.spec.as_ref()?.template.spec.as_ref()?;
+    let wanted = archive_job::claims(template);
+    let uses = |pod: &&Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        !matches!(phase, Some("Succeeded" | "Failed"))
+            && pod.spec.as_ref().is_some_and(|spec| !archive_job::claims(spec).is_disjoint(&wanted))
+    };
+    pods.iter().find(uses).map(ResourceExt::name_any)
+}
+
+/// Asks for an app without pods.
+pub(crate) async fn stop(client: &Client, app: &ClientApp, mark: &str) -> Result<(), Error> {
+    annotate(client, app, Some(mark)).await
+}
+
+/// Gives an app its pods back, if they were taken away for this mark.
+pub(crate) async fn start(client: &Client, key: &Key, app: Option<&str>, mark: &str) -> Result<(), Error> {
+    let Some(name) = app else { return Ok(()) };
+    let found = Api::<ClientApp>::namespaced(client.clone(), &key.namespace).get_opt(name).await;
+    let found = found.map_err(Error::api(format!("read ClientApp {}/{name}", key.namespace)))?;
+    match found.filter(|app| app.annotations().get(annotation::STOPPED_FOR).is_some_and(|found| found == mark)) {
+        Some(app) => annotate(client, &app, None).await,
+        None => Ok(()),
+    }
+}
+
+/// The uid keeps it off an app that was recreated since, and the version off one that another run has just stopped.
+async fn annotate(client: &Client, app: &ClientApp, mark: Option<&str>) -> Result<(), Error> {
+    let (namespace, name) = (app.namespace().unwrap_or_default(), app.name_any());
+    let version = app.resource_version();
+    let patch = json!({"metadata": {"uid": app.uid(), "resourceVersion": version, "annotations": {annotation::STOPPED_FOR: mark}}});
+    let api = Api::<ClientApp>::namespaced(client.clone(), &namespace);
+    let patched = ignore_not_found(api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await);
+    patched.map(drop).map_err(Error::api(format!("annotate ClientApp {namespace}/{name}")))
+}

@@ -1,0 +1,173 @@
+//! `ClientAppRestore`: replaces an app's database and files by those of a backup.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+use super::{BackupPart, BackupPhase, BackupSubject, DumpStore, StorePasswordSecret};
+
+/// What replaces what. It cannot be changed: another restore is another object.
+#[skip_serializing_none]
+#[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
+#[kube(
+    group = "apps.bnerd-operator.local",
+    version = "v1alpha1",
+    kind = "ClientAppRestore",
+    plural = "clientapprestores",
+    shortname = "car",
+    namespaced,
+    status = "ClientAppRestoreStatus",
+    derive = "PartialEq",
+    doc = "A ClientAppRestore replaces the database of a ClientApp or of a standalone Postgresql, and the app's files, by those of a backup. The former ones are set aside on their volumes, or backed up first. If a dump or the files cannot be restored, they are as they were.",
+    printcolumn(name = "Kind", type_ = "string", json_path = ".spec.of.kind"),
+    printcolumn(name = "Of", type_ = "string", json_path = ".spec.of.name"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Completed", type_ = "date", json_path = ".status.completedAt"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self == oldSelf").message("cannot be changed: create another ClientAppRestore"))]
+#[x_kube(validation = Rule::new("has(self.backup) != (has(self.database) || has(self.files))").message("set either backup, the name of a ClientAppBackup, or database, files or both"))]
+#[x_kube(validation = Rule::new("!has(self.parts) || has(self.backup)").message("parts are those of a ClientAppBackup: set backup, or name the parts by database and files").field_path(".parts"))]
+pub struct ClientAppRestoreSpec {
+    /// The object to restore, in this namespace.
+    pub of: BackupSubject,
+
+    /// A completed ClientAppBackup of this object.
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
+    pub backup: Option<String>,
+
+    /// The parts of the ClientAppBackup to restore. Absent: all that it has.
+    #[schemars(length(min = 1, max = 2))]
+    #[x_kube(validation = Rule::new("self.all(part, self.exists_one(other, other == part))").message("must name each part once"))]
+    pub parts: Option<Vec<BackupPart>>,
+
+    /// What replaces the database.
+    pub database: Option<DatabaseSource>,
+
+    /// What replaces the files.
+    pub files: Option<FilesSource>,
+
+    /// True: a PerconaPGCluster is backed up before it is restored. `false`: its present content is lost, as it is if it cannot be
+    /// backed up any more. What a standalone database and the files were before is set aside in any case.
+    #[serde(default = "yes")]
+    pub backup_first: bool,
+}
+
+/// What replaces the database.
+#[skip_serializing_none]
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.time) || self.from == 'latest'").message("give from or time, not both").field_path(".time"))]
+pub struct DatabaseSource {
+    /// `latest`, or the name of a dump or PerconaPGBackup.
+    #[serde(default = "latest")]
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?$')").message("must be latest, or the name of a dump or PerconaPGBackup"))]
+    pub from: String,
+
+    /// A point in time. PerconaPGCluster only.
+    pub time: Option<Time>,
+
+    /// The repository with the dump. Absent: the database's own volume or, if the dump is not there, its `backup.store`.
+    pub store: Option<DumpStore>,
+}
+
+/// What replaces the files.
+#[skip_serializing_none]
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct FilesSource {
+    /// `latest`, or the name of an archive.
+    #[serde(default = "latest")]
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^(latest|[0-9]{8}T[0-9]{6}Z-[a-z0-9]+)$')").message("must be latest, or the name of an archive such as 20260131T033000Z-20543f14"))]
+    pub from: String,
+
+    /// Path of another repository in the bucket of `spec.persistence.backup.store`. Absent: the app's own.
+    #[schemars(length(min = 1, max = 620))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9_-][a-zA-Z0-9._-]*(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*)*$')").message("must be words of letters, digits, '.', '_' and '-', separated by '/'"))]
+    pub path: Option<String>,
+
+    /// The Secret with that repository's password, if it is another one.
+    pub password_secret: Option<StorePasswordSecret>,
+}
+
+/// Records what the operator last observed and did.
+#[skip_serializing_none]
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientAppRestoreStatus {
+    /// The generation of the spec that the conditions refer to.
+    pub observed_generation: Option<i64>,
+
+    /// Progress of the restore.
+    pub phase: Option<BackupPhase>,
+
+    /// `Ready`: the restore is complete. `Stalled`: it has failed, and is not tried again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+
+    /// uid of the object that is restored.
+    pub subject_uid: Option<String>,
+
+    /// When it was begun.
+    pub started_at: Option<Time>,
+
+    /// When its last part was complete.
+    pub completed_at: Option<Time>,
+
+    /// The restore of the database.
+    pub database: Option<DatabaseRestore>,
+
+    /// The restore of the files.
+    pub files: Option<FilesRestore>,
+}
+
+/// The restore of a database.
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct DatabaseRestore {
+    /// `PerconaPGRestore`, or `Postgresql` for a dump.
+    pub kind: String,
+    /// Name of the PerconaPGRestore, or the request with which the dump was requested from the Postgresql.
+    pub name: String,
+    /// The dump or PerconaPGBackup that is restored.
+    pub from: String,
+    /// The PerconaPGBackup of what it was before.
+    pub backup: Option<String>,
+    /// When the dump was requested, or the PerconaPGRestore was created. It is not requested again.
+    pub requested_at: Option<Time>,
+    /// When it was complete.
+    pub completed_at: Option<Time>,
+}
+
+/// The restore of an app's files.
+#[skip_serializing_none]
+#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct FilesRestore {
+    /// Name of the Job.
+    pub job: String,
+    /// The archive that is restored.
+    pub archive: String,
+    /// When it was complete.
+    pub completed_at: Option<Time>,
+}
+
+fn latest() -> String {
+    "latest".to_owned()
+}
+fn yes() -> bool {
+    true
+}

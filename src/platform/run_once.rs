@@ -1,0 +1,355 @@
+//! The controller of objects that are carried out once, such as backups: **observe → decide → report → act**.
+//!
+//! What one is going to make is in its status, by name, before it is made: so whichever process is killed, it is made once. Of several
+//! with the same subject, the oldest runs, and is looked at every few seconds; the others wait for its end without a request. One that
+//! has ended is never read again.
+
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{
+    core::object::HasStatus,
+    runtime::{controller::Action, watcher::Event},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    clock,
+    controller::{
+        ControllerContext, Objects, RECHECK_GONE, ReconcileError, ReconciledObject, Reconciler, after_finalizer,
+        control,
+    },
+    error::{Disposition, INTERNAL_ERROR, RetryPolicy, api_disposition, api_sentence},
+    events::{publish_by, ready_transition},
+    key::{Key, key_of},
+    panic::{Panic, caught},
+    reconciled::Reconciled,
+    status::{Statuses, is_gone},
+};
+use crate::crd::{
+    BackupPhase, BackupSubject, Guard, RUN_FINALIZER, Reason,
+    conditions::{State, Verdict, kind},
+};
+
+/// Limits how often one that runs is looked at: after a tenth of the time that it has taken so far, within these limits.
+const LOOKS: RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(30);
+
+/// A kind of objects that are carried out once.
+pub(crate) trait RunOnce: Clone + std::fmt::Debug + Sized + Send + Sync + 'static {
+    type Object: ReconciledObject + HasStatus<Status = Self::Status>;
+    type Status: RunStatus;
+    /// What is done next.
+    type Step: Clone + std::fmt::Debug + Send + Sync;
+
+    /// The action in its events.
+    const ACTION: &'static str;
+    /// The reason of `Ready` while it runs.
+    const RUNNING: Reason;
+
+    /// Returns what it is carried out for.
+    fn subject(object: &Self::Object) -> &BackupSubject;
+
+    /// Reads what exists and decides what follows.
+    fn decided(
+        ctx: &RunContext<Self>,
+        object: &Run<'_, Self>,
+    ) -> impl Future<Output = Result<Outcome<Self>, Error>> + Send;
+
+    /// Decides while another of the same subject comes first.
+    fn waiting(recorded: &Self::Status) -> Outcome<Self>;
+
+    /// Takes a step.
+    fn act(
+        ctx: &RunContext<Self>,
+        object: &Run<'_, Self>,
+        step: &Self::Step,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Undoes what must not outlive a run that has the finalizer, once it has ended or its object is deleted. `Some`: why that waits.
+    fn release(
+        ctx: &RunContext<Self>,
+        object: &Run<'_, Self>,
+    ) -> impl Future<Output = Result<Option<String>, Error>> + Send;
+}
+
+/// The status of such an object.
+pub(crate) trait RunStatus:
+    Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    fn phase(&self) -> Option<BackupPhase>;
+    fn conditions(&self) -> &[Condition];
+    /// Returns true if everything that its steps make is in the other one, too.
+    fn makes_the_same(&self, recorded: &Self) -> bool;
+    /// Returns it with these conditions.
+    fn with(self, generation: Option<i64>, conditions: Vec<Condition>) -> Self;
+}
+
+/// The object of one reconcile.
+pub(crate) type Run<'a, K> = Reconciled<'a, <K as RunOnce>::Object, <K as RunOnce>::Status>;
+
+/// Holds what follows.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome<K: RunOnce> {
+    /// Without conditions.
+    pub status: K::Status,
+    /// The condition `Ready`.
+    pub ready: Verdict,
+    /// Is taken once what it makes is recorded.
+    pub step: Option<K::Step>,
+}
+
+/// Tells how far a part is.
+pub(crate) enum Progress<T, S> {
+    /// It cannot begin or continue yet.
+    Waits(String),
+    /// It is recorded, and made by this step unless it exists. The message says what happens.
+    Runs(T, Option<S>, String),
+    Completed(T),
+    Failed(String),
+}
+
+impl<T, S> Progress<T, S> {
+    /// Replaces what is made, and the step that makes it.
+    pub(crate) fn map<U, R>(self, made: impl FnOnce(T) -> U, step: impl FnOnce(S) -> R) -> Progress<U, R> {
+        match self {
+            Progress::Waits(why) => Progress::Waits(why),
+            Progress::Runs(it, next, message) => Progress::Runs(made(it), next.map(step), message),
+            Progress::Completed(it) => Progress::Completed(made(it)),
+            Progress::Failed(why) => Progress::Failed(why),
+        }
+    }
+}
+
+pub(crate) struct RunContext<K: RunOnce> {
+    pub parts: ControllerContext,
+    objects: Objects<K::Object>,
+    statuses: Statuses<K::Status>,
+}
+
+/// Runs the controller until `stop`, and returns when its last reconcile has ended.
+pub(crate) async fn run<K: RunOnce>(parts: ControllerContext, stop: CancellationToken) {
+    let (objects, feed) = Objects::new();
+    let ctx = RunContext::<K> { parts: parts.clone(), objects: objects.clone(), statuses: Statuses::default() };
+    control(Arc::new(ctx), parts, (objects, feed), stop).await;
+}
+
+impl<K: RunOnce> Reconciler for RunContext<K> {
+    type Object = K::Object;
+    type Error = Error;
+
+    fn on_deleted(&self, key: &Key) {
+        self.statuses.forget(key);
+    }
+
+    fn on_event(&self, event: &Event<Guard<K::Object>>) {
+        let (Event::Apply(object) | Event::Delete(object)) = event else { return };
+        // The next one of its subject may run.
+        if matches!(event, Event::Delete(_)) || is_over::<K>(object) {
+            let of = subject::<K>(object);
+            let waits = |other: &Guard<K::Object>| !is_over::<K>(other) && subject::<K>(other) == of;
+            self.objects.trigger_in(object.metadata.namespace.as_deref().unwrap_or_default(), waits);
+        }
+    }
+
+    fn is_own_write(&self, object: &Guard<K::Object>) -> bool {
+        self.statuses.is_own_write(&object.metadata, &key_of(object))
+    }
+
+    async fn reconcile(&self, key: &Key, guard: &Guard<K::Object>) -> Result<Action, Error> {
+        let run = &self.statuses.reconciled(key, guard);
+        if run.is_deleted() || run.recorded_status.phase().is_some_and(BackupPhase::is_final) {
+            return released(self, run).await;
+        }
+        let waits = comes_later(self, guard);
+        let outcome = match waits {
+            true => Ok(K::waiting(&run.recorded_status)),
+            false => caught(K::decided(self, run), Error::Panicked).await,
+        };
+        let is_recorded = outcome.as_ref().is_ok_and(|outcome| outcome.status.makes_the_same(&run.recorded_status));
+        let outcome = match outcome {
+            // What a successor would make as well, so that a refusal is all that the status tells.
+            Ok(outcome) if is_recorded => taken(self, run, &outcome).await.map(|()| outcome),
+            outcome => outcome,
+        };
+        if !write(self, run, outcome.as_ref()).await? {
+            self.on_deleted(key);
+            return Ok(Action::requeue(RECHECK_GONE));
+        }
+        let outcome = outcome?;
+        if !is_recorded && let Err(error) = taken(self, run, &outcome).await {
+            let written = self.statuses.reconciled(key, guard);
+            write(self, &written, Err(&error)).await?;
+            return Err(error);
+        }
+        let is_over = outcome.status.phase().is_some_and(BackupPhase::is_final);
+        Ok(match is_over {
+            // No event follows the write.
+            true if run.has_finalizer(RUN_FINALIZER) => Action::requeue(Duration::ZERO),
+            true => Action::await_change(),
+            false if waits => Action::await_change(),
+            false => Action::requeue(look_in(run.meta().creation_timestamp.as_ref().map(|at| at.0), clock::now())),
+        })
+    }
+}
+
+/// Releases what a run holds, and removes its finalizer.
+async fn released<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<Action, Error> {
+    if !run.has_finalizer(RUN_FINALIZER) {
+        return Ok(Action::await_change());
+    }
+    if let Some(why) = K::release(ctx, run).await? {
+        // What has ended keeps saying how.
+        if !run.recorded_status.phase().is_some_and(BackupPhase::is_final) {
+            let status = run.recorded_status.clone();
+            write(ctx, run, Ok(&Outcome { status, ready: Verdict::no(K::RUNNING, why), step: None })).await?;
+        }
+        return Ok(Action::requeue(look_in(run.meta().creation_timestamp.as_ref().map(|at| at.0), clock::now())));
+    }
+    let removed = run.remove_finalizer(&ctx.parts.client, RUN_FINALIZER).await;
+    removed.map(after_finalizer).map_err(Error::api(format!("remove the finalizer of {}", run.key)))
+}
+
+/// Adds the finalizer, so that what a step leaves does not outlive the object.
+pub(crate) async fn hold<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<(), Error> {
+    if run.has_finalizer(RUN_FINALIZER) {
+        return Ok(());
+    }
+    let added = run.add_finalizer(&ctx.parts.client, RUN_FINALIZER).await;
+    added.map(drop).map_err(Error::api(format!("add the finalizer of {}", run.key)))
+}
+
+/// Takes the step of a decision, if there is one.
+async fn taken<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>, outcome: &Outcome<K>) -> Result<(), Error> {
+    match &outcome.step {
+        Some(step) => K::act(ctx, run, step).await,
+        None => Ok(()),
+    }
+}
+
+fn is_over<K: RunOnce>(object: &Guard<K::Object>) -> bool {
+    object.status().and_then(|status| status.phase()).is_some_and(BackupPhase::is_final)
+}
+
+/// Returns what an object is carried out for; `None` if it does not decode, and so is carried out for nothing.
+fn subject<K: RunOnce>(object: &Guard<K::Object>) -> Option<&BackupSubject> {
+    object.object.as_ref().ok().map(K::subject)
+}
+
+/// Returns true if one of the same subject that has begun, or is older, has not ended.
+fn comes_later<K: RunOnce>(ctx: &RunContext<K>, object: &Guard<K::Object>) -> bool {
+    let Some(of) = subject::<K>(object) else { return false };
+    let age = |object: &Guard<K::Object>| {
+        let phase = object.status().and_then(|status| status.phase());
+        // Of two that were created in the same second, the first to begin goes on.
+        let is_waiting = phase != Some(BackupPhase::Running);
+        (is_waiting, object.metadata.creation_timestamp.clone(), object.metadata.name.clone())
+    };
+    let comes_first = |other: &Guard<K::Object>| {
+        other.metadata.namespace == object.metadata.namespace
+            && subject::<K>(other) == Some(of)
+            && !is_over::<K>(other)
+            && other.metadata.deletion_timestamp.is_none()
+            && age(other) < age(object)
+    };
+    !ctx.objects.store.state_filter(comes_first).is_empty()
+}
+
+/// Returns when one that was created then is looked at again.
+fn look_in(created: Option<Timestamp>, now: Timestamp) -> Duration {
+    let age = created.and_then(|created| Duration::try_from(now.duration_since(created)).ok()).unwrap_or_default();
+    (age / 10).clamp(*LOOKS.start(), *LOOKS.end())
+}
+
+/// Writes the status unless it is unchanged, and publishes an event when the object has ended. `false`: the object is gone.
+async fn write<K: RunOnce>(
+    ctx: &RunContext<K>,
+    run: &Run<'_, K>,
+    outcome: Result<&Outcome<K>, &Error>,
+) -> Result<bool, Error> {
+    let recorded = &run.recorded_status;
+    let status = status(recorded, run.meta().generation, outcome, clock::now());
+    match ctx.statuses.write(&ctx.parts.client, run, &status).await {
+        Err(error) if is_gone(&error) => return Ok(false),
+        written => written.map_err(Error::api(format!("write the status of {}", run.key)))?,
+    }
+    let turn = ready_transition(K::ACTION, recorded.conditions(), status.conditions());
+    publish_by(&ctx.parts.recorder, &run.reference(), turn.as_slice()).await;
+    Ok(true)
+}
+
+/// Computes the status. **Pure.**
+fn status<K: RunOnce>(
+    recorded: &K::Status,
+    generation: Option<i64>,
+    outcome: Result<&Outcome<K>, &Error>,
+    now: Timestamp,
+) -> K::Status {
+    let (status, ready, is_stalled) = match outcome.map_err(|error| (error, error.disposition())) {
+        Ok(Outcome { status, ready, step: _ }) => {
+            (status.clone(), ready.clone(), status.phase() == Some(BackupPhase::Failed))
+        }
+        Err((_, disposition)) if disposition.condition.is_none() => return recorded.clone(),
+        Err((error, disposition)) => (recorded.clone(), disposition.verdict(error), disposition.stalled),
+    };
+    let stalled = match is_stalled {
+        true => ready.that(true),
+        false => Verdict::no(Reason::NotStalled, "no manual action is required"),
+    };
+    let condition = |type_, verdict: Verdict| verdict.into_condition(type_, recorded.conditions(), generation, now);
+    let conditions = vec![condition(kind::READY, ready), condition(kind::STALLED, stalled)];
+    status.with(generation, conditions)
+}
+
+/// Tells what can go wrong, and what follows from it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{operation}: {}", api_sentence(source))]
+    Api { operation: String, source: Box<kube::Error> },
+    #[error("{0}")]
+    Invalid(String),
+    #[error(transparent)]
+    Panicked(Panic),
+}
+
+impl Error {
+    pub(crate) fn api(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+        |source| Error::Api { operation: operation.into(), source: Box::new(source) }
+    }
+}
+
+impl ReconcileError for Error {
+    fn disposition(&self) -> Disposition {
+        match self {
+            Error::Api { source, .. } => api_disposition(source),
+            Error::Panicked(_) => INTERNAL_ERROR,
+            Error::Invalid(_) => Disposition {
+                condition: Some(kind::READY),
+                state: State::False,
+                reason: Reason::InvalidSpec,
+                stalled: Reason::InvalidSpec.stalled(),
+                retry: RetryPolicy::OnChange,
+            },
+        }
+    }
+
+    fn panicked(panic: Panic) -> Error {
+        Error::Panicked(panic)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_takes_long_is_looked_at_less_often() {
+        let created: Timestamp = "2026-01-31T04:00:00Z".parse().unwrap();
+        for (later, expected) in [(0, 3), (20, 3), (100, 10), (400, 30), (100_000, 30), (-50, 3)] {
+            let now = created + jiff::SignedDuration::from_secs(later);
+            assert_eq!(look_in(Some(created), now), Duration::from_secs(expected), "{later}");
+        }
+        assert_eq!(look_in(None, created), Duration::from_secs(3));
+    }
+}

@@ -1,0 +1,634 @@
+//! Decides what follows from the state of a restore: one step, its status, and what its condition says. Pure.
+//!
+//! The app's pods go first if its files are replaced, then the database is restored, then the files; in the end, the app gets its pods
+//! back. What is restored is on record from the begin, so that nobody changes it meanwhile.
+
+use jiff::Timestamp;
+use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{Resource as _, ResourceExt as _};
+
+use super::{
+    context::Restores,
+    extract_job::{Extract, extract},
+    history::SUCCEEDED,
+    observed::{Database, Files, Observed},
+    percona::{FAILED, Seen, busy, is_of_an_earlier_one, may_restore},
+};
+use crate::{
+    backup::{
+        archive_job,
+        decide::short,
+        observed::{ArchiveJob, Subject},
+        percona,
+        quiesce::{self, Stopped},
+    },
+    crd::{
+        BackupPart, BackupPhase, BackupState, ClientApp, ClientAppRestore, ClientAppRestoreSpec,
+        ClientAppRestoreStatus, DatabaseRestore, DatabaseSource, DumpStore, FilesBackup, FilesRestore, FilesSource,
+        Phase, Postgresql, Reason, Restore, RestoreProgress, RestoreRequest, RestoreState, Store,
+        conditions::{Verdict, find, kind},
+        label,
+        percona::{PerconaPGBackup, PerconaPGRestore},
+    },
+    platform::{key::Key, run_once},
+    postgresql::names,
+    store::{dump::Name, error::UNTOUCHED},
+};
+
+/// Holds what follows.
+pub(super) type Outcome = run_once::Outcome<Restores>;
+type Progress<T> = run_once::Progress<T, Step>;
+
+/// Makes one object, or asks for it.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Takes the app's pods away.
+    Stop(Box<ClientApp>),
+    RequestRestore {
+        postgresql: String,
+        uid: Option<String>,
+        request: Box<RestoreRequest>,
+    },
+    CreateBackup(Box<PerconaPGBackup>),
+    CreateRestore(Box<PerconaPGRestore>),
+    CreateJob(Box<Job>),
+}
+
+/// The restore itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Me<'a> {
+    pub uid: &'a str,
+    pub name: &'a str,
+}
+
+/// Returns how an app shows that it has no pods for a restore.
+pub(super) fn mark(name: &str) -> String {
+    format!("{}/{name}", ClientAppRestore::kind(&()))
+}
+
+/// Decides what follows for a restore.
+pub(super) fn decide(
+    me: Me<'_>,
+    spec: &ClientAppRestoreSpec,
+    recorded: &ClientAppRestoreStatus,
+    observed: &Observed,
+    now: Timestamp,
+) -> Outcome {
+    let status = ClientAppRestoreStatus { conditions: Vec::new(), ..recorded.clone() };
+    let of = format!("{:?} {}", spec.of.kind, spec.of.name);
+    let uid = match subject(&of, observed) {
+        Ok(uid) => uid,
+        Err(problem) => return failed(status, problem),
+    };
+    if recorded.subject_uid.as_ref().is_some_and(|before| *before != uid) {
+        return failed(status, format!("{of} was deleted meanwhile, and created anew"));
+    }
+    let mut status = ClientAppRestoreStatus { subject_uid: Some(uid), ..status };
+    if recorded.started_at.is_none() {
+        match begun(me, spec, &of, observed) {
+            Progress::Waits(why) => return pending(status, why),
+            Progress::Failed(problem) => return failed(status, problem),
+            Progress::Runs((database, files), ..) | Progress::Completed((database, files)) => {
+                status = ClientAppRestoreStatus { database, files, ..status };
+            }
+        }
+    }
+    // Without its database, an app cannot be stopped by helm: the database comes back first.
+    let comes_first = status.database.as_ref().is_some_and(|made| made.completed_at.is_none()) && !serves(observed);
+    if let (Some(_), Subject::App(app), false) = (&status.files, &observed.subject, comes_first) {
+        let Files { cron_job, user, .. } = &observed.files;
+        match quiesce::stopped(app, &mark(me.name), cron_job.as_deref(), user.as_deref()) {
+            Stopped::Yes => {}
+            Stopped::Waits(why) => return running(status, why, None, now),
+            Stopped::NotAsked => {
+                let message = format!("the pods of {} are taken away", spec.of.name);
+                return running(status, message, Some(Step::Stop(app.clone())), now);
+            }
+        }
+    }
+    if let Some(made) = status.database.clone().filter(|made| made.completed_at.is_none()) {
+        match database(me, spec, made, observed, now) {
+            Progress::Waits(why) => return running(status, why, None, now),
+            Progress::Failed(problem) => {
+                let problem = problem + &approval(&status, observed);
+                return failed(status, problem);
+            }
+            Progress::Runs(made, step, message) => {
+                return running(ClientAppRestoreStatus { database: Some(made), ..status }, message, step, now);
+            }
+            Progress::Completed(made) => {
+                status.database = Some(DatabaseRestore { completed_at: Some(Time(now)), ..made });
+            }
+        }
+    }
+    if let Some(made) = status.files.clone().filter(|made| made.completed_at.is_none()) {
+        match files(me, spec, made, observed) {
+            Progress::Waits(why) => return running(status, why, None, now),
+            Progress::Failed(problem) => {
+                let problem = and_the_database(problem, recorded) + &approval(&status, observed);
+                return failed(status, problem);
+            }
+            Progress::Runs(made, step, message) => {
+                return running(ClientAppRestoreStatus { files: Some(made), ..status }, message, step, now);
+            }
+            Progress::Completed(made) => {
+                status.files = Some(FilesRestore { completed_at: Some(Time(now)), ..made });
+            }
+        }
+    }
+    let message = format!("{of} is restored: {}{}", told(&status, observed), approval(&status, observed));
+    let status =
+        ClientAppRestoreStatus { phase: Some(BackupPhase::Completed), completed_at: Some(Time(now)), ..status };
+    Outcome { status, ready: Verdict::yes(Reason::RestoreCompleted, message), step: None }
+}
+
+/// Decides for a restore while another of the same object comes first.
+pub(super) fn waiting(recorded: &ClientAppRestoreStatus) -> Outcome {
+    let status = ClientAppRestoreStatus { conditions: Vec::new(), ..recorded.clone() };
+    // Without its name: with each that ends, every one that waits would be written anew.
+    pending(status, "an older ClientAppRestore of the same object comes first".to_owned())
+}
+
+/// Returns the uid of the object that is restored, or why it cannot be.
+fn subject(of: &str, observed: &Observed) -> Result<String, String> {
+    let meta = match (&observed.subject, &observed.database) {
+        (Subject::App(app), _) => &app.metadata,
+        (Subject::Postgresql, Database::Standalone(Some(found))) => &found.metadata,
+        _ => return Err(format!("{of} does not exist in this namespace")),
+    };
+    match meta.deletion_timestamp {
+        Some(_) => Err(format!("{of} is being deleted")),
+        None => Ok(meta.uid.clone().unwrap_or_default()),
+    }
+}
+
+/// Returns true if the database is in use, or can be.
+fn serves(observed: &Observed) -> bool {
+    match &observed.database {
+        Database::Standalone(Some(found)) => found.status.as_ref().and_then(|status| status.phase) == Some(Phase::Up),
+        Database::Percona { seen: Some(seen), .. } => is_ready(seen),
+        _ => false,
+    }
+}
+
+type Parts = (Option<DatabaseRestore>, Option<FilesRestore>);
+
+/// Returns what a restore that begins now restores.
+fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed) -> Progress<Parts> {
+    if let Some(backup) = &observed.backup {
+        return Progress::Waits(format!("ClientAppBackup {backup} is in progress"));
+    }
+    let of_source = observed.source.as_ref().filter(|source| source.spec.of == spec.of);
+    let phase = of_source.map(|source| source.status.as_ref().and_then(|status| status.phase));
+    if phase.is_some_and(|phase| phase.is_none_or(|phase| !phase.is_final())) {
+        return Progress::Waits(format!(
+            "ClientAppBackup {} is not complete yet",
+            spec.backup.as_deref().unwrap_or_default()
+        ));
+    }
+    let (from, archive) = match names(spec, observed) {
+        Ok(names) => names,
+        Err(problem) => return Progress::Failed(problem),
+    };
+    let mut parts = (None, None);
+    if let Some(from) = from {
+        let (kind, name) = match &observed.database {
+            Database::None => return Progress::Failed(format!("{of} has no database that the operator restores")),
+            Database::Standalone(None) | Database::Percona { seen: None, .. } => {
+                return Progress::Waits(
+                    "there is no database yet: the app's condition PostgresReady says why".to_owned(),
+                );
+            }
+            Database::Standalone(Some(_)) => (Postgresql::kind(&()).into_owned(), me.uid.to_owned()),
+            Database::Percona { seen: Some(seen), .. } => {
+                let name = format!("{}-{}", seen.cluster.name_any(), short(me.uid));
+                (PerconaPGRestore::kind(&()).into_owned(), name)
+            }
+        };
+        parts.0 = Some(DatabaseRestore { kind, name, from, backup: None, requested_at: None, completed_at: None });
+    }
+    if let Some(archive) = archive {
+        let Subject::App(app) = &observed.subject else {
+            return Progress::Failed(format!("{of} has no files"));
+        };
+        if let Err(problem) = settings(app) {
+            return Progress::Failed(problem);
+        }
+        if let Err(problem) = permitted(app, observed) {
+            return Progress::Failed(problem);
+        }
+        let cron_job = Key::new(app.namespace().unwrap_or_default(), app.name_any()).files();
+        let job = archive_job::name(&cron_job, &format!("r{}", short(me.uid)));
+        match &observed.files.cron_job {
+            None => {
+                let app = app.name_any();
+                return Progress::Waits(format!(
+                    "CronJob {cron_job} does not exist: the condition FilesBackedUp of {app} says why"
+                ));
+            }
+            Some(found) if !archive_job::is_of(found, app) => {
+                return Progress::Failed(format!("CronJob {cron_job} is not the operator's: rename or delete it"));
+            }
+            Some(_) => {}
+        }
+        parts.1 = Some(FilesRestore { job, archive, completed_at: None });
+    }
+    if let Subject::App(app) = &observed.subject {
+        let upgrade = app.status.as_ref().and_then(|status| status.backup.as_ref()).map(|made| made.state);
+        if app.spec.suspend {
+            return Progress::Waits(format!("{of} is suspended: set spec.suspend to false"));
+        }
+        if upgrade == Some(BackupState::Running) {
+            return Progress::Waits(format!("{of} is being backed up before an upgrade"));
+        }
+    }
+    Progress::Completed(parts)
+}
+
+/// Returns the names of what the database and the files are restored from.
+fn names(spec: &ClientAppRestoreSpec, observed: &Observed) -> Result<(Option<String>, Option<String>), String> {
+    let Some(name) = &spec.backup else {
+        let archive = spec.files.as_ref().map(|files| files.from.clone());
+        return Ok((spec.database.as_ref().map(|database| database.from.clone()), archive));
+    };
+    let Some(backup) = &observed.source else {
+        return Err(format!("ClientAppBackup {name} does not exist in this namespace"));
+    };
+    if backup.spec.of != spec.of {
+        let of = &backup.spec.of;
+        return Err(format!("ClientAppBackup {name} is of {:?} {}", of.kind, of.name));
+    }
+    let status = backup.status.clone().unwrap_or_default();
+    if status.phase != Some(BackupPhase::Completed) {
+        return Err(format!("ClientAppBackup {name} has failed: restore another"));
+    }
+    let wants = |part: BackupPart| spec.parts.as_ref().is_none_or(|parts| parts.contains(&part));
+    let lacks = |what: &str| format!("ClientAppBackup {name} does not say which {what} it has made");
+    let database = match status.database.filter(|_| wants(BackupPart::Database)) {
+        Some(made) if made.kind == PerconaPGBackup::kind(&()) => Some(made.name),
+        Some(made) => Some(made.dump.ok_or_else(|| lacks("dump"))?),
+        None => None,
+    };
+    let files = match status.files.filter(|_| wants(BackupPart::Files)) {
+        Some(made) => Some(made.archive.ok_or_else(|| lacks("archive"))?),
+        None => None,
+    };
+    for (part, is_there) in [(BackupPart::Database, database.is_some()), (BackupPart::Files, files.is_some())] {
+        if spec.parts.as_ref().is_some_and(|parts| parts.contains(&part)) && !is_there {
+            return Err(format!("ClientAppBackup {name} has no part {part:?}"));
+        }
+    }
+    Ok((database, files))
+}
+
+/// Returns `spec.persistence.backup`.
+fn settings(app: &ClientApp) -> Result<&FilesBackup, String> {
+    let missing = || format!("the files of {} are not backed up: set spec.persistence.backup", app.name_any());
+    app.spec.persistence.backup.as_ref().ok_or_else(missing)
+}
+
+/// Says why the archives of another app may not be read.
+fn permitted(app: &ClientApp, observed: &Observed) -> Result<(), String> {
+    let Some(secret) = &observed.files.not_permitted else { return Ok(()) };
+    let (namespace, app) = (app.namespace().unwrap_or_default(), app.name_any());
+    Err(format!(
+        "Secret {secret} has no label that lets {app} read another app's archives: `kubectl label secret {secret} -n {namespace} {}={app}`",
+        label::RESTORE_TO
+    ))
+}
+
+fn database(
+    me: Me<'_>,
+    spec: &ClientAppRestoreSpec,
+    made: DatabaseRestore,
+    observed: &Observed,
+    now: Timestamp,
+) -> Progress<DatabaseRestore> {
+    match &observed.database {
+        Database::Standalone(Some(found)) if made.kind == Postgresql::kind(&()) => {
+            standalone(spec, made, (found, observed.volume_of_dumps.as_deref()), now)
+        }
+        Database::Percona { seen: Some(seen), first } if made.kind == PerconaPGRestore::kind(&()) => {
+            of_cluster(me, spec, made, (seen, first.as_deref()), now)
+        }
+        _ => Progress::Failed("the database is gone".to_owned()),
+    }
+}
+
+fn standalone(
+    spec: &ClientAppRestoreSpec,
+    made: DatabaseRestore,
+    (found, volume): (&Postgresql, Option<&str>),
+    now: Timestamp,
+) -> Progress<DatabaseRestore> {
+    let (name, status) = (found.name_any(), found.status.clone().unwrap_or_default());
+    let is_it = |request: &str| request == made.name;
+    if let Some(restore) = status.restore.as_ref().filter(|restore| is_it(&restore.request)) {
+        return match restore.state {
+            RestoreState::Succeeded => {
+                let restored = status.restored.filter(|restored| restored.request.as_deref().is_some_and(is_it));
+                let from = restored.map_or(made.from.clone(), |restored| restored.dump);
+                Progress::Completed(DatabaseRestore { from, ..made })
+            }
+            RestoreState::Failed => Progress::Failed(restore.message.clone().unwrap_or_default()),
+            RestoreState::Replacing => Progress::Runs(made, None, format!("Postgresql {name} restarts with the dump")),
+            RestoreState::Running => Progress::Runs(made, None, at_work(&name, &status.conditions)),
+        };
+    }
+    let requested = found.spec.restore_request.as_ref();
+    if requested.is_some_and(|requested| is_it(&requested.request)) {
+        return Progress::Runs(made, None, at_work(&name, &status.conditions));
+    }
+    // What was asked for is asked for once, whatever others have asked since.
+    if let Some(at) = &made.requested_at {
+        if let Some(done) = status.restored.as_ref().filter(|restored| restored.request.as_deref().is_some_and(is_it)) {
+            return Progress::Completed(DatabaseRestore { from: done.dump.clone(), ..made });
+        }
+        let is_later = |other: &RestoreProgress| other.completed_at.as_ref().is_none_or(|ended| ended.0 >= at.0);
+        if requested.is_some() || status.restore.as_ref().is_some_and(is_later) {
+            return Progress::Failed(format!("another restore of Postgresql {name} was requested meanwhile"));
+        }
+    }
+    let is_over = |request: &str| {
+        status.restore.as_ref().is_some_and(|restore| restore.request == request && restore.state.is_final())
+    };
+    if requested.is_some_and(|requested| !is_over(&requested.request)) {
+        return Progress::Waits(format!("another restore of Postgresql {name} is requested"));
+    }
+    let dump = match dump(spec.database.as_ref(), &made.from, (found, volume)) {
+        Ok(dump) => dump,
+        Err(problem) => return Progress::Failed(problem),
+    };
+    let message = format!("Postgresql {name} is asked to restore dump {} of {}", dump.from, dump.place());
+    let request = Box::new(RestoreRequest { request: made.name.clone(), dump });
+    let step = Step::RequestRestore { postgresql: name, uid: found.uid(), request };
+    let requested_at = made.requested_at.clone().or(Some(Time(now)));
+    Progress::Runs(DatabaseRestore { requested_at, ..made }, Some(step), message)
+}
+
+/// Quotes what a Postgresql is doing.
+fn at_work(name: &str, conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]) -> String {
+    let doing = find(conditions, kind::RECONCILING).filter(|found| found.status == "True");
+    let doing = doing.or_else(|| find(conditions, kind::STALLED).filter(|found| found.status == "True"));
+    match doing {
+        Some(doing) => format!("Postgresql {name}: {}", doing.message),
+        None => format!("Postgresql {name} is asked to restore a dump"),
+    }
+}
+
+/// Returns the dump and where it is: in the given repository, on the volume, or in the repository that dumps are uploaded to.
+fn dump(
+    source: Option<&DatabaseSource>,
+    from: &str,
+    (found, volume): (&Postgresql, Option<&str>),
+) -> Result<Restore, String> {
+    let name = found.name_any();
+    if source.is_some_and(|source| source.time.is_some()) {
+        return Err("spec.database.time is for a PerconaPGCluster: name a dump in spec.database.from".to_owned());
+    }
+    if from != "latest" && Name::parse(from).is_none() {
+        return Err(format!("{from} is not the name of a dump such as 20260131T030000Z-x7k2p"));
+    }
+    if let Some(store) = source.and_then(|source| source.store.as_ref()) {
+        return Ok(Restore::of_store(from, store.clone()));
+    }
+    let status = found.status.clone().unwrap_or_default();
+    let backup = status.backup.unwrap_or_default();
+    // The list outlives the volume.
+    let dumps = if volume.is_some() && backup.volume.as_deref().is_none_or(|uid| Some(uid) == volume) {
+        backup.dumps
+    } else {
+        Vec::new()
+    };
+    let is_there = if from == "latest" { !dumps.is_empty() } else { dumps.iter().any(|dump| dump.name == from) };
+    // Its own first dump may not be made yet.
+    let was_there =
+        volume.is_some() && status.restored.is_some_and(|restored| restored.dump == from && restored.claim.is_some());
+    if is_there || was_there {
+        return Ok(Restore::of_claim(from, names::backup(&name)));
+    }
+    let store = found.spec.backup.as_ref().and_then(|backup| backup.store.as_ref());
+    let in_store = |store: &Store| {
+        let path = store.path(&found.namespace().unwrap_or_default(), &name);
+        Restore::of_store(from, DumpStore { bucket: store.bucket.clone(), path, size: None })
+    };
+    store.map(in_store).ok_or_else(|| {
+        let known: Vec<_> = dumps.iter().take(5).map(|dump| dump.name.as_str()).collect();
+        match known.is_empty() {
+            true => format!("Postgresql {name} has no dump, and no backup.store"),
+            false => format!("Postgresql {name} has no dump {from}, but {}", known.join(", ")),
+        }
+    })
+}
+
+fn of_cluster(
+    me: Me<'_>,
+    spec: &ClientAppRestoreSpec,
+    made: DatabaseRestore,
+    (seen, first): (&Seen, Option<&PerconaPGBackup>),
+    now: Timestamp,
+) -> Progress<DatabaseRestore> {
+    let cluster = seen.cluster.name_any();
+    if let Some(restore) = seen.restores.iter().find(|restore| restore.name_any() == made.name) {
+        let state = restore.status.as_ref().and_then(|status| status.state.as_deref()).unwrap_or_default();
+        let doing = format!("PerconaPGRestore {} restores the database", made.name);
+        let created = restore.creation_timestamp();
+        let made = DatabaseRestore { requested_at: made.requested_at.clone().or(created), ..made };
+        return match state {
+            SUCCEEDED if is_of_an_earlier_one(restore) => Progress::Failed(format!(
+                "PerconaPGRestore {} restored nothing: Percona took the end of an earlier restore for its own; restore again",
+                made.name
+            )),
+            SUCCEEDED if seen.cluster.spec.backups.is_restoring() || !is_ready(seen) => {
+                let message = format!("PerconaPGCluster {cluster} is restored, and not ready yet");
+                Progress::Runs(made, None, message)
+            }
+            SUCCEEDED => afterwards(me, made, seen),
+            FAILED => Progress::Failed(format!(
+                "PerconaPGRestore {} has failed, and the database may be restored in part: `kubectl logs job/{cluster}-pgbackrest-restore` says why; restore another backup with spec.backupFirst false",
+                made.name
+            )),
+            _ => Progress::Runs(made, None, doing),
+        };
+    }
+    if made.requested_at.is_some() {
+        return Progress::Failed(format!("PerconaPGRestore {} was deleted before it was seen to end", made.name));
+    }
+    let source = spec.database.as_ref();
+    if source.is_some_and(|source| source.store.is_some()) {
+        return Progress::Failed(
+            "spec.database.store is for dumps: Percona restores from its own repository".to_owned(),
+        );
+    }
+    let wanted = (made.from.as_str(), source.and_then(|source| source.time.as_ref()).map(|time| time.0));
+    let name = format!("{cluster}-{}-before", short(me.uid));
+    // Not a full backup: it would expire the oldest one, which may be the one to restore.
+    let backed_up = |has_begun| match percona::backed_up(name.clone(), Vec::new(), has_begun, (&seen.cluster, first)) {
+        run_once::Progress::Completed(_) => None,
+        backup => {
+            let made = DatabaseRestore { backup: Some(name.clone()), ..made.clone() };
+            Some(backup.map(|_| made, |backup| Step::CreateBackup(Box::new(backup))))
+        }
+    };
+    if let Some(progress) = made.backup.as_ref().and_then(|_| backed_up(true)) {
+        return progress;
+    }
+    // What is over by itself is waited for.
+    if let Some(why) = busy(seen) {
+        return Progress::Waits(why);
+    }
+    let restore = match may_restore(&spec.of.name, seen, wanted, spec.backup_first, now) {
+        Ok(restore) => restore,
+        Err(why) => return Progress::Failed(why),
+    };
+    if spec.backup_first
+        && made.backup.is_none()
+        && let Some(progress) = backed_up(false)
+    {
+        return progress;
+    }
+    let mut object = PerconaPGRestore::new(&made.name, restore);
+    object.metadata.namespace = seen.cluster.namespace();
+    let message = format!("PerconaPGRestore {} restores the database", made.name);
+    Progress::Runs(made, Some(Step::CreateRestore(Box::new(object))), message)
+}
+
+/// Backs up what was restored, so that a later restore need not start from a backup of before this one.
+fn afterwards(me: Me<'_>, made: DatabaseRestore, seen: &Seen) -> Progress<DatabaseRestore> {
+    let name = format!("{}-{}-after", seen.cluster.name_any(), short(me.uid));
+    if seen.backups.iter().any(|backup| backup.name_any() == name) {
+        return Progress::Completed(made);
+    }
+    match percona::backed_up(name, Vec::new(), false, (&seen.cluster, None)) {
+        run_once::Progress::Waits(why) => Progress::Runs(made, None, format!("restored; {why}")),
+        run_once::Progress::Runs(_, backup, message) => {
+            Progress::Runs(made, backup.map(|backup| Step::CreateBackup(Box::new(backup))), message)
+        }
+        // The restore itself is complete.
+        run_once::Progress::Completed(_) | run_once::Progress::Failed(_) => Progress::Completed(made),
+    }
+}
+
+fn is_ready(seen: &Seen) -> bool {
+    seen.cluster.status.as_ref().and_then(|status| status.state.as_deref()) == Some("ready")
+}
+
+fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: &Observed) -> Progress<FilesRestore> {
+    let Subject::App(app) = &observed.subject else { return Progress::Failed("there are no files".to_owned()) };
+    let Files { cron_job, job, user: _, not_permitted: _ } = &observed.files;
+    let replaces = || format!("Job {} replaces the files", made.job);
+    if let Some(job) = job {
+        if !job.is_ours {
+            return Progress::Waits(format!("Job {} is not of this app's CronJob: delete it", made.job));
+        }
+        return match job.progress.succeeded {
+            None => Progress::Runs(made.clone(), None, replaces()),
+            Some(true) => {
+                let report = job.report.as_deref().unwrap_or_default();
+                let archive = report.split_whitespace().next().and_then(Name::parse).map(|name| name.to_string());
+                Progress::Completed(FilesRestore { archive: archive.unwrap_or(made.archive.clone()), ..made })
+            }
+            Some(false) => {
+                let why = job.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+                let message = format!("Job {} has failed{why}; see `kubectl logs job/{}`", made.job, made.job);
+                match is_untouched(job) {
+                    true => Progress::Failed(format!("{message}; the files are as they were")),
+                    // Half of the files would be served.
+                    false => Progress::Waits(format!(
+                        "{message}. It may have moved files, so the app stays without pods: delete the Job, and another goes on"
+                    )),
+                }
+            }
+        };
+    }
+    let backup = match settings(app) {
+        Ok(backup) => backup,
+        Err(problem) => return Progress::Failed(problem),
+    };
+    let key = Key::new(app.namespace().unwrap_or_default(), app.name_any());
+    if let Err(problem) = permitted(app, observed) {
+        return Progress::Failed(problem);
+    }
+    let Some(cron_job) = cron_job.as_ref().filter(|found| archive_job::is_of(found, app)) else {
+        return Progress::Waits(format!("CronJob {} of {} does not exist", key.files(), key.name));
+    };
+    let source = spec.files.clone().unwrap_or_else(|| FilesSource {
+        from: made.archive.clone(),
+        path: None,
+        password_secret: None,
+    });
+    let mut bucket = backup.store.bucket.clone();
+    if source.password_secret.is_some() {
+        bucket.password_secret = source.password_secret;
+    }
+    let path = source.path.unwrap_or_else(|| backup.path(&key.namespace, &key.name));
+    let what = Extract {
+        id: me.uid.to_owned(),
+        archive: made.archive.clone(),
+        store: DumpStore { bucket, path, size: None },
+        user: i64::from(backup.user),
+        replace: true,
+    };
+    let job = extract(cron_job, &made.job, &what);
+    let message = replaces();
+    Progress::Runs(made, Some(Step::CreateJob(Box::new(job))), message)
+}
+
+/// Returns true if a Job that has failed has moved no file.
+pub(super) fn is_untouched(job: &ArchiveJob) -> bool {
+    job.failure.as_ref().is_some_and(|why| why.starts_with(UNTOUCHED))
+}
+
+/// Completes the message of a failure by what has become of the database.
+fn and_the_database(problem: String, recorded: &ClientAppRestoreStatus) -> String {
+    match recorded.database.as_ref().filter(|made| made.completed_at.is_some()) {
+        Some(made) => format!("{problem}; the database is restored from {} already", made.from),
+        None => problem,
+    }
+}
+
+/// Says what was restored, and where the former state is.
+fn told(status: &ClientAppRestoreStatus, observed: &Observed) -> String {
+    let database = status.database.as_ref().map(|made| match (&observed.database, &made.backup) {
+        (Database::Standalone(Some(_)), _) => {
+            format!("the database from dump {}; the former one is in former.{} on its volume", made.from, made.name)
+        }
+        (_, Some(backup)) => {
+            format!("the database from {}; the former state is in PerconaPGBackup {backup}", made.from)
+        }
+        (_, None) => format!("the database from {}", made.from),
+    });
+    let files = status.files.as_ref().map(|made| {
+        let former = format!(".clientapp-restore.former.{}", made.archive);
+        format!("the files from archive {}; the former ones are in {former} of each volume", made.archive)
+    });
+    database.into_iter().chain(files).collect::<Vec<_>>().join("; ")
+}
+
+/// Says what is still to be done for the app to get its pods back.
+fn approval(status: &ClientAppRestoreStatus, observed: &Observed) -> String {
+    match &observed.subject {
+        Subject::App(app) if status.files.is_some() => quiesce::approval(app),
+        _ => String::new(),
+    }
+}
+
+fn pending(status: ClientAppRestoreStatus, reason: String) -> Outcome {
+    let phase = if status.started_at.is_some() { BackupPhase::Running } else { BackupPhase::Pending };
+    let status = ClientAppRestoreStatus { phase: Some(phase), ..status };
+    Outcome { status, ready: Verdict::no(Reason::RestorePending, format!("waiting: {reason}")), step: None }
+}
+
+fn running(status: ClientAppRestoreStatus, message: String, step: Option<Step>, now: Timestamp) -> Outcome {
+    let started_at = Some(status.started_at.clone().unwrap_or(Time(now)));
+    let status = ClientAppRestoreStatus { phase: Some(BackupPhase::Running), started_at, ..status };
+    Outcome { status, ready: Verdict::no(Reason::RestoreRunning, message), step }
+}
+
+fn failed(status: ClientAppRestoreStatus, problem: String) -> Outcome {
+    let status = ClientAppRestoreStatus { phase: Some(BackupPhase::Failed), ..status };
+    Outcome { status, ready: Verdict::no(Reason::RestoreUnsuccessful, problem), step: None }
+}
+
+#[cfg(test)]
+mod tests;

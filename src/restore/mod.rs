@@ -1,0 +1,80 @@
+//! Carries out a `ClientAppRestore`, [once](crate::platform::run_once).
+//!
+//! | stage | module | |
+//! |---|---|---|
+//! | what exists | [`observed`], [`observe`] | pure, and reads only |
+//! | what follows | [`decide`] | pure |
+//! | what a PerconaPGCluster can be restored to | [`percona`], [`history`] | pure |
+//! | the Job that replaces files | [`extract_job`] | pure |
+//! | the one step that follows | [`act`] | effect |
+
+mod act;
+mod context;
+mod decide;
+pub(crate) mod extract_job;
+pub(crate) mod history;
+mod observe;
+mod observed;
+pub(crate) mod percona;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+pub(crate) use self::context::Restores;
+use self::decide::{Outcome, Step};
+use crate::{
+    crd::{BackupPhase, BackupSubject, ClientAppRestore, ClientAppRestoreStatus, Reason},
+    platform::{
+        clock,
+        run_once::{Error, Run, RunContext, RunOnce, RunStatus},
+    },
+};
+
+impl RunOnce for Restores {
+    type Object = ClientAppRestore;
+    type Status = ClientAppRestoreStatus;
+    type Step = Step;
+
+    const ACTION: &'static str = "Restore";
+    const RUNNING: Reason = Reason::RestoreRunning;
+
+    fn subject(object: &ClientAppRestore) -> &BackupSubject {
+        &object.spec.of
+    }
+
+    async fn decided(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>) -> Result<Outcome, Error> {
+        let spec = &restore.decoded().map_err(Error::Invalid)?.spec;
+        let observed = observe::observe(&ctx.parts.client, restore, spec).await?;
+        let me = decide::Me { uid: restore.uid(), name: &restore.key.name };
+        Ok(decide::decide(me, spec, &restore.recorded_status, &observed, clock::now()))
+    }
+
+    fn waiting(recorded: &ClientAppRestoreStatus) -> Outcome {
+        decide::waiting(recorded)
+    }
+
+    async fn act(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>, step: &Step) -> Result<(), Error> {
+        act::act(ctx, restore, step).await
+    }
+
+    async fn release(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>) -> Result<Option<String>, Error> {
+        act::release(ctx, restore).await
+    }
+}
+
+impl RunStatus for ClientAppRestoreStatus {
+    fn phase(&self) -> Option<BackupPhase> {
+        self.phase
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    fn makes_the_same(&self, recorded: &Self) -> bool {
+        self.database == recorded.database && self.files == recorded.files
+    }
+
+    fn with(self, generation: Option<i64>, conditions: Vec<Condition>) -> Self {
+        ClientAppRestoreStatus { observed_generation: generation, conditions, ..self }
+    }
+}

@@ -1,0 +1,144 @@
+//! Reads what exists of a restore and of what it restores. An effect that reads.
+
+use k8s_openapi::api::{
+    batch::v1::CronJob,
+    core::v1::{PersistentVolumeClaim, Secret},
+};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+
+use super::{
+    context::Restores,
+    observed::{Database, Files, Observed},
+    percona::Seen,
+};
+use crate::{
+    backup::{
+        observe::{listed, made_job, one, pods},
+        observed::Subject,
+        quiesce,
+    },
+    crd::{
+        BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppRestoreSpec, FilesSource,
+        PostgresProvider, Postgresql, label,
+        percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore},
+    },
+    platform::{
+        key::Key,
+        run_once::{Error, Run},
+    },
+    postgresql::names,
+};
+
+/// Returns what exists. Only what the next step depends on is read.
+pub(super) async fn observe(
+    client: &Client,
+    restore: &Run<'_, Restores>,
+    spec: &ClientAppRestoreSpec,
+) -> Result<Observed, Error> {
+    let (namespace, name, status) = (&restore.key.namespace, &spec.of.name, &restore.recorded_status);
+    let has_begun = status.started_at.is_some();
+    let source = match &spec.backup {
+        Some(backup) if !has_begun => one::<ClientAppBackup>(client, namespace, backup).await?.map(Box::new),
+        _ => None,
+    };
+    let backup = match has_begun {
+        true => None,
+        false => running_backup(client, namespace, spec).await?,
+    };
+    if spec.of.kind == BackupSubjectKind::Postgresql {
+        let database = Database::Standalone(one::<Postgresql>(client, namespace, name).await?.map(Box::new));
+        let volume_of_dumps = volume_of_dumps(client, namespace, name).await?;
+        let subject = Subject::Postgresql;
+        return Ok(Observed { subject, database, volume_of_dumps, source, backup, ..Observed::default() });
+    }
+    let Some(app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(Observed::default()) };
+    let key = Key::new(namespace, name);
+    let postgres = &app.spec.postgres;
+    let database = match postgres.provider {
+        _ if !postgres.enabled => Database::None,
+        PostgresProvider::External => Database::None,
+        PostgresProvider::Standalone => {
+            Database::Standalone(one::<Postgresql>(client, namespace, &key.database()).await?.map(Box::new))
+        }
+        PostgresProvider::Percona => {
+            let first = status.database.as_ref().and_then(|database| database.backup.as_ref());
+            let first = match first {
+                Some(first) => listed::<PerconaPGBackup>(client, namespace, first).await?.map(Box::new),
+                None => None,
+            };
+            Database::Percona { seen: seen(client, namespace, &key.database()).await?.map(Box::new), first }
+        }
+    };
+    let volume_of_dumps = match &database {
+        Database::Standalone(Some(_)) => volume_of_dumps(client, namespace, &key.database()).await?,
+        _ => None,
+    };
+    let mut files = Files::default();
+    if app.spec.persistence.backup.is_some() || status.files.is_some() {
+        files.cron_job = one::<CronJob>(client, namespace, &key.files()).await?.map(Box::new);
+        if let Some(recorded) = &status.files {
+            files.job = made_job(client, namespace, &recorded.job, files.cron_job.as_deref()).await?;
+        }
+        files.not_permitted = not_permitted(client, &key, &app, spec.files.as_ref()).await?;
+        if let (Some(cron_job), None) = (&files.cron_job, &files.job) {
+            files.user = quiesce::user(cron_job, &pods(client, namespace).await?);
+        }
+    }
+    Ok(Observed { subject: Subject::App(Box::new(app)), database, volume_of_dumps, files, source, backup })
+}
+
+/// Returns the uid of the claim with the dumps of a Postgresql.
+async fn volume_of_dumps(client: &Client, namespace: &str, postgresql: &str) -> Result<Option<String>, Error> {
+    let name = names::backup(postgresql);
+    let found = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace).get_metadata_opt(&name).await;
+    let found = found.map_err(Error::api(format!("read PersistentVolumeClaim {namespace}/{name}")))?;
+    Ok(found.filter(|found| found.metadata.deletion_timestamp.is_none()).and_then(|found| found.uid()))
+}
+
+/// Returns the Secret with the credentials of a bucket if archives of another app are to be read with it, and no label permits that.
+async fn not_permitted(
+    client: &Client,
+    key: &Key,
+    app: &ClientApp,
+    source: Option<&FilesSource>,
+) -> Result<Option<String>, Error> {
+    let backup = app.spec.persistence.backup.as_ref();
+    let Some((backup, path)) = backup.zip(source.and_then(|source| source.path.as_ref())) else { return Ok(None) };
+    // A repository of an earlier app of this namespace and name, whatever its prefix.
+    if format!("/{path}").ends_with(&format!("/{}/{}.files", key.namespace, key.name)) {
+        return Ok(None);
+    }
+    let secret = &backup.store.bucket.credentials_secret.name;
+    let found = Api::<Secret>::namespaced(client.clone(), &key.namespace).get_metadata_opt(secret).await;
+    let found = found.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
+    let to = found.and_then(|found| found.labels().get(label::RESTORE_TO).cloned());
+    let is_permitted = to.is_some_and(|to| to == key.name || to == key.database());
+    Ok((!is_permitted).then(|| secret.clone()))
+}
+
+/// Returns a ClientAppBackup of the same object that has begun and not ended.
+async fn running_backup(
+    client: &Client,
+    namespace: &str,
+    spec: &ClientAppRestoreSpec,
+) -> Result<Option<String>, Error> {
+    let backups = Api::<ClientAppBackup>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
+    let backups = backups.map_err(Error::api(format!("list the ClientAppBackups of namespace {namespace}")))?;
+    let runs = |backup: &&ClientAppBackup| {
+        let status = backup.status.as_ref();
+        backup.spec.of == spec.of && status.is_some_and(|status| status.phase == Some(BackupPhase::Running))
+    };
+    Ok(backups.items.iter().find(runs).map(ResourceExt::name_any))
+}
+
+/// Returns a cluster with its backups and restores.
+async fn seen(client: &Client, namespace: &str, name: &str) -> Result<Option<Seen>, Error> {
+    let Some(cluster) = listed::<PerconaPGCluster>(client, namespace, name).await? else { return Ok(None) };
+    let all = ListParams::default();
+    let listing = |what: &str| Error::api(format!("list the {what} of namespace {namespace}"));
+    let backups = Api::<PerconaPGBackup>::namespaced(client.clone(), namespace).list(&all).await;
+    let backups = backups.map_err(listing("PerconaPGBackups"))?;
+    let restores = Api::<PerconaPGRestore>::namespaced(client.clone(), namespace).list(&all).await;
+    let restores = restores.map_err(listing("PerconaPGRestores"))?;
+    Ok(Some(Seen::of(cluster, backups.items, restores.items)))
+}
