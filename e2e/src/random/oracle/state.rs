@@ -131,7 +131,8 @@ fn content(object: &Value) -> Value {
     let finalizers = metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
     kept.insert("finalizers".to_owned(), finalizers.filter(|finalizer| !is_book(finalizer)).collect());
     let owners = metadata["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
-    kept.insert("owners".to_owned(), owners.iter().map(|owner| json!([owner["kind"], owner["name"]])).collect());
+    let of_owner = |owner: &Value| json!([owner["kind"], named(owner["name"].as_str().unwrap_or_default())]);
+    kept.insert("owners".to_owned(), owners.iter().map(of_owner).collect());
     kept.insert("is being deleted".to_owned(), metadata["deletionTimestamp"].is_string().into());
     for (part, value) in object.as_object().into_iter().flatten() {
         match part.as_str() {

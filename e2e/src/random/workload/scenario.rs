@@ -129,7 +129,7 @@ impl Scenario {
     pub async fn environment(self, namespace: &str) -> Result<Vec<(String, String)>> {
         match self {
             Scenario::Writer => writer::environment(namespace).await,
-            Scenario::Archive => Ok(vec![("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned())]),
+            Scenario::Archive | Scenario::Replace => Ok(vec![("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned())]),
             _ => Ok(Vec::new()),
         }
     }
