@@ -1,8 +1,7 @@
 //! Takes the step that a decision asks for. An effect. Each makes one thing, by name, so that it is made once.
 
-use k8s_openapi::api::batch::v1::Job;
 use kube::{
-    Api, ResourceExt as _,
+    Api,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
@@ -13,10 +12,10 @@ use super::{
     quiesce,
 };
 use crate::{
-    crd::{Postgresql, percona::PerconaPGBackup},
+    crd::Postgresql,
     platform::{
-        api::{create_if_absent, ignore_not_found},
-        run_once::{Error, Run, RunContext, hold},
+        api::ignore_not_found,
+        run_once::{Error, Run, RunContext, create, hold},
     },
 };
 
@@ -30,19 +29,11 @@ pub(super) async fn act(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>, st
             let asked = ignore_not_found(api.patch(postgresql, &PatchParams::default(), &Patch::Merge(&patch)).await);
             asked.map(drop).map_err(Error::api(format!("ask Postgresql {namespace}/{postgresql} for a dump")))
         }
-        Step::CreatePerconaBackup(made) => {
-            let api = Api::<PerconaPGBackup>::namespaced(client, namespace);
-            let made = (create_if_absent(&api, None, &**made).await, made.name_any());
-            made.0.map(drop).map_err(Error::api(format!("create PerconaPGBackup {namespace}/{}", made.1)))
-        }
+        Step::CreatePerconaBackup(backup) => create(&client, namespace, &**backup).await,
         Step::Stop(app) => {
             hold(ctx, backup).await?;
             quiesce::stop(&client, app, &mark(&backup.key.name)).await
         }
-        Step::CreateJob(job) => {
-            let api = Api::<Job>::namespaced(client, namespace);
-            let made = create_if_absent(&api, None, &**job).await;
-            made.map(drop).map_err(Error::api(format!("create Job {namespace}/{}", job.name_any())))
-        }
+        Step::CreateJob(job) => create(&client, namespace, &**job).await,
     }
 }

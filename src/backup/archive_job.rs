@@ -56,24 +56,29 @@ pub(crate) struct Place {
 }
 
 /// Returns the claims of a pod.
-pub(crate) fn claims(pod: &PodSpec) -> BTreeSet<String> {
+fn claims(pod: &PodSpec) -> BTreeSet<String> {
     let claims = pod.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
     claims.map(|claim| claim.claim_name.clone()).collect()
 }
 
 /// Returns where one of these pods has a volume whose files the CronJob archives; `None`: none of them has.
 pub(crate) fn place(cron_job: &CronJob, pods: &[Pod]) -> Option<Place> {
-    let template = cron_job.spec.as_ref()?.job_template.spec.as_ref()?.template.spec.as_ref()?;
-    let wanted = claims(template);
-    let is_over = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
-    };
-    let users = pods.iter().filter(|pod| !is_over(pod)).filter_map(|pod| pod.spec.as_ref());
-    let mut places = users.filter(|pod| !claims(pod).is_disjoint(&wanted)).filter_map(|pod| {
+    let mut places = users(cron_job, pods).filter_map(|pod| {
+        let pod = pod.spec.as_ref()?;
         Some(Place { node: pod.node_name.clone()?, tolerations: pod.tolerations.clone().unwrap_or_default() })
     });
     places.next()
+}
+
+/// Returns the pods that have not ended and have a volume whose files the CronJob archives.
+pub(crate) fn users<'a>(cron_job: &CronJob, pods: &'a [Pod]) -> impl Iterator<Item = &'a Pod> {
+    let template = cron_job.spec.as_ref().and_then(|spec| spec.job_template.spec.as_ref()?.template.spec.as_ref());
+    let wanted = template.map(claims).unwrap_or_default();
+    pods.iter().filter(move |pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        !matches!(phase, Some("Succeeded" | "Failed"))
+            && pod.spec.as_ref().is_some_and(|pod| !claims(pod).is_disjoint(&wanted))
+    })
 }
 
 /// Keeps a Job's pod on the node where a volume is in use: one that only one node can have is not attached elsewhere.

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     crd::{
-        ArchivedFiles, BackupPart, BackupPhase, BackupState, ClientApp, ClientAppBackup, ClientAppBackupSpec,
-        ClientAppBackupStatus, DatabaseBackup, DumpState, Postgresql, Reason,
+        ArchivedFiles, BackupPart, BackupPhase, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppBackupStatus,
+        DatabaseBackup, DumpState, Postgresql, Reason,
         conditions::Verdict,
         percona::{PerconaPGBackup, TYPE_FULL},
     },
@@ -194,13 +194,9 @@ fn parts(
 
 /// Returns what a backup that has not begun waits for.
 fn comes_first(observed: &Observed) -> Option<String> {
-    let upgrade = match &observed.subject {
-        Subject::App(app) => {
-            app.status.as_ref().and_then(|status| status.backup.as_ref().map(|made| (app, made.state)))
-        }
-        _ => None,
-    };
-    if let Some((app, BackupState::Running)) = upgrade {
+    if let Subject::App(app) = &observed.subject
+        && app.is_backed_up_before_upgrade()
+    {
         return Some(format!("{} is being backed up before an upgrade", app.name_any()));
     }
     observed.restore.as_ref().map(|restore| format!("ClientAppRestore {restore} is in progress"))

@@ -14,19 +14,17 @@ use super::{
     archive_job,
     context::Backups,
     observed::{ArchiveJob, Database, Files, Observed, Subject},
-    quiesce,
 };
 use crate::{
     crd::{
-        BackupPhase, BackupSubject, BackupSubjectKind, ClientApp, ClientAppBackupSpec, ClientAppRestore,
-        PostgresProvider, Postgresql,
+        BackupSubjectKind, ClientApp, ClientAppBackupSpec, ClientAppRestore, PostgresProvider, Postgresql,
         percona::{PerconaPGBackup, PerconaPGCluster},
     },
     platform::{
         api::ignore_not_found,
         job::{JOB_NAME, failure_line, progress, termination_message},
         key::Key,
-        run_once::{Error, Run},
+        run_once::{Error, Run, running},
     },
     store::error::UNTOUCHED,
 };
@@ -38,9 +36,13 @@ pub(super) async fn observe(
     spec: &ClientAppBackupSpec,
 ) -> Result<Observed, Error> {
     let (namespace, name) = (&backup.key.namespace, &spec.of.name);
+    // One that has begun goes on.
+    let restore = match backup.recorded_status.started_at {
+        Some(_) => None,
+        None => running(client, namespace, |restore: &ClientAppRestore| restore.spec.of == spec.of).await?,
+    };
     if spec.of.kind == BackupSubjectKind::Postgresql {
         let database = standalone(client, namespace, name).await?;
-        let restore = unfinished(client, namespace, &spec.of).await?;
         return Ok(Observed { subject: Subject::Postgresql, database, files: Files::default(), restore });
     }
     let Some(app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(Observed::default()) };
@@ -69,22 +71,10 @@ pub(super) async fn observe(
         if let (Some(cron_job), None) = (&files.cron_job, &files.job) {
             let pods = pods(client, namespace).await?;
             files.place = archive_job::place(cron_job, &pods);
-            files.user = quiesce::user(cron_job, &pods);
+            files.user = archive_job::users(cron_job, &pods).next().map(ResourceExt::name_any);
         }
     }
-    let restore = unfinished(client, namespace, &spec.of).await?;
     Ok(Observed { subject: Subject::App(Box::new(app)), database, files, restore })
-}
-
-/// Returns a ClientAppRestore of this object that has begun and not ended.
-async fn unfinished(client: &Client, namespace: &str, of: &BackupSubject) -> Result<Option<String>, Error> {
-    let restores = Api::<ClientAppRestore>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
-    let restores = restores.map_err(Error::api(format!("list the ClientAppRestores of namespace {namespace}")))?;
-    let runs = |restore: &&ClientAppRestore| {
-        let status = restore.status.as_ref();
-        restore.spec.of == *of && status.is_some_and(|status| status.phase == Some(BackupPhase::Running))
-    };
-    Ok(restores.items.iter().find(runs).map(ResourceExt::name_any))
 }
 
 pub(crate) async fn pods(client: &Client, namespace: &str) -> Result<Vec<Pod>, Error> {

@@ -1,14 +1,13 @@
 //! Takes the pods of an app away while its volumes are backed up or restored, and gives them back. The ClientApp shows for what, in
 //! an annotation, by which its controller asks the chart for no pods; its spec stays as it is.
 
-use k8s_openapi::api::{batch::v1::CronJob, core::v1::Pod};
+use k8s_openapi::api::batch::v1::CronJob;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, ResourceExt as _,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
 
-use super::archive_job;
 use crate::{
     crd::{Approval, ClientApp, annotation},
     platform::{api::ignore_not_found, key::Key, run_once::Error},
@@ -57,18 +56,6 @@ pub(crate) fn approval(app: &ClientApp) -> String {
         }
         _ => String::new(),
     }
-}
-
-/// Returns a pod that can write to one of the volumes that a CronJob archives. **Pure.**
-pub(crate) fn user(cron_job: &CronJob, pods: &[Pod]) -> Option<String> {
-    let template = cron_job.spec.as_ref()?.job_template.spec.as_ref()?.template.spec.as_ref()?;
-    let wanted = archive_job::claims(template);
-    let uses = |pod: &&Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        !matches!(phase, Some("Succeeded" | "Failed"))
-            && pod.spec.as_ref().is_some_and(|spec| !archive_job::claims(spec).is_disjoint(&wanted))
-    };
-    pods.iter().find(uses).map(ResourceExt::name_any)
 }
 
 /// Asks for an app without pods.

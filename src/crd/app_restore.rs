@@ -8,7 +8,7 @@ use serde_with::skip_serializing_none;
 
 use super::{BackupPart, BackupPhase, BackupSubject, DumpStore, StorePasswordSecret};
 
-/// What replaces what. It cannot be changed: another restore is another object.
+/// The object to restore, and the backup. It cannot be changed: another restore is another object.
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
@@ -51,10 +51,10 @@ pub struct ClientAppRestoreSpec {
     #[x_kube(validation = Rule::new("self.all(part, self.exists_one(other, other == part))").message("must name each part once"))]
     pub parts: Option<Vec<BackupPart>>,
 
-    /// What replaces the database.
+    /// The dump or backup that replaces the database.
     pub database: Option<DatabaseSource>,
 
-    /// What replaces the files.
+    /// The archive that replaces the files.
     pub files: Option<FilesSource>,
 
     /// True: a PerconaPGCluster is backed up before it is restored. `false`: its present content is lost, as it is if it cannot be
@@ -63,7 +63,7 @@ pub struct ClientAppRestoreSpec {
     pub backup_first: bool,
 }
 
-/// What replaces the database.
+/// The dump or backup that replaces the database.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -82,7 +82,7 @@ pub struct DatabaseSource {
     pub store: Option<DumpStore>,
 }
 
-/// What replaces the files.
+/// The archive that replaces the files.
 #[skip_serializing_none]
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]

@@ -544,6 +544,12 @@ impl FilesBackup {
 }
 
 impl ClientApp {
+    /// Returns true while it is backed up before an upgrade.
+    pub fn is_backed_up_before_upgrade(&self) -> bool {
+        let backup = self.status.as_ref().and_then(|status| status.backup.as_ref());
+        backup.is_some_and(|backup| backup.state == BackupState::Running)
+    }
+
     /// Returns the conditions of its status; none without one.
     pub fn conditions(&self) -> &[Condition] {
         self.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()

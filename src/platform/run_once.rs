@@ -1,14 +1,16 @@
 //! The controller of objects that are carried out once, such as backups: **observe → decide → report → act**.
 //!
-//! What one is going to make is in its status, by name, before it is made: so whichever process is killed, it is made once. Of several
+//! Each records what it is going to make, by name, before that is made: so whichever process is killed, it is made once. Of several
 //! with the same subject, the oldest runs, and is looked at every few seconds; the others wait for its end without a request. One that
 //! has ended is never read again.
 
-use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{fmt::Debug, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::ListParams,
     core::object::HasStatus,
     runtime::{controller::Action, watcher::Event},
 };
@@ -16,6 +18,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    api::create_if_absent,
     clock,
     controller::{
         ControllerContext, Objects, RECHECK_GONE, ReconcileError, ReconciledObject, Reconciler, after_finalizer,
@@ -37,11 +40,11 @@ use crate::crd::{
 const LOOKS: RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(30);
 
 /// A kind of objects that are carried out once.
-pub(crate) trait RunOnce: Clone + std::fmt::Debug + Sized + Send + Sync + 'static {
+pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
     type Object: ReconciledObject + HasStatus<Status = Self::Status>;
     type Status: RunStatus;
-    /// What is done next.
-    type Step: Clone + std::fmt::Debug + Send + Sync;
+    /// The next thing to do.
+    type Step: Clone + Debug + Send + Sync;
 
     /// The action in its events.
     const ACTION: &'static str;
@@ -218,6 +221,31 @@ pub(crate) async fn hold<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> R
     }
     let added = run.add_finalizer(&ctx.parts.client, RUN_FINALIZER).await;
     added.map(drop).map_err(Error::api(format!("add the finalizer of {}", run.key)))
+}
+
+/// Returns one of the namespace's objects of another kind that has begun and not ended.
+pub(crate) async fn running<O>(
+    client: &Client,
+    namespace: &str,
+    is_of: impl Fn(&O) -> bool,
+) -> Result<Option<String>, Error>
+where
+    O: ReconciledObject + HasStatus<Status: RunStatus>,
+{
+    let listed = Api::<O>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
+    let listed = listed.map_err(Error::api(format!("list the {} of namespace {namespace}", O::plural(&()))))?;
+    let runs = |object: &&O| is_of(object) && object.status().and_then(RunStatus::phase) == Some(BackupPhase::Running);
+    Ok(listed.items.iter().find(runs).map(ResourceExt::name_any))
+}
+
+/// Creates an object, unless one of its name exists.
+pub(crate) async fn create<O>(client: &Client, namespace: &str, object: &O) -> Result<(), Error>
+where
+    O: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize,
+{
+    let created = create_if_absent(&Api::<O>::namespaced(client.clone(), namespace), None, object).await;
+    let what = format!("create {} {namespace}/{}", O::kind(&()), object.name_any());
+    created.map(drop).map_err(Error::api(what))
 }
 
 /// Takes the step of a decision, if there is one.

@@ -311,6 +311,13 @@ impl ObservedPostgresql {
         pods_of(&self.pods, job).next().is_none().then_some(refusal.as_str())
     }
 
+    /// Returns what a Job that runs waits for, as the end of a sentence; empty if nothing is known.
+    pub(crate) fn job_waits(&self, job: &str) -> String {
+        let pod =
+            pods_of(&self.pods, job).find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
+        pod.or_else(|| self.refused_job(job).map(|refusal| format!("; {refusal}"))).unwrap_or_default()
+    }
+
     pub(crate) fn primary_serves(&self, desired: &Desired) -> bool {
         self.primary(desired).is_some_and(|pod| pod.waiting.is_none())
     }

@@ -1,6 +1,6 @@
 //! Takes the step that a decision asks for. An effect. Each makes one thing, by name, so that it is made once.
 
-use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::batch::v1::CronJob;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
@@ -16,13 +16,11 @@ use crate::{
         observe::{made_job, one},
         quiesce,
     },
-    crd::{
-        Postgresql,
-        percona::{PerconaPGBackup, PerconaPGRestore},
-    },
+    crd::Postgresql,
     platform::{
-        api::{create_if_absent, ignore_not_found},
-        run_once::{Error, Run, RunContext, hold},
+        api::ignore_not_found,
+        key::Key,
+        run_once::{Error, Run, RunContext, create, hold},
     },
 };
 
@@ -43,21 +41,9 @@ pub(super) async fn act(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>,
             let asked = patched(&client, namespace, postgresql, patch).await;
             asked.map_err(Error::api(format!("ask Postgresql {namespace}/{postgresql} for a restore")))
         }
-        Step::CreateBackup(made) => {
-            let api = Api::<PerconaPGBackup>::namespaced(client, namespace);
-            let created = create_if_absent(&api, None, &**made).await;
-            created.map(drop).map_err(Error::api(format!("create PerconaPGBackup {namespace}/{}", made.name_any())))
-        }
-        Step::CreateRestore(made) => {
-            let api = Api::<PerconaPGRestore>::namespaced(client, namespace);
-            let created = create_if_absent(&api, None, &**made).await;
-            created.map(drop).map_err(Error::api(format!("create PerconaPGRestore {namespace}/{}", made.name_any())))
-        }
-        Step::CreateJob(job) => {
-            let api = Api::<Job>::namespaced(client, namespace);
-            let created = create_if_absent(&api, None, &**job).await;
-            created.map(drop).map_err(Error::api(format!("create Job {namespace}/{}", job.name_any())))
-        }
+        Step::CreateBackup(backup) => create(&client, namespace, &**backup).await,
+        Step::CreateRestore(restore) => create(&client, namespace, &**restore).await,
+        Step::CreateJob(job) => create(&client, namespace, &**job).await,
     }
 }
 
@@ -65,12 +51,10 @@ pub(super) async fn act(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>,
 pub(super) async fn release(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>) -> Result<Option<String>, Error> {
     let (client, key) = (&ctx.parts.client, restore.key);
     let status = &restore.recorded_status;
-    if let Some(files) = status.files.as_ref().filter(|files| files.completed_at.is_none()) {
-        let cron_job = one::<Job>(client, &key.namespace, &files.job).await?.as_ref().and_then(cron_job_of);
-        let cron_job = match cron_job {
-            Some(name) => one::<CronJob>(client, &key.namespace, &name).await?,
-            None => None,
-        };
+    let spec = restore.object().ok().map(|restore| &restore.spec);
+    if let Some((files, spec)) = status.files.as_ref().filter(|files| files.completed_at.is_none()).zip(spec) {
+        let cron_job = Key::new(&key.namespace, &spec.of.name).files();
+        let cron_job = one::<CronJob>(client, &key.namespace, &cron_job).await?;
         let job = made_job(client, &key.namespace, &files.job, cron_job.as_ref()).await?;
         if let Some(job) = job.filter(|job| job.is_ours) {
             let name = &files.job;
@@ -85,18 +69,11 @@ pub(super) async fn release(ctx: &RunContext<Restores>, restore: &Run<'_, Restor
             }
         }
     }
-    let spec = restore.object().ok().map(|restore| &restore.spec);
     if let Some(database) = status.database.as_ref().filter(|_| spec.is_some()) {
         withdraw(ctx, restore, &database.name).await?;
     }
     quiesce::start(client, key, spec.map(|spec| spec.of.name.as_str()), &mark(&key.name)).await?;
     Ok(None)
-}
-
-/// Returns the name of the CronJob that a Job belongs to.
-fn cron_job_of(job: &Job) -> Option<String> {
-    let owners = job.owner_references();
-    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.name.clone())
 }
 
 /// Removes the request from the Postgresql, if there still is one.

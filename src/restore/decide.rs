@@ -1,7 +1,7 @@
 //! Decides what follows from the state of a restore: one step, its status, and what its condition says. Pure.
 //!
 //! The app's pods go first if its files are replaced, then the database is restored, then the files; in the end, the app gets its pods
-//! back. What is restored is on record from the begin, so that nobody changes it meanwhile.
+//! back. The names of what is restored are on record from the begin, so that no user changes them meanwhile.
 
 use jiff::Timestamp;
 use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
@@ -23,9 +23,9 @@ use crate::{
         quiesce::{self, Stopped},
     },
     crd::{
-        BackupPart, BackupPhase, BackupState, ClientApp, ClientAppRestore, ClientAppRestoreSpec,
-        ClientAppRestoreStatus, DatabaseRestore, DatabaseSource, DumpStore, FilesBackup, FilesRestore, FilesSource,
-        Phase, Postgresql, Reason, Restore, RestoreProgress, RestoreRequest, RestoreState, Store,
+        BackupPart, BackupPhase, ClientApp, ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus,
+        DatabaseRestore, DatabaseSource, DumpStore, FilesBackup, FilesRestore, FilesSource, Phase, Postgresql, Reason,
+        Restore, RestoreProgress, RestoreRequest, RestoreState, Store,
         conditions::{Verdict, find, kind},
         label,
         percona::{PerconaPGBackup, PerconaPGRestore},
@@ -186,8 +186,8 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
             spec.backup.as_deref().unwrap_or_default()
         ));
     }
-    let (from, archive) = match names(spec, observed) {
-        Ok(names) => names,
+    let (from, archive) = match sources(spec, observed) {
+        Ok(sources) => sources,
         Err(problem) => return Progress::Failed(problem),
     };
     let mut parts = (None, None);
@@ -234,11 +234,10 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
         parts.1 = Some(FilesRestore { job, archive, completed_at: None });
     }
     if let Subject::App(app) = &observed.subject {
-        let upgrade = app.status.as_ref().and_then(|status| status.backup.as_ref()).map(|made| made.state);
         if app.spec.suspend {
             return Progress::Waits(format!("{of} is suspended: set spec.suspend to false"));
         }
-        if upgrade == Some(BackupState::Running) {
+        if app.is_backed_up_before_upgrade() {
             return Progress::Waits(format!("{of} is being backed up before an upgrade"));
         }
     }
@@ -246,7 +245,7 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
 }
 
 /// Returns the names of what the database and the files are restored from.
-fn names(spec: &ClientAppRestoreSpec, observed: &Observed) -> Result<(Option<String>, Option<String>), String> {
+fn sources(spec: &ClientAppRestoreSpec, observed: &Observed) -> Result<(Option<String>, Option<String>), String> {
     let Some(name) = &spec.backup else {
         let archive = spec.files.as_ref().map(|files| files.from.clone());
         return Ok((spec.database.as_ref().map(|database| database.from.clone()), archive));

@@ -21,7 +21,7 @@ const RESTORE: &str = "restore";
 /// The volume with the repository's password.
 const PASSWORD: &str = "password";
 
-/// What is restored into the volumes of a CronJob.
+/// Names what is restored into the volumes of a CronJob.
 #[derive(Clone, Debug)]
 pub(crate) struct Extract {
     /// Identifies the restore: another Job of the same restore continues it.
@@ -32,7 +32,7 @@ pub(crate) struct Extract {
     pub(crate) store: DumpStore,
     /// uid and gid of the files' owner.
     pub(crate) user: i64,
-    /// Whether files in the volumes are replaced; otherwise a volume with files is refused.
+    /// True if files in the volumes are replaced; otherwise a volume with files is refused.
     pub(crate) replace: bool,
 }
 

@@ -33,7 +33,7 @@ enum Target {
     Unknown,
 }
 
-/// Whether an object was created for this cluster rather than for an earlier one of its name.
+/// Returns true if an object was created for this cluster rather than for an earlier one of its name.
 pub(crate) fn is_of(cluster: &PerconaPGCluster, made: &ObjectMeta) -> bool {
     made.creation_timestamp >= cluster.metadata.creation_timestamp
 }

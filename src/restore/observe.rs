@@ -13,18 +13,18 @@ use super::{
 };
 use crate::{
     backup::{
+        archive_job,
         observe::{listed, made_job, one, pods},
         observed::Subject,
-        quiesce,
     },
     crd::{
-        BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppRestoreSpec, FilesSource,
-        PostgresProvider, Postgresql, label,
+        BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppRestoreSpec, FilesSource, PostgresProvider, Postgresql,
+        label,
         percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore},
     },
     platform::{
         key::Key,
-        run_once::{Error, Run},
+        run_once::{Error, Run, running},
     },
     postgresql::names,
 };
@@ -43,7 +43,7 @@ pub(super) async fn observe(
     };
     let backup = match has_begun {
         true => None,
-        false => running_backup(client, namespace, spec).await?,
+        false => running(client, namespace, |backup: &ClientAppBackup| backup.spec.of == spec.of).await?,
     };
     if spec.of.kind == BackupSubjectKind::Postgresql {
         let database = Database::Standalone(one::<Postgresql>(client, namespace, name).await?.map(Box::new));
@@ -81,7 +81,8 @@ pub(super) async fn observe(
         }
         files.not_permitted = not_permitted(client, &key, &app, spec.files.as_ref()).await?;
         if let (Some(cron_job), None) = (&files.cron_job, &files.job) {
-            files.user = quiesce::user(cron_job, &pods(client, namespace).await?);
+            let pods = pods(client, namespace).await?;
+            files.user = archive_job::users(cron_job, &pods).next().map(ResourceExt::name_any);
         }
     }
     Ok(Observed { subject: Subject::App(Box::new(app)), database, volume_of_dumps, files, source, backup })
@@ -114,21 +115,6 @@ async fn not_permitted(
     let to = found.and_then(|found| found.labels().get(label::RESTORE_TO).cloned());
     let is_permitted = to.is_some_and(|to| to == key.name || to == key.database());
     Ok((!is_permitted).then(|| secret.clone()))
-}
-
-/// Returns a ClientAppBackup of the same object that has begun and not ended.
-async fn running_backup(
-    client: &Client,
-    namespace: &str,
-    spec: &ClientAppRestoreSpec,
-) -> Result<Option<String>, Error> {
-    let backups = Api::<ClientAppBackup>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
-    let backups = backups.map_err(Error::api(format!("list the ClientAppBackups of namespace {namespace}")))?;
-    let runs = |backup: &&ClientAppBackup| {
-        let status = backup.status.as_ref();
-        backup.spec.of == spec.of && status.is_some_and(|status| status.phase == Some(BackupPhase::Running))
-    };
-    Ok(backups.items.iter().find(runs).map(ResourceExt::name_any))
 }
 
 /// Returns a cluster with its backups and restores.

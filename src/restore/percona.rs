@@ -146,7 +146,7 @@ fn restorable(backup: &PerconaPGBackup) -> Option<Timestamp> {
     strtime::parse("%Y-%m-%d %H:%M:%S%.f%z", text).ok()?.to_timestamp().ok()
 }
 
-/// Whether a backup is in one of the cluster's current repositories. An earlier cluster of the same name may have had others, and its
+/// Returns true if a backup is in one of the cluster's current repositories. An earlier cluster of the same name may have had others, and its
 /// volume is gone.
 pub(crate) fn is_in(cluster: &PerconaPGCluster, backup: &PerconaPGBackup) -> bool {
     let told = backup.status.as_ref().and_then(|status| status.result.destination.clone()).unwrap_or_default();
@@ -154,7 +154,7 @@ pub(crate) fn is_in(cluster: &PerconaPGCluster, backup: &PerconaPGBackup) -> boo
     here && (!told.is_empty() || is_of(cluster, &backup.metadata))
 }
 
-/// What a point-in-time restore can reach.
+/// Holds what a point-in-time restore can reach.
 pub(crate) struct Reach {
     /// Backups in the newest repository that the current content of the database is based on: the time of completion and the label.
     bases: Vec<(Timestamp, String)>,

@@ -652,7 +652,7 @@ async fn an_app_gets_yesterdays_database_back() {
         .await
         .notes("restores acme")
         .prints(&[&format!("the database from dump {DUMP}"), "the former one is in former."]);
-    // Nothing is deleted, and nobody else's wishes are changed.
+    // Nothing is deleted, and the user's spec is as it was.
     assert_eq!((uids().await, password().await, app().await.spec), (before.clone(), secret, spec));
     let found = database().await;
     let status = found.status.unwrap();

@@ -12,16 +12,7 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use super::files::{Site, uploads, write};
 use super::*;
 
-/// Applies a backup.
-fn apply(site: &Site, name: &str, spec: &Value) -> Result<(), String> {
-    let object = json!({
-        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientAppBackup", "metadata": {"name": name}, "spec": spec,
-    });
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(&file, object.to_string()).unwrap();
-    let applied = site.tenant.kubectl(&["apply", "-f", file.path().to_str().unwrap()]);
-    applied.map(drop).map_err(|error| format!("{error:#}"))
-}
+const KIND: &str = "ClientAppBackup";
 
 /// Waits until a backup is in this phase, and returns it with the message of its condition.
 async fn in_phase(site: &Site, name: &str, phase: BackupPhase) -> (ClientAppBackup, String) {
@@ -49,7 +40,7 @@ async fn a_backup_is_an_object() {
     site.create_credentials();
     site.install(with(site.spec(), json!({"postgres": {"provider": "standalone"}}))).await;
     write(&site.files("acme").await, "data/a.txt", "content");
-    apply(&site, "first", &json!({"of": {"name": "acme"}})).unwrap();
+    site.apply(KIND, "first", &json!({"of": {"name": "acme"}})).unwrap();
     let (first, message) = in_phase(&site, "first", BackupPhase::Completed).await;
     assert!(message.starts_with("ClientApp acme is backed up: a dump, archive "), "{message}");
     let status = first.status.clone().unwrap();
@@ -65,7 +56,7 @@ async fn a_backup_is_an_object() {
     tenant.event("first", "BackupCompleted", "is backed up").await;
 
     // It is what it is, and nothing of it goes with it.
-    let refused = apply(&site, "first", &json!({"of": {"name": "another"}})).unwrap_err();
+    let refused = site.apply(KIND, "first", &json!({"of": {"name": "another"}})).unwrap_err();
     assert!(refused.contains("cannot be changed: create another ClientAppBackup"), "{refused}");
     for (spec, words) in [
         (json!({"of": {"name": "acme"}, "parts": []}), "should have at least 1 items"),
@@ -74,15 +65,15 @@ async fn a_backup_is_an_object() {
         (json!({"of": {"kind": "Profile", "name": "acme"}}), "Unsupported value"),
         (json!({"of": {"name": "a/b"}}), "spec.of.name"),
     ] {
-        let refused = apply(&site, "refused", &spec).unwrap_err();
+        let refused = site.apply(KIND, "refused", &spec).unwrap_err();
         assert!(refused.contains(words), "{words}: {refused}");
     }
     tenant.kubectl(&["delete", "clientappbackup", "first"]).unwrap();
     assert_eq!(site.snapshots(), snapshot);
 
     // Two at once: one dump after the other, and nothing is made twice.
-    apply(&site, "second", &json!({"of": {"name": "acme"}})).unwrap();
-    apply(&site, "third", &json!({"of": {"kind": "Postgresql", "name": "acme-pg"}})).unwrap();
+    site.apply(KIND, "second", &json!({"of": {"name": "acme"}})).unwrap();
+    site.apply(KIND, "third", &json!({"of": {"kind": "Postgresql", "name": "acme-pg"}})).unwrap();
     let (second, _) = in_phase(&site, "second", BackupPhase::Completed).await;
     let (third, message) = in_phase(&site, "third", BackupPhase::Completed).await;
     assert_eq!(message, "Postgresql acme-pg is backed up: a dump");
@@ -95,7 +86,7 @@ async fn a_backup_is_an_object() {
     // Of one object, the oldest comes first, and the end of each lets the next begin.
     let order = ["a", "b", "c"];
     for name in order {
-        apply(&site, name, &json!({"of": {"name": "acme"}, "parts": ["Files"]})).unwrap();
+        site.apply(KIND, name, &json!({"of": {"name": "acme"}, "parts": ["Files"]})).unwrap();
     }
     let mut before = None;
     for name in order {
@@ -113,18 +104,18 @@ async fn a_backup_is_an_object() {
 async fn a_backup_that_fails_says_why() {
     let site = Site::new("backups-failed").await;
     let tenant = &site.tenant;
-    apply(&site, "early", &json!({"of": {"name": "acme"}})).unwrap();
+    site.apply(KIND, "early", &json!({"of": {"name": "acme"}})).unwrap();
     let (_, message) = in_phase(&site, "early", BackupPhase::Failed).await;
     assert_eq!(message, "ClientApp acme does not exist in this namespace");
     site.create_credentials();
     site.install(site.spec()).await;
     write(&site.files("acme").await, "data/a.txt", "content");
-    apply(&site, "database", &json!({"of": {"name": "acme"}, "parts": ["Database"]})).unwrap();
+    site.apply(KIND, "database", &json!({"of": {"name": "acme"}, "parts": ["Database"]})).unwrap();
     let (_, message) = in_phase(&site, "database", BackupPhase::Failed).await;
     assert!(message.contains("has no database that the operator backs up"), "{message}");
 
     site.objects.set(uploads(Fault::Answer(StatusCode::FORBIDDEN)));
-    apply(&site, "forbidden", &json!({"of": {"name": "acme"}})).unwrap();
+    site.apply(KIND, "forbidden", &json!({"of": {"name": "acme"}})).unwrap();
     let (forbidden, message) = in_phase(&site, "forbidden", BackupPhase::Failed).await;
     assert!(message.contains("Access Denied") && message.contains("check the credentials"), "{message}");
     tenant.event("forbidden", "BackupUnsuccessful", "Access Denied").await;
@@ -137,7 +128,7 @@ async fn a_backup_that_fails_says_why() {
         used.contains_key("count/jobs.batch").then_some(())
     };
     tenant.wait_for("none", "counting", counts).await;
-    apply(&site, "refused", &json!({"of": {"name": "acme"}})).unwrap();
+    site.apply(KIND, "refused", &json!({"of": {"name": "acme"}})).unwrap();
     let told = |found: Option<&ClientAppBackup>| {
         let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
         ready.message.contains("exceeded quota: none").then_some(())
@@ -147,7 +138,7 @@ async fn a_backup_that_fails_says_why() {
     in_phase(&site, "refused", BackupPhase::Completed).await;
 
     // It is not tried again, and the next one succeeds.
-    apply(&site, "next", &json!({"of": {"name": "acme"}})).unwrap();
+    site.apply(KIND, "next", &json!({"of": {"name": "acme"}})).unwrap();
     in_phase(&site, "next", BackupPhase::Completed).await;
     in_phase(&site, "forbidden", BackupPhase::Failed).await;
     assert_eq!(jobs_of(&site, &forbidden).await.len(), 1);
@@ -163,7 +154,7 @@ async fn a_backup_survives_its_operator() {
     write(&site.files("acme").await, "data/a.txt", "content");
     let met = site.objects.met();
     site.objects.set([Rule::new(Method::PUT, "/data/", Fault::Hang)]);
-    apply(&site, "goes-on", &json!({"of": {"name": "acme"}})).unwrap();
+    site.apply(KIND, "goes-on", &json!({"of": {"name": "acme"}})).unwrap();
     until("the files are uploaded", async || site.objects.met() > met).await;
     tokio::task::spawn_blocking(move || operator.kill()).await.unwrap().unwrap();
     let _operator = leading(&options).await;

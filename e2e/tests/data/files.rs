@@ -69,6 +69,16 @@ impl Site {
         self.worker.volume(&uid).unwrap()
     }
 
+    /// Applies an object of one of the operator's kinds, as a user does.
+    pub(super) fn apply(&self, kind: &str, name: &str, spec: &Value) -> Result<(), String> {
+        let version = "apps.bnerd-operator.local/v1alpha1";
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, object.to_string()).unwrap();
+        let applied = self.tenant.kubectl(&["apply", "-f", file.path().to_str().unwrap()]);
+        applied.map(drop).map_err(|error| format!("{error:#}"))
+    }
+
     /// Creates a Job from the CronJob, and waits until it has this condition.
     async fn archive(&self, job: &str, condition: &str) {
         self.tenant.kubectl(&["create", "job", job, &format!("--from=cronjob/{CRON_JOB}")]).unwrap();

@@ -1,7 +1,5 @@
 //! ClientAppRestores, made with `kubectl apply` alone. The database is simulated, the files and their storage are not.
 
-use std::fs;
-
 use axum::http::Method;
 use clientapp_crd::{BackupPhase, ClientAppBackup, ClientAppRestore, Postgresql, conditions};
 use e2e::lab::{Apart, IMAGE, leading};
@@ -14,17 +12,6 @@ use super::files::{Site, read, write};
 use super::*;
 
 const STOPPED_FOR: &str = annotation::STOPPED_FOR;
-
-/// Applies a run.
-fn apply(site: &Site, kind: &str, name: &str, spec: &Value) -> Result<(), String> {
-    let object = json!({
-        "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
-    });
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(&file, object.to_string()).unwrap();
-    let applied = site.tenant.kubectl(&["apply", "-f", file.path().to_str().unwrap()]);
-    applied.map(drop).map_err(|error| format!("{error:#}"))
-}
 
 /// Waits until a restore is in this phase and holds nothing, and returns the message of its condition.
 async fn in_phase(site: &Site, name: &str, phase: BackupPhase) -> String {
@@ -47,7 +34,7 @@ async fn says(site: &Site, name: &str, words: &str) {
 
 /// Backs up the files, and returns the archive.
 async fn archived(site: &Site, name: &str) -> String {
-    apply(site, "ClientAppBackup", name, &json!({"of": {"name": "acme"}, "parts": ["Files"]})).unwrap();
+    site.apply("ClientAppBackup", name, &json!({"of": {"name": "acme"}, "parts": ["Files"]})).unwrap();
     let archive = |found: Option<&ClientAppBackup>| {
         let status = found?.status.as_ref().filter(|status| status.phase == Some(BackupPhase::Completed))?;
         status.files.as_ref()?.archive.clone()
@@ -80,7 +67,7 @@ async fn a_restore_is_an_object() {
         json!({"endpoint": "http://127.0.0.1:9", "bucket": "dumps", "path": path, "credentialsSecret": {"name": "s3"}});
     let both = json!({"of": {"name": "acme"}, "database": {"store": bucket}, "files": {"from": archive}});
     let (uid, data) = (tenant.uid::<Postgresql>("acme-pg").await, volume_of_database(&site).await);
-    apply(&site, "ClientAppRestore", "both", &both).unwrap();
+    site.apply("ClientAppRestore", "both", &both).unwrap();
     let message = in_phase(&site, "both", BackupPhase::Completed).await;
     assert!(message.contains("the database from dump latest") && message.contains(&archive), "{message}");
     assert_eq!(read(&volume, "data/a.txt").as_deref(), Some("before"));
@@ -97,12 +84,11 @@ async fn a_restore_is_an_object() {
 
     // By the name of a backup.
     write(&volume, "data/a.txt", "later");
-    apply(&site, "ClientAppRestore", "by-name", &json!({"of": {"name": "acme"}, "backup": "first"})).unwrap();
+    site.apply("ClientAppRestore", "by-name", &json!({"of": {"name": "acme"}, "backup": "first"})).unwrap();
     in_phase(&site, "by-name", BackupPhase::Completed).await;
     assert_eq!(read(&volume, "data/a.txt").as_deref(), Some("before"));
 
-    let refused =
-        apply(&site, "ClientAppRestore", "both", &json!({"of": {"name": "acme"}, "backup": "b"})).unwrap_err();
+    let refused = site.apply("ClientAppRestore", "both", &json!({"of": {"name": "acme"}, "backup": "b"})).unwrap_err();
     assert!(refused.contains("cannot be changed: create another ClientAppRestore"), "{refused}");
     for (spec, words) in [
         (json!({"of": {"name": "acme"}}), "set either backup"),
@@ -116,7 +102,7 @@ async fn a_restore_is_an_object() {
         ),
         (json!({"of": {"name": "acme"}, "files": {"path": "../other"}}), "must be words of letters"),
     ] {
-        let refused = apply(&site, "ClientAppRestore", "refused", &spec).unwrap_err();
+        let refused = site.apply("ClientAppRestore", "refused", &spec).unwrap_err();
         assert!(refused.contains(words), "{words}: {refused}");
     }
 }
@@ -136,7 +122,7 @@ async fn a_restore_that_fails_leaves_the_app_as_it_was() {
     write(&volume, "data/a.txt", "content");
     archived(&site, "first").await;
     let files = |from: &str| json!({"of": {"name": "acme"}, "files": {"from": from}});
-    apply(&site, "ClientAppRestore", "no-such", &files("20250101T000000Z-0123abcd")).unwrap();
+    site.apply("ClientAppRestore", "no-such", &files("20250101T000000Z-0123abcd")).unwrap();
     let message = in_phase(&site, "no-such", BackupPhase::Failed).await;
     assert!(message.contains("there is no archive") && message.contains("the files are as they were"), "{message}");
     tenant.event("no-such", "RestoreUnsuccessful", "there is no archive").await;
@@ -146,14 +132,14 @@ async fn a_restore_that_fails_leaves_the_app_as_it_was() {
     // The credentials of a bucket may open what another tenant has there.
     let path = "prod/other/acme.files";
     let theirs = json!({"of": {"name": "acme"}, "files": {"path": path}});
-    apply(&site, "ClientAppRestore", "theirs", &theirs).unwrap();
+    site.apply("ClientAppRestore", "theirs", &theirs).unwrap();
     let message = in_phase(&site, "theirs", BackupPhase::Failed).await;
     assert!(
         message.contains("kubectl label secret s3 -n restores-failed apps.bnerd-operator.local/restore-to=acme"),
         "{message}"
     );
     tenant.kubectl(&["label", "secret", "s3", "apps.bnerd-operator.local/restore-to=acme"]).unwrap();
-    apply(&site, "ClientAppRestore", "permitted", &theirs).unwrap();
+    site.apply("ClientAppRestore", "permitted", &theirs).unwrap();
     let message = in_phase(&site, "permitted", BackupPhase::Failed).await;
     assert!(message.contains(path) && message.contains("there is no archive"), "{message}");
     runs_again(&site).await;
@@ -161,7 +147,7 @@ async fn a_restore_that_fails_leaves_the_app_as_it_was() {
     // One that is deleted while it runs gives the app its pods back, once its Job has ended.
     let met = site.objects.met();
     site.objects.set([Rule::new(Method::GET, "/data/", Fault::Hang)]);
-    apply(&site, "ClientAppRestore", "deleted", &files("latest")).unwrap();
+    site.apply("ClientAppRestore", "deleted", &files("latest")).unwrap();
     until("the extract asks for the archive", async || site.objects.met() > met).await;
     tenant.kubectl(&["delete", "clientapprestore", "deleted", "--wait=false"]).unwrap();
     let mark = async || tenant.api::<ClientApp>().get("acme").await.unwrap().annotations().get(STOPPED_FOR).cloned();
@@ -173,9 +159,9 @@ async fn a_restore_that_fails_leaves_the_app_as_it_was() {
 
     // One at a time, and a backup waits.
     tenant.patch("acme", json!({"suspend": true})).await.unwrap();
-    apply(&site, "ClientAppRestore", "one", &files("latest")).unwrap();
+    site.apply("ClientAppRestore", "one", &files("latest")).unwrap();
     says(&site, "one", "ClientApp acme is suspended").await;
-    apply(&site, "ClientAppRestore", "two", &files("latest")).unwrap();
+    site.apply("ClientAppRestore", "two", &files("latest")).unwrap();
     says(&site, "two", "an older ClientAppRestore of the same object comes first").await;
     tenant.patch("acme", json!({"suspend": false})).await.unwrap();
     in_phase(&site, "one", BackupPhase::Completed).await;
@@ -196,7 +182,7 @@ async fn a_restore_survives_its_operator() {
     write(&volume, "data/a.txt", "after");
     let met = site.objects.met();
     site.objects.set([Rule::new(Method::GET, "/data/", Fault::Hang)]);
-    apply(&site, "ClientAppRestore", "goes-on", &json!({"of": {"name": "acme"}, "files": {"from": archive}})).unwrap();
+    site.apply("ClientAppRestore", "goes-on", &json!({"of": {"name": "acme"}, "files": {"from": archive}})).unwrap();
     until("the extract asks for the archive", async || site.objects.met() > met).await;
     tokio::task::spawn_blocking(move || operator.kill()).await.unwrap().unwrap();
     let _operator = leading(&options).await;

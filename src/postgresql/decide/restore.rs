@@ -7,17 +7,16 @@
 //! is lost.
 
 use super::{
-    dumps::unusable,
+    dumps::{job_message, own_job, unusable},
     plan::{PostgresqlPlan, PostgresqlStep},
 };
 use crate::{
     crd::{PostgresqlStatus, Reason, RestoreProgress, RestoreRecord, RestoreRequest, RestoreState},
     postgresql::{
-        decide::dumps::job_message,
         desired::Desired,
         names,
         objects::initialize,
-        observed::{Detail, JobView, Kind, ObjectView, ObservedPostgresql, Ownership, pods_of},
+        observed::{Detail, JobView, Kind, ObjectView, ObservedPostgresql, Ownership},
     },
 };
 
@@ -97,13 +96,6 @@ fn told(restored: Option<RestoreRecord>, desired: &Desired, observed: &ObservedP
     Some(RestoreRecord { dump, tables: words.next().and_then(|tables| tables.parse().ok()), ..restored })
 }
 
-fn own_job<'a>(observed: &'a ObservedPostgresql, name: &str) -> Option<&'a JobView> {
-    match observed.objects.get(&(Kind::Job, name.to_owned()))? {
-        ObjectView { owner: Ownership::Ours, detail: Detail::Job(view), .. } => Some(view),
-        _ => None,
-    }
-}
-
 /// Creates the Job that restores, and deletes those of other requests.
 pub(super) fn steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql) {
     let requested = pending(desired, &observed.recorded);
@@ -135,12 +127,9 @@ pub(super) fn steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: &Obs
             plan.steps.push(PostgresqlStep::Apply(job.clone()));
         }
     }
-    let waiting =
-        pods_of(&observed.pods, name).find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
-    let waiting = waiting.or_else(|| observed.refused_job(name).map(|refusal| format!("; {refusal}")));
+    let waiting = observed.job_waits(name);
     let (from, place) = (&dump.from, dump.place());
-    let message =
-        format!("Job {name} restores dump {from} of {place} beside the database{}", waiting.unwrap_or_default());
+    let message = format!("Job {name} restores dump {from} of {place} beside the database{waiting}");
     plan.hold(Reason::Restoring, message);
 }
 

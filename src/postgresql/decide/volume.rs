@@ -218,10 +218,7 @@ fn initialize(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedP
         }
         Some(found) if ended(found) == Some(false) => failed(plan, desired, observed, name),
         Some(_) => {
-            let waiting = pods_of(&observed.pods, name)
-                .find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
-            let waiting = waiting.or_else(|| observed.refused_job(name).map(|refusal| format!("; {refusal}")));
-            plan.hold(underway, format!("waiting for Job {name}, which {doing}{}", waiting.unwrap_or_default()));
+            plan.hold(underway, format!("waiting for Job {name}, which {doing}{}", observed.job_waits(name)));
         }
     }
 }

@@ -55,7 +55,7 @@ pub(crate) const GENERATION_ANNOTATION: &str = "apps.bnerd-operator.local/genera
 /// Annotation of a StatefulSet that was applied in its Postgresql's rollout, until its pods are ready.
 pub(crate) const ROLLOUT_ANNOTATION: &str = "apps.bnerd-operator.local/turn";
 
-/// What the servers read only when they start: another value restarts them.
+/// Holds what the servers read only when they start: another value restarts them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mounted<'a> {
     /// uid of the Secret with the standbys' password.

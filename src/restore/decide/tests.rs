@@ -401,7 +401,7 @@ fn one_that_has_begun_keeps_its_time() {
     assert_eq!(later.status.started_at, first.started_at);
 }
 
-/// What was asked for once is never asked for again.
+/// Asks once, whatever happens to the answer.
 #[test]
 fn a_restore_that_is_over_is_not_repeated() {
     let recorded = |more: Value| -> ClientAppRestoreStatus {

@@ -82,7 +82,7 @@ fn a_request_is_carried_out_once() {
     let restored = observed.recorded.restored.clone().unwrap();
     assert_eq!((restored.dump.as_str(), restored.tables), ("20260131T030000Z-x", Some(12)));
     assert_eq!(restored.request.as_deref(), Some("go"));
-    // The primary restarts at once, whoever has the rollout slot.
+    // The primary restarts at once, whichever Postgresql has the rollout slot.
     observed.slot_holder = None;
     assert_eq!(steps(&decide(&desired, &observed)), ["apply StatefulSet acme"]);
 
