@@ -13,7 +13,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    AppTls, Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Store, Tls, ValuesReference,
+    AppTls, Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Scheduled, Store, Tls,
+    ValuesReference,
 };
 
 /// Longest name of a new ClientApp. The published charts make `<name>-redis-replicas` a StatefulSet, whose pods have a label with
@@ -520,10 +521,10 @@ pub struct Persistence {
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct FilesBackup {
-    /// When to archive, in cron notation, such as `30 3 * * *`, in the time zone of the cluster; best after the dump of the database, so
+    /// When to archive, in cron notation, such as `30 3 * * *`, in UTC; best after the dump of the database, so
     /// that no file that the database lists is missing. Absent: only on request, with `kubectl clientapp backup`.
     #[schemars(length(max = 100))]
-    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '30 3 * * *', or @daily"))]
+    #[x_kube(validation = Rule::new(super::schedule::CRON).message("must be five fields in cron's notation such as '30 3 * * *', or @daily"))]
     pub schedule: Option<String>,
 
     /// Where the archives are uploaded to: below `<prefix>/<namespace>/<name>.files/` in the bucket.
@@ -663,6 +664,8 @@ pub struct FilesSummary {
     pub failed_job: Option<String>,
     /// The cause of its failure, from the termination message of its pod.
     pub failure: Option<String>,
+    /// When the next archive is due.
+    pub scheduled: Option<Scheduled>,
 }
 
 /// A Helm release.

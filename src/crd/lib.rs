@@ -16,6 +16,7 @@ mod profile;
 pub mod quantity;
 pub mod reason;
 mod restore;
+mod schedule;
 mod schema;
 mod server;
 mod store;
@@ -56,6 +57,7 @@ pub use reason::Reason;
 pub use restore::{
     Drill, DrillStore, Dump, DumpStore, Restore, RestoreProgress, RestoreRecord, RestoreRequest, RestoreState,
 };
+pub use schedule::Scheduled;
 use schema::{OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object, default_password_key, default_storage, number};
 pub use server::{NetworkAccess, Resources, Scheduling, Tls};
 pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep, StorePasswordSecret};

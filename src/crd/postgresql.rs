@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::{
     DeletionPolicy, Drill, DrillStore, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreProgress,
-    RestoreRecord, RestoreRequest, Scheduling, Store, Tls,
+    RestoreRecord, RestoreRequest, Scheduled, Scheduling, Store, Tls,
 };
 
 /// The PostgreSQL server that the user requests.
@@ -157,9 +157,9 @@ pub struct PasswordSecret {
 #[x_kube(validation = Rule::new("!has(self.size) || !has(oldSelf.size) || !isQuantity(self.size) || !isQuantity(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0").message("size can only grow: a volume never shrinks").field_path(".size"))]
 #[x_kube(validation = Rule::new("!has(self.drillStore) || (has(self.drill) && has(self.store))").message("drillStore is for drills from the bucket: set drill and store as well, or omit it").field_path(".drillStore"))]
 pub struct Backup {
-    /// When to dump, in cron notation, such as `0 3 * * *`; in the time zone of the cluster.
+    /// When to dump, in cron notation, such as `0 3 * * *`, in UTC. A dump that was missed is made up for once.
     #[schemars(length(max = 100))]
-    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 3 * * *', or @daily"))]
+    #[x_kube(validation = Rule::new(super::schedule::CRON).message("must be five fields in cron's notation such as '0 3 * * *', or @daily"))]
     pub schedule: Option<String>,
 
     /// A word of your choice; each new value requests a dump immediately. The result is in `status.dump`.
@@ -182,10 +182,10 @@ pub struct Backup {
     #[serde(default)]
     pub on_delete: bool,
 
-    /// When to verify that the latest dump can be restored, in cron notation, such as `0 5 * * 0`: it is restored into a scratch
+    /// When to verify that the latest dump can be restored, in cron notation and UTC, such as `0 5 * * 0`: it is restored into a scratch
     /// volume of `storageSize`, its tables are counted, and the volume is deleted. The result is in `status.backup.drill`.
     #[schemars(length(max = 100))]
-    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 5 * * 0', or @weekly"))]
+    #[x_kube(validation = Rule::new(super::schedule::CRON).message("must be five fields in cron's notation such as '0 5 * * 0', or @weekly"))]
     pub drill: Option<String>,
 
     /// Drills restore the latest dump in `store`, which proves that the bucket and its key can be used. Absent: they restore the latest
@@ -287,6 +287,8 @@ pub struct BackupSummary {
     pub drill: Option<Drill>,
     /// The cause of the last failure, from the termination message of its pod.
     pub failure: Option<String>,
+    /// When the next dump is due.
+    pub scheduled: Option<Scheduled>,
 }
 
 /// Says whether the primary can be used.

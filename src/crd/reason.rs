@@ -206,6 +206,7 @@ reasons! {
     NotStalled ALL kind::STALLED, Fine: "No manual action is required.", "Nothing.";
     OperatorImageUnknown BOTH kind::READY, Stalled: "Dumps and archives are uploaded with the operator's own image, which the operator does not know. Dumps are kept on their volume only; files are not archived.",
         "Set `CLIENTAPP_POD_NAME` as `manifests/deployment.yaml` does, or `CLIENTAPP_IMAGE`.";
+    Overdue BOTH BACKED_UP, Trouble: "Two dumps, archives or drills in a row that were due were not completed.", "Follow the message; check `Ready`, and the Jobs in the namespace.";
     PasswordChanged DB kind::READY, Stalled: "The given password is no longer the one in use.", "Change it in the database as the message says.";
     PasswordInvalid DB kind::READY, Stalled: "The given password cannot be used.", "Correct it; the operator notices at once.";
     PasswordSecretKeyMissing DB kind::READY, Stalled: "The Secret with the given password lacks its key.", "Add the key; the operator notices at once.";

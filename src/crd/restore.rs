@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use super::Bucket;
+use super::{Bucket, Scheduled};
 
 /// The dump to create a new database from, on a volume or in a bucket.
 #[skip_serializing_none]
@@ -196,6 +196,8 @@ pub struct Drill {
     pub last_failure: Option<Time>,
     /// The cause of its failure.
     pub message: Option<String>,
+    /// When the next drill is due.
+    pub scheduled: Option<Scheduled>,
 }
 
 fn latest() -> String {

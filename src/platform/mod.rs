@@ -11,6 +11,7 @@
 //! | what follows from a failure | [`error`], [`backoff`] | pure |
 //! | what follows from a panic | [`mod@panic`] | effect |
 //! | objects that are carried out once | [`run_once`] | effect |
+//! | when something periodic is due | [`schedule`] | pure |
 //! | what is written about an object | [`reconciled`], [`status`], [`events`] | effect |
 //! | generated passwords, and the time | [`password`], [`clock`] | effect |
 //! | what runs one at a time | [`fair_lock`] | effect |
@@ -39,6 +40,7 @@ pub(crate) mod pods;
 pub(crate) mod process;
 pub(crate) mod reconciled;
 pub(crate) mod run_once;
+pub(crate) mod schedule;
 pub mod status;
 pub(crate) mod warnings;
 pub(crate) mod watch;

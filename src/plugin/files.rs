@@ -77,8 +77,17 @@ pub(crate) fn last(app: &ClientApp, now: Timestamp) -> String {
         return String::new();
     }
     let summary = app.status.as_ref().and_then(|status| status.files.clone()).unwrap_or_default();
-    let FilesSummary { last_success, last_duration: _, archive, bytes, files, last_failure, failed_job, failure } =
-        summary;
+    let FilesSummary {
+        last_success,
+        last_duration: _,
+        archive,
+        bytes,
+        files,
+        last_failure,
+        failed_job,
+        failure,
+        scheduled: _,
+    } = summary;
     let ago = |time: &Time| format!("{} ago", age(Some(time.0), now));
     let mut text = match &last_success {
         Some(time) => {

@@ -31,6 +31,7 @@ use crate::crd::Reason;
 pub(crate) fn decide(desired: &Desired, observed: &ObservedPostgresql) -> PostgresqlPlan {
     // Without `..`, so that a new field of ObservedPostgresql is considered here.
     let ObservedPostgresql {
+        now: _,
         recorded,
         credentials: _,
         replication: _,
@@ -74,6 +75,7 @@ pub(crate) fn decide(desired: &Desired, observed: &ObservedPostgresql) -> Postgr
     if serves {
         servers(&mut plan, desired, observed);
         dumps::steps(&mut plan, desired, observed);
+        dumps::due_steps(&mut plan, desired, observed);
         dumps::uploads(&mut plan, desired);
     }
     // Whatever else is the matter is more important.
@@ -120,10 +122,8 @@ fn apply_all(
 /// Deletes this Postgresql's own objects that its spec no longer asks for, except those with data or credentials.
 fn delete_superfluous(plan: &mut PostgresqlPlan, observed: &ObservedPostgresql, wanted: &[Object]) {
     for (id, view) in &observed.objects {
-        let removable = matches!(
-            id.0,
-            Kind::Service | Kind::StatefulSet | Kind::CronJob | Kind::PodDisruptionBudget | Kind::NetworkPolicy
-        );
+        let removable =
+            matches!(id.0, Kind::Service | Kind::StatefulSet | Kind::PodDisruptionBudget | Kind::NetworkPolicy);
         let superfluous = removable && view.owner == Ownership::Ours && !view.deleting;
         if superfluous && wanted.iter().all(|object| object.id != *id) {
             plan.steps.push(PostgresqlStep::Delete { id: id.clone(), uid: view.uid.clone() });

@@ -8,7 +8,10 @@ use crate::{
         Backup, Bucket, DrillStore, DumpStore, Parameters, PasswordSecret, Postgresql, PostgresqlSpec, Resources,
         Restore, RestoreRequest, Scheduling, Store, StoreKeep, Tls, parameters, quantity,
     },
-    platform::key::{Key, key_of},
+    platform::{
+        key::{Key, key_of},
+        schedule::Schedule,
+    },
 };
 
 const REPOSITORY: &str = "docker.io/library/postgres";
@@ -189,6 +192,10 @@ fn backup(key: &Key, backup: &Backup, storage: &Size) -> Result<DesiredBackup, S
     let own = |given: &Store| DesiredStore::of(given, given.path(&key.namespace, &key.name));
     let store = backup.store.as_ref().map(own);
     let drill_store = backup.drill_store.as_ref().map(|given| drill_store(given, store.as_ref())).transpose()?;
+    for (field, schedule) in [("schedule", &backup.schedule), ("drill", &backup.drill)] {
+        let schedule = schedule.as_ref().map(|schedule| Schedule::parse(schedule));
+        schedule.transpose().map_err(|problem| format!("spec.backup.{field}: {problem}"))?;
+    }
     Ok(DesiredBackup {
         schedule: backup.schedule.clone(),
         request: backup.request.clone(),

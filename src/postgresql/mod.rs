@@ -31,12 +31,13 @@ pub(crate) mod watches;
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::runtime::{controller::Action, watcher::Event};
 
 pub(crate) use self::context::run;
 use self::{
     context::{PostgresqlContext, PostgresqlObject},
-    decide::{PostgresqlHold, Rollout, decide},
+    decide::{PostgresqlHold, Rollout, decide, dumps},
     error::Error,
     status::{
         conditions::build_status,
@@ -45,13 +46,14 @@ use self::{
     },
 };
 use crate::{
-    crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, Reason},
+    crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus, Reason},
     deletion::permit::takes_dependents,
     platform::{
         clock,
         controller::{ReconcileError as _, Reconciler},
         key::{Key, key_of},
         panic::caught,
+        schedule::look_in,
     },
 };
 
@@ -120,7 +122,7 @@ async fn bring_up(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> R
         Err(message) => {
             ctx.release_rollout_slot(postgres.key);
             write_hold(ctx, postgres, &PostgresqlHold::new(Reason::InvalidSpec, message)).await?;
-            return Ok(Action::await_change());
+            return Ok(until_due(&postgres.recorded_status, clock::now()));
         }
     };
     let mut observed = observe::observe(ctx, &desired, postgres).await?;
@@ -145,5 +147,10 @@ async fn bring_up(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> R
     write(ctx, postgres, &build_status(generation, &desired, &observed, &plan, clock::now())).await?;
     // No watch covers a claim that does not belong to this Postgresql.
     let waits_for_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
-    Ok(if waits_for_dumps { Action::requeue(RECHECK) } else { Action::await_change() })
+    Ok(if waits_for_dumps { Action::requeue(RECHECK) } else { until_due(&recorded, observed.now) })
+}
+
+/// Waits for a change, or until a dump or a drill is due or overdue.
+fn until_due(recorded: &PostgresqlStatus, now: Timestamp) -> Action {
+    look_in(dumps::times(recorded), now).map_or_else(Action::await_change, Action::requeue)
 }

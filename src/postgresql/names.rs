@@ -1,6 +1,7 @@
 //! The names of all objects of a `Postgresql`. Pure, and computed from its name alone, so that a deletion works even if the spec
 //! does not decode. The name of a dump on request also depends on the request.
 
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
 use crate::platform::key::hex;
@@ -45,7 +46,7 @@ names! {
     initialize_prefix = "{name}-init-";
     /// The prefix of the names of the Jobs that restore a dump beside the database.
     restore_prefix = "{name}-restore-";
-    /// The CronJob for dumps, and the volume with the dumps.
+    /// The volume with the dumps.
     backup = "{name}-backup";
     last_dump = "{name}-last-dump";
     /// The PodDisruptionBudget of the standbys.
@@ -54,7 +55,7 @@ names! {
     network_policy = "{name}-access";
     /// The NetworkPolicy of the pods that restore a dump.
     sealed = "{name}-sealed";
-    /// The CronJob that restores the latest dump into a scratch volume, and the NetworkPolicy of its pods if the dump is in a bucket.
+    /// The NetworkPolicy of the pods that restore the latest dump of a bucket into a scratch volume.
     drill = "{name}-drill";
 }
 
@@ -66,6 +67,16 @@ pub(crate) fn initialize(name: &str, volume: &str) -> String {
 /// Names the Job for a requested dump. A request may be as long as a label, so the name contains its digest instead.
 pub(crate) fn dump(name: &str, request: &str) -> String {
     format!("{name}-dump-{}", hex(&Sha256::digest(request.as_bytes())[..5]))
+}
+
+/// Names the Job of the dump that is due then.
+pub(crate) fn due_dump(name: &str, due: Timestamp) -> String {
+    format!("{name}-dump-{}", due.strftime("%Y%m%d%H%M"))
+}
+
+/// Names the Job of the drill that is due then.
+pub(crate) fn due_drill(name: &str, due: Timestamp) -> String {
+    format!("{}-{}", drill(name), due.strftime("%Y%m%d%H%M"))
 }
 
 /// Names the Job that restores a dump beside the database.
@@ -98,8 +109,8 @@ mod tests {
     #[test]
     fn the_longest_name_fits_everywhere() {
         let name = "a".repeat(MAX);
-        // StatefulSet and CronJob: 52, since Kubernetes appends up to 11 characters to their names.
-        for object in [standby(&name), backup(&name), drill(&name), primary(&name)] {
+        // StatefulSet: 52, since Kubernetes appends up to 11 characters to its name.
+        for object in [standby(&name), primary(&name)] {
             assert!(object.len() <= 52, "{object}");
         }
         // Service and Job: a DNS label.
@@ -108,6 +119,8 @@ mod tests {
             read_only(&name),
             last_dump(&name),
             dump(&name, &"r".repeat(63)),
+            due_dump(&name, Timestamp::UNIX_EPOCH),
+            due_drill(&name, Timestamp::UNIX_EPOCH),
             initialize(&name, "u"),
             restore(&name, "u"),
         ] {

@@ -20,9 +20,12 @@ use super::{
     names,
     observed::{DumpSource, Kind, ObjectId, ObjectView, ObservedPostgresql, Ownership},
 };
-use crate::crd::{
-    PostgresqlStatus, Restore,
-    conditions::{find, kind::READY},
+use crate::{
+    crd::{
+        PostgresqlStatus, Restore,
+        conditions::{find, kind::READY},
+    },
+    platform::clock,
 };
 
 pub(crate) async fn observe(
@@ -36,6 +39,7 @@ pub(crate) async fn observe(
     let metas = names.clone().map(|name| secret(ctx, desired, &name));
     let [kept, client, replication, certificate] = metas.clone();
     Ok(ObservedPostgresql {
+        now: clock::now(),
         slot_holder: None,
         replication: view(desired, replication.as_ref()),
         certificate: view(desired, certificate.as_ref()),

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
-        batch::v1::{CronJob, Job},
+        batch::v1::Job,
         core::v1::{ConfigMap, PersistentVolumeClaim, Service},
         networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
@@ -28,7 +29,6 @@ pub(crate) enum Kind {
     Service,
     StatefulSet,
     PersistentVolumeClaim,
-    CronJob,
     Job,
     PodDisruptionBudget,
     NetworkPolicy,
@@ -41,7 +41,6 @@ impl Kind {
             Kind::Service => ApiResource::erase::<Service>(&()),
             Kind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
             Kind::PersistentVolumeClaim => ApiResource::erase::<PersistentVolumeClaim>(&()),
-            Kind::CronJob => ApiResource::erase::<CronJob>(&()),
             Kind::Job => ApiResource::erase::<Job>(&()),
             Kind::PodDisruptionBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
             Kind::NetworkPolicy => ApiResource::erase::<NetworkPolicy>(&()),
@@ -268,6 +267,8 @@ pub(crate) struct OwnSecret {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ObservedPostgresql {
+    /// When it was observed.
+    pub now: Timestamp,
     pub recorded: PostgresqlStatus,
     pub credentials: CredentialsView,
     pub replication: SecretState,

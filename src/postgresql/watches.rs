@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    batch::v1::{CronJob, Job},
+    batch::v1::Job,
     core::v1::{ConfigMap, ContainerStateTerminated, PersistentVolumeClaim, Pod, Service},
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
@@ -61,7 +61,7 @@ pub(crate) struct PostgresqlWatches {
     pods: Arc<Cache<PodView>>,
     /// Says why pods are refused.
     refusals: Arc<Cache<Warning>>,
-    watched: [Arc<Cache<WatchedObject>>; 8],
+    watched: [Arc<Cache<WatchedObject>>; 7],
 }
 
 impl PostgresqlWatches {
@@ -83,7 +83,6 @@ impl PostgresqlWatches {
                     Detail::None
                 }),
                 documents(&watch_builder, "services", Kind::Service, |_: &PartialObjectMeta<Service>| Detail::None),
-                documents(&watch_builder, "cronjobs", Kind::CronJob, |_: &PartialObjectMeta<CronJob>| Detail::None),
                 documents(&watch_builder, "statefulsets", Kind::StatefulSet, stateful_set),
                 documents(&watch_builder, "persistentvolumeclaims", Kind::PersistentVolumeClaim, volume),
                 documents(&watch_builder, "jobs", Kind::Job, job),

@@ -1,17 +1,19 @@
-//! Dumps on request, **pure**: the Jobs to create and to delete, and what is recorded about them.
+//! Dumps that are requested or due, and drills, **pure**: the Jobs to create and to delete, and what is recorded about them.
 //!
 //! A request is one word and gets one dump. The record of a successful dump stays in the status even after its Job is gone, so the
 //! same request is not carried out again. A failed dump is tried again once its Job is deleted.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::plan::{PostgresqlPlan, PostgresqlStep};
 use crate::{
-    crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, Reason, Restore, label},
+    crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, PostgresqlStatus, Reason, Restore, Scheduled, label},
+    platform::schedule::{due, overdue_at, scheduled},
     postgresql::{
         desired::{Desired, DesiredBackup},
         names,
-        objects::backup,
+        objects::{backup, drill},
         observed::{
             Detail, DumpSource, JobView, Kind, ObjectView, ObservedPostgresql, Ownership, PodView, SecretState, pods_of,
         },
@@ -84,21 +86,32 @@ pub(crate) fn job_message<'a>(pods: &'a [PodView], job: &str, succeeded: bool) -
         .find_map(|pod| if succeeded { pod.termination_message.as_deref() } else { pod.failure_line.as_deref() })
 }
 
-/// Returns the results of all dumps, scheduled or requested: the record, updated from their Jobs.
+/// Returns the results of all dumps, scheduled or requested: the record, updated from their Jobs, and when the next are due.
 pub(crate) fn summary(desired: &Desired, observed: &ObservedPostgresql) -> Option<BackupSummary> {
-    let mut summary = observed.recorded.backup.clone();
+    let summary = results(desired, observed);
     let name = &desired.key.name;
-    let others = [names::initialize_prefix(name), names::restore_prefix(name)];
-    let dumps = |name: &str| others.iter().all(|prefix| !name.starts_with(prefix));
-    for ((_, name), view) in observed.objects.iter().filter(|((kind, name), _)| *kind == Kind::Job && dumps(name)) {
-        let ObjectView {
-            owner: Ownership::Ours,
-            detail: Detail::Job(JobView { succeeded: Some(succeeded), started, ended: Some(ended), is_drill, .. }),
-            ..
-        } = view
-        else {
-            continue;
-        };
+    let backup = desired.backup.as_ref();
+    let (schedule, drill) = (backup.and_then(|it| it.schedule.as_ref()), backup.and_then(|it| it.drill.as_ref()));
+    let recorded = summary.as_ref().and_then(|summary| summary.scheduled.as_ref());
+    let is_made = |due| own_job(observed, &names::due_dump(name, due)).is_some();
+    let dumps = schedule.and_then(|schedule| scheduled(schedule, recorded, is_made, observed.now));
+    let recorded = summary.as_ref().and_then(|summary| summary.drill.as_ref()?.scheduled.as_ref());
+    let is_made = |due| own_job(observed, &names::due_drill(name, due)).is_some();
+    let drills = drill.and_then(|drill| scheduled(drill, recorded, is_made, observed.now));
+    if summary.is_none() && dumps.is_none() && drills.is_none() {
+        return None;
+    }
+    let mut summary = BackupSummary { scheduled: dumps, ..summary.unwrap_or_default() };
+    if drills.is_some() || summary.drill.is_some() {
+        summary.drill = Some(Drill { scheduled: drills, ..summary.drill.unwrap_or_default() });
+    }
+    Some(summary)
+}
+
+fn results(desired: &Desired, observed: &ObservedPostgresql) -> Option<BackupSummary> {
+    let mut summary = observed.recorded.backup.clone();
+    for (name, job) in jobs(desired, observed) {
+        let JobView { succeeded: Some(succeeded), started, ended: Some(ended), is_drill, .. } = job else { continue };
         let summary = summary.get_or_insert_default();
         let message = job_message(&observed.pods, name, *succeeded);
         if *is_drill {
@@ -126,6 +139,28 @@ pub(crate) fn summary(desired: &Desired, observed: &ObservedPostgresql) -> Optio
         }
     }
     summary
+}
+
+/// Returns the Jobs that dump, and those of drills.
+fn jobs<'a>(desired: &Desired, observed: &'a ObservedPostgresql) -> impl Iterator<Item = (&'a String, &'a JobView)> {
+    let name = &desired.key.name;
+    let others = [names::initialize_prefix(name), names::restore_prefix(name)];
+    let ours = observed.objects.iter().filter(|(_, view)| view.owner == Ownership::Ours);
+    ours.filter_map(move |((_, name), view)| match &view.detail {
+        Detail::Job(job) if others.iter().all(|prefix| !name.starts_with(prefix)) => Some((name, job)),
+        _ => None,
+    })
+}
+
+/// Returns when something about dumps and drills changes with time alone.
+pub(crate) fn times(recorded: &PostgresqlStatus) -> impl Iterator<Item = Timestamp> {
+    let summary = recorded.backup.as_ref();
+    let dumps = summary.and_then(|it| Some((it.scheduled.as_ref()?, it.last_success.as_ref())));
+    let drill = summary.and_then(|it| it.drill.as_ref());
+    let drills = drill.and_then(|it| Some((it.scheduled.as_ref()?, it.last_success.as_ref())));
+    let of =
+        |(scheduled, success): (&Scheduled, Option<&Time>)| [Some(scheduled.next.0), overdue_at(scheduled, success)];
+    dumps.into_iter().chain(drills).flat_map(of).flatten()
 }
 
 /// Reads a line of the message of a pod that has dumped: name, bytes and tables.
@@ -168,6 +203,23 @@ pub(super) fn steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: &Obs
             && earlier.succeeded.is_some()
         {
             plan.steps.push(PostgresqlStep::Delete { id: id.clone(), uid: uid.clone() });
+        }
+    }
+}
+
+/// Creates the Jobs that are due, as soon as they can do their work. A slow one is not joined by the next.
+pub(super) fn due_steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql) {
+    let Some((backup, recorded)) = desired.backup.as_ref().zip(observed.recorded.backup.as_ref()) else { return };
+    let runs = |is_drill| jobs(desired, observed).any(|(_, job)| job.is_drill == is_drill && job.succeeded.is_none());
+    let dump = due(recorded.scheduled.as_ref(), observed.now).filter(|_| can_dump(desired, observed) && !runs(false));
+    let drill = due(recorded.drill.as_ref().and_then(|drill| drill.scheduled.as_ref()), observed.now);
+    let drill = drill.filter(|_| dumps_are_ours(desired, observed) && !runs(true));
+    let dump = dump.map(|at| backup::due(desired, backup, at));
+    for job in dump.into_iter().chain(drill.and_then(|at| drill::due(desired, backup, at))) {
+        match observed.objects.get(&job.id).map(|found| &found.owner) {
+            Some(Ownership::Ours) => {}
+            Some(Ownership::Other(owner)) => plan.not_ours(&format!("Job {}", job.id.1), owner),
+            None => plan.steps.push(PostgresqlStep::Apply(job)),
         }
     }
 }
@@ -219,9 +271,15 @@ pub(super) fn uploads(plan: &mut PostgresqlPlan, desired: &Desired) {
 
 /// Returns true if a Job could dump now. Otherwise it would fail, or wait without a message.
 fn can_dump(desired: &Desired, observed: &ObservedPostgresql) -> bool {
+    observed.primary_serves(desired)
+        && dumps_are_ours(desired, observed)
+        && matches!(observed.replication, SecretState::Ours { .. })
+}
+
+/// Returns true unless the volume with the dumps is another's, or goes: a volume never holds dumps of two Postgresqls.
+fn dumps_are_ours(desired: &Desired, observed: &ObservedPostgresql) -> bool {
     let volume = observed.objects.get(&(Kind::PersistentVolumeClaim, names::backup(&desired.key.name)));
-    let usable = volume.is_none_or(|volume| volume.owner == Ownership::Ours && !volume.deleting);
-    observed.primary_serves(desired) && usable && matches!(observed.replication, SecretState::Ours { .. })
+    volume.is_none_or(|volume| volume.owner == Ownership::Ours && !volume.deleting)
 }
 
 fn wanted(desired: &Desired) -> Option<(&DesiredBackup, &String)> {

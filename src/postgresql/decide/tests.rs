@@ -148,8 +148,6 @@ fn differences_are_repaired_or_reported() {
     let closed = || json!({"networkPolicy": {}});
     let standby = || json!({"replicas": 2});
     let dumps = json!({"backup": {"onDelete": true, "size": "2Gi"}});
-    let superfluous: Change =
-        |w| drop(w.objects.insert((Kind::CronJob, "acme-backup".to_owned()), view(None, Detail::None)));
     let superfluous_policy: Change = |w| drop(w.objects.insert(policy(), view(None, EDITED)));
     let superfluous_budget: Change =
         |w| drop(w.objects.insert((Kind::PodDisruptionBudget, "acme-standby".to_owned()), view(None, EDITED)));
@@ -168,7 +166,6 @@ fn differences_are_repaired_or_reported() {
         ("a Service is another's", none(), |w| at(w, service()).owner = theirs(), &[], Some(("NotOurs", true))),
         ("the data's volume is another's", none(), |w| data(w).owner = theirs(), &[], Some(("NotOurs", true))),
         ("and of no size that reads", none(), of_no_size, &[], Some(("NotOurs", true))),
-        ("a CronJob is superfluous", none(), superfluous, &["delete CronJob acme-backup"], None),
         ("dumps are not", none(), |w| add(w, "acme-backup", Ownership::Ours), &[], None),
         ("the pod is not ready", none(), |w| w.pods[0].waiting = Some("x".into()), &[], Some(("NotReady", false))),
         ("the server ends", none(), ends, &[], Some(("ServerFails", false))),

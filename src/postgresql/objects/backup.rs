@@ -1,10 +1,11 @@
-//! Dumps: their volume, the CronJob, the Jobs on request, and the Job of the last dump before a deletion. Pure.
+//! Dumps: their volume, the Jobs that are due or requested, and the Job of the last dump before a deletion. Pure.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
     bucket,
-    object::{Object, labels, object, pod_labels},
+    object::{Object, object, pod_labels},
     placement,
     pod::{DUMPS, REPORT, claim_spec, confined, from_secret, pod_spec},
 };
@@ -22,9 +23,12 @@ pub(crate) const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for
 /// Annotation of a Job: the request for which it dumps.
 pub(crate) const REQUEST_ANNOTATION: &str = "apps.bnerd-operator.local/dump-request";
 
-/// How many seconds a dump waits for an answer of the server. One on request begins only while the server is ready.
+/// A Job that was due, its log and its pod are deleted after this time; the status has the result by then.
+pub(super) const KEPT_SECONDS: i64 = 24 * 60 * 60;
+
+/// How many seconds a dump waits for an answer of the server. It begins only while the server is ready.
 const PATIENCE: u32 = 60;
-/// The same where the server may just be restarting: on schedule, or closed for its last dump.
+/// The same for the last dump, for which the server has just been closed.
 const RESTART_PATIENCE: u32 = 300;
 
 pub(crate) fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
@@ -32,18 +36,11 @@ pub(crate) fn claim(desired: &Desired, backup: &DesiredBackup) -> Object {
     object(desired, Kind::PersistentVolumeClaim, names::backup(&desired.key.name), json!({"spec": spec}))
 }
 
-pub(crate) fn cron_job(desired: &Desired, backup: &DesiredBackup) -> Option<Object> {
-    let spec = json!({
-        "schedule": backup.schedule.as_ref()?,
-        // A slow dump is not joined by the next.
-        "concurrencyPolicy": "Forbid",
-        // Without it, the CronJob controller gives up after it has missed a hundred runs.
-        "startingDeadlineSeconds": 3600,
-        "successfulJobsHistoryLimit": 1,
-        "failedJobsHistoryLimit": 3,
-        "jobTemplate": {"metadata": {"labels": labels(desired)}, "spec": job_spec(desired, backup, RESTART_PATIENCE)},
-    });
-    Some(object(desired, Kind::CronJob, names::backup(&desired.key.name), json!({"spec": spec})))
+/// Builds the Job of the dump that is due then.
+pub(crate) fn due(desired: &Desired, backup: &DesiredBackup, due: Timestamp) -> Object {
+    let mut spec = job_spec(desired, backup, PATIENCE);
+    spec["ttlSecondsAfterFinished"] = json!(KEPT_SECONDS);
+    object(desired, Kind::Job, names::due_dump(&desired.key.name, due), json!({"spec": spec}))
 }
 
 pub(crate) fn last_dump(desired: &Desired, backup: &DesiredBackup, deletion: &str) -> Object {

@@ -13,10 +13,7 @@ pub(crate) mod secrets;
 pub(crate) mod servers;
 
 pub(crate) use self::{object::Object, servers::Mounted};
-use super::{
-    desired::Desired,
-    observed::{ObservedPostgresql, Ownership},
-};
+use super::{desired::Desired, observed::ObservedPostgresql};
 
 /// Builds all objects, in the order in which they are applied.
 pub(crate) fn all(desired: &Desired, observed: &ObservedPostgresql, mounted: Mounted<'_>) -> Vec<Object> {
@@ -38,14 +35,8 @@ pub(crate) fn all(desired: &Desired, observed: &ObservedPostgresql, mounted: Mou
     if let Some(backup) = &desired.backup {
         // A volume is created once; later a patch of its size grows it.
         let claim = backup::claim(desired, backup);
-        let found = observed.objects.get(&claim.id);
-        if found.is_none() {
+        if !observed.objects.contains_key(&claim.id) {
             objects.push(claim);
-        }
-        // A volume never holds dumps of two Postgresqls.
-        if found.is_none_or(|claim| claim.owner == Ownership::Ours) {
-            objects.extend(backup::cron_job(desired, backup));
-            objects.extend(drill::cron_job(desired, backup));
         }
     }
     objects

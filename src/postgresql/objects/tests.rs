@@ -1,5 +1,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use k8s_openapi::api::{networking::v1::NetworkPolicySpec, policy::v1::PodDisruptionBudgetSpec};
 use rustls::{
     client::{WebPkiServerVerifier, danger::ServerCertVerifier as _},
@@ -11,7 +12,7 @@ use super::*;
 use crate::crd::label;
 use crate::postgresql::{
     desired::tests::{acme, drilled},
-    observed::{Detail, Kind, ObjectView, SetView, UserRequest},
+    observed::{Detail, Kind, ObjectView, Ownership, SetView, UserRequest},
 };
 
 fn full() -> Desired {
@@ -33,7 +34,9 @@ fn everything(desired: &Desired) -> Vec<Object> {
     found.extend([
         backup::last_dump(desired, backup, "2026-01-01T00:00:00Z"),
         backup::dump(desired, backup, "before-30"),
+        backup::due(desired, backup, Timestamp::UNIX_EPOCH),
     ]);
+    found.extend(drill::due(desired, backup, Timestamp::UNIX_EPOCH));
     found.extend([initialize::claim(desired), initialize::job(desired, "uid-3", true)]);
     found
 }
@@ -93,8 +96,8 @@ fn the_job_that_restores_from_a_bucket() {
 fn a_drill_from_the_bucket() {
     let spec = drilled(json!({"size": "9Gi"}));
     let desired = Desired { operator_image: Some("operator:1".to_owned()), ..acme(spec.clone()) };
-    let job = drill::cron_job(&desired, desired.backup.as_ref().unwrap()).unwrap().document;
-    let job = &job["spec"]["jobTemplate"]["spec"];
+    let job = drill::due(&desired, desired.backup.as_ref().unwrap(), Timestamp::UNIX_EPOCH).unwrap().document;
+    let job = &job["spec"];
     let pod = &job["template"]["spec"];
     let fetch = &pod["initContainers"][0];
     let variable = |name: &str| {
@@ -129,19 +132,20 @@ fn a_drill_from_the_bucket() {
     assert_eq!(job["podFailurePolicy"]["rules"], json!(bucket::failure_rules("fetch")));
 
     let plain = Desired { operator_image: desired.operator_image.clone(), ..acme(drilled(json!({}))) };
-    let job = drill::cron_job(&plain, plain.backup.as_ref().unwrap()).unwrap().document;
-    let pod = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+    let job = drill::due(&plain, plain.backup.as_ref().unwrap(), Timestamp::UNIX_EPOCH).unwrap().document;
+    let pod = &job["spec"]["template"]["spec"];
     assert_eq!(size(pod), "1Gi");
     // Without its own image, the operator makes no drill that would prove something else.
     let unknown = acme(spec);
-    assert_eq!(drill::cron_job(&unknown, unknown.backup.as_ref().unwrap()), None);
+    assert_eq!(drill::due(&unknown, unknown.backup.as_ref().unwrap(), Timestamp::UNIX_EPOCH), None);
 }
 
 /// A drill runs code of the dumped server's users.
 #[test]
 fn a_drill_gets_no_password() {
     let desired = acme(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
-    let job = drill::cron_job(&desired, desired.backup.as_ref().unwrap()).unwrap().document.to_string();
+    let job =
+        drill::due(&desired, desired.backup.as_ref().unwrap(), Timestamp::UNIX_EPOCH).unwrap().document.to_string();
     assert!(!job.contains("secret") && !job.contains("PASSWORD"), "{job}");
 }
 
@@ -151,7 +155,7 @@ fn which_objects_there_are() {
     let server = "StatefulSet acme";
     let standbys = "Service acme-ro, StatefulSet acme-standby";
     let policy = "NetworkPolicy acme-access";
-    let (dumps, drills) = ("PersistentVolumeClaim acme-backup, CronJob acme-backup", "CronJob acme-drill");
+    let dumps = "PersistentVolumeClaim acme-backup";
     let bucket = json!({
         "endpoint": "https://s3.example.com", "bucket": "dumps", "path": "prod/shop/orders", "credentialsSecret": {"name": "s3"},
     });
@@ -167,7 +171,7 @@ fn which_objects_there_are() {
         (json!({"backup": {"schedule": "@daily"}}), vec![server, dumps], None),
         (
             json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}),
-            vec!["NetworkPolicy acme-sealed", server, dumps, drills],
+            vec!["NetworkPolicy acme-sealed", server, dumps],
             Some(json!(["drill"])),
         ),
         (
@@ -177,10 +181,10 @@ fn which_objects_there_are() {
         ),
         // The pod that restores fetches the dump itself.
         (json!({"restore": {"store": bucket}}), vec![server], None),
-        (drilled(json!({})), vec!["NetworkPolicy acme-drill", server, dumps, drills], None),
+        (drilled(json!({})), vec!["NetworkPolicy acme-drill", server, dumps], None),
         (
             drill_and_restore,
-            vec!["NetworkPolicy acme-sealed", "NetworkPolicy acme-drill", server, dumps, drills],
+            vec!["NetworkPolicy acme-sealed", "NetworkPolicy acme-drill", server, dumps],
             Some(json!(["initialize"])),
         ),
     ] {

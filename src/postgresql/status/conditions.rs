@@ -1,14 +1,15 @@
 //! Computes the conditions, **pure**: the only place that does.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     crd::{
-        ActivePod, BackupSummary, Drill, Phase, PostgresqlStatus, Reason,
+        ActivePod, BackupSummary, Drill, Phase, PostgresqlStatus, Reason, Scheduled,
         conditions::{State, Verdict, find, kind},
         reason::BACKED_UP,
     },
-    platform::{controller::ReconcileError as _, job},
+    platform::{controller::ReconcileError as _, job, schedule::overdue_at},
     postgresql::{
         decide::{PostgresqlHold, PostgresqlPlan, dumps, volume, volume_size::larger},
         desired::Desired,
@@ -46,7 +47,7 @@ pub(crate) fn build_status(
     };
     let mut verdicts = vec![(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalled)];
     if desired.backup.is_some() {
-        verdicts.push((BACKED_UP, backed_up(observed)));
+        verdicts.push((BACKED_UP, backed_up(&observed.recorded, now)));
     }
     PostgresqlStatus {
         observed_generation: generation,
@@ -81,7 +82,8 @@ fn summary(plan: &PostgresqlPlan, serving: Option<Verdict>) -> (Verdict, Verdict
     (ready, reconciling, Verdict::no(Reason::NotStalled, "no manual action is required"))
 }
 
-pub(super) fn backed_up(observed: &ObservedPostgresql) -> Verdict {
+/// Judges the dumps and drills by their record.
+pub(super) fn backed_up(recorded: &PostgresqlStatus, now: Timestamp) -> Verdict {
     let BackupSummary {
         last_success,
         last_failure,
@@ -91,11 +93,12 @@ pub(super) fn backed_up(observed: &ObservedPostgresql) -> Verdict {
         last_duration: _,
         dumps: _,
         volume: _,
-    } = observed.recorded.backup.clone().unwrap_or_default();
-    if let Some(Drill { last_success, last_failure: Some(failure), message, .. }) = drill
-        && last_success.is_none_or(|success| success.0 < failure.0)
+        scheduled,
+    } = recorded.backup.clone().unwrap_or_default();
+    if let Some(Drill { last_success, last_failure: Some(failure), message, .. }) = &drill
+        && last_success.as_ref().is_none_or(|success| success.0 < failure.0)
     {
-        let message = message.unwrap_or_default();
+        let message = message.clone().unwrap_or_default();
         return Verdict::no(Reason::DrillFailed, format!("the drill of {} has failed: {message}", failure.0));
     }
     match (last_success, last_failure) {
@@ -106,9 +109,27 @@ pub(super) fn backed_up(observed: &ObservedPostgresql) -> Verdict {
             let sentence = job::failure(&failed_job.unwrap_or_default(), &failure, why.as_deref());
             Verdict::no(Reason::DumpFailed, format!("{sentence}; {before}"))
         }
-        (Some(success), _) => Verdict::yes(Reason::Dumped, format!("the last dump was complete at {}", success.0)),
-        (None, _) => Verdict::unknown(Reason::NoDump, "there is no dump yet"),
+        (success, _) => {
+            let late = overdue("dump", scheduled.as_ref(), success.as_ref(), now);
+            let drills = drill.and_then(|it| overdue("drill", it.scheduled.as_ref(), it.last_success.as_ref(), now));
+            late.or(drills).unwrap_or_else(|| match success {
+                Some(success) => Verdict::yes(Reason::Dumped, format!("the last dump was complete at {}", success.0)),
+                None => Verdict::unknown(Reason::NoDump, "there is no dump yet"),
+            })
+        }
     }
+}
+
+/// Returns what is said of something periodic that was due twice without a success.
+fn overdue(what: &str, scheduled: Option<&Scheduled>, success: Option<&Time>, now: Timestamp) -> Option<Verdict> {
+    let scheduled = scheduled?;
+    overdue_at(scheduled, success).filter(|at| *at <= now)?;
+    let last = success.map_or("none is complete yet".to_owned(), |success| format!("the last is of {}", success.0));
+    let message = format!(
+        "two {what}s that were due by `{}` are missing, {last}: a {what} begins once the server is Ready and the one before has ended",
+        scheduled.schedule
+    );
+    Some(Verdict::no(Reason::Overdue, message))
 }
 
 /// Returns the status of a pass that does nothing but report why.
@@ -145,11 +166,11 @@ fn amended(
 ) -> PostgresqlStatus {
     let (reconciling, stalling) = (ready.that(!stalled), ready.that(stalled));
     let verdicts = [(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalling)];
-    let dumps = find(&recorded.conditions, BACKED_UP).cloned();
+    let dumps = find(&recorded.conditions, BACKED_UP).map(|_| (BACKED_UP, backed_up(recorded, now)));
     let conditions = verdicts
         .into_iter()
-        .map(|(type_, verdict)| verdict.into_condition(type_, &recorded.conditions, generation, now))
         .chain(dumps)
+        .map(|(type_, verdict)| verdict.into_condition(type_, &recorded.conditions, generation, now))
         .collect();
     let phase = match recorded.phase {
         Some(Phase::Up) => Phase::Up,

@@ -1,4 +1,5 @@
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::{
@@ -8,7 +9,8 @@ use super::{
 };
 use crate::{
     crd::{
-        ActivePod, BackupSummary, Drill, DumpRecord, DumpState, Owned, Phase, PostgresqlStatus, Reason, VolumeRecord,
+        ActivePod, BackupSummary, Drill, DumpRecord, DumpState, Owned, Phase, PostgresqlStatus, Reason, Scheduled,
+        VolumeRecord,
         conditions::{find, kind},
         reason::BACKED_UP,
     },
@@ -116,6 +118,33 @@ fn a_failed_scheduled_dump_is_published_once() {
 }
 
 #[test]
+fn what_is_missing_twice_is_overdue() {
+    let time = |day: u8| Time(format!("2026-01-{day:02}T12:00:00Z").parse().unwrap());
+    let scheduled = |since: u8| Scheduled { schedule: "0 3 * * *".to_owned(), since: time(since), next: time(9) };
+    let record = |dump: Option<u8>, drill: Option<u8>| {
+        let drill = Drill { last_success: drill.map(time), scheduled: Some(scheduled(1)), ..Drill::default() };
+        let (last_success, scheduled) = (dump.map(time), Some(scheduled(1)));
+        BackupSummary { last_success, scheduled, drill: Some(drill), ..BackupSummary::default() }
+    };
+    let failed = BackupSummary { last_failure: Some(time(4)), ..record(Some(2), Some(2)) };
+    let unscheduled = BackupSummary { scheduled: None, drill: None, ..record(Some(2), None) };
+    for (what, backup, now, reason) in [
+        ("none yet", record(None, None), 2, "NoDump"),
+        ("none for two days", record(None, None), 3, "Overdue"),
+        ("yesterday's", record(Some(8), Some(8)), 9, "Dumped"),
+        ("it is two days old", record(Some(7), Some(8)), 9, "Overdue"),
+        ("the drill is", record(Some(8), Some(7)), 9, "Overdue"),
+        ("a failure says more", failed, 9, "DumpFailed"),
+        ("no schedule", unscheduled, 9, "Dumped"),
+    ] {
+        let recorded = PostgresqlStatus { backup: Some(backup), ..PostgresqlStatus::default() };
+        let verdict = backed_up(&recorded, time(now).0);
+        assert_eq!(verdict.reason, reason, "{what}: {}", verdict.message);
+        assert_eq!(verdict.message.contains("two drills"), what == "the drill is", "{}", verdict.message);
+    }
+}
+
+#[test]
 fn a_failed_drill_is_published_once_and_lowers_backed_up() {
     let time = |second: u8| serde_json::from_value(json!(format!("2026-01-01T00:00:0{second}Z"))).ok();
     let of_drill = |success: Option<u8>, failure: Option<u8>| {
@@ -139,8 +168,7 @@ fn a_failed_drill_is_published_once_and_lowers_backed_up() {
     ] {
         let notes = transitions(&before, &after);
         assert_eq!(notes.iter().any(|note| note.warning && note.reason == "DrillFailed"), told, "{what}");
-        let observed = ObservedPostgresql { recorded: after, ..ObservedPostgresql::default() };
-        assert_eq!(backed_up(&observed).reason, reason, "{what}");
+        assert_eq!(backed_up(&after, Timestamp::UNIX_EPOCH).reason, reason, "{what}");
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) async fn delete_servers(
     let last = names::last_dump(&key.name);
     let mut left = None;
     // Other dump Jobs have nothing left to dump, and keep their volume in use.
-    for kind in [Kind::CronJob, Kind::Job, Kind::StatefulSet] {
+    for kind in [Kind::Job, Kind::StatefulSet] {
         for object in owned(ctx, postgres, kind).await? {
             let name = object.name_any();
             // The Job of the last dump proves that it was taken, and stays until everything else is gone.

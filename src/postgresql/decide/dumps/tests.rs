@@ -201,7 +201,7 @@ fn drill_summary() {
             ..pod("acme-x", "drill", None)
         }];
         let expected = BackupSummary { drill: Some(after.clone()), ..backup };
-        assert_eq!(summary(&desired, &observed), Some(expected), "{what}");
+        assert_eq!(results(&desired, &observed), Some(expected), "{what}");
     }
 }
 
@@ -265,4 +265,76 @@ fn a_failed_dump_says_what_to_do() {
     observed.recorded.dump = record(&desired, &observed);
     observed.pods.pop();
     assert_eq!(record(&desired, &observed).unwrap().message, Some(message));
+}
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+const DUE: &str = "2026-01-02T03:00:00Z";
+const DUMP: &str = "acme-dump-202601020300";
+const DRILL: &str = "acme-drill-202601020300";
+
+fn ended(observed: &mut ObservedPostgresql, name: &str, is_drill: bool, succeeded: Option<bool>) {
+    let ended = succeeded.map(|_| Time(time("2026-01-02T03:01:00Z")));
+    let detail = Detail::Job(JobView { is_drill, succeeded, ended, ..JobView::default() });
+    observed.objects.insert((Kind::Job, name.to_owned()), view(None, detail));
+}
+
+#[test]
+fn what_is_due_is_made_once_it_can_be() {
+    let spec = json!({"backup": {"schedule": "0 3 * * *", "drill": "0 3 * * *"}});
+    let desired = acme(spec);
+    let since = Time(time("2026-01-01T12:00:00Z"));
+    let record =
+        |next: &str| Scheduled { schedule: "0 3 * * *".to_owned(), since: since.clone(), next: Time(time(next)) };
+    let late = "2026-01-02T03:00:20Z";
+    let both: &[&str] = &["apply Job acme-dump-202601020300", "apply Job acme-drill-202601020300"];
+    let [dump, drill] = [&both[..1], &both[1..]];
+    type Change = fn(&mut ObservedPostgresql);
+    let requested: Change = |w| job(w, "one", None);
+    let other: Change = |w| {
+        ended(w, DUMP, false, None);
+        let other = Ownership::Other("x".to_owned());
+        w.objects.get_mut(&(Kind::Job, DUMP.to_owned())).unwrap().owner = other;
+    };
+    // Now, the difference from the settled state, the Jobs that follow, and when dumps and drills are due next.
+    let rows: &[(&str, &str, Change, &[&str], [&str; 2])] = &[
+        ("not yet", "2026-01-02T02:59:59Z", |_| {}, &[], [DUE, DUE]),
+        ("now", DUE, |_| {}, both, [DUE, DUE]),
+        ("a week later", "2026-01-09T12:00:00Z", |_| {}, both, [DUE, DUE]),
+        ("there is no server", late, |w| w.pods.clear(), drill, [DUE, DUE]),
+        ("it is not ready", late, |w| w.pods[0].waiting = Some("x".to_owned()), drill, [DUE, DUE]),
+        ("the volume is another's", late, |w| volume(w).owner = Ownership::Other("x".to_owned()), &[], [DUE, DUE]),
+        ("a dump on request runs", late, requested, drill, [DUE, DUE]),
+        ("a drill runs", late, |w| ended(w, "acme-drill-1", true, None), dump, [DUE, DUE]),
+        ("a restore runs", late, |w| ended(w, "acme-restore-1", false, None), both, [DUE, DUE]),
+        ("the dump runs", late, |w| ended(w, DUMP, false, None), drill, ["2026-01-03T03:00:00Z", DUE]),
+        ("the drill has failed", late, |w| ended(w, DRILL, true, Some(false)), dump, [DUE, "2026-01-03T03:00:00Z"]),
+        ("the Job is another's", late, other, drill, [DUE, DUE]),
+    ];
+    for (what, now, change, expected, next) in rows {
+        let mut observed = settled(&desired);
+        observed.now = time(now);
+        let drill = Drill { scheduled: Some(record(DUE)), ..Drill::default() };
+        let backup = BackupSummary { scheduled: Some(record(DUE)), drill: Some(drill), ..BackupSummary::default() };
+        observed.recorded.backup = Some(backup);
+        change(&mut observed);
+        let recorded = summary(&desired, &observed).unwrap();
+        let scheduled =
+            [recorded.scheduled.as_ref(), recorded.drill.as_ref().and_then(|drill| drill.scheduled.as_ref())];
+        assert_eq!(scheduled.map(|scheduled| scheduled.unwrap().next.0), next.map(time), "{what}");
+        observed.recorded.backup = Some(recorded);
+        let plan = decide(&desired, &observed);
+        let jobs: Vec<_> = steps(&plan).into_iter().filter(|step| step.starts_with("apply Job")).collect();
+        assert_eq!(jobs, *expected, "{what}");
+    }
+    // Without a schedule nothing is due, and a new one begins with its next time.
+    let none = acme(json!({"backup": {"request": "one"}}));
+    let mut observed = settled(&none);
+    observed.now = time(late);
+    observed.recorded.backup = Some(BackupSummary { scheduled: Some(record(DUE)), ..BackupSummary::default() });
+    assert_eq!(summary(&none, &observed).unwrap().scheduled, None);
+    let summary = summary(&desired, &ObservedPostgresql { now: time(late), ..ObservedPostgresql::default() }).unwrap();
+    assert_eq!(summary.scheduled.unwrap().next.0, time("2026-01-03T03:00:00Z"));
 }

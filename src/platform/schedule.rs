@@ -1,0 +1,177 @@
+//! Tells when something periodic is due, in UTC. **Pure.**
+
+use std::time::Duration;
+
+use croner::{
+    Cron,
+    parser::{CronParser, Seconds, Year},
+};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::crd::Scheduled;
+
+/// Limits how long a clock that is set goes unnoticed.
+const LONGEST: SignedDuration = SignedDuration::from_hours(1);
+
+/// A schedule in cron notation, as Kubernetes' CronJobs have.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule(Cron);
+
+impl Schedule {
+    /// Reads a schedule.
+    ///
+    /// # Errors
+    /// It is none, or never due.
+    pub(crate) fn parse(text: &str) -> Result<Schedule, String> {
+        let fields = if text == "@midnight" { "@daily" } else { text };
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).sloppy_ranges(true);
+        let cron = parser.build().parse(fields).map_err(|error| format!("{text} is no schedule: {error}"))?;
+        let schedule = Schedule(cron);
+        match schedule.after(Timestamp::UNIX_EPOCH) {
+            Some(_) => Ok(schedule),
+            None => Err(format!("{text} is never due")),
+        }
+    }
+
+    /// Returns the first time after this one at which it is due.
+    fn after(&self, time: Timestamp) -> Option<Timestamp> {
+        let next = self.0.find_next_occurrence(&time.to_zoned(TimeZone::UTC), false);
+        next.ok().map(|next| next.timestamp())
+    }
+}
+
+/// Returns the record of what is due next by a schedule. `is_made`: true if what was due then has been made. What is missed is made
+/// once, however often it was due; a schedule that is new begins with its next time.
+pub(crate) fn scheduled(
+    schedule: &str,
+    recorded: Option<&Scheduled>,
+    is_made: impl FnOnce(Timestamp) -> bool,
+    now: Timestamp,
+) -> Option<Scheduled> {
+    let next = Schedule::parse(schedule).ok()?.after(now)?;
+    let Some(recorded) = recorded.filter(|recorded| recorded.schedule == schedule) else {
+        // In whole seconds, as it is stored.
+        let since = Timestamp::from_second(now.as_second()).map_or(Time(now), Time);
+        return Some(Scheduled { schedule: schedule.to_owned(), since, next: Time(next) });
+    };
+    let due = recorded.next.0;
+    // The clock may have been set back.
+    let next = if is_made(due) { next } else { due.min(next) };
+    Some(Scheduled { next: Time(next), ..recorded.clone() })
+}
+
+/// Returns the time that is due, if it is.
+pub(crate) fn due(scheduled: Option<&Scheduled>, now: Timestamp) -> Option<Timestamp> {
+    scheduled.map(|scheduled| scheduled.next.0).filter(|due| *due <= now)
+}
+
+/// Returns when what is periodic is overdue: at the second due time without a success.
+pub(crate) fn overdue_at(scheduled: &Scheduled, last_success: Option<&Time>) -> Option<Timestamp> {
+    let schedule = Schedule::parse(&scheduled.schedule).ok()?;
+    let since = last_success.map_or(scheduled.since.0, |success| success.0.max(scheduled.since.0));
+    schedule.after(schedule.after(since)?)
+}
+
+/// Returns in how long something changes with time alone: something is due, or overdue.
+pub(crate) fn look_in(times: impl IntoIterator<Item = Timestamp>, now: Timestamp) -> Option<Duration> {
+    let next = times.into_iter().filter(|time| *time > now).min()?;
+    let duration = next.duration_since(now).min(LONGEST);
+    // Not a moment too early.
+    Some(duration.unsigned_abs() + Duration::from_millis(10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn schedules_are_those_of_cron_jobs() {
+        for (text, from, next) in [
+            ("0 3 * * *", "2026-01-31T03:00:00Z", Some("2026-02-01T03:00:00Z")),
+            ("0 3 * * *", "2026-01-31T02:59:59Z", Some("2026-01-31T03:00:00Z")),
+            ("*/15 * * * *", "2026-01-31T03:01:00Z", Some("2026-01-31T03:15:00Z")),
+            ("5/20 * * * *", "2026-01-31T03:06:00Z", Some("2026-01-31T03:25:00Z")),
+            ("0 5 * * 0", "2026-01-31T03:01:00Z", Some("2026-02-01T05:00:00Z")),
+            ("0 5 * * 7", "2026-01-31T03:01:00Z", Some("2026-02-01T05:00:00Z")),
+            ("0 5 ? * SUN", "2026-01-31T03:01:00Z", Some("2026-02-01T05:00:00Z")),
+            // Either day, if both are given.
+            ("0 0 13 * 5", "2026-02-07T00:00:00Z", Some("2026-02-13T00:00:00Z")),
+            ("0 0 13 * 5", "2026-02-13T00:00:00Z", Some("2026-02-20T00:00:00Z")),
+            ("0 0 29 2 *", "2026-01-31T03:01:00Z", Some("2028-02-29T00:00:00Z")),
+            ("@hourly", "2026-01-31T03:00:00Z", Some("2026-01-31T04:00:00Z")),
+            ("@midnight", "2026-01-31T03:00:00Z", Some("2026-02-01T00:00:00Z")),
+            ("@weekly", "2026-01-31T03:00:00Z", Some("2026-02-01T00:00:00Z")),
+            ("@annually", "2026-01-31T03:00:00Z", Some("2027-01-01T00:00:00Z")),
+            ("0 0 31 2 *", "2026-01-31T03:00:00Z", None),
+            ("0 99 * * *", "2026-01-31T03:00:00Z", None),
+            ("0 0 3 * * *", "2026-01-31T03:00:00Z", None),
+            ("0 3 * FOO *", "2026-01-31T03:00:00Z", None),
+            ("", "2026-01-31T03:00:00Z", None),
+        ] {
+            let found = Schedule::parse(text).ok().and_then(|schedule| schedule.after(at(from)));
+            assert_eq!(found, next.map(at), "{text} after {from}");
+        }
+    }
+
+    #[test]
+    fn what_is_due_is_made_once() {
+        let daily = |next: &str| Scheduled {
+            schedule: "@daily".to_owned(),
+            since: Time(at("2026-01-01T12:00:00Z")),
+            next: Time(at(next)),
+        };
+        let other = Scheduled { schedule: "@hourly".to_owned(), ..daily("2026-01-02T00:00:00Z") };
+        // The record, whether what it says is made, now, and what is next.
+        for (recorded, is_made, now, next) in [
+            (None, false, "2026-01-01T12:00:00Z", "2026-01-02T00:00:00Z"),
+            (Some(daily("2026-01-02T00:00:00Z")), false, "2026-01-01T23:59:59Z", "2026-01-02T00:00:00Z"),
+            (Some(daily("2026-01-02T00:00:00Z")), false, "2026-01-02T00:00:01Z", "2026-01-02T00:00:00Z"),
+            (Some(daily("2026-01-02T00:00:00Z")), true, "2026-01-02T00:00:01Z", "2026-01-03T00:00:00Z"),
+            // Nobody made it for a week: once.
+            (Some(daily("2026-01-02T00:00:00Z")), false, "2026-01-09T12:00:00Z", "2026-01-02T00:00:00Z"),
+            (Some(daily("2026-01-02T00:00:00Z")), true, "2026-01-09T12:00:00Z", "2026-01-10T00:00:00Z"),
+            // The clock was a year ahead.
+            (Some(daily("2027-01-02T00:00:00Z")), false, "2026-01-09T12:00:00Z", "2026-01-10T00:00:00Z"),
+            (Some(other), false, "2026-01-09T12:00:00Z", "2026-01-10T00:00:00Z"),
+        ] {
+            let found = scheduled("@daily", recorded.as_ref(), |_| is_made, at(now)).unwrap();
+            assert_eq!(found.next.0, at(next), "{recorded:?} at {now}");
+            let is_due =
+                recorded.is_some_and(|recorded| recorded.schedule == "@daily") && !is_made && at(next) <= at(now);
+            assert_eq!(due(Some(&found), at(now)), is_due.then(|| at(next)));
+        }
+        assert_eq!(scheduled("0 0 31 2 *", None, |_| false, at("2026-01-01T12:00:00Z")), None);
+    }
+
+    #[test]
+    fn what_is_missed_twice_is_overdue() {
+        let scheduled = Scheduled {
+            schedule: "0 3 * * *".to_owned(),
+            since: Time(at("2026-01-10T12:00:00Z")),
+            next: Time(at("2026-01-11T03:00:00Z")),
+        };
+        for (success, overdue) in [
+            (None, "2026-01-12T03:00:00Z"),
+            (Some("2026-01-11T03:00:20Z"), "2026-01-13T03:00:00Z"),
+            // Before there was a schedule.
+            (Some("2026-01-01T03:00:20Z"), "2026-01-12T03:00:00Z"),
+        ] {
+            let success = success.map(|success| Time(at(success)));
+            assert_eq!(overdue_at(&scheduled, success.as_ref()), Some(at(overdue)), "{success:?}");
+        }
+    }
+
+    #[test]
+    fn the_next_look_is_at_the_earliest_time() {
+        let now = at("2026-01-10T12:00:00Z");
+        let [past, soon, late] = ["2026-01-10T11:00:00Z", "2026-01-10T12:00:30Z", "2026-01-12T00:00:00Z"].map(at);
+        assert_eq!(look_in([past], now), None);
+        assert_eq!(look_in([late, past, soon], now), Some(Duration::from_millis(30_010)));
+        assert_eq!(look_in([late], now), Some(Duration::from_millis(3_600_010)));
+    }
+}
