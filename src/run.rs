@@ -197,7 +197,6 @@ impl Controllers {
             secrets: secrets.clone(),
             holder: self.holder.clone(),
             namespace: self.namespace.clone(),
-            image: self.image.clone(),
             deletion_brake: DeletionBrake::new(self.deletion_brake),
         };
         let parts = ControllerContext {
@@ -206,17 +205,14 @@ impl Controllers {
             watch_client: self.watches.clone(),
             metrics: self.metrics.clone(),
             lead,
+            image: self.image.clone(),
         };
         let apps = clientapp::run(parts.clone(), tools, leading.clone());
         let writers = postgres_writer::run(parts.clone(), self.database.clone(), leading.clone());
         let backups = run_once::run::<Backups>(parts.clone(), leading.clone());
         let restores = run_once::run::<Restores>(parts.clone(), leading.clone());
-        let postgresqls = postgresql::run(
-            parts,
-            (self.image.clone(), DeletionBrake::new(self.deletion_brake)),
-            secrets.clone(),
-            leading.clone(),
-        );
+        let postgresqls =
+            postgresql::run(parts, DeletionBrake::new(self.deletion_brake), secrets.clone(), leading.clone());
         let watches = self.watches.clone();
         let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
         tokio::spawn(async { _ = tokio::join!(apps, backups, restores, postgresqls, writers, fed) })
@@ -528,7 +524,6 @@ mod tests {
                 secrets: secrets.clone(),
                 holder: "operator".to_owned(),
                 namespace: "operator".to_owned(),
-                image: None,
                 deletion_brake: DeletionBrake::new(10),
             };
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
@@ -542,7 +537,7 @@ mod tests {
         let run = async |parts: ControllerContext, stop: CancellationToken| {
             let secrets = Secrets::default();
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
-            tokio::join!(postgresql::run(parts, (None, DeletionBrake::new(10)), secrets.clone(), stop.clone()), fed);
+            tokio::join!(postgresql::run(parts, DeletionBrake::new(10), secrets.clone(), stop.clone()), fed);
         };
         beside_a_panic::<Postgresql>(json!({}), run).await;
     }

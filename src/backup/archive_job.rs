@@ -1,50 +1,176 @@
-//! Builds the Job that archives an app's files, from the CronJob that the operator maintains for `spec.persistence.backup`. Pure.
+//! Builds the Job that archives an app's files, as `spec.persistence.backup` asks for. Pure.
+//!
+//! It belongs to the ClientApp: what keeps a volume in use goes with the app.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::{
     api::{
-        batch::v1::{CronJob, Job},
+        batch::v1::Job,
         core::v1::{
             Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
         },
     },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{Resource as _, ResourceExt as _};
+use serde_json::json;
 
-use crate::crd::ClientApp;
+use crate::{
+    clientapp::spec::names::digest,
+    crd::{ClientApp, FilesBackup, label},
+    platform::key::key_of,
+    postgresql::{
+        decide::dumps::NO_IMAGE,
+        desired::DesiredStore,
+        objects::{
+            backup::DEADLINE_SECONDS,
+            bucket::{self, variable},
+            pod::{REPORT, confined},
+        },
+    },
+    store::settings::LONGEST,
+};
 
 /// The maximum length of a Job's name: it becomes a label of its pods.
-pub(crate) const LONGEST: usize = 63;
+const LONGEST_NAME: usize = 63;
+/// The directory with a directory for each volume.
+const VOLUMES: &str = "/volumes";
+/// The name of the container that archives, and the value of [`label::ROLE`] of its Job.
+pub(crate) const ARCHIVE: &str = "archive";
+/// The Job, its log and its pod are deleted after this time; the status has the result by then.
+const KEPT_SECONDS: i32 = 24 * 60 * 60;
 
-/// Returns the name of a Job of this CronJob, which ends with a word.
-pub(crate) fn name(cron_job: &str, word: &str) -> String {
-    let head: String = cron_job.chars().take(LONGEST - 1 - word.len()).collect();
+/// A volume with files of the app.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Volume {
+    /// Name of the PersistentVolumeClaim.
+    pub claim: String,
+    /// uid of the PersistentVolumeClaim.
+    pub uid: String,
+}
+
+/// Holds what a Job for an app's files is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Files<'a> {
+    pub app: &'a ClientApp,
+    pub backup: &'a FilesBackup,
+    pub volumes: &'a [Volume],
+    /// The operator's own image.
+    pub image: &'a str,
+}
+
+/// Returns what a Job for an app's files is made of, or what it waits for.
+pub(crate) fn files<'a>(
+    app: &'a ClientApp,
+    volumes: Option<&'a [Volume]>,
+    image: Option<&'a str>,
+) -> Result<Files<'a>, String> {
+    let name = app.name_any();
+    let Some(image) = image else { return Err(NO_IMAGE.to_owned()) };
+    let backup = app.spec.persistence.backup.as_ref();
+    let backup = backup.ok_or_else(|| format!("the files of {name} are not backed up: set spec.persistence.backup"))?;
+    match volumes.filter(|volumes| !volumes.is_empty()) {
+        Some(volumes) => Ok(Files { app, backup, volumes, image }),
+        None => Err(unknown(&name)),
+    }
+}
+
+/// Says that the volumes of an app are not known.
+pub(crate) fn unknown(app: &str) -> String {
+    format!("the volumes of {app} are not known, or do not exist: its conditions Released and FilesBackedUp say why")
+}
+
+/// Returns the name of a Job for an app's files, which ends with a word.
+pub(crate) fn name(app: &ClientApp, word: &str) -> String {
+    let head: String = key_of(app).files().chars().take(LONGEST_NAME - 1 - word.len()).collect();
     format!("{}-{word}", head.trim_end_matches('-'))
 }
 
-/// Builds what `kubectl create job --from=cronjob/…` makes.
-pub(crate) fn instance(cron_job: &CronJob, name: &str) -> Job {
-    let template = cron_job.spec.as_ref().map(|spec| spec.job_template.clone()).unwrap_or_default();
-    let ObjectMeta { labels, annotations, .. } = template.metadata.unwrap_or_default();
-    let owner = OwnerReference {
-        api_version: CronJob::api_version(&()).into_owned(),
-        kind: CronJob::kind(&()).into_owned(),
-        name: cron_job.name_any(),
-        uid: cron_job.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    };
-    let metadata = ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: cron_job.namespace(),
-        labels,
-        annotations,
-        owner_references: Some(vec![owner]),
-        ..ObjectMeta::default()
-    };
-    Job { metadata, spec: template.spec, status: None }
+/// Builds the Job that archives the files as they are now.
+pub(crate) fn archive(files: Files<'_>, name: &str) -> Job {
+    let mut job = job(files, name);
+    job.spec.get_or_insert_default().ttl_seconds_after_finished = Some(KEPT_SECONDS);
+    job
+}
+
+/// Builds a Job that archives the files, and stays.
+pub(crate) fn job(Files { app, backup, volumes, image }: Files<'_>, name: &str) -> Job {
+    let key = key_of(app);
+    let chart = app.status.as_ref().and_then(|status| status.installed.as_ref()).map(|chart| chart.name.as_str());
+    let store = DesiredStore::of(&backup.store, backup.path(&key.namespace, &key.name));
+    let mut env = bucket::uploads(&store);
+    // A newer archive of another volume never replaces an archive of this one.
+    let uids: Vec<_> = volumes.iter().map(|volume| volume.uid.as_str()).collect();
+    let archive_of = Some(uids.join(".")).filter(|uids| uids.len() <= LONGEST).unwrap_or_else(|| digest(&uids));
+    env.extend([variable("VOLUMES", VOLUMES), variable("ARCHIVE_OF", &archive_of), variable("REPORT", REPORT)]);
+    let (mut mounts, mut sources) = (Vec::new(), Vec::new());
+    let names = volume_names(&key.name, chart.unwrap_or_default(), volumes);
+    for (index, (volume, name)) in volumes.iter().zip(names).enumerate() {
+        // In a pod, a volume's name has at most 63 characters and no dot, unlike a claim's.
+        let within = format!("files-{index}");
+        mounts.push(json!({"name": within, "mountPath": format!("{VOLUMES}/{name}"), "readOnly": true}));
+        let claim = json!({"claimName": volume.claim, "readOnly": true});
+        sources.push(json!({"name": within, "persistentVolumeClaim": claim}));
+    }
+    mounts.extend(bucket::bucket_mounts(&store.bucket));
+    sources.push(bucket::temporary());
+    sources.extend(bucket::bucket_volumes(&store.bucket));
+    let container = confined(json!({
+        "name": ARCHIVE, "image": image, "args": ["store", "archive"], "env": env, "volumeMounts": mounts,
+    }));
+    let near = json!({
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": key.name}},
+    });
+    let pod = json!({
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        // A ReadWriteOnce volume is on one node.
+        "affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": near}]}},
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": backup.user,
+            "runAsGroup": backup.user,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": sources,
+    });
+    let labels = json!({
+        label::MANAGED_BY: label::OPERATOR,
+        label::FILES_OF: key.name,
+        label::ROLE: ARCHIVE,
+    });
+    let owner =
+        OwnerReference { block_owner_deletion: Some(true), ..app.controller_owner_ref(&()).unwrap_or_default() };
+    let job = json!({
+        "metadata": {"name": name, "namespace": key.namespace, "labels": labels, "ownerReferences": [owner]},
+        "spec": {
+            "backoffLimit": 2,
+            "activeDeadlineSeconds": DEADLINE_SECONDS,
+            "podFailurePolicy": {"rules": bucket::failure_rules(ARCHIVE)},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    });
+    serde_json::from_value(job).expect("this is a Job")
+}
+
+/// Returns what the volumes are called in an archive. Each has a name of its own.
+fn volume_names<'a>(release: &str, chart: &str, volumes: &'a [Volume]) -> Vec<&'a str> {
+    let names: Vec<_> = volumes.iter().map(|volume| volume_name(release, chart, &volume.claim)).collect();
+    let is_unique = |name: &str| names.iter().filter(|other| **other == name).count() == 1;
+    let own = |(name, volume): (&&'a str, &'a Volume)| if is_unique(name) { *name } else { volume.claim.as_str() };
+    names.iter().zip(volumes).map(own).collect()
+}
+
+/// Returns what a volume is called in an archive: the claim's name without the chart's prefix, so that the files of one release
+/// fit another. The prefix is Helm's usual one: the release's name, followed by the chart's unless it contains that already.
+fn volume_name<'a>(release: &str, chart: &str, claim: &'a str) -> &'a str {
+    let full = if release.contains(chart) { release.to_owned() } else { format!("{release}-{chart}") };
+    let without = |prefix: &str| claim.strip_prefix(prefix)?.strip_prefix('-');
+    without(&full).or_else(|| without(release)).unwrap_or(claim)
 }
 
 /// Where a pod has the volumes.
@@ -56,28 +182,26 @@ pub(crate) struct Place {
 }
 
 /// Returns the claims of a pod.
-fn claims(pod: &PodSpec) -> BTreeSet<String> {
+fn claims(pod: &PodSpec) -> BTreeSet<&str> {
     let claims = pod.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
-    claims.map(|claim| claim.claim_name.clone()).collect()
+    claims.map(|claim| claim.claim_name.as_str()).collect()
 }
 
-/// Returns where one of these pods has a volume whose files the CronJob archives; `None`: none of them has.
-pub(crate) fn place(cron_job: &CronJob, pods: &[Pod]) -> Option<Place> {
-    let mut places = users(cron_job, pods).filter_map(|pod| {
+/// Returns where one of these pods has one of the volumes; `None`: none of them has.
+pub(crate) fn place(volumes: &[Volume], pods: &[Pod]) -> Option<Place> {
+    let mut places = users(volumes, pods).filter_map(|pod| {
         let pod = pod.spec.as_ref()?;
         Some(Place { node: pod.node_name.clone()?, tolerations: pod.tolerations.clone().unwrap_or_default() })
     });
     places.next()
 }
 
-/// Returns the pods that have not ended and have a volume whose files the CronJob archives.
-pub(crate) fn users<'a>(cron_job: &CronJob, pods: &'a [Pod]) -> impl Iterator<Item = &'a Pod> {
-    let template = cron_job.spec.as_ref().and_then(|spec| spec.job_template.spec.as_ref()?.template.spec.as_ref());
-    let wanted = template.map(claims).unwrap_or_default();
+/// Returns the pods that have not ended and have one of the volumes.
+pub(crate) fn users<'a>(volumes: &'a [Volume], pods: &'a [Pod]) -> impl Iterator<Item = &'a Pod> {
     pods.iter().filter(move |pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        !matches!(phase, Some("Succeeded" | "Failed"))
-            && pod.spec.as_ref().is_some_and(|pod| !claims(pod).is_disjoint(&wanted))
+        let has = |pod: &PodSpec| volumes.iter().any(|volume| claims(pod).contains(volume.claim.as_str()));
+        !matches!(phase, Some("Succeeded" | "Failed")) && pod.spec.as_ref().is_some_and(has)
     })
 }
 
@@ -100,30 +224,60 @@ pub(crate) fn keep_at(job: &mut Job, Place { node, tolerations }: &Place) {
     pod.tolerations = Some(tolerations.clone());
 }
 
-/// Builds the Job that archives the files as they are now.
-pub(crate) fn archive(cron_job: &CronJob, name: &str) -> Job {
-    let mut job = instance(cron_job, name);
-    job.annotations_mut().insert("cronjob.kubernetes.io/instantiate".to_owned(), "manual".to_owned());
-    job
-}
-
-/// Returns true if the CronJob is this ClientApp's, and not of an earlier one of the same name.
-pub(crate) fn is_of(cron_job: &CronJob, app: &ClientApp) -> bool {
-    let uid = app.metadata.uid.as_deref();
-    cron_job.owner_references().iter().any(|owner| {
-        owner.controller == Some(true) && owner.kind == ClientApp::kind(&()) && Some(owner.uid.as_str()) == uid
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use serde::de::DeserializeOwned;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
 
     fn of<K: DeserializeOwned>(value: Value) -> K {
         serde_json::from_value(value).unwrap()
+    }
+
+    /// Returns an app whose files are archived, with this difference.
+    fn app(more: Value) -> ClientApp {
+        let store = json!({
+            "endpoint": "https://s3.example.com", "bucket": "dumps", "prefix": "prod",
+            "credentialsSecret": {"name": "s3"}, "keep": {"daily": 7},
+        });
+        let mut backup = json!({"schedule": "30 3 * * *", "store": store});
+        for (field, value) in more.as_object().unwrap() {
+            backup[field] = value.clone();
+        }
+        of(json!({
+            "metadata": {"name": "acme", "namespace": "tenant", "uid": "uid"},
+            "spec": {"hostname": "acme.example.com", "persistence": {"backup": backup}},
+            "status": {"installed": {"name": "nextcloud", "version": "5.5.2", "digest": "d"}},
+        }))
+    }
+
+    fn volume(claim: &str) -> Volume {
+        Volume { claim: claim.to_owned(), uid: format!("uid-of-{claim}") }
+    }
+
+    fn built(app: &ClientApp, volumes: &[Volume], image: &str) -> Value {
+        let backup = app.spec.persistence.backup.as_ref().unwrap();
+        json!(archive(Files { app, backup, volumes, image }, &name(app, "abc")))
+    }
+
+    #[test]
+    fn the_job() {
+        let job = built(&app(json!({})), &[volume("acme-nextcloud-nextcloud")], "operator:1");
+        insta::assert_snapshot!(serde_yaml::to_string(&job).unwrap());
+    }
+
+    #[test]
+    fn of_several_volumes_and_another_user() {
+        let volumes = ["acme-nextcloud-nextcloud", "acme-nextcloud-nextcloud-data"].map(volume);
+        let job = built(&app(json!({"user": 82})), &volumes, "operator:1");
+        let pod = &job["spec"]["template"]["spec"];
+        let paths: Vec<_> =
+            pod["containers"][0]["volumeMounts"].as_array().unwrap().iter().map(|m| &m["mountPath"]).collect();
+        assert_eq!(paths, ["/volumes/nextcloud", "/volumes/nextcloud-data", "/tmp"]);
+        assert_eq!(pod["securityContext"]["runAsUser"], 82);
+        let of = pod["containers"][0]["env"].as_array().unwrap().iter().find(|v| v["name"] == "ARCHIVE_OF").unwrap();
+        assert_eq!(of["value"], "uid-of-acme-nextcloud-nextcloud.uid-of-acme-nextcloud-nextcloud-data");
     }
 
     fn pod_with(claim: &str, node: Value, phase: &str) -> Pod {
@@ -136,12 +290,7 @@ mod tests {
 
     #[test]
     fn the_job_is_where_the_volume_is() {
-        let volumes = json!([{"name": "files-0", "persistentVolumeClaim": {"claimName": "files"}}]);
-        let pod = json!({"containers": [], "volumes": volumes, "affinity": {"podAffinity": {}}});
-        let template = json!({"spec": {"template": {"spec": pod}}});
-        let cron_job: CronJob = of(json!({
-            "metadata": {"name": "acme-files"}, "spec": {"schedule": "@daily", "jobTemplate": template},
-        }));
+        let volumes = [volume("files")];
         for (pods, expected) in [
             (vec![], None),
             (vec![pod_with("other", json!("n1"), "Running")], None),
@@ -149,10 +298,10 @@ mod tests {
             (vec![pod_with("files", json!(null), "Pending")], None),
             (vec![pod_with("files", json!(null), "Pending"), pod_with("files", json!("n2"), "Running")], Some("n2")),
         ] {
-            assert_eq!(place(&cron_job, &pods).map(|place| place.node).as_deref(), expected, "{pods:?}");
+            assert_eq!(place(&volumes, &pods).map(|place| place.node).as_deref(), expected, "{pods:?}");
         }
-        let place = place(&cron_job, &[pod_with("files", json!("n2"), "Running")]).unwrap();
-        let mut job = archive(&cron_job, "acme-files-1");
+        let place = place(&volumes, &[pod_with("files", json!("n2"), "Running")]).unwrap();
+        let mut job: Job = of(built(&app(json!({})), &volumes, "operator:1"));
         keep_at(&mut job, &place);
         let pod = json!(job.spec.unwrap().template.spec.unwrap());
         let fields = &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
@@ -162,5 +311,27 @@ mod tests {
         );
         assert_eq!(pod["tolerations"], json!([{"key": "cloud", "operator": "Exists"}]));
         assert!(pod["affinity"].get("podAffinity").is_none(), "{pod}");
+    }
+
+    #[test]
+    fn volumes_are_called_alike_in_each_release() {
+        for (release, claim, name) in [
+            ("acme", "acme-nextcloud-nextcloud", "nextcloud"),
+            ("acme", "acme-nextcloud-nextcloud-data", "nextcloud-data"),
+            ("nextcloud", "nextcloud-nextcloud", "nextcloud"),
+            ("nextcloud-2", "nextcloud-2-nextcloud-data", "nextcloud-data"),
+            ("acme", "acme-files", "files"),
+            ("acme", "acmes", "acmes"),
+            ("acme", "given", "given"),
+        ] {
+            assert_eq!(volume_name(release, "nextcloud", claim), name, "{release}: {claim}");
+        }
+    }
+
+    #[test]
+    fn no_two_volumes_are_called_alike() {
+        let volumes = ["acme-nextcloud-data", "acme-data", "acme-nextcloud-nextcloud"];
+        let volumes = volumes.map(|claim| Volume { claim: claim.to_owned(), uid: String::new() });
+        assert_eq!(volume_names("acme", "nextcloud", &volumes), ["acme-nextcloud-data", "acme-data", "nextcloud"]);
     }
 }

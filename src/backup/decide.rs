@@ -18,7 +18,7 @@ use crate::{
         conditions::Verdict,
         percona::{PerconaPGBackup, TYPE_FULL},
     },
-    platform::{key::Key, run_once},
+    platform::run_once,
     store::dump::Name,
 };
 
@@ -88,7 +88,7 @@ pub(super) fn decide(
                 "spec.quiesce needs the part Files, by which the app's volumes are known".to_owned(),
             );
         }
-        match quiesce::stopped(app, &mark(name), observed.files.cron_job.as_deref(), observed.files.user.as_deref()) {
+        match quiesce::stopped(app, &mark(name), observed.files.knows_volumes(), observed.files.user.as_deref()) {
             Stopped::Yes => {}
             Stopped::Waits(why) => return pending(status, why),
             Stopped::NotAsked => {
@@ -269,7 +269,7 @@ fn dump(uid: &str, started: Option<&Time>, found: &Postgresql) -> Progress<Datab
 
 fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<ArchivedFiles> {
     let Subject::App(app) = &observed.subject else { return Progress::Failed("there are no files".to_owned()) };
-    let Files { cron_job, place, job, user: _ } = &observed.files;
+    let Files { volumes, image, place, job, user: _ } = &observed.files;
     let began = recorded.files.as_ref();
     if let (Some(made), Some(job)) = (began, job) {
         if !job.is_ours {
@@ -284,21 +284,12 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Pr
             }
         };
     }
-    let name = Key::new(app.namespace().unwrap_or_default(), app.name_any()).files();
-    let Some(cron_job) = cron_job else {
-        return Progress::Waits(format!(
-            "CronJob {name} does not exist yet: the condition FilesBackedUp of {} says why",
-            app.name_any()
-        ));
+    let files = match archive_job::files(app, volumes.as_deref(), image.as_deref()) {
+        Ok(files) => files,
+        Err(why) => return Progress::Waits(why),
     };
-    if !archive_job::is_of(cron_job, app) {
-        return Progress::Failed(format!("CronJob {name} is not the operator's: rename or delete it"));
-    }
-    if cron_job.status.as_ref().and_then(|status| status.active.as_ref()).is_some_and(|active| !active.is_empty()) {
-        return Progress::Waits(format!("a scheduled archive of CronJob {name} is in progress"));
-    }
-    let job = archive_job::name(&name, &short(uid));
-    let mut made = archive_job::archive(cron_job, &job);
+    let job = archive_job::name(app, &short(uid));
+    let mut made = archive_job::archive(files, &job);
     if let Some(place) = place {
         archive_job::keep_at(&mut made, place);
     }

@@ -43,7 +43,7 @@ impl RunOnce for Backups {
 
     async fn decided(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>) -> Result<Outcome, Error> {
         let spec = &backup.decoded().map_err(Error::Invalid)?.spec;
-        let observed = observe::observe(&ctx.parts.client, backup, spec).await?;
+        let observed = observe::observe(ctx, backup, spec).await?;
         let me = decide::Me { uid: backup.uid(), name: &backup.key.name };
         Ok(decide::decide(me, spec, &backup.recorded_status, &observed, clock::now()))
     }

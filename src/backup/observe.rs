@@ -3,19 +3,20 @@
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
-        batch::v1::{CronJob, Job},
-        core::v1::Pod,
+        batch::v1::Job,
+        core::v1::{PersistentVolumeClaim, Pod},
     },
 };
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use serde::de::DeserializeOwned;
 
 use super::{
-    archive_job,
+    archive_job::{self, Volume},
     context::Backups,
     observed::{ArchiveJob, Database, Files, Observed, Subject},
 };
 use crate::{
+    clientapp::observed::inventory,
     crd::{
         BackupSubjectKind, ClientApp, ClientAppBackupSpec, ClientAppRestore, PostgresProvider, Postgresql,
         percona::{PerconaPGBackup, PerconaPGCluster},
@@ -24,18 +25,18 @@ use crate::{
         api::ignore_not_found,
         job::{JOB_NAME, failure_line, progress, termination_message},
         key::Key,
-        run_once::{Error, Run, running},
+        run_once::{Error, Run, RunContext, running},
     },
     store::error::UNTOUCHED,
 };
 
 /// Returns what exists. Only what the next step depends on is read.
 pub(super) async fn observe(
-    client: &Client,
+    ctx: &RunContext<Backups>,
     backup: &Run<'_, Backups>,
     spec: &ClientAppBackupSpec,
 ) -> Result<Observed, Error> {
-    let (namespace, name) = (&backup.key.namespace, &spec.of.name);
+    let (client, namespace, name) = (&ctx.parts.client, &backup.key.namespace, &spec.of.name);
     // One that has begun goes on.
     let restore = match backup.recorded_status.started_at {
         Some(_) => None,
@@ -64,14 +65,15 @@ pub(super) async fn observe(
     };
     let mut files = Files::default();
     if app.spec.persistence.backup.is_some() {
-        files.cron_job = one::<CronJob>(client, namespace, &key.files()).await?.map(Box::new);
+        files.image.clone_from(&ctx.parts.image);
         if let Some(recorded) = &backup.recorded_status.files {
-            files.job = made_job(client, namespace, &recorded.job, files.cron_job.as_deref()).await?;
+            files.job = made_job(client, &app, &recorded.job).await?;
         }
-        if let (Some(cron_job), None) = (&files.cron_job, &files.job) {
+        files.volumes = volumes(client, &app).await?;
+        if let (Some(volumes), None) = (&files.volumes, &files.job) {
             let pods = pods(client, namespace).await?;
-            files.place = archive_job::place(cron_job, &pods);
-            files.user = archive_job::users(cron_job, &pods).next().map(ResourceExt::name_any);
+            files.place = archive_job::place(volumes, &pods);
+            files.user = archive_job::users(volumes, &pods).next().map(ResourceExt::name_any);
         }
     }
     Ok(Observed { subject: Subject::App(Box::new(app)), database, files, restore })
@@ -86,12 +88,25 @@ pub(crate) async fn standalone(client: &Client, namespace: &str, name: &str) -> 
     Ok(Database::Standalone(one::<Postgresql>(client, namespace, name).await?.map(Box::new)))
 }
 
-pub(crate) async fn made_job(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    cron_job: Option<&CronJob>,
-) -> Result<Option<ArchiveJob>, Error> {
+/// Returns the volumes with files of an app. `None`: they are not known, or not all of them exist.
+pub(crate) async fn volumes(client: &Client, app: &ClientApp) -> Result<Option<Vec<Volume>>, Error> {
+    let namespace = app.namespace().unwrap_or_default();
+    let Some(inventory) = app.status.as_ref().and_then(|status| status.inventory.as_ref()) else { return Ok(None) };
+    let api = Api::<PersistentVolumeClaim>::namespaced(client.clone(), &namespace);
+    let mut volumes = Vec::new();
+    for claim in inventory::claims(inventory, &namespace) {
+        let found = api.get_metadata_opt(claim).await;
+        let found = found.map_err(Error::api(format!("read PersistentVolumeClaim {namespace}/{claim}")))?;
+        let found = found.filter(|found| found.metadata.deletion_timestamp.is_none());
+        let Some(uid) = found.and_then(|found| found.uid()) else { return Ok(None) };
+        volumes.push(Volume { claim: claim.to_owned(), uid });
+    }
+    Ok(Some(volumes))
+}
+
+/// Returns a Job for the files of an app.
+pub(crate) async fn made_job(client: &Client, app: &ClientApp, name: &str) -> Result<Option<ArchiveJob>, Error> {
+    let namespace = &app.namespace().unwrap_or_default();
     let Some(job) = one::<Job>(client, namespace, name).await? else { return Ok(None) };
     let of_job = ListParams::default().labels(&format!("{JOB_NAME}={name}"));
     let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&of_job).await;
@@ -99,8 +114,7 @@ pub(crate) async fn made_job(
     // Any user can make pods with such a label.
     let pods: Vec<_> = pods.into_iter().filter(|pod| controller(pod) == job.metadata.uid).collect();
     Ok(Some(ArchiveJob {
-        is_ours: controller(&job).is_some()
-            && controller(&job) == cron_job.and_then(|found| found.metadata.uid.clone()),
+        is_ours: controller(&job).is_some() && controller(&job) == app.uid(),
         progress: progress(&job),
         report: pods.iter().find_map(termination_message),
         // Of several pods, one that may have moved files counts.

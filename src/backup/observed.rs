@@ -1,8 +1,6 @@
 //! Holds what exists of a backup and of what it backs up. Pure.
 
-use k8s_openapi::api::batch::v1::CronJob;
-
-use super::archive_job::Place;
+use super::archive_job::{Place, Volume};
 use crate::{
     crd::{
         ClientApp, Postgresql,
@@ -58,12 +56,22 @@ pub(crate) enum Database {
 /// Holds what archives its files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
-    pub cron_job: Option<Box<CronJob>>,
+    /// The volumes; `None`: they are not known, or not all of them exist.
+    pub volumes: Option<Vec<Volume>>,
+    /// The operator's own image.
+    pub image: Option<String>,
     /// Where its volumes are in use, while there is no Job.
     pub place: Option<Place>,
     pub job: Option<ArchiveJob>,
     /// A pod that has one of the volumes.
     pub user: Option<String>,
+}
+
+impl Files {
+    /// Returns true if the volumes are known, or a Job that knows them exists.
+    pub(super) fn knows_volumes(&self) -> bool {
+        self.volumes.is_some() || self.job.is_some()
+    }
 }
 
 /// The Job of a backup.

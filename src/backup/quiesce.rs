@@ -1,13 +1,13 @@
 //! Takes the pods of an app away while its volumes are backed up or restored, and gives them back. The ClientApp shows for what, in
 //! an annotation, by which its controller asks the chart for no pods; its spec stays as it is.
 
-use k8s_openapi::api::batch::v1::CronJob;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
 
+use super::archive_job;
 use crate::{
     crd::{Approval, ClientApp, annotation},
     platform::{api::ignore_not_found, key::Key, run_once::Error},
@@ -23,13 +23,11 @@ pub(crate) enum Stopped {
     Yes,
 }
 
-/// Tells whether an app has no pods for this mark. `user`: a pod that has one of its volumes, which its CronJob knows. **Pure.**
-pub(crate) fn stopped(app: &ClientApp, mark: &str, cron_job: Option<&CronJob>, user: Option<&str>) -> Stopped {
+/// Tells whether an app has no pods for this mark. `knows_volumes`: its volumes are known; `user`: a pod that has one of them. **Pure.**
+pub(crate) fn stopped(app: &ClientApp, mark: &str, knows_volumes: bool, user: Option<&str>) -> Stopped {
     let name = app.name_any();
-    if cron_job.is_none() {
-        return Stopped::Waits(format!(
-            "the volumes of {name} are not known: its condition FilesBackedUp says why there is no CronJob for them"
-        ));
+    if !knows_volumes {
+        return Stopped::Waits(archive_job::unknown(&name));
     }
     if app.spec.suspend {
         return Stopped::Waits(format!("{name} is suspended, so its pods stay: set spec.suspend to false"));

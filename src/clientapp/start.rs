@@ -36,8 +36,6 @@ pub(crate) struct Tools {
     pub holder: String,
     /// The operator's own namespace, with its Lease.
     pub namespace: String,
-    /// The operator's own image, if it is known.
-    pub image: Option<String>,
     pub deletion_brake: DeletionBrake,
 }
 
@@ -76,7 +74,7 @@ fn archives(apps: &Objects<ClientApp>) -> Vec<(String, String, i64)> {
 /// Runs the controller until `stop`, and returns when its last reconcile and its last helm process have ended.
 pub(crate) async fn run(
     parts: ControllerContext,
-    Tools { config, helm, gateway, charts, secrets, holder, namespace, image, deletion_brake }: Tools,
+    Tools { config, helm, gateway, charts, secrets, holder, namespace, deletion_brake }: Tools,
     stop: CancellationToken,
 ) {
     let (apps, feed) = Objects::new();
@@ -97,7 +95,7 @@ pub(crate) async fn run(
         gateway: Arc::new(gateway),
         charts,
         holder,
-        image,
+        image: parts.image.clone(),
         watches,
         memory: Memory::default(),
         salts: Salts::new(namespace),

@@ -660,9 +660,9 @@ pub struct FilesSummary {
     pub files: Option<i64>,
     /// When an archive last failed.
     pub last_failure: Option<Time>,
-    /// Job of the failed archive.
-    pub failed_job: Option<String>,
-    /// The cause of its failure, from the termination message of its pod.
+    /// The ClientAppBackup that has failed.
+    pub failed_backup: Option<String>,
+    /// The cause of its failure.
     pub failure: Option<String>,
     /// When the next archive is due.
     pub scheduled: Option<Scheduled>,

@@ -117,17 +117,17 @@ pub struct AzureContainer {
 pub struct BackupSchedules {
     /// When to make full backups. Required: only a newer full backup lets earlier ones expire, and the WAL before them.
     #[schemars(length(max = 100))]
-    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 3 * * 0', or @weekly"))]
+    #[x_kube(validation = Rule::new(super::schedule::CRON).message("must be five fields in cron's notation such as '0 3 * * 0', or @weekly"))]
     pub full: Option<String>,
 
     /// When to back up the changes since the last full backup.
     #[schemars(length(max = 100))]
-    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 3 * * *', or @daily"))]
+    #[x_kube(validation = Rule::new(super::schedule::CRON).message("must be five fields in cron's notation such as '0 3 * * *', or @daily"))]
     pub differential: Option<String>,
 
     /// When to back up the changes since the last backup of any type.
     #[schemars(length(max = 100))]
-    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|[^ @]+( [^ ]+){4})$')").message("must be five fields in cron's notation such as '0 * * * *', or @hourly"))]
+    #[x_kube(validation = Rule::new(super::schedule::CRON).message("must be five fields in cron's notation such as '0 * * * *', or @hourly"))]
     pub incremental: Option<String>,
 }
 

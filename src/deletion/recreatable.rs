@@ -10,6 +10,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::request::request;
+use crate::crd::GROUP;
 
 /// Returns true if deleting an object of a kind loses nothing. Kinds that hold data, open them, or take data along are destroyed only with a
 /// permit. Kinds of groups other than Kubernetes' own may hold anything.
@@ -29,6 +30,8 @@ fn is_recreatable(object_type: &TypeMeta) -> bool {
             | "discovery.k8s.io",
             _,
         ) => true,
+        // What a backup has made outlives its object.
+        (GROUP, "ClientAppBackup") => true,
         _ => false,
     }
 }

@@ -120,6 +120,8 @@ pub(crate) struct ControllerContext {
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
     pub lead: Leadership,
+    /// The operator's own image, which dumps and archives are uploaded with; `None` if the operator does not know it.
+    pub image: Option<String>,
 }
 
 /// Holds the objects of a kind, decodable or not, and triggers reconciles of them.

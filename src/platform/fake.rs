@@ -95,6 +95,7 @@ pub(crate) async fn beside_a_panic<K: ReconciledObject>(
         recorder: Recorder::new(client, "operator".to_owned()),
         metrics: Arc::default(),
         lead: Leadership::unconditional(),
+        image: None,
     };
     let stop = CancellationToken::new();
     let both = async {

@@ -84,7 +84,7 @@ pub(crate) fn last(app: &ClientApp, now: Timestamp) -> String {
         bytes,
         files,
         last_failure,
-        failed_job,
+        failed_backup: _,
         failure,
         scheduled: _,
     } = summary;
@@ -105,8 +105,7 @@ pub(crate) fn last(app: &ClientApp, now: Timestamp) -> String {
     let failed_last = last_failure.filter(|failure| last_success.as_ref().is_none_or(|success| success.0 < failure.0));
     if let Some(time) = failed_last {
         let why = failure.map_or_else(String::new, |why| format!(": {why}"));
-        let log = failed_job.map_or_else(String::new, |job| format!("; see `kubectl logs job/{job}`"));
-        text += &format!("{} the archive {} failed{why}{log}\n", paint(BAD, "not archived:"), ago(&time));
+        text += &format!("{} the archive {} failed{why}\n", paint(BAD, "not archived:"), ago(&time));
     }
     text
 }
@@ -136,14 +135,14 @@ mod tests {
         };
         let archived = json!({
             "lastSuccess": "2026-01-31T03:30:00Z", "lastDuration": 60, "archive": ARCHIVE, "bytes": 123_456_789,
-            "files": 42, "lastFailure": "2026-01-30T03:30:00Z", "failedJob": "acme-files-1", "failure": "error: why",
+            "files": 42, "lastFailure": "2026-01-30T03:30:00Z", "failedBackup": "acme-files-202601300330", "failure": "error: why",
         });
         insta::assert_snapshot!(line(archived.clone()), @"archived: the app's files were archived 30m ago as 20260131T033000Z-p9d4f, 117.74 MiB, 42 files and directories");
         let mut failed = archived;
         failed["lastFailure"] = json!("2026-01-31T03:50:00Z");
         insta::assert_snapshot!(line(failed), @r"
         archived: the app's files were archived 30m ago as 20260131T033000Z-p9d4f, 117.74 MiB, 42 files and directories
-        not archived: the archive 10m ago failed: error: why; see `kubectl logs job/acme-files-1`
+        not archived: the archive 10m ago failed: error: why
         ");
         insta::assert_snapshot!(line(Value::Null), @"not archived: there is no archive of the app's files yet: `kubectl clientapp backup acme` makes one");
         assert_eq!(last(&app(json!({"persistence": {}}), json!({})), now), "");

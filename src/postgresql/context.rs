@@ -121,7 +121,7 @@ fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
 /// Runs the controller until `stop`. Returns when its last reconcile has ended.
 pub(crate) async fn run(
     parts: ControllerContext,
-    (image, deletion_brake): (Option<String>, DeletionBrake),
+    deletion_brake: DeletionBrake,
     secrets: Secrets,
     stop: CancellationToken,
 ) {
@@ -137,7 +137,7 @@ pub(crate) async fn run(
         foreground: Memo::default(),
         recently_created: RecentlyCreated::default(),
         rollout_queue: RolloutQueue::default(),
-        image,
+        image: parts.image.clone(),
         deletion_brake,
     };
     let (counted, metrics) = (postgresqls.clone(), parts.metrics.clone());

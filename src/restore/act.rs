@@ -1,6 +1,5 @@
 //! Takes the step that a decision asks for. An effect. Each makes one thing, by name, so that it is made once.
 
-use k8s_openapi::api::batch::v1::CronJob;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
@@ -16,10 +15,9 @@ use crate::{
         observe::{made_job, one},
         quiesce,
     },
-    crd::Postgresql,
+    crd::{ClientApp, Postgresql},
     platform::{
         api::ignore_not_found,
-        key::Key,
         run_once::{Error, Run, RunContext, create, hold},
     },
 };
@@ -53,9 +51,11 @@ pub(super) async fn release(ctx: &RunContext<Restores>, restore: &Run<'_, Restor
     let status = &restore.recorded_status;
     let spec = restore.object().ok().map(|restore| &restore.spec);
     if let Some((files, spec)) = status.files.as_ref().filter(|files| files.completed_at.is_none()).zip(spec) {
-        let cron_job = Key::new(&key.namespace, &spec.of.name).files();
-        let cron_job = one::<CronJob>(client, &key.namespace, &cron_job).await?;
-        let job = made_job(client, &key.namespace, &files.job, cron_job.as_ref()).await?;
+        let app = one::<ClientApp>(client, &key.namespace, &spec.of.name).await?;
+        let job = match &app {
+            Some(app) => made_job(client, app, &files.job).await?,
+            None => None,
+        };
         if let Some(job) = job.filter(|job| job.is_ours) {
             let name = &files.job;
             match job.progress.succeeded {

@@ -30,7 +30,7 @@ use crate::{
         label,
         percona::{PerconaPGBackup, PerconaPGRestore},
     },
-    platform::{key::Key, run_once},
+    platform::run_once,
     postgresql::names,
     store::{dump::Name, error::UNTOUCHED},
 };
@@ -96,8 +96,9 @@ pub(super) fn decide(
     // Without its database, an app cannot be stopped by helm: the database comes back first.
     let comes_first = status.database.as_ref().is_some_and(|made| made.completed_at.is_none()) && !serves(observed);
     if let (Some(_), Subject::App(app), false) = (&status.files, &observed.subject, comes_first) {
-        let Files { cron_job, user, .. } = &observed.files;
-        match quiesce::stopped(app, &mark(me.name), cron_job.as_deref(), user.as_deref()) {
+        let Files { volumes, job, user, .. } = &observed.files;
+        // A Job that exists knows them.
+        match quiesce::stopped(app, &mark(me.name), volumes.is_some() || job.is_some(), user.as_deref()) {
             Stopped::Yes => {}
             Stopped::Waits(why) => return running(status, why, None, now),
             Stopped::NotAsked => {
@@ -217,20 +218,11 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
         if let Err(problem) = permitted(app, observed) {
             return Progress::Failed(problem);
         }
-        let cron_job = Key::new(app.namespace().unwrap_or_default(), app.name_any()).files();
-        let job = archive_job::name(&cron_job, &format!("r{}", short(me.uid)));
-        match &observed.files.cron_job {
-            None => {
-                let app = app.name_any();
-                return Progress::Waits(format!(
-                    "CronJob {cron_job} does not exist: the condition FilesBackedUp of {app} says why"
-                ));
-            }
-            Some(found) if !archive_job::is_of(found, app) => {
-                return Progress::Failed(format!("CronJob {cron_job} is not the operator's: rename or delete it"));
-            }
-            Some(_) => {}
+        let Files { volumes, image, .. } = &observed.files;
+        if let Err(why) = archive_job::files(app, volumes.as_deref(), image.as_deref()) {
+            return Progress::Waits(why);
         }
+        let job = archive_job::name(app, &format!("r{}", short(me.uid)));
         parts.1 = Some(FilesRestore { job, archive, completed_at: None });
     }
     if let Subject::App(app) = &observed.subject {
@@ -514,11 +506,11 @@ fn is_ready(seen: &Seen) -> bool {
 
 fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: &Observed) -> Progress<FilesRestore> {
     let Subject::App(app) = &observed.subject else { return Progress::Failed("there are no files".to_owned()) };
-    let Files { cron_job, job, user: _, not_permitted: _ } = &observed.files;
+    let Files { volumes, image, job, user: _, not_permitted: _ } = &observed.files;
     let replaces = || format!("Job {} replaces the files", made.job);
     if let Some(job) = job {
         if !job.is_ours {
-            return Progress::Waits(format!("Job {} is not of this app's CronJob: delete it", made.job));
+            return Progress::Waits(format!("Job {} is not the operator's: delete it", made.job));
         }
         return match job.progress.succeeded {
             None => Progress::Runs(made.clone(), None, replaces()),
@@ -540,35 +532,32 @@ fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: 
             }
         };
     }
-    let backup = match settings(app) {
-        Ok(backup) => backup,
-        Err(problem) => return Progress::Failed(problem),
-    };
-    let key = Key::new(app.namespace().unwrap_or_default(), app.name_any());
-    if let Err(problem) = permitted(app, observed) {
+    if let Err(problem) = settings(app).map(drop).and_then(|()| permitted(app, observed)) {
         return Progress::Failed(problem);
     }
-    let Some(cron_job) = cron_job.as_ref().filter(|found| archive_job::is_of(found, app)) else {
-        return Progress::Waits(format!("CronJob {} of {} does not exist", key.files(), key.name));
+    let files = match archive_job::files(app, volumes.as_deref(), image.as_deref()) {
+        Ok(files) => files,
+        Err(why) => return Progress::Waits(why),
     };
     let source = spec.files.clone().unwrap_or_else(|| FilesSource {
         from: made.archive.clone(),
         path: None,
         password_secret: None,
     });
-    let mut bucket = backup.store.bucket.clone();
+    let mut bucket = files.backup.store.bucket.clone();
     if source.password_secret.is_some() {
         bucket.password_secret = source.password_secret;
     }
-    let path = source.path.unwrap_or_else(|| backup.path(&key.namespace, &key.name));
+    let own = || files.backup.path(&app.namespace().unwrap_or_default(), &app.name_any());
+    let path = source.path.unwrap_or_else(own);
     let what = Extract {
         id: me.uid.to_owned(),
         archive: made.archive.clone(),
         store: DumpStore { bucket, path, size: None },
-        user: i64::from(backup.user),
+        user: i64::from(files.backup.user),
         replace: true,
     };
-    let job = extract(cron_job, &made.job, &what);
+    let job = extract(archive_job::job(files, &made.job), &what);
     let message = replaces();
     Progress::Runs(made, Some(Step::CreateJob(Box::new(job))), message)
 }

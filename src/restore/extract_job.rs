@@ -1,27 +1,26 @@
-//! Builds the Job that restores an app's files, from the CronJob that the operator maintains for `spec.persistence.backup`. Pure.
+//! Builds the Job that restores an app's files, from the one that archives them. Pure.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::{
-    batch::v1::{CronJob, Job},
+    batch::v1::Job,
     core::v1::{Container, EnvVar, KeyToPath, SecretVolumeSource, Volume, VolumeMount},
 };
 use kube::ResourceExt as _;
 
 use crate::{
-    backup::archive_job,
-    clientapp::spec::file_backup::cron_job_spec::ARCHIVE,
+    backup::archive_job::ARCHIVE,
     crd::{DumpStore, StorePasswordSecret, label},
 };
 
 /// The container that restores, in place of the one that archives.
 const EXTRACT: &str = "extract";
-/// The value of [`label::ROLE`] of a Job that restores: the operator counts the others as archives.
+/// The value of [`label::ROLE`] of a Job that restores.
 const RESTORE: &str = "restore";
 /// The volume with the repository's password.
 const PASSWORD: &str = "password";
 
-/// Names what is restored into the volumes of a CronJob.
+/// Names what is restored into the volumes of a Job.
 #[derive(Clone, Debug)]
 pub(crate) struct Extract {
     /// Identifies the restore: another Job of the same restore continues it.
@@ -36,9 +35,8 @@ pub(crate) struct Extract {
     pub(crate) replace: bool,
 }
 
-/// Restores an archive.
-pub(crate) fn extract(cron_job: &CronJob, name: &str, what: &Extract) -> Job {
-    let mut job = archive_job::instance(cron_job, name);
+/// Turns a Job that archives into one that restores.
+pub(crate) fn extract(mut job: Job, what: &Extract) -> Job {
     job.labels_mut().insert(label::ROLE.to_owned(), RESTORE.to_owned());
     let Some(spec) = &mut job.spec else { return job };
     let rules = spec.pod_failure_policy.iter_mut().flat_map(|policy| &mut policy.rules);
@@ -126,7 +124,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn cron_job() -> CronJob {
+    fn archives() -> Job {
         let labels = json!({
             "app.kubernetes.io/managed-by": "clientapp-operator",
             "apps.bnerd-operator.local/files-of": "acme",
@@ -160,10 +158,9 @@ mod tests {
             "backoffLimit": 2, "podFailurePolicy": {"rules": rules},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         });
-        of(json!({
-            "metadata": {"name": "acme-files", "namespace": "ns", "uid": "cron-uid"},
-            "spec": {"schedule": "@daily", "jobTemplate": {"metadata": {"labels": labels}, "spec": spec}},
-        }))
+        let owner = json!({"apiVersion": "v1", "kind": "ClientApp", "name": "acme", "uid": "uid", "controller": true});
+        let meta = json!({"name": "acme-files-2", "namespace": "ns", "labels": labels, "ownerReferences": [owner]});
+        of(json!({"metadata": meta, "spec": spec}))
     }
 
     fn extraction(replace: bool, password: Option<&str>) -> Extract {
@@ -181,31 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_archives() {
-        let job = archive_job::archive(&cron_job(), "acme-files-1");
-        let template = cron_job().spec.unwrap().job_template;
-        assert_eq!((&job.spec, &job.metadata.labels), (&template.spec, &template.metadata.unwrap().labels));
-        insta::assert_snapshot!(serde_yaml::to_string(&job.metadata).unwrap(), @r"
-        annotations:
-          cronjob.kubernetes.io/instantiate: manual
-        labels:
-          app.kubernetes.io/managed-by: clientapp-operator
-          apps.bnerd-operator.local/files-of: acme
-          apps.bnerd-operator.local/role: archive
-        name: acme-files-1
-        namespace: ns
-        ownerReferences:
-        - apiVersion: batch/v1
-          controller: true
-          kind: CronJob
-          name: acme-files
-          uid: cron-uid
-        ");
-    }
-
-    #[test]
     fn a_job_that_restores() {
-        let job = extract(&cron_job(), "acme-files-2", &extraction(true, Some("restic")));
+        let job = extract(archives(), &extraction(true, Some("restic")));
         insta::assert_snapshot!(serde_yaml::to_string(&json!(job)).unwrap(), @r"
         apiVersion: batch/v1
         kind: Job
@@ -217,11 +191,11 @@ mod tests {
           name: acme-files-2
           namespace: ns
           ownerReferences:
-          - apiVersion: batch/v1
+          - apiVersion: v1
             controller: true
-            kind: CronJob
-            name: acme-files
-            uid: cron-uid
+            kind: ClientApp
+            name: acme
+            uid: uid
         spec:
           backoffLimit: 2
           podFailurePolicy:
@@ -291,7 +265,7 @@ mod tests {
                   optional: true
                   secretName: restic
         ");
-        let plain = json!(extract(&cron_job(), "acme-files-2", &extraction(false, None))).to_string();
+        let plain = json!(extract(archives(), &extraction(false, None))).to_string();
         assert!(!plain.contains("--replace") && !plain.contains("PASSWORD"), "{plain}");
     }
 }

@@ -43,7 +43,7 @@ impl RunOnce for Restores {
 
     async fn decided(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>) -> Result<Outcome, Error> {
         let spec = &restore.decoded().map_err(Error::Invalid)?.spec;
-        let observed = observe::observe(&ctx.parts.client, restore, spec).await?;
+        let observed = observe::observe(ctx, restore, spec).await?;
         let me = decide::Me { uid: restore.uid(), name: &restore.key.name };
         Ok(decide::decide(me, spec, &restore.recorded_status, &observed, clock::now()))
     }

@@ -1,9 +1,6 @@
 //! Reads what exists of a restore and of what it restores. An effect that reads.
 
-use k8s_openapi::api::{
-    batch::v1::CronJob,
-    core::v1::{PersistentVolumeClaim, Secret},
-};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 
 use super::{
@@ -14,7 +11,7 @@ use super::{
 use crate::{
     backup::{
         archive_job,
-        observe::{listed, made_job, one, pods},
+        observe::{listed, made_job, one, pods, volumes},
         observed::Subject,
     },
     crd::{
@@ -24,18 +21,19 @@ use crate::{
     },
     platform::{
         key::Key,
-        run_once::{Error, Run, running},
+        run_once::{Error, Run, RunContext, running},
     },
     postgresql::names,
 };
 
 /// Returns what exists. Only what the next step depends on is read.
 pub(super) async fn observe(
-    client: &Client,
+    ctx: &RunContext<Restores>,
     restore: &Run<'_, Restores>,
     spec: &ClientAppRestoreSpec,
 ) -> Result<Observed, Error> {
-    let (namespace, name, status) = (&restore.key.namespace, &spec.of.name, &restore.recorded_status);
+    let (client, status) = (&ctx.parts.client, &restore.recorded_status);
+    let (namespace, name) = (&restore.key.namespace, &spec.of.name);
     let has_begun = status.started_at.is_some();
     let source = match &spec.backup {
         Some(backup) if !has_begun => one::<ClientAppBackup>(client, namespace, backup).await?.map(Box::new),
@@ -75,14 +73,15 @@ pub(super) async fn observe(
     };
     let mut files = Files::default();
     if app.spec.persistence.backup.is_some() || status.files.is_some() {
-        files.cron_job = one::<CronJob>(client, namespace, &key.files()).await?.map(Box::new);
+        files.image.clone_from(&ctx.parts.image);
         if let Some(recorded) = &status.files {
-            files.job = made_job(client, namespace, &recorded.job, files.cron_job.as_deref()).await?;
+            files.job = made_job(client, &app, &recorded.job).await?;
         }
+        files.volumes = volumes(client, &app).await?;
         files.not_permitted = not_permitted(client, &key, &app, spec.files.as_ref()).await?;
-        if let (Some(cron_job), None) = (&files.cron_job, &files.job) {
+        if let (Some(volumes), None) = (&files.volumes, &files.job) {
             let pods = pods(client, namespace).await?;
-            files.user = archive_job::users(cron_job, &pods).next().map(ResourceExt::name_any);
+            files.user = archive_job::users(volumes, &pods).next().map(ResourceExt::name_any);
         }
     }
     Ok(Observed { subject: Subject::App(Box::new(app)), database, volume_of_dumps, files, source, backup })

@@ -1,10 +1,11 @@
 //! Holds what exists of a restore and of what it restores. Pure.
 
-use k8s_openapi::api::batch::v1::CronJob;
-
 use super::percona::Seen;
 use crate::{
-    backup::observed::{ArchiveJob, Subject},
+    backup::{
+        archive_job::Volume,
+        observed::{ArchiveJob, Subject},
+    },
     crd::{ClientAppBackup, Postgresql, percona::PerconaPGBackup},
 };
 
@@ -38,7 +39,10 @@ pub(super) enum Database {
 /// Holds what restores its files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
-    pub cron_job: Option<Box<CronJob>>,
+    /// The volumes; `None`: they are not known, or not all of them exist.
+    pub volumes: Option<Vec<Volume>>,
+    /// The operator's own image.
+    pub image: Option<String>,
     pub job: Option<ArchiveJob>,
     /// A pod that has one of the volumes, while there is no Job.
     pub user: Option<String>,

@@ -135,7 +135,7 @@ async fn a_given_password_is_awaited_checked_and_never_told() {
     let statuses: Vec<_> = statuses.into_iter().map(|object| object.status).collect();
     let mut places = vec![serde_json::to_string(&statuses).unwrap(), tenant.lab.operator_log()];
     places.push(format!("{:?}{:?}", tenant.events("db").await, tenant.events("inline").await));
-    let kinds = "statefulsets,pods,configmaps,services,jobs,cronjobs";
+    let kinds = "statefulsets,pods,configmaps,services,jobs";
     places.push(tenant.kubectl(&["get", kinds, "-o", "yaml"]).unwrap());
     for place in places {
         assert!(!place.contains(canary) && !place.contains(inline), "{place}");

@@ -18,7 +18,7 @@ use e2e::operator::Operator;
 use e2e::scenario::with;
 use e2e::wait::until;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service,
 };
@@ -142,6 +142,22 @@ async fn says(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&Condition) -
         is(ready).then(|| ready.message.clone())
     };
     tenant.wait_for(name, what, told).await
+}
+
+/// Waits until the record of a schedule is there, and lets it be due at this time.
+async fn becomes_due(tenant: &Tenant, name: &str, drill: bool, at: &str) {
+    let is_known = |status: &PostgresqlStatus| {
+        let backup = status.backup.as_ref();
+        match drill {
+            true => backup.and_then(|backup| backup.drill.as_ref()?.scheduled.as_ref()).is_some(),
+            false => backup.and_then(|backup| backup.scheduled.as_ref()).is_some(),
+        }
+    };
+    status(tenant, name, "scheduled", is_known).await;
+    let scheduled = json!({"scheduled": {"next": at}});
+    let backup = if drill { json!({"drill": scheduled}) } else { scheduled };
+    let patch = Patch::Merge(json!({"status": {"backup": backup}}));
+    tenant.api::<Postgresql>().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// Requests for the servers of a Postgresql, but not for its Jobs.

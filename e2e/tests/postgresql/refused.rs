@@ -36,6 +36,8 @@ async fn what_cannot_be_is_refused_at_once() {
         (json!({"replicas": 0}), "spec.replicas"),
         (json!({"backup": {"keep": 3}}), "set schedule, request or onDelete"),
         (json!({"backup": {"schedule": "sometimes"}}), "five fields"),
+        (json!({"backup": {"schedule": "0 99 * * *"}}), "five fields"),
+        (json!({"backup": {"schedule": "* * * * * *"}}), "five fields"),
         (backup(json!({"request": "Bad Word!"})), "must be a word of lower-case letters"),
         (backup(json!({"request": "r".repeat(64)})), "spec.backup.request"),
         (

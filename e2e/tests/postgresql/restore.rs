@@ -124,14 +124,14 @@ async fn a_database_is_made_from_a_dump_in_a_bucket() {
 
 #[tokio::test]
 async fn a_drill_restores_the_latest_dump_and_says_so() {
+    const ONE: &str = "db-drill-202601250500";
     let tenant = tenant("pg-drill").await;
     make(&tenant, "db", json!({"backup": {"schedule": "@daily", "drill": "0 5 * * 0"}})).await;
-    let cron = tenant.api::<CronJob>().get("db-drill").await.unwrap().spec.unwrap();
-    assert_eq!(cron.schedule, "0 5 * * 0");
-    let drill = |job: &'static str, condition: &'static str| {
+    let drill = |job: &'static str, due: &'static str, condition: &'static str| {
         let tenant = &tenant;
         async move {
-            tenant.kubectl(&["create", "job", job, "--from=cronjob/db-drill"]).unwrap();
+            becomes_due(tenant, "db", true, due).await;
+            tenant.wait_for(job, "made", |found: Option<&Job>| found.map(drop)).await;
             let ended = |found: Option<&Job>| {
                 let conditions = found?.status.as_ref()?.conditions.as_ref()?;
                 conditions.iter().any(|found| found.type_ == condition && found.status == "True").then_some(())
@@ -142,8 +142,8 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
             tenant.wait_for(job, condition, ended).await;
         }
     };
-    drill("drill-one", "Complete").await;
-    end(&tenant, "drill-one", 0, "20260130T030000Z-a 12").await;
+    drill(ONE, "2026-01-25T05:00:00Z", "Complete").await;
+    end(&tenant, ONE, 0, "20260130T030000Z-a 12").await;
     let proven = |status: &PostgresqlStatus| {
         let drill = status.backup.as_ref().and_then(|backup| backup.drill.as_ref());
         drill.is_some_and(|drill| drill.last_success.is_some() && drill.tables == Some(12))
@@ -151,21 +151,20 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
     let proven = status(&tenant, "db", "proven", proven).await;
     assert_eq!(proven.backup.unwrap().drill.unwrap().dump.as_deref(), Some("20260130T030000Z-a"));
     // Its scratch volume is deleted with its pod.
-    delete::<Job>(&tenant, "drill-one").await;
+    delete::<Job>(&tenant, ONE).await;
     let gone = async || names::<PersistentVolumeClaim>(&tenant).await == ["data-db-0", "db-backup"];
     until("the scratch volume is gone", gone).await;
 
     // A failed drill casts doubt on the dumps, but the database keeps serving. There is no pod while the quota exists.
     tenant.quota("full", json!({"hard": {"requests.storage": "1"}})).await;
-    drill("drill-two", "Failed").await;
-    let why = "dump 20260131T030000Z-x is damaged; see `kubectl logs job/drill-two`";
+    drill("db-drill-202602010500", "2026-02-01T05:00:00Z", "Failed").await;
+    let why = "dump 20260131T030000Z-x is damaged; see `kubectl logs job/db-drill-202602010500`";
     let doubted = |status: &PostgresqlStatus| {
         has(status, "BackedUp", "False", "DrillFailed")
             && conditions::find(&status.conditions, "BackedUp").is_some_and(|told| told.message.contains(why))
     };
     let status = status(&tenant, "db", "in doubt", doubted).await;
     assert_eq!(status.phase, Some(Phase::Up));
-    let sentence =
-        "the latest dump was not restored: dump 20260131T030000Z-x is damaged; see `kubectl logs job/drill-two`";
+    let sentence = "the latest dump was not restored: dump 20260131T030000Z-x is damaged; see `kubectl logs job/db-drill-202602010500`";
     tenant.events_with("db", "DrillFailed", sentence).await;
 }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    backup::observed::ArchiveJob,
+    backup::{archive_job::Volume, observed::ArchiveJob},
     crd::{
         ClientApp,
         conditions::State,
@@ -65,9 +65,10 @@ fn percona_backup(state: &str) -> Option<Box<PerconaPGBackup>> {
     })))
 }
 
-fn cron_job(uid: &str) -> Option<Box<k8s_openapi::api::batch::v1::CronJob>> {
-    let owner = json!({"apiVersion": "v1", "kind": "ClientApp", "name": "acme", "uid": uid, "controller": true});
-    Some(of(json!({"metadata": {"name": "acme-files", "namespace": "ns", "uid": "c", "ownerReferences": [owner]}})))
+/// Returns what archives the files of an app whose volumes are known.
+fn known() -> Files {
+    let volume = Volume { claim: "acme-nextcloud-nextcloud".to_owned(), uid: "v".to_owned() };
+    Files { volumes: Some(vec![volume]), image: Some("operator:1".to_owned()), ..Files::default() }
 }
 
 fn job(succeeded: Option<bool>) -> Option<ArchiveJob> {
@@ -105,7 +106,7 @@ fn short_of(outcome: &Outcome) -> String {
 fn a_database_and_then_files() {
     let (standalone, none) = (json!({"postgres": {"provider": "standalone"}}), Files::default());
     let app_of = |spec: &Value| Subject::App(Box::new(app(spec.clone())));
-    let files = |job| Files { cron_job: cron_job("app-uid"), place: None, job, user: None };
+    let files = |job| Files { job, ..known() };
     let both = {
         let mut both = with_files();
         both["postgres"] = standalone["postgres"].clone();
@@ -217,15 +218,23 @@ fn a_database_and_then_files() {
             "ClientApp acme is backed up: a dump, archive 20260131T040100Z-20543f14",
         ),
         ("files only", &only_files, json!({}), Database::None, files(None), "Running -> acme-files-5f0c2c0e8a", ""),
-        ("no CronJob", &only_files, json!({}), Database::None, none.clone(), "Pending", "FilesBackedUp"),
         (
-            "another's CronJob",
+            "no volumes",
             &only_files,
             json!({}),
             Database::None,
-            Files { cron_job: cron_job("other"), ..Files::default() },
-            "Failed",
-            "is not the operator's",
+            Files { volumes: None, ..known() },
+            "Pending",
+            "FilesBackedUp",
+        ),
+        (
+            "no image",
+            &only_files,
+            json!({}),
+            Database::None,
+            Files { image: None, ..known() },
+            "Pending",
+            "does not know its own image",
         ),
         (
             "nothing",
@@ -334,7 +343,7 @@ fn what_changes_meanwhile_makes_no_backup_complete() {
     let spec = of(json!({"of": {"name": "acme"}}));
     let mut both = with_files();
     both["postgres"] = json!({"provider": "standalone"});
-    let files = || Files { cron_job: cron_job("app-uid"), ..Files::default() };
+    let files = known;
     let observed = |app: ClientApp, files: Files| Observed {
         subject: Subject::App(Box::new(app)),
         database: postgresql(json!(UID), record(UID, "Succeeded")),
@@ -354,15 +363,9 @@ fn what_changes_meanwhile_makes_no_backup_complete() {
     let (phase, message) = next(anew, files());
     assert!(phase == BackupPhase::Failed && message.contains("created anew"), "{message}");
     let theirs = ArchiveJob { is_ours: false, ..job(Some(true)).unwrap() };
-    let (phase, message) = next(app(both.clone()), Files { job: Some(theirs), ..files() });
+    let (phase, message) = next(app(both), Files { job: Some(theirs), ..files() });
     assert!(phase == BackupPhase::Failed && message.contains("is not the operator's"), "{message}");
 
-    // A scheduled archive comes first.
-    let mut busy = cron_job("app-uid").unwrap();
-    busy.status = Some(of(json!({"active": [{"name": "j"}]})));
-    let busy = Files { cron_job: Some(busy), ..Files::default() };
-    let outcome = decide(ME, &spec, &of(json!({})), &observed(app(both), busy), now());
-    assert!(outcome.step.is_none() && outcome.ready.message.contains("a scheduled archive"), "{outcome:?}");
     // Another cluster's backup of that name is none of this one.
     let mut theirs = percona_backup("Succeeded").unwrap();
     theirs.spec.pg_cluster = "other".to_owned();
@@ -426,7 +429,7 @@ fn a_backup_of_one_moment() {
         let mark = mark.map(|mark| ("apps.bnerd-operator.local/stopped-for".to_owned(), mark.to_owned()));
         app.metadata.annotations = Some(mark.into_iter().collect());
         let user = user.map(str::to_owned);
-        let files = Files { cron_job: cron_job("app-uid"), user, ..Files::default() };
+        let files = Files { user, ..known() };
         Observed { subject: Subject::App(Box::new(app)), database: Database::None, files, restore: None }
     };
     let own = Some("ClientAppBackup/b");

@@ -1,7 +1,7 @@
 //! The stage `act`, the **effect** that changes things: carries out a plan's steps in order and stops at the first error.
 
 pub(crate) mod account;
-pub(crate) mod cron_job;
+mod backup;
 mod drift_repair;
 mod helm;
 pub(crate) mod retention;
@@ -78,8 +78,8 @@ pub(crate) async fn act(
             Step::RollBack(_) => {}
             Step::Repair(missing) => drift_repair::repair(ctx, app, desired, observed, missing).await?,
             Step::DeleteStuckPod(pod) => delete_stuck_pod(ctx, app, desired, pod).await?,
-            Step::ApplyArchives { document, uid } => cron_job::apply(ctx, app, document, uid.as_deref()).await?,
-            Step::DeleteArchives { uid } => cron_job::delete(ctx, app, uid).await?,
+            Step::CreateBackup { name } => backup::create(ctx, app, name).await?,
+            Step::DeleteBackup { name, uid } => backup::delete(ctx, app, name, uid).await?,
             Step::Test => helm::test(ctx, app, desired, observed, sentence),
             Step::HelmUpgrade { revision, .. } => {
                 helm::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?

@@ -11,7 +11,7 @@ use kube::api::ApiResource;
 use crate::{
     clientapp::{
         observed::{
-            certificate, field_edits::EditTracker, file_backup::RefusedArchives, pods::PodReasons,
+            certificate, field_edits::EditTracker, file_backup::RefusedBackup, pods::PodReasons,
             repair_backoff::Repairs,
         },
         spec::{
@@ -38,8 +38,8 @@ pub(crate) struct PerApp {
     pub rolled_back: Option<(String, Redactor)>,
     /// uid of the storage Secret of an unreadable revision.
     pub unreadable: Option<String>,
-    /// Says why the CronJob for archives of its files was refused.
-    pub refused_archives: Option<RefusedArchives>,
+    /// Says why a ClientAppBackup that was due was refused.
+    pub refused_backup: Option<RefusedBackup>,
     /// uid, if it is deleted with `--cascade=orphan`: the garbage collector removes its finalizer from it.
     pub orphaned: Option<String>,
     /// uid, if it is deleted with `--cascade=foreground`, likewise.

@@ -8,8 +8,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
-    batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service, ServiceAccount},
+    core::v1::{ConfigMap, PersistentVolumeClaim, Service, ServiceAccount},
     networking::v1::{Ingress, NetworkPolicy},
     policy::v1::PodDisruptionBudget,
     rbac::v1::RoleBinding,
@@ -20,29 +19,26 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clientapp::{
-        observed::{
-            file_backup::{ArchiveView, CronJobView},
-            owned,
-            types::Workload,
-        },
+        observed::{file_backup::BackupView, owned, types::Workload},
         spec::{
             database::{self, DatabaseCaches, DatabaseObject, Provider},
             deployer::{self, Deployer},
             desired::StoredProfile,
-            file_backup::{Schedule, cron_job_spec::ARCHIVE},
             names::{MANAGED_BY, release_of},
         },
     },
     crd::{
-        ClientApp, DEPLOYER, Guard, Profile, Reason, ReleaseObject, ValuesKind, ValuesReference,
-        conditions::{find, kind::RECONCILING},
-        label,
+        BackupPart, BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, DEPLOYER, Guard, Profile, Reason,
+        ReleaseObject, ValuesKind, ValuesReference,
+        conditions::{
+            find,
+            kind::{RECONCILING, STALLED},
+        },
     },
     deletion::permit,
     platform::{
         cache::{Cache, CacheEntry},
         controller::Objects,
-        job::{self, JOB_NAME, JobProgress},
         key::{Key, key_of},
         managed_fields::WithoutManagedFields,
         pods,
@@ -72,8 +68,8 @@ pub(crate) struct Watches {
     claims: Arc<Cache<Arc<ObjectMeta>>>,
     /// Holds why the pods of StatefulSets and Jobs are refused. Only their messages use it, which are computed again soon enough.
     refusals: Arc<Cache<Warning>>,
-    /// Holds what archives the files of apps, filed under the app.
-    archives: Archives,
+    /// The backups of the files of apps, filed under the app.
+    backups: Arc<Cache<BackupView>>,
     /// The deployers' ServiceAccounts; no others.
     accounts: Arc<Cache<deployer::DeployerObject>>,
     /// The RoleBindings of that name.
@@ -82,21 +78,6 @@ pub(crate) struct Watches {
     databases: HashMap<permit::DataKind, DatabaseCaches>,
     /// Every Profile, or why it does not decode.
     profiles: Arc<Cache<Arc<StoredProfile>>>,
-}
-
-struct Archives {
-    cron_jobs: Arc<Cache<CronJobView>>,
-    /// The Jobs that archive; no others. With the uid of the owner.
-    jobs: Arc<Cache<(Option<String>, JobProgress)>>,
-    pods: Arc<Cache<PodWords>>,
-}
-
-/// Holds what the pod of a Job says.
-#[derive(Clone)]
-struct PodWords {
-    job: Option<String>,
-    report: Option<String>,
-    failed: Option<String>,
 }
 
 impl Watches {
@@ -112,7 +93,6 @@ impl Watches {
         let all = watcher::Config::default();
         let (label, word) = MANAGED_BY;
         let helms = all.clone().labels(&format!("{label}={word}"));
-        let archives = all.clone().labels(label::FILES_OF);
         // By name, so that rights for this name are enough.
         let deployers = all.clone().fields(&format!("metadata.name={DEPLOYER}"));
         Arc::new(Watches {
@@ -147,11 +127,7 @@ impl Watches {
                     ),
                 ),
             ],
-            archives: Archives {
-                cron_jobs: builder.all("cronjobs", archives.clone(), cron_job, Objects::trigger),
-                jobs: builder.all("jobs", archives.clone(), archive, Objects::trigger),
-                pods: builder.all("pods", archives, words, Objects::trigger),
-            },
+            backups: builder.all("clientappbackups", watcher::Config::default(), backup, Objects::trigger),
             refusals: builder.warnings(warnings::of_refused_pods(), job_refused),
             accounts: builder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
             bindings: builder.all("rolebindings", deployers, binding, deployer_changed),
@@ -173,7 +149,7 @@ impl Watches {
             claims,
             // Warnings are only quoted, so nothing waits for them.
             refusals: _,
-            archives: Archives { cron_jobs, jobs, pods },
+            backups,
             accounts,
             bindings,
             databases,
@@ -186,9 +162,7 @@ impl Watches {
         stateful_sets.synced().await;
         config_maps.synced().await;
         claims.synced().await;
-        cron_jobs.synced().await;
-        jobs.synced().await;
-        pods.synced().await;
+        backups.synced().await;
         accounts.synced().await;
         bindings.synced().await;
         for DatabaseCaches { objects, backups, endpoints, warnings: _ } in databases.values() {
@@ -275,22 +249,9 @@ impl Watches {
         self.claims.in_namespace(namespace)
     }
 
-    /// Returns the CronJob that archives the files of an app, or another that has its name and label.
-    pub(crate) fn cron_job(&self, app: &Key) -> Option<CronJobView> {
-        self.archives.cron_jobs.get(&Key::new(&app.namespace, app.files()))
-    }
-
-    /// Returns the Jobs that archive the files of an app.
-    pub(crate) fn archives(&self, app: &Key) -> Vec<ArchiveView> {
-        let pods = self.archives.pods.group(app);
-        let archive = |(Key { name: job, .. }, (cron_job, progress)): (Key, (Option<String>, JobProgress))| {
-            let words = || pods.iter().map(|(_, pod)| pod).filter(|pod| pod.job.as_ref() == Some(&job));
-            let report = words().find_map(|pod| pod.report.clone());
-            let refusal = || self.refusal(&app.namespace, ("Job", &job), None);
-            let failed = words().find_map(|pod| pod.failed.clone()).or_else(refusal);
-            ArchiveView { job, cron_job, progress, report, failed }
-        };
-        self.archives.jobs.group(app).into_iter().map(archive).collect()
+    /// Returns the ClientAppBackups of the files of an app.
+    pub(crate) fn backups(&self, app: &Key) -> Vec<BackupView> {
+        self.backups.group(app).into_iter().map(|(_, backup)| backup).collect()
     }
 
     pub(crate) fn deployer(&self, namespace: &str) -> Deployer {
@@ -346,34 +307,28 @@ fn claim_changed(apps: &Objects<ClientApp>, claim: &Key) {
     });
 }
 
-/// Returns the app that a CronJob, a Job or a pod names in its label.
-fn files_of<K: Resource>(object: &K) -> Option<Key> {
-    let app = object.labels().get(label::FILES_OF)?;
-    Some(Key::new(object.namespace().unwrap_or_default(), app))
-}
-
-fn cron_job(job: CronJob) -> CacheEntry<CronJobView> {
-    let schedule = job
-        .spec
-        .as_ref()
-        .map(|spec| Schedule { cron: spec.schedule.clone(), suspended: spec.suspend.unwrap_or_default() });
-    let view = CronJobView { schedule, ..CronJobView::of(&job) };
-    CacheEntry { key: key_of(&job), group: files_of(&job), value: Some(view) }
-}
-
-fn archive(job: Job) -> CacheEntry<(Option<String>, JobProgress)> {
-    let archives = job.labels().get(label::ROLE).is_some_and(|role| role == ARCHIVE);
-    let cron_job = owner(&job).map(|(_, _, uid)| uid);
-    CacheEntry { key: key_of(&job), group: files_of(&job), value: archives.then(|| (cron_job, job::progress(&job))) }
-}
-
-fn words(pod: Pod) -> CacheEntry<PodWords> {
-    let words = PodWords {
-        job: pod.labels().get(JOB_NAME).cloned(),
-        report: job::termination_message(&pod),
-        failed: job::failure_line(&pod),
+/// Returns a backup of an app's files; those of other parts are of no interest here.
+fn backup(backup: Guard<ClientAppBackup>) -> CacheEntry<BackupView> {
+    let (key, meta) = (key_of(&backup), &backup.metadata);
+    let Ok(found) = &backup.object else { return CacheEntry { key, group: None, value: None } };
+    let (of, status) = (&found.spec.of, found.status.clone().unwrap_or_default());
+    let parts = status.parts.as_ref().or(found.spec.parts.as_ref());
+    let is_of_files =
+        of.kind == BackupSubjectKind::ClientApp && parts.is_none_or(|parts| parts.contains(&BackupPart::Files));
+    let stalled = find(&status.conditions, STALLED).filter(|_| status.phase == Some(BackupPhase::Failed));
+    let view = BackupView {
+        name: key.name.clone(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        scheduled_by: owner(found).filter(|(kind, ..)| kind == "ClientApp").map(|(_, _, uid)| uid),
+        deleting: meta.deletion_timestamp.is_some(),
+        phase: status.phase,
+        subject_uid: status.subject_uid,
+        started_at: status.started_at,
+        files: status.files,
+        failure: stalled.map(|stalled| (stalled.last_transition_time.clone(), stalled.message.clone())),
     };
-    CacheEntry { key: key_of(&pod), group: files_of(&pod), value: Some(words) }
+    let group = Key::new(&key.namespace, &of.name);
+    CacheEntry { key, group: Some(group), value: is_of_files.then_some(view) }
 }
 
 /// Triggers the app: while helm waits for a hook, nothing else changes that would show that its pods are refused.

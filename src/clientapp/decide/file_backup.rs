@@ -3,152 +3,130 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::plan::{LATEST_RETRY, Step};
+use super::plan::Step;
 use crate::{
     clientapp::{
         observed::{
-            file_backup::{ArchiveView, CronJobView, FilesView, RefusedArchives},
-            release::ReleasePhase,
+            file_backup::{BackupView, FilesView, RefusedBackup},
             types::Observed,
         },
-        spec::{
-            desired::Desired,
-            file_backup::{DesiredFiles, cron_job_spec},
-        },
+        spec::desired::Desired,
     },
-    crd::{FilesSummary, Reason, conditions::Verdict},
-    platform::{
-        clock::is_awaited,
-        job::{self, JobProgress},
-    },
+    crd::{BackupPhase, FilesSummary, Reason, Scheduled, conditions::Verdict},
+    platform::schedule::{due, overdue_at, scheduled},
     postgresql::decide::dumps::NO_IMAGE,
-    store::dump::Name,
 };
 
-/// Applies the CronJob, once the release has volumes, or deletes it if it is no longer asked for. Whatever else the app waits
-/// for does not hold up its archives, except helm: it may be changing the volumes.
-pub(crate) fn step(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<Step> {
-    let FilesView { image, app_uid, volumes, cron_job, stopped_for, refused, archives: _ } = &observed.files;
-    let is_foreign = cron_job.as_ref().is_some_and(|found| !found.is_of(app_uid));
-    if observed.run.busy.is_some() || desired.suspend || is_foreign {
-        return None;
-    }
-    let Some(files) = &desired.data.files else {
-        // The Job that restores would go with it.
-        let goes = cron_job.as_ref().filter(|_| stopped_for.is_none());
-        return goes.map(|found| Step::DeleteArchives { uid: found.uid.clone() });
+/// How many ClientAppBackups by schedule are kept: of those that are complete, and of those that have failed.
+const KEPT: usize = 7;
+
+/// Creates the ClientAppBackup that is due, and deletes old ones. Whatever the app waits for does not hold up its archives, nor does
+/// `spec.suspend`: users go on changing files. The ClientAppBackup itself waits for a restore to end, or for volumes.
+pub(crate) fn steps(desired: &Desired, observed: &Observed, now: Timestamp) -> Vec<Step> {
+    let FilesView { has_image, app_uid, has_volumes, stopped_for: _, refused, backups } = &observed.files;
+    let ours = |backup: &&BackupView| backup.scheduled_by.as_ref() == Some(app_uid);
+    let ended = |phase| {
+        let mut ended: Vec<_> = backups.iter().filter(ours).filter(|backup| backup.phase == Some(phase)).collect();
+        // Their names end with the time.
+        ended.sort_by(|a, b| b.name.cmp(&a.name));
+        ended.into_iter().skip(KEPT).filter(|backup| !backup.deleting)
     };
-    // Its volumes may still be created, or go with it.
-    observed.release.as_ref().filter(|release| release.ever_managed && release.phase == ReleasePhase::Deployed)?;
-    let volumes = volumes.as_ref().filter(|volumes| !volumes.is_empty())?;
-    let chart = observed.recorded.installed.as_ref().map(|chart| chart.name.as_str()).unwrap_or_default();
-    let files = &DesiredFiles { schedule: files.schedule.clone().filter(|_| stopped_for.is_none()), ..files.clone() };
-    let document = cron_job_spec::cron_job(&desired.key, chart, files, volumes, image.as_ref()?);
-    let digest = cron_job_spec::digest(&document);
-    if refused.as_ref().is_some_and(|refused| refused.digest == digest && is_awaited(refused.until, now, LATEST_RETRY))
-    {
-        return None;
-    }
-    let is_applied = cron_job.as_ref().is_some_and(|found| {
-        let is_edited = found.schedule.as_ref().is_some_and(|schedule| *schedule != cron_job_spec::schedule(files));
-        found.digest.as_ref() == Some(&digest) && !is_edited
-    });
-    (!is_applied).then(|| Step::ApplyArchives { document, uid: cron_job.as_ref().map(|found| found.uid.clone()) })
+    let old = [BackupPhase::Completed, BackupPhase::Failed].into_iter().flat_map(ended);
+    let old = old.map(|backup| Step::DeleteBackup { name: backup.name.clone(), uid: backup.uid.clone() });
+    let next = summary(desired, observed, now).and_then(|summary| summary.scheduled);
+    let runs = backups.iter().filter(ours).any(|backup| !backup.phase.is_some_and(BackupPhase::is_final));
+    let can = *has_image && *has_volumes != Some(false) && !runs;
+    let is_refused = refused.as_ref().is_some_and(|refused| now < refused.until);
+    let due = due(next.as_ref(), now).filter(|_| can && !is_refused);
+    due.map(|due| Step::CreateBackup { name: name(desired, due) }).into_iter().chain(old).collect()
 }
 
-/// Returns the record, updated from the Jobs.
-pub(crate) fn summary(desired: &Desired, observed: &Observed) -> Option<FilesSummary> {
-    desired.data.files.as_ref()?;
+/// Returns the name of the ClientAppBackup that is due then.
+fn name(desired: &Desired, due: Timestamp) -> String {
+    format!("{}-files-{}", desired.key.name, due.strftime("%Y%m%d%H%M"))
+}
+
+/// Returns when something changes with time alone.
+pub(crate) fn times(desired: &Desired, observed: &Observed, now: Timestamp) -> Vec<Timestamp> {
+    let refused = observed.files.refused.as_ref().map(|refused| refused.until);
+    let summary = summary(desired, observed, now).unwrap_or_default();
+    let scheduled = summary.scheduled.as_ref();
+    let late = scheduled.and_then(|scheduled| overdue_at(scheduled, summary.last_success.as_ref()));
+    [refused, scheduled.map(|scheduled| scheduled.next.0), late].into_iter().flatten().collect()
+}
+
+/// Returns the record, updated from the ClientAppBackups.
+pub(crate) fn summary(desired: &Desired, observed: &Observed, now: Timestamp) -> Option<FilesSummary> {
+    let files = desired.data.files.as_ref()?;
     let mut summary = observed.recorded.files.clone();
-    let FilesView { app_uid, cron_job, archives, .. } = &observed.files;
-    let ours = cron_job.as_ref().filter(|found| found.is_of(app_uid)).map(|found| &found.uid);
-    // Any user can give a Job our labels.
-    let archives = archives.iter().filter(|archive| ours.is_some() && archive.cron_job.as_ref() == ours);
-    for ArchiveView { job, cron_job: _, progress: JobProgress { succeeded, started, ended }, report, failed } in
-        archives
-    {
-        let (Some(succeeded), Some(ended)) = (succeeded, ended) else { continue };
-        let summary = summary.get_or_insert_default();
-        if *succeeded {
-            succeeded_at(summary, started.as_ref(), ended, report.as_deref());
-        } else {
-            failed_at(summary, job, ended, failed.as_ref());
+    let FilesView { app_uid, backups, .. } = &observed.files;
+    for backup in backups.iter().filter(|backup| backup.subject_uid.as_ref() == Some(app_uid)) {
+        let made = backup.files.as_ref().and_then(|files| Some((files, files.completed_at.as_ref()?)));
+        if let Some((files, at)) = made
+            && summary.as_ref().and_then(|summary| summary.last_success.as_ref()).is_none_or(|last| last.0 < at.0)
+        {
+            let since = backup.started_at.as_ref();
+            summary = Some(FilesSummary {
+                last_success: Some(at.clone()),
+                last_duration: since.map(|since| at.0.duration_since(since.0).as_secs()),
+                archive: files.archive.clone(),
+                bytes: files.bytes,
+                files: files.files,
+                ..summary.unwrap_or_default()
+            });
+        }
+        if let (None, Some((at, message))) = (made, &backup.failure)
+            && summary.as_ref().and_then(|summary| summary.last_failure.as_ref()).is_none_or(|last| last.0 < at.0)
+        {
+            summary = Some(FilesSummary {
+                last_failure: Some(at.clone()),
+                failed_backup: Some(backup.name.clone()),
+                failure: Some(message.clone()),
+                ..summary.unwrap_or_default()
+            });
         }
     }
-    summary
-}
-
-fn succeeded_at(summary: &mut FilesSummary, started: Option<&Time>, ended: &Time, report: Option<&str>) {
-    if summary.last_success.as_ref().is_none_or(|last| last.0 < ended.0) {
-        *summary = FilesSummary {
-            last_success: Some(ended.clone()),
-            last_duration: started.map(|started| ended.0.duration_since(started.0).as_secs()),
-            archive: None,
-            bytes: None,
-            files: None,
-            ..summary.clone()
-        };
-    }
-    // Its pod may show later than the Job.
-    if let Some(report) = report.filter(|_| summary.last_success.as_ref() == Some(ended)) {
-        let mut words = report.split_whitespace();
-        summary.archive = words.next().and_then(Name::parse).map(|name| name.as_str().to_owned());
-        let mut number = || words.next().and_then(|number| number.parse().ok());
-        (summary.bytes, summary.files) = (number(), number());
-    }
-}
-
-fn failed_at(summary: &mut FilesSummary, job: &str, ended: &Time, why: Option<&String>) {
-    if summary.last_failure.as_ref().is_none_or(|last| last.0 < ended.0) {
-        *summary = FilesSummary {
-            last_failure: Some(ended.clone()),
-            failed_job: Some(job.to_owned()),
-            failure: None,
-            ..summary.clone()
-        };
-    }
-    // Its pod may show later than the Job.
-    if summary.failed_job.as_deref() == Some(job) && why.is_some() {
-        summary.failure = why.cloned();
+    let recorded = summary.as_ref().and_then(|summary| summary.scheduled.as_ref());
+    let is_made = |due| backups.iter().any(|backup| backup.name == name(desired, due));
+    let next = files.schedule.as_ref().and_then(|schedule| scheduled(schedule, recorded, is_made, now));
+    match (summary, next) {
+        (None, None) => None,
+        (summary, scheduled) => Some(FilesSummary { scheduled, ..summary.unwrap_or_default() }),
     }
 }
 
 /// Returns the condition about the archives; `None`: none are asked for.
-pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&FilesSummary>) -> Option<Verdict> {
+pub(crate) fn verdict(
+    desired: &Desired,
+    observed: &Observed,
+    summary: Option<&FilesSummary>,
+    now: Timestamp,
+) -> Option<Verdict> {
     desired.data.files.as_ref()?;
-    let FilesView { image, app_uid, volumes, cron_job, stopped_for, refused, archives: _ } = &observed.files;
-    if let Some(CronJobView { owner, .. }) = cron_job.as_ref().filter(|found| !found.is_of(app_uid)) {
-        let owner =
-            owner.as_ref().map_or("no ClientApp".to_owned(), |(kind, name, _)| format!("another {kind} {name}"));
-        let message = format!(
-            "no archives are made: CronJob {} belongs to {owner} and is not taken over; delete or rename it, and the operator creates its own",
-            desired.key.files()
-        );
-        return Some(Verdict::no(Reason::NotOurs, message));
-    }
-    if image.is_none() {
+    let FilesView { has_image, has_volumes, stopped_for, refused, app_uid: _, backups: _ } = &observed.files;
+    if !has_image {
         return Some(Verdict::no(Reason::OperatorImageUnknown, format!("no archives are made: {NO_IMAGE}")));
     }
-    if cron_job.is_none() && volumes.as_ref().is_some_and(Vec::is_empty) {
+    if *has_volumes == Some(false) {
         let message = "no archives are made: the release has no volume with files of the app; enable spec.persistence, or remove spec.persistence.backup";
         return Some(Verdict::no(Reason::NoVolume, message));
     }
-    if let Some(RefusedArchives { message, .. }) = refused {
+    if let Some(RefusedBackup { message, .. }) = refused {
         return Some(Verdict::no(Reason::Refused, format!("no archives are made: {message}")));
     }
-    if let Some(run) = stopped_for {
-        let message = format!("no archives are made on schedule while the app has no pods for {run}");
-        return Some(Verdict::unknown(Reason::Restoring, message));
-    }
-    let FilesSummary { last_success, archive, last_failure, failed_job, failure, .. } =
+    let FilesSummary { last_success, archive, last_failure, failed_backup, failure, scheduled, .. } =
         summary.cloned().unwrap_or_default();
     Some(match (last_success, last_failure) {
         (success, Some(at)) if success.as_ref().is_none_or(|success| success.0 < at.0) => {
             let before = success.map_or("there is no earlier archive".to_owned(), |success| {
                 format!("the last complete archive is of {}", success.0)
             });
-            let sentence = job::failure(&failed_job.unwrap_or_default(), &at, failure.as_deref());
-            Verdict::no(Reason::ArchiveFailed, format!("{sentence}; {before}"))
+            let (backup, why) = (failed_backup.unwrap_or_default(), failure.unwrap_or_default());
+            let message = format!("ClientAppBackup {backup} has failed at {}: {why}; {before}", at.0);
+            Verdict::no(Reason::ArchiveFailed, message)
+        }
+        (success, _) if let Some(late) = overdue(scheduled.as_ref(), success.as_ref(), stopped_for.as_ref(), now) => {
+            late
         }
         (Some(success), _) => {
             let archive = archive.map(|archive| format!(", {archive},")).unwrap_or_default();
@@ -159,6 +137,24 @@ pub(crate) fn verdict(desired: &Desired, observed: &Observed, summary: Option<&F
         }
         (None, _) => Verdict::unknown(Reason::NoArchive, "there is no archive of the app's files yet"),
     })
+}
+
+/// Says that archives were due twice without a success.
+fn overdue(
+    scheduled: Option<&Scheduled>,
+    success: Option<&Time>,
+    stopped_for: Option<&String>,
+    now: Timestamp,
+) -> Option<Verdict> {
+    let scheduled = scheduled?;
+    overdue_at(scheduled, success).filter(|at| *at <= now)?;
+    let last = success.map_or("none is complete yet".to_owned(), |success| format!("the last is of {}", success.0));
+    let why = stopped_for.map_or_else(
+        || "the ClientAppBackup that is due says what it waits for".to_owned(),
+        |run| format!("the app is stopped for {run}"),
+    );
+    let message = format!("two archives that were due by `{}` are missing, {last}: {why}", scheduled.schedule);
+    Some(Verdict::no(Reason::Overdue, message))
 }
 
 #[cfg(test)]

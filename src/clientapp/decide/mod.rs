@@ -37,10 +37,11 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
     match desired {
         Some(desired) => {
             let mut plan = decide(desired, observed, config, now);
-            plan.steps.extend(file_backup::step(desired, observed, now));
-            let retry = observed.files.refused.as_ref().map(|refused| refused.until).filter(|until| now < *until);
+            plan.steps.extend(file_backup::steps(desired, observed, now));
             let certificate = tls::requeue_at(desired, observed, now).filter(|_| observed.run.busy.is_none());
-            plan.also_requeue_at(retry);
+            for time in file_backup::times(desired, observed, now) {
+                plan.also_requeue_at(Some(time).filter(|time| now < *time));
+            }
             plan.also_requeue_at(certificate);
             plan
         }

@@ -68,14 +68,13 @@ pub(crate) enum Step {
     DeleteStuckPod(StuckPod),
     /// Go back to a revision that was ready; the next pass begins with it.
     RollBack(RolledBack),
-    /// Apply the CronJob that archives the app's files.
-    ApplyArchives {
-        document: Value,
-        /// uid of the existing CronJob; `None`: it is created.
-        uid: Option<String>,
+    /// Create the ClientAppBackup of the app's files that is due, unless one of its name exists.
+    CreateBackup {
+        name: String,
     },
-    /// Delete that CronJob.
-    DeleteArchives {
+    /// Delete an old ClientAppBackup that was made by schedule. What it has made stays.
+    DeleteBackup {
+        name: String,
         uid: String,
     },
     /// `helm test`.

@@ -73,8 +73,8 @@ fn brief(plan: &Plan) -> String {
             }
             Step::DeleteStuckPod(pod) => format!("delete pod {}", pod.name),
             Step::RollBack(back) => format!("roll back to {}", back.to.revision),
-            Step::ApplyArchives { .. } => "archives".to_owned(),
-            Step::DeleteArchives { .. } => "no archives".to_owned(),
+            Step::CreateBackup { name } => format!("create {name}"),
+            Step::DeleteBackup { name, .. } => format!("delete {name}"),
             Step::Test => "test".to_owned(),
             Step::HelmUpgrade { revision, cause: None } => format!("helm {revision}"),
             Step::HelmUpgrade { revision, cause: Some(UpgradeCause::ChangedByOthers { revision: theirs }) } => {
@@ -1067,7 +1067,7 @@ impl Sim {
                 unreachable!("nothing was left, lost, stuck or deleted, and no backup is asked for")
             }
             Step::Test => unreachable!("nothing is tested"),
-            Step::ApplyArchives { .. } | Step::DeleteArchives { .. } => unreachable!("no archives are asked for"),
+            Step::CreateBackup { .. } | Step::DeleteBackup { .. } => unreachable!("no archives are asked for"),
             Step::FetchChart => unreachable!("the chart is at hand"),
             Step::CancelHelm => unreachable!("a helm run is one event"),
             Step::UnlockRelease { revision, .. } => {

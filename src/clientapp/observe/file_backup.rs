@@ -1,46 +1,39 @@
-//! Observes what archives the app's files.
+//! Observes the archives of the app's files.
 
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::uncached;
 use crate::{
     clientapp::{
         context::{App, Ctx},
-        error::Error,
         observed::{file_backup::FilesView, inventory},
-        spec::{desired::Desired, file_backup::Volume},
     },
     crd::{Inventory, annotation},
 };
 
-/// Returns what archives the app's files. The API server is asked only for a CronJob that is to be created: another of its name
-/// has no label.
-pub(super) async fn files(
+/// Returns what exists of the archives of the app's files.
+pub(super) fn files(
     ctx: &Ctx,
     app: &App<'_>,
-    desired: &Desired,
     (inventory, exist): (Option<&Inventory>, &[Arc<ObjectMeta>]),
-) -> Result<FilesView, Error> {
+) -> FilesView {
     let key = app.key;
-    let mut cron_job = ctx.watches.cron_job(key);
-    if desired.data.files.is_some() && cron_job.is_none() && inventory.is_some() {
-        cron_job = uncached::cron_job(ctx, app).await?;
-    }
-    let volume = |claim: &str| {
-        let found = exist.iter().find(|found| found.name.as_deref() == Some(claim))?;
-        let uid = found.uid.clone().filter(|_| found.deletion_timestamp.is_none())?;
-        Some(Volume { claim: claim.to_owned(), uid })
+    let exists = |claim: &str| {
+        let mut found = exist.iter().filter(|found| found.name.as_deref() == Some(claim));
+        found.any(|found| found.deletion_timestamp.is_none())
     };
-    let volumes = inventory.and_then(|inventory| inventory::claims(inventory, &key.namespace).map(volume).collect());
-    Ok(FilesView {
-        image: ctx.image.clone(),
+    let has_volumes = inventory.and_then(|inventory| {
+        let mut claims = inventory::claims(inventory, &key.namespace).peekable();
+        let has = claims.peek().is_some();
+        claims.all(exists).then_some(has)
+    });
+    FilesView {
+        has_image: ctx.image.is_some(),
         app_uid: app.uid().to_owned(),
-        volumes,
-        cron_job,
-        refused: ctx.memory.read(key, |app| app.refused_archives.clone()),
+        has_volumes,
         stopped_for: app.annotation(annotation::STOPPED_FOR).cloned(),
-        archives: ctx.watches.archives(key),
-    })
+        refused: ctx.memory.read(key, |app| app.refused_backup.clone()),
+        backups: ctx.watches.backups(key),
+    }
 }

@@ -150,7 +150,7 @@ async fn with_spec(
     let owned = owned::owned(ctx, app, observed.objects.inventory.as_ref(), &claims);
     let prerequisites = prerequisites(ctx, app, desired, (&observed, admin_secret), now).await?;
     let hook = release::hook(ctx, app, desired, &observed).await?;
-    let files = file_backup::files(ctx, app, desired, (observed.objects.inventory.as_ref(), &claims)).await?;
+    let files = file_backup::files(ctx, app, (observed.objects.inventory.as_ref(), &claims));
     let [has_slot, has_test_slot] = [Work::Change, Work::Test].map(|work| ctx.helm_runs.may_run(work, key));
     let Observed { run, objects, .. } = observed;
     Ok(Observed {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::{
     api::{
-        batch::v1::{CronJob, Job},
+        batch::v1::Job,
         core::v1::{Pod, Secret},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -18,9 +18,7 @@ use crate::{
         context::{App, Ctx},
         error::Error,
         observed::{
-            drift, field_edits,
-            file_backup::CronJobView,
-            inventory,
+            drift, field_edits, inventory,
             types::{DriftedObject, IgnoredField, LiveState},
         },
         spec::{desired::Desired, values::MAX_BYTES},
@@ -54,15 +52,6 @@ pub(crate) async fn secret(ctx: &Ctx, secret: &Key) -> Result<Option<SecretMeta>
     let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &secret.namespace);
     let found = api.get_metadata_opt(&secret.name).await.map_err(Error::api(format!("look for Secret {secret}")))?;
     Ok(found.as_ref().map(secrets::meta))
-}
-
-/// Reads the CronJob that archives the app's files, or another object of its name.
-pub(crate) async fn cron_job(ctx: &Ctx, app: &App<'_>) -> Result<Option<CronJobView>, Error> {
-    let (namespace, name) = (&app.key.namespace, app.key.files());
-    let api: Api<CronJob> = Api::namespaced(ctx.client.clone(), namespace);
-    let found =
-        api.get_metadata_opt(&name).await.map_err(Error::api(format!("look for CronJob {namespace}/{name}")))?;
-    Ok(found.as_ref().map(CronJobView::of))
 }
 
 /// Returns true if the app is gone, according to the API server now.

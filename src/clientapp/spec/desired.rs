@@ -253,7 +253,7 @@ pub(crate) fn desired(
         values,
         upgrade,
         drift: DesiredDrift { policy: spec.drift, ignore: spec.drift_ignore.clone() },
-        data: data(key, app)?,
+        data: data(app)?,
         intent: Intent::Spec(ReleaseTarget { chart_version: checked.chart_version, digest }),
         tls: checked.tls,
         key: checked.key,
@@ -430,13 +430,13 @@ fn release_digest(
     digest(&parts)
 }
 
-fn data(key: &Key, app: &ClientApp) -> Result<DesiredData, InvalidSpec> {
+fn data(app: &ClientApp) -> Result<DesiredData, InvalidSpec> {
     let spec = &app.spec;
     Ok(DesiredData {
         deletion_policy: spec.deletion_policy,
         adopt: spec.postgres.adopt,
         without_volumes: without_volumes(&app.metadata),
-        files: spec.persistence.backup.as_ref().map(|backup| file_backup::desired(key, backup)),
+        files: spec.persistence.backup.as_ref().map(file_backup::desired).transpose()?,
     })
 }
 

@@ -134,7 +134,7 @@ fn settled(mut status: ClientAppStatus, pass: &Pass<'_>, now: Timestamp) -> Clie
     status.owned.clone_from(&observed.owned);
     status.orphaned = None;
     if let Ok(desired) = desired {
-        status.files = file_backup::summary(desired, observed);
+        status.files = file_backup::summary(desired, observed, now);
         status.backup = backup(desired, observed, status.installed.as_ref(), now);
         let is_deployed =
             observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.target().digest));

@@ -66,8 +66,8 @@ pub(super) fn rotated(before: &ClientAppStatus, after: &ClientAppStatus, key: &K
 
 /// Returns the event about a failed archive: no user waits for a scheduled one and sees that it failed. **Pure.**
 pub(super) fn archive_failed(before: &ClientAppStatus, after: &ClientAppStatus) -> Option<Note> {
-    let job = |status: &ClientAppStatus| status.files.as_ref().and_then(|files| files.failed_job.clone());
-    let failed = job(after).filter(|failed| job(before).as_ref() != Some(failed))?;
+    let backup = |status: &ClientAppStatus| status.files.as_ref().and_then(|files| files.failed_backup.clone());
+    let failed = backup(after).filter(|failed| backup(before).as_ref() != Some(failed))?;
     let message = find(&after.conditions, reason::FILES_BACKED_UP).map(|condition| condition.message.clone())?;
     Some(Note::warning(format!("Archive {failed}"), Reason::ArchiveFailed, message))
 }

@@ -36,7 +36,7 @@ pub(super) fn all(
         let condition = desired.is_err().then(|| find(&observed.recorded.conditions, type_)).flatten()?;
         Some((type_, Verdict::of(condition)))
     };
-    let archived = desired.ok().and_then(|desired| file_backup::verdict(desired, observed, files));
+    let archived = desired.ok().and_then(|desired| file_backup::verdict(desired, observed, files, now));
     let archived = archived.map(|verdict| (reason::FILES_BACKED_UP, verdict));
     let verdicts = match desired {
         Err(Invalid { reason, message }) => invalid(*reason, message, observed),

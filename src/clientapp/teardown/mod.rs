@@ -6,6 +6,7 @@
 
 mod context;
 mod data;
+mod file_jobs;
 pub(crate) mod namespace;
 pub mod policy;
 mod release;
@@ -20,7 +21,6 @@ use self::{
     policy::{AppResource, DeletionOptions},
 };
 use super::{
-    act::cron_job,
     context::{App, Ctx},
     decide::plan::Plan,
     error::Error,
@@ -117,10 +117,8 @@ async fn teardown(ctx: &Ctx, app: &App<'_>) -> Result<TeardownProgress, Error> {
         return Ok(TeardownProgress::Hold(hold));
     }
     // A pod that archives a volume keeps it from being deleted.
-    if teardown.is_deleted(AppResource::Release)
-        && let Some(found) = ctx.watches.cron_job(key).filter(|found| found.is_of(app.uid()))
-    {
-        cron_job::delete(ctx, app, &found.uid).await?;
+    if teardown.is_deleted(AppResource::Release) {
+        file_jobs::delete(ctx, app).await?;
     }
     // First, so that retained data can be found whatever happens to the rest.
     if !teardown.is_deleted(AppResource::Volumes) {

@@ -3,7 +3,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{backup::observed::ArchiveJob, crd::ClientAppBackup, platform::job::JobProgress};
+use crate::{
+    backup::{archive_job::Volume, observed::ArchiveJob},
+    crd::ClientAppBackup,
+    platform::job::JobProgress,
+};
 
 const ME: Me<'_> = Me { uid: "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11", name: "back" };
 const DUMP: &str = "20260131T030000Z-x7k2p";
@@ -60,9 +64,10 @@ fn of_files() -> Value {
     json!({"of": {"name": "acme"}, "files": {"from": ARCHIVE}})
 }
 
-fn cron_job() -> Option<Box<k8s_openapi::api::batch::v1::CronJob>> {
-    let owner = json!({"apiVersion": "v1", "kind": "ClientApp", "name": "acme", "uid": "app-uid", "controller": true});
-    Some(of(json!({"metadata": {"name": "acme-files", "namespace": "ns", "uid": "c", "ownerReferences": [owner]}})))
+/// Returns what restores the files of an app whose volumes are known.
+fn known() -> Files {
+    let volume = Volume { claim: "acme-nextcloud-nextcloud".to_owned(), uid: "v".to_owned() };
+    Files { volumes: Some(vec![volume]), image: Some("operator:1".to_owned()), ..Files::default() }
 }
 
 fn job(succeeded: Option<bool>, failure: &str) -> Option<ArchiveJob> {
@@ -222,18 +227,17 @@ fn what_it_waits_for_and_what_it_refuses() {
 fn the_files_are_replaced_while_no_pod_has_them() {
     let status = ClientAppRestoreStatus::default();
     let with = |app: Subject, files: Files| Observed { subject: app, files, ..Observed::default() };
-    let cron = || Files { cron_job: cron_job(), ..Files::default() };
-    let used = Files { user: Some("acme-0".to_owned()), ..cron() };
+    let used = Files { user: Some("acme-0".to_owned()), ..known() };
     let other = json!({"metadata": {"annotations": {"apps.bnerd-operator.local/stopped-for": "ClientAppBackup/b"}}});
     let manual = merged(stopped(), json!({"spec": {"approval": "Manual"}}));
     let made = "acme-files-r5f0c2c0e8a";
     let create = format!("Running RestoreRunning job {made}");
-    let ended = |succeeded, why: &str| Files { job: job(succeeded, why), ..cron() };
+    let ended = |succeeded, why: &str| Files { job: job(succeeded, why), ..known() };
     for (what, observed, expected, words) in [
         ("first", with(app(json!({})), used.clone()), "Running RestoreRunning stop acme", "are taken away"),
         (
             "a backup has stopped it",
-            with(app(other), cron()),
+            with(app(other), known()),
             "Running RestoreRunning",
             "stopped for ClientAppBackup/b",
         ),
@@ -244,8 +248,13 @@ fn the_files_are_replaced_while_no_pod_has_them() {
             "pod acme-0 still has a volume",
         ),
         ("approval", with(app(manual), used), "Running RestoreRunning", "kubectl clientapp approve acme"),
-        ("no pod is left", with(app(stopped()), cron()), create.as_str(), "replaces the files"),
-        ("no CronJob", with(app(stopped()), Files::default()), "Pending RestorePending", "does not exist"),
+        ("no pod is left", with(app(stopped()), known()), create.as_str(), "replaces the files"),
+        (
+            "no volumes",
+            with(app(stopped()), Files { volumes: None, ..known() }),
+            "Pending RestorePending",
+            "do not exist",
+        ),
         ("it runs", with(app(stopped()), ended(None, "")), "Running RestoreRunning", "replaces the files"),
         (
             "it is done",
@@ -267,7 +276,7 @@ fn the_files_are_replaced_while_no_pod_has_them() {
         ),
         (
             "another's archives",
-            with(app(stopped()), Files { not_permitted: Some("s3".to_owned()), ..cron() }),
+            with(app(stopped()), Files { not_permitted: Some("s3".to_owned()), ..known() }),
             "Failed RestoreUnsuccessful",
             "kubectl label secret s3 -n ns apps.bnerd-operator.local/restore-to=acme",
         ),
@@ -291,7 +300,7 @@ fn both_parts_of_a_backup() {
         subject: app(json!({})),
         database: postgresql(json!({"status": {"phase": "Up"}})),
         volume_of_dumps: Some("dumps-uid".to_owned()),
-        files: Files { cron_job: cron_job(), ..Files::default() },
+        files: known(),
         source,
         ..Observed::default()
     };
@@ -449,7 +458,7 @@ fn a_lost_database_comes_back_before_the_files() {
         subject: app(json!({})),
         database: postgresql(json!({"status": {"phase": phase}})),
         volume_of_dumps: Some("dumps-uid".to_owned()),
-        files: Files { cron_job: cron_job(), user: Some("acme-0".to_owned()), ..Files::default() },
+        files: Files { user: Some("acme-0".to_owned()), ..known() },
         ..Observed::default()
     };
     let (lost, _) = short_of(&last(&spec, &ClientAppRestoreStatus::default(), &with("Failed")));

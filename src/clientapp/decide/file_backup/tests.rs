@@ -3,251 +3,211 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    clientapp::{
-        fixtures::{chart, now, settled, want},
-        observed::types::Busy,
-        spec::file_backup::{Schedule, Volume},
-    },
-    crd::conditions::State,
+    clientapp::fixtures::{now, settled, want, with},
+    crd::{ArchivedFiles, conditions::State},
 };
 
-const DONE: &str = "20260101T110500Z-abcde 4096 12";
+const ARCHIVE: &str = "20260101T110500Z-abcde";
 
-fn spec(more: Value) -> Value {
-    let store = json!({
-        "endpoint": "https://s3.example.com", "bucket": "dumps", "prefix": "prod",
-        "credentialsSecret": {"name": "s3"}, "keep": {"daily": 7},
-    });
-    let mut backup = json!({"schedule": "30 3 * * *", "store": store});
-    for (field, value) in more.as_object().unwrap() {
-        backup[field] = value.clone();
+fn spec(schedule: Option<&str>) -> Value {
+    let store = json!({"endpoint": "https://s3.example.com", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
+    json!({"persistence": {"backup": {"schedule": schedule, "store": store}}})
+}
+
+fn daily() -> Value {
+    spec(Some("30 3 * * *"))
+}
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn minute(minute: u8) -> Time {
+    Time(time(&format!("2026-01-01T11:{minute:02}:00Z")))
+}
+
+/// Returns a ClientAppBackup of this app, made by a user.
+fn backup(name: &str, phase: Option<BackupPhase>, ended: u8) -> BackupView {
+    let made = ArchivedFiles {
+        job: "j".to_owned(),
+        archive: Some(ARCHIVE.to_owned()),
+        bytes: Some(4096),
+        files: Some(12),
+        completed_at: (phase == Some(BackupPhase::Completed)).then(|| minute(ended)),
+    };
+    let failure =
+        (phase == Some(BackupPhase::Failed)).then(|| (minute(ended), "Job j has failed: it is full".to_owned()));
+    BackupView {
+        name: name.to_owned(),
+        uid: format!("uid-of-{name}"),
+        scheduled_by: None,
+        deleting: false,
+        phase,
+        subject_uid: Some("uid".to_owned()),
+        started_at: Some(minute(0)),
+        files: Some(made),
+        failure,
     }
-    json!({"persistence": {"backup": backup}})
 }
 
-fn volume(claim: &str) -> Volume {
-    Volume { claim: claim.to_owned(), uid: format!("uid-of-{claim}") }
+fn by_schedule(day: u8, phase: Option<BackupPhase>) -> BackupView {
+    let scheduled_by = Some("uid".to_owned());
+    BackupView { scheduled_by, ..backup(&format!("acme-files-202601{day:02}0330"), phase, 0) }
 }
 
-fn time(minute: u8) -> Time {
-    serde_json::from_value(json!(format!("2026-01-01T11:{minute:02}:00Z"))).unwrap()
-}
-
-fn archive(job: &str, succeeded: Option<bool>, ended: u8, words: Option<&str>) -> ArchiveView {
-    let ended = succeeded.map(|_| time(ended));
-    let words = |is: bool| words.filter(|_| succeeded == Some(is)).map(str::to_owned);
-    let progress = JobProgress { succeeded, started: Some(time(0)), ended };
-    let cron_job = Some("cron-uid".to_owned());
-    ArchiveView { job: job.to_owned(), cron_job, progress, report: words(true), failed: words(false) }
-}
-
-/// A deployed release with a volume, and no CronJob yet.
 fn observed(desired: &Desired) -> Observed {
     let mut observed = settled(desired);
-    observed.recorded.installed = Some(chart("5.5.2", None));
-    observed.files = FilesView {
-        image: Some("operator:1".to_owned()),
-        app_uid: "uid".to_owned(),
-        volumes: Some(vec![volume("acme-nextcloud-nextcloud")]),
-        ..FilesView::default()
-    };
+    observed.files =
+        FilesView { has_image: true, app_uid: "uid".to_owned(), has_volumes: Some(true), ..FilesView::default() };
     observed
 }
 
-fn cron_job(owner: Option<(&str, &str)>, digest: Option<String>) -> CronJobView {
-    let owner = owner.map(|(kind, uid)| (kind.to_owned(), "acme".to_owned(), uid.to_owned()));
-    CronJobView { uid: "cron-uid".to_owned(), digest, owner, schedule: None }
-}
-
-fn document(desired: &Desired, observed: &Observed) -> Value {
-    match step(desired, observed, now()) {
-        Some(Step::ApplyArchives { document, .. }) => document,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
-fn the_cron_job() {
-    let desired = want(&spec(json!({})));
-    insta::assert_snapshot!(serde_yaml::to_string(&document(&desired, &observed(&desired))).unwrap());
-}
-
-#[test]
-fn on_request_only_and_of_several_volumes() {
-    let desired = want(&spec(json!({"schedule": null, "user": 82})));
-    let mut observed = observed(&desired);
-    observed.files.volumes.as_mut().unwrap().push(volume("acme-nextcloud-nextcloud-data"));
-    let document = document(&desired, &observed);
-    let pod = &document["spec"]["jobTemplate"]["spec"]["template"]["spec"];
-    let paths: Vec<_> =
-        pod["containers"][0]["volumeMounts"].as_array().unwrap().iter().map(|m| &m["mountPath"]).collect();
-    assert_eq!(paths, ["/volumes/nextcloud", "/volumes/nextcloud-data", "/tmp"]);
-    assert_eq!((&document["spec"]["suspend"], &pod["securityContext"]["runAsUser"]), (&json!(true), &json!(82)));
-    let of = pod["containers"][0]["env"].as_array().unwrap().iter().find(|v| v["name"] == "ARCHIVE_OF").unwrap();
-    assert_eq!(of["value"], "uid-of-acme-nextcloud-nextcloud.uid-of-acme-nextcloud-nextcloud-data");
-}
-
-#[test]
-fn when_the_cron_job_is_applied_and_deleted() {
-    let desired = want(&spec(json!({})));
+fn a_backup_is_made_when_it_is_due() {
+    let desired = want(&daily());
+    let suspended = want(&with(daily(), &json!({"suspend": true})));
     let without = want(&json!({}));
-    let suspended = want(&crate::clientapp::fixtures::with(spec(json!({})), &json!({"suspend": true})));
-    let digest = cron_job_spec::digest(&document(&desired, &observed(&desired)));
-    let ours = |digest: &str| Some(cron_job(Some(("ClientApp", "uid")), Some(digest.to_owned())));
-    let edited = |digest: &str| {
-        let schedule = Some(Schedule { cron: "30 3 * * *".to_owned(), suspended: true });
-        Some(CronJobView { schedule, ..ours(digest).unwrap() })
+    let due = "2026-01-10T03:30:00Z";
+    let refused = |minutes: i64| {
+        Some(RefusedBackup { message: "no".to_owned(), until: time(due) + SignedDuration::from_mins(minutes) })
     };
-    let refused = |digest: &str, minutes: i64| {
-        let until = now() + SignedDuration::from_mins(minutes);
-        Some(RefusedArchives { digest: digest.to_owned(), message: "no".to_owned(), until })
-    };
+    let [completed, failed] = [BackupPhase::Completed, BackupPhase::Failed].map(Some);
+    let of_days = |phase| (1..=9).map(move |day| by_schedule(day, phase));
+    let create = "create acme-files-202601100330";
     type Change<'a> = Box<dyn Fn(&mut Observed) + 'a>;
-    for (what, desired, change, expected) in [
-        ("nothing exists", &desired, Box::new(|_: &mut Observed| {}) as Change<'_>, Some("create")),
-        ("it is as desired", &desired, Box::new(|o| o.files.cron_job = ours(&digest)), None),
-        ("it is of an earlier spec", &desired, Box::new(|o| o.files.cron_job = ours("earlier")), Some("apply")),
-        ("it is a user's", &desired, Box::new(|o| o.files.cron_job = Some(cron_job(None, None))), None),
+    let rows: Vec<(&str, &Desired, Change<'_>, Vec<&str>)> = vec![
+        ("it is due", &desired, Box::new(|_| {}), vec![create]),
+        ("files change in a suspended app, too", &suspended, Box::new(|_| {}), vec![create]),
+        ("none is asked for", &without, Box::new(|_| {}), vec![]),
+        ("there is no volume", &desired, Box::new(|o| o.files.has_volumes = Some(false)), vec![]),
+        ("volumes are not seen", &desired, Box::new(|o| o.files.has_volumes = None), vec![create]),
+        ("no image is known", &desired, Box::new(|o| o.files.has_image = false), vec![]),
+        ("it was refused", &desired, Box::new(|o| o.files.refused = refused(1)), vec![]),
+        ("it was refused a while ago", &desired, Box::new(|o| o.files.refused = refused(0)), vec![create]),
+        ("it exists", &desired, Box::new(|o| o.files.backups = vec![by_schedule(10, None)]), vec![]),
+        ("the one before runs", &desired, Box::new(|o| o.files.backups = vec![by_schedule(9, None)]), vec![]),
+        ("a user's runs", &desired, Box::new(|o| o.files.backups = vec![backup("b", None, 0)]), vec![create]),
         (
-            "it is an earlier app's",
+            "there are old ones",
             &desired,
-            Box::new(|o| o.files.cron_job = Some(cron_job(Some(("ClientApp", "another")), None))),
-            None,
-        ),
-        ("it is suspended by a user", &desired, Box::new(|o| o.files.cron_job = edited(&digest)), Some("apply")),
-        ("it was refused", &desired, Box::new(|o| o.files.refused = refused(&digest, 1)), None),
-        ("it was refused long ago", &desired, Box::new(|o| o.files.refused = refused(&digest, -1)), Some("create")),
-        ("another was refused", &desired, Box::new(|o| o.files.refused = refused("another", 1)), Some("create")),
-        ("a volume is not seen yet", &desired, Box::new(|o| o.files.volumes = None), None),
-        ("there is no volume", &desired, Box::new(|o| o.files.volumes = Some(vec![])), None),
-        ("no image is known", &desired, Box::new(|o| o.files.image = None), None),
-        ("nothing is released", &desired, Box::new(|o| o.release = None), None),
-        ("the release is another's", &desired, Box::new(|o| o.release.as_mut().unwrap().ever_managed = false), None),
-        (
-            "an upgrade has failed",
-            &desired,
-            Box::new(|o| o.release.as_mut().unwrap().phase = ReleasePhase::Failed),
-            None,
+            Box::new(|o| o.files.backups = of_days(completed).collect()),
+            vec![create, "delete acme-files-202601020330", "delete acme-files-202601010330"],
         ),
         (
-            "helm runs",
+            "successes are kept beside failures",
             &desired,
-            Box::new(|o| o.run.busy = Some(Busy { digest: None, sentence: String::new(), until: None })),
-            None,
-        ),
-        ("nothing is changed", &suspended, Box::new(|_| {}), None),
-        ("none is asked for", &without, Box::new(|_| {}), None),
-        ("none is asked for any more", &without, Box::new(|o| o.files.cron_job = ours(&digest)), Some("delete")),
-        (
-            "files are restored",
-            &without,
             Box::new(|o| {
-                o.files.cron_job = ours(&digest);
-                o.files.stopped_for = Some("ClientAppRestore/r".to_owned());
+                let of = |day: u8| by_schedule(day, if day < 3 { completed } else { failed });
+                o.files.backups = (1..=9).map(of).collect();
             }),
-            None,
+            vec![create],
         ),
-        ("a user's is not deleted", &without, Box::new(|o| o.files.cron_job = Some(cron_job(None, None))), None),
-    ] {
+        (
+            "those of users and of an earlier app are kept",
+            &desired,
+            Box::new(|o| {
+                o.files.backups = of_days(completed).collect();
+                o.files.backups[0].scheduled_by = None;
+                o.files.backups[1].scheduled_by = Some("earlier".to_owned());
+            }),
+            vec![create],
+        ),
+        (
+            "one goes already",
+            &desired,
+            Box::new(|o| {
+                o.files.backups = of_days(completed).skip(1).collect();
+                o.files.backups[0].deleting = true;
+            }),
+            vec![create],
+        ),
+    ];
+    for (what, desired, change, expected) in rows {
         let mut observed = observed(desired);
+        let scheduled = Scheduled { schedule: "30 3 * * *".to_owned(), since: minute(0), next: Time(time(due)) };
+        observed.recorded.files = Some(FilesSummary { scheduled: Some(scheduled), ..FilesSummary::default() });
         change(&mut observed);
-        let found = match step(desired, &observed, now()) {
-            Some(Step::ApplyArchives { uid: None, .. }) => Some("create"),
-            Some(Step::ApplyArchives { uid: Some(uid), .. }) if uid == "cron-uid" => Some("apply"),
-            Some(Step::DeleteArchives { uid }) if uid == "cron-uid" => Some("delete"),
-            None => None,
-            other => panic!("{what}: {other:?}"),
-        };
+        let found = steps(desired, &observed, time(due));
+        let found: Vec<_> = found
+            .iter()
+            .map(|step| match step {
+                Step::CreateBackup { name } => format!("create {name}"),
+                Step::DeleteBackup { name, uid } if *uid == format!("uid-of-{name}") => format!("delete {name}"),
+                other => panic!("{what}: {other:?}"),
+            })
+            .collect();
         assert_eq!(found, expected, "{what}");
     }
 }
 
 #[test]
-fn another_operators_image_and_another_volume_are_applied() {
-    let desired = want(&spec(json!({})));
-    let first = observed(&desired);
-    let before = cron_job_spec::digest(&document(&desired, &first));
-    let mut image = first.clone();
-    image.files.image = Some("operator:2".to_owned());
-    let mut replaced = first;
-    replaced.files.volumes = Some(vec![Volume { uid: "new".to_owned(), ..volume("acme-nextcloud-nextcloud") }]);
-    let mut restoring = replaced.clone();
-    restoring.files.stopped_for = Some("ClientAppRestore/r".to_owned());
-    assert_eq!(document(&desired, &restoring)["spec"]["suspend"], true);
-    for observed in [image, replaced] {
-        assert_ne!(cron_job_spec::digest(&document(&desired, &observed)), before);
-    }
+fn the_next_time_is_recorded() {
+    let desired = want(&daily());
+    let mut observed = observed(&desired);
+    let next = |observed: &Observed, now: &str| {
+        let summary = summary(&desired, observed, time(now)).unwrap();
+        (summary.scheduled.clone().unwrap().next.0.to_string(), summary)
+    };
+    let (first, recorded) = next(&observed, "2026-01-01T12:00:00Z");
+    assert_eq!(first, "2026-01-02T03:30:00Z");
+    observed.recorded.files = Some(recorded);
+    assert_eq!(next(&observed, "2026-01-05T12:00:00Z").0, first);
+    assert!(times(&desired, &observed, time("2026-01-01T12:00:00Z")).contains(&time("2026-01-03T03:30:00Z")));
+    observed.files.backups = vec![by_schedule(2, None)];
+    assert_eq!(next(&observed, "2026-01-05T12:00:00Z").0, "2026-01-06T03:30:00Z");
+    let none = want(&spec(None));
+    assert_eq!(summary(&none, &observed, now()).and_then(|summary| summary.scheduled), None);
 }
 
 #[test]
 fn archive_records_and_conditions() {
-    let desired = want(&spec(json!({})));
+    let desired = want(&spec(None));
+    let [completed, failed] = [BackupPhase::Completed, BackupPhase::Failed].map(Some);
     let mut lines = Vec::new();
-    for (what, archives) in [
+    for (what, backups) in [
         ("none", vec![]),
-        ("running", vec![archive("one", None, 0, None)]),
-        ("complete, its pod is not seen yet", vec![archive("one", Some(true), 5, None)]),
-        ("complete", vec![archive("one", Some(true), 5, Some(DONE))]),
-        ("failed first", vec![archive("one", Some(false), 5, Some("AWS_ACCESS_KEY_ID is not set"))]),
-        (
-            "failed after a complete one",
-            vec![archive("one", Some(true), 5, Some(DONE)), archive("two", Some(false), 9, None)],
-        ),
-        (
-            "complete after a failed one",
-            vec![archive("one", Some(false), 2, Some("why")), archive("two", Some(true), 5, Some(DONE))],
-        ),
+        ("running", vec![backup("one", Some(BackupPhase::Running), 0)]),
+        ("complete", vec![backup("one", completed, 5)]),
+        ("failed first", vec![backup("one", failed, 5)]),
+        ("failed after a complete one", vec![backup("one", completed, 5), backup("two", failed, 9)]),
+        ("complete after a failed one", vec![backup("one", failed, 2), backup("two", completed, 5)]),
+        ("of an earlier app", vec![BackupView { subject_uid: Some("x".to_owned()), ..backup("one", completed, 5) }]),
     ] {
         let mut observed = observed(&desired);
-        observed.files.cron_job = Some(cron_job(Some(("ClientApp", "uid")), None));
-        observed.files.archives = archives;
-        let files = summary(&desired, &observed);
-        let verdict = verdict(&desired, &observed, files.as_ref()).unwrap();
-        // What the same Jobs say again changes nothing.
+        observed.files.backups = backups;
+        let files = summary(&desired, &observed, now());
+        let verdict = verdict(&desired, &observed, files.as_ref(), now()).unwrap();
+        // What the same backups say again changes nothing.
         observed.recorded.files.clone_from(&files);
-        assert_eq!(summary(&desired, &observed), files, "{what}");
+        assert_eq!(summary(&desired, &observed, now()), files, "{what}");
         // Nor do they have to stay.
-        observed.files.archives.clear();
-        assert_eq!(summary(&desired, &observed), files, "{what}");
+        observed.files.backups.clear();
+        assert_eq!(summary(&desired, &observed, now()), files, "{what}");
         lines.push(format!("{what}: {} {}: {}", verdict.state.as_str(), verdict.reason, verdict.message));
     }
     insta::assert_snapshot!(lines.join("\n"));
 }
 
 #[test]
-fn users_jobs_with_our_labels_are_ignored() {
-    let desired = want(&spec(json!({})));
-    let mut observed = observed(&desired);
-    let forged =
-        |of: Option<&str>| ArchiveView { cron_job: of.map(str::to_owned), ..archive("x", Some(true), 5, Some(DONE)) };
-    observed.files.archives = vec![forged(None), forged(Some("another"))];
-    assert_eq!(summary(&desired, &observed), None);
-    observed.files.cron_job = Some(cron_job(Some(("ClientApp", "uid")), None));
-    assert_eq!(summary(&desired, &observed), None);
-    observed.files.archives = vec![archive("x", Some(true), 5, Some("../../x 1 2"))];
-    assert_eq!(summary(&desired, &observed).unwrap().archive, None);
-}
-
-#[test]
 fn why_there_are_no_archives() {
-    let desired = want(&spec(json!({})));
+    let desired = want(&daily());
     let mut observed = observed(&desired);
-    let reason = |observed: &Observed| {
-        let verdict = verdict(&desired, observed, None).unwrap();
+    let reason = |observed: &Observed, summary: Option<&FilesSummary>| {
+        let verdict = verdict(&desired, observed, summary, now()).unwrap();
         assert_ne!(verdict.state, State::True);
         verdict.reason.into_owned()
     };
-    assert_eq!(reason(&observed), Reason::NoArchive);
-    observed.files.stopped_for = Some("ClientAppRestore/r".to_owned());
-    assert_eq!(reason(&observed), Reason::Restoring);
-    observed.files.refused = Some(RefusedArchives { digest: String::new(), message: "no".to_owned(), until: now() });
-    assert_eq!(reason(&observed), Reason::Refused);
-    observed.files.volumes = Some(vec![]);
-    assert_eq!(reason(&observed), Reason::NoVolume);
-    observed.files.image = None;
-    assert_eq!(reason(&observed), Reason::OperatorImageUnknown);
-    observed.files.cron_job = Some(cron_job(None, None));
-    assert_eq!(reason(&observed), Reason::NotOurs);
+    assert_eq!(reason(&observed, None), Reason::NoArchive);
+    let since = Time(now() - SignedDuration::from_hours(72));
+    let scheduled = Scheduled { schedule: "30 3 * * *".to_owned(), since, next: Time(now()) };
+    let late = FilesSummary { scheduled: Some(scheduled), ..FilesSummary::default() };
+    assert_eq!(reason(&observed, Some(&late)), Reason::Overdue);
+    observed.files.refused = Some(RefusedBackup { message: "no".to_owned(), until: now() });
+    assert_eq!(reason(&observed, Some(&late)), Reason::Refused);
+    observed.files.has_volumes = Some(false);
+    assert_eq!(reason(&observed, None), Reason::NoVolume);
+    observed.files.has_image = false;
+    assert_eq!(reason(&observed, None), Reason::OperatorImageUnknown);
     let without = want(&json!({}));
-    assert_eq!((verdict(&without, &observed, None), summary(&without, &observed)), (None, None));
+    assert_eq!((verdict(&without, &observed, None, now()), summary(&without, &observed, now())), (None, None));
 }

@@ -1,0 +1,63 @@
+//! Creates and deletes the ClientAppBackups that are due by schedule. An **effect**.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Api, Resource as _, api::TypeMeta};
+
+use crate::{
+    clientapp::{
+        context::{App, Ctx, owner_reference},
+        error::Error,
+        observed::file_backup::RefusedBackup,
+    },
+    crd::{BackupPart, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec, label},
+    deletion::recreatable,
+    platform::{api::create_if_absent, clock, error::api_sentence},
+};
+
+/// When a refused ClientAppBackup is tried again.
+const RETRY: SignedDuration = SignedDuration::from_mins(5);
+
+fn api(ctx: &Ctx, app: &App<'_>) -> Api<ClientAppBackup> {
+    Api::namespaced(ctx.client.clone(), &app.key.namespace)
+}
+
+/// Creates a ClientAppBackup of the app's files, which goes with the app; the archive stays. A refusal is reported by the next pass,
+/// and does not make the app less ready.
+pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, name: &str) -> Result<(), Error> {
+    let of = BackupSubject { kind: BackupSubjectKind::ClientApp, name: app.key.name.clone() };
+    let spec = ClientAppBackupSpec { of, parts: Some(vec![BackupPart::Files]), quiesce: false };
+    let labels = [(label::MANAGED_BY, label::OPERATOR), (label::FILES_OF, &app.key.name)];
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(app.key.namespace.clone()),
+        labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        owner_references: Some(vec![owner_reference(app)]),
+        ..ObjectMeta::default()
+    };
+    let backup = ClientAppBackup { metadata, spec, status: None };
+    let what = format!("create ClientAppBackup {}/{name}", app.key.namespace);
+    match create_if_absent(&api(ctx, app), None, &backup).await {
+        Ok(_) => ctx.memory.drop(app.key, |app| app.refused_backup = None),
+        Err(error @ kube::Error::Api(_)) => {
+            let message = format!("{what}: {}", api_sentence(&error));
+            tracing::warn!(app = %app.key, "{message}");
+            let refused = RefusedBackup { message, until: clock::now() + RETRY };
+            ctx.memory.put(app.key, |app| app.refused_backup = Some(refused));
+            ctx.watches.apps.trigger(app.key);
+        }
+        Err(error) => return Err(Error::api(what)(error)),
+    }
+    Ok(())
+}
+
+/// Deletes the ClientAppBackup with this uid. What it has made stays.
+pub(crate) async fn delete(ctx: &Ctx, app: &App<'_>, name: &str, uid: &str) -> Result<(), Error> {
+    let kind = TypeMeta {
+        api_version: ClientAppBackup::api_version(&()).into_owned(),
+        kind: ClientAppBackup::kind(&()).into_owned(),
+    };
+    let meta = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
+    let deleted = recreatable::delete(&api(ctx, app), &kind, &meta).await;
+    deleted.map(drop).map_err(Error::api(format!("delete ClientAppBackup {}/{name}", app.key.namespace)))
+}
