@@ -83,7 +83,7 @@ pub(crate) fn unknown(app: &str) -> String {
 
 /// Returns the name of a Job for an app's files, which ends with a word.
 pub(crate) fn name(app: &ClientApp, word: &str) -> String {
-    let head: String = key_of(app).files().chars().take(LONGEST_NAME - 1 - word.len()).collect();
+    let head: String = format!("{}-files", app.name_any()).chars().take(LONGEST_NAME - 1 - word.len()).collect();
     format!("{}-{word}", head.trim_end_matches('-'))
 }
 

@@ -199,7 +199,7 @@ reasons! {
     NoVolume APP FILES_BACKED_UP, Stalled: "`spec.persistence.backup` is set, and the release has no volume with files of the app.", "Enable `spec.persistence`, or remove `backup`.";
     NotChecked APP kind::POSTGRES_READY, Progress: "Not checked yet, because an earlier step is blocked.", "Check `Ready`.";
     NotLeading STORES kind::READY, Metric: "This process lost its lease during a reconcile.", "Nothing: the new leader continues.";
-    NotOurs BOTH kind::READY, Stalled: "An object with a name that the database, or the CronJob for archives, needs belongs to something else. It is not taken over.",
+    NotOurs BOTH kind::READY, Stalled: "An object with a name that the database needs belongs to something else. It is not taken over.",
         "Rename one of them, or hand the object over as the message says.";
     NotReady BOTH kind::WORKLOADS_READY, Progress: "Pods are not ready; the message names them.", "`kubectl describe` them.";
     NotReporting APP kind::POSTGRES_READY, Trouble: "The database's status is not updated.", "Make sure that the Percona operator is running and watches this namespace (`watchAllNamespaces`).";

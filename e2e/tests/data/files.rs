@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use axum::http::{Method, StatusCode};
 use clientapp_crd::reason::FILES_BACKED_UP;
-use clientapp_crd::{ClientAppStatus, FilesSummary, Postgresql, conditions};
+use clientapp_crd::{BackupPhase, ClientAppBackup, ClientAppStatus, FilesSummary, Postgresql, conditions};
 use e2e::lab::Lab;
 use e2e::objects::{ACCESS_KEY, BUCKET, Fault, Objects, Rule, SECRET_KEY};
 use e2e::operator;
@@ -14,13 +14,11 @@ use e2e::scenario::{names, nothing_is_left, small};
 use e2e::wait::until;
 use e2e::worker::Worker;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::task::JoinHandle;
 
 use super::*;
-
-const CRON_JOB: &str = "acme-files";
 
 /// A namespace whose archives go into a bucket, behind a proxy that injects faults.
 pub(super) struct Site {
@@ -55,11 +53,10 @@ impl Site {
         with(small(&self.tenant, "acme"), json!({"persistence": {"enabled": true, "backup": backup}}))
     }
 
-    /// Creates the app, and waits until it is Ready and its CronJob exists.
-    pub(super) async fn install(&self, spec: Value) -> CronJob {
+    /// Creates the app, and waits until it is Ready.
+    pub(super) async fn install(&self, spec: Value) {
         self.tenant.create("acme", spec).await.unwrap();
         self.tenant.ready("acme", 1).await;
-        self.tenant.wait_for(CRON_JOB, "created", |found: Option<&CronJob>| found.cloned()).await
     }
 
     /// The directory with the files of an app.
@@ -79,14 +76,23 @@ impl Site {
         applied.map(drop).map_err(|error| format!("{error:#}"))
     }
 
-    /// Creates a Job from the CronJob, and waits until it has this condition.
-    async fn archive(&self, job: &str, condition: &str) {
-        self.tenant.kubectl(&["create", "job", job, &format!("--from=cronjob/{CRON_JOB}")]).unwrap();
-        let ended = |found: Option<&Job>| {
-            let conditions = found?.status.as_ref()?.conditions.as_ref()?;
-            conditions.iter().any(|found| found.type_ == condition && found.status == "True").then_some(())
-        };
-        self.tenant.wait_for(job, condition, ended).await;
+    /// Lets an archive be due at this time, and waits until its ClientAppBackup exists.
+    async fn due(&self, time: &str, name: &str) -> ClientAppBackup {
+        self.archived_with("scheduled", |files| files.scheduled.is_some()).await;
+        let due = Patch::Merge(json!({"status": {"files": {"scheduled": {"next": time}}}}));
+        self.tenant.api::<ClientApp>().patch_status("acme", &PatchParams::default(), &due).await.unwrap();
+        self.tenant.wait_for(name, "made", |found: Option<&ClientAppBackup>| found.cloned()).await
+    }
+
+    /// Archives the files, and waits until the ClientAppBackup is in this phase.
+    async fn archive(&self, name: &str, phase: BackupPhase) {
+        self.apply("ClientAppBackup", name, &json!({"of": {"name": "acme"}, "parts": ["Files"]})).unwrap();
+        self.ended(name, phase).await;
+    }
+
+    async fn ended(&self, name: &str, phase: BackupPhase) {
+        let ended = |found: Option<&ClientAppBackup>| (found?.status.as_ref()?.phase == Some(phase)).then_some(());
+        self.tenant.wait_for(name, &format!("{phase:?}"), ended).await;
     }
 
     /// Waits until the status tells of an archive.
@@ -145,20 +151,21 @@ pub(super) fn uploads(fault: Fault) -> [Rule; 2] {
     [Method::PUT, Method::POST].map(|method| Rule::new(method, "", fault))
 }
 
+const FIRST: &str = "acme-files-202601310330";
+
 #[tokio::test]
 async fn archives_are_made_and_a_failure_is_told_and_holds_up_nothing() {
     let site = Site::new("files-archived").await;
     let tenant = &site.tenant;
     site.create_credentials();
-    let cron_job = site.install(site.spec()).await;
-    let owner = cron_job.owner_references()[0].clone();
-    assert_eq!((Some(owner.uid), owner.controller), (tenant.uid::<ClientApp>("acme").await, Some(true)));
-    let spec = cron_job.spec.unwrap();
-    assert_eq!((spec.schedule.as_str(), spec.suspend), ("@yearly", Some(false)));
+    site.install(site.spec()).await;
     tenant.condition("acme", FILES_BACKED_UP, "Unknown", "NoArchive").await;
 
     write(&site.files("acme").await, "data/a.txt", "content");
-    site.archive("first", "Complete").await;
+    let first = site.due("2026-01-31T03:30:00Z", FIRST).await;
+    let owner = first.owner_references()[0].clone();
+    assert_eq!((Some(owner.uid), owner.controller), (tenant.uid::<ClientApp>("acme").await, Some(true)));
+    site.ended(FIRST, BackupPhase::Completed).await;
     let files = site.archived().await;
     assert_eq!((files.files, files.bytes), (Some(1), Some(7)), "{files:?}");
     let (archive, snapshots) = (files.archive.unwrap(), site.snapshots());
@@ -166,10 +173,19 @@ async fn archives_are_made_and_a_failure_is_told_and_holds_up_nothing() {
     assert!(snapshot.starts_with(archive.rsplit_once('-').unwrap().1), "{archive}: {snapshot}");
     let told = tenant.condition("acme", FILES_BACKED_UP, "True", "Archived").await;
     assert!(told.contains(&archive), "{told}");
+    // Another is due at the next New Year.
+    let next = files.scheduled.unwrap().next.0;
+    assert_eq!(next.strftime("%m-%d %H:%M").to_string(), "01-01 00:00");
+    assert!(next.to_string().as_str() > "2026-11", "{next}");
 
     site.objects.set(uploads(Fault::Answer(StatusCode::FORBIDDEN)));
-    site.archive("second", "Failed").await;
-    let words = ["Job second has failed", "Access Denied", "check the credentials", "the last complete archive is of"];
+    site.archive("second", BackupPhase::Failed).await;
+    let words = [
+        "ClientAppBackup second has failed",
+        "Access Denied",
+        "check the credentials",
+        "the last complete archive is of",
+    ];
     let told = tenant.condition_with("acme", (FILES_BACKED_UP, "ArchiveFailed"), &words).await;
     tenant.event("acme", "ArchiveFailed", "Access Denied").await;
     let events = tenant.events("acme").await;
@@ -182,20 +198,23 @@ async fn archives_are_made_and_a_failure_is_told_and_holds_up_nothing() {
     tenant.ready("acme", 1).await;
 
     site.objects.set([]);
-    site.archive("third", "Complete").await;
+    site.archive("third", BackupPhase::Completed).await;
     tenant.condition("acme", FILES_BACKED_UP, "True", "Archived").await;
     assert_eq!(site.snapshots().len(), 2);
 
     // A deletion does not wait for an archive.
     let met = site.objects.met();
     site.objects.set(uploads(Fault::Hang));
-    tenant.kubectl(&["create", "job", "fourth", &format!("--from=cronjob/{CRON_JOB}")]).unwrap();
+    site.apply("ClientAppBackup", "fourth", &json!({"of": {"name": "acme"}})).unwrap();
     until("the archive is uploaded", async || site.objects.met() > met).await;
     // It is the user's, and the only object that would stay.
     tenant.kubectl(&["delete", "secret", "s3"]).unwrap();
     tenant.delete("acme").await;
     nothing_is_left(tenant).await;
-    assert_eq!(names::<CronJob>(tenant).await, Vec::<String>::new());
+    until("the Jobs are gone", async || names::<Job>(tenant).await.is_empty()).await;
+    // The operator's own goes with the app; what a user has made stays.
+    let is_left = async || names::<ClientAppBackup>(tenant).await == ["fourth", "second", "third"];
+    until("the ClientAppBackup by schedule is gone", is_left).await;
 }
 
 #[tokio::test]
@@ -298,62 +317,54 @@ async fn another_app_gets_the_files_with_the_database() {
 }
 
 #[tokio::test]
-async fn a_users_own_cron_job_is_not_taken_over_and_archives_outlive_the_field() {
+async fn what_prevents_archives_is_told_and_archives_outlive_the_field() {
     let site = Site::new("files-removed").await;
     let tenant = &site.tenant;
-    tenant.kubectl(&["create", "cronjob", CRON_JOB, "--image=theirs", "--schedule=@yearly"]).unwrap();
-    let essence = async || {
-        let found = tenant.api::<CronJob>().get(CRON_JOB).await.unwrap();
-        (found.uid(), found.labels().clone(), found.annotations().clone(), found.owner_references().len(), found.spec)
-    };
-    let before = essence().await;
     site.install(site.spec()).await;
-    tenant.condition_with("acme", (FILES_BACKED_UP, "NotOurs"), &["CronJob acme-files", "not taken over"]).await;
-    assert_eq!(essence().await, before);
-    // Nor when its owner leaves or is deleted.
-    tenant.patch("acme", json!({"persistence": {"backup": null}})).await.unwrap();
-    without_archives(tenant).await;
-    assert_eq!(essence().await, before);
-    tenant.delete("acme").await;
-    assert_eq!(essence().await, before);
-    // Once it is gone, the operator creates its own.
-    tenant.kubectl(&["delete", "cronjob", CRON_JOB]).unwrap();
-    let cron_job = site.install(site.spec()).await;
-    assert_eq!(cron_job.owner_references()[0].name, "acme");
 
     // Missing credentials are told.
     write(&site.files("acme").await, "a.txt", "content");
-    site.archive("first", "Failed").await;
-    let words = ["Job first has failed", "AWS_ACCESS_KEY_ID is not set", "Secret", "there is no earlier archive"];
+    site.archive("first", BackupPhase::Failed).await;
+    let words = ["ClientAppBackup first has failed", "AWS_ACCESS_KEY_ID is not set", "there is no earlier archive"];
     tenant.condition_with("acme", (FILES_BACKED_UP, "ArchiveFailed"), &words).await;
     assert_eq!(site.keys(), Vec::<String>::new());
     site.create_credentials();
-    site.archive("second", "Complete").await;
+    site.archive("second", BackupPhase::Completed).await;
     site.archived().await;
 
-    // The API server refuses what the schema cannot tell; the app is no less ready, and a corrected field is tried at once.
+    // A schedule that never comes is refused, or told.
     let schedule = |cron: &str| json!({"persistence": {"backup": {"schedule": cron}}});
-    tenant.patch("acme", schedule("99 99 * * *")).await.unwrap();
-    tenant.condition_with("acme", (FILES_BACKED_UP, "Refused"), &["no archives are made", CRON_JOB, "schedule"]).await;
-    tenant.ready("acme", 1).await;
+    let refused = tenant.patch("acme", schedule("99 99 * * *")).await.unwrap_err().to_string();
+    assert!(refused.contains("five fields"), "{refused}");
+    tenant.patch("acme", schedule("0 0 30 2 *")).await.unwrap();
+    let words = ["spec.persistence.backup.schedule", "0 0 30 2 * is never due"];
+    tenant.condition_with("acme", ("Ready", "InvalidSpec"), &words).await;
     tenant.patch("acme", schedule("7 3 * * *")).await.unwrap();
-    let runs = |found: Option<&CronJob>| {
-        let spec = found?.spec.as_ref()?;
-        (spec.schedule == "7 3 * * *" && spec.suspend == Some(false)).then_some(())
-    };
-    tenant.wait_for(CRON_JOB, "with the corrected schedule", runs).await;
     tenant.condition("acme", FILES_BACKED_UP, "True", "Archived").await;
-    // A user's edit does not stay.
-    let paused = json!({"spec": {"suspend": true}}).to_string();
-    tenant.kubectl(&["patch", "cronjob", CRON_JOB, "--type=merge", "-p", &paused]).unwrap();
-    tenant.wait_for(CRON_JOB, "suspended no more", runs).await;
+    // None for two days.
+    let old = json!({"lastSuccess": "2026-01-01T00:00:00Z", "scheduled": {"since": "2026-01-01T00:00:00Z"}});
+    let backups = tenant.api::<ClientAppBackup>();
+    backups.delete("second", &DeleteParams::default()).await.unwrap();
+    until("its record is gone", async || names::<ClientAppBackup>(tenant).await == ["first"]).await;
+    let params = PatchParams::default();
+    let patch = Patch::Merge(json!({"status": {"files": with(old, json!({"lastFailure": null}))}}));
+    tenant.api::<ClientApp>().patch_status("acme", &params, &patch).await.unwrap();
+    tenant.condition_with("acme", (FILES_BACKED_UP, "ArchiveFailed"), &["first has failed"]).await;
+    backups.delete("first", &DeleteParams::default()).await.unwrap();
+    until("its record is gone", async || names::<ClientAppBackup>(tenant).await.is_empty()).await;
+    tenant.api::<ClientApp>().patch_status("acme", &params, &patch).await.unwrap();
+    tenant.condition_with("acme", (FILES_BACKED_UP, "Overdue"), &["`7 3 * * *`", "2026-01-01T00:00:00Z"]).await;
+    // The API server refuses one that is due; the app is no less ready.
+    tenant.quota("full", json!({"hard": {"count/clientappbackups.apps.bnerd-operator.local": "0"}})).await;
+    let due = Patch::Merge(json!({"status": {"files": {"scheduled": {"next": "2026-01-31T03:07:00Z"}}}}));
+    tenant.api::<ClientApp>().patch_status("acme", &params, &due).await.unwrap();
+    tenant.condition_with("acme", (FILES_BACKED_UP, "Refused"), &["no archives are made", "exceeded quota"]).await;
+    tenant.ready("acme", 1).await;
 
     let keys = site.keys();
     assert!(!keys.is_empty());
     tenant.patch("acme", json!({"persistence": {"backup": null}})).await.unwrap();
-    tenant.wait_for(CRON_JOB, "gone", |found: Option<&CronJob>| found.is_none().then_some(())).await;
     without_archives(tenant).await;
-    until("the Jobs go with the CronJob", async || names::<Job>(tenant).await.is_empty()).await;
     assert_eq!(site.keys(), keys);
     assert_eq!(read(&site.files("acme").await, "a.txt").as_deref(), Some("content"));
     tenant.ready("acme", 1).await;

@@ -36,7 +36,7 @@ pub(crate) struct Observed {
     pub objects: ObservedObjects,
     /// Observed only with a valid spec, and while helm does not work on the release.
     pub prerequisites: Prerequisites,
-    /// The CronJob that archives the app's files, and what it archives.
+    /// The archives of the app's files.
     pub files: FilesView,
     /// The objects that hold data or give access to it, and are owned by this app.
     pub owned: Vec<Owned>,

@@ -14,8 +14,6 @@ const DIGEST_LENGTH: usize = 40;
 /// Percona documents a limit of 22 characters for the name of a PerconaPGCluster, since it becomes part of other names.
 const DATABASE_MAX: usize = 22;
 const DATABASE_SUFFIX: &str = "-pg";
-/// The maximum length of a CronJob's name.
-const CRON_JOB_MAX: usize = 52;
 
 /// The label with which Helm marks the objects of a release, next to two annotations (helm.sh/helm/v4/pkg/action/validate.go).
 pub(crate) const MANAGED_BY: (&str, &str) = (label::MANAGED_BY, "Helm");
@@ -38,12 +36,6 @@ impl Key {
     /// Returns the Secret that cert-manager creates for the app.
     pub(crate) fn tls_secret(&self) -> String {
         format!("{}-tls", self.name)
-    }
-
-    /// Returns the CronJob that archives the app's files: `<name>-files`, or a shortened name with a digest of the full name if
-    /// that exceeds the limit, which leaves room for what Kubernetes appends to the names of its Jobs.
-    pub(crate) fn files(&self) -> String {
-        self.suffixed("-files", CRON_JOB_MAX)
     }
 
     /// Returns the database object: `<name>-pg`, or a shortened name with a digest of the full name if that exceeds Percona's
@@ -100,18 +92,6 @@ mod tests {
             ("dash-at-the--cut-off-point", "dash-at-the-c996af-pg"),
         ] {
             assert_eq!(Key::new("ns", app).database(), database, "{app}");
-        }
-    }
-
-    #[test]
-    fn names_of_cron_jobs() {
-        let longest = "a".repeat(53);
-        for (app, cron_job) in [
-            ("acme", "acme-files".to_owned()),
-            (&longest[..46], format!("{}-files", "a".repeat(46))),
-            (&longest, format!("{}-abe346-files", "a".repeat(39))),
-        ] {
-            assert_eq!(Key::new("ns", app).files(), cron_job);
         }
     }
 

@@ -15,11 +15,10 @@ use e2e::postgres::Postgres;
 use e2e::wait::until;
 use e2e::{charts, manifests};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Client, ResourceExt as _};
+use kube::{Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
 /// The only namespaces in which the controllers of Postgresqls and of PostgresWriters work here.
@@ -225,7 +224,7 @@ async fn use_clientapps(tenant: &Tenant) {
     // have no owner.
     let own = json!({
         "hostname": host("own"), "postgres": {"provider": "standalone"}, "redis": {"enabled": false},
-        "persistence": {"backup": {"store": {
+        "persistence": {"backup": {"schedule": "@yearly", "store": {
             "endpoint": "https://s3.example.com", "bucket": "archives", "credentialsSecret": {"name": "s3"},
         }}},
         // Its volume is deleted with the release. And a chart may have Secrets of its own.
@@ -239,7 +238,7 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.create("saved", saved).await.unwrap();
     tenant.ready("own", 1).await;
     tenant.ready("saved", 1).await;
-    tenant.wait_for("own-files", "created", |found: Option<&CronJob>| found.map(|_| ())).await;
+    scheduled_backups(&tenant).await;
     let spec = json!({"of": {"name": "own"}, "quiesce": true});
     let backup: ClientAppBackup = serde_json::from_value(json!({"metadata": {"name": "b"}, "spec": spec})).unwrap();
     tenant.api::<ClientAppBackup>().create(&PostParams::default(), &backup).await.unwrap();
@@ -263,8 +262,6 @@ async fn use_clientapps(tenant: &Tenant) {
     };
     restore("of-backup", json!({"of": {"name": "saved"}, "backup": "b"})).await;
     ended("of-backup", BackupPhase::Failed).await;
-    tenant.patch("own", json!({"persistence": {"backup": null}})).await.unwrap();
-    tenant.wait_for("own-files", "gone", |found: Option<&CronJob>| found.is_none().then_some(())).await;
     // One that asks its database for a dump holds that until it is deleted.
     let store = json!({
         "endpoint": "https://s3.example.com", "bucket": "dumps", "path": "no/such", "credentialsSecret": {"name": "s3"},
@@ -285,6 +282,28 @@ async fn use_clientapps(tenant: &Tenant) {
     for name in ["brief", "tested", "kept", "hook", "own", "waiting"] {
         tenant.delete(name).await;
     }
+}
+
+/// Lets a backup of files be due, and others by schedule be old.
+async fn scheduled_backups(tenant: &Tenant) {
+    let scheduled = |status: &ClientAppStatus| status.files.as_ref().is_some_and(|files| files.scheduled.is_some());
+    tenant.status("own", "scheduled", scheduled).await;
+    let due = Patch::Merge(json!({"status": {"files": {"scheduled": {"next": "2026-01-31T03:30:00Z"}}}}));
+    tenant.api::<ClientApp>().patch_status("own", &PatchParams::default(), &due).await.unwrap();
+    let made = |found: Option<&ClientAppBackup>| found.map(drop);
+    tenant.wait_for("own-files-202601310330", "made", made).await;
+    let owner = tenant.api::<ClientApp>().get("saved").await.unwrap().controller_owner_ref(&()).unwrap();
+    // None is archived, since the spec does not ask for it: all of them fail.
+    for day in 1..=8 {
+        let backup = json!({
+            "metadata": {"name": format!("saved-files-2026010{day}0330"), "ownerReferences": [owner]},
+            "spec": {"of": {"name": "saved"}, "parts": ["Files"]},
+        });
+        let backup: ClientAppBackup = serde_json::from_value(backup).unwrap();
+        tenant.api::<ClientAppBackup>().create(&PostParams::default(), &backup).await.unwrap();
+    }
+    let gone = |found: Option<&ClientAppBackup>| found.is_none().then_some(());
+    tenant.wait_for("saved-files-202601010330", "gone", gone).await;
 }
 
 /// Servers with standbys and dumps; one grows and is deleted after a last dump, and the data of another are kept.
@@ -331,10 +350,10 @@ async fn use_postgresqls(lab: &'static Lab) {
     tenant.wait_for("brief-app", "put right", back).await;
 
     // A mistake that makes Ready true, false and true again: one event with a count.
-    change(json!({"backup": {"schedule": "0 99 * * *"}})).await;
+    change(json!({"backup": {"schedule": "0 0 31 2 *"}})).await;
     let refused = |object: Option<&Postgresql>| {
         let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
-        (ready.reason == "Refused").then_some(())
+        (ready.reason == "InvalidSpec").then_some(())
     };
     tenant.wait_for("brief", "refused", refused).await;
     change(json!({"backup": {"schedule": "0 4 * * *"}})).await;
