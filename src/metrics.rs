@@ -11,17 +11,28 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{crd::Reason, leadership::Leadership};
+use crate::{crd::Reason, leadership::Leadership, platform::key::Key};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
-/// Namespace, name and time.
-type Times = Box<dyn Fn() -> Vec<(String, String, i64)> + Send + Sync>;
+type Times = Box<dyn Fn() -> Vec<BackupTimes> + Send + Sync>;
 
-/// When the last backup of each object was complete, in seconds since 1970.
+/// Holds the times of an object's scheduled backups, in seconds since 1970.
+pub(crate) struct BackupTimes {
+    pub object: Key,
+    /// When the last one was complete; 0 if none was.
+    pub last: i64,
+    /// When the next one is overdue.
+    pub overdue: Option<i64>,
+}
+
+type ByObject = Family<[(&'static str, String); 2], Gauge>;
+
+/// The scheduled backups of each object.
 #[derive(Default)]
 pub(crate) struct LastBackups {
-    family: Family<[(&'static str, String); 2], Gauge>,
+    last: ByObject,
+    overdue: ByObject,
     times: Mutex<Option<Times>>,
 }
 
@@ -32,10 +43,15 @@ impl LastBackups {
     }
 
     fn update(&self) {
-        self.family.clear();
+        self.last.clear();
+        self.overdue.clear();
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        for (namespace, name, time) in times.as_ref().map(|times| times()).unwrap_or_default() {
-            self.family.get_or_create(&[("namespace", namespace), ("name", name)]).set(time);
+        for BackupTimes { object, last, overdue } in times.as_ref().map(|times| times()).unwrap_or_default() {
+            let labels = [("namespace", object.namespace), ("name", object.name)];
+            if let Some(overdue) = overdue {
+                self.overdue.get_or_create(&labels).set(overdue);
+            }
+            self.last.get_or_create(&labels).set(last);
         }
     }
 }
@@ -75,13 +91,25 @@ impl Default for Metrics {
             "postgresql_last_successful_backup_timestamp",
             "When the last dump of a Postgresql with a schedule was complete, 0 if none was, on the leader only",
             Unit::Seconds,
-            dumps.family.clone(),
+            dumps.last.clone(),
+        );
+        registry.register_with_unit(
+            "postgresql_backup_overdue_timestamp",
+            "When two dumps or drills in a row by the schedule of a Postgresql are missing, on the leader only",
+            Unit::Seconds,
+            dumps.overdue.clone(),
         );
         registry.register_with_unit(
             "files_last_successful_backup_timestamp",
             "When the last archive of a ClientApp's files was complete, 0 if none was, of those with a schedule, on the leader only",
             Unit::Seconds,
-            archives.family.clone(),
+            archives.last.clone(),
+        );
+        registry.register_with_unit(
+            "files_backup_overdue_timestamp",
+            "When two archives in a row by the schedule of a ClientApp's files are missing, on the leader only",
+            Unit::Seconds,
+            archives.overdue.clone(),
         );
         registry.register("leader", "1 if this operator is the leader", leader.clone());
         let (states, lead) = (Mutex::default(), Mutex::default());
@@ -153,9 +181,10 @@ mod tests {
         metrics.apps(Some(Box::new(move || {
             vec![app("True", "Ready"), app("False", "InvalidSpec"), app("True", "Ready")]
         })));
-        let backup = |name: &str, time| ("shop".to_owned(), name.to_owned(), time);
-        metrics.dumps.measure(Some(Box::new(move || vec![backup("orders", 1_767_236_400), backup("new", 0)])));
-        metrics.archives.measure(Some(Box::new(move || vec![backup("acme", 7)])));
+        let backup = |name: &str, last, overdue| BackupTimes { object: Key::new("shop", name), last, overdue };
+        let dumps = move || vec![backup("orders", 1_767_236_400, Some(1_767_409_200)), backup("new", 0, None)];
+        metrics.dumps.measure(Some(Box::new(dumps)));
+        metrics.archives.measure(Some(Box::new(move || vec![backup("acme", 7, Some(8))])));
         assert!(metrics.render().contains("clientapp_operator_leader 0"));
         metrics.leads(Leadership::unconditional());
         let text = metrics.render();
@@ -169,6 +198,8 @@ mod tests {
             "clientapp_operator_postgresql_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"orders\"} 1767236400",
             "clientapp_operator_postgresql_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"new\"} 0",
             "clientapp_operator_files_last_successful_backup_timestamp_seconds{namespace=\"shop\",name=\"acme\"} 7",
+            "clientapp_operator_postgresql_backup_overdue_timestamp_seconds{namespace=\"shop\",name=\"orders\"} 1767409200",
+            "clientapp_operator_files_backup_overdue_timestamp_seconds{namespace=\"shop\",name=\"acme\"} 8",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -69,8 +69,10 @@ pub(super) async fn observe(
         if let Some(recorded) = &backup.recorded_status.files {
             files.job = made_job(client, &app, &recorded.job).await?;
         }
-        files.volumes = volumes(client, &app).await?;
-        if let (Some(volumes), None) = (&files.volumes, &files.job) {
+        if files.job.is_none() {
+            files.volumes = volumes(client, &app).await?;
+        }
+        if let Some(volumes) = &files.volumes {
             let pods = pods(client, namespace).await?;
             files.place = archive_job::place(volumes, &pods);
             files.user = archive_job::users(volumes, &pods).next().map(ResourceExt::name_any);

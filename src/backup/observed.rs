@@ -56,7 +56,7 @@ pub(crate) enum Database {
 /// Holds what archives its files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
-    /// The volumes; `None`: they are not known, or not all of them exist.
+    /// The volumes, while there is no Job; `None`: they are not known, or not all of them exist.
     pub volumes: Option<Vec<Volume>>,
     /// The operator's own image.
     pub image: Option<String>,

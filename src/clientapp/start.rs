@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::sync::SetOnce;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -18,9 +19,11 @@ use crate::{
     },
     deletion::brake::DeletionBrake,
     helm::{ChartCache, Helm, gateway::Gateway},
+    metrics::BackupTimes,
     platform::{
         controller::{ControllerContext, Objects, control},
         key::{Key, key_of},
+        schedule::overdue_at,
     },
     secrets::Secrets,
 };
@@ -58,15 +61,16 @@ fn states(apps: &Objects<ClientApp>) -> Vec<(String, String)> {
     apps.store.state().iter().map(state).collect()
 }
 
-/// Returns when the last archive of each app with a schedule for archives was complete, in seconds since 1970; zero if there is
-/// none yet.
-fn archives(apps: &Objects<ClientApp>) -> Vec<(String, String, i64)> {
+/// Returns the times of the archives of each app with a schedule for them.
+fn archives(apps: &Objects<ClientApp>) -> Vec<BackupTimes> {
     let archive = |guard: &Arc<Guard<ClientApp>>| {
         let app = guard.object.as_ref().ok()?;
         app.spec.persistence.backup.as_ref()?.schedule.as_ref()?;
-        let success = app.status.as_ref().and_then(|status| status.files.as_ref()?.last_success.as_ref());
-        let Key { namespace, name } = key_of(&**guard);
-        Some((namespace, name, success.map_or(0, |time| time.0.as_second())))
+        let files = app.status.as_ref().and_then(|status| status.files.as_ref());
+        let success = files.and_then(|files| files.last_success.as_ref());
+        let overdue = files.and_then(|files| overdue_at(files.scheduled.as_ref()?, success));
+        let (last, overdue) = (success.map_or(0, |time| time.0.as_second()), overdue.map(Timestamp::as_second));
+        Some(BackupTimes { object: key_of(&**guard), last, overdue })
     };
     apps.store.state().iter().filter_map(archive).collect()
 }

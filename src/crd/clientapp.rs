@@ -527,7 +527,7 @@ pub struct FilesBackup {
     #[x_kube(validation = Rule::new(super::schedule::CRON).message("must be five fields in cron's notation such as '30 3 * * *', or @daily"))]
     pub schedule: Option<String>,
 
-    /// Where the archives are uploaded to: below `<prefix>/<namespace>/<name>.files/` in the bucket.
+    /// Where the archives are uploaded to: the repository `<prefix>/<namespace>/<name>.files` of the bucket.
     pub store: Store,
 
     /// uid and gid that own the files, with which they are read and restored: 33 in Nextcloud's images that are based on Debian, 82 in

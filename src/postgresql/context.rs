@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kube::{Client, runtime::controller::Action};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    decide::is_restarting,
+    decide::{dumps, is_restarting},
     desired::{Desired, desired},
     error::Error,
     observed::{Basis, CredentialsView},
@@ -17,6 +18,7 @@ use crate::{
     crd::{Guard, POSTGRESQL_FINALIZER, Postgresql, PostgresqlStatus},
     deletion::{brake::DeletionBrake, recently_created::RecentlyCreated},
     leadership::Leadership,
+    metrics::BackupTimes,
     platform::{
         cache::Memo,
         controller::{ControllerContext, Objects, after_finalizer, control},
@@ -105,15 +107,16 @@ impl PostgresqlContext {
     }
 }
 
-/// Returns when the last dump of each Postgresql with a schedule was complete, in seconds since 1970; zero if there is none yet.
-fn backups(postgresqls: &Objects<Postgresql>) -> Vec<(String, String, i64)> {
+/// Returns the times of the dumps of each Postgresql with a schedule.
+fn backups(postgresqls: &Objects<Postgresql>) -> Vec<BackupTimes> {
     let backup = |guard: &Arc<Guard<Postgresql>>| {
         let object = guard.object.as_ref().ok()?;
         object.spec.backup.as_ref()?.schedule.as_ref()?;
         let summary = object.status.as_ref().and_then(|status| status.backup.as_ref());
         let success = summary.and_then(|summary| summary.last_success.as_ref());
-        let Key { namespace, name } = key_of(&**guard);
-        Some((namespace, name, success.map_or(0, |time| time.0.as_second())))
+        let overdue = object.status.as_ref().and_then(|status| dumps::overdue_times(status).min());
+        let (last, overdue) = (success.map_or(0, |time| time.0.as_second()), overdue.map(Timestamp::as_second));
+        Some(BackupTimes { object: key_of(&**guard), last, overdue })
     };
     postgresqls.store.state().iter().filter_map(backup).collect()
 }

@@ -77,9 +77,11 @@ pub(super) async fn observe(
         if let Some(recorded) = &status.files {
             files.job = made_job(client, &app, &recorded.job).await?;
         }
-        files.volumes = volumes(client, &app).await?;
+        if files.job.is_none() {
+            files.volumes = volumes(client, &app).await?;
+        }
         files.not_permitted = not_permitted(client, &key, &app, spec.files.as_ref()).await?;
-        if let (Some(volumes), None) = (&files.volumes, &files.job) {
+        if let Some(volumes) = &files.volumes {
             let pods = pods(client, namespace).await?;
             files.user = archive_job::users(volumes, &pods).next().map(ResourceExt::name_any);
         }

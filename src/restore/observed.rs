@@ -39,7 +39,7 @@ pub(super) enum Database {
 /// Holds what restores its files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
-    /// The volumes; `None`: they are not known, or not all of them exist.
+    /// The volumes, while there is no Job; `None`: they are not known, or not all of them exist.
     pub volumes: Option<Vec<Volume>>,
     /// The operator's own image.
     pub image: Option<String>,

@@ -20,8 +20,9 @@ use crate::{
 /// How many ClientAppBackups by schedule are kept: of those that are complete, and of those that have failed.
 const KEPT: usize = 7;
 
-/// Creates the ClientAppBackup that is due, and deletes old ones. Whatever the app waits for does not hold up its archives, nor does
-/// `spec.suspend`: users go on changing files. The ClientAppBackup itself waits for a restore to end, or for volumes.
+/// Creates the ClientAppBackup that is due, and deletes old ones. Whatever the app waits for does not hold up its archives, except helm,
+/// which may be changing the volumes; nor does `spec.suspend`: users go on changing files. The ClientAppBackup itself waits for a
+/// restore to end.
 pub(crate) fn steps(desired: &Desired, observed: &Observed, now: Timestamp) -> Vec<Step> {
     let FilesView { has_image, app_uid, has_volumes, stopped_for: _, refused, backups } = &observed.files;
     let ours = |backup: &&BackupView| backup.scheduled_by.as_ref() == Some(app_uid);
@@ -35,7 +36,7 @@ pub(crate) fn steps(desired: &Desired, observed: &Observed, now: Timestamp) -> V
     let old = old.map(|backup| Step::DeleteBackup { name: backup.name.clone(), uid: backup.uid.clone() });
     let next = summary(desired, observed, now).and_then(|summary| summary.scheduled);
     let runs = backups.iter().filter(ours).any(|backup| !backup.phase.is_some_and(BackupPhase::is_final));
-    let can = *has_image && *has_volumes != Some(false) && !runs;
+    let can = *has_image && *has_volumes == Some(true) && !runs && observed.run.busy.is_none();
     let is_refused = refused.as_ref().is_some_and(|refused| now < refused.until);
     let due = due(next.as_ref(), now).filter(|_| can && !is_refused);
     due.map(|due| Step::CreateBackup { name: name(desired, due) }).into_iter().chain(old).collect()
@@ -103,7 +104,7 @@ pub(crate) fn verdict(
     now: Timestamp,
 ) -> Option<Verdict> {
     desired.data.files.as_ref()?;
-    let FilesView { has_image, has_volumes, stopped_for, refused, app_uid: _, backups: _ } = &observed.files;
+    let FilesView { has_image, has_volumes, refused, stopped_for: _, app_uid: _, backups: _ } = &observed.files;
     if !has_image {
         return Some(Verdict::no(Reason::OperatorImageUnknown, format!("no archives are made: {NO_IMAGE}")));
     }
@@ -125,17 +126,14 @@ pub(crate) fn verdict(
             let message = format!("ClientAppBackup {backup} has failed at {}: {why}; {before}", at.0);
             Verdict::no(Reason::ArchiveFailed, message)
         }
-        (success, _) if let Some(late) = overdue(scheduled.as_ref(), success.as_ref(), stopped_for.as_ref(), now) => {
-            late
-        }
-        (Some(success), _) => {
+        (success, _) => overdue(scheduled.as_ref(), success.as_ref(), &observed.files, now).unwrap_or_else(|| {
+            let Some(success) = success else {
+                return Verdict::unknown(Reason::NoArchive, "there is no archive of the app's files yet");
+            };
             let archive = archive.map(|archive| format!(", {archive},")).unwrap_or_default();
-            Verdict::yes(
-                Reason::Archived,
-                format!("the last archive of the app's files{archive} was complete at {}", success.0),
-            )
-        }
-        (None, _) => Verdict::unknown(Reason::NoArchive, "there is no archive of the app's files yet"),
+            let message = format!("the last archive of the app's files{archive} was complete at {}", success.0);
+            Verdict::yes(Reason::Archived, message)
+        }),
     })
 }
 
@@ -143,16 +141,17 @@ pub(crate) fn verdict(
 fn overdue(
     scheduled: Option<&Scheduled>,
     success: Option<&Time>,
-    stopped_for: Option<&String>,
+    FilesView { has_volumes, stopped_for, .. }: &FilesView,
     now: Timestamp,
 ) -> Option<Verdict> {
     let scheduled = scheduled?;
     overdue_at(scheduled, success).filter(|at| *at <= now)?;
     let last = success.map_or("none is complete yet".to_owned(), |success| format!("the last is of {}", success.0));
-    let why = stopped_for.map_or_else(
-        || "the ClientAppBackup that is due says what it waits for".to_owned(),
-        |run| format!("the app is stopped for {run}"),
-    );
+    let why = match stopped_for {
+        _ if *has_volumes != Some(true) => "the release's volumes are not known, or one is missing".to_owned(),
+        Some(run) => format!("the app is stopped for {run}"),
+        None => "the ClientAppBackup that is due says what it waits for".to_owned(),
+    };
     let message = format!("two archives that were due by `{}` are missing, {last}: {why}", scheduled.schedule);
     Some(Verdict::no(Reason::Overdue, message))
 }

@@ -152,15 +152,23 @@ fn jobs<'a>(desired: &Desired, observed: &'a ObservedPostgresql) -> impl Iterato
     })
 }
 
-/// Returns when something about dumps and drills changes with time alone.
-pub(crate) fn times(recorded: &PostgresqlStatus) -> impl Iterator<Item = Timestamp> {
+/// Returns the schedules of dumps and drills, with the last success of each.
+fn schedules(recorded: &PostgresqlStatus) -> impl Iterator<Item = (&Scheduled, Option<&Time>)> {
     let summary = recorded.backup.as_ref();
     let dumps = summary.and_then(|it| Some((it.scheduled.as_ref()?, it.last_success.as_ref())));
     let drill = summary.and_then(|it| it.drill.as_ref());
     let drills = drill.and_then(|it| Some((it.scheduled.as_ref()?, it.last_success.as_ref())));
-    let of =
-        |(scheduled, success): (&Scheduled, Option<&Time>)| [Some(scheduled.next.0), overdue_at(scheduled, success)];
-    dumps.into_iter().chain(drills).flat_map(of).flatten()
+    dumps.into_iter().chain(drills)
+}
+
+/// Returns when dumps and drills are overdue.
+pub(crate) fn overdue_times(recorded: &PostgresqlStatus) -> impl Iterator<Item = Timestamp> {
+    schedules(recorded).filter_map(|(scheduled, success)| overdue_at(scheduled, success))
+}
+
+/// Returns when something about dumps and drills changes with time alone.
+pub(crate) fn times(recorded: &PostgresqlStatus) -> impl Iterator<Item = Timestamp> {
+    schedules(recorded).map(|(scheduled, _)| scheduled.next.0).chain(overdue_times(recorded))
 }
 
 /// Reads a line of the message of a pod that has dumped: name, bytes and tables.

@@ -3,7 +3,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    clientapp::fixtures::{now, settled, want, with},
+    clientapp::{
+        fixtures::{now, settled, want, with},
+        observed::types::Busy,
+    },
     crd::{ArchivedFiles, conditions::State},
 };
 
@@ -80,7 +83,13 @@ fn a_backup_is_made_when_it_is_due() {
         ("files change in a suspended app, too", &suspended, Box::new(|_| {}), vec![create]),
         ("none is asked for", &without, Box::new(|_| {}), vec![]),
         ("there is no volume", &desired, Box::new(|o| o.files.has_volumes = Some(false)), vec![]),
-        ("volumes are not seen", &desired, Box::new(|o| o.files.has_volumes = None), vec![create]),
+        ("volumes are not seen", &desired, Box::new(|o| o.files.has_volumes = None), vec![]),
+        (
+            "helm runs",
+            &desired,
+            Box::new(|o| o.run.busy = Some(Busy { digest: None, sentence: String::new(), until: None })),
+            vec![],
+        ),
         ("no image is known", &desired, Box::new(|o| o.files.has_image = false), vec![]),
         ("it was refused", &desired, Box::new(|o| o.files.refused = refused(1)), vec![]),
         ("it was refused a while ago", &desired, Box::new(|o| o.files.refused = refused(0)), vec![create]),
