@@ -2,6 +2,7 @@
 //! never gives.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use axum::extract::Query;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -22,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         a_token_is_asked_for_and_kept_for_the_tab,
         a_long_list_is_shown_part_by_part_and_filtered,
         a_revision_says_when_it_was_deployed,
+        an_instance_is_backed_up_and_restored_by_users_who_may,
         what_the_policy_forbids_does_not_happen_and_is_seen,
     ]
 }
@@ -130,6 +132,77 @@ async fn a_revision_says_when_it_was_deployed() {
         let tab = open(&format!("{}/#/tenants/acme", serve(api).await), DESK).await;
         tab.wait(&format!("document.querySelector('#facts').textContent.includes('{said}')")).await;
     }
+}
+
+/// Routes of one instance whose backups and restores complete once they have been seen, and the bodies of requests for more.
+fn with_backups(allow: &'static str) -> (Router, Arc<Mutex<Vec<Value>>>) {
+    let requested = Arc::<Mutex<Vec<Value>>>::default();
+    let events = format!("event: status\ndata: {}\n\n", instance("acme"));
+    let mut api = Router::new()
+        .route("/instances/acme", get(async || Json(instance("acme"))))
+        .route("/instances/acme/events", get(async move || ([(header::CONTENT_TYPE, "text/event-stream")], events)));
+    for kind in ["backup", "restore"] {
+        let items = Arc::<Mutex<Vec<Value>>>::default();
+        let (all, bodies) = (items.clone(), requested.clone());
+        let list = async move || {
+            let mut all = all.lock().unwrap();
+            let answer = ([(header::ALLOW, allow)], Json(json!({"items": *all})));
+            all.iter_mut().for_each(|item| item["phase"] = json!("Completed"));
+            answer
+        };
+        let make = async move |Json(body): Json<Value>| {
+            let made = json!({"name": format!("{kind}-1"), "phase": "Running", "message": "It goes on.",
+                "created": "2026-01-02T03:04:05Z", "backup": body["backup"]});
+            bodies.lock().unwrap().push(body);
+            items.lock().unwrap().push(made.clone());
+            (StatusCode::CREATED, Json(made))
+        };
+        api = api.route(&format!("/instances/acme/{kind}s"), get(list).post(make));
+    }
+    (api, requested)
+}
+
+async fn an_instance_is_backed_up_and_restored_by_users_who_may() {
+    let (api, requested) = with_backups("GET, HEAD, POST");
+    let url = serve(api).await;
+    let tab = open(&format!("{url}/#/tenants/acme"), DESK).await;
+    tab.wait("!document.querySelector('#back-up').hidden && !document.querySelector('#no-backups').hidden").await;
+    tab.tab_to("#back-up").await;
+    tab.press("Enter").await;
+    tab.wait("document.querySelector('#backups tbody')?.textContent.includes('Completed')").await;
+    fits(&tab, "backups").await;
+
+    // The question names the instance and the backup, and Escape is no.
+    tab.tab_to("#backups button").await;
+    tab.press("Enter").await;
+    tab.wait("document.querySelector('#restore').open").await;
+    assert_eq!(text(&tab, "#restore-title").await, "Restore acme?");
+    assert!(text(&tab, "#restore-note").await.contains("those of the backup backup-1"));
+    tab.press("Escape").await;
+    tab.wait("!document.querySelector('#restore').open && document.activeElement.matches('#backups button')").await;
+    tab.press("Enter").await;
+    tab.wait("document.querySelector('#restore').open").await;
+    tab.tab_to("#restore [type=submit]").await;
+    tab.press("Enter").await;
+    let restored = "[...document.querySelectorAll('#backups tbody tr')]
+        .some((row) => /Restore of backup-1.*Completed/.test(row.textContent))";
+    tab.wait(&format!("!document.querySelector('#restore').open && {restored}")).await;
+    assert_eq!(*requested.lock().unwrap(), [json!({}), json!({"backup": "backup-1"})]);
+    was_quiet(&tab, &url, &[]).await;
+
+    // Users who may only read see no button, and users who may not read see nothing of it.
+    let (api, _) = with_backups("GET, HEAD");
+    let url = serve(api).await;
+    let tab = open(&format!("{url}/#/tenants/acme"), DESK).await;
+    tab.wait("!document.querySelector('#backups-section').hidden && document.querySelector('#back-up').hidden").await;
+    was_quiet(&tab, &url, &[]).await;
+    let refuse = async || problem(StatusCode::FORBIDDEN, "You may not list them.");
+    let api = Router::new()
+        .route("/instances/acme", get(async || Json(instance("acme"))))
+        .route("/instances/acme/{kind}", get(refuse));
+    let tab = open(&format!("{}/#/tenants/acme", serve(api).await), DESK).await;
+    tab.wait("!document.querySelector('#detail-body').hidden && !document.querySelector('#problem').hidden").await;
+    assert_eq!(tab.evaluate("document.querySelector('#backups-section').hidden").await.unwrap(), true);
 }
 
 async fn what_the_policy_forbids_does_not_happen_and_is_seen() {

@@ -4,14 +4,15 @@ use axum::{
     body::Bytes,
     http::{HeaderMap, StatusCode, header},
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{dto::NewInstance, problem::Problem};
+use super::problem::Problem;
 use crate::crd::decode_strictly;
 
 /// The request, and its body as JSON.
 /// 415 if it is not declared as JSON, 400 if it is not JSON, 422 with the field if it does not fit.
-pub(crate) fn read(headers: &HeaderMap, body: &Bytes) -> Result<(NewInstance, Value), Problem> {
+pub(crate) fn read<T: DeserializeOwned>(headers: &HeaderMap, body: &Bytes) -> Result<(T, Value), Problem> {
     if !is_json(headers) {
         let detail = "send the request as JSON, with the header Content-Type: application/json";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", detail));
@@ -23,9 +24,9 @@ pub(crate) fn read(headers: &HeaderMap, body: &Bytes) -> Result<(NewInstance, Va
         .map_err(|error| malformed(format!("not UTF-8 from byte {} on", error.valid_up_to() + 1)))?;
     let json: Value = serde_json::from_str(text).map_err(|error| malformed(error.to_string()))?;
     if !json.is_object() {
-        return Err(malformed("an object such as {\"hostname\": \"acme.example.com\"} is expected".to_owned()));
+        return Err(malformed("an object such as {} or {\"name\": \"acme\"} is expected".to_owned()));
     }
-    let (request, unknown) = decode_strictly::<NewInstance>(text).map_err(|problem| unfit(&problem))?;
+    let (request, unknown) = decode_strictly::<T>(text).map_err(|problem| unfit(&problem))?;
     // The type accepts both, because Kubernetes objects have them; a request has not.
     let of_objects = ["apiVersion", "kind"].into_iter().filter(|field| json.get(field).is_some());
     match unknown.iter().map(String::as_str).chain(of_objects).next() {
@@ -46,11 +47,8 @@ fn is_json(headers: &HeaderMap) -> bool {
 fn unfit(sentence: &str) -> Problem {
     match sentence.split_once(": ") {
         Some((field, problem)) if !field.contains(' ') => invalid(field, &without_value(problem)),
-        // An error of the top level has no path.
-        _ => {
-            let field = sentence.split('`').nth(1).unwrap_or("hostname");
-            invalid(field, &without_value(sentence))
-        }
+        // An error of the top level has no path, and names a field.
+        _ => invalid(sentence.split('`').nth(1).unwrap_or_default(), &without_value(sentence)),
     }
 }
 
@@ -72,11 +70,12 @@ mod tests {
     use axum::http::HeaderValue;
 
     use super::*;
+    use crate::api::dto::NewInstance;
 
     fn refusal(content_type: Option<&'static str>, body: &'static [u8]) -> Option<(u16, Option<String>, String)> {
         let headers = content_type.map(|value| (header::CONTENT_TYPE, HeaderValue::from_static(value)));
         let headers = headers.into_iter().collect();
-        let problem = read(&headers, &Bytes::from_static(body)).err()?;
+        let problem = read::<NewInstance>(&headers, &Bytes::from_static(body)).err()?;
         let field = serde_json::to_value(&problem).unwrap()["field"].as_str().map(str::to_owned);
         Some((problem.status().as_u16(), field, problem.detail.to_owned()))
     }

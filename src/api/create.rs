@@ -209,7 +209,7 @@ fn replay(stamp: &RequestStamp, found: Option<&RequestStamp>, instance: &Instanc
     Ok((StatusCode::OK, Created::of(instance, None)))
 }
 
-fn reused() -> Problem {
+pub(crate) fn reused() -> Problem {
     let detail = "Idempotency-Key: was already used for a different request: use a new key for a new request";
     Problem::new(StatusCode::CONFLICT, "IdempotencyKeyReused", detail).about("Idempotency-Key")
 }

@@ -1,6 +1,7 @@
 //! The HTTP API: instances on demand. It writes specs and reads status, and never runs helm. It keeps its state in the cluster.
 
 pub mod auth;
+mod backups;
 mod body;
 mod create;
 mod dto;
@@ -53,6 +54,7 @@ pub(crate) fn router(parts: ApiParts, tasks: &TaskTracker, stop: &CancellationTo
     });
     Router::new()
         .merge(routes::routes())
+        .merge(backups::routes())
         .merge(page::routes())
         .route("/openapi.json", get(openapi::document))
         .fallback(no_such_path)

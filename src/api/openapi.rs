@@ -11,16 +11,27 @@ use utoipa::{
     },
 };
 
-use super::routes::{self, json_bytes};
+use super::{
+    backups,
+    routes::{self, json_bytes},
+};
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "ClientApp operator", description = "Instances of a web app, on demand."),
-    paths(routes::list, routes::make, routes::show, routes::remove, routes::follow, document),
+    paths(
+        routes::list, routes::make, routes::show, routes::remove, routes::follow,
+        backups::list_backups, backups::make_backup, backups::show_backup,
+        backups::list_restores, backups::make_restore, backups::show_restore,
+        document,
+    ),
     components(schemas(super::dto::Happened)),
     modifiers(&Tokens),
     security((), ("token" = [])),
-    tags((name = "instances", description = "Instances of the app"))
+    tags(
+        (name = "instances", description = "Instances of the app"),
+        (name = "backups", description = "Backups of instances, and restores from them")
+    )
 )]
 struct Document;
 

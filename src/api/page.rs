@@ -16,6 +16,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/page/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
     ("/page/page.js", JAVASCRIPT, include_str!("page/page.js")),
     ("/page/api.js", JAVASCRIPT, include_str!("page/api.js")),
+    ("/page/backups.js", JAVASCRIPT, include_str!("page/backups.js")),
     ("/page/detail.js", JAVASCRIPT, include_str!("page/detail.js")),
     ("/page/forms.js", JAVASCRIPT, include_str!("page/forms.js")),
     ("/page/list.js", JAVASCRIPT, include_str!("page/list.js")),

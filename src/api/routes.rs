@@ -11,7 +11,7 @@ use axum::{
     routing::get,
 };
 use kube::{Api, core::Selector};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     auth::User,
@@ -38,7 +38,7 @@ const DEFAULT_LIMIT: u64 = 100;
 /// Seconds that a DELETE may wait.
 const WAIT: std::ops::RangeInclusive<u64> = 0..=300;
 /// Set on the response to a repeated request.
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 pub(crate) fn routes() -> Router<Arc<ApiState>> {
     Router::new()
@@ -97,7 +97,7 @@ fn received(user: &User, headers: &HeaderMap, body: &Bytes) -> Result<create::Re
 async fn made(shared: &ApiState, user: &User, asked: &create::Request) -> Result<Creation, Problem> {
     let NewInstance { name, namespace, .. } = &asked.instance;
     let target = namespace.as_deref().or(name.as_deref());
-    let allowed = async || shared.parts.auth.allow(user, "create", target, None).await;
+    let allowed = async || shared.parts.auth.allow::<ClientApp>(user, "create", target, None).await;
     let created = async {
         allowed().await?;
         let profile = create::check(shared, asked).await?;
@@ -118,7 +118,7 @@ async fn made(shared: &ApiState, user: &User, asked: &create::Request) -> Result
 
 /// Logs a line for each requested change: the user, the request and its result, and never a secret. The request's id and its source
 /// address are in the span.
-fn audit(user: &User, verb: &'static str, instance: &Key, result: Result<StatusCode, &Problem>) {
+pub(super) fn audit(user: &User, verb: &'static str, instance: &Key, result: Result<StatusCode, &Problem>) {
     let (status, reason) = result.map_or_else(|problem| (problem.status(), problem.reason), |status| (status, "Done"));
     tracing::info!(target: "audit", user = %user.name, verb, clientapp = %instance, status = status.as_u16(), reason, "api");
 }
@@ -150,7 +150,7 @@ async fn list(
     let after = query.get("continue").map(instances::after).transpose()?;
     let limit = query.number("limit", LIMIT)?.unwrap_or(DEFAULT_LIMIT) as usize;
     let namespace = query.get("namespace");
-    shared.parts.auth.allow(&user, "list", namespace, None).await.map_err(|problem| match namespace {
+    shared.parts.auth.allow::<ClientApp>(&user, "list", namespace, None).await.map_err(|problem| match namespace {
         None if problem.status() == StatusCode::FORBIDDEN => {
             let detail = format!("{}: ask for one namespace with ?namespace=", problem.detail);
             Problem::new(problem.status(), problem.reason, detail)
@@ -268,34 +268,47 @@ async fn follow(asked: RequestMeta) -> Result<Response, Problem> {
     Ok(events::stream(asked.shared, key, shown.uid.clone(), follow))
 }
 
-struct RequestMeta {
-    shared: Arc<ApiState>,
-    user: User,
-    name: String,
+/// A request for an instance, or for an object of one.
+pub(super) struct RequestMeta {
+    pub(super) shared: Arc<ApiState>,
+    pub(super) user: User,
+    /// Name of the instance.
+    pub(super) name: String,
+    /// Name of its object; empty if the path has none.
+    pub(super) object: String,
     query: Option<String>,
+}
+
+/// The parameters of the path.
+#[derive(Deserialize)]
+struct Names {
+    name: String,
+    #[serde(default, alias = "backup", alias = "restore")]
+    object: String,
 }
 
 impl FromRequestParts<Arc<ApiState>> for RequestMeta {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<ApiState>) -> Result<Self, Response> {
-        type Asked = (Extension<User>, Path<String>, RawQuery);
-        let (Extension(user), Path(name), RawQuery(query)) = Asked::from_request_parts(parts, shared).await?;
-        Ok(RequestMeta { shared: shared.clone(), user, name, query })
+        type Asked = (Extension<User>, Path<Names>, RawQuery);
+        let (Extension(user), Path(Names { name, object }), RawQuery(query)) =
+            Asked::from_request_parts(parts, shared).await?;
+        Ok(RequestMeta { shared: shared.clone(), user, name, object, query })
     }
 }
 
 impl RequestMeta {
     /// The namespace and these additional parameters.
-    fn query(&self, more: &[&str]) -> Result<Query, Problem> {
+    pub(super) fn query(&self, more: &[&str]) -> Result<Query, Problem> {
         Query::parse(self.query.as_deref(), &[&["namespace"], more].concat())
     }
 
     /// The instance. Users without the right are not told whether it exists.
-    async fn find(&self, verb: &'static str, query: &Query) -> Result<(Key, Arc<Shown>), Problem> {
+    pub(super) async fn find(&self, verb: &'static str, query: &Query) -> Result<(Key, Arc<Shown>), Problem> {
         let RequestMeta { shared, user, name, .. } = self;
         let namespace = query.get("namespace");
-        let allowed = shared.parts.auth.allow(user, verb, namespace, Some(name)).await;
+        let allowed = shared.parts.auth.allow::<ClientApp>(user, verb, namespace, Some(name)).await;
         shared.instances.synced()?;
         if let Some(namespace) = namespace {
             allowed?;
@@ -307,7 +320,7 @@ impl RequestMeta {
         if let Err(everywhere) = allowed {
             let mut theirs = Vec::new();
             for (key, shown) in visible {
-                if shared.parts.auth.allow(user, verb, Some(&key.namespace), Some(name)).await.is_ok() {
+                if shared.parts.auth.allow::<ClientApp>(user, verb, Some(&key.namespace), Some(name)).await.is_ok() {
                     theirs.push((key, shown));
                 }
             }
@@ -330,7 +343,7 @@ fn missing(name: &str, namespace: Option<&str>) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "NotFound", format!("there is no instance {name}{place}"))
 }
 
-fn json(status: StatusCode, answer: &impl Serialize) -> Response {
+pub(super) fn json(status: StatusCode, answer: &impl Serialize) -> Response {
     // Serialization cannot fail, because all maps have string keys.
     json_bytes(status, serde_json::to_vec(answer).unwrap_or_default().into())
 }

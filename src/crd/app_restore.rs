@@ -5,6 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use utoipa::ToSchema;
 
 use super::{BackupPart, BackupPhase, BackupSubject, DumpStore, StorePasswordSecret};
 
@@ -36,7 +37,7 @@ use super::{BackupPart, BackupPhase, BackupSubject, DumpStore, StorePasswordSecr
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self == oldSelf").message("cannot be changed: create another ClientAppRestore"))]
-#[x_kube(validation = Rule::new("has(self.backup) != (has(self.database) || has(self.files))").message("set either backup, the name of a ClientAppBackup, or database, files or both"))]
+#[x_kube(validation = Rule::new("has(self.backup) != (has(self.database) || has(self.files))").message("set either backup, the name of a ClientAppBackup, or database, files or both").field_path(".backup"))]
 #[x_kube(validation = Rule::new("!has(self.parts) || has(self.backup)").message("parts are those of a ClientAppBackup: set backup, or name the parts by database and files").field_path(".parts"))]
 pub struct ClientAppRestoreSpec {
     /// The object to restore, in this namespace.
@@ -65,7 +66,7 @@ pub struct ClientAppRestoreSpec {
 
 /// The dump or backup that replaces the database.
 #[skip_serializing_none]
-#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.time) || self.from == 'latest'").message("give from or time, not both").field_path(".time"))]
 pub struct DatabaseSource {
@@ -76,6 +77,7 @@ pub struct DatabaseSource {
     pub from: String,
 
     /// A point in time. PerconaPGCluster only.
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub time: Option<Time>,
 
     /// The repository with the dump. Absent: the database's own volume or, if the dump is not there, its `backup.store`.
@@ -84,7 +86,7 @@ pub struct DatabaseSource {
 
 /// The archive that replaces the files.
 #[skip_serializing_none]
-#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct FilesSource {
     /// `latest`, or the name of an archive.
@@ -135,7 +137,7 @@ pub struct ClientAppRestoreStatus {
 
 /// The restore of a database.
 #[skip_serializing_none]
-#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(JsonSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DatabaseRestore {
     /// `PerconaPGRestore`, or `Postgresql` for a dump.
@@ -147,14 +149,16 @@ pub struct DatabaseRestore {
     /// The PerconaPGBackup of what it was before.
     pub backup: Option<String>,
     /// When the dump was requested, or the PerconaPGRestore was created. It is not requested again.
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub requested_at: Option<Time>,
     /// When it was complete.
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub completed_at: Option<Time>,
 }
 
 /// The restore of an app's files.
 #[skip_serializing_none]
-#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(JsonSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct FilesRestore {
     /// Name of the Job.
@@ -162,6 +166,7 @@ pub struct FilesRestore {
     /// The archive that is restored.
     pub archive: String,
     /// When it was complete.
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub completed_at: Option<Time>,
 }
 

@@ -5,6 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use utoipa::ToSchema;
 
 /// What is backed up. It cannot be changed: another backup is another object.
 #[skip_serializing_none]
@@ -73,7 +74,7 @@ pub enum BackupSubjectKind {
 }
 
 /// A part of an app.
-#[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(JsonSchema, ToSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub enum BackupPart {
     /// The database.
     Database,
@@ -116,7 +117,7 @@ pub struct ClientAppBackupStatus {
 }
 
 /// Progress of a backup or restore. `Completed` and `Failed` are final.
-#[derive(JsonSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(JsonSchema, ToSchema, Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub enum BackupPhase {
     /// It has not begun, and waits for what the condition `Ready` says.
     Pending,
@@ -137,7 +138,7 @@ impl BackupPhase {
 
 /// The backup of a database.
 #[skip_serializing_none]
-#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(JsonSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DatabaseBackup {
     /// `PerconaPGBackup`, or `Postgresql` for a dump.
@@ -147,12 +148,13 @@ pub struct DatabaseBackup {
     /// Name of the dump.
     pub dump: Option<String>,
     /// When it was complete.
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub completed_at: Option<Time>,
 }
 
 /// The backup of an app's files.
 #[skip_serializing_none]
-#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(JsonSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArchivedFiles {
     /// Name of the Job.
@@ -164,5 +166,6 @@ pub struct ArchivedFiles {
     /// Number of files.
     pub files: Option<i64>,
     /// When it was complete.
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub completed_at: Option<Time>,
 }

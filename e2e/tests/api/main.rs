@@ -2,6 +2,7 @@
 
 mod adoption;
 mod auth;
+mod backups;
 mod bodies;
 mod crowd;
 mod idempotency;

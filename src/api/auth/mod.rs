@@ -6,7 +6,7 @@ mod user;
 use std::{net::IpAddr, sync::Arc};
 
 use axum::http::{HeaderMap, header};
-use kube::Client;
+use kube::{Client, Resource};
 
 use self::reviews::Reviews;
 pub use self::user::User;
@@ -36,10 +36,10 @@ impl Auth {
         }
     }
 
-    /// Asks whether the user may do this with ClientApps: `verb` as in RBAC, in one namespace or (`None`) in all, on one object or (`None`)
-    /// on any.
+    /// Asks whether the user may do this with objects of a kind: `verb` as in RBAC, in one namespace or (`None`) in all, on one object or
+    /// (`None`) on any.
     /// 403 if not, 503 if the cluster does not respond.
-    pub(crate) async fn allow(
+    pub(crate) async fn allow<K: Resource<DynamicType = ()>>(
         &self,
         user: &User,
         verb: &'static str,
@@ -48,7 +48,7 @@ impl Auth {
     ) -> Result<(), Problem> {
         match self {
             Auth::None => Ok(()),
-            Auth::Token(reviews) => reviews.allow(user, verb, namespace, name).await,
+            Auth::Token(reviews) => reviews.allow::<K>(user, verb, namespace, name).await,
         }
     }
 }

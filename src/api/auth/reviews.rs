@@ -1,6 +1,6 @@
 //! TokenReviews identify the user of a token; SubjectAccessReviews decide what the user may do.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{borrow::Cow, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use k8s_openapi::api::{
@@ -46,6 +46,8 @@ pub(crate) struct Reviews {
 struct ReviewKey {
     user: User,
     verb: &'static str,
+    /// Of the operator's own group.
+    resource: Cow<'static, str>,
     namespace: Option<String>,
     name: Option<String>,
 }
@@ -71,7 +73,7 @@ impl Reviews {
         self.users.try_get_with(Sha256::digest(token).into(), ask).await.map_err(Arc::unwrap_or_clone)
     }
 
-    pub(super) async fn allow(
+    pub(super) async fn allow<K: Resource<DynamicType = ()>>(
         &self,
         user: &User,
         verb: &'static str,
@@ -79,7 +81,8 @@ impl Reviews {
         name: Option<&str>,
     ) -> Result<(), Problem> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        let question = ReviewKey { user: user.clone(), verb, namespace: owned(namespace), name: owned(name) };
+        let (resource, namespace, name) = (K::plural(&()), owned(namespace), owned(name));
+        let question = ReviewKey { user: user.clone(), verb, resource, namespace, name };
         let ask = async {
             let review = SubjectAccessReview { spec: question.spec(), ..SubjectAccessReview::default() };
             let status = self.asked(&review).await?.status.unwrap_or_default();
@@ -124,7 +127,7 @@ impl ReviewKey {
                 verb: Some(self.verb.to_owned()),
                 group: Some(ClientApp::group(&()).into_owned()),
                 version: Some(ClientApp::version(&()).into_owned()),
-                resource: Some(ClientApp::plural(&()).into_owned()),
+                resource: Some(self.resource.to_string()),
                 namespace: self.namespace.clone(),
                 name: self.name.clone(),
                 ..ResourceAttributes::default()
@@ -135,7 +138,7 @@ impl ReviewKey {
 
     /// In the words of `kubectl`.
     fn forbidden(&self) -> Problem {
-        let (resource, group) = (ClientApp::plural(&()), ClientApp::group(&()));
+        let (resource, group) = (&self.resource, ClientApp::group(&()));
         let object = self.name.as_ref().map(|name| format!(" \"{name}\"")).unwrap_or_default();
         let place = match &self.namespace {
             Some(namespace) => format!("in the namespace \"{namespace}\""),

@@ -1,6 +1,7 @@
 // One instance: its state, conditions and events, as they change.
 
 import { get, path, stream } from "./api.js";
+import * as backups from "./backups.js";
 import { announce, by, conditionPill, databaseOf, fill, host, make, pill, since, stateOf, tell } from "./view.js";
 
 const RETRY_MS = [1000, 2000, 5000, 10000];
@@ -40,6 +41,7 @@ export function hide() {
 /** Sends no requests until the next watch. */
 export function pause() {
   watching?.abort();
+  backups.pause();
   clearInterval(clock);
   by("live").hidden = true;
 }
@@ -53,6 +55,7 @@ export async function watch() {
     try {
       render(await get(path(chosen), { signal: mine.signal }));
       tell(by("problem"), null);
+      void backups.show(chosen);
       for await (const { event, data } of stream(`${path(chosen, "/events")}&follow=true`, mine.signal)) {
         failures = 0;
         by("live").hidden = false;

@@ -50,7 +50,7 @@ function asked(form) {
 }
 
 /** Submits a form, once at a time, and shows errors in it. */
-async function submit(form, act) {
+export async function submit(form, act) {
   const button = form.querySelector("[type=submit]");
   if (button.ariaBusy === "true") return;
   button.ariaBusy = "true";

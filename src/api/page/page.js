@@ -2,6 +2,7 @@
 // `#/namespace/name` one instance.
 
 import { forgetToken, hasToken, onUnauthorized } from "./api.js";
+import * as backups from "./backups.js";
 import * as detail from "./detail.js";
 import * as forms from "./forms.js";
 import * as list from "./list.js";
@@ -33,6 +34,7 @@ onUnauthorized(async (problem) => {
 });
 list.listen();
 forms.listen(() => by("list").hidden || void list.refresh());
+backups.listen();
 by("delete").addEventListener("click", () => forms.askToRemove(detail.current()));
 by("sign-out").addEventListener("click", () => {
   forgetToken();

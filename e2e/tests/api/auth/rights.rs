@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 
 use super::*;
-use crate::{idle, with};
+use crate::{idle, small, with};
 
 /// Lets a user use the API in a namespace.
 async fn bind(tenant: &Tenant, subject: Value) {
@@ -100,4 +100,56 @@ async fn a_role_in_one_namespace_is_none_in_another() {
         Some(api.get_as(path, &token).await).filter(|answer| answer.status != 200)
     });
     refused.await.refused(403, "Forbidden");
+}
+
+/// The right to see an instance is none to back it up, and that is none to restore it.
+#[tokio::test]
+async fn a_right_on_instances_is_none_on_their_backups() {
+    let tenant = Lab::shared().await.tenant("rights-backups").await;
+    account(&tenant, "jane").await;
+    let token = token(&tenant, "jane", AUDIENCE, None).await;
+    let may = |role: &str, verbs: &str, resource: &str| {
+        let (verbs, resource) = (format!("--verb={verbs}"), format!("--resource={resource}.apps.bnerd-operator.local"));
+        tenant.kubectl(&["create", "role", role, &verbs, &resource]).unwrap();
+        let (role_flag, account) = (format!("--role={role}"), "--serviceaccount=rights-backups:jane");
+        tenant.kubectl(&["create", "rolebinding", role, &role_flag, account]).unwrap();
+    };
+    let spec = with(small(&hostname(&tenant, "acme")), "suspend", true);
+    tenant.create("acme", spec).await.unwrap();
+    let api = Served::start(tenant.lab.options(), &["--api-auth", "token"]).await;
+    let path = |rest: &str| format!("/instances/acme/{rest}?namespace=rights-backups");
+    let post = async |rest: &str, body: Value| {
+        send(api.request(Method::POST, &path(rest)).json(&body).bearer_auth(&token)).await
+    };
+    // Without any right, nobody is told whether there is an instance.
+    let refused = until("the operator is in sync", async || {
+        Some(post("backups", json!({})).await).filter(|answer| answer.status != 503)
+    });
+    assert!(refused.await.refused(403, "Forbidden").starts_with("clientapps.apps.bnerd-operator.local \"acme\""));
+
+    may("see-apps", "get,list", "clientapps");
+    allowed(&api, "/instances/acme?namespace=rights-backups", &token).await;
+    let jane = "User \"system:serviceaccount:rights-backups:jane\" cannot";
+    let cannot = |verb: &str, resource: &str| format!("{jane} {verb} resource \"{resource}\"");
+    for (refused, sentence) in [
+        (post("backups", json!({})).await, cannot("create", "clientappbackups")),
+        (post("restores", json!({"files": {}})).await, cannot("create", "clientapprestores")),
+        (api.get_as(&path("backups"), &token).await, cannot("list", "clientappbackups")),
+        (api.get_as(&path("restores/x"), &token).await, cannot("get", "clientapprestores")),
+    ] {
+        let detail = refused.refused(403, "Forbidden");
+        assert!(detail.contains(&sentence), "{detail}");
+    }
+    assert!(tenant.kubectl(&["get", "clientappbackups,clientapprestores", "--output", "name"]).unwrap().is_empty());
+
+    may("see-backups", "get,list", "clientappbackups");
+    let listed = allowed(&api, &path("backups"), &token).await;
+    assert_eq!((listed.header("allow"), &listed.json), ("GET, HEAD", &json!({"items": []})), "{listed:?}");
+    may("back-up", "create", "clientappbackups");
+    let made = until("the right is granted", async || {
+        Some(post("backups", json!({"name": "mine"})).await).filter(|answer| answer.status != 403)
+    });
+    assert_eq!(made.await.status, 201);
+    assert_eq!(api.get_as(&path("backups"), &token).await.header("allow"), "GET, HEAD, POST");
+    post("restores", json!({"backup": "mine"})).await.refused(403, "Forbidden");
 }

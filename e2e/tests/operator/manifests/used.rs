@@ -424,6 +424,14 @@ async fn use_the_api(lab: &'static Lab, tenant: &Tenant) {
     let progress =
         ask(reqwest::Method::GET, "/instances/made-for-it/events").send().await.unwrap().text().await.unwrap();
     assert!(progress.contains("event: ready"), "{progress}");
+    // A backup and a restore.
+    for (kind, body) in [("backups", json!({})), ("restores", json!({"files": {}}))] {
+        let path = format!("/instances/made-for-it/{kind}");
+        let made = ask(reqwest::Method::POST, &path).json(&body).send().await.unwrap();
+        assert_eq!(made.status(), 201, "{:?}", made.text().await);
+        let shown = ask(reqwest::Method::GET, made.headers()["location"].to_str().unwrap()).send().await.unwrap();
+        assert_eq!(shown.status(), 200, "{:?}", shown.text().await);
+    }
     // And another in its namespace.
     let mut beside = again.clone();
     (beside["name"], beside["namespace"]) = (json!("beside"), json!(MADE));

@@ -6,7 +6,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::platform::fake;
+use crate::{crd::ClientAppBackup, platform::fake};
 
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -105,7 +105,7 @@ async fn guessing_ends_and_those_who_are_known_go_on() {
 async fn a_right_is_asked_for_with_all_that_is_known_of_the_user() {
     let (reviews, asked) = cluster(json!({"allowed": true}));
     for _ in 0..3 {
-        assert_eq!(reviews.allow(&jane(), "get", Some("tenant"), Some("acme")).await, Ok(()));
+        assert_eq!(reviews.allow::<ClientApp>(&jane(), "get", Some("tenant"), Some("acme")).await, Ok(()));
     }
     let asked = asked.lock().unwrap().clone();
     let attributes = json!({
@@ -120,19 +120,36 @@ async fn a_right_is_asked_for_with_all_that_is_known_of_the_user() {
 }
 
 #[tokio::test]
+async fn a_right_on_one_kind_is_none_on_another() {
+    let client = fake::client(|_, _, mut review| {
+        let resource = &review["spec"]["resourceAttributes"]["resource"];
+        review["status"] = json!({"allowed": resource == "clientapps"});
+        (201, review)
+    });
+    let reviews = Reviews::new(client, "ours".to_owned());
+    assert_eq!(reviews.allow::<ClientApp>(&jane(), "create", Some("tenant"), None).await, Ok(()));
+    let refused = reviews.allow::<ClientAppBackup>(&jane(), "create", Some("tenant"), None).await.unwrap_err();
+    assert!(
+        refused.detail.starts_with("clientappbackups.apps.bnerd-operator.local is forbidden"),
+        "{}",
+        refused.detail
+    );
+}
+
+#[tokio::test]
 async fn only_a_clear_yes_is_one() {
     for status in [json!(null), json!({"allowed": false}), json!({"allowed": true, "denied": true})] {
         let (reviews, asked) = cluster(status);
-        let in_namespace = reviews.allow(&jane(), "create", Some("tenant"), None).await.unwrap_err();
+        let in_namespace = reviews.allow::<ClientApp>(&jane(), "create", Some("tenant"), None).await.unwrap_err();
         assert_eq!(in_namespace.status(), StatusCode::FORBIDDEN);
         assert_eq!(
             in_namespace.detail,
             "clientapps.apps.bnerd-operator.local is forbidden: User \"jane\" cannot create resource \"clientapps\" in \
                  API group \"apps.bnerd-operator.local\" in the namespace \"tenant\""
         );
-        let everywhere = reviews.allow(&jane(), "list", None, None).await.unwrap_err();
+        let everywhere = reviews.allow::<ClientApp>(&jane(), "list", None, None).await.unwrap_err();
         assert!(everywhere.detail.ends_with("at the cluster scope"), "{}", everywhere.detail);
-        let one = reviews.allow(&jane(), "get", Some("tenant"), Some("acme")).await.unwrap_err();
+        let one = reviews.allow::<ClientApp>(&jane(), "get", Some("tenant"), Some("acme")).await.unwrap_err();
         assert!(one.detail.starts_with("clientapps.apps.bnerd-operator.local \"acme\" is"), "{}", one.detail);
         assert_eq!(asked.lock().unwrap().len(), 3);
     }
@@ -149,7 +166,8 @@ async fn requests_that_ask_the_same_at_the_same_time_have_one_answer() {
     }
     let (reviews, asked) = cluster(json!({"allowed": true}));
     let (jane, questions) = (jane(), ["acme", "globex"].repeat(10));
-    let answers = questions.into_iter().map(|name| reviews.allow(&jane, "get", Some("tenant"), Some(name)));
+    let answers =
+        questions.into_iter().map(|name| reviews.allow::<ClientApp>(&jane, "get", Some("tenant"), Some(name)));
     assert!(join_all(answers).await.iter().all(Result::is_ok));
     assert_eq!(asked.lock().unwrap().len(), 2);
 }
@@ -162,7 +180,7 @@ async fn a_yes_is_kept_for_ten_seconds_and_a_refusal_not_at_all() {
         assert_eq!(policy.max_capacity(), Some(4096));
     }
     reviews.user(Some("abc"), PEER).await.unwrap();
-    reviews.allow(&jane(), "get", None, None).await.unwrap_err();
+    reviews.allow::<ClientApp>(&jane(), "get", None, None).await.unwrap_err();
     reviews.users.run_pending_tasks().await;
     reviews.rights.run_pending_tasks().await;
     assert_eq!((reviews.users.entry_count(), reviews.rights.entry_count()), (1, 0));
@@ -178,7 +196,7 @@ async fn a_cluster_that_does_not_answer_lets_no_user_in() {
         let reviews = Reviews::new(client, "ours".to_owned());
         let refusals = [
             reviews.user(Some("abc"), PEER).await.unwrap_err(),
-            reviews.allow(&jane(), "list", None, None).await.unwrap_err(),
+            reviews.allow::<ClientApp>(&jane(), "list", None, None).await.unwrap_err(),
         ];
         for problem in refusals {
             assert_eq!(problem.status(), StatusCode::SERVICE_UNAVAILABLE);
