@@ -26,6 +26,7 @@ use crate::{
         job::{JOB_NAME, failure_line, progress, termination_message},
         key::Key,
         run_once::{Error, Run, RunContext, running},
+        watch::controller_uid,
     },
     store::error::UNTOUCHED,
 };
@@ -114,19 +115,14 @@ pub(crate) async fn made_job(client: &Client, app: &ClientApp, name: &str) -> Re
     let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&of_job).await;
     let pods = pods.map_err(Error::api(format!("list the pods of Job {namespace}/{name}")))?.items;
     // Any user can make pods with such a label.
-    let pods: Vec<_> = pods.into_iter().filter(|pod| controller(pod) == job.metadata.uid).collect();
+    let pods: Vec<_> = pods.into_iter().filter(|pod| controller_uid(pod) == job.metadata.uid).collect();
     Ok(Some(ArchiveJob {
-        is_ours: controller(&job).is_some() && controller(&job) == app.uid(),
+        is_ours: controller_uid(&job).is_some() && controller_uid(&job) == app.uid(),
         progress: progress(&job),
         report: pods.iter().find_map(termination_message),
         // Of several pods, one that may have moved files counts.
         failure: pods.iter().filter_map(failure_line).min_by_key(|line| line.starts_with(UNTOUCHED)),
     }))
-}
-
-/// Returns the uid of an object's controller.
-fn controller(object: &impl ResourceExt) -> Option<String> {
-    object.owner_references().iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
 }
 
 /// Reads an object. `None`: it does not exist.

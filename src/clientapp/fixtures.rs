@@ -12,7 +12,8 @@ use super::{
         file_backup::FilesView,
         release::{ReleasePhase, ReleaseView},
         types::{
-            CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, SecretView, Workload,
+            CachedChart, DatabaseView, Observed, ObservedObjects, ObservedRun, Prerequisites, ScheduledBackups,
+            SecretView, Workload,
         },
     },
     spec::{
@@ -176,6 +177,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
                 secret: keys(&["user", "password", "host", "dbname"]),
                 reachable: true,
                 warnings: None,
+                scheduled: ScheduledBackups::default(),
             },
             deployer: deployer(now() - SignedDuration::from_secs(3600)),
             retained: Vec::new(),

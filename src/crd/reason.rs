@@ -135,6 +135,8 @@ reasons! {
     DataKept APP kind::READY, Event: "The ClientApp was deleted; the objects in the message were kept.", "Delete them yourself if their data is no longer needed.";
     DataRetained APP kind::RELEASED, Stalled: "An earlier ClientApp of this name, or an earlier database of the name that it would get, has left data. Nothing is created next to it.",
         "Set `spec.postgres.adopt`, rename the ClientApp, or delete the data.";
+    DatabaseBackedUp APP BACKED_UP, Fine: "The last backup of the PerconaPGCluster is complete.", "Nothing.";
+    DatabaseBackupFailed APP BACKED_UP, Trouble: "The last backup of the PerconaPGCluster has failed.", "Follow the message, or check the Job of that backup.";
     DatabaseBusy ROW kind::READY, Trouble: "The database did not reach the row in time, for example because another client holds a lock.", "Wait; it is retried, and a deletion waits for it.";
     DatabaseMissing ROW kind::READY, Stalled: "The server has no such database.", "Create it, or correct `PSQL_DBNAME`.";
     DatabaseNotConfigured ROW kind::READY, Stalled: "The operator has no database for PostgresWriters.", "Set `PSQL_HOST` and the other `PSQL_` variables of the operator.";
@@ -194,6 +196,7 @@ reasons! {
     NamespaceKept APP kind::READY, Event: "The namespace that was created for the ClientApp is kept, because of the objects in the message.", "Delete it yourself if it is no longer needed.";
     NamespaceTerminating APP kind::READY, Trouble: "The namespace is being deleted.", "Wait.";
     NoArchive APP FILES_BACKED_UP, Progress: "There is no archive of the app's files yet.", "Wait for the schedule, or `kubectl clientapp backup`.";
+    NoDatabaseBackup APP BACKED_UP, Progress: "There is no backup of the PerconaPGCluster yet.", "Wait for the schedule.";
     NoDump BOTH BACKED_UP, Progress: "There is no dump yet.", "Wait for the schedule.";
     NoRelease APP kind::WORKLOADS_READY, Progress: "Nothing is released yet.", "Check the other conditions.";
     NoVolume APP FILES_BACKED_UP, Stalled: "`spec.persistence.backup` is set, and the release has no volume with files of the app.", "Enable `spec.persistence`, or remove `backup`.";
@@ -206,7 +209,7 @@ reasons! {
     NotStalled ALL kind::STALLED, Fine: "No manual action is required.", "Nothing.";
     OperatorImageUnknown BOTH kind::READY, Stalled: "Dumps and archives are uploaded with the operator's own image, which the operator does not know. Dumps are kept on their volume only; files are not archived.",
         "Set `CLIENTAPP_POD_NAME` as `manifests/deployment.yaml` does, or `CLIENTAPP_IMAGE`.";
-    Overdue BOTH BACKED_UP, Trouble: "Two dumps, archives or drills in a row that were due were not completed.", "Follow the message; check `Ready`, and the Jobs in the namespace.";
+    Overdue BOTH BACKED_UP, Trouble: "Two backups, dumps, archives or drills in a row that were due were not completed.", "Follow the message; check `Ready`, and the Jobs in the namespace.";
     PasswordChanged DB kind::READY, Stalled: "The given password is no longer the one in use.", "Change it in the database as the message says.";
     PasswordInvalid DB kind::READY, Stalled: "The given password cannot be used.", "Correct it; the operator notices at once.";
     PasswordSecretKeyMissing DB kind::READY, Stalled: "The Secret with the given password lacks its key.", "Add the key; the operator notices at once.";

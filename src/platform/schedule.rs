@@ -68,8 +68,13 @@ pub(crate) fn due(scheduled: Option<&Scheduled>, now: Timestamp) -> Option<Times
 
 /// Returns when what is periodic is overdue: at the second due time without a success.
 pub(crate) fn overdue_at(scheduled: &Scheduled, last_success: Option<&Time>) -> Option<Timestamp> {
-    let schedule = Schedule::parse(&scheduled.schedule).ok()?;
     let since = last_success.map_or(scheduled.since.0, |success| success.0.max(scheduled.since.0));
+    second_after(&scheduled.schedule, since)
+}
+
+/// Returns the second time after this one at which a schedule is due.
+pub(crate) fn second_after(schedule: &str, since: Timestamp) -> Option<Timestamp> {
+    let schedule = Schedule::parse(schedule).ok()?;
     schedule.after(schedule.after(since)?)
 }
 

@@ -199,6 +199,11 @@ pub(crate) fn owner<K: Resource>(object: &K) -> Option<(String, String, String)>
     Some((owner.kind.clone(), owner.name.clone(), owner.uid.clone()))
 }
 
+/// Returns the uid of the controlling owner.
+pub(crate) fn controller_uid<K: Resource>(object: &K) -> Option<String> {
+    object.owner_references().iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;

@@ -19,7 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clientapp::{
-        observed::{file_backup::BackupView, owned, types::Workload},
+        observed::{file_backup::FilesBackupView, owned, types::Workload},
         spec::{
             database::{self, DatabaseCaches, DatabaseObject, Provider},
             deployer::{self, Deployer},
@@ -44,7 +44,7 @@ use crate::{
         pods,
         reconciled::version,
         warnings::{self, Warning},
-        watch::owner,
+        watch::controller_uid,
         watch_builder::WatchBuilder,
     },
     secrets::{RevisionMeta, SecretMeta, Secrets},
@@ -69,7 +69,7 @@ pub(crate) struct Watches {
     /// Holds why the pods of StatefulSets and Jobs are refused. Only their messages use it, which are computed again soon enough.
     refusals: Arc<Cache<Warning>>,
     /// The backups of the files of apps, filed under the app.
-    backups: Arc<Cache<BackupView>>,
+    backups: Arc<Cache<FilesBackupView>>,
     /// The deployers' ServiceAccounts; no others.
     accounts: Arc<Cache<deployer::DeployerObject>>,
     /// The RoleBindings of that name.
@@ -250,7 +250,7 @@ impl Watches {
     }
 
     /// Returns the ClientAppBackups of the files of an app.
-    pub(crate) fn backups(&self, app: &Key) -> Vec<BackupView> {
+    pub(crate) fn backups(&self, app: &Key) -> Vec<FilesBackupView> {
         self.backups.group(app).into_iter().map(|(_, backup)| backup).collect()
     }
 
@@ -308,7 +308,7 @@ fn claim_changed(apps: &Objects<ClientApp>, claim: &Key) {
 }
 
 /// Returns a backup of an app's files; those of other parts are of no interest here.
-fn backup(backup: Guard<ClientAppBackup>) -> CacheEntry<BackupView> {
+fn backup(backup: Guard<ClientAppBackup>) -> CacheEntry<FilesBackupView> {
     let (key, meta) = (key_of(&backup), &backup.metadata);
     let Ok(found) = &backup.object else { return CacheEntry { key, group: None, value: None } };
     let (of, status) = (&found.spec.of, found.status.clone().unwrap_or_default());
@@ -316,10 +316,11 @@ fn backup(backup: Guard<ClientAppBackup>) -> CacheEntry<BackupView> {
     let is_of_files =
         of.kind == BackupSubjectKind::ClientApp && parts.is_none_or(|parts| parts.contains(&BackupPart::Files));
     let stalled = find(&status.conditions, STALLED).filter(|_| status.phase == Some(BackupPhase::Failed));
-    let view = BackupView {
+    let view = FilesBackupView {
         name: key.name.clone(),
         uid: meta.uid.clone().unwrap_or_default(),
-        scheduled_by: owner(found).filter(|(kind, ..)| kind == "ClientApp").map(|(_, _, uid)| uid),
+        // Those that the API makes for users have an owner as well, but no controller.
+        scheduled_by: controller_uid(found),
         deleting: meta.deletion_timestamp.is_some(),
         phase: status.phase,
         subject_uid: status.subject_uid,

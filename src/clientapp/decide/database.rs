@@ -105,7 +105,7 @@ fn unusable(
     now: Timestamp,
 ) -> Option<Hold> {
     // Without `..`, so that a new field of DatabaseView is considered here.
-    let DatabaseView { kind: _, app_uid: _, recorded_uid: _, object: _, secret, reachable, warnings } =
+    let DatabaseView { kind: _, app_uid: _, recorded_uid: _, object: _, secret, reachable, warnings, scheduled: _ } =
         &observed.prerequisites.database;
     let (what, provider, name) = (object.described(), object.provider, &address.secret);
     let silent_at = existing.created.map(|created| created + SILENT_AFTER);

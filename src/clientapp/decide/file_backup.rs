@@ -7,7 +7,7 @@ use super::plan::Step;
 use crate::{
     clientapp::{
         observed::{
-            file_backup::{BackupView, FilesView, RefusedBackup},
+            file_backup::{FilesBackupView, FilesView, RefusedBackup},
             types::Observed,
         },
         spec::desired::Desired,
@@ -25,7 +25,7 @@ const KEPT: usize = 7;
 /// restore to end.
 pub(crate) fn steps(desired: &Desired, observed: &Observed, now: Timestamp) -> Vec<Step> {
     let FilesView { has_image, app_uid, has_volumes, stopped_for: _, refused, backups } = &observed.files;
-    let ours = |backup: &&BackupView| backup.scheduled_by.as_ref() == Some(app_uid);
+    let ours = |backup: &&FilesBackupView| backup.scheduled_by.as_ref() == Some(app_uid);
     let ended = |phase| {
         let mut ended: Vec<_> = backups.iter().filter(ours).filter(|backup| backup.phase == Some(phase)).collect();
         // Their names end with the time.

@@ -4,6 +4,7 @@
 
 pub(crate) mod approval;
 mod database;
+pub(crate) mod database_backups;
 mod dependencies;
 mod drift;
 pub(crate) mod file_backup;
@@ -39,7 +40,8 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
             let mut plan = decide(desired, observed, config, now);
             plan.steps.extend(file_backup::steps(desired, observed, now));
             let certificate = tls::requeue_at(desired, observed, now).filter(|_| observed.run.busy.is_none());
-            for time in file_backup::times(desired, observed, now) {
+            let times = file_backup::times(desired, observed, now);
+            for time in times.into_iter().chain(database_backups::overdue_at(observed, now)) {
                 plan.also_requeue_at(Some(time).filter(|time| now < *time));
             }
             plan.also_requeue_at(certificate);

@@ -7,14 +7,14 @@ use crate::{
         error::Error,
         observed::{
             owned,
-            types::{BackupView, DatabaseView},
+            types::{BackupView, DatabaseView, ScheduledBackups},
         },
         spec::{
             database::{DatabaseCaches, DesiredDatabase, DesiredObject},
             desired::Desired,
         },
     },
-    crd::{BackupRecord, Owned},
+    crd::{BackupRecord, BackupState, Owned},
     platform::{key::Key, warnings},
 };
 
@@ -40,15 +40,33 @@ pub(super) async fn view(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned
         object: found,
         secret,
         warnings,
+        scheduled: object.as_ref().map(|object| scheduled(ctx, key, object)).unwrap_or_default(),
         reachable: endpoints.as_ref().is_none_or(|slices| slices.group(&service).iter().any(|(_, ready)| *ready)),
     })
+}
+
+/// Returns the backups that the database's operator makes by schedule.
+fn scheduled(ctx: &Ctx, key: &Key, object: &DesiredObject) -> ScheduledBackups {
+    let schedules = object.backup_schedules();
+    let Some(backups) = ctx.watches.of(object.provider).backups.as_ref().filter(|_| !schedules.is_empty()) else {
+        return ScheduledBackups::default();
+    };
+    let seen = backups.objects.group(&Key::new(&key.namespace, &object.name));
+    let failed = seen.iter().filter(|(_, backup)| backup.progress.0 == BackupState::Failed);
+    let failed =
+        failed.filter_map(|(name, backup)| Some((backup.created?, name.name.clone(), backup.progress.1.clone())));
+    ScheduledBackups {
+        schedules,
+        last_success: seen.iter().filter_map(|(_, backup)| backup.completed).max(),
+        last_failure: failed.max(),
+    }
 }
 
 pub(super) fn backup(ctx: &Ctx, desired: &Desired, record: BackupRecord) -> BackupView {
     let key = &desired.key;
     let seen =
         desired.database_object().and_then(|DesiredObject { provider, .. }| match &ctx.watches.of(*provider).backups {
-            Some(backups) => backups.objects.get(&Key::new(&key.namespace, &record.name)),
+            Some(backups) => backups.objects.get(&Key::new(&key.namespace, &record.name)).map(|seen| seen.progress),
             None => {
                 let (word, progress) = ctx.watches.database(*provider, key)?.last_backup?;
                 (word == record.name).then_some(progress)

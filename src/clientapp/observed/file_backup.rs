@@ -19,7 +19,7 @@ pub(crate) struct FilesView {
     /// Says why the API server has refused a ClientAppBackup.
     pub refused: Option<RefusedBackup>,
     /// The ClientAppBackups of the app.
-    pub backups: Vec<BackupView>,
+    pub backups: Vec<FilesBackupView>,
 }
 
 /// Says why the API server has refused a ClientAppBackup.
@@ -32,7 +32,7 @@ pub(crate) struct RefusedBackup {
 
 /// A ClientAppBackup of the app's files.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct BackupView {
+pub(crate) struct FilesBackupView {
     pub name: String,
     pub uid: String,
     /// uid of the ClientApp by whose schedule it was made; `None`: a user has made it.

@@ -195,6 +195,19 @@ pub(crate) struct DatabaseView {
     pub(crate) reachable: bool,
     /// The warnings of the database's operator since it last made progress. Anybody may have written them.
     pub(crate) warnings: Option<String>,
+    /// The backups that the database's operator makes by schedule.
+    pub(crate) scheduled: ScheduledBackups,
+}
+
+/// The backups that a database's operator makes by schedule.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ScheduledBackups {
+    /// Empty: it makes none, or the database reports itself whether they are made.
+    pub(crate) schedules: Vec<String>,
+    /// When a backup was last complete, by schedule or not.
+    pub(crate) last_success: Option<Timestamp>,
+    /// The last backup that has failed: when it was created, its name and why.
+    pub(crate) last_failure: Option<(Timestamp, String, Option<String>)>,
 }
 
 /// A backup, as requested and as observed.

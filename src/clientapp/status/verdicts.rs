@@ -6,7 +6,7 @@ use crate::{
     clientapp::{
         context::Invalid,
         decide::{
-            file_backup, helm_tests,
+            database_backups, file_backup, helm_tests,
             plan::{Plan, Step},
             tls,
         },
@@ -38,13 +38,14 @@ pub(super) fn all(
     };
     let archived = desired.ok().and_then(|desired| file_backup::verdict(desired, observed, files, now));
     let archived = archived.map(|verdict| (reason::FILES_BACKED_UP, verdict));
+    let backed_up = database_backups::verdict(observed, now);
     let verdicts = match desired {
         Err(Invalid { reason, message }) => invalid(*reason, message, observed),
         Ok(desired) => valid(desired, observed, plan, now),
     };
     verdicts
         .into_iter()
-        .chain(backed_up(observed).or_else(|| kept(reason::BACKED_UP)))
+        .chain(backed_up.map(|verdict| (reason::BACKED_UP, verdict)).or_else(|| kept(reason::BACKED_UP)))
         .chain(archived.or_else(|| kept(reason::FILES_BACKED_UP)))
         .chain(kept(kind::CERTIFICATE_READY))
         .collect()
@@ -215,10 +216,4 @@ fn is_stuck(observed: &Observed) -> bool {
 fn kept(observed: &Observed, type_: &str) -> Verdict {
     let condition = find(&observed.recorded.conditions, type_);
     condition.map_or_else(|| Verdict::unknown(Reason::NotChecked, "not checked yet"), Verdict::of)
-}
-
-/// Returns what the database itself reports of its dumps.
-fn backed_up(observed: &Observed) -> Option<(&'static str, Verdict)> {
-    let verdict = observed.prerequisites.database.object.as_ref()?.backed_up.clone()?;
-    Some((reason::BACKED_UP, verdict))
 }

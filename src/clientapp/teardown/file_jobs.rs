@@ -13,7 +13,7 @@ use crate::{
     },
     crd::{annotation, label},
     deletion::recreatable,
-    platform::watch::owner,
+    platform::watch::controller_uid,
 };
 
 /// Deletes the Jobs that belong to this app, and in the background their pods.
@@ -31,8 +31,7 @@ pub(super) async fn delete(ctx: &Ctx, app: &App<'_>) -> Result<(), Error> {
     let listed = listed.map_err(Error::api(format!("list the Jobs for the files of ClientApp {}", app.key)))?;
     let kind = TypeMeta { api_version: Job::api_version(&()).into_owned(), kind: Job::kind(&()).into_owned() };
     // Any user can give a Job our labels.
-    let is_ours = |uid: &str| uid == app.uid();
-    for job in listed.items.iter().filter(|job| owner(*job).is_some_and(|(_, _, uid)| is_ours(&uid))) {
+    for job in listed.items.iter().filter(|job| controller_uid(*job).as_deref() == Some(app.uid())) {
         let deleted = recreatable::delete(&jobs, &kind, &job.metadata).await;
         let name = job.metadata.name.as_deref().unwrap_or_default();
         deleted.map_err(Error::api(format!("delete Job {namespace}/{name}")))?;

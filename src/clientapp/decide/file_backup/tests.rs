@@ -30,7 +30,7 @@ fn minute(minute: u8) -> Time {
 }
 
 /// Returns a ClientAppBackup of this app, made by a user.
-fn backup(name: &str, phase: Option<BackupPhase>, ended: u8) -> BackupView {
+fn backup(name: &str, phase: Option<BackupPhase>, ended: u8) -> FilesBackupView {
     let made = ArchivedFiles {
         job: "j".to_owned(),
         archive: Some(ARCHIVE.to_owned()),
@@ -40,7 +40,7 @@ fn backup(name: &str, phase: Option<BackupPhase>, ended: u8) -> BackupView {
     };
     let failure =
         (phase == Some(BackupPhase::Failed)).then(|| (minute(ended), "Job j has failed: it is full".to_owned()));
-    BackupView {
+    FilesBackupView {
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),
         scheduled_by: None,
@@ -53,9 +53,9 @@ fn backup(name: &str, phase: Option<BackupPhase>, ended: u8) -> BackupView {
     }
 }
 
-fn by_schedule(day: u8, phase: Option<BackupPhase>) -> BackupView {
+fn by_schedule(day: u8, phase: Option<BackupPhase>) -> FilesBackupView {
     let scheduled_by = Some("uid".to_owned());
-    BackupView { scheduled_by, ..backup(&format!("acme-files-202601{day:02}0330"), phase, 0) }
+    FilesBackupView { scheduled_by, ..backup(&format!("acme-files-202601{day:02}0330"), phase, 0) }
 }
 
 fn observed(desired: &Desired) -> Observed {
@@ -180,7 +180,10 @@ fn archive_records_and_conditions() {
         ("failed first", vec![backup("one", failed, 5)]),
         ("failed after a complete one", vec![backup("one", completed, 5), backup("two", failed, 9)]),
         ("complete after a failed one", vec![backup("one", failed, 2), backup("two", completed, 5)]),
-        ("of an earlier app", vec![BackupView { subject_uid: Some("x".to_owned()), ..backup("one", completed, 5) }]),
+        (
+            "of an earlier app",
+            vec![FilesBackupView { subject_uid: Some("x".to_owned()), ..backup("one", completed, 5) }],
+        ),
     ] {
         let mut observed = observed(&desired);
         observed.files.backups = backups;

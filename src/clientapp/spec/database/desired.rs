@@ -44,6 +44,11 @@ impl DesiredObject {
         DatabaseDocument { object, digest }
     }
 
+    /// Returns when the database's own operator makes backups.
+    pub(crate) fn backup_schedules(&self) -> Vec<String> {
+        self.provider.backup_schedules(&self.request)
+    }
+
     /// Returns the targets of its backups. One is never removed: the backups would be deleted with it.
     ///
     /// # Errors

@@ -58,6 +58,14 @@ pub(crate) struct DatabaseObject {
 /// The state of a backup, and what failed.
 pub(crate) type BackupProgress = (BackupState, Option<String>);
 
+/// A backup that is an object of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SeenBackup {
+    pub(crate) progress: BackupProgress,
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) completed: Option<Timestamp>,
+}
+
 impl DatabaseObject {
     /// Returns true if an earlier ClientApp of this name left it: retained, or because that app's finalizer was edited out.
     pub(crate) fn is_leftover_of(&self, app: &str, uid: &str) -> bool {

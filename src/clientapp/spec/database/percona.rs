@@ -14,14 +14,14 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    object::{BackupProgress, DatabaseObject, DatabaseState, changed},
+    object::{DatabaseObject, DatabaseState, SeenBackup, changed},
     provider::{DatabaseCaches, DeletesByLabel, Provider, ProviderInfo, Summary},
     request::{BackupTargets, DatabaseRequest, USER, document},
 };
 use crate::{
     config::Config,
     crd::{
-        BackupRecord, BackupState, ClientApp, Postgres, PostgresProvider, Reason, annotation,
+        BackupRecord, BackupSchedules, BackupState, ClientApp, Postgres, PostgresProvider, Reason, annotation,
         conditions::{find, kind::POSTGRES_READY},
         percona::{
             self, BACKUP_CRD_NAME, CLUSTER_LABEL, CRD_NAME, Condition, DATA_INITIALIZED, Instances, NOT_FOR_READINESS,
@@ -157,6 +157,12 @@ impl Provider for Percona {
 
     fn targets(&self, request: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
         backups::targets(request, found)
+    }
+
+    fn backup_schedules(&self, request: &DatabaseRequest) -> Vec<String> {
+        let schedules = request.postgres.percona.as_ref().and_then(|percona| percona.schedules.clone());
+        let BackupSchedules { full, differential, incremental } = schedules.unwrap_or_default();
+        [full, differential, incremental].into_iter().flatten().collect()
     }
 
     fn source(&self, postgres: &Postgres) -> Option<Value> {
@@ -322,7 +328,7 @@ fn progressed(cluster: &PerconaPGCluster, status: &PerconaPGClusterStatus) -> Op
     times.max().filter(|_| !is_paused && !is_restored)
 }
 
-fn backup(backup: PerconaPGBackup) -> CacheEntry<BackupProgress> {
+fn backup(backup: PerconaPGBackup) -> CacheEntry<SeenBackup> {
     let key = key_of(&backup);
     let status = backup.status.unwrap_or_default();
     let state = match status.state.as_deref() {
@@ -330,8 +336,13 @@ fn backup(backup: PerconaPGBackup) -> CacheEntry<BackupProgress> {
         Some("Failed") => BackupState::Failed,
         _ => BackupState::Running,
     };
+    let seen = SeenBackup {
+        progress: (state, status.error),
+        created: backup.metadata.creation_timestamp.map(|at| at.0),
+        completed: status.result.completed.map(|at| at.0),
+    };
     // A backup that is being deleted does not count.
-    let value = backup.metadata.deletion_timestamp.is_none().then_some((state, status.error));
+    let value = backup.metadata.deletion_timestamp.is_none().then_some(seen);
     CacheEntry { group: Some(Key::new(&key.namespace, backup.spec.pg_cluster)), value, key }
 }
 

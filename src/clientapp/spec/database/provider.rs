@@ -6,7 +6,7 @@ use kube::api::{ApiResource, DynamicObject, Patch};
 use serde_json::Value;
 
 use super::{
-    object::{BackupProgress, DatabaseObject, DatabaseState},
+    object::{DatabaseObject, DatabaseState, SeenBackup},
     request::{BackupTargets, DatabaseRequest},
 };
 use crate::{
@@ -50,6 +50,11 @@ pub(crate) trait Provider: Sync {
     /// Returns where the backups of a database are to go: as the spec asks, and as already configured.
     fn targets(&self, _order: &DatabaseRequest, found: Option<&BackupTargets>) -> Result<BackupTargets, String> {
         Ok(found.cloned().unwrap_or_default())
+    }
+
+    /// Returns when the database's own operator makes backups, if that does not report whether it has.
+    fn backup_schedules(&self, _request: &DatabaseRequest) -> Vec<String> {
+        Vec::new()
     }
 
     /// Returns the data source of a new database, unless its document always contains it.
@@ -126,7 +131,7 @@ pub(crate) struct DeletesByLabel {
 pub(crate) struct DatabaseCaches {
     pub(crate) objects: Arc<Optional<DatabaseObject>>,
     /// `None`: the database objects themselves report the last backup.
-    pub(crate) backups: Option<Arc<Optional<BackupProgress>>>,
+    pub(crate) backups: Option<Arc<Optional<SeenBackup>>>,
     /// True if an EndpointSlice has a ready address, filed under its Service. `None`: every ready database object has one.
     pub(crate) endpoints: Option<Arc<Cache<bool>>>,
     /// Warnings about objects of this kind, which have the databases' names; `None`: the database objects say everything
