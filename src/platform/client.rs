@@ -43,13 +43,10 @@ pub(crate) fn watches(config: &Config) -> kube::Result<Client> {
     Ok(within(connection(config, UNACKNOWLEDGED)?, LIST_DEADLINE))
 }
 
-/// Returns a client for a user's commands; without a limit, or with a limit of zero, a request takes as long as it does.
-pub(crate) fn commands(config: &Config, limit: Option<Duration>) -> kube::Result<Client> {
+/// Returns a client for a user's commands; with a limit of zero, a request takes as long as it does.
+pub(crate) fn commands(config: &Config, limit: Duration) -> kube::Result<Client> {
     let client = connection(config, UNACKNOWLEDGED)?;
-    Ok(match limit.filter(|limit| !limit.is_zero()) {
-        Some(limit) => within(client, limit),
-        None => client,
-    })
+    Ok(if limit.is_zero() { client } else { within(client, limit) })
 }
 
 /// Returns a client for helm's requests: it waits as long as the API server takes to answer, and lets a watch run as long as it lasts.

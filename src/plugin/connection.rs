@@ -52,7 +52,7 @@ pub(crate) struct Connection {
     /// Name that the API server's certificate is for, if not the server's own.
     #[arg(long, global = true, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// How long a request may take, such as 10s; 0 for no limit. Defaults to 30s, for logs to no limit.
+    /// How long a request may take, such as 10s; 0 for no limit. Defaults to 30s.
     #[arg(long, global = true, value_name = "TIME", value_parser = request_timeout)]
     pub(crate) request_timeout: Option<Duration>,
 }
@@ -153,7 +153,7 @@ mod tests {
     use crate::plugin::args::Cli;
 
     fn parsed(flags: &[&str]) -> Result<Connection, clap::Error> {
-        let line = ["kubectl-clientapp", "list"];
+        let line = ["kubectl-clientapp", "check"];
         Cli::try_parse_from(line.iter().chain(flags)).map(|cli| cli.global.connection)
     }
 

@@ -14,7 +14,6 @@ use serde_json::Value;
 use super::{
     args,
     error::{self, Error},
-    list::sentence,
     session::{Printer, Session},
     several::Tally,
     text::{BAD, FAINT, GOOD, Node, STRONG, UNSURE, age, fitted, harmless, node, paint, span, tamed, verdict},
@@ -125,6 +124,25 @@ pub(crate) fn render(app: &ClientApp, seen: &Belongings, width: Option<usize>, n
     let created = age(app.metadata.creation_timestamp.as_ref().map(|time| time.0), now);
     let head = format!("{}  {served}  {}", paint(STRONG, &title), paint(FAINT, format!("age {created}")));
     node(head, below).to_string()
+}
+
+/// The state of an app in one sentence: the reason why it is not ready, or that it is. **Pure.**
+pub(crate) fn sentence(app: &ClientApp) -> String {
+    let status = app.status.clone().unwrap_or_default();
+    let Some(ready) = find(&status.conditions, kind::READY) else {
+        return "the operator has not processed it yet".to_owned();
+    };
+    let seen = |generation: Option<i64>| generation >= app.metadata.generation;
+    if !seen(status.observed_generation) && !seen(ready.observed_generation) {
+        return "the operator has not processed the latest change yet".to_owned();
+    }
+    let working = find(&status.conditions, kind::RECONCILING).filter(|working| working.status == "True");
+    match working {
+        _ if ready.status != "True" => ready.message.clone(),
+        // During an upgrade the app keeps serving, so it stays ready.
+        Some(working) => working.message.clone(),
+        None => ready.reason.clone(),
+    }
 }
 
 fn group(title: &str, below: Vec<Node>) -> Node {

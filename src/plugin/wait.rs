@@ -21,14 +21,17 @@ use super::{
     args,
     error::{self, Error},
     goal::Goal,
-    list::sentence,
-    session::{AGAIN, Printer, Session, Stored},
+    session::{Printer, Session, Stored},
     several::{Deadline, Tally, chosen},
+    status::sentence,
 };
 use crate::crd::{
     ClientApp, Reason, annotation,
     conditions::{find, kind},
 };
+
+/// Delay before a broken watch is retried.
+const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
