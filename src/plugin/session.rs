@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::{
     args::{Color, Global},
-    connection::Connection,
+    connection::{Connection, Flags},
     error::{self, Error},
     output::{self, Output},
     text::{BAD, harmless, paint, tamed},
@@ -54,6 +54,8 @@ impl Stored {
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    /// For the commands that messages print.
+    pub(crate) flags: Flags,
 }
 
 impl Session {
@@ -69,7 +71,7 @@ impl Session {
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = client::commands(&config, connection.request_timeout.unwrap_or(LIMIT))
             .map_err(|error| Error::Kubeconfig(format!("cannot connect as asked: {}", error::sentence(&error))))?;
-        Ok(Session { client, namespace })
+        Ok(Session { client, flags: connection.flags(&namespace), namespace })
     }
 
     /// The clock; rendering code gets the time as a parameter.
@@ -119,7 +121,7 @@ impl Session {
         };
         let key = |app: &PartialObjectMeta<DynamicObject>| (app.namespace().unwrap_or_default(), app.name_any());
         let there: Vec<_> = there.iter().map(key).collect();
-        let hint = error::hint(name, &self.namespace, &there);
+        let hint = error::hint(name, &self.namespace, &there, &self.flags);
         Error::NotFound { name: name.to_owned(), namespace: self.namespace.clone(), hint }
     }
 }

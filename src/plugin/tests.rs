@@ -1,5 +1,7 @@
 //! What users see, for given objects at a given time.
 
+use std::path::Path;
+
 use jiff::Timestamp;
 use kube::Client;
 use serde::de::DeserializeOwned;
@@ -14,6 +16,11 @@ fn now() -> Timestamp {
 
 pub(super) fn built<T: DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).unwrap()
+}
+
+/// The flags that messages add to commands.
+pub(super) fn flags(namespace: &str) -> connection::Flags {
+    Cli::try_parse_from(["kubectl-clientapp", "check"]).unwrap().global.connection.flags(namespace)
 }
 
 fn plain(text: &str) -> String {
@@ -111,7 +118,7 @@ fn cluster(evil: &str) -> Client {
 #[tokio::test]
 async fn no_object_writes_to_the_terminal() {
     let told = async |text: &str| {
-        let session = Session { client: cluster(text), namespace: "tenants".to_owned() };
+        let session = Session { client: cluster(text), namespace: "tenants".to_owned(), flags: flags("tenants") };
         let stored = session.app("acme").await.unwrap();
         let mut told =
             status::tree(&session, &stored.app, None).await + &delete::consequence(&stored.app, "tenants", None);
@@ -144,8 +151,8 @@ fn the_tree() {
         stateful_sets: Ok(vec![built(workload("StatefulSet", "acme-redis-master", 1))]),
         volumes: Ok(vec![built(volume)]),
     };
-    insta::assert_snapshot!(plain(&status::render(&app, &seen, None, now())));
-    let narrow = plain(&status::render(&app, &seen, Some(80), now()));
+    insta::assert_snapshot!(plain(&status::render(&app, &seen, (&flags("tenants"), None), now())));
+    let narrow = plain(&status::render(&app, &seen, (&flags("tenants"), Some(80)), now()));
     assert!(narrow.lines().all(|line| line.chars().count() <= 80) && narrow.contains('…'), "{narrow}");
 }
 
@@ -158,7 +165,7 @@ fn the_tree_of_a_user_who_may_see_little() {
         stateful_sets: Err(refused("statefulsets")),
         volumes: Err(refused("persistentvolumeclaims")),
     };
-    insta::assert_snapshot!(plain(&status::render(&built(failing()), &seen, None, now())));
+    insta::assert_snapshot!(plain(&status::render(&built(failing()), &seen, (&flags("tenants"), None), now())));
 }
 
 #[test]
@@ -196,4 +203,29 @@ fn who_can_adopt() {
     ] {
         assert_eq!(adopt::judge(&app), judged, "{what}");
     }
+}
+
+/// What is printed for the user to paste comes from [`connection::Flags`].
+#[test]
+fn no_command_is_printed_without_the_flags_that_reach_the_same_cluster() {
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plugin")];
+    let mut seen = 0;
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        // Help texts are printed before a cluster is known.
+        if path.extension().is_none_or(|end| end != "rs") || path.ends_with("tests.rs") || path.ends_with("args.rs") {
+            continue;
+        }
+        let source = std::fs::read_to_string(&path).unwrap();
+        let code = source.split("#[cfg(test)]").next().unwrap();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let is_bare = line.contains("`kubectl ") && !line.contains("`kubectl apply` loses");
+            assert!(!is_bare, "{}: {line}", path.display());
+            seen += usize::from(line.contains("command(") && line.contains("kubectl "));
+        }
+    }
+    assert!(seen > 10, "{seen} commands");
 }

@@ -266,8 +266,9 @@ where
     match tokio::time::timeout(timeout, follow).await {
         Ok(ended) => ended,
         Err(_) => Err(Error::Timeout(format!(
-            "timed out after {} waiting for {what}; it continues in the background, check with `kubectl get`",
-            super::text::span_of(timeout)
+            "timed out after {} waiting for {what}; it continues in the background: {} shows the progress",
+            super::text::span_of(timeout),
+            session.flags.command(format!("kubectl get {} {name}", K::kind(&()).to_lowercase()))
         ))),
     }
 }

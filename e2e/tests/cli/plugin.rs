@@ -609,7 +609,7 @@ async fn another_app_gets_yesterdays_database() {
     let (host, then) = (hostname(&tenant, "acme"), hostname(&tenant, "then"));
     let copy = ["restore", "acme", "--to", "then", "--hostname", &then];
     standalone(&tenant).await;
-    typed(&tenant, &copy).await.failed(4, "acme has no dump: `kubectl clientapp backup acme` makes one");
+    typed(&tenant, &copy).await.failed(4, "acme has no dump: `kubectl clientapp backup acme -n beside`");
     typed(&tenant, &["backup", "acme", "--wait"]).await.done();
     dumps_are_listed(&tenant).await;
 
@@ -664,7 +664,7 @@ async fn another_app_gets_yesterdays_database() {
     for part in [
         gets.as_str(),
         "set dbhost to then-pg",
-        r#"kubectl patch clientapp then -n beside --type=merge -p '{"spec":{"replicas":null}}'"#,
+        r#"`kubectl patch clientapp then --type=merge -p '{"spec":{"replicas":null}}' -n beside`"#,
     ] {
         assert!(said.stderr.contains(part), "{part}: {said:#?}");
     }
