@@ -1,7 +1,11 @@
 //! What users of kubectl expect: its flags of the connection, its forms of output, several names, and a check.
 
+use std::sync::{Arc, Mutex};
+
 use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
@@ -69,6 +73,70 @@ async fn the_flags_of_the_connection() {
     with("canary", &verified).failed(1, "the cluster rejects your credentials");
     // The token counts, and not the administrator's certificate.
     run(Some(&admin), &["password", "acme", "--token", token]).failed(1, "cannot get resource \"secrets\"");
+}
+
+async fn tunnel(mut client: TcpStream, asked: Arc<Mutex<Vec<String>>>) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        request.push(client.read_u8().await?);
+    }
+    let request = String::from_utf8(request).unwrap();
+    let address = request.strip_prefix("CONNECT ").unwrap().split(' ').next().unwrap().to_owned();
+    asked.lock().unwrap().push(address.clone());
+    let mut server = TcpStream::connect(address).await?;
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
+
+/// A proxy that only tunnels, and the addresses that it was asked for.
+async fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let record = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(tunnel(client, record.clone()));
+        }
+    });
+    (url, asked)
+}
+
+#[tokio::test]
+async fn through_a_proxy() {
+    let tenant = Lab::shared().await.tenant("plugin-proxy").await;
+    make(&tenant, "acme", &[]).await.done();
+    let (url, asked) = proxy().await;
+    let admin = tenant.lab.plane.kubeconfig();
+    let mut config: Value = serde_yaml::from_str(&fs::read_to_string(&admin).unwrap()).unwrap();
+    let server = config["clusters"][0]["cluster"]["server"].as_str().unwrap().replace("https://", "");
+    config["clusters"][0]["cluster"]["proxy-url"] = json!(url);
+    let proxied = tempfile::NamedTempFile::new().unwrap();
+    fs::write(proxied.path(), config.to_string()).unwrap();
+    let run = async |kubeconfig: &Path, environment: &[(&str, &str)], flags: &[&str]| {
+        let line = [&["status", "acme", "-n", &tenant.namespace], flags].concat();
+        let mut command = command(&installed().join(PLUGIN), Some(kubeconfig), &line);
+        command.envs(environment.iter().copied());
+        let answer = tokio::task::spawn_blocking(move || Answer::from(command.output().unwrap())).await.unwrap();
+        let mut asked = std::mem::take(&mut *asked.lock().unwrap());
+        asked.dedup();
+        (answer, asked)
+    };
+
+    let (answer, asked) = run(proxied.path(), &[("NO_PROXY", "*")], &[]).await;
+    answer.prints(&["acme"]);
+    assert_eq!(asked, [server]);
+    // A proxy of the environment is not for addresses of this machine, nor for what NO_PROXY names.
+    let (answer, asked) = run(&admin, &[("HTTPS_PROXY", &url)], &[]).await;
+    answer.prints(&["acme"]);
+    assert!(asked.is_empty(), "{asked:?}");
+    let elsewhere = ["--server", "https://cluster.invalid:6443"];
+    let (answer, asked) = run(&admin, &[("HTTPS_PROXY", &url)], &elsewhere).await;
+    answer.failed(1, "the cluster does not respond");
+    assert_eq!(asked, ["cluster.invalid:6443"]);
+    let (answer, asked) = run(&admin, &[("HTTPS_PROXY", &url), ("NO_PROXY", ".invalid")], &elsewhere).await;
+    answer.failed(1, "the cluster does not respond");
+    assert!(asked.is_empty(), "{asked:?}");
 }
 
 #[tokio::test]
