@@ -2,16 +2,26 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue, Request, Response};
+use axum::http::{HeaderName, HeaderValue, Request, Response, Uri};
+use hyper::rt::{Read, Write};
 use hyper_util::{
-    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    client::{
+        legacy::{
+            Client as HttpClient,
+            connect::{
+                Connection, HttpConnector,
+                proxy::{SocksV5, Tunnel},
+            },
+        },
+        proxy::matcher::{Intercept, Matcher},
+    },
     rt::TokioExecutor,
 };
 use kube::{
     Client, Config,
     client::{Body, ConfigExt as _},
 };
-use tower::{BoxError, ServiceBuilder, service_fn, timeout::Timeout};
+use tower::{BoxError, Service, ServiceBuilder, service_fn, timeout::Timeout};
 
 use super::account::AccountName;
 use crate::leadership::Leadership;
@@ -30,6 +40,8 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(40);
 /// request of a run that is long over could still arrive, after another operator has begun to lead. So this is not longer than the
 /// time between the end of a term and the beginning of the next operator's (see `lease`).
 const UNACKNOWLEDGED_BY_HELM: Duration = Duration::from_secs(2);
+/// What is never reached through a proxy of the environment.
+const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 /// The header of requests that are made as another user.
 pub(crate) const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
@@ -43,13 +55,10 @@ pub(crate) fn watches(config: &Config) -> kube::Result<Client> {
     Ok(within(connection(config, UNACKNOWLEDGED)?, LIST_DEADLINE))
 }
 
-/// Returns a client for a user's commands; without a limit, or with a limit of zero, a request takes as long as it does.
-pub(crate) fn commands(config: &Config, limit: Option<Duration>) -> kube::Result<Client> {
+/// Returns a client for a user's commands; with a limit of zero, a request takes as long as it does.
+pub(crate) fn commands(config: &Config, limit: Duration) -> kube::Result<Client> {
     let client = connection(config, UNACKNOWLEDGED)?;
-    Ok(match limit.filter(|limit| !limit.is_zero()) {
-        Some(limit) => within(client, limit),
-        None => client,
-    })
+    Ok(if limit.is_zero() { client } else { within(client, limit) })
 }
 
 /// Returns a client for helm's requests: it waits as long as the API server takes to answer, and lets a watch run as long as it lasts.
@@ -60,16 +69,51 @@ pub(crate) fn forwarding(config: &Config) -> kube::Result<Client> {
 /// Connects a client that does not retry. Retries inside the client would look like one slow request, of up to a quarter of an hour or as
 /// long as a Retry-After says. Each caller has its own backoff, and reports that it waits.
 fn connection(config: &Config, unacknowledged: Duration) -> kube::Result<Client> {
-    if config.proxy_url.is_some() {
-        // This kube client has no proxy support, and its error says so.
-        return Client::try_from(config.clone());
-    }
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_connect_timeout(Some(DEADLINE));
     connector.set_keepalive(Some(PROBE));
     connector.set_keepalive_interval(Some(PROBE_AGAIN));
     connector.set_tcp_user_timeout(Some(unacknowledged));
+    let Some(proxy) = proxy(config, |name| std::env::var(name).ok())? else { return over(connector, config) };
+    match (proxy.uri().scheme_str(), proxy.basic_auth(), proxy.raw_auth()) {
+        (Some("http"), None, _) => over(Tunnel::new(proxy.uri().clone(), connector), config),
+        (Some("http"), Some(auth), _) => {
+            over(Tunnel::new(proxy.uri().clone(), connector).with_auth(auth.clone()), config)
+        }
+        (Some("socks5" | "socks5h"), _, None) => over(SocksV5::new(proxy.uri().clone(), connector), config),
+        (Some("socks5" | "socks5h"), _, Some((user, password))) => {
+            let socks = SocksV5::new(proxy.uri().clone(), connector);
+            over(socks.with_auth(user.to_owned(), password.to_owned()), config)
+        }
+        _ => Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy.uri().clone()) }),
+    }
+}
+
+/// Returns the proxy to the API server. Its address is in `Config`: kube takes it from the kubeconfig or else from HTTPS_PROXY, and
+/// never inside a cluster. As for kubectl, only that of the environment is not for loopback addresses and what NO_PROXY names; kube
+/// looks for the proxy itself in NO_PROXY. **Pure.**
+fn proxy(config: &Config, environment: impl Fn(&str) -> Option<String>) -> kube::Result<Option<Intercept>> {
+    let Some(url) = &config.proxy_url else { return Ok(None) };
+    let either = |names: [&str; 2]| names.into_iter().filter_map(&environment).find(|value| !value.is_empty());
+    let of_environment = either(["HTTPS_PROXY", "https_proxy"]).and_then(|proxy| proxy.parse::<Uri>().ok());
+    let direct = match of_environment.as_ref() == Some(url) {
+        true => format!("{LOOPBACK},{}", either(["NO_PROXY", "no_proxy"]).unwrap_or_default()),
+        false => String::new(),
+    };
+    let proxy = |but: String| Matcher::builder().all(url.to_string()).no(but).build().intercept(&config.cluster_url);
+    match proxy(String::new()) {
+        None => Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(url.clone()) }),
+        Some(_) => Ok(proxy(direct)),
+    }
+}
+
+/// Makes a client of connections, to which TLS is added.
+fn over<C>(connector: C, config: &Config) -> kube::Result<Client>
+where
+    C: Service<Uri, Error: Into<BoxError>, Future: Unpin + Send> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+{
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
@@ -168,6 +212,33 @@ mod tests {
         ] {
             let request = Request::get(uri).body(Body::empty()).unwrap();
             assert_eq!(client.send(request).await.is_ok(), answered, "{uri}");
+        }
+    }
+
+    #[test]
+    fn which_proxy_is_used() {
+        const PROXY: &str = "http://127.0.0.1:3128";
+        let proxied = |server: &'static str, of_kubeconfig: Option<&'static str>, environment: &[(&str, &str)]| {
+            let mut config = Config::new(Uri::from_static(server));
+            let of = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, it)| (*it).to_owned());
+            // As kube does.
+            config.proxy_url = of_kubeconfig.map(str::to_owned).or(of("HTTPS_PROXY")).map(|url| url.parse().unwrap());
+            proxy(&config, of).map(|proxy| proxy.map(|proxy| proxy.uri().to_string())).map_err(drop)
+        };
+        let used = |proxy: &str| Ok(Some(format!("{proxy}/")));
+        let (far, near) = ("https://api.shop.example.com:6443", "https://127.0.0.1:6443");
+        for (server, of_kubeconfig, environment, expected) in [
+            (far, None, &[][..], Ok(None)),
+            (far, None, &[("HTTPS_PROXY", PROXY)], used(PROXY)),
+            (near, None, &[("HTTPS_PROXY", PROXY)], Ok(None)),
+            (far, None, &[("HTTPS_PROXY", PROXY), ("NO_PROXY", "10.0.0.0/8, .example.com")], Ok(None)),
+            (far, None, &[("HTTPS_PROXY", PROXY), ("NO_PROXY", ""), ("no_proxy", "api.shop.example.com")], Ok(None)),
+            // The proxy itself is named.
+            (far, None, &[("HTTPS_PROXY", PROXY), ("NO_PROXY", "localhost,127.0.0.1")], used(PROXY)),
+            (near, Some("socks5://a:1"), &[("HTTPS_PROXY", PROXY), ("NO_PROXY", "*")], used("socks5://a:1")),
+            (far, Some("ftp://a:1"), &[], Err(())),
+        ] {
+            assert_eq!(proxied(server, of_kubeconfig, environment), expected, "{server} {environment:?}");
         }
     }
 

@@ -6,9 +6,8 @@ use super::{
     args,
     change::patch,
     error::Error,
-    list,
     session::{Printer, Session},
-    wait,
+    status, wait,
 };
 use crate::crd::{
     ClientApp, Reason,
@@ -62,7 +61,7 @@ pub(crate) fn judge(app: &ClientApp) -> Adoption {
         (false, true) => Adoption::Needless("spec.postgres.adopt is already true".to_owned()),
         (false, false) => Adoption::Needless(format!(
             "no data of an earlier ClientApp is blocking it; the operator says: {}",
-            list::sentence(app)
+            status::sentence(app)
         )),
     }
 }

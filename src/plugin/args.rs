@@ -23,8 +23,7 @@ const EXAMPLES: &str = "\
 Examples:
   kubectl clientapp create acme --hostname acme.example.com --wait
   kubectl clientapp check
-  kubectl clientapp list -A
-  kubectl clientapp status acme -o jsonpath='{.status.release.revision}'
+  kubectl clientapp status acme
   kubectl clientapp upgrade acme 5.5.3 --wait
   kubectl clientapp password acme
   kubectl clientapp backup acme --wait
@@ -60,7 +59,7 @@ pub(crate) struct Global {
     /// Namespace; defaults to the one of the context.
     #[arg(short, long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub(crate) namespace: Option<String>,
-    /// `table` or `wide` for humans, `name`, `json`, `yaml` or `jsonpath='{.path}'` for scripts, as far as a command has them.
+    /// `table` or `wide` for humans, `name`, `json` or `yaml` for scripts, as far as a command has them.
     #[arg(short, long, global = true, default_value = "table", value_name = "FORM", help_heading = GLOBAL)]
     pub(crate) output: Output,
     /// Colours: `auto` (on a terminal, unless NO_COLOR is set), `always` or `never`.
@@ -89,9 +88,6 @@ Examples:
   kubectl clientapp create acme -n tenant-acme --create-namespace --hostname acme.example.com --ingress-class traefik --wait
   kubectl clientapp create acme --hostname acme.example.com --values values.yaml --dry-run > acme.yaml")]
     Create(Box<Create>),
-    /// List ClientApps.
-    #[command(visible_alias = "ls")]
-    List(List),
     /// Show ClientApps, everything that belongs to them, and what they are waiting for.
     Status(Names),
     /// Wait until ClientApps are ready, are gone, or have a condition.
@@ -125,8 +121,6 @@ Examples:
   kubectl clientapp plan acme
   kubectl clientapp approve acme 1f0a52c9d7e3b864 --wait")]
     Approve(Approve),
-    /// List the revisions of a ClientApp's Helm release, from their labels only.
-    History(Named),
     /// Suspend ClientApps: the operator changes nothing until they are resumed.
     #[command(after_help = "\
 Examples:
@@ -180,14 +174,6 @@ Examples:
   kubectl clientapp password acme --username
   kubectl clientapp password acme -o json")]
     Password(Password),
-    /// List the events about a ClientApp, oldest first.
-    Events(Events),
-    /// Print the logs of the pods of a ClientApp's release.
-    #[command(after_help = "\
-Examples:
-  kubectl clientapp logs acme --since 10m
-  kubectl clientapp logs acme -f --tail 20 -c nextcloud")]
-    Logs(Logs),
     /// Check that this cluster can run ClientApps: the kinds, the operator, and your rights. Changes nothing.
     Check(Check),
     /// Delete ClientApps, and everything that their deletion policies do not retain.
@@ -210,12 +196,6 @@ Examples:
         /// The shell.
         shell: clap_complete::Shell,
     },
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Named {
-    /// Name of the ClientApp.
-    pub(crate) name: String,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -321,19 +301,6 @@ pub(crate) struct Create {
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct List {
-    /// List the ClientApps of all namespaces.
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    pub(crate) all_namespaces: bool,
-    /// Label selector, such as `tier=gold`.
-    #[arg(short = 'l', long, value_name = "LABELS")]
-    pub(crate) selector: Option<String>,
-    /// Keep watching, and print every change.
-    #[arg(short, long)]
-    pub(crate) watch: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -498,33 +465,6 @@ pub(crate) struct Password {
 }
 
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Events {
-    /// Name of the ClientApp.
-    pub(crate) name: String,
-    /// Keep watching, and print new events.
-    #[arg(short, long)]
-    pub(crate) watch: bool,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Logs {
-    /// Name of the ClientApp.
-    pub(crate) name: String,
-    /// Follow the logs of the pods that there are now.
-    #[arg(short, long)]
-    pub(crate) follow: bool,
-    /// Only this many of the last lines of each pod.
-    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(i64).range(0..))]
-    pub(crate) tail: Option<i64>,
-    /// Only lines of this last time, such as 90s or 10m.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) since: Option<Duration>,
-    /// Container; defaults to each pod's default container, and selects the pods that have it.
-    #[arg(short, long, value_name = "NAME")]
-    pub(crate) container: Option<String>,
-}
-
-#[derive(Args, Clone, Debug)]
 pub(crate) struct Check {
     /// Namespace of the operator.
     #[arg(long, value_name = "NAME", default_value = "clientapp-operator")]
@@ -557,9 +497,7 @@ impl Command {
     /// The forms of `-o` that the command has: a name and an object can only be printed of what is an object.
     pub(crate) fn outputs(&self) -> &'static [&'static str] {
         match self {
-            Command::List(_) | Command::Status(_) | Command::Events(_) => {
-                &["table", "wide", "name", "json", "yaml", "jsonpath"]
-            }
+            Command::Status(_) => &["table", "wide", "name", "json", "yaml"],
             Command::Create(_)
             | Command::Wait(_)
             | Command::Upgrade(_)
@@ -569,12 +507,12 @@ impl Command {
             | Command::Retry(_)
             | Command::Adopt(_)
             | Command::Backup(_)
-            | Command::Restore(_) => &["table", "name", "json", "yaml", "jsonpath"],
-            // A Helm revision, a dump and a password have no name that kubectl would take.
-            Command::History(_) | Command::Backups(_) | Command::Password(_) => &["table", "json", "yaml", "jsonpath"],
+            | Command::Restore(_) => &["table", "name", "json", "yaml"],
+            // A dump and a password have no name that kubectl would take.
+            Command::Backups(_) | Command::Password(_) => &["table", "json", "yaml"],
             // Afterwards there is no object.
             Command::Delete(_) | Command::ApproveDeletions(_) => &["table", "name"],
-            Command::Plan(_) | Command::Logs(_) | Command::Check(_) | Command::Completion { .. } => &["table"],
+            Command::Plan(_) | Command::Check(_) | Command::Completion { .. } => &["table"],
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `backup` creates a ClientAppBackup; `backups` lists the dumps of an app's database and, for a PerconaPGCluster, see [`percona`].
 
 use indicatif::BinaryBytes;
-use jiff::{Timestamp, fmt::strtime};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
@@ -14,9 +14,12 @@ use super::{
     several::Tally,
     text::{BAD, FAINT, GOOD, age, paint, table, tamed},
 };
-use crate::crd::{
-    BackupSubject, BackupSubjectKind, BackupSummary, ClientApp, ClientAppBackup, ClientAppBackupSpec, PostgresProvider,
-    Postgresql,
+use crate::{
+    crd::{
+        BackupSubject, BackupSubjectKind, BackupSummary, ClientApp, ClientAppBackup, ClientAppBackupSpec,
+        PostgresProvider, Postgresql,
+    },
+    store::dump::Name,
 };
 
 /// Whether the files are all there is to back up.
@@ -50,7 +53,7 @@ async fn back_up(
 
 pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
     let app = session.app(name).await.ok().map(|stored| stored.app);
-    let archives = app.as_ref().map(|app| files::last(app, Session::now())).unwrap_or_default();
+    let archives = app.as_ref().map(|app| files::last(app, &session.flags, Session::now())).unwrap_or_default();
     if app.as_ref().is_some_and(percona::has_cluster) {
         return percona::list(session, printer, name, &archives).await;
     }
@@ -62,14 +65,15 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     let database: Postgresql = tamed(&found).map_err(|error| Error::Output(error.to_string()))?;
     let summary = database.status.and_then(|status| status.backup).unwrap_or_default();
     if summary.dumps.is_empty() && printer.is_for_humans() {
-        printer.note(&format!("{name} has no dump yet: `kubectl clientapp backup {name}` creates one"));
+        let backup = session.flags.command(format!("kubectl clientapp backup {name}"));
+        printer.note(&format!("{name} has no dump yet: {backup} creates one"));
     }
     printer.objects(&summary.dumps, || render(&summary, Session::now()) + &archives)
 }
 
 fn render(summary: &BackupSummary, now: Timestamp) -> String {
     let rows = summary.dumps.iter().map(|dump| {
-        let age = paint(FAINT, age(began(&dump.name), now));
+        let age = paint(FAINT, age(Name::parse(&dump.name).map(|name| name.time()), now));
         let size = BinaryBytes(dump.bytes.unsigned_abs()).to_string();
         vec![dump.name.clone(), size, dump.tables.to_string(), age]
     });
@@ -90,18 +94,6 @@ fn render(summary: &BackupSummary, now: Timestamp) -> String {
         }
     }
     text
-}
-
-/// When a dump began, according to its name.
-fn began(dump: &str) -> Option<Timestamp> {
-    let stamp = dump.split_once('-').map_or(dump, |(stamp, _)| stamp);
-    strtime::parse("%Y%m%dT%H%M%SZ", stamp)
-        .ok()?
-        .to_datetime()
-        .ok()?
-        .to_zoned(jiff::tz::TimeZone::UTC)
-        .ok()
-        .map(|at| at.timestamp())
 }
 
 #[cfg(test)]
@@ -140,6 +132,5 @@ mod tests {
         in doubt: the drill 30m ago failed: dump x is damaged; see `kubectl logs job/acme-pg-drill-1`
         ");
         assert_eq!(of(json!({})), "");
-        assert_eq!(began("no time"), None);
     }
 }

@@ -28,12 +28,6 @@ use crate::{
     },
 };
 
-/// How messages name what is in a bucket, and the command that lists it.
-type Words = (&'static str, &'static str);
-
-const DUMPS: Words = ("dump", "kubectl clientapp backups NAME --store");
-const ARCHIVES: Words = ("archive", "kubectl clientapp backups NAME --files");
-
 /// Short, because a user is waiting.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -118,25 +112,31 @@ fn text(data: &BTreeMap<String, ByteString>, secret: &str, key: &str) -> Result<
     value.ok_or_else(|| Error::Missing(format!("Secret {secret} has no text under the key {key}")))
 }
 
-/// Checks that a dump is in the repository.
-pub(crate) async fn holds(session: &Session, store: &DumpStore, from: &str) -> Result<(), Error> {
+/// Checks that a dump is in the repository of an app.
+pub(crate) async fn holds(session: &Session, (app, store): (&str, &DumpStore), from: &str) -> Result<(), Error> {
     let found = read(session, store, Content::Dump).await?;
-    chosen(&found, from, Session::now(), DUMPS).map(drop).map_err(Error::Stalled)
+    let missing = || missing(session, ("dump", from), format!("{app} --store"));
+    chosen(&found, from, Session::now()).map(drop).ok_or_else(missing)
 }
 
 /// Returns the name of an archive that the files can be restored from.
-pub(crate) async fn archive(session: &Session, store: &DumpStore, from: &str) -> Result<String, Error> {
+pub(crate) async fn archive(session: &Session, (app, store): (&str, &DumpStore), from: &str) -> Result<String, Error> {
     let found = read(session, store, Content::Files).await?;
-    chosen(&found, from, Session::now(), ARCHIVES).map(|archive| archive.name.to_string()).map_err(Error::Stalled)
+    let missing = || missing(session, ("archive", from), format!("{app} --files"));
+    chosen(&found, from, Session::now()).map(|archive| archive.name.to_string()).ok_or_else(missing)
+}
+
+fn missing(session: &Session, (kind, from): (&str, &str), listed: String) -> Error {
+    let list = session.flags.command(format!("kubectl clientapp backups {listed}"));
+    Error::Stalled(format!("there is no {kind} {from} in the bucket: {list} lists them"))
 }
 
 /// Returns the snapshot of this name. **Pure.**
-fn chosen<'a>(found: &'a [Stored], from: &str, now: Timestamp, (one, lists): Words) -> Result<&'a Stored, String> {
-    let chosen = match from {
+fn chosen<'a>(found: &'a [Stored], from: &str, now: Timestamp) -> Option<&'a Stored> {
+    match from {
         "latest" => stored::latest(found, now),
         from => found.iter().find(|stored| stored.name.as_str() == from),
-    };
-    chosen.ok_or_else(|| format!("there is no {one} {from} in the bucket: `{lists}` lists them"))
+    }
 }
 
 /// `backups --store`.
@@ -200,11 +200,9 @@ mod tests {
         let (b, a) = ("20260102T000000Z-b", "20260101T000000Z-a");
         let (found, now) = ([b, a].map(stored), "2026-01-04T00:00:00Z".parse().unwrap());
         for (from, expected) in [("latest", Some(b)), (a, Some(a)), ("20250101T000000Z-a", None)] {
-            let chosen = chosen(&found, from, now, ARCHIVES).map(|stored| stored.name.to_string());
-            assert_eq!(chosen.clone().ok().as_deref(), expected, "{chosen:?}");
+            assert_eq!(chosen(&found, from, now).map(|stored| stored.name.as_str()), expected);
         }
-        let why = chosen(&[], "latest", now, DUMPS).unwrap_err();
-        assert!(why.contains("`kubectl clientapp backups NAME --store` lists them"), "{why}");
+        assert!(chosen(&[], "latest", now).is_none());
     }
 
     #[test]

@@ -78,14 +78,19 @@ pub(crate) async fn approve(session: &Session, printer: &mut Printer, args: &arg
         // What waits by now may be another plan than the user has read.
         (Some(plan), None) => {
             return Err(Error::Usage(format!(
-                "which plan of {of}? plan {} of chart version {} waits: `kubectl clientapp plan {name} -n {}` shows it, and `kubectl clientapp approve {name} {} -n {}` approves it",
-                plan.digest, plan.chart_version, session.namespace, plan.digest, session.namespace
+                "which plan of {of}? plan {} of chart version {} waits: {} shows it, and {} approves it",
+                plan.digest,
+                plan.chart_version,
+                session.flags.command(format!("kubectl clientapp plan {name}")),
+                session.flags.command(format!("kubectl clientapp approve {name} {}", plan.digest))
             )));
         }
         (Some(plan), Some(digest)) if plan.digest != *digest => {
             return Err(Error::Missing(format!(
-                "plan {digest} of {of} was overtaken: plan {} of chart version {} waits now; `kubectl clientapp plan {name} -n {}` shows it",
-                plan.digest, plan.chart_version, session.namespace
+                "plan {digest} of {of} was overtaken: plan {} of chart version {} waits now; {} shows it",
+                plan.digest,
+                plan.chart_version,
+                session.flags.command(format!("kubectl clientapp plan {name}"))
             )));
         }
         (Some(plan), _) => {

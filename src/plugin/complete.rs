@@ -5,10 +5,7 @@ use std::ffi::OsString;
 use clap::{Arg, Command, CommandFactory as _, Parser as _};
 use kube::{ResourceExt, api::ListParams};
 
-use super::{
-    args::Cli,
-    session::{LIMIT, Session},
-};
+use super::{args::Cli, session::Session};
 
 /// Tells kubectl not to complete file names (cobra's `ShellCompDirectiveNoFileComp`).
 const NO_FILES: &str = ":4";
@@ -38,9 +35,9 @@ pub(crate) async fn answer(words: &[OsString]) -> String {
 
 /// The names of the ClientApps in the cluster and namespace of the global flags. Empty if the user may not list them.
 async fn names(before: &[String], commands: &Command) -> Vec<String> {
-    let line = ["kubectl-clientapp", "list"].map(str::to_owned).into_iter().chain(global(before, commands));
+    let line = ["kubectl-clientapp", "check"].map(str::to_owned).into_iter().chain(global(before, commands));
     let Ok(cli) = Cli::try_parse_from(line) else { return Vec::new() };
-    let Ok(session) = Session::open(&cli.global, Some(LIMIT)).await else { return Vec::new() };
+    let Ok(session) = Session::open(&cli.global).await else { return Vec::new() };
     let found = session.apps().list_metadata(&ListParams::default()).await;
     found.map(|found| found.items.iter().map(ResourceExt::name_any).collect()).unwrap_or_default()
 }
@@ -80,7 +77,7 @@ mod tests {
                 "wait --for deleted --timeout 5m --as ada --as-group x --insecure-skip-tls-verify a",
                 "--as ada --as-group x --insecure-skip-tls-verify",
             ),
-            ("logs -f --tail 3 -s http://a -c web", "-s http://a"),
+            ("delete -y --timeout 3m -s http://a web", "-s http://a"),
             ("status -n", "-n"),
         ] {
             let line: Vec<_> = line.split(' ').map(str::to_owned).collect();

@@ -1,7 +1,7 @@
 //! How to reach the API server, in kubectl's own words: kubectl hands its flags on to a plugin only if they follow the plugin's name.
 //! Pure.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt::Display, path::PathBuf, time::Duration};
 
 use axum::http::Uri;
 use clap::Args;
@@ -52,9 +52,20 @@ pub(crate) struct Connection {
     /// Name that the API server's certificate is for, if not the server's own.
     #[arg(long, global = true, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// How long a request may take, such as 10s; 0 for no limit. Defaults to 30s, for logs to no limit.
+    /// How long a request may take, such as 10s; 0 for no limit. Defaults to 30s.
     #[arg(long, global = true, value_name = "TIME", value_parser = request_timeout)]
     pub(crate) request_timeout: Option<Duration>,
+}
+
+/// The flags with which another command reaches the same namespace of the same cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Flags(String);
+
+impl Flags {
+    /// Returns a command that a message prints for the user to paste. **Pure.**
+    pub(crate) fn command(&self, line: impl Display) -> String {
+        format!("`{line} {}`", self.0)
+    }
 }
 
 /// Never printed. It is not parsed, so clap has no error that quotes it.
@@ -63,6 +74,22 @@ pub(crate) struct Connection {
 struct Token(String);
 
 impl Connection {
+    /// Returns the flags that choose this namespace, and the cluster as the user has done. **Pure.**
+    pub(crate) fn flags(&self, namespace: &str) -> Flags {
+        let kubeconfig = self.kubeconfig.as_ref().map(|path| path.display().to_string());
+        let server = self.server.as_ref().map(ToString::to_string);
+        let given = [
+            ("-n", Some(namespace)),
+            ("--kubeconfig", kubeconfig.as_deref()),
+            ("--context", self.context.as_deref()),
+            ("--cluster", self.cluster.as_deref()),
+            ("--user", self.user.as_deref()),
+            ("--server", server.as_deref()),
+        ];
+        let flags = given.into_iter().filter_map(|(flag, value)| Some(format!("{flag} {}", quoted(value?))));
+        Flags(flags.collect::<Vec<_>>().join(" "))
+    }
+
     /// What to take from the kubeconfig.
     pub(crate) fn options(&self) -> KubeConfigOptions {
         KubeConfigOptions { context: self.context.clone(), cluster: self.cluster.clone(), user: self.user.clone() }
@@ -135,6 +162,12 @@ impl Connection {
     }
 }
 
+/// Quotes a word for a shell, if it needs that.
+fn quoted(word: &str) -> String {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "/:@.,_-+=".contains(char);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
 fn url(text: &str) -> Result<Uri, &'static str> {
     let parsed = text.parse::<Uri>().ok().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
     parsed.ok_or("expected a URL such as https://cluster.example.com:6443")
@@ -153,7 +186,7 @@ mod tests {
     use crate::plugin::args::Cli;
 
     fn parsed(flags: &[&str]) -> Result<Connection, clap::Error> {
-        let line = ["kubectl-clientapp", "list"];
+        let line = ["kubectl-clientapp", "check"];
         Cli::try_parse_from(line.iter().chain(flags)).map(|cli| cli.global.connection)
     }
 
@@ -191,6 +224,19 @@ mod tests {
         assert_eq!(applied(&["--tls-server-name", "api"]).tls_server_name.as_deref(), Some("api"));
         let options = parsed(&["--context", "a", "--cluster", "b", "--user", "c"]).unwrap().options();
         assert_eq!([options.context, options.cluster, options.user].map(Option::unwrap), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn commands_to_paste_reach_the_same_cluster() {
+        for (flags, expected) in [
+            (&[][..], "-n shop"),
+            (&["--kubeconfig", "/home/it's/my config"], r"-n shop --kubeconfig '/home/it'\''s/my config'"),
+            (&["--context", "ada@prod", "--token", "secret"], "-n shop --context ada@prod"),
+            (&["--cluster=a", "--user=b", "-s", "http://c:1"], "-n shop --cluster a --user b --server http://c:1/"),
+        ] {
+            let command = parsed(flags).unwrap().flags("shop").command("kubectl get clientapps");
+            assert_eq!(command, format!("`kubectl get clientapps {expected}`"));
+        }
     }
 
     #[test]

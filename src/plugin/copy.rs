@@ -117,7 +117,7 @@ pub(crate) async fn run(
     let secret = credentials.is_some().then(|| key.admin_secret());
     let by_hooks = stored.app.spec.postgres.provider == PostgresProvider::Standalone;
     let database = Database { service: &service, by_hooks };
-    printer.note(&what_remains(names, &session.namespace, database, replicas, secret.as_deref(), files));
+    printer.note(&what_remains(names, &session.flags, database, replicas, secret.as_deref(), files));
     ended
 }
 
@@ -136,14 +136,18 @@ async fn source(session: &Session, args: &args::Restore, app: &ClientApp, other:
     match (app.spec.postgres.enabled, app.spec.postgres.provider) {
         (false, _) => Err(Error::Missing(format!("{name} has no database, and so no backup to create {other} from"))),
         (true, PostgresProvider::External) => Err(Error::Missing(format!(
-            "the operator makes no backups of the database of {name}, which it has not created: copy the database with its own tools, and create {other} with a Secret for the copy: `kubectl clientapp create {other} --postgres-secret NAME`"
+            "the operator makes no backups of the database of {name}, which it has not created: copy the database with its own tools, and create {other} with a Secret for the copy: {}",
+            session.flags.command(format!(
+                "kubectl clientapp create {other} --hostname {} --postgres-secret NAME",
+                args.hostname.as_deref().unwrap_or("HOST")
+            ))
         ))),
         (true, PostgresProvider::Percona) => percona::source(session, args).await.map(Source::Cluster),
         (true, PostgresProvider::Standalone) => {
             let wanted = wanted(session, args, app)?;
             let database = dumps::database(session, name).await?;
-            has_dump(app, database.as_ref(), &wanted).map_err(Error::Stalled)?;
-            there_are_dumps(session, database.as_ref(), &wanted).await?;
+            has_dump(app, database.as_ref(), &wanted, &session.flags).map_err(Error::Stalled)?;
+            there_are_dumps(session, name, database.as_ref(), &wanted).await?;
             Ok(Source::Dump(wanted))
         }
     }
@@ -253,7 +257,7 @@ where
     };
     let is_spent = marked.as_ref().is_some_and(has_database);
     let holder = Holder { resource, namespace, name, label, is_spent };
-    if !holder.is_to_be_labelled(postgresql).map_err(Error::Stalled)? {
+    if !holder.is_to_be_labelled(postgresql, &session.flags).map_err(Error::Stalled)? {
         return Ok(());
     }
     // Refused if another user has labelled it since.

@@ -54,7 +54,8 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
     let sentence = format!("clientapp/{name} created in namespace {}", session.namespace);
     wait::asked(session, printer, &made, &sentence, &args.waiting, None).await?;
     if !args.waiting.wait && printer.is_for_humans() {
-        printer.note(&format!("`kubectl clientapp wait {name} -n {}` waits until it is ready", session.namespace));
+        let wait = session.flags.command(format!("kubectl clientapp wait {name}"));
+        printer.note(&format!("{wait} waits until it is ready"));
     }
     Ok(())
 }

@@ -21,7 +21,8 @@ pub(crate) async fn needed(session: &Session, app: &str) -> Result<Postgresql, E
     let stored = session.app(app).await?;
     Err(Error::Missing(match (stored.app.spec.postgres.enabled, stored.app.spec.postgres.provider) {
         (true, PostgresProvider::Standalone) => {
-            format!("{app} has no Postgresql yet: check `kubectl clientapp status {app}`")
+            let status = session.flags.command(format!("kubectl clientapp status {app}"));
+            format!("{app} has no Postgresql yet: {status} shows what it is waiting for")
         }
         _ => format!("{app} has no database of its own"),
     }))

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use kube::{Resource as _, core::Status};
 
+use super::connection::Flags;
 use crate::crd::ClientApp;
 
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +132,7 @@ fn deepest(error: &dyn std::error::Error) -> String {
 }
 
 /// Suggestions for a name that does not exist. **Pure.**
-pub(crate) fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> String {
+pub(crate) fn hint(name: &str, namespace: &str, there: &[(String, String)], flags: &Flags) -> String {
     let elsewhere: Vec<&str> =
         there.iter().filter(|(_, other)| other == name).map(|(namespace, _)| namespace.as_str()).collect();
     match elsewhere[..] {
@@ -152,7 +153,7 @@ pub(crate) fn hint(name: &str, namespace: &str, there: &[(String, String)]) -> S
     let similar: Vec<&str> = similar.into_iter().take(3).map(|(_, name)| name).collect();
     match similar.is_empty() {
         false => format!("; did you mean {}?", similar.join(", ")),
-        true => "; `kubectl clientapp list` shows the existing ones".to_owned(),
+        true => format!("; {} shows the existing ones", flags.command("kubectl get clientapps")),
     }
 }
 
@@ -165,6 +166,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::plugin::tests::flags;
 
     fn refused(status: serde_json::Value) -> String {
         let status: Status = serde_json::from_value(status).unwrap();
@@ -205,10 +207,11 @@ mod tests {
     #[test]
     fn what_might_have_been_meant() {
         let there = [("a", "acme"), ("a", "globex"), ("b", "initech")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let hint = |name: &str, namespace: &str, there: &[_]| hint(name, namespace, there, &flags("a"));
         assert_eq!(hint("acmee", "a", &there), "; did you mean acme?");
         assert_eq!(hint("initech", "a", &there), "; there is one in namespace b: add -n b");
         let everywhere = ["a", "b", "c"].map(|namespace| (namespace.to_owned(), "acme".to_owned()));
         assert_eq!(hint("acme", "d", &everywhere), "; there is one in 3 namespaces: add -n a, -n b, …");
-        assert_eq!(hint("zzz", "a", &there), "; `kubectl clientapp list` shows the existing ones");
+        assert_eq!(hint("zzz", "a", &there), "; `kubectl get clientapps -n a` shows the existing ones");
     }
 }

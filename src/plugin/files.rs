@@ -7,6 +7,7 @@ use kube::ResourceExt as _;
 
 use super::{
     args, bucket,
+    connection::Flags,
     error::Error,
     run_once,
     session::{Printer, Session},
@@ -44,7 +45,7 @@ pub(crate) async fn source(session: &Session, args: &args::Restore, app: &Client
     let own = backup.path(&session.namespace, &args.name);
     let path = args.files_path.clone().unwrap_or(own);
     let store = bucket::of_files(backup, &path, args.password_secret.as_deref());
-    let from = bucket::archive(session, &store, wanted).await?;
+    let from = bucket::archive(session, (&args.name, &store), wanted).await?;
     let password_secret = args.password_secret.as_deref().map(StorePasswordSecret::named);
     let files = FilesSource { from, path: Some(path), password_secret };
     Ok(Some(Source { files, credentials: store.bucket.credentials_secret.name }))
@@ -72,7 +73,7 @@ fn settings(app: &ClientApp) -> Result<&FilesBackup, String> {
 }
 
 /// A line about the last archive of an app's files, and one about a failure since. Empty if they are not archived.
-pub(crate) fn last(app: &ClientApp, now: Timestamp) -> String {
+pub(crate) fn last(app: &ClientApp, flags: &Flags, now: Timestamp) -> String {
     if app.spec.persistence.backup.is_none() {
         return String::new();
     }
@@ -97,9 +98,9 @@ pub(crate) fn last(app: &ClientApp, now: Timestamp) -> String {
             format!("{} the app's files were archived {}{archive}{bytes}{files}\n", paint(GOOD, "archived:"), ago(time))
         }
         None => format!(
-            "{} there is no archive of the app's files yet: `kubectl clientapp backup {}` makes one\n",
+            "{} there is no archive of the app's files yet: {} makes one\n",
             paint(UNSURE, "not archived:"),
-            app.name_any()
+            flags.command(format!("kubectl clientapp backup {}", app.name_any()))
         ),
     };
     let failed_last = last_failure.filter(|failure| last_success.as_ref().is_none_or(|success| success.0 < failure.0));
@@ -115,7 +116,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::plugin::tests::built;
+    use crate::plugin::tests::{built, flags};
 
     const ARCHIVE: &str = "20260131T033000Z-p9d4f";
 
@@ -130,7 +131,7 @@ mod tests {
     fn the_last_archive() {
         let now = "2026-01-31T04:00:00Z".parse().unwrap();
         let line = |files: Value| {
-            let line = last(&app(json!({}), json!({"files": files})), now);
+            let line = last(&app(json!({}), json!({"files": files})), &flags("shop"), now);
             anstream::adapter::strip_str(&line).to_string()
         };
         let archived = json!({
@@ -144,7 +145,7 @@ mod tests {
         archived: the app's files were archived 30m ago as 20260131T033000Z-p9d4f, 117.74 MiB, 42 files and directories
         not archived: the archive 10m ago failed: error: why
         ");
-        insta::assert_snapshot!(line(Value::Null), @"not archived: there is no archive of the app's files yet: `kubectl clientapp backup acme` makes one");
-        assert_eq!(last(&app(json!({"persistence": {}}), json!({})), now), "");
+        insta::assert_snapshot!(line(Value::Null), @"not archived: there is no archive of the app's files yet: `kubectl clientapp backup acme -n shop` makes one");
+        assert_eq!(last(&app(json!({"persistence": {}}), json!({})), &flags("shop"), now), "");
     }
 }

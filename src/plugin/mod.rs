@@ -18,13 +18,8 @@ mod create;
 mod delete;
 mod dumps;
 mod error;
-mod events;
 mod files;
 mod goal;
-mod history;
-mod jsonpath;
-mod list;
-mod logs;
 mod output;
 mod password;
 mod percona;
@@ -71,7 +66,7 @@ pub(crate) fn called(mut line: impl Iterator<Item = OsString>) -> Option<ExitCod
 
 /// Runs the command, and prints an error for the user if it fails.
 pub(crate) fn main(cli: &Cli) -> ExitCode {
-    let mut printer = Printer::new(cli.global.output.clone(), cli.global.color);
+    let mut printer = Printer::new(cli.global.output, cli.global.color);
     finish(&mut printer, async |printer| run(cli, printer).await)
 }
 
@@ -97,24 +92,18 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
         clap_complete::generate(*shell, &mut Cli::command(), NAME, &mut script);
         return printer.out(&String::from_utf8_lossy(&script));
     }
-    // A log may go on without a line for as long as the app has nothing to say.
-    let limit = (!matches!(cli.command, Command::Logs(_))).then_some(session::LIMIT);
-    let session = &Session::open(&cli.global, limit).await?;
+    let session = &Session::open(&cli.global).await?;
     match &cli.command {
         Command::Create(args) => create::run(session, printer, args).await,
-        Command::List(args) => list::run(session, printer, args).await,
         Command::Status(args) => status::run(session, printer, args).await,
         Command::Wait(args) => wait::run(session, printer, args).await,
         Command::Upgrade(args) => change::upgrade(session, printer, args).await,
         Command::Plan(args) => plan::run(session, printer, args).await,
         Command::Approve(args) => change::approve(session, printer, args).await,
-        Command::History(args) => history::run(session, printer, &args.name).await,
         Command::Suspend(args) => change::suspend(session, printer, args, true).await,
         Command::Resume(args) => change::suspend(session, printer, args, false).await,
         Command::Retry(args) => change::retry(session, printer, args).await,
         Command::Password(args) => password::run(session, printer, args).await,
-        Command::Events(args) => events::run(session, printer, args).await,
-        Command::Logs(args) => logs::run(session, printer, args).await,
         Command::Check(args) => check::run(session, printer, args).await,
         Command::Adopt(args) => adopt::run(session, printer, args).await,
         Command::Backup(args) => backup::run(session, printer, args).await,

@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::{error::Error, jsonpath::Template};
+use super::error::Error;
 
 /// How results are printed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// For humans.
     Table,
@@ -19,24 +19,19 @@ pub(crate) enum Output {
     Json,
     /// The objects themselves.
     Yaml,
-    /// Parts of the objects.
-    JsonPath(Template),
 }
 
 impl FromStr for Output {
-    type Err = String;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Output, String> {
+    fn from_str(text: &str) -> Result<Output, &'static str> {
         Ok(match text {
             "table" => Output::Table,
             "wide" => Output::Wide,
             "name" => Output::Name,
             "json" => Output::Json,
             "yaml" => Output::Yaml,
-            _ => match text.strip_prefix("jsonpath=") {
-                Some(template) => Output::JsonPath(template.parse()?),
-                None => return Err("expected table, wide, name, json, yaml or jsonpath='{.path}'".to_owned()),
-            },
+            _ => return Err("expected table, wide, name, json or yaml"),
         })
     }
 }
@@ -58,7 +53,6 @@ impl Output {
             Output::Name => "name",
             Output::Json => "json",
             Output::Yaml => "yaml",
-            Output::JsonPath(_) => "jsonpath",
         }
     }
 
@@ -91,18 +85,18 @@ mod tests {
             let cli = Cli::try_parse_from(["kubectl-clientapp"].into_iter().chain(line.split(' '))).unwrap();
             cli.global.output.one_of(cli.command.outputs()).err().map(|error| error.to_string())
         };
-        for line in ["list", "list -o wide", "list -o name", "status a -o jsonpath={.spec}", "delete a -o name"] {
+        for line in ["check", "status a -o wide", "status a -o name", "password a -o json", "delete a -o name"] {
             assert_eq!(refused(line), None, "{line}");
         }
         for (line, why) in [
-            ("suspend a -o wide", "-o wide is not possible here, but -o table, -o name, -o json, -o yaml, -o jsonpath"),
-            ("password a -o name", "-o name is not possible here, but -o table, -o json, -o yaml, -o jsonpath"),
+            ("suspend a -o wide", "-o wide is not possible here, but -o table, -o name, -o json, -o yaml"),
+            ("password a -o name", "-o name is not possible here, but -o table, -o json, -o yaml"),
             ("delete a -o json", "-o json is not possible here, but -o table, -o name"),
-            ("logs a -o yaml", "-o yaml is not possible here, but -o table"),
+            ("check -o yaml", "-o yaml is not possible here, but -o table"),
         ] {
             assert_eq!(refused(line).as_deref(), Some(why));
         }
-        for wrong in ["list -o jsonpath", "list -o jsonpath={.a", "list -o xml"] {
+        for wrong in ["status a -o jsonpath={.spec}", "status a -o xml"] {
             let line = ["kubectl-clientapp"].into_iter().chain(wrong.split(' '));
             assert_eq!(Cli::try_parse_from(line).unwrap_err().exit_code(), 2, "{wrong}");
         }

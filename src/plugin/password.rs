@@ -43,10 +43,9 @@ impl Administrator {
     pub(crate) async fn of(session: &Session, app: &ClientApp) -> Result<Administrator, Error> {
         let name = app.status.as_ref().and_then(|status| status.admin_secret_name.as_ref());
         let name = name.or(app.spec.admin_secret.as_ref()).ok_or_else(|| {
-            Error::Missing(format!(
-                "ClientApp {} has no administrator yet: `kubectl clientapp status {0}` shows what it is waiting for",
-                app.name_any()
-            ))
+            let name = app.name_any();
+            let status = session.flags.command(format!("kubectl clientapp status {name}"));
+            Error::Missing(format!("ClientApp {name} has no administrator yet: {status} shows what it is waiting for"))
         })?;
         let secret = format!("Secret {}/{name}", session.namespace);
         let found = session.api::<Secret>().get_opt(name).await.map_err(Error::api(format!("read {secret}")))?;

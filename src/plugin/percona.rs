@@ -6,6 +6,7 @@ use kube::{ResourceExt as _, api::ListParams};
 
 use super::{
     args::{self, LATEST},
+    connection::Flags,
     error::Error,
     session::{Printer, Session},
     text::{BAD, FAINT, GOOD, UNSURE, age, fitted, paint, tamed},
@@ -33,8 +34,9 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str, ar
     let seen = seen(session, app).await?;
     let backups: Vec<PerconaPGBackup> = tamed(&seen.backups).map_err(|error| Error::Output(error.to_string()))?;
     if backups.is_empty() && printer.is_for_humans() {
-        let why = may_back_up(app, &seen.cluster).err();
-        let why = why.unwrap_or_else(|| format!("`kubectl clientapp backup {app}` creates one"));
+        let backup = session.flags.command(format!("kubectl clientapp backup {app}"));
+        let refusal = no_backup(app, &seen.cluster, &session.flags);
+        let why = refusal.unwrap_or_else(|| format!("{backup} creates one"));
         printer.note(&format!("{app} has no backup yet: {why}"));
     }
     let width = printer.width();
@@ -42,30 +44,27 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str, ar
     printer.objects(&seen.backups, || seen_now() + archives)
 }
 
-fn without_store(args: &args::Restore) -> Result<(), Error> {
-    match args.store {
-        true => Err(Error::Usage("Percona restores from the cluster's own repository: omit --store".to_owned())),
-        false => Ok(()),
-    }
-}
-
 /// What the database of another ClientApp is created from.
 pub(crate) async fn source(session: &Session, args: &args::Restore) -> Result<PerconaDataSource, Error> {
-    without_store(args)?;
+    if args.store {
+        return Err(Error::Usage("Percona restores from the cluster's own repository: omit --store".to_owned()));
+    }
     let mut found = seen(session, &args.name).await?;
     // One that still runs is not disturbed: this cluster is only read.
     found.backups.retain(|backup| matches!(state(backup), SUCCEEDED | FAILED));
-    data_source(&args.name, &found, args, Session::now()).map_err(Error::Stalled)
+    data_source(&found, args, &session.flags, Session::now()).map_err(Error::Stalled)
 }
 
 /// The requested data source, or the reason why no cluster can be created from it: what can be restored into this cluster can be restored
 /// into another one, as far as the field tells Percona which backup to begin with. **Pure.**
-fn data_source(app: &str, seen: &Seen, args: &args::Restore, now: Timestamp) -> Result<PerconaDataSource, String> {
+fn data_source(seen: &Seen, args: &args::Restore, flags: &Flags, now: Timestamp) -> Result<PerconaDataSource, String> {
+    let app = &args.name;
     let cluster = seen.cluster.name_any();
     // Percona would choose the backup to begin with, and may choose one that an earlier restore has undone.
     if args.from == LATEST && !seen.restores.is_empty() {
         return Err(format!(
-            "PerconaPGCluster {cluster} was restored before, so another cluster might miss the state: name a backup with --from; `kubectl clientapp backups {app}` lists them"
+            "PerconaPGCluster {cluster} was restored before, so another cluster might miss the state: name a backup with --from; {} lists them",
+            flags.command(format!("kubectl clientapp backups {app}"))
         ));
     }
     // This cluster is only read, so nothing of it is lost.
@@ -86,9 +85,9 @@ async fn cluster(session: &Session, app: &str) -> Result<PerconaPGCluster, Error
     let name = Key::new(&session.namespace, app).database();
     let found = session.api::<PerconaPGCluster>().get_opt(&name).await;
     let found = found.map_err(Error::api(format!("read PerconaPGCluster {}/{name}", session.namespace)))?;
-    found.ok_or_else(|| {
-        Error::Missing(format!("{app} has no PerconaPGCluster yet: check `kubectl clientapp status {app}`"))
-    })
+    let status = || session.flags.command(format!("kubectl clientapp status {app}"));
+    let missing = || format!("{app} has no PerconaPGCluster yet: {} shows what it is waiting for", status());
+    found.ok_or_else(|| Error::Missing(missing()))
 }
 
 async fn seen(session: &Session, app: &str) -> Result<Seen, Error> {
@@ -100,18 +99,20 @@ async fn seen(session: &Session, app: &str) -> Result<Seen, Error> {
     Ok(Seen::of(cluster, backups.items, restores.items))
 }
 
-/// The repository for a backup if the Percona operator would carry one out now, or the reason why it would not. **Pure.**
-fn may_back_up(app: &str, cluster: &PerconaPGCluster) -> Result<String, String> {
+/// Returns the reason why the Percona operator would not carry out a backup now, if it would not. **Pure.**
+fn no_backup(app: &str, cluster: &PerconaPGCluster, flags: &Flags) -> Option<String> {
     let name = cluster.name_any();
-    repository_for_backup(cluster).map_err(|refusal| match refusal {
+    Some(match repository_for_backup(cluster).err()? {
         Refusal::KeepsNone => format!(
             "PerconaPGCluster {name} keeps no backups: set spec.postgres.percona.schedules, keep or repository of {app} to start keeping them"
         ),
         Refusal::Restoring => {
-            format!("PerconaPGCluster {name} is being restored: `kubectl get perconapgrestores` shows the progress")
+            let restores = flags.command("kubectl get perconapgrestores");
+            format!("PerconaPGCluster {name} is being restored: {restores} shows the progress")
         }
         Refusal::NotReady => format!(
-            "PerconaPGCluster {name} is not ready for a backup: `kubectl describe perconapgcluster {name}` shows why, in the condition {READY_FOR_BACKUP}"
+            "PerconaPGCluster {name} is not ready for a backup: {} shows why, in the condition {READY_FOR_BACKUP}",
+            flags.command(format!("kubectl describe perconapgcluster {name}"))
         ),
     })
 }

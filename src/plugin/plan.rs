@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use self::diff::{Change, What, changes, hooks};
 use super::{
     args,
+    connection::Flags,
     error::Error,
     session::{Printer, Session, document},
     text::{BAD, FAINT, GOOD, PLAIN, STRONG, Style, UNSURE, harmless, paint},
@@ -94,7 +95,7 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::P
         ));
     }
     let is_of_cluster = args.file.is_none() && args.version.is_none();
-    if let Some(told) = told(&desired, &app, &target).filter(|_| is_of_cluster) {
+    if let Some(told) = told(&desired, &app, &target, &session.flags).filter(|_| is_of_cluster) {
         printer.note(&told);
     }
     Ok(())
@@ -138,7 +139,7 @@ fn lost(paths: &[String]) -> Option<String> {
     let first = paths.first()?;
     let more = paths.len().checked_sub(2).map(|more| format!(" and {} more", more + 1)).unwrap_or_default();
     Some(format!(
-        "`kubectl apply` loses null in {first}{more}: use `kubectl apply --server-side --force-conflicts`, or set it in an object of spec.valuesFrom"
+        "`kubectl apply` loses null in {first}{more}: use its --server-side and --force-conflicts, or set it in an object of spec.valuesFrom"
     ))
 }
 
@@ -290,7 +291,7 @@ fn summary(found: &[Change], hooks: &[String], from: Option<&str>, target: &Cach
 }
 
 /// Whether this is what the operator has in mind, and what to do about it. **Pure.**
-fn told(desired: &Desired, app: &ClientApp, target: &CachedChart) -> Option<String> {
+fn told(desired: &Desired, app: &ClientApp, target: &CachedChart, flags: &Flags) -> Option<String> {
     let name = &desired.key.name;
     let status = app.status.as_ref();
     let waits =
@@ -298,7 +299,8 @@ fn told(desired: &Desired, app: &ClientApp, target: &CachedChart) -> Option<Stri
     if status.and_then(|status| status.observed_generation) != app.metadata.generation {
         return Some("the operator has not looked at the present spec yet: run this again in a moment".to_owned());
     }
-    let approve = format!("`kubectl clientapp approve {name} {}` lets helm run", waits.digest);
+    let approve = flags.command(format!("kubectl clientapp approve {name} {}", waits.digest));
+    let approve = format!("{approve} lets helm run");
     Some(match (app.spec.values_from.is_empty(), approval::planned(desired, target).digest == waits.digest) {
         (true, true) => format!("it waits for approval: {approve}"),
         (true, false) => format!(

@@ -74,11 +74,12 @@ pub(crate) fn wanted(session: &Session, args: &args::Restore, app: &ClientApp) -
 /// Checks that there are dumps to create a database from.
 pub(crate) async fn there_are_dumps(
     session: &Session,
+    name: &str,
     database: Option<&Postgresql>,
     wanted: &Restore,
 ) -> Result<(), Error> {
     let claim = match (&wanted.store, &wanted.claim) {
-        (Some(place), _) => return bucket::holds(session, place, &wanted.from).await,
+        (Some(place), _) => return bucket::holds(session, (name, place), &wanted.from).await,
         (None, claim) => claim.as_deref().unwrap_or_default(),
     };
     let what = format!("PersistentVolumeClaim {}/{claim}", session.namespace);

@@ -1,7 +1,7 @@
 //! The cluster of the user's kubeconfig, and the terminal. Effects.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     path::Path,
     time::Duration,
 };
@@ -19,10 +19,10 @@ use serde_json::Value;
 
 use super::{
     args::{Color, Global},
-    connection::Connection,
+    connection::{Connection, Flags},
     error::{self, Error},
     output::{self, Output},
-    text::{BAD, harmless, paint, tamed, tamed_line},
+    text::{BAD, harmless, paint, tamed},
 };
 use crate::{crd::ClientApp, platform::client, yaml};
 
@@ -33,10 +33,8 @@ pub(crate) fn patching() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// How long a request may take: the user may be far away, and this is many times what a page of large objects takes.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-/// Delay before a broken watch is retried.
-pub(crate) const AGAIN: Duration = Duration::from_secs(1);
+/// Default of `--request-timeout`: the user may be far away, and this is many times what a page of large objects takes.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A ClientApp, both as stored and as parsed.
 #[derive(Clone, Debug)]
@@ -56,11 +54,13 @@ impl Stored {
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    /// For the commands that messages print.
+    pub(crate) flags: Flags,
 }
 
 impl Session {
-    /// Reads the kubeconfig, and sends no request yet. If the user does not say how long a request may take, it is `limit`.
-    pub(crate) async fn open(global: &Global, limit: Option<Duration>) -> Result<Session, Error> {
+    /// Reads the kubeconfig, and sends no request yet.
+    pub(crate) async fn open(global: &Global) -> Result<Session, Error> {
         let connection = &global.connection;
         if let Some(flag) = connection.unfit() {
             return Err(Error::Kubeconfig(format!(
@@ -69,9 +69,9 @@ impl Session {
         }
         let config = connection.applied(configured(connection).await?);
         let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = client::commands(&config, connection.request_timeout.or(limit))
+        let client = client::commands(&config, connection.request_timeout.unwrap_or(LIMIT))
             .map_err(|error| Error::Kubeconfig(format!("cannot connect as asked: {}", error::sentence(&error))))?;
-        Ok(Session { client, namespace })
+        Ok(Session { client, flags: connection.flags(&namespace), namespace })
     }
 
     /// The clock; rendering code gets the time as a parameter.
@@ -121,7 +121,7 @@ impl Session {
         };
         let key = |app: &PartialObjectMeta<DynamicObject>| (app.namespace().unwrap_or_default(), app.name_any());
         let there: Vec<_> = there.iter().map(key).collect();
-        let hint = error::hint(name, &self.namespace, &there);
+        let hint = error::hint(name, &self.namespace, &there, &self.flags);
         Error::NotFound { name: name.to_owned(), namespace: self.namespace.clone(), hint }
     }
 }
@@ -241,16 +241,6 @@ impl Printer {
         written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
     }
 
-    /// A line of a log, byte for byte, but for a terminal.
-    pub(crate) fn log(&mut self, prefix: &str, line: &[u8]) -> Result<(), Error> {
-        let line = match io::stdout().is_terminal() {
-            true => tamed_line(line).into_bytes(),
-            false => line.strip_suffix(b"\n").unwrap_or(line).to_owned(),
-        };
-        let mut stdout = io::stdout();
-        written(stdout.write_all(&[prefix.as_bytes(), &line, b"\n"].concat()).and_then(|()| stdout.flush()))
-    }
-
     pub(crate) fn note(&mut self, line: &str) {
         // A closed stderr is not a failure.
         let _ = writeln!(self.stderr, "{line}");
@@ -263,21 +253,18 @@ impl Printer {
     /// The object, or for humans a sentence about it.
     pub(crate) fn object(&mut self, object: &impl Serialize, sentence: &str) -> Result<(), Error> {
         let unprintable = |error: serde_json::Error| Error::Output(error.to_string());
-        // JSON and YAML escape what would control a terminal.
-        let value = || match io::stdout().is_terminal() {
-            true => tamed(object).map_err(unprintable),
-            false => serde_json::to_value(object).map_err(unprintable),
-        };
         let another = std::mem::replace(&mut self.begun, true);
-        let text = match &self.output {
+        let text = match self.output {
             Output::Table | Output::Wide => return self.out(&format!("{sentence}\n")),
-            Output::Name => format!("{}\n", output::name(&value()?)),
+            Output::Name => {
+                let object = serde_json::to_value(object).map_err(unprintable)?;
+                format!("{}\n", harmless(&output::name(&object)))
+            }
             Output::Json => format!("{}\n", serde_json::to_string_pretty(object).map_err(unprintable)?),
             Output::Yaml => {
                 let separator = if another { "---\n" } else { "" };
                 format!("{separator}{}", yaml::print(object).map_err(Error::Output)?)
             }
-            Output::JsonPath(template) => template.render(&value()?),
         };
         self.raw(&text)
     }
@@ -287,7 +274,7 @@ impl Printer {
         match self.output {
             Output::Table | Output::Wide => return self.out(&text()),
             Output::Name => return objects.iter().try_for_each(|object| self.object(object, "")),
-            Output::Json | Output::Yaml | Output::JsonPath(_) => {}
+            Output::Json | Output::Yaml => {}
         }
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects, "metadata": {}});
         self.object(&list, "")

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::{
     args,
+    connection::Flags,
     error::{self, Error},
-    list::sentence,
     session::{Printer, Session},
     several::Tally,
     text::{BAD, FAINT, GOOD, Node, STRONG, UNSURE, age, fitted, harmless, node, paint, span, tamed, verdict},
@@ -75,7 +75,7 @@ pub(crate) async fn tree(session: &Session, app: &ClientApp, width: Option<usize
     );
     let volumes = volumes.and_then(|volumes| Ok([volumes, more_volumes?].concat()));
     let seen = Belongings { database, deployments, stateful_sets, volumes };
-    render(app, &seen, width, Session::now())
+    render(app, &seen, (&session.flags, width), Session::now())
 }
 
 async fn belonging<K: Resource<DynamicType = ()>>(session: &Session, labels: Option<&str>) -> Look<Vec<DynamicObject>> {
@@ -101,7 +101,12 @@ fn unseen(verb: &str, resource: &str, error: &kube::Error) -> String {
 }
 
 /// On a terminal of this width, each condition takes one line: the message of `Ready` is shown in full above.
-pub(crate) fn render(app: &ClientApp, seen: &Belongings, width: Option<usize>, now: Timestamp) -> String {
+pub(crate) fn render(
+    app: &ClientApp,
+    seen: &Belongings,
+    (flags, width): (&Flags, Option<usize>),
+    now: Timestamp,
+) -> String {
     let status = app.status.clone().unwrap_or_default();
     let (namespace, name) = (app.metadata.namespace.as_deref(), app.metadata.name.as_deref());
     let title = error::described(namespace.unwrap_or_default(), name.unwrap_or_default());
@@ -117,7 +122,7 @@ pub(crate) fn render(app: &ClientApp, seen: &Belongings, width: Option<usize>, n
     }
     below.extend([
         node(paint(STRONG, "Conditions"), conditions(&status, width, now)),
-        release(app, &status, now),
+        release(app, &status, flags, now),
         database(app, seen),
         group("Workloads", workloads(seen)),
         group("Volumes", volumes(seen)),
@@ -125,6 +130,25 @@ pub(crate) fn render(app: &ClientApp, seen: &Belongings, width: Option<usize>, n
     let created = age(app.metadata.creation_timestamp.as_ref().map(|time| time.0), now);
     let head = format!("{}  {served}  {}", paint(STRONG, &title), paint(FAINT, format!("age {created}")));
     node(head, below).to_string()
+}
+
+/// The state of an app in one sentence: the reason why it is not ready, or that it is. **Pure.**
+pub(crate) fn sentence(app: &ClientApp) -> String {
+    let status = app.status.clone().unwrap_or_default();
+    let Some(ready) = find(&status.conditions, kind::READY) else {
+        return "the operator has not processed it yet".to_owned();
+    };
+    let seen = |generation: Option<i64>| generation >= app.metadata.generation;
+    if !seen(status.observed_generation) && !seen(ready.observed_generation) {
+        return "the operator has not processed the latest change yet".to_owned();
+    }
+    let working = find(&status.conditions, kind::RECONCILING).filter(|working| working.status == "True");
+    match working {
+        _ if ready.status != "True" => ready.message.clone(),
+        // During an upgrade the app keeps serving, so it stays ready.
+        Some(working) => working.message.clone(),
+        None => ready.reason.clone(),
+    }
 }
 
 fn group(title: &str, below: Vec<Node>) -> Node {
@@ -161,7 +185,7 @@ fn conditions(status: &ClientAppStatus, width: Option<usize>, now: Timestamp) ->
     fitted(&[], &rows, &[MESSAGE], width).lines().map(|line| Node::new(line.to_owned())).collect()
 }
 
-fn release(app: &ClientApp, status: &ClientAppStatus, now: Timestamp) -> Node {
+fn release(app: &ClientApp, status: &ClientAppStatus, flags: &Flags, now: Timestamp) -> Node {
     let title = paint(STRONG, "Release");
     let mut below = Vec::new();
     let head = match &status.release {
@@ -197,7 +221,8 @@ fn release(app: &ClientApp, status: &ClientAppStatus, now: Timestamp) -> Node {
         if let Some(retry_at) = &attempt.retry_at {
             let left = retry_at.0.duration_since(now);
             let next = if left.is_positive() { format!("next in {}", span(left)) } else { "retry is due".to_owned() };
-            line += &format!(", {next} (`kubectl clientapp retry` tries now)");
+            let retry = flags.command(format!("kubectl clientapp retry {}", app.name_any()));
+            line += &format!(", {next} ({retry} tries now)");
         }
         let why = match (&attempt.reason, &attempt.message) {
             (Some(reason), Some(message)) => vec![Node::new(format!("{reason}: {message}"))],

@@ -1,18 +1,14 @@
 //! What users see, for given objects at a given time.
 
+use std::path::Path;
+
 use jiff::Timestamp;
-use k8s_openapi::api::events::v1::Event;
-use kube::{
-    Client,
-    api::{DynamicObject, PartialObjectMeta},
-};
+use kube::Client;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{crd::ClientApp, platform::fake};
-
-use list::Shape;
 
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
@@ -20,6 +16,11 @@ fn now() -> Timestamp {
 
 pub(super) fn built<T: DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).unwrap()
+}
+
+/// The flags that messages add to commands.
+pub(super) fn flags(namespace: &str) -> connection::Flags {
+    Cli::try_parse_from(["kubectl-clientapp", "check"]).unwrap().global.connection.flags(namespace)
 }
 
 fn plain(text: &str) -> String {
@@ -83,45 +84,6 @@ fn failing() -> Value {
     )
 }
 
-#[test]
-fn the_list() {
-    let mut changed = serving();
-    changed["metadata"]["generation"] = json!(3);
-    let mut undecodable = app("odd", json!({}), json!({}));
-    undecodable["spec"]["replicas"] = json!("many");
-    let apps = [serving(), failing(), app("new", json!({}), Value::Null), changed, undecodable];
-    let apps: Vec<DynamicObject> = apps.into_iter().map(built).collect();
-    let shape = Shape::default();
-    insta::assert_snapshot!(plain(&list::render(&apps, Shape { with_namespace: true, ..shape }, now())));
-    insta::assert_snapshot!(plain(&list::render(&apps[..1], shape, now())));
-    insta::assert_snapshot!(plain(&list::render(&apps, Shape { wide: true, ..shape }, now())));
-    // Healthy states are green, others red.
-    let coloured = list::render(&apps, shape, now());
-    assert!(coloured.contains("\u{1b}[32mTrue\u{1b}[0m") && coloured.contains("\u{1b}[31mFalse\u{1b}[0m"));
-}
-
-#[test]
-fn a_list_has_one_line_for_each_app_on_a_terminal() {
-    let apps: Vec<DynamicObject> = [serving(), failing()].into_iter().map(built).collect();
-    let whole = plain(&list::render(&apps, Shape::default(), now()));
-    for with_namespace in [false, true] {
-        let drawn = |width: usize| {
-            plain(&list::render(&apps, Shape { with_namespace, width: Some(width), ..Shape::default() }, now()))
-        };
-        assert!(with_namespace || drawn(200) == whole);
-        for width in [80, 100, 120] {
-            let text = drawn(width);
-            assert_eq!(text.lines().count(), 3, "{text}");
-            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
-            // The available width is used.
-            assert!(text.lines().any(|line| line.chars().count() + 2 > width), "{text}");
-            assert!(text.contains("globex   False   -          -> 5.9.3   globe"), "{text}");
-        }
-        // Where even that is too wide, names are not cut.
-        assert!(drawn(20).contains("globex   False   -          -> 5.9.3   glo…       hel…     2d"), "{}", drawn(20));
-    }
-}
-
 /// A cluster whose objects have this text in every free-text field.
 fn cluster(evil: &str) -> Client {
     let mut app = serving();
@@ -156,13 +118,10 @@ fn cluster(evil: &str) -> Client {
 #[tokio::test]
 async fn no_object_writes_to_the_terminal() {
     let told = async |text: &str| {
-        let session = Session { client: cluster(text), namespace: "tenants".to_owned() };
+        let session = Session { client: cluster(text), namespace: "tenants".to_owned(), flags: flags("tenants") };
         let stored = session.app("acme").await.unwrap();
-        let shape = Shape { with_namespace: true, wide: true, width: None };
-        let listed = list::render(&[stored.object], shape, now());
-        let mut told = listed
-            + &status::tree(&session, &stored.app, None).await
-            + &delete::consequence(&stored.app, "tenants", None);
+        let mut told =
+            status::tree(&session, &stored.app, None).await + &delete::consequence(&stored.app, "tenants", None);
         let ours = [text::GOOD, text::BAD, text::UNSURE, text::FAINT, text::STRONG];
         for style in ours.map(|style| format!("{style}")).iter().chain([&format!("{:#}", text::GOOD)]) {
             told = told.replace(style, "");
@@ -192,8 +151,8 @@ fn the_tree() {
         stateful_sets: Ok(vec![built(workload("StatefulSet", "acme-redis-master", 1))]),
         volumes: Ok(vec![built(volume)]),
     };
-    insta::assert_snapshot!(plain(&status::render(&app, &seen, None, now())));
-    let narrow = plain(&status::render(&app, &seen, Some(80), now()));
+    insta::assert_snapshot!(plain(&status::render(&app, &seen, (&flags("tenants"), None), now())));
+    let narrow = plain(&status::render(&app, &seen, (&flags("tenants"), Some(80)), now()));
     assert!(narrow.lines().all(|line| line.chars().count() <= 80) && narrow.contains('…'), "{narrow}");
 }
 
@@ -206,36 +165,7 @@ fn the_tree_of_a_user_who_may_see_little() {
         stateful_sets: Err(refused("statefulsets")),
         volumes: Err(refused("persistentvolumeclaims")),
     };
-    insta::assert_snapshot!(plain(&status::render(&built(failing()), &seen, None, now())));
-}
-
-#[test]
-fn the_history() {
-    let revision = |number: u32, status: &str, stamped: Option<u32>| -> PartialObjectMeta<_> {
-        let mut labels = json!({"owner": "helm", "name": "acme", "version": number.to_string(), "status": status});
-        if let Some(stamped) = stamped {
-            labels["apps.bnerd-operator.local/revision"] = stamped.to_string().into();
-            labels["apps.bnerd-operator.local/digest"] = "0123456789abcdef0123".into();
-        }
-        let name = format!("sh.helm.release.v1.acme.v{number}");
-        built(json!({"metadata": {"name": name, "labels": labels, "creationTimestamp": "2026-01-01T11:00:00Z"}}))
-    };
-    let secrets =
-        [revision(1, "superseded", Some(1)), revision(2, "failed", Some(1)), revision(3, "deployed", Some(3))];
-    insta::assert_snapshot!(plain(&history::render(&secrets, now())));
-}
-
-#[test]
-fn the_events() {
-    let event = |type_: &str, reason: &str, count: u32| -> Event {
-        let series = (count > 1).then(|| json!({"count": count, "lastObservedTime": "2026-01-01T11:59:00.000000Z"}));
-        built(json!({"metadata": {}, "type": type_, "reason": reason, "note": "it is so", "series": series,
-            "eventTime": "2026-01-01T11:00:00.000000Z"}))
-    };
-    let events = [event("Normal", "Provisioning", 1), event("Warning", "UpgradeFailed", 4)];
-    insta::assert_snapshot!(plain(&events::render(&events, None, now())));
-    let narrow = plain(&events::render(&events, Some(44), now()));
-    assert!(narrow.contains("it is …") && narrow.lines().all(|line| line.chars().count() <= 44), "{narrow}");
+    insta::assert_snapshot!(plain(&status::render(&built(failing()), &seen, (&flags("tenants"), None), now())));
 }
 
 #[test]
@@ -273,4 +203,29 @@ fn who_can_adopt() {
     ] {
         assert_eq!(adopt::judge(&app), judged, "{what}");
     }
+}
+
+/// What is printed for the user to paste comes from [`connection::Flags`].
+#[test]
+fn no_command_is_printed_without_the_flags_that_reach_the_same_cluster() {
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plugin")];
+    let mut seen = 0;
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        // Help texts are printed before a cluster is known.
+        if path.extension().is_none_or(|end| end != "rs") || path.ends_with("tests.rs") || path.ends_with("args.rs") {
+            continue;
+        }
+        let source = std::fs::read_to_string(&path).unwrap();
+        let code = source.split("#[cfg(test)]").next().unwrap();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let is_bare = line.contains("`kubectl ") && !line.contains("`kubectl apply` loses");
+            assert!(!is_bare, "{}: {line}", path.display());
+            seen += usize::from(line.contains("command(") && line.contains("kubectl "));
+        }
+    }
+    assert!(seen > 10, "{seen} commands");
 }

@@ -31,13 +31,6 @@ pub(crate) fn harmless(text: &str) -> String {
     text.replace(|char: char| char.is_control() || is_invisible(char), " ")
 }
 
-/// A line of a log for a terminal: what an app logs is as untrusted. Only its tabs are kept.
-pub(crate) fn tamed_line(line: &[u8]) -> String {
-    let line = String::from_utf8_lossy(line);
-    let cells = line.trim_end_matches(['\r', '\n']).split('\t').map(harmless);
-    cells.collect::<Vec<_>>().join("\t")
-}
-
 /// An object of the cluster, for humans: its text is untrusted and must not control the terminal.
 pub(crate) fn tamed<K: DeserializeOwned>(object: &impl Serialize) -> serde_json::Result<K> {
     fn tame(value: &mut Value) {
@@ -205,13 +198,6 @@ mod tests {
             assert_eq!(refused.is_none(), fits, "{length}");
             assert!(refused.is_none_or(|problem| problem.contains("at most 37 characters")));
         }
-    }
-
-    #[test]
-    fn no_log_writes_to_the_terminal() {
-        assert_eq!(tamed_line(b"a\tb\x1b[2J\xff\r\n"), "a\tb [2J\u{fffd}");
-        // What reorders text makes another text of it.
-        assert_eq!(tamed_line("a\u{202e}b\u{2066}c\u{200b}d".as_bytes()), "a b c d");
     }
 
     #[test]

@@ -21,14 +21,17 @@ use super::{
     args,
     error::{self, Error},
     goal::Goal,
-    list::sentence,
-    session::{AGAIN, Printer, Session, Stored},
+    session::{Printer, Session, Stored},
     several::{Deadline, Tally, chosen},
+    status::sentence,
 };
 use crate::crd::{
     ClientApp, Reason, annotation,
     conditions::{find, kind},
 };
+
+/// Delay before a broken watch is retried.
+const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -263,8 +266,9 @@ where
     match tokio::time::timeout(timeout, follow).await {
         Ok(ended) => ended,
         Err(_) => Err(Error::Timeout(format!(
-            "timed out after {} waiting for {what}; it continues in the background, check with `kubectl get`",
-            super::text::span_of(timeout)
+            "timed out after {} waiting for {what}; it continues in the background: {} shows the progress",
+            super::text::span_of(timeout),
+            session.flags.command(format!("kubectl get {} {name}", K::kind(&()).to_lowercase()))
         ))),
     }
 }

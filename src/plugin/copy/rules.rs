@@ -5,14 +5,22 @@ use serde_json::{Value, json};
 
 use super::super::restore::listed;
 use super::spec::Names;
-use crate::crd::{ClientApp, Postgresql, Restore, label};
+use crate::{
+    crd::{ClientApp, Postgresql, Restore, label},
+    plugin::connection::Flags,
+};
 
 /// Whether there is such a dump, as far as the cluster knows; what is in a bucket, the caller checks itself.
-pub(super) fn has_dump(app: &ClientApp, database: Option<&Postgresql>, wanted: &Restore) -> Result<(), String> {
+pub(super) fn has_dump(
+    app: &ClientApp,
+    database: Option<&Postgresql>,
+    wanted: &Restore,
+    flags: &Flags,
+) -> Result<(), String> {
     let name = app.name_any();
     match (&wanted.store, database) {
         (Some(_), _) => Ok(()),
-        (None, Some(database)) => listed(&name, database, wanted).map(drop),
+        (None, Some(database)) => listed(&name, database, wanted, flags),
         (None, None) => Err(format!(
             "{name} has no Postgresql, so the available dumps are unknown: create the other ClientApp yourself, with spec.postgres.restore and dumps of {}",
             wanted.place()
@@ -33,7 +41,7 @@ pub(super) struct Holder<'a> {
 
 impl Holder<'_> {
     /// Whether the label is still to be set for this database, or why another user would miss it.
-    pub(super) fn is_to_be_labelled(&self, database: &str) -> Result<bool, String> {
+    pub(super) fn is_to_be_labelled(&self, database: &str, flags: &Flags) -> Result<bool, String> {
         let Holder { resource, namespace, name, label, is_spent } = self;
         match label {
             None => Ok(true),
@@ -41,8 +49,8 @@ impl Holder<'_> {
             // The operator reads it only until there is a database.
             Some(_) if *is_spent => Ok(true),
             Some(to) => Err(format!(
-                "{resource} {namespace}/{name} is labelled for Postgresql {to}, which is not restored yet, and the label has room for one: wait until it is or, if it never will be, remove the label with `kubectl label {resource} {name} -n {namespace} {}-`, and run the same command again",
-                label::RESTORE_TO
+                "{resource} {namespace}/{name} is labelled for Postgresql {to}, which is not restored yet, and the label has room for one: wait until it is or, if it never will be, remove the label with {}, and run the same command again",
+                flags.command(format!("kubectl label {resource} {name} {}-", label::RESTORE_TO))
             )),
         }
     }
@@ -60,7 +68,7 @@ pub(super) struct Database<'a> {
 /// What is still to be done before the other app is of use. `archive`: the archive whose files it has.
 pub(super) fn what_remains(
     Names { first, other }: Names<'_>,
-    namespace: &str,
+    flags: &Flags,
     Database { service, by_hooks }: Database<'_>,
     replicas: Option<i32>,
     secret: Option<&str>,
@@ -85,7 +93,8 @@ pub(super) fn what_remains(
         ),
         false => format!("In their config.php, {set}"),
     };
-    let allow = format!("kubectl patch clientapp {other} -n {namespace} --type=merge -p '{patch}'");
+    let allow = flags.command(format!("kubectl patch clientapp {other} --type=merge -p '{patch}'"));
+    let allow = format!("Let it have pods: {allow}");
     let steps = archive.is_none().then_some(copy).into_iter().chain([check, allow]);
     let steps: String = steps.enumerate().map(|(at, step)| format!("{}. {step}\n", at + 1)).collect();
     format!(
@@ -97,6 +106,7 @@ pub(super) fn what_remains(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugin::tests::flags;
 
     fn of<K: serde::de::DeserializeOwned>(value: Value) -> K {
         serde_json::from_value(value).unwrap()
@@ -120,13 +130,13 @@ mod tests {
                 "none yet",
                 database(json!({})),
                 claim("latest"),
-                Err("acme has no dump: `kubectl clientapp backup acme`"),
+                Err("acme has no dump: `kubectl clientapp backup acme -n ns`"),
             ),
             ("the one that it is from is not listed yet", restored, claim(DUMP), Ok(())),
             ("the database is gone", None, claim(DUMP), Err("acme has no Postgresql")),
             ("and the dumps are in a bucket", None, of(store), Ok(())),
         ] {
-            match (has_dump(&app, database.as_ref(), &wanted), expected) {
+            match (has_dump(&app, database.as_ref(), &wanted, &flags("ns")), expected) {
                 (Ok(()), Ok(())) => {}
                 (Err(why), Err(words)) => assert!(why.contains(words), "{what}: {why}"),
                 (found, _) => panic!("{what}: {found:?}"),
@@ -140,10 +150,15 @@ mod tests {
             ("none", None, false, Ok(true)),
             ("its own", Some("then-pg"), false, Ok(false)),
             ("another's, which is restored", Some("before-pg"), true, Ok(true)),
-            ("another's", Some("before-pg"), false, Err("apps.bnerd-operator.local/restore-to-`")),
+            (
+                "another's",
+                Some("before-pg"),
+                false,
+                Err("pvc acme-pg-backup apps.bnerd-operator.local/restore-to- -n ns`"),
+            ),
         ] {
             let holder = Holder { resource: "pvc", namespace: "ns", name: "acme-pg-backup", label, is_spent };
-            match (holder.is_to_be_labelled("then-pg"), expected) {
+            match (holder.is_to_be_labelled("then-pg", &flags("ns")), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{what}"),
                 (Err(why), Err(words)) => assert!(why.contains(words) && why.contains("before-pg"), "{what}: {why}"),
                 (found, _) => panic!("{what}: {found:?}"),
@@ -156,17 +171,17 @@ mod tests {
         let names = Names { first: "acme", other: "then" };
         let standalone = Database { service: "then-pg", by_hooks: true };
         let percona = Database { service: "then-pg-pgbouncer", by_hooks: false };
-        insta::assert_snapshot!(what_remains(names, "ns", standalone, Some(2), Some("then-admin-secret"), None), @r#"
+        insta::assert_snapshot!(what_remains(names, &flags("ns"), standalone, Some(2), Some("then-admin-secret"), None), @r#"
         clientapp/then has no pods yet (spec.replicas: 0): it does not have the app's files, and without them it would be installed anew.
         1. Copy the files of acme (crds/backups.md, "The app's files").
         2. Check the values: at each start, the hooks of the base values set dbhost in config.php. If the values replace nextcloud.hooks, set dbhost to then-pg: otherwise clientapp/then would change the database of acme.
-        3. kubectl patch clientapp then -n ns --type=merge -p '{"spec":{"replicas":2}}'
+        3. Let it have pods: `kubectl patch clientapp then --type=merge -p '{"spec":{"replicas":2}}' -n ns`
         The restored database knows the users of acme and their passwords at that time: Secret then-admin-secret is a copy of the credentials that the administrator of acme has now.
         "#);
-        insta::assert_snapshot!(what_remains(names, "ns", percona, None, None, Some("20260131T033000Z-p9d4f")), @r#"
+        insta::assert_snapshot!(what_remains(names, &flags("ns"), percona, None, None, Some("20260131T033000Z-p9d4f")), @r#"
         clientapp/then has no pods yet (spec.replicas: 0), so that you can check its files, which are those of archive 20260131T033000Z-p9d4f.
         1. In their config.php, set dbhost to then-pg-pgbouncer: otherwise clientapp/then would change the database of acme.
-        2. kubectl patch clientapp then -n ns --type=merge -p '{"spec":{"replicas":null}}'
+        2. Let it have pods: `kubectl patch clientapp then --type=merge -p '{"spec":{"replicas":null}}' -n ns`
         The restored database knows the users of acme and their passwords at that time: clientapp/then uses the same spec.adminSecret as acme.
         "#);
     }

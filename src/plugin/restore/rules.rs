@@ -1,6 +1,9 @@
 //! Tells what a restore changes, and whether there is a dump. **Pure.**
 
-use crate::crd::{ClientApp, ClientAppRestoreSpec, PostgresProvider, Postgresql, Restore};
+use crate::{
+    crd::{ClientApp, ClientAppRestoreSpec, PostgresProvider, Postgresql, Restore},
+    plugin::connection::Flags,
+};
 
 /// Whether it was created: then a dump is no longer restored into it.
 pub(crate) fn has_database(database: &Postgresql) -> bool {
@@ -9,7 +12,8 @@ pub(crate) fn has_database(database: &Postgresql) -> bool {
 }
 
 /// Checks that the wanted dump is on the volume, as far as it is known.
-pub(crate) fn listed(name: &str, database: &Postgresql, wanted: &Restore) -> Result<(), String> {
+pub(crate) fn listed(name: &str, database: &Postgresql, wanted: &Restore, flags: &Flags) -> Result<(), String> {
+    let command = |verb: &str| flags.command(format!("kubectl clientapp {verb} {name}"));
     let status = database.status.clone().unwrap_or_default();
     let dumps = status.backup.unwrap_or_default().dumps;
     // A restored database lists dumps only after its own first one.
@@ -18,9 +22,9 @@ pub(crate) fn listed(name: &str, database: &Postgresql, wanted: &Restore) -> Res
     let is_there = dumps.iter().any(|dump| dump.name == wanted.from);
     match (is_there, wanted.from.as_str(), dumps.is_empty()) {
         (true, ..) | (false, "latest", false) => Ok(()),
-        (false, "latest", true) => Err(format!("{name} has no dump: `kubectl clientapp backup {name}` makes one")),
+        (false, "latest", true) => Err(format!("{name} has no dump: {} makes one", command("backup"))),
         (false, _, true) if was_there => Ok(()),
-        (false, from, _) => Err(format!("{name} has no dump {from}: `kubectl clientapp backups {name}` lists them")),
+        (false, from, _) => Err(format!("{name} has no dump {from}: {} lists them", command("backups"))),
     }
 }
 

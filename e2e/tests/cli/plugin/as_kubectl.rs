@@ -1,13 +1,11 @@
-//! What users of kubectl expect: its flags of the connection, its forms of output, several names, logs, and a check.
+//! What users of kubectl expect: its flags of the connection, its forms of output, several names, and a check.
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::Request;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use std::sync::{Arc, Mutex};
+
 use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
@@ -28,8 +26,9 @@ async fn the_flags_of_the_connection() {
     let kubectl = |line: &[&str]| on_path(&tenant, &[&["clientapp"], line, &namespace].concat());
     let completed = |line: &[&str]| on_path(&tenant, &[&["__complete", "clientapp"], line].concat()).done();
 
-    let listed = kubectl(&["list", "-o", "json"]).json();
-    assert_eq!(listed["items"][0]["spec"]["chartVersion"], charts::PATCH);
+    let status = ["status", "acme"];
+    let stored = kubectl(&["status", "acme", "-o", "json"]).json();
+    assert_eq!(stored["spec"]["chartVersion"], charts::PATCH);
     kubectl(&["status", "acmee"]).failed(5, "did you mean acme?");
     assert!(completed(&["status", "-n", &tenant.namespace, "a"]).starts_with("acme\n"));
     let words = ["suspend", "--request-timeout", "9s", "-n", &tenant.namespace, "b", "a"];
@@ -38,22 +37,21 @@ async fn the_flags_of_the_connection() {
     // As another user, through kubectl as well.
     let account = format!("system:serviceaccount:{}:little", tenant.namespace);
     let as_little = ["--as", &account];
-    run(Some(&admin), &[&["list"][..], &as_little].concat()).prints(&["acme"]);
-    let history = [&["history", "acme"][..], &as_little].concat();
-    run(Some(&admin), &history).failed(1, "cannot list resource \"secrets\"");
-    kubectl(&history).failed(1, "cannot list resource \"secrets\"");
-    run(Some(&admin), &["list", "--as", "ada"]).failed(1, "User \"ada\" cannot list");
-    run(Some(&admin), &["list", "--as", "ada", "--as-uid", "7", "--as-group", "a", "--as-group", "system:masters"])
-        .done();
+    run(Some(&admin), &[&status[..], &as_little].concat()).prints(&["acme"]);
+    let password = [&["password", "acme"][..], &as_little].concat();
+    run(Some(&admin), &password).failed(1, "cannot get resource \"secrets\"");
+    kubectl(&password).failed(1, "cannot get resource \"secrets\"");
+    let with = |flags: &[&str]| run(Some(&admin), &[&status[..], flags].concat());
+    with(&["--as", "ada"]).failed(1, "User \"ada\" cannot get");
+    with(&["--as", "ada", "--as-uid", "7", "--as-group", "a", "--as-group", "system:masters"]).done();
 
     // Other entries of the kubeconfig.
-    run(Some(&admin), &["list", "--cluster", "plane", "--user", "plane"]).done();
-    run(Some(&admin), &["list", "--cluster", "other"]).failed(1, "has no cluster other; it has plane");
-    run(Some(&admin), &["list", "--user", "other"]).failed(1, "has no user other; it has plane");
-    run(Some(&admin), &["list", "--request-timeout", "20"]).done();
-    run(Some(&admin), &["list", "--request-timeout", "0"]).done();
-    run(Some(&admin), &["list", "--tls-server-name", "elsewhere.example.com"])
-        .failed(1, "the cluster does not respond");
+    with(&["--cluster", "plane", "--user", "plane"]).done();
+    with(&["--cluster", "other"]).failed(1, "has no cluster other; it has plane");
+    with(&["--user", "other"]).failed(1, "has no user other; it has plane");
+    with(&["--request-timeout", "20"]).done();
+    with(&["--request-timeout", "0"]).done();
+    with(&["--tls-server-name", "elsewhere.example.com"]).failed(1, "the cluster does not respond");
 
     // Without a kubeconfig.
     let config: Value = serde_yaml::from_str(&fs::read_to_string(&little).unwrap()).unwrap();
@@ -63,7 +61,7 @@ async fn the_flags_of_the_connection() {
     fs::write(file.path(), authority.0).unwrap();
     let (server, token) = (cluster["server"].as_str().unwrap(), config["users"][0]["user"]["token"].as_str().unwrap());
     let verified = ["-s", server, "--certificate-authority", file.path().to_str().unwrap()];
-    let with = |token: &str, flags: &[&str]| run(None, &[&["list", "--token", token], flags].concat());
+    let with = |token: &str, flags: &[&str]| run(None, &[&status, &["--token", token], flags].concat());
     with(token, &verified).prints(&["acme"]);
     with(token, &["-s", server, "--insecure-skip-tls-verify"]).prints(&["acme"]);
     with(token, &["-s", server]).failed(1, "error: ");
@@ -74,47 +72,84 @@ async fn the_flags_of_the_connection() {
     }
     with("canary", &verified).failed(1, "the cluster rejects your credentials");
     // The token counts, and not the administrator's certificate.
-    run(Some(&admin), &["history", "acme", "--token", token]).failed(1, "cannot list resource \"secrets\"");
+    run(Some(&admin), &["password", "acme", "--token", token]).failed(1, "cannot get resource \"secrets\"");
+}
+
+async fn tunnel(mut client: TcpStream, asked: Arc<Mutex<Vec<String>>>) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        request.push(client.read_u8().await?);
+    }
+    let request = String::from_utf8(request).unwrap();
+    let address = request.strip_prefix("CONNECT ").unwrap().split(' ').next().unwrap().to_owned();
+    asked.lock().unwrap().push(address.clone());
+    let mut server = TcpStream::connect(address).await?;
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
+
+/// A proxy that only tunnels, and the addresses that it was asked for.
+async fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let record = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(tunnel(client, record.clone()));
+        }
+    });
+    (url, asked)
+}
+
+#[tokio::test]
+async fn through_a_proxy() {
+    let tenant = Lab::shared().await.tenant("plugin-proxy").await;
+    make(&tenant, "acme", &[]).await.done();
+    let (url, asked) = proxy().await;
+    let admin = tenant.lab.plane.kubeconfig();
+    let mut config: Value = serde_yaml::from_str(&fs::read_to_string(&admin).unwrap()).unwrap();
+    let server = config["clusters"][0]["cluster"]["server"].as_str().unwrap().replace("https://", "");
+    config["clusters"][0]["cluster"]["proxy-url"] = json!(url);
+    let proxied = tempfile::NamedTempFile::new().unwrap();
+    fs::write(proxied.path(), config.to_string()).unwrap();
+    let run = async |kubeconfig: &Path, environment: &[(&str, &str)], flags: &[&str]| {
+        let line = [&["status", "acme", "-n", &tenant.namespace], flags].concat();
+        let mut command = command(&installed().join(PLUGIN), Some(kubeconfig), &line);
+        command.envs(environment.iter().copied());
+        let answer = tokio::task::spawn_blocking(move || Answer::from(command.output().unwrap())).await.unwrap();
+        let mut asked = std::mem::take(&mut *asked.lock().unwrap());
+        asked.dedup();
+        (answer, asked)
+    };
+
+    let (answer, asked) = run(proxied.path(), &[("NO_PROXY", "*")], &[]).await;
+    answer.prints(&["acme"]);
+    assert_eq!(asked, [server]);
+    // A proxy of the environment is not for addresses of this machine, nor for what NO_PROXY names.
+    let (answer, asked) = run(&admin, &[("HTTPS_PROXY", &url)], &[]).await;
+    answer.prints(&["acme"]);
+    assert!(asked.is_empty(), "{asked:?}");
+    let elsewhere = ["--server", "https://cluster.invalid:6443"];
+    let (answer, asked) = run(&admin, &[("HTTPS_PROXY", &url)], &elsewhere).await;
+    answer.failed(1, "the cluster does not respond");
+    assert_eq!(asked, ["cluster.invalid:6443"]);
+    let (answer, asked) = run(&admin, &[("HTTPS_PROXY", &url), ("NO_PROXY", ".invalid")], &elsewhere).await;
+    answer.failed(1, "the cluster does not respond");
+    assert!(asked.is_empty(), "{asked:?}");
 }
 
 #[tokio::test]
 async fn forms_of_output() {
     let tenant = Lab::shared().await.tenant("plugin-forms").await;
     make(&tenant, "acme", &["--wait"]).await.done();
-    let list = [
-        "{.items[*].metadata.name}",
-        r#"{range .items[*]}{.metadata.name}: {.spec.hostname}{"\n"}{end}"#,
-        r#"{.items[?(@.metadata.name=="acme")].status.release.revision}"#,
-    ];
-    let one = [
-        "{.status.release.revision}",
-        r#"{.status.conditions[?(@.type=="Ready")].status}"#,
-        r#"revision {.status.release.revision}{"\n"}"#,
-        "{.status.missing}",
-        "{.metadata.labels.a-b}",
-        "{.status.conditions[*].type}",
-        "{.spec.replicas} {.spec.suspend}",
-    ];
-    tenant.kubectl(&["label", "clientapp", "acme", "a-b=c"]).unwrap();
-    let forms = list.map(|path| ("list", path)).into_iter().chain(one.map(|path| ("status", path)));
-    for (verb, path) in forms {
-        let form = format!("jsonpath={path}");
-        let (ours, theirs) = match verb {
-            "list" => (vec!["list", "-o", &form], vec!["get", "clientapps", "-o", &form]),
-            _ => (vec!["status", "acme", "-o", &form], vec!["get", "clientapp", "acme", "-o", &form]),
-        };
-        assert_eq!(typed(&tenant, &ours).await.done(), tenant.kubectl(&theirs).unwrap(), "{path}");
-    }
     let name = tenant.kubectl(&["get", "clientapps", "-o", "name"]).unwrap();
-    for line in [&["list"][..], &["status", "acme"], &["suspend", "acme"], &["resume", "acme"], &["wait", "acme"]] {
-        assert_eq!(typed(&tenant, &[line, &["-o", "name"]].concat()).await.done(), name, "{line:?}");
+    for line in [["status", "acme"], ["suspend", "acme"], ["resume", "acme"], ["wait", "acme"]] {
+        assert_eq!(typed(&tenant, &[line, ["-o", "name"]].concat()).await.done(), name, "{line:?}");
     }
 
-    let wide = typed(&tenant, &["list", "-o", "wide"]).await.done();
-    let header: Vec<_> = wide.lines().next().unwrap().split_whitespace().skip(6).collect();
-    assert_eq!(header, ["AGE", "DATABASE", "PROFILE", "DELETION"]);
-    let (_, screen) = on_terminal(&tenant, &["list", "-o", "wide", "--color", "never"], "", &[]).await;
-    assert!(!screen.contains('…') && screen.contains("none       -         Delete"), "{screen}");
+    let (_, screen) = on_terminal(&tenant, &["status", "acme", "-o", "wide", "--color", "never"], "", &[]).await;
+    assert!(!screen.contains('…'), "{screen}");
     let (_, screen) = on_terminal(&tenant, &["status", "acme", "--color", "never"], "", &[]).await;
     assert!(screen.contains('…') && screen.lines().all(|line| line.chars().count() <= COLUMNS.into()), "{screen}");
     assert!(!typed(&tenant, &["status", "acme"]).await.done().contains('…'));
@@ -122,7 +157,7 @@ async fn forms_of_output() {
     typed(&tenant, &["suspend", "acme", "-o", "wide"]).await.failed(2, "-o wide is not possible here");
     assert!(!tenant.api::<ClientApp>().get("acme").await.unwrap().spec.suspend);
     // A reader may leave early.
-    for arguments in [&["list"][..], &["list", "-o", "json"], &["status", "acme"], &["completion", "bash"]] {
+    for arguments in [&["status", "acme"][..], &["status", "acme", "-o", "json"], &["completion", "bash"]] {
         let arguments = [arguments, &["-n", &tenant.namespace]].concat();
         let mut command = command(&installed().join(PLUGIN), Some(&tenant.lab.plane.kubeconfig()), &arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -183,66 +218,6 @@ async fn several_at_once() {
     typed(&tenant, &["wait", "--all"]).await.failed(5, "there is no ClientApp in namespace plugin-several");
 }
 
-/// An API server with three pods. The log of each begins with the query of its request; one has none yet.
-async fn server_with_logs() -> String {
-    let pods = || async {
-        let pod = |name: &str, container: &str| json!({"metadata": {"name": name}, "spec": {"containers": [{"name": container}, {"name": "metrics"}]}});
-        let items = [pod("web", "nextcloud"), pod("cache", "redis"), pod("late", "nextcloud")];
-        axum::Json(json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}))
-    };
-    let log = async |request: Request| -> Response {
-        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default().trim_start_matches('&'));
-        if path.contains("/late/") {
-            let message = "container \"nextcloud\" in pod \"late\" is waiting to start: ContainerCreating";
-            let status = json!({"kind": "Status", "status": "Failure", "code": 400, "message": message});
-            return (StatusCode::BAD_REQUEST, axum::Json(status)).into_response();
-        }
-        // As long as there is no line, a kubelet does not answer at all.
-        if path.contains("/web/") && query.contains("follow=true") {
-            return std::future::pending().await;
-        }
-        let token = request.headers()[header::AUTHORIZATION].to_str().unwrap();
-        Body::from(format!("{query} {token}\nlast \u{1b}[31mline")).into_response()
-    };
-    let router = Router::new()
-        .route("/api/v1/namespaces/shop/pods", get(pods))
-        .route("/api/v1/namespaces/shop/pods/{name}/log", get(log));
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async { axum::serve(listener, router).await });
-    url
-}
-
-#[tokio::test]
-async fn logs_line_by_line() {
-    let url = server_with_logs().await;
-    let line = |more: &[&str]| -> Vec<String> {
-        let line = ["logs", "acme", "-n", "shop", "--token", "t", "--server", &url];
-        [&line[..], more].concat().into_iter().map(str::to_owned).collect()
-    };
-    let run = async |more: &[&str]| {
-        let line = line(more);
-        let run = move || plugin(None, &line.iter().map(String::as_str).collect::<Vec<_>>());
-        tokio::task::spawn_blocking(run).await.unwrap()
-    };
-    let all = run(&["--tail", "7", "--since", "2m"]).await;
-    let told = |pod: &str, container: &str| {
-        let query = format!("container={container}&sinceSeconds=120&tailLines=7");
-        format!("[{pod}] {query} Bearer t\n[{pod}] last \u{1b}[31mline\n")
-    };
-    assert_eq!(all.stdout, told("web", "nextcloud") + &told("cache", "redis"));
-    // A pod without a log does not hide the others.
-    all.failed(1, "read the log of pod late: container \"nextcloud\" in pod \"late\" is waiting to start");
-    let one = run(&["-c", "redis"]).await.done();
-    assert!(one.starts_with("container=redis"), "with one pod there is no prefix: {one}");
-
-    let arguments = line(&["-f"]);
-    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-    let follow = printed_until(command(&installed().join(PLUGIN), None, &arguments), "line\n").await;
-    let followed = super::told(follow).await;
-    assert!(followed.starts_with("[cache] ") && followed.contains("follow=true"), "{followed}");
-}
-
 #[tokio::test]
 async fn what_a_check_finds() {
     // A plane of its own, since it loses the definitions.
@@ -267,7 +242,13 @@ async fn what_a_check_finds() {
 
     // Without the definitions.
     tenant.kubectl(&["delete", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/../crds")]).unwrap();
-    for line in [&["list"][..], &["list", "-A"], &["status", "acme"], &["wait", "acme"], &["suspend", "acme"]] {
+    for line in [
+        &["approve-deletions"][..],
+        &["approve-deletions", "-A"],
+        &["status", "acme"],
+        &["wait", "acme"],
+        &["suspend", "acme"],
+    ] {
         let answer = plugin(Some(&lab.plane.kubeconfig()), line);
         let sentence = answer.failed(1, "clientapp-operator crds | kubectl apply -f -");
         assert_eq!(sentence.lines().count(), 1, "{sentence}");

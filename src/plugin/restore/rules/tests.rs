@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::plugin::tests::flags;
 
 fn of<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
@@ -41,7 +42,7 @@ fn whether_a_dump_is_listed() {
         (json!({}), "latest", false),
         (json!({"restored": {"dump": DUMP, "claim": "acme-pg-backup"}}), DUMP, true),
     ] {
-        let found = listed("acme", &database(status.clone()), &Restore::of_claim(from, "acme-pg-backup"));
+        let found = listed("acme", &database(status.clone()), &Restore::of_claim(from, "acme-pg-backup"), &flags("ns"));
         assert_eq!(found.is_ok(), expected, "{status} {from}: {found:?}");
     }
 }
