@@ -20,8 +20,8 @@ type Times = Box<dyn Fn() -> Vec<BackupTimes> + Send + Sync>;
 /// Holds the times of an object's scheduled backups, in seconds since 1970.
 pub(crate) struct BackupTimes {
     pub object: Key,
-    /// When the last one was complete; 0 if none was.
-    pub last: i64,
+    /// When the last one was complete, 0 if none was; `None`: none is scheduled, but drills are.
+    pub last: Option<i64>,
     /// When the next one is overdue.
     pub overdue: Option<i64>,
 }
@@ -51,7 +51,9 @@ impl LastBackups {
             if let Some(overdue) = overdue {
                 self.overdue.get_or_create(&labels).set(overdue);
             }
-            self.last.get_or_create(&labels).set(last);
+            if let Some(last) = last {
+                self.last.get_or_create(&labels).set(last);
+            }
         }
     }
 }
@@ -182,9 +184,10 @@ mod tests {
             vec![app("True", "Ready"), app("False", "InvalidSpec"), app("True", "Ready")]
         })));
         let backup = |name: &str, last, overdue| BackupTimes { object: Key::new("shop", name), last, overdue };
-        let dumps = move || vec![backup("orders", 1_767_236_400, Some(1_767_409_200)), backup("new", 0, None)];
+        let dumps =
+            move || vec![backup("orders", Some(1_767_236_400), Some(1_767_409_200)), backup("new", Some(0), None)];
         metrics.dumps.measure(Some(Box::new(dumps)));
-        metrics.archives.measure(Some(Box::new(move || vec![backup("acme", 7, Some(8))])));
+        metrics.archives.measure(Some(Box::new(move || vec![backup("acme", Some(7), Some(8))])));
         assert!(metrics.render().contains("clientapp_operator_leader 0"));
         metrics.leads(Leadership::unconditional());
         let text = metrics.render();

@@ -21,8 +21,7 @@ macro_rules! field {
     };
 }
 
-/// The rule of a schedule: the five fields that Kubernetes' CronJobs have, or a macro. A day that never comes, such as the 31st of
-/// February, is for the controller to refuse.
+/// The rule of a schedule: the five fields that Kubernetes' CronJobs have, or a macro.
 pub(crate) const CRON: &str = concat!(
     "self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|",
     field!("[0-5]?[0-9]"),

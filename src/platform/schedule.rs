@@ -22,19 +22,14 @@ impl Schedule {
     /// Reads a schedule.
     ///
     /// # Errors
-    /// It is none, or never due.
+    /// It is none.
     pub(crate) fn parse(text: &str) -> Result<Schedule, String> {
-        let fields = if text == "@midnight" { "@daily" } else { text };
+        let fields = if text == "@midnight" { "@daily".to_owned() } else { text.replace('?', "*") };
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).sloppy_ranges(true);
-        let cron = parser.build().parse(fields).map_err(|error| format!("{text} is no schedule: {error}"))?;
-        let schedule = Schedule(cron);
-        match schedule.after(Timestamp::UNIX_EPOCH) {
-            Some(_) => Ok(schedule),
-            None => Err(format!("{text} is never due")),
-        }
+        parser.build().parse(&fields).map(Schedule).map_err(|error| format!("{text} is no schedule: {error}"))
     }
 
-    /// Returns the first time after this one at which it is due.
+    /// Returns the first time after this one at which it is due; `None`: it never is, such as on the 31st of February.
     fn after(&self, time: Timestamp) -> Option<Timestamp> {
         let next = self.0.find_next_occurrence(&time.to_zoned(TimeZone::UTC), false);
         next.ok().map(|next| next.timestamp())
@@ -58,7 +53,8 @@ pub(crate) fn scheduled(
     let due = recorded.next.0;
     // The clock may have been set back.
     let next = if is_made(due) { next } else { due.min(next) };
-    Some(Scheduled { next: Time(next), ..recorded.clone() })
+    let since = recorded.since.clone().min(Time(now));
+    Some(Scheduled { since, next: Time(next), ..recorded.clone() })
 }
 
 /// Returns the time that is due, if it is.
@@ -78,12 +74,15 @@ pub(crate) fn second_after(schedule: &str, since: Timestamp) -> Option<Timestamp
     schedule.after(schedule.after(since)?)
 }
 
-/// Returns in how long something changes with time alone: something is due, or overdue.
-pub(crate) fn look_in(times: impl IntoIterator<Item = Timestamp>, now: Timestamp) -> Option<Duration> {
+/// Returns when to look again, as something changes with time alone: something is due, or overdue.
+pub(crate) fn look_at(times: impl IntoIterator<Item = Timestamp>, now: Timestamp) -> Option<Timestamp> {
     let next = times.into_iter().filter(|time| *time > now).min()?;
-    let duration = next.duration_since(now).min(LONGEST);
-    // Not a moment too early.
-    Some(duration.unsigned_abs() + Duration::from_millis(10))
+    Some(next.min(now + LONGEST))
+}
+
+/// Returns in how long that is, and not a moment too early.
+pub(crate) fn look_in(times: impl IntoIterator<Item = Timestamp>, now: Timestamp) -> Option<Duration> {
+    Some(look_at(times, now)?.duration_since(now).unsigned_abs() + Duration::from_millis(10))
 }
 
 #[cfg(test)]
@@ -112,6 +111,7 @@ mod tests {
             ("@midnight", "2026-01-31T03:00:00Z", Some("2026-02-01T00:00:00Z")),
             ("@weekly", "2026-01-31T03:00:00Z", Some("2026-02-01T00:00:00Z")),
             ("@annually", "2026-01-31T03:00:00Z", Some("2027-01-01T00:00:00Z")),
+            ("? ? 1 ? *", "2026-01-31T03:00:00Z", Some("2026-02-01T00:00:00Z")),
             ("0 0 31 2 *", "2026-01-31T03:00:00Z", None),
             ("0 99 * * *", "2026-01-31T03:00:00Z", None),
             ("0 0 3 * * *", "2026-01-31T03:00:00Z", None),
@@ -151,6 +151,9 @@ mod tests {
             assert_eq!(due(Some(&found), at(now)), is_due.then(|| at(next)));
         }
         assert_eq!(scheduled("0 0 31 2 *", None, |_| false, at("2026-01-01T12:00:00Z")), None);
+        let ahead = Scheduled { since: Time(at("2027-01-01T12:00:00Z")), ..daily("2027-01-02T00:00:00Z") };
+        let now = at("2026-01-09T12:00:00Z");
+        assert_eq!(scheduled("@daily", Some(&ahead), |_| false, now).unwrap().since.0, now);
     }
 
     #[test]

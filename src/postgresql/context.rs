@@ -107,16 +107,20 @@ impl PostgresqlContext {
     }
 }
 
-/// Returns the times of the dumps of each Postgresql with a schedule.
+/// Returns the times of the dumps and drills of each Postgresql with a schedule for them.
 fn backups(postgresqls: &Objects<Postgresql>) -> Vec<BackupTimes> {
     let backup = |guard: &Arc<Guard<Postgresql>>| {
         let object = guard.object.as_ref().ok()?;
-        object.spec.backup.as_ref()?.schedule.as_ref()?;
+        let backup = object.spec.backup.as_ref()?;
+        let has_schedule = backup.schedule.is_some();
+        if !has_schedule && backup.drill.is_none() {
+            return None;
+        }
         let summary = object.status.as_ref().and_then(|status| status.backup.as_ref());
         let success = summary.and_then(|summary| summary.last_success.as_ref());
         let overdue = object.status.as_ref().and_then(|status| dumps::overdue_times(status).min());
-        let (last, overdue) = (success.map_or(0, |time| time.0.as_second()), overdue.map(Timestamp::as_second));
-        Some(BackupTimes { object: key_of(&**guard), last, overdue })
+        let last = has_schedule.then(|| success.map_or(0, |time| time.0.as_second()));
+        Some(BackupTimes { object: key_of(&**guard), last, overdue: overdue.map(Timestamp::as_second) })
     };
     postgresqls.store.state().iter().filter_map(backup).collect()
 }

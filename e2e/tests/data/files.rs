@@ -332,12 +332,12 @@ async fn what_prevents_archives_is_told_and_archives_outlive_the_field() {
     site.archive("second", BackupPhase::Completed).await;
     site.archived().await;
 
-    // A schedule that never comes is refused, or told.
+    // A schedule that is none is refused, or told.
     let schedule = |cron: &str| json!({"persistence": {"backup": {"schedule": cron}}});
     let refused = tenant.patch("acme", schedule("99 99 * * *")).await.unwrap_err().to_string();
     assert!(refused.contains("five fields"), "{refused}");
-    tenant.patch("acme", schedule("0 0 30 2 *")).await.unwrap();
-    let words = ["spec.persistence.backup.schedule", "0 0 30 2 * is never due"];
+    tenant.patch("acme", schedule("0 3 * foo *")).await.unwrap();
+    let words = ["spec.persistence.backup.schedule", "0 3 * foo * is no schedule"];
     tenant.condition_with("acme", ("Ready", "InvalidSpec"), &words).await;
     tenant.patch("acme", schedule("7 3 * * *")).await.unwrap();
     tenant.condition("acme", FILES_BACKED_UP, "True", "Archived").await;

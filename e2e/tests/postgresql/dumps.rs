@@ -138,8 +138,8 @@ async fn dumps_are_scheduled_and_a_last_one_is_waited_for_and_restored() {
     let forgotten = |status: &PostgresqlStatus| status.backup.as_ref().is_none_or(|it| it.scheduled.is_none());
     status(&tenant, "db", "without a schedule", forgotten).await;
     assert!(claims.get_opt("db-backup").await.unwrap().is_some(), "dumps stay");
-    patch(&tenant, "db", json!({"backup": {"schedule": "0 0 31 2 *"}})).await.unwrap();
-    held(&tenant, "db", "InvalidSpec", &["spec.backup.schedule: 0 0 31 2 * is never due"]).await;
+    patch(&tenant, "db", json!({"backup": {"schedule": "0 3 * foo *"}})).await.unwrap();
+    held(&tenant, "db", "InvalidSpec", &["spec.backup.schedule: 0 3 * foo * is no schedule"]).await;
     patch(&tenant, "db", json!({"backup": {"schedule": null, "onDelete": true}})).await.unwrap();
     up(&tenant, "db").await;
 

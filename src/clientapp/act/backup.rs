@@ -12,7 +12,7 @@ use crate::{
     },
     crd::{BackupPart, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec, label},
     deletion::recreatable,
-    platform::{api::create_if_absent, clock, error::api_sentence},
+    platform::{api::create_if_absent, clock, error::api_sentence, watch::controller_uid},
 };
 
 /// When a refused ClientAppBackup is tried again.
@@ -37,27 +37,40 @@ pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, name: &str) -> Result<(), E
     };
     let backup = ClientAppBackup { metadata, spec, status: None };
     let what = format!("create ClientAppBackup {}/{name}", app.key.namespace);
-    match create_if_absent(&api(ctx, app), None, &backup).await {
-        Ok(_) => ctx.memory.drop(app.key, |app| app.refused_backup = None),
-        Err(error @ kube::Error::Api(_)) => {
-            let message = format!("{what}: {}", api_sentence(&error));
-            tracing::warn!(app = %app.key, "{message}");
-            let refused = RefusedBackup { message, until: clock::now() + RETRY };
-            ctx.memory.put(app.key, |app| app.refused_backup = Some(refused));
-            ctx.watches.apps.trigger(app.key);
+    let message = match create_if_absent(&api(ctx, app), None, &backup).await {
+        Ok(Some(_)) => {
+            ctx.memory.drop(app.key, |app| app.refused_backup = None);
+            return Ok(());
         }
+        Ok(None) if is_own(ctx, app, name).await? => return Ok(()),
+        Ok(None) => format!("ClientAppBackup {name} exists and is not the operator's: delete it"),
+        Err(error @ kube::Error::Api(_)) => format!("{what}: {}", api_sentence(&error)),
         Err(error) => return Err(Error::api(what)(error)),
-    }
+    };
+    tracing::warn!(app = %app.key, "{message}");
+    let refused = RefusedBackup { name: name.to_owned(), message, until: clock::now() + RETRY };
+    ctx.memory.put(app.key, |app| app.refused_backup = Some(refused));
+    ctx.watches.apps.trigger(app.key);
     Ok(())
 }
 
+/// Returns true if it was made by the schedule of this app, and the cache does not show it yet.
+async fn is_own(ctx: &Ctx, app: &App<'_>, name: &str) -> Result<bool, Error> {
+    let found = api(ctx, app).get_metadata_opt(name).await;
+    let found = found.map_err(Error::api(format!("read ClientAppBackup {}/{name}", app.key.namespace)))?;
+    Ok(found.is_none_or(|found| controller_uid(&found).as_deref() == Some(app.uid())))
+}
+
 /// Deletes the ClientAppBackup with this uid. What it has made stays.
-pub(crate) async fn delete(ctx: &Ctx, app: &App<'_>, name: &str, uid: &str) -> Result<(), Error> {
+pub(crate) async fn delete(ctx: &Ctx, app: &App<'_>, name: &str, uid: &str) {
     let kind = TypeMeta {
         api_version: ClientAppBackup::api_version(&()).into_owned(),
         kind: ClientAppBackup::kind(&()).into_owned(),
     };
     let meta = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
     let deleted = recreatable::delete(&api(ctx, app), &kind, &meta).await;
-    deleted.map(drop).map_err(Error::api(format!("delete ClientAppBackup {}/{name}", app.key.namespace)))
+    // Another pass tries again; the app is no less ready meanwhile.
+    if let Err(error) = deleted {
+        tracing::warn!(app = %app.key, "delete ClientAppBackup {}/{name}: {}", app.key.namespace, api_sentence(&error));
+    }
 }

@@ -79,7 +79,7 @@ pub(crate) async fn act(
             Step::Repair(missing) => drift_repair::repair(ctx, app, desired, observed, missing).await?,
             Step::DeleteStuckPod(pod) => delete_stuck_pod(ctx, app, desired, pod).await?,
             Step::CreateBackup { name } => backup::create(ctx, app, name).await?,
-            Step::DeleteBackup { name, uid } => backup::delete(ctx, app, name, uid).await?,
+            Step::DeleteBackup { name, uid } => backup::delete(ctx, app, name, uid).await,
             Step::Test => helm::test(ctx, app, desired, observed, sentence),
             Step::HelmUpgrade { revision, .. } => {
                 helm::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?

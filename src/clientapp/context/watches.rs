@@ -315,7 +315,9 @@ fn backup(backup: Guard<ClientAppBackup>) -> CacheEntry<FilesBackupView> {
     let parts = status.parts.as_ref().or(found.spec.parts.as_ref());
     let is_of_files =
         of.kind == BackupSubjectKind::ClientApp && parts.is_none_or(|parts| parts.contains(&BackupPart::Files));
-    let stalled = find(&status.conditions, STALLED).filter(|_| status.phase == Some(BackupPhase::Failed));
+    // The database comes first: its failure says nothing about files.
+    let counts = status.files.is_some() || parts.is_some_and(|parts| *parts == [BackupPart::Files]);
+    let stalled = find(&status.conditions, STALLED).filter(|_| counts && status.phase == Some(BackupPhase::Failed));
     let view = FilesBackupView {
         name: key.name.clone(),
         uid: meta.uid.clone().unwrap_or_default(),

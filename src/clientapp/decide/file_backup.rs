@@ -1,6 +1,6 @@
 //! Decides what follows from the state of an app's archives. **Pure.**
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::plan::Step;
@@ -12,39 +12,74 @@ use crate::{
         },
         spec::desired::Desired,
     },
-    crd::{BackupPhase, FilesSummary, Reason, Scheduled, conditions::Verdict},
+    crd::{
+        BackupPhase, FilesSummary, Reason, Scheduled,
+        conditions::{Verdict, find},
+        reason::FILES_BACKED_UP,
+    },
     platform::schedule::{due, overdue_at, scheduled},
     postgresql::decide::dumps::NO_IMAGE,
 };
 
 /// How many ClientAppBackups by schedule are kept: of those that are complete, and of those that have failed.
 const KEPT: usize = 7;
+/// All of this time are kept: a restore that waits may name one.
+const KEPT_FOR: SignedDuration = SignedDuration::from_hours(24);
 
 /// Creates the ClientAppBackup that is due, and deletes old ones. Whatever the app waits for does not hold up its archives, except helm,
 /// which may be changing the volumes; nor does `spec.suspend`: users go on changing files. The ClientAppBackup itself waits for a
 /// restore to end.
 pub(crate) fn steps(desired: &Desired, observed: &Observed, now: Timestamp) -> Vec<Step> {
-    let FilesView { has_image, app_uid, has_volumes, stopped_for: _, refused, backups } = &observed.files;
-    let ours = |backup: &&FilesBackupView| backup.scheduled_by.as_ref() == Some(app_uid);
-    let ended = |phase| {
-        let mut ended: Vec<_> = backups.iter().filter(ours).filter(|backup| backup.phase == Some(phase)).collect();
-        // Their names end with the time.
-        ended.sort_by(|a, b| b.name.cmp(&a.name));
-        ended.into_iter().skip(KEPT).filter(|backup| !backup.deleting)
-    };
-    let old = [BackupPhase::Completed, BackupPhase::Failed].into_iter().flat_map(ended);
-    let old = old.map(|backup| Step::DeleteBackup { name: backup.name.clone(), uid: backup.uid.clone() });
+    let FilesView { has_image, has_volumes, .. } = &observed.files;
     let next = summary(desired, observed, now).and_then(|summary| summary.scheduled);
-    let runs = backups.iter().filter(ours).any(|backup| !backup.phase.is_some_and(BackupPhase::is_final));
-    let can = *has_image && *has_volumes == Some(true) && !runs && observed.run.busy.is_none();
-    let is_refused = refused.as_ref().is_some_and(|refused| now < refused.until);
-    let due = due(next.as_ref(), now).filter(|_| can && !is_refused);
-    due.map(|due| Step::CreateBackup { name: name(desired, due) }).into_iter().chain(old).collect()
+    let can = *has_image && *has_volumes == Some(true) && observed.run.busy.is_none() && !runs(observed);
+    let due = due(next.as_ref(), now).map(|due| name(&desired.key.name, due)).filter(|_| can);
+    let is_refused =
+        |name: &String| observed.files.refused.as_ref().is_some_and(|it| it.name == *name && now < it.until);
+    let created = due.filter(|due| !is_refused(due)).map(|name| Step::CreateBackup { name });
+    created.into_iter().chain(old(desired, observed, now)).collect()
 }
 
+/// Deletes those that were made by schedule, have ended and are old.
+fn old(desired: &Desired, observed: &Observed, now: Timestamp) -> impl Iterator<Item = Step> {
+    let ended = move |phase| {
+        let mut ended: Vec<_> = ours(observed)
+            .filter(|backup| backup.phase == Some(phase))
+            .filter_map(|backup| Some((due_of(&desired.key.name, &backup.name)?, backup)))
+            .collect();
+        ended.sort_by_key(|(due, _)| std::cmp::Reverse(*due));
+        ended
+            .into_iter()
+            .skip(KEPT)
+            .filter(move |(due, backup)| !backup.deleting && now.duration_since(*due) > KEPT_FOR)
+    };
+    let old = [BackupPhase::Completed, BackupPhase::Failed].into_iter().flat_map(ended);
+    old.map(|(_, backup)| Step::DeleteBackup { name: backup.name.clone(), uid: backup.uid.clone() })
+}
+
+/// Returns the ClientAppBackups that were made by the app's schedule.
+fn ours(observed: &Observed) -> impl Iterator<Item = &FilesBackupView> {
+    let FilesView { app_uid, backups, .. } = &observed.files;
+    backups.iter().filter(move |backup| backup.scheduled_by.as_ref() == Some(app_uid))
+}
+
+/// Returns true while one of them has not ended.
+fn runs(observed: &Observed) -> bool {
+    ours(observed).any(|backup| !backup.phase.is_some_and(BackupPhase::is_final))
+}
+
+const TIME: &str = "%Y%m%d%H%M";
+
 /// Returns the name of the ClientAppBackup that is due then.
-fn name(desired: &Desired, due: Timestamp) -> String {
-    format!("{}-files-{}", desired.key.name, due.strftime("%Y%m%d%H%M"))
+fn name(app: &str, due: Timestamp) -> String {
+    format!("{app}-files-{}", due.strftime(TIME))
+}
+
+/// Returns when the ClientAppBackup of this name was due.
+fn due_of(app: &str, name: &str) -> Option<Timestamp> {
+    let time = name.strip_prefix(app)?.strip_prefix("-files-")?;
+    let due = civil::DateTime::strptime(TIME, time).ok()?;
+    due.to_zoned(TimeZone::UTC).ok().map(|due| due.timestamp())
 }
 
 /// Returns when something changes with time alone.
@@ -88,7 +123,9 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed, now: Timestamp) ->
         }
     }
     let recorded = summary.as_ref().and_then(|summary| summary.scheduled.as_ref());
-    let is_made = |due| backups.iter().any(|backup| backup.name == name(desired, due));
+    // What is due while another is made is not made up for: a restore has to get its turn.
+    let is_made =
+        |due| ours(observed).any(|backup| backup.name == name(&desired.key.name, due)) || due <= now && runs(observed);
     let next = files.schedule.as_ref().and_then(|schedule| scheduled(schedule, recorded, is_made, now));
     match (summary, next) {
         (None, None) => None,
@@ -112,7 +149,11 @@ pub(crate) fn verdict(
         let message = "no archives are made: the release has no volume with files of the app; enable spec.persistence, or remove spec.persistence.backup";
         return Some(Verdict::no(Reason::NoVolume, message));
     }
-    if let Some(RefusedBackup { message, .. }) = refused {
+    let is_due = |refused: &&RefusedBackup| {
+        let next = summary.and_then(|summary| summary.scheduled.as_ref()).map(|scheduled| scheduled.next.0);
+        next.is_some_and(|next| name(&desired.key.name, next) == refused.name)
+    };
+    if let Some(RefusedBackup { message, .. }) = refused.as_ref().filter(is_due) {
         return Some(Verdict::no(Reason::Refused, format!("no archives are made: {message}")));
     }
     let FilesSummary { last_success, archive, last_failure, failed_backup, failure, scheduled, .. } =
@@ -137,6 +178,21 @@ pub(crate) fn verdict(
     })
 }
 
+/// Returns the condition while the spec is not valid, and nothing is archived: as it was, or overdue.
+pub(crate) fn kept(observed: &Observed, now: Timestamp) -> Option<Verdict> {
+    let before = find(&observed.recorded.conditions, FILES_BACKED_UP)?;
+    let recorded = observed.recorded.files.as_ref();
+    let (scheduled, success) =
+        (recorded.and_then(|it| it.scheduled.as_ref()), recorded.and_then(|it| it.last_success.as_ref()));
+    Some(overdue(scheduled, success, &observed.files, now).unwrap_or_else(|| Verdict::of(before)))
+}
+
+/// Returns when archives are overdue by the record alone.
+pub(crate) fn recorded_overdue_at(observed: &Observed) -> Option<Timestamp> {
+    let recorded = observed.recorded.files.as_ref()?;
+    overdue_at(recorded.scheduled.as_ref()?, recorded.last_success.as_ref())
+}
+
 /// Says that archives were due twice without a success.
 fn overdue(
     scheduled: Option<&Scheduled>,
@@ -148,7 +204,7 @@ fn overdue(
     overdue_at(scheduled, success).filter(|at| *at <= now)?;
     let last = success.map_or("none is complete yet".to_owned(), |success| format!("the last is of {}", success.0));
     let why = match stopped_for {
-        _ if *has_volumes != Some(true) => "the release's volumes are not known, or one is missing".to_owned(),
+        _ if *has_volumes != Some(true) => "the spec is not valid, or a volume of the release is missing".to_owned(),
         Some(run) => format!("the app is stopped for {run}"),
         None => "the ClientAppBackup that is due says what it waits for".to_owned(),
     };

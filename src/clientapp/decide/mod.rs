@@ -28,7 +28,7 @@ use self::{
     plan::{Plan, Step},
 };
 use super::{helm_runs::HelmRun, hold::Hold, observed::types::Observed, spec::desired::Desired};
-use crate::{config::Config, crd::Reason};
+use crate::{config::Config, crd::Reason, platform::schedule::look_at};
 use question::{Answer, Case, Question};
 pub(crate) use questions::{QUESTIONS, deployer_taken};
 
@@ -38,16 +38,20 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
     match desired {
         Some(desired) => {
             let mut plan = decide(desired, observed, config, now);
-            plan.steps.extend(file_backup::steps(desired, observed, now));
+            // First: another step that fails must not hold them up.
+            plan.steps.splice(0..0, file_backup::steps(desired, observed, now));
             let certificate = tls::requeue_at(desired, observed, now).filter(|_| observed.run.busy.is_none());
             let times = file_backup::times(desired, observed, now);
-            for time in times.into_iter().chain(database_backups::overdue_at(observed, now)) {
-                plan.also_requeue_at(Some(time).filter(|time| now < *time));
-            }
+            plan.also_requeue_at(look_at(times.into_iter().chain(database_backups::overdue_at(observed, now)), now));
             plan.also_requeue_at(certificate);
             plan
         }
-        None => Plan { requeue_at: observed.run.busy.as_ref().and_then(|at_work| at_work.until), ..Plan::default() },
+        None => {
+            let until = observed.run.busy.as_ref().and_then(|at_work| at_work.until);
+            let mut plan = Plan { requeue_at: until, ..Plan::default() };
+            plan.also_requeue_at(look_at(file_backup::recorded_overdue_at(observed), now));
+            plan
+        }
     }
 }
 

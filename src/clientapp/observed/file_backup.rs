@@ -22,9 +22,10 @@ pub(crate) struct FilesView {
     pub backups: Vec<FilesBackupView>,
 }
 
-/// Says why the API server has refused a ClientAppBackup.
+/// Says why a ClientAppBackup that is due was not created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefusedBackup {
+    pub name: String,
     pub message: String,
     /// The next attempt.
     pub until: Timestamp,

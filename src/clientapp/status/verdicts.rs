@@ -36,7 +36,10 @@ pub(super) fn all(
         let condition = desired.is_err().then(|| find(&observed.recorded.conditions, type_)).flatten()?;
         Some((type_, Verdict::of(condition)))
     };
-    let archived = desired.ok().and_then(|desired| file_backup::verdict(desired, observed, files, now));
+    let archived = match desired {
+        Ok(desired) => file_backup::verdict(desired, observed, files, now),
+        Err(_) => file_backup::kept(observed, now),
+    };
     let archived = archived.map(|verdict| (reason::FILES_BACKED_UP, verdict));
     let backed_up = database_backups::verdict(observed, now);
     let verdicts = match desired {
@@ -46,7 +49,7 @@ pub(super) fn all(
     verdicts
         .into_iter()
         .chain(backed_up.map(|verdict| (reason::BACKED_UP, verdict)).or_else(|| kept(reason::BACKED_UP)))
-        .chain(archived.or_else(|| kept(reason::FILES_BACKED_UP)))
+        .chain(archived)
         .chain(kept(kind::CERTIFICATE_READY))
         .collect()
 }

@@ -10,21 +10,20 @@ use crate::{
     clientapp::{
         context::{App, Ctx},
         error::Error,
+        observed::inventory,
     },
-    crd::{annotation, label},
+    crd::label,
     deletion::recreatable,
     platform::watch::controller_uid,
 };
 
 /// Deletes the Jobs that belong to this app, and in the background their pods.
 pub(super) async fn delete(ctx: &Ctx, app: &App<'_>) -> Result<(), Error> {
-    let has_none = app.recorded_status.files.is_none()
-        && app.annotation(annotation::STOPPED_FOR).is_none()
-        && ctx.watches.backups(app.key).is_empty();
-    if has_none {
+    let namespace = &app.key.namespace;
+    let inventory = app.recorded_status.inventory.as_ref();
+    if inventory.is_none_or(|inventory| inventory::claims(inventory, namespace).next().is_none()) {
         return Ok(());
     }
-    let namespace = &app.key.namespace;
     let jobs: Api<Job> = Api::namespaced(ctx.client.clone(), namespace);
     let labelled = ListParams::default().labels(&format!("{}={}", label::FILES_OF, app.key.name));
     let listed = jobs.list_metadata(&labelled).await;

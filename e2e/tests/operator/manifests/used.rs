@@ -238,7 +238,6 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.create("saved", saved).await.unwrap();
     tenant.ready("own", 1).await;
     tenant.ready("saved", 1).await;
-    scheduled_backups(&tenant).await;
     let spec = json!({"of": {"name": "own"}, "quiesce": true});
     let backup: ClientAppBackup = serde_json::from_value(json!({"metadata": {"name": "b"}, "spec": spec})).unwrap();
     tenant.api::<ClientAppBackup>().create(&PostParams::default(), &backup).await.unwrap();
@@ -248,6 +247,7 @@ async fn use_clientapps(tenant: &Tenant) {
         (status.files.is_some() && status.phase == Some(BackupPhase::Running)).then_some(())
     };
     tenant.wait_for("b", "running", runs).await;
+    scheduled_backups(&tenant).await;
     // One that is restored by the name of a backup, which is not complete.
     let restore = async |name: &str, spec: Value| {
         let restore = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
@@ -350,7 +350,7 @@ async fn use_postgresqls(lab: &'static Lab) {
     tenant.wait_for("brief-app", "put right", back).await;
 
     // A mistake that makes Ready true, false and true again: one event with a count.
-    change(json!({"backup": {"schedule": "0 0 31 2 *"}})).await;
+    change(json!({"backup": {"schedule": "0 3 * foo *"}})).await;
     let refused = |object: Option<&Postgresql>| {
         let ready = conditions::find(&object?.status.as_ref()?.conditions, "Ready")?;
         (ready.reason == "InvalidSpec").then_some(())

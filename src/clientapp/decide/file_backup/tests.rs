@@ -72,7 +72,8 @@ fn a_backup_is_made_when_it_is_due() {
     let without = want(&json!({}));
     let due = "2026-01-10T03:30:00Z";
     let refused = |minutes: i64| {
-        Some(RefusedBackup { message: "no".to_owned(), until: time(due) + SignedDuration::from_mins(minutes) })
+        let (name, message) = ("acme-files-202601100330".to_owned(), "no".to_owned());
+        Some(RefusedBackup { name, message, until: time(due) + SignedDuration::from_mins(minutes) })
     };
     let [completed, failed] = [BackupPhase::Completed, BackupPhase::Failed].map(Some);
     let of_days = |phase| (1..=9).map(move |day| by_schedule(day, phase));
@@ -95,12 +96,39 @@ fn a_backup_is_made_when_it_is_due() {
         ("it was refused a while ago", &desired, Box::new(|o| o.files.refused = refused(0)), vec![create]),
         ("it exists", &desired, Box::new(|o| o.files.backups = vec![by_schedule(10, None)]), vec![]),
         ("the one before runs", &desired, Box::new(|o| o.files.backups = vec![by_schedule(9, None)]), vec![]),
+        (
+            "a user's has its name",
+            &desired,
+            Box::new(|o| o.files.backups = vec![backup("acme-files-202601100330", None, 0)]),
+            vec![create],
+        ),
         ("a user's runs", &desired, Box::new(|o| o.files.backups = vec![backup("b", None, 0)]), vec![create]),
         (
             "there are old ones",
             &desired,
             Box::new(|o| o.files.backups = of_days(completed).collect()),
             vec![create, "delete acme-files-202601020330", "delete acme-files-202601010330"],
+        ),
+        (
+            "a restore may still need one",
+            &desired,
+            Box::new(|o| {
+                o.files.backups = of_days(completed).collect();
+                for (hour, backup) in (10..).zip(&mut o.files.backups) {
+                    backup.name = format!("acme-files-20260109{hour}30");
+                }
+            }),
+            vec![create],
+        ),
+        (
+            "another name",
+            &desired,
+            Box::new(|o| {
+                o.files.backups = of_days(completed).collect();
+                o.files.backups[0].name = "acme-files-x".to_owned();
+                o.files.backups[1].name = "acme-2-files-202601020330".to_owned();
+            }),
+            vec![create],
         ),
         (
             "successes are kept beside failures",
@@ -162,8 +190,20 @@ fn the_next_time_is_recorded() {
     observed.recorded.files = Some(recorded);
     assert_eq!(next(&observed, "2026-01-05T12:00:00Z").0, first);
     assert!(times(&desired, &observed, time("2026-01-01T12:00:00Z")).contains(&time("2026-01-03T03:30:00Z")));
-    observed.files.backups = vec![by_schedule(2, None)];
-    assert_eq!(next(&observed, "2026-01-05T12:00:00Z").0, "2026-01-06T03:30:00Z");
+    for running in
+        [by_schedule(2, None), by_schedule(1, Some(BackupPhase::Running)), by_schedule(2, Some(BackupPhase::Failed))]
+    {
+        observed.files.backups = vec![running];
+        assert_eq!(next(&observed, "2026-01-05T12:00:00Z").0, "2026-01-06T03:30:00Z");
+    }
+    // With an invalid spec, the record tells.
+    observed.files.backups.clear();
+    assert_eq!(kept(&observed, time("2026-01-02T12:00:00Z")), None);
+    let condition = Verdict::yes(Reason::Archived, "x").into_condition(FILES_BACKED_UP, &[], None, now());
+    observed.recorded.conditions.push(condition);
+    for (at, reason) in [("2026-01-02T12:00:00Z", Reason::Archived), ("2026-01-03T12:00:00Z", Reason::Overdue)] {
+        assert_eq!(kept(&observed, time(at)).unwrap().reason, reason.as_str());
+    }
     let none = want(&spec(None));
     assert_eq!(summary(&none, &observed, now()).and_then(|summary| summary.scheduled), None);
 }
@@ -214,7 +254,10 @@ fn why_there_are_no_archives() {
     let scheduled = Scheduled { schedule: "30 3 * * *".to_owned(), since, next: Time(now()) };
     let late = FilesSummary { scheduled: Some(scheduled), ..FilesSummary::default() };
     assert_eq!(reason(&observed, Some(&late)), Reason::Overdue);
-    observed.files.refused = Some(RefusedBackup { message: "no".to_owned(), until: now() });
+    let refused = |name: &str| RefusedBackup { name: name.to_owned(), message: "no".to_owned(), until: now() };
+    observed.files.refused = Some(refused("acme-files-202512310330"));
+    assert_eq!(reason(&observed, Some(&late)), Reason::Overdue, "another is due");
+    observed.files.refused = Some(refused(&name("acme", now())));
     assert_eq!(reason(&observed, Some(&late)), Reason::Refused);
     observed.files.has_volumes = Some(false);
     assert_eq!(reason(&observed, None), Reason::NoVolume);
