@@ -17,7 +17,10 @@ use super::{
     objects::{self, Object},
     observed::ObservedPostgresql,
 };
-use crate::crd::{Guard, Postgresql};
+use crate::{
+    crd::{Guard, Postgresql},
+    platform::controller::ReconcileError as _,
+};
 
 pub(crate) async fn act(
     ctx: &PostgresqlContext,
@@ -41,10 +44,26 @@ pub(crate) async fn act(
             PostgresqlStep::Apply(object) => {
                 apply(ctx, desired, object, observed.objects.contains_key(&object.id)).await?
             }
+            PostgresqlStep::CreateDue(job) => create_due(ctx, desired, job).await?,
             PostgresqlStep::Delete { id, uid } => delete(ctx, &desired.key, id, uid).await?,
         }
     }
     Ok(())
+}
+
+/// Creates a Job that is due. A refusal is reported, and tried again later.
+async fn create_due(ctx: &PostgresqlContext, desired: &Desired, job: &Object) -> Result<(), Error> {
+    match apply(ctx, desired, job, false).await {
+        Err(error) if error.disposition().condition.is_some() && !error.is_unanswered() => {
+            tracing::warn!(postgresql = %desired.key, "{error}");
+            ctx.refused_due.put(desired.key.clone(), error.to_string());
+            Ok(())
+        }
+        created => {
+            ctx.refused_due.take(&desired.key);
+            created
+        }
+    }
 }
 
 /// Creates the Job for the database, unless the API server has another record by now: the decision may be based on an outdated cache,

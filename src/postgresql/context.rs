@@ -40,6 +40,8 @@ pub(crate) struct PostgresqlContext {
     pub lead: Leadership,
     pub statuses: Statuses<PostgresqlStatus>,
     pub credentials: Memo<Key, (Basis, CredentialsView)>,
+    /// Says why the Job of a dump or drill that is due was refused.
+    pub refused_due: Memo<Key, String>,
     /// Postgresqls, by uid, that are deleted with `--cascade=foreground`: the garbage collector removes its finalizer from them.
     pub foreground: Memo<Key, String>,
     /// The claims that this process has created for a Postgresql, which may be deleted before they are on record.
@@ -102,6 +104,7 @@ impl PostgresqlContext {
         self.release_rollout_slot(key);
         self.statuses.forget(key);
         self.credentials.take(key);
+        self.refused_due.take(key);
         self.foreground.take(key);
         self.recently_created.forget(key);
     }
@@ -141,6 +144,7 @@ pub(crate) async fn run(
         lead: parts.lead.clone(),
         statuses: Statuses::default(),
         credentials: Memo::default(),
+        refused_due: Memo::default(),
         foreground: Memo::default(),
         recently_created: RecentlyCreated::default(),
         rollout_queue: RolloutQueue::default(),

@@ -144,10 +144,13 @@ async fn bring_up(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> R
     // The effects of the steps show in the watches, which trigger the next reconcile. The conditions are written after the steps, as
     // no later pass reads them: written before, a step that always fails would switch `Ready` between `Applying` and its failure.
     let generation = postgres.meta().generation;
-    write(ctx, postgres, &build_status(generation, &desired, &observed, &plan, clock::now())).await?;
+    let refused = ctx.refused_due.get(postgres.key);
+    let told = (&plan, refused.as_deref());
+    write(ctx, postgres, &build_status(generation, &desired, &observed, told, clock::now())).await?;
     // No watch covers a claim that does not belong to this Postgresql.
     let waits_for_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
-    Ok(if waits_for_dumps { Action::requeue(RECHECK) } else { until_due(&recorded, observed.now) })
+    let is_refused = refused.is_some() && dumps::is_due(&recorded, observed.now);
+    Ok(if waits_for_dumps || is_refused { Action::requeue(RECHECK) } else { until_due(&recorded, observed.now) })
 }
 
 /// Waits for a change, or until a dump or a drill is due or overdue.

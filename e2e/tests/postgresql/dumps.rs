@@ -125,10 +125,21 @@ async fn dumps_are_scheduled_and_a_last_one_is_waited_for_and_restored() {
     assert_eq!(names::<Job>(&tenant).await.last().map(String::as_str), Some("db-dump-202601310300"));
     let job = tenant.api::<Job>().get("db-dump-202601310300").await.unwrap();
     assert_eq!(job.spec.unwrap().ttl_seconds_after_finished, Some(86_400));
+    // A Job that is refused is told, and made once it can be; the database is no less ready.
+    tenant.quota("no-jobs", json!({"hard": {"count/jobs.batch": "0"}})).await;
+    becomes_due(&tenant, "db", false, "2026-02-01T03:00:00Z").await;
+    let refused = status(&tenant, "db", "refused", |status| has(status, "BackedUp", "False", "Refused")).await;
+    assert!(has(&refused, "Ready", "True", "Ready"), "{refused:?}");
+    delete::<ResourceQuota>(&tenant, "no-jobs").await;
+    patch(&tenant, "db", json!({"backup": {"keep": 3}})).await.unwrap();
+    tenant.wait_for("db-dump-202602010300", "made", |found: Option<&Job>| found.map(drop)).await;
+    status(&tenant, "db", "dumped", |status| has(status, "BackedUp", "True", "Dumped")).await;
     // None for two days.
     let old = json!({"status": {"backup": {"lastSuccess": "2026-01-29T03:01:00Z", "scheduled": {"since": "2026-01-01T00:00:00Z"}}}});
-    delete::<Job>(&tenant, "db-dump-202601310300").await;
-    gone::<Job>(&tenant, "db-dump-202601310300").await;
+    for job in ["db-dump-202601310300", "db-dump-202602010300"] {
+        delete::<Job>(&tenant, job).await;
+        gone::<Job>(&tenant, job).await;
+    }
     let params = PatchParams::default();
     tenant.api::<Postgresql>().patch_status("db", &params, &Patch::Merge(old)).await.unwrap();
     let late = status(&tenant, "db", "overdue", |status| has(status, "BackedUp", "False", "Overdue")).await;

@@ -166,6 +166,11 @@ pub(crate) fn overdue_times(recorded: &PostgresqlStatus) -> impl Iterator<Item =
     schedules(recorded).filter_map(|(scheduled, success)| overdue_at(scheduled, success))
 }
 
+/// Returns true while a dump or a drill that is due has not begun.
+pub(crate) fn is_due(recorded: &PostgresqlStatus, now: Timestamp) -> bool {
+    schedules(recorded).any(|(scheduled, _)| due(Some(scheduled), now).is_some())
+}
+
 /// Returns when something about dumps and drills changes with time alone.
 pub(crate) fn times(recorded: &PostgresqlStatus) -> impl Iterator<Item = Timestamp> {
     schedules(recorded).map(|(scheduled, _)| scheduled.next.0).chain(overdue_times(recorded))
@@ -224,10 +229,8 @@ pub(super) fn due_steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: 
     let drill = drill.filter(|_| dumps_are_ours(desired, observed) && !runs(true));
     let dump = dump.map(|at| backup::due(desired, backup, at));
     for job in dump.into_iter().chain(drill.and_then(|at| drill::due(desired, backup, at))) {
-        match observed.objects.get(&job.id).map(|found| &found.owner) {
-            Some(Ownership::Ours) => {}
-            Some(Ownership::Other(owner)) => plan.not_ours(&format!("Job {}", job.id.1), owner),
-            None => plan.steps.push(PostgresqlStep::Apply(job)),
+        if own_job(observed, &job.id.1).is_none() {
+            plan.steps.push(PostgresqlStep::CreateDue(job));
         }
     }
 }

@@ -36,6 +36,8 @@ pub(crate) enum PostgresqlStep {
         to: String,
     },
     Apply(Object),
+    /// Create a Job that is due. The database is no less ready if it is refused.
+    CreateDue(Object),
     Delete {
         id: ObjectId,
         uid: String,

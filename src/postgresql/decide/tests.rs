@@ -90,6 +90,7 @@ pub(super) fn steps(plan: &PostgresqlPlan) -> Vec<String> {
         PostgresqlStep::Initialize(job) => format!("initialize {}", job.id.1),
         PostgresqlStep::Grow { claim, to } => format!("grow {claim} {to}"),
         PostgresqlStep::Apply(object) => format!("apply {} {}", object.id.0, object.id.1),
+        PostgresqlStep::CreateDue(job) => format!("create {}", job.id.1),
         PostgresqlStep::Delete { id, .. } => format!("delete {} {}", id.0, id.1),
     };
     plan.steps.iter().map(short).collect()

@@ -23,7 +23,7 @@ pub(crate) fn build_status(
     generation: Option<i64>,
     desired: &Desired,
     observed: &ObservedPostgresql,
-    plan: &PostgresqlPlan,
+    (plan, refused_due): (&PostgresqlPlan, Option<&str>),
     now: Timestamp,
 ) -> PostgresqlStatus {
     let name = &desired.key.name;
@@ -47,7 +47,7 @@ pub(crate) fn build_status(
     };
     let mut verdicts = vec![(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalled)];
     if desired.backup.is_some() {
-        verdicts.push((BACKED_UP, backed_up(&observed.recorded, now)));
+        verdicts.push((BACKED_UP, backed_up(&observed.recorded, refused_due, now)));
     }
     PostgresqlStatus {
         observed_generation: generation,
@@ -82,8 +82,11 @@ fn summary(plan: &PostgresqlPlan, serving: Option<Verdict>) -> (Verdict, Verdict
     (ready, reconciling, Verdict::no(Reason::NotStalled, "no manual action is required"))
 }
 
-/// Judges the dumps and drills by their record.
-pub(super) fn backed_up(recorded: &PostgresqlStatus, now: Timestamp) -> Verdict {
+/// Judges the dumps and drills by their record. `refused`: why the Job of one that is due was refused.
+pub(super) fn backed_up(recorded: &PostgresqlStatus, refused: Option<&str>, now: Timestamp) -> Verdict {
+    if let Some(refused) = refused.filter(|_| dumps::is_due(recorded, now)) {
+        return Verdict::no(Reason::Refused, format!("what is due is not made: {refused}"));
+    }
     let BackupSummary {
         last_success,
         last_failure,
@@ -166,7 +169,7 @@ fn amended(
 ) -> PostgresqlStatus {
     let (reconciling, stalling) = (ready.that(!stalled), ready.that(stalled));
     let verdicts = [(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalling)];
-    let dumps = find(&recorded.conditions, BACKED_UP).map(|_| (BACKED_UP, backed_up(recorded, now)));
+    let dumps = find(&recorded.conditions, BACKED_UP).map(|_| (BACKED_UP, backed_up(recorded, None, now)));
     let conditions = verdicts
         .into_iter()
         .chain(dumps)

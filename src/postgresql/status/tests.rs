@@ -49,7 +49,7 @@ fn phase_and_conditions() {
         let pod = pod("acme-0", "primary", (!ready).then_some("x"));
         let observed = ObservedPostgresql { pods: vec![pod], ..ObservedPostgresql::default() };
         let plan = PostgresqlPlan { hold, ..PostgresqlPlan::default() };
-        let status = build_status(Some(3), &acme(json!({})), &observed, &plan, Timestamp::UNIX_EPOCH);
+        let status = build_status(Some(3), &acme(json!({})), &observed, (&plan, None), Timestamp::UNIX_EPOCH);
         assert_eq!((status.phase, said(&status)), (Some(phase), expected.map(str::to_owned)));
         assert_eq!(status.active.is_some(), ready);
     }
@@ -83,7 +83,8 @@ fn backed_up_condition() {
         let mut observed = ObservedPostgresql::default();
         observed.recorded.backup = Some(backup);
         let desired = acme(json!({"backup": {"schedule": "@daily"}}));
-        let status = build_status(Some(3), &desired, &observed, &PostgresqlPlan::default(), Timestamp::UNIX_EPOCH);
+        let status =
+            build_status(Some(3), &desired, &observed, (&PostgresqlPlan::default(), None), Timestamp::UNIX_EPOCH);
         let condition = find(&status.conditions, BACKED_UP).unwrap();
         assert_eq!((condition.status.as_str(), condition.reason.as_str(), condition.message.as_str()), expected);
         // It stays reported, whatever else happens.
@@ -94,7 +95,7 @@ fn backed_up_condition() {
         Some(3),
         &acme(json!({})),
         &ObservedPostgresql::default(),
-        &PostgresqlPlan::default(),
+        (&PostgresqlPlan::default(), None),
         Timestamp::UNIX_EPOCH,
     );
     assert_eq!(find(&status.conditions, BACKED_UP), None);
@@ -138,9 +139,12 @@ fn what_is_missing_twice_is_overdue() {
         ("no schedule", unscheduled, 9, "Dumped"),
     ] {
         let recorded = PostgresqlStatus { backup: Some(backup), ..PostgresqlStatus::default() };
-        let verdict = backed_up(&recorded, time(now).0);
+        let verdict = backed_up(&recorded, None, time(now).0);
         assert_eq!(verdict.reason, reason, "{what}: {}", verdict.message);
         assert_eq!(verdict.message.contains("two drills"), what == "the drill is", "{}", verdict.message);
+        let refused = backed_up(&recorded, Some("no room"), time(now).0);
+        let is_due = recorded.backup.unwrap().scheduled.is_some() && now == 9;
+        assert_eq!(refused.reason == Reason::Refused.as_str(), is_due, "{what}: {}", refused.message);
     }
 }
 
@@ -168,7 +172,7 @@ fn a_failed_drill_is_published_once_and_lowers_backed_up() {
     ] {
         let notes = transitions(&before, &after);
         assert_eq!(notes.iter().any(|note| note.warning && note.reason == "DrillFailed"), told, "{what}");
-        assert_eq!(backed_up(&after, Timestamp::UNIX_EPOCH).reason, reason, "{what}");
+        assert_eq!(backed_up(&after, None, Timestamp::UNIX_EPOCH).reason, reason, "{what}");
     }
 }
 

@@ -289,7 +289,7 @@ fn what_is_due_is_made_once_it_can_be() {
     let record =
         |next: &str| Scheduled { schedule: "0 3 * * *".to_owned(), since: since.clone(), next: Time(time(next)) };
     let late = "2026-01-02T03:00:20Z";
-    let both: &[&str] = &["apply Job acme-dump-202601020300", "apply Job acme-drill-202601020300"];
+    let both: &[&str] = &["create acme-dump-202601020300", "create acme-drill-202601020300"];
     let [dump, drill] = [&both[..1], &both[1..]];
     type Change = fn(&mut ObservedPostgresql);
     let requested: Change = |w| job(w, "one", None);
@@ -311,7 +311,7 @@ fn what_is_due_is_made_once_it_can_be() {
         ("a restore runs", late, |w| ended(w, "acme-restore-1", false, None), both, [DUE, DUE]),
         ("the dump runs", late, |w| ended(w, DUMP, false, None), drill, ["2026-01-03T03:00:00Z", DUE]),
         ("the drill has failed", late, |w| ended(w, DRILL, true, Some(false)), dump, [DUE, "2026-01-03T03:00:00Z"]),
-        ("the Job is another's", late, other, drill, [DUE, DUE]),
+        ("the Job is another's", late, other, both, [DUE, DUE]),
     ];
     for (what, now, change, expected, next) in rows {
         let mut observed = settled(&desired);
@@ -326,7 +326,7 @@ fn what_is_due_is_made_once_it_can_be() {
         assert_eq!(scheduled.map(|scheduled| scheduled.unwrap().next.0), next.map(time), "{what}");
         observed.recorded.backup = Some(recorded);
         let plan = decide(&desired, &observed);
-        let jobs: Vec<_> = steps(&plan).into_iter().filter(|step| step.starts_with("apply Job")).collect();
+        let jobs: Vec<_> = steps(&plan).into_iter().filter(|step| step.starts_with("create ")).collect();
         assert_eq!(jobs, *expected, "{what}");
     }
     // Without a schedule nothing is due, and a new one begins with its next time.
