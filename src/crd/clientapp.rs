@@ -568,8 +568,8 @@ pub struct ClientAppStatus {
     /// `Ready` summarizes `PostgresReady`, `Released`, `WorkloadsReady` and, with `test`, `Tested`. `CertificateReady`: there is a valid
     /// certificate for the hostname, which does not expire soon; only with `tls.issuer` or `tls.secretName`. `Ready` is False without a
     /// valid one, but not because it expires soon. `BackedUp`: the last dump of the Postgresql of this
-    /// instance, and the last drill, succeeded; only with `postgres.backup`. `FilesBackedUp`: the last archive of the app's files is
-    /// complete; only with `persistence.backup`. `Reconciling`: work is in progress. `Stalled`: nothing happens until a user or a cluster
+    /// instance, and the last drill, succeeded; only with `postgres.backup`. Or the last backup of its PerconaPGCluster did; only with
+    /// `postgres.percona.schedules`. `FilesBackedUp`: the last archive of the app's files is complete; only with `persistence.backup`. `Reconciling`: work is in progress. `Stalled`: nothing happens until a user or a cluster
     /// admin changes something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

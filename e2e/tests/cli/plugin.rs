@@ -830,6 +830,13 @@ async fn a_cluster_gets_yesterdays_data_back() {
     let label = backup["status"]["backupName"].as_str().unwrap();
     assert_eq!(restore.spec.options, ["--type=immediate".to_owned(), format!("--set={label}")]);
     assert_eq!((restore.spec.pg_cluster.as_str(), restore.spec.repo_name.as_deref()), ("acme-pg", Some("repo1")));
+    // The restore does not wait for the end of the backup after it.
+    e2e::wait::until("the backups have ended", async || {
+        let all = tenant.api::<PerconaPGBackup>().list(&ListParams::default()).await.unwrap().items;
+        let ended = |backup: &PerconaPGBackup| backup.status.as_ref()?.result.completed.clone();
+        all.iter().all(|backup| ended(backup).is_some()).then_some(()).ok_or("not yet".to_owned())
+    })
+    .await;
     let list = typed(&tenant, &["backups", "acme", "-o", "json"]).await.json();
     let items = list["items"].as_array().unwrap();
     assert_eq!(items.len(), 4, "{list}");
