@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{crd::Reason, leadership::Leadership, platform::key::Key};
+use crate::{crd::Reason, leadership::Leadership};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type States = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
@@ -19,7 +19,8 @@ type Times = Box<dyn Fn() -> Vec<BackupTimes> + Send + Sync>;
 
 /// Holds the times of an object's scheduled backups, in seconds since 1970.
 pub(crate) struct BackupTimes {
-    pub object: Key,
+    pub namespace: String,
+    pub name: String,
     /// When the last one was complete, 0 if none was; `None`: none is scheduled, but drills are.
     pub last: Option<i64>,
     /// When the next one is overdue.
@@ -46,8 +47,8 @@ impl LastBackups {
         self.last.clear();
         self.overdue.clear();
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        for BackupTimes { object, last, overdue } in times.as_ref().map(|times| times()).unwrap_or_default() {
-            let labels = [("namespace", object.namespace), ("name", object.name)];
+        for BackupTimes { namespace, name, last, overdue } in times.as_ref().map(|times| times()).unwrap_or_default() {
+            let labels = [("namespace", namespace), ("name", name)];
             if let Some(overdue) = overdue {
                 self.overdue.get_or_create(&labels).set(overdue);
             }
@@ -183,7 +184,10 @@ mod tests {
         metrics.apps(Some(Box::new(move || {
             vec![app("True", "Ready"), app("False", "InvalidSpec"), app("True", "Ready")]
         })));
-        let backup = |name: &str, last, overdue| BackupTimes { object: Key::new("shop", name), last, overdue };
+        let backup = |name: &str, last, overdue| {
+            let (namespace, name) = ("shop".to_owned(), name.to_owned());
+            BackupTimes { namespace, name, last, overdue }
+        };
         let dumps =
             move || vec![backup("orders", Some(1_767_236_400), Some(1_767_409_200)), backup("new", Some(0), None)];
         metrics.dumps.measure(Some(Box::new(dumps)));

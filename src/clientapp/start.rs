@@ -70,7 +70,8 @@ fn archives(apps: &Objects<ClientApp>) -> Vec<BackupTimes> {
         let success = files.and_then(|files| files.last_success.as_ref());
         let overdue = files.and_then(|files| overdue_at(files.scheduled.as_ref()?, success));
         let last = Some(success.map_or(0, |time| time.0.as_second()));
-        Some(BackupTimes { object: key_of(&**guard), last, overdue: overdue.map(Timestamp::as_second) })
+        let Key { namespace, name } = key_of(&**guard);
+        Some(BackupTimes { namespace, name, last, overdue: overdue.map(Timestamp::as_second) })
     };
     apps.store.state().iter().filter_map(archive).collect()
 }

@@ -123,7 +123,8 @@ fn backups(postgresqls: &Objects<Postgresql>) -> Vec<BackupTimes> {
         let success = summary.and_then(|summary| summary.last_success.as_ref());
         let overdue = object.status.as_ref().and_then(|status| dumps::overdue_times(status).min());
         let last = has_schedule.then(|| success.map_or(0, |time| time.0.as_second()));
-        Some(BackupTimes { object: key_of(&**guard), last, overdue: overdue.map(Timestamp::as_second) })
+        let Key { namespace, name } = key_of(&**guard);
+        Some(BackupTimes { namespace, name, last, overdue: overdue.map(Timestamp::as_second) })
     };
     postgresqls.store.state().iter().filter_map(backup).collect()
 }

@@ -262,6 +262,8 @@ async fn use_clientapps(tenant: &Tenant) {
     };
     restore("of-backup", json!({"of": {"name": "saved"}, "backup": "b"})).await;
     ended("of-backup", BackupPhase::Failed).await;
+    // Its backups end, since their files are not to be archived any more.
+    tenant.patch("own", json!({"persistence": {"backup": null}})).await.unwrap();
     // One that asks its database for a dump holds that until it is deleted.
     let store = json!({
         "endpoint": "https://s3.example.com", "bucket": "dumps", "path": "no/such", "credentialsSecret": {"name": "s3"},
