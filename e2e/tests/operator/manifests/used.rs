@@ -247,7 +247,7 @@ async fn use_clientapps(tenant: &Tenant) {
         (status.files.is_some() && status.phase == Some(BackupPhase::Running)).then_some(())
     };
     tenant.wait_for("b", "running", runs).await;
-    scheduled_backups(&tenant).await;
+    scheduled_backups(tenant).await;
     // One that is restored by the name of a backup, which is not complete.
     let restore = async |name: &str, spec: Value| {
         let restore = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();

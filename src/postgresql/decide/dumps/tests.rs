@@ -292,6 +292,7 @@ fn what_is_due_is_made_once_it_can_be() {
     let both: &[&str] = &["create acme-dump-202601020300", "create acme-drill-202601020300"];
     let [dump, drill] = [&both[..1], &both[1..]];
     type Change = fn(&mut ObservedPostgresql);
+    type Due<'a> = (&'a str, &'a str, Change, &'a [&'a str], [&'a str; 2]);
     let requested: Change = |w| job(w, "one", None);
     let other: Change = |w| {
         ended(w, DUMP, false, None);
@@ -299,7 +300,7 @@ fn what_is_due_is_made_once_it_can_be() {
         w.objects.get_mut(&(Kind::Job, DUMP.to_owned())).unwrap().owner = other;
     };
     // Now, the difference from the settled state, the Jobs that follow, and when dumps and drills are due next.
-    let rows: &[(&str, &str, Change, &[&str], [&str; 2])] = &[
+    let rows: &[Due<'_>] = &[
         ("not yet", "2026-01-02T02:59:59Z", |_| {}, &[], [DUE, DUE]),
         ("now", DUE, |_| {}, both, [DUE, DUE]),
         ("a week later", "2026-01-09T12:00:00Z", |_| {}, both, [DUE, DUE]),
