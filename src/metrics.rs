@@ -90,30 +90,30 @@ impl Default for Metrics {
         registry.register_with_unit("helm", "Duration of helm processes", Unit::Seconds, helm_runs.clone());
         registry.register("apps", "ClientApps by status and reason of Ready, on the leader only", apps.clone());
         let (dumps, archives) = (LastBackups::default(), LastBackups::default());
-        registry.register_with_unit(
-            "postgresql_last_successful_backup_timestamp",
-            "When the last dump of a Postgresql with a schedule was complete, 0 if none was, on the leader only",
-            Unit::Seconds,
-            dumps.last.clone(),
-        );
-        registry.register_with_unit(
-            "postgresql_backup_overdue_timestamp",
-            "When two dumps or drills in a row by the schedule of a Postgresql are missing, on the leader only",
-            Unit::Seconds,
-            dumps.overdue.clone(),
-        );
-        registry.register_with_unit(
-            "files_last_successful_backup_timestamp",
-            "When the last archive of a ClientApp's files was complete, 0 if none was, of those with a schedule, on the leader only",
-            Unit::Seconds,
-            archives.last.clone(),
-        );
-        registry.register_with_unit(
-            "files_backup_overdue_timestamp",
-            "When two archives in a row by the schedule of a ClientApp's files are missing, on the leader only",
-            Unit::Seconds,
-            archives.overdue.clone(),
-        );
+        for (name, help, times) in [
+            (
+                "postgresql_last_successful_backup_timestamp",
+                "When the last dump of a Postgresql with a schedule was complete, 0 if none was, on the leader only",
+                &dumps.last,
+            ),
+            (
+                "postgresql_backup_overdue_timestamp",
+                "When two dumps or drills in a row by the schedule of a Postgresql are missing, on the leader only",
+                &dumps.overdue,
+            ),
+            (
+                "files_last_successful_backup_timestamp",
+                "When the last archive of a ClientApp's files was complete, 0 if none was, of those with a schedule, on the leader only",
+                &archives.last,
+            ),
+            (
+                "files_backup_overdue_timestamp",
+                "When two archives in a row by the schedule of a ClientApp's files are missing, on the leader only",
+                &archives.overdue,
+            ),
+        ] {
+            registry.register_with_unit(name, help, Unit::Seconds, times.clone());
+        }
         registry.register("leader", "1 if this operator is the leader", leader.clone());
         let (states, lead) = (Mutex::default(), Mutex::default());
         Metrics { registry, reconciles, failures, apps, states, dumps, archives, helm_runs, leader, lead }

@@ -4,22 +4,19 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::{
-    api::{
-        batch::v1::Job,
-        core::v1::{
-            Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
-        },
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{
+        Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
     },
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{Resource as _, ResourceExt as _};
+use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::{
     clientapp::spec::names::digest,
     crd::{ClientApp, FilesBackup, label},
-    platform::key::key_of,
+    platform::{key::key_of, watch::owner_reference},
     postgresql::{
         decide::dumps::NO_IMAGE,
         desired::DesiredStore,
@@ -66,14 +63,18 @@ pub(crate) fn files<'a>(
     volumes: Option<&'a [Volume]>,
     image: Option<&'a str>,
 ) -> Result<Files<'a>, String> {
-    let name = app.name_any();
     let Some(image) = image else { return Err(NO_IMAGE.to_owned()) };
-    let backup = app.spec.persistence.backup.as_ref();
-    let backup = backup.ok_or_else(|| format!("the files of {name} are not backed up: set spec.persistence.backup"))?;
+    let backup = settings(app)?;
     match volumes.filter(|volumes| !volumes.is_empty()) {
         Some(volumes) => Ok(Files { app, backup, volumes, image }),
-        None => Err(unknown(&name)),
+        None => Err(unknown(&app.name_any())),
     }
+}
+
+/// Returns `spec.persistence.backup`, or says that it is missing.
+pub(crate) fn settings(app: &ClientApp) -> Result<&FilesBackup, String> {
+    let missing = || format!("the files of {} are not backed up: set spec.persistence.backup", app.name_any());
+    app.spec.persistence.backup.as_ref().ok_or_else(missing)
 }
 
 /// Says that the volumes of an app are not known.
@@ -143,10 +144,8 @@ pub(crate) fn job(Files { app, backup, volumes, image }: Files<'_>, name: &str) 
         label::FILES_OF: key.name,
         label::ROLE: ARCHIVE,
     });
-    let owner =
-        OwnerReference { block_owner_deletion: Some(true), ..app.controller_owner_ref(&()).unwrap_or_default() };
     let job = json!({
-        "metadata": {"name": name, "namespace": key.namespace, "labels": labels, "ownerReferences": [owner]},
+        "metadata": {"name": name, "namespace": key.namespace, "labels": labels, "ownerReferences": [owner_reference(app)]},
         "spec": {
             "backoffLimit": 2,
             "activeDeadlineSeconds": DEADLINE_SECONDS,

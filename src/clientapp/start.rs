@@ -8,6 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     context::{Ctx, memory::Memory, salt::Salts, watches::Watches},
+    decide::file_backup,
     helm_runs::HelmRuns,
     teardown::namespace,
 };
@@ -23,7 +24,6 @@ use crate::{
     platform::{
         controller::{ControllerContext, Objects, control},
         key::{Key, key_of},
-        schedule::overdue_at,
     },
     secrets::Secrets,
 };
@@ -68,7 +68,7 @@ fn archives(apps: &Objects<ClientApp>) -> Vec<BackupTimes> {
         app.spec.persistence.backup.as_ref()?.schedule.as_ref()?;
         let files = app.status.as_ref().and_then(|status| status.files.as_ref());
         let success = files.and_then(|files| files.last_success.as_ref());
-        let overdue = files.and_then(|files| overdue_at(files.scheduled.as_ref()?, success));
+        let overdue = files.and_then(file_backup::late_at);
         let last = Some(success.map_or(0, |time| time.0.as_second()));
         let Key { namespace, name } = key_of(&**guard);
         Some(BackupTimes { namespace, name, last, overdue: overdue.map(Timestamp::as_second) })

@@ -40,7 +40,7 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(40);
 /// request of a run that is long over could still arrive, after another operator has begun to lead. So this is not longer than the
 /// time between the end of a term and the beginning of the next operator's (see `lease`).
 const UNACKNOWLEDGED_BY_HELM: Duration = Duration::from_secs(2);
-/// What is never reached through a proxy of the environment.
+/// Names the hosts that are never reached through a proxy of the environment.
 const LOOPBACK: &str = "localhost,127.0.0.0/8,::1";
 /// The header of requests that are made as another user.
 pub(crate) const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");

@@ -9,7 +9,7 @@ use croner::{
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::crd::Scheduled;
+use crate::crd::{Reason, Scheduled, conditions::Verdict};
 
 /// Limits how long a clock that is set goes unnoticed.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
@@ -66,6 +66,21 @@ pub(crate) fn due(scheduled: Option<&Scheduled>, now: Timestamp) -> Option<Times
 pub(crate) fn overdue_at(scheduled: &Scheduled, last_success: Option<&Time>) -> Option<Timestamp> {
     let since = last_success.map_or(scheduled.since.0, |success| success.0.max(scheduled.since.0));
     second_after(&scheduled.schedule, since)
+}
+
+/// Judges what is periodic, such as a dump, and is overdue. `why`: what it waits for.
+pub(crate) fn overdue(
+    what: &str,
+    scheduled: Option<&Scheduled>,
+    last_success: Option<&Time>,
+    why: &str,
+    now: Timestamp,
+) -> Option<Verdict> {
+    let scheduled = scheduled?;
+    overdue_at(scheduled, last_success).filter(|at| *at <= now)?;
+    let last = last_success.map_or("none is complete yet".to_owned(), |at| format!("the last is of {}", at.0));
+    let message = format!("two {what}s that were due by `{}` are missing, {last}: {why}", scheduled.schedule);
+    Some(Verdict::no(Reason::Overdue, message))
 }
 
 /// Returns the second time after this one at which a schedule is due.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt as _, Stream, StreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Resource, ResourceExt as _,
     core::Status,
@@ -197,6 +198,11 @@ pub(crate) fn owner<K: Resource>(object: &K) -> Option<(String, String, String)>
     let owners = object.owner_references();
     let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
     Some((owner.kind.clone(), owner.name.clone(), owner.uid.clone()))
+}
+
+/// Returns the ownerReference of an object that an owner controls, and whose deletion it waits for.
+pub(crate) fn owner_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
+    OwnerReference { block_owner_deletion: Some(true), ..owner.controller_owner_ref(&()).unwrap_or_default() }
 }
 
 /// Returns the uid of the controlling owner.

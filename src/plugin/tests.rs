@@ -205,7 +205,7 @@ fn who_can_adopt() {
     }
 }
 
-/// What is printed for the user to paste comes from [`connection::Flags`].
+/// Checks that what is printed for the user to paste comes from [`connection::Flags`].
 #[test]
 fn no_command_is_printed_without_the_flags_that_reach_the_same_cluster() {
     let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/plugin")];

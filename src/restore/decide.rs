@@ -24,8 +24,8 @@ use crate::{
     },
     crd::{
         BackupPart, BackupPhase, ClientApp, ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus,
-        DatabaseRestore, DatabaseSource, DumpStore, FilesBackup, FilesRestore, FilesSource, Phase, Postgresql, Reason,
-        Restore, RestoreProgress, RestoreRequest, RestoreState, Store,
+        DatabaseRestore, DatabaseSource, DumpStore, FilesRestore, FilesSource, Phase, Postgresql, Reason, Restore,
+        RestoreProgress, RestoreRequest, RestoreState, Store,
         conditions::{Verdict, find, kind},
         label,
         percona::{PerconaPGBackup, PerconaPGRestore},
@@ -212,7 +212,7 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
         let Subject::App(app) = &observed.subject else {
             return Progress::Failed(format!("{of} has no files"));
         };
-        if let Err(problem) = settings(app) {
+        if let Err(problem) = archive_job::settings(app) {
             return Progress::Failed(problem);
         }
         if let Err(problem) = permitted(app, observed) {
@@ -270,12 +270,6 @@ fn sources(spec: &ClientAppRestoreSpec, observed: &Observed) -> Result<(Option<S
         }
     }
     Ok((database, files))
-}
-
-/// Returns `spec.persistence.backup`.
-fn settings(app: &ClientApp) -> Result<&FilesBackup, String> {
-    let missing = || format!("the files of {} are not backed up: set spec.persistence.backup", app.name_any());
-    app.spec.persistence.backup.as_ref().ok_or_else(missing)
 }
 
 /// Says why the archives of another app may not be read.
@@ -532,7 +526,7 @@ fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: 
             }
         };
     }
-    if let Err(problem) = settings(app).map(drop).and_then(|()| permitted(app, observed)) {
+    if let Err(problem) = archive_job::settings(app).map(drop).and_then(|()| permitted(app, observed)) {
         return Progress::Failed(problem);
     }
     let files = match archive_job::files(app, volumes.as_deref(), image.as_deref()) {

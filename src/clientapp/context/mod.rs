@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
-    Client, Resource as _,
+    Client,
     runtime::{controller::Action, watcher::Event},
 };
 use tokio::sync::SetOnce;
@@ -41,6 +41,7 @@ use crate::{
         events::Recorder,
         key::{Key, key_of},
         reconciled::Reconciled,
+        watch,
     },
 };
 
@@ -163,6 +164,5 @@ pub(crate) struct Invalid {
 
 /// Returns the ownerReference of a generated object to its ClientApp.
 pub(crate) fn owner_reference(app: &App<'_>) -> OwnerReference {
-    let owner = app.guard.controller_owner_ref(&()).unwrap_or_default();
-    OwnerReference { block_owner_deletion: Some(true), ..owner }
+    watch::owner_reference(app.guard)
 }

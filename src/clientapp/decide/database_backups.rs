@@ -52,11 +52,9 @@ pub(crate) fn overdue_at(observed: &Observed, now: Timestamp) -> Option<Timestam
     // Nothing records since when a schedule applies: at first, from now on, and while the condition is not false, from its beginning.
     let since = match find(&observed.recorded.conditions, BACKED_UP) {
         None => Some(now),
-        Some(condition) if condition.status == "False" => view.object.as_ref().and_then(|object| object.created),
-        Some(condition) => Some(condition.last_transition_time.0),
-    };
-    let is_late = find(&observed.recorded.conditions, BACKED_UP).is_some_and(|condition| condition.status == "False");
-    let since = if is_late { last_success.or(since) } else { since.max(*last_success) }?;
+        Some(condition) if condition.status == "False" => last_success.or(view.object.as_ref()?.created),
+        Some(condition) => Some(condition.last_transition_time.0).max(*last_success),
+    }?;
     schedules.iter().filter_map(|schedule| second_after(schedule, since)).min()
 }
 

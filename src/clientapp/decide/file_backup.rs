@@ -17,7 +17,7 @@ use crate::{
         conditions::{Verdict, find},
         reason::FILES_BACKED_UP,
     },
-    platform::schedule::{due, overdue_at, scheduled},
+    platform::schedule::{due, overdue, overdue_at, scheduled},
     postgresql::decide::dumps::NO_IMAGE,
 };
 
@@ -29,11 +29,17 @@ const KEPT_FOR: SignedDuration = SignedDuration::from_hours(24);
 /// Creates the ClientAppBackup that is due, and deletes old ones. Whatever the app waits for does not hold up its archives, except helm,
 /// which may be changing the volumes; nor does `spec.suspend`: users go on changing files. The ClientAppBackup itself waits for a
 /// restore to end.
-pub(crate) fn steps(desired: &Desired, observed: &Observed, now: Timestamp) -> Vec<Step> {
+/// `summary`: what is to be recorded.
+pub(crate) fn steps(
+    desired: &Desired,
+    observed: &Observed,
+    summary: Option<&FilesSummary>,
+    now: Timestamp,
+) -> Vec<Step> {
     let FilesView { has_image, has_volumes, .. } = &observed.files;
-    let next = summary(desired, observed, now).and_then(|summary| summary.scheduled);
+    let next = summary.and_then(|summary| summary.scheduled.as_ref());
     let can = *has_image && *has_volumes == Some(true) && observed.run.busy.is_none() && !runs(observed);
-    let due = due(next.as_ref(), now).map(|due| name(&desired.key.name, due)).filter(|_| can);
+    let due = due(next, now).map(|due| name(&desired.key.name, due)).filter(|_| can);
     let is_refused =
         |name: &String| observed.files.refused.as_ref().is_some_and(|it| it.name == *name && now < it.until);
     let created = due.filter(|due| !is_refused(due)).map(|name| Step::CreateBackup { name });
@@ -83,12 +89,15 @@ fn due_of(app: &str, name: &str) -> Option<Timestamp> {
 }
 
 /// Returns when something changes with time alone.
-pub(crate) fn times(desired: &Desired, observed: &Observed, now: Timestamp) -> Vec<Timestamp> {
+pub(crate) fn times(observed: &Observed, summary: Option<&FilesSummary>) -> impl Iterator<Item = Timestamp> {
     let refused = observed.files.refused.as_ref().map(|refused| refused.until);
-    let summary = summary(desired, observed, now).unwrap_or_default();
-    let scheduled = summary.scheduled.as_ref();
-    let late = scheduled.and_then(|scheduled| overdue_at(scheduled, summary.last_success.as_ref()));
-    [refused, scheduled.map(|scheduled| scheduled.next.0), late].into_iter().flatten().collect()
+    let next = summary.and_then(|summary| summary.scheduled.as_ref()).map(|scheduled| scheduled.next.0);
+    [refused, next, summary.and_then(late_at)].into_iter().flatten()
+}
+
+/// Returns when archives are overdue.
+pub(crate) fn late_at(summary: &FilesSummary) -> Option<Timestamp> {
+    overdue_at(summary.scheduled.as_ref()?, summary.last_success.as_ref())
 }
 
 /// Returns the record, updated from the ClientAppBackups.
@@ -167,7 +176,7 @@ pub(crate) fn verdict(
             let message = format!("ClientAppBackup {backup} has failed at {}: {why}; {before}", at.0);
             Verdict::no(Reason::ArchiveFailed, message)
         }
-        (success, _) => overdue(scheduled.as_ref(), success.as_ref(), &observed.files, now).unwrap_or_else(|| {
+        (success, _) => late(scheduled.as_ref(), success.as_ref(), &observed.files, now).unwrap_or_else(|| {
             let Some(success) = success else {
                 return Verdict::unknown(Reason::NoArchive, "there is no archive of the app's files yet");
             };
@@ -184,32 +193,22 @@ pub(crate) fn kept(observed: &Observed, now: Timestamp) -> Option<Verdict> {
     let recorded = observed.recorded.files.as_ref();
     let (scheduled, success) =
         (recorded.and_then(|it| it.scheduled.as_ref()), recorded.and_then(|it| it.last_success.as_ref()));
-    Some(overdue(scheduled, success, &observed.files, now).unwrap_or_else(|| Verdict::of(before)))
+    Some(late(scheduled, success, &observed.files, now).unwrap_or_else(|| Verdict::of(before)))
 }
 
-/// Returns when archives are overdue by the record alone.
-pub(crate) fn recorded_overdue_at(observed: &Observed) -> Option<Timestamp> {
-    let recorded = observed.recorded.files.as_ref()?;
-    overdue_at(recorded.scheduled.as_ref()?, recorded.last_success.as_ref())
-}
-
-/// Says that archives were due twice without a success.
-fn overdue(
+/// Judges archives that are overdue.
+fn late(
     scheduled: Option<&Scheduled>,
     success: Option<&Time>,
     FilesView { has_volumes, stopped_for, .. }: &FilesView,
     now: Timestamp,
 ) -> Option<Verdict> {
-    let scheduled = scheduled?;
-    overdue_at(scheduled, success).filter(|at| *at <= now)?;
-    let last = success.map_or("none is complete yet".to_owned(), |success| format!("the last is of {}", success.0));
     let why = match stopped_for {
         _ if *has_volumes != Some(true) => "the spec is not valid, or a volume of the release is missing".to_owned(),
         Some(run) => format!("the app is stopped for {run}"),
         None => "the ClientAppBackup that is due says what it waits for".to_owned(),
     };
-    let message = format!("two archives that were due by `{}` are missing, {last}: {why}", scheduled.schedule);
-    Some(Verdict::no(Reason::Overdue, message))
+    overdue("archive", scheduled, success, &why, now)
 }
 
 #[cfg(test)]

@@ -39,17 +39,18 @@ pub(crate) fn plan_of(desired: Option<&Desired>, observed: &Observed, config: &C
         Some(desired) => {
             let mut plan = decide(desired, observed, config, now);
             // First: another step that fails must not hold them up.
-            plan.steps.splice(0..0, file_backup::steps(desired, observed, now));
+            let archives = file_backup::summary(desired, observed, now);
+            plan.steps.splice(0..0, file_backup::steps(desired, observed, archives.as_ref(), now));
             let certificate = tls::requeue_at(desired, observed, now).filter(|_| observed.run.busy.is_none());
-            let times = file_backup::times(desired, observed, now);
-            plan.also_requeue_at(look_at(times.into_iter().chain(database_backups::overdue_at(observed, now)), now));
+            let times = file_backup::times(observed, archives.as_ref());
+            plan.also_requeue_at(look_at(times.chain(database_backups::overdue_at(observed, now)), now));
             plan.also_requeue_at(certificate);
             plan
         }
         None => {
             let until = observed.run.busy.as_ref().and_then(|at_work| at_work.until);
             let mut plan = Plan { requeue_at: until, ..Plan::default() };
-            plan.also_requeue_at(look_at(file_backup::recorded_overdue_at(observed), now));
+            plan.also_requeue_at(look_at(observed.recorded.files.as_ref().and_then(file_backup::late_at), now));
             plan
         }
     }

@@ -43,7 +43,7 @@ pub(crate) struct FilesBackupView {
     /// uid of the ClientApp that it has begun with.
     pub subject_uid: Option<String>,
     pub started_at: Option<Time>,
-    /// What it has made of the files.
+    /// Holds what it has made of the files.
     pub files: Option<ArchivedFiles>,
     /// When and why it has failed.
     pub failure: Option<(Time, String)>,

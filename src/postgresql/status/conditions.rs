@@ -9,7 +9,7 @@ use crate::{
         conditions::{State, Verdict, find, kind},
         reason::BACKED_UP,
     },
-    platform::{controller::ReconcileError as _, job, schedule::overdue_at},
+    platform::{controller::ReconcileError as _, job, schedule::overdue},
     postgresql::{
         decide::{PostgresqlHold, PostgresqlPlan, dumps, volume, volume_size::larger},
         desired::Desired,
@@ -113,26 +113,18 @@ pub(super) fn backed_up(recorded: &PostgresqlStatus, refused: Option<&str>, now:
             Verdict::no(Reason::DumpFailed, format!("{sentence}; {before}"))
         }
         (success, _) => {
-            let late = overdue("dump", scheduled.as_ref(), success.as_ref(), now);
-            let drills = drill.and_then(|it| overdue("drill", it.scheduled.as_ref(), it.last_success.as_ref(), now));
-            late.or(drills).unwrap_or_else(|| match success {
+            let late = |what: &str, scheduled: Option<&Scheduled>, success: Option<&Time>| {
+                let why = format!("a {what} begins once the server is Ready and the one before has ended");
+                overdue(what, scheduled, success, &why, now)
+            };
+            let dumps = late("dump", scheduled.as_ref(), success.as_ref());
+            let drills = drill.and_then(|it| late("drill", it.scheduled.as_ref(), it.last_success.as_ref()));
+            dumps.or(drills).unwrap_or_else(|| match success {
                 Some(success) => Verdict::yes(Reason::Dumped, format!("the last dump was complete at {}", success.0)),
                 None => Verdict::unknown(Reason::NoDump, "there is no dump yet"),
             })
         }
     }
-}
-
-/// Returns what is said of something periodic that was due twice without a success.
-fn overdue(what: &str, scheduled: Option<&Scheduled>, success: Option<&Time>, now: Timestamp) -> Option<Verdict> {
-    let scheduled = scheduled?;
-    overdue_at(scheduled, success).filter(|at| *at <= now)?;
-    let last = success.map_or("none is complete yet".to_owned(), |success| format!("the last is of {}", success.0));
-    let message = format!(
-        "two {what}s that were due by `{}` are missing, {last}: a {what} begins once the server is Ready and the one before has ended",
-        scheduled.schedule
-    );
-    Some(Verdict::no(Reason::Overdue, message))
 }
 
 /// Returns the status of a pass that does nothing but report why.

@@ -1,4 +1,4 @@
-//! What users of kubectl expect: its flags of the connection, its forms of output, several names, and a check.
+//! Holds the plugin to what users of kubectl expect: its flags of the connection, its forms of output, several names, and a check.
 
 use std::sync::{Arc, Mutex};
 
