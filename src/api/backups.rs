@@ -212,6 +212,11 @@ trait InstanceRun:
 
     /// Returns the name of the backup that a request needs.
     fn source(new: &Self::New) -> Option<&str>;
+
+    /// Returns true if the request creates another instance.
+    fn creates_instance(_: &Self::New) -> bool {
+        false
+    }
 }
 
 impl InstanceRun for ClientAppBackup {
@@ -237,9 +242,9 @@ impl InstanceRun for ClientAppRestore {
     const WORD: &'static str = "restore";
 
     fn requested(new: NewRestore, of: BackupSubject) -> (Option<String>, Self) {
-        let NewRestore { name, backup, parts, database, files, backup_first } = new;
+        let NewRestore { name, into, backup, parts, database, files, backup_first } = new;
         let backup_first = backup_first.unwrap_or(true);
-        let spec = ClientAppRestoreSpec { of, backup, parts, database, files, backup_first };
+        let spec = ClientAppRestoreSpec { of, into, backup, parts, database, files, backup_first };
         (name, ClientAppRestore::new("", spec))
     }
 
@@ -249,6 +254,10 @@ impl InstanceRun for ClientAppRestore {
 
     fn source(new: &NewRestore) -> Option<&str> {
         new.backup.as_deref()
+    }
+
+    fn creates_instance(new: &NewRestore) -> bool {
+        new.into.is_some()
     }
 }
 
@@ -314,6 +323,10 @@ async fn created<K: InstanceRun>(
     let stamp = RequestStamp::of(headers, &asked.user, &json!([shown.uid, body]))?;
     if let Some(found) = earlier(asked, key, stamp.as_ref()).await? {
         return Ok((StatusCode::OK, found));
+    }
+    if K::creates_instance(&request) {
+        let auth = &asked.shared.parts.auth;
+        auth.allow::<ClientApp>(&asked.user, "create", Some(&key.namespace), None).await?;
     }
     if let Some(backup) = K::source(&request) {
         check_source(asked, key, backup).await?;

@@ -7,7 +7,7 @@ use k8s_openapi::{
         core::v1::{PersistentVolumeClaim, Pod},
     },
 };
-use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
+use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::PartialObjectMeta};
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -41,7 +41,11 @@ pub(super) async fn observe(
     // One that has begun goes on.
     let restore = match backup.recorded_status.started_at {
         Some(_) => None,
-        None => running(client, namespace, |restore: &ClientAppRestore| restore.spec.of == spec.of).await?,
+        None => {
+            // What is copied elsewhere is only read.
+            let replaces = |restore: &ClientAppRestore| restore.spec.of == spec.of && restore.spec.into.is_none();
+            running(client, namespace, replaces).await?
+        }
     };
     if spec.of.kind == BackupSubjectKind::Postgresql {
         let database = standalone(client, namespace, name).await?;
@@ -131,6 +135,19 @@ where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
 {
     let found = Api::<K>::namespaced(client.clone(), namespace).get_opt(name).await;
+    found.map_err(Error::api(format!("read {} {namespace}/{name}", K::kind(&()))))
+}
+
+/// Reads the metadata of an object. `None`: it does not exist.
+pub(crate) async fn metadata<K>(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<PartialObjectMeta<K>>, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let found = Api::<K>::namespaced(client.clone(), namespace).get_metadata_opt(name).await;
     found.map_err(Error::api(format!("read {} {namespace}/{name}", K::kind(&()))))
 }
 

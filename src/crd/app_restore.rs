@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-use super::{BackupPart, BackupPhase, BackupSubject, DumpStore, StorePasswordSecret};
+use super::{BackupPart, BackupPhase, BackupSubject, DumpStore, MAX_NAME, NAME_TOO_LONG, StorePasswordSecret};
 
 /// The object to restore, and the backup. It cannot be changed: another restore is another object.
 #[skip_serializing_none]
@@ -39,9 +39,16 @@ use super::{BackupPart, BackupPhase, BackupSubject, DumpStore, StorePasswordSecr
 #[x_kube(validation = Rule::new("self == oldSelf").message("cannot be changed: create another ClientAppRestore"))]
 #[x_kube(validation = Rule::new("has(self.backup) != (has(self.database) || has(self.files))").message("set either backup, the name of a ClientAppBackup, or database, files or both").field_path(".backup"))]
 #[x_kube(validation = Rule::new("!has(self.parts) || has(self.backup)").message("parts are those of a ClientAppBackup: set backup, or name the parts by database and files").field_path(".parts"))]
+#[x_kube(validation = Rule::new("!has(self.into) || self.of.kind == 'ClientApp'").message("of.kind has to be ClientApp: another Postgresql is created with its own spec.restore").field_path(".into"))]
+#[x_kube(validation = Rule::new("!has(self.into) || self.into.name != self.of.name").message("into.name is the app itself: omit into to replace what it has").field_path(".into"))]
+#[x_kube(validation = Rule::new("!has(self.into) || has(self.backup) || has(self.database)").message("another ClientApp needs a database: set database, or backup").field_path(".into"))]
+#[x_kube(validation = Rule::new("!has(self.into) || !has(self.parts) || 'Database' in self.parts").message("another ClientApp needs a database: add Database").field_path(".parts"))]
 pub struct ClientAppRestoreSpec {
     /// The object to restore, in this namespace.
     pub of: BackupSubject,
+
+    /// Creates another ClientApp from the backup, and leaves `of` as it is. Absent: the backup replaces what `of` has.
+    pub into: Option<RestoreInto>,
 
     /// A completed ClientAppBackup of this object.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
@@ -62,6 +69,22 @@ pub struct ClientAppRestoreSpec {
     /// backed up any more. What a standalone database and the files were before is set aside in any case.
     #[serde(default = "yes")]
     pub backup_first: bool,
+}
+
+/// The ClientApp that is created from a backup. It has the spec of the first and no pods.
+#[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreInto {
+    /// Name of the new ClientApp.
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new(format!("self.size() <= {MAX_NAME}")).message(&*format!("the name {NAME_TOO_LONG}")))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("must be a DNS label: lower-case letters, digits and '-', beginning with a letter"))]
+    pub name: String,
+
+    /// DNS name that the new ClientApp is served under, unique in the cluster.
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new(super::HOSTNAME).message(super::NOT_A_HOSTNAME))]
+    pub hostname: String,
 }
 
 /// The dump or backup that replaces the database.
@@ -122,6 +145,9 @@ pub struct ClientAppRestoreStatus {
     /// uid of the object that is restored.
     pub subject_uid: Option<String>,
 
+    /// uid of the ClientApp that `spec.into` has created.
+    pub into_uid: Option<String>,
+
     /// When it was begun.
     pub started_at: Option<Time>,
 
@@ -140,9 +166,10 @@ pub struct ClientAppRestoreStatus {
 #[derive(JsonSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DatabaseRestore {
-    /// `PerconaPGRestore`, or `Postgresql` for a dump.
+    /// `PerconaPGRestore`, or `Postgresql` for a dump; with `spec.into`, the kind of the new database.
     pub kind: String,
-    /// Name of the PerconaPGRestore, or the request with which the dump was requested from the Postgresql.
+    /// Name of the PerconaPGRestore, or the request with which the dump was requested from the Postgresql; with `spec.into`, the name
+    /// of the new database.
     pub name: String,
     /// The dump or PerconaPGBackup that is restored.
     pub from: String,

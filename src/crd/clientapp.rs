@@ -57,7 +57,7 @@ pub struct ClientAppSpec {
     /// cluster: the first that has it keeps it. After a restart of the operator, that is the one that is already served under it, else
     /// the oldest.
     #[schemars(length(min = 1, max = 253))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$')").message("must be a DNS name in lower case, such as acme.example.com: letters, digits, '-' and '.', no wildcard, no trailing dot"))]
+    #[x_kube(validation = Rule::new(super::HOSTNAME).message(super::NOT_A_HOSTNAME))]
     pub hostname: String,
 
     /// Exact version of the chart, such as `5.5.2`; ranges are not allowed. helm installs exactly this version.

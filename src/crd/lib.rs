@@ -24,7 +24,7 @@ mod values_reference;
 
 pub use app_restore::{
     ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus, DatabaseRestore, DatabaseSource, FilesRestore,
-    FilesSource,
+    FilesSource, RestoreInto,
 };
 pub use app_tls::{AppTls, CertificateIssuer, IssuerKind};
 pub use backup::{
@@ -58,7 +58,10 @@ pub use restore::{
     Drill, DrillStore, Dump, DumpStore, Restore, RestoreProgress, RestoreRecord, RestoreRequest, RestoreState,
 };
 pub use schedule::Scheduled;
-use schema::{OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object, default_password_key, default_storage, number};
+use schema::{
+    HOSTNAME, NOT_A_HOSTNAME, OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object, default_password_key, default_storage,
+    number,
+};
 pub use server::{NetworkAccess, Resources, Scheduling, Tls};
 pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep, StorePasswordSecret};
 pub use values_reference::{ValuesKind, ValuesReference};
@@ -119,6 +122,9 @@ pub mod annotation {
 
     /// On a `ClientApp`: the ClientAppBackup or ClientAppRestore for which it has no pods.
     pub const STOPPED_FOR: &str = "apps.bnerd-operator.local/stopped-for";
+
+    /// On a `ClientApp`: the uid of the ClientAppRestore that has created it.
+    pub const CREATED_BY: &str = "apps.bnerd-operator.local/created-by-restore";
 
     /// On a `ClientApp`: the uids of volumes with its data, separated by commas, without which it goes on, as a user confirms.
     pub const WITHOUT_VOLUME: &str = "apps.bnerd-operator.local/without-volume";

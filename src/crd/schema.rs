@@ -4,6 +4,11 @@
 pub(super) const OBJECT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// The same, or empty.
 pub(super) const OBJECT_NAME_OR_NOTHING: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
+/// CEL rule of a hostname.
+pub(super) const HOSTNAME: &str =
+    "self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$')";
+/// Says that a value is no hostname.
+pub(super) const NOT_A_HOSTNAME: &str = "must be a DNS name in lower case, such as acme.example.com: letters, digits, '-' and '.', no wildcard, no trailing dot";
 
 pub(super) fn number<const N: i32>() -> i32 {
     N

@@ -112,33 +112,6 @@ fn text(data: &BTreeMap<String, ByteString>, secret: &str, key: &str) -> Result<
     value.ok_or_else(|| Error::Missing(format!("Secret {secret} has no text under the key {key}")))
 }
 
-/// Checks that a dump is in the repository of an app.
-pub(crate) async fn holds(session: &Session, (app, store): (&str, &DumpStore), from: &str) -> Result<(), Error> {
-    let found = read(session, store, Content::Dump).await?;
-    let missing = || missing(session, ("dump", from), format!("{app} --store"));
-    chosen(&found, from, Session::now()).map(drop).ok_or_else(missing)
-}
-
-/// Returns the name of an archive that the files can be restored from.
-pub(crate) async fn archive(session: &Session, (app, store): (&str, &DumpStore), from: &str) -> Result<String, Error> {
-    let found = read(session, store, Content::Files).await?;
-    let missing = || missing(session, ("archive", from), format!("{app} --files"));
-    chosen(&found, from, Session::now()).map(|archive| archive.name.to_string()).ok_or_else(missing)
-}
-
-fn missing(session: &Session, (kind, from): (&str, &str), listed: String) -> Error {
-    let list = session.flags.command(format!("kubectl clientapp backups {listed}"));
-    Error::Stalled(format!("there is no {kind} {from} in the bucket: {list} lists them"))
-}
-
-/// Returns the snapshot of this name. **Pure.**
-fn chosen<'a>(found: &'a [Stored], from: &str, now: Timestamp) -> Option<&'a Stored> {
-    match from {
-        "latest" => stored::latest(found, now),
-        from => found.iter().find(|stored| stored.name.as_str() == from),
-    }
-}
-
 /// `backups --store`.
 pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
     let stored = session.app(name).await?;
@@ -193,16 +166,6 @@ mod tests {
         let (content, id, of) = (Content::Dump, "20543f14f5a0".to_owned(), "7".to_owned());
         let time = name.time();
         Stored { name, content, time, id, paths: Vec::new(), of, has_data: true, bytes: 1, count: 1 }
-    }
-
-    #[test]
-    fn which_snapshot_is_chosen() {
-        let (b, a) = ("20260102T000000Z-b", "20260101T000000Z-a");
-        let (found, now) = ([b, a].map(stored), "2026-01-04T00:00:00Z".parse().unwrap());
-        for (from, expected) in [("latest", Some(b)), (a, Some(a)), ("20250101T000000Z-a", None)] {
-            assert_eq!(chosen(&found, from, now).map(|stored| stored.name.as_str()), expected);
-        }
-        assert!(chosen(&[], "latest", now).is_none());
     }
 
     #[test]

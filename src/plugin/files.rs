@@ -6,64 +6,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
 use super::{
-    args, bucket,
+    bucket,
     connection::Flags,
     error::Error,
-    run_once,
     session::{Printer, Session},
     text::{BAD, GOOD, UNSURE, age, paint},
 };
-use crate::crd::{
-    BackupSubject, BackupSubjectKind, ClientApp, ClientAppRestore, ClientAppRestoreSpec, FilesBackup, FilesSource,
-    FilesSummary, StorePasswordSecret,
-};
+use crate::crd::{ClientApp, FilesBackup, FilesSummary};
 
 pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -> Result<(), Error> {
     let stored = session.app(name).await?;
     let backup = settings(&stored.app).map_err(Error::Missing)?;
     bucket::list_archives(session, printer, name, backup).await
-}
-
-/// An archive to fill the volumes of another ClientApp with.
-pub(crate) struct Source {
-    files: FilesSource,
-    /// The Secret with the credentials of its bucket.
-    pub(crate) credentials: String,
-}
-
-impl Source {
-    /// Its name.
-    pub(crate) fn archive(&self) -> &str {
-        &self.files.from
-    }
-}
-
-/// Returns the archive of the app's files for `restore --to`, if they are asked for.
-pub(crate) async fn source(session: &Session, args: &args::Restore, app: &ClientApp) -> Result<Option<Source>, Error> {
-    let Some(wanted) = args.archive() else { return Ok(None) };
-    let backup = settings(app).map_err(Error::Stalled)?;
-    let own = backup.path(&session.namespace, &args.name);
-    let path = args.files_path.clone().unwrap_or(own);
-    let store = bucket::of_files(backup, &path, args.password_secret.as_deref());
-    let from = bucket::archive(session, (&args.name, &store), wanted).await?;
-    let password_secret = args.password_secret.as_deref().map(StorePasswordSecret::named);
-    let files = FilesSource { from, path: Some(path), password_secret };
-    Ok(Some(Source { files, credentials: store.bucket.credentials_secret.name }))
-}
-
-/// Restores the archive into the volumes of another ClientApp, which are empty, once they exist.
-pub(crate) async fn fill(
-    session: &Session,
-    printer: &mut Printer,
-    other: &str,
-    source: &Source,
-    waiting: &args::Waiting,
-) -> Result<(), Error> {
-    let of = BackupSubject { kind: BackupSubjectKind::ClientApp, name: other.to_owned() };
-    let files = Some(source.files.clone());
-    let spec = ClientAppRestoreSpec { of, backup: None, parts: None, database: None, files, backup_first: true };
-    let does = format!("restores the files of archive {} into {other}", source.archive());
-    run_once::create(session, printer, (ClientAppRestore::new("", spec), other), &does, waiting).await
 }
 
 /// `spec.persistence.backup`.

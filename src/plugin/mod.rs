@@ -13,7 +13,6 @@ mod change;
 mod check;
 mod complete;
 mod connection;
-mod copy;
 mod create;
 mod delete;
 mod dumps;
@@ -110,10 +109,7 @@ async fn run(cli: &Cli, printer: &mut Printer) -> Result<(), Error> {
         Command::Backups(args) if args.files => files::list(session, printer, &args.name).await,
         Command::Backups(args) if args.store => bucket::list(session, printer, &args.name).await,
         Command::Backups(args) => backup::list(session, printer, &args.name).await,
-        Command::Restore(args) => match &args.to {
-            Some(other) => copy::run(session, printer, args, other).await,
-            None => restore::run(session, printer, args).await,
-        },
+        Command::Restore(args) => restore::run(session, printer, args).await,
         Command::Delete(args) => delete::run(session, printer, args).await,
         Command::ApproveDeletions(args) => approve_deletions::run(session, printer, args).await,
         Command::Completion { .. } => Ok(()),

@@ -1,11 +1,9 @@
-//! `backups` of an app whose database is a PerconaPGCluster, and what another ClientApp can be created from.
+//! `backups` of an app whose database is a PerconaPGCluster.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{ResourceExt as _, api::ListParams};
 
 use super::{
-    args::{self, LATEST},
     connection::Flags,
     error::Error,
     session::{Printer, Session},
@@ -14,13 +12,13 @@ use super::{
 use crate::{
     backup::percona::{Refusal, repository as repository_for_backup},
     crd::{
-        ClientApp, PerconaDataSource, PostgresProvider,
+        ClientApp, PostgresProvider,
         percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore, READY_FOR_BACKUP},
     },
     platform::key::Key,
     restore::{
         history::SUCCEEDED,
-        percona::{FAILED, Seen, is_in, may_restore, reach, state},
+        percona::{FAILED, Seen, is_in, reach, state},
     },
 };
 
@@ -42,43 +40,6 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, app: &str, ar
     let width = printer.width();
     let seen_now = || render(&seen.cluster, (&backups, &seen.restores), width, Session::now());
     printer.objects(&seen.backups, || seen_now() + archives)
-}
-
-/// What the database of another ClientApp is created from.
-pub(crate) async fn source(session: &Session, args: &args::Restore) -> Result<PerconaDataSource, Error> {
-    if args.store {
-        return Err(Error::Usage("Percona restores from the cluster's own repository: omit --store".to_owned()));
-    }
-    let mut found = seen(session, &args.name).await?;
-    // One that still runs is not disturbed: this cluster is only read.
-    found.backups.retain(|backup| matches!(state(backup), SUCCEEDED | FAILED));
-    data_source(&found, args, &session.flags, Session::now()).map_err(Error::Stalled)
-}
-
-/// The requested data source, or the reason why no cluster can be created from it: what can be restored into this cluster can be restored
-/// into another one, as far as the field tells Percona which backup to begin with. **Pure.**
-fn data_source(seen: &Seen, args: &args::Restore, flags: &Flags, now: Timestamp) -> Result<PerconaDataSource, String> {
-    let app = &args.name;
-    let cluster = seen.cluster.name_any();
-    // Percona would choose the backup to begin with, and may choose one that an earlier restore has undone.
-    if args.from == LATEST && !seen.restores.is_empty() {
-        return Err(format!(
-            "PerconaPGCluster {cluster} was restored before, so another cluster might miss the state: name a backup with --from; {} lists them",
-            flags.command(format!("kubectl clientapp backups {app}"))
-        ));
-    }
-    // This cluster is only read, so nothing of it is lost.
-    let spec = may_restore(app, seen, (&args.from, args.time), false, now)?;
-    let first = seen.cluster.spec.backups.repositories().first().map(ToString::to_string);
-    if spec.repo_name != first {
-        return Err(format!(
-            "the backup is in {} of PerconaPGCluster {cluster}, and another cluster is created from the backups in its first repository: create the other ClientApp yourself, with spec.postgres.percona.dataSource.repository",
-            spec.repo_name.unwrap_or_default()
-        ));
-    }
-    let backup = seen.backups.iter().find(|backup| args.from != LATEST && backup.name_any() == args.from);
-    let backup = backup.and_then(|backup| backup.status.as_ref()?.result.backup_name.clone());
-    Ok(PerconaDataSource { cluster: Some(cluster), repository: None, backup, time: args.time.map(Time) })
 }
 
 async fn cluster(session: &Session, app: &str) -> Result<PerconaPGCluster, Error> {

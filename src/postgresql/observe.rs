@@ -49,7 +49,7 @@ pub(crate) async fn observe(
         objects,
         pods: ctx.watches.pods(key),
         dump_source: match to_restore(desired, &recorded) {
-            Some(restore) => dump_source(ctx, key, restore).await?,
+            Some(restore) => dump_source(ctx, (key, &desired.uid), restore).await?,
             None => DumpSource::default(),
         },
         recorded,

@@ -1,23 +1,34 @@
 //! Takes the step that a decision asks for. An effect. Each makes one thing, by name, so that it is made once.
 
+use std::fmt::Debug;
+
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{PersistentVolumeClaim, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client, Resource, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
     context::Restores,
-    decide::{Step, is_untouched, mark},
+    copy::{Permission, SECRET},
+    decide::{Step, is_untouched, mark, target},
 };
 use crate::{
     backup::{
-        observe::{made_job, one},
+        observe::{made_job, metadata, one},
         quiesce,
     },
-    crd::{ClientApp, Postgresql},
+    clientapp::spec::secrets,
+    crd::{ClientApp, Postgresql, label},
     platform::{
         api::ignore_not_found,
+        key::key_of,
         run_once::{Error, Run, RunContext, create, hold},
     },
 };
@@ -42,7 +53,63 @@ pub(super) async fn act(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>,
         Step::CreateBackup(backup) => create(&client, namespace, &**backup).await,
         Step::CreateRestore(restore) => create(&client, namespace, &**restore).await,
         Step::CreateJob(job) => create(&client, namespace, &**job).await,
+        Step::CreateApp(app) => create(&client, namespace, &**app).await,
+        Step::CopyAdministrator { of, to } => copy_administrator(&client, of, to).await,
+        Step::Resume(app) => {
+            let patch = json!({"metadata": identity(&app.metadata), "spec": {"suspend": false}});
+            merged::<ClientApp>(&client, namespace, &app.name_any(), &patch).await
+        }
+        Step::Permit(permission) => permit(&client, namespace, permission).await,
     }
+}
+
+/// Creates the Secret with the administrator of another app, which the restored database knows. It is made like a generated one, so that it
+/// is deleted or retained with its app.
+async fn copy_administrator(client: &Client, of: &ClientApp, to: &ClientApp) -> Result<(), Error> {
+    let (first, key) = (key_of(of), key_of(to));
+    let name = of.status.as_ref().and_then(|status| status.admin_secret_name.clone());
+    let name = name.unwrap_or_else(|| first.admin_secret());
+    let Some(found) = one::<Secret>(client, &first.namespace, &name).await? else {
+        return Err(Error::Invalid(format!(
+            "Secret {}/{name} with the administrator of {} is gone",
+            key.namespace, first.name
+        )));
+    };
+    let mut data = found.data.unwrap_or_default();
+    data.retain(|key, _| [secrets::ADMIN_USERNAME, secrets::ADMIN_PASSWORD].contains(&key.as_str()));
+    let secret = Secret { data: Some(data), ..secrets::admin(&key, &to.uid().unwrap_or_default()) };
+    create(client, &key.namespace, &secret).await
+}
+
+/// Labels what opens dumps.
+async fn permit(client: &Client, namespace: &str, permission: &Permission) -> Result<(), Error> {
+    let Permission { kind, name, postgresql } = permission;
+    let patch = |meta: &ObjectMeta| {
+        let mut identity = identity(meta);
+        identity["labels"] = json!({label::RESTORE_TO: postgresql});
+        json!({"metadata": identity})
+    };
+    let gone = || Error::Invalid(format!("{kind} {namespace}/{name} is gone"));
+    if *kind == SECRET {
+        let found = metadata::<Secret>(client, namespace, name).await?.ok_or_else(gone)?;
+        return merged::<Secret>(client, namespace, name, &patch(&found.metadata)).await;
+    }
+    let found = metadata::<PersistentVolumeClaim>(client, namespace, name).await?.ok_or_else(gone)?;
+    merged::<PersistentVolumeClaim>(client, namespace, name, &patch(&found.metadata)).await
+}
+
+/// Returns the uid and version, so that a patch changes nothing that another user has changed or replaced since.
+fn identity(meta: &ObjectMeta) -> Value {
+    json!({"uid": meta.uid, "resourceVersion": meta.resource_version})
+}
+
+async fn merged<K>(client: &Client, namespace: &str, name: &str, patch: &Value) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api = Api::<K>::namespaced(client.clone(), namespace);
+    let patched = api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    patched.map(drop).map_err(Error::api(format!("change {} {namespace}/{name}", K::kind(&()))))
 }
 
 /// Gives the app its pods back and withdraws the request for a dump. `Some`: files are being replaced, so the app has to wait.
@@ -51,7 +118,7 @@ pub(super) async fn release(ctx: &RunContext<Restores>, restore: &Run<'_, Restor
     let status = &restore.recorded_status;
     let spec = restore.object().ok().map(|restore| &restore.spec);
     if let Some((files, spec)) = status.files.as_ref().filter(|files| files.completed_at.is_none()).zip(spec) {
-        let app = one::<ClientApp>(client, &key.namespace, &spec.of.name).await?;
+        let app = one::<ClientApp>(client, &key.namespace, target(spec)).await?;
         let job = match &app {
             Some(app) => made_job(client, app, &files.job).await?,
             None => None,
@@ -69,10 +136,10 @@ pub(super) async fn release(ctx: &RunContext<Restores>, restore: &Run<'_, Restor
             }
         }
     }
-    if let Some(database) = status.database.as_ref().filter(|_| spec.is_some()) {
+    if let Some(database) = status.database.as_ref().filter(|_| spec.is_some_and(|spec| spec.into.is_none())) {
         withdraw(ctx, restore, &database.name).await?;
     }
-    quiesce::start(client, key, spec.map(|spec| spec.of.name.as_str()), &mark(&key.name)).await?;
+    quiesce::start(client, key, spec.map(target), &mark(&key.name)).await?;
     Ok(None)
 }
 

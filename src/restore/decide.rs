@@ -9,6 +9,7 @@ use kube::{Resource as _, ResourceExt as _};
 
 use super::{
     context::Restores,
+    copy::{self, Permission, database_of_copy},
     extract_job::{Extract, extract},
     history::SUCCEEDED,
     observed::{Database, Files, Observed},
@@ -52,6 +53,16 @@ pub(crate) enum Step {
     CreateBackup(Box<PerconaPGBackup>),
     CreateRestore(Box<PerconaPGRestore>),
     CreateJob(Box<Job>),
+    CreateApp(Box<ClientApp>),
+    /// Creates the Secret with another app's administrator, who is that of the first.
+    CopyAdministrator {
+        of: Box<ClientApp>,
+        to: Box<ClientApp>,
+    },
+    /// Lets an app that was created suspended go on.
+    Resume(Box<ClientApp>),
+    /// Lets a Postgresql read dumps.
+    Permit(Permission),
 }
 
 /// The restore itself.
@@ -74,16 +85,31 @@ pub(super) fn decide(
     observed: &Observed,
     now: Timestamp,
 ) -> Outcome {
-    let status = ClientAppRestoreStatus { conditions: Vec::new(), ..recorded.clone() };
-    let of = format!("{:?} {}", spec.of.kind, spec.of.name);
-    let uid = match subject(&of, observed) {
-        Ok(uid) => uid,
+    let mut status = ClientAppRestoreStatus { conditions: Vec::new(), ..recorded.clone() };
+    let name = if is_copied(spec, recorded) { target(spec) } else { &spec.of.name };
+    let of = format!("{:?} {name}", spec.of.kind);
+    match subject(&of, observed) {
         Err(problem) => return failed(status, problem),
-    };
-    if recorded.subject_uid.as_ref().is_some_and(|before| *before != uid) {
-        return failed(status, format!("{of} was deleted meanwhile, and created anew"));
+        Ok(uid) => {
+            let recorded = if is_copied(spec, recorded) { &mut status.into_uid } else { &mut status.subject_uid };
+            if recorded.as_ref().is_some_and(|before| *before != uid) {
+                return failed(status, format!("{of} was deleted meanwhile, and created anew"));
+            }
+            *recorded = Some(uid);
+        }
     }
-    let mut status = ClientAppRestoreStatus { subject_uid: Some(uid), ..status };
+    if let Some(into) = spec.into.as_ref().filter(|_| !is_copied(spec, recorded)) {
+        let status = match database_of_copy(me, spec, into, status.clone(), observed, now) {
+            Progress::Waits(why) if recorded.started_at.is_none() => return pending(status, why),
+            Progress::Waits(why) => return running(status, why, None, now),
+            Progress::Failed(problem) => return failed(status, problem),
+            Progress::Runs(status, step, message) => return running(status, message, step, now),
+            Progress::Completed(status) => status,
+        };
+        let database = status.database.map(|made| DatabaseRestore { completed_at: Some(Time(now)), ..made });
+        let message = format!("ClientApp {} has its database", into.name);
+        return running(ClientAppRestoreStatus { database, ..status }, message, None, now);
+    }
     if recorded.started_at.is_none() {
         match begun(me, spec, &of, observed) {
             Progress::Waits(why) => return pending(status, why),
@@ -102,7 +128,7 @@ pub(super) fn decide(
             Stopped::Yes => {}
             Stopped::Waits(why) => return running(status, why, None, now),
             Stopped::NotAsked => {
-                let message = format!("the pods of {} are taken away", spec.of.name);
+                let message = format!("the pods of {} are taken away", target(spec));
                 return running(status, message, Some(Step::Stop(app.clone())), now);
             }
         }
@@ -137,7 +163,10 @@ pub(super) fn decide(
             }
         }
     }
-    let message = format!("{of} is restored: {}{}", told(&status, observed), approval(&status, observed));
+    let message = match (&observed.subject, is_copied(spec, recorded)) {
+        (Subject::App(app), true) => copy::told(spec, &status, app),
+        _ => format!("{of} is restored: {}{}", told(&status, observed), approval(&status, observed)),
+    };
     let status =
         ClientAppRestoreStatus { phase: Some(BackupPhase::Completed), completed_at: Some(Time(now)), ..status };
     Outcome { status, ready: Verdict::yes(Reason::RestoreCompleted, message), step: None }
@@ -148,6 +177,16 @@ pub(super) fn waiting(recorded: &ClientAppRestoreStatus) -> Outcome {
     let status = ClientAppRestoreStatus { conditions: Vec::new(), ..recorded.clone() };
     // Without its name: with each that ends, every one that waits would be written anew.
     pending(status, "an older ClientAppRestore of the same object comes first".to_owned())
+}
+
+/// Returns the name of the object whose database and files are restored.
+pub(super) fn target(spec: &ClientAppRestoreSpec) -> &str {
+    spec.into.as_ref().map_or(&spec.of.name, |into| &into.name)
+}
+
+/// Returns true if another app has its database.
+fn is_copied(spec: &ClientAppRestoreSpec, recorded: &ClientAppRestoreStatus) -> bool {
+    spec.into.is_some() && recorded.database.as_ref().is_some_and(|made| made.completed_at.is_some())
 }
 
 /// Returns the uid of the object that is restored, or why it cannot be.
@@ -237,7 +276,10 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
 }
 
 /// Returns the names of what the database and the files are restored from.
-fn sources(spec: &ClientAppRestoreSpec, observed: &Observed) -> Result<(Option<String>, Option<String>), String> {
+pub(super) fn sources(
+    spec: &ClientAppRestoreSpec,
+    observed: &Observed,
+) -> Result<(Option<String>, Option<String>), String> {
     let Some(name) = &spec.backup else {
         let archive = spec.files.as_ref().map(|files| files.from.clone());
         return Ok((spec.database.as_ref().map(|database| database.from.clone()), archive));
@@ -362,7 +404,7 @@ fn at_work(name: &str, conditions: &[k8s_openapi::apimachinery::pkg::apis::meta:
 }
 
 /// Returns the dump and where it is: in the given repository, on the volume, or in the repository that dumps are uploaded to.
-fn dump(
+pub(super) fn dump(
     source: Option<&DatabaseSource>,
     from: &str,
     (found, volume): (&Postgresql, Option<&str>),
@@ -542,7 +584,7 @@ fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: 
     if source.password_secret.is_some() {
         bucket.password_secret = source.password_secret;
     }
-    let own = || files.backup.path(&app.namespace().unwrap_or_default(), &app.name_any());
+    let own = || files.backup.path(&app.namespace().unwrap_or_default(), &spec.of.name);
     let path = source.path.unwrap_or_else(own);
     let what = Extract {
         id: me.uid.to_owned(),

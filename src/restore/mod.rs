@@ -4,12 +4,14 @@
 //! |---|---|---|
 //! | what exists | [`observed`], [`observe`] | pure, and reads only |
 //! | what follows | [`decide`] | pure |
+//! | what follows until another app has its database | [`copy`] | pure |
 //! | what a PerconaPGCluster can be restored to | [`percona`], [`history`] | pure |
 //! | the Job that replaces files | [`extract_job`] | pure |
 //! | the one step that follows | [`act`] | effect |
 
 mod act;
 mod context;
+mod copy;
 mod decide;
 pub(crate) mod extract_job;
 pub(crate) mod history;

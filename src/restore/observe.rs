@@ -5,18 +5,19 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 
 use super::{
     context::Restores,
-    observed::{Database, Files, Observed},
+    copy::{SECRET, holder, needed_by},
+    observed::{Copy, Database, Files, Observed},
     percona::Seen,
 };
 use crate::{
     backup::{
         archive_job,
-        observe::{listed, made_job, one, pods, volumes},
+        observe::{listed, made_job, metadata, one, pods, volumes},
         observed::Subject,
     },
     crd::{
         BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppRestoreSpec, FilesSource, PostgresProvider, Postgresql,
-        label,
+        RestoreInto, annotation, label,
         percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore},
     },
     platform::{
@@ -49,11 +50,19 @@ pub(super) async fn observe(
         let subject = Subject::Postgresql;
         return Ok(Observed { subject, database, volume_of_dumps, source, backup, ..Observed::default() });
     }
+    let has_database = status.database.as_ref().is_some_and(|database| database.completed_at.is_some());
+    let copy = spec.into.as_ref().filter(|_| !has_database);
+    // Once it has its database, its files are restored as those of any app.
+    let name = spec.into.as_ref().filter(|_| has_database).map_or(name, |into| &into.name);
     let Some(app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);
+    let copy = match copy {
+        Some(into) => Some(seen_of(client, namespace, spec, into).await?),
+        None => None,
+    };
     let postgres = &app.spec.postgres;
     let database = match postgres.provider {
-        _ if !postgres.enabled => Database::None,
+        _ if !postgres.enabled || (spec.into.is_some() && has_database) => Database::None,
         PostgresProvider::External => Database::None,
         PostgresProvider::Standalone => {
             Database::Standalone(one::<Postgresql>(client, namespace, &key.database()).await?.map(Box::new))
@@ -72,7 +81,7 @@ pub(super) async fn observe(
         _ => None,
     };
     let mut files = Files::default();
-    if app.spec.persistence.backup.is_some() || status.files.is_some() {
+    if copy.is_none() && (app.spec.persistence.backup.is_some() || status.files.is_some()) {
         files.image.clone_from(&ctx.parts.image);
         if let Some(recorded) = &status.files {
             files.job = made_job(client, &app, &recorded.job).await?;
@@ -86,14 +95,52 @@ pub(super) async fn observe(
             files.user = archive_job::users(volumes, &pods).next().map(ResourceExt::name_any);
         }
     }
-    Ok(Observed { subject: Subject::App(Box::new(app)), database, volume_of_dumps, files, source, backup })
+    Ok(Observed { subject: Subject::App(Box::new(app)), database, volume_of_dumps, files, source, backup, copy })
+}
+
+/// Returns what exists of another app that is created from a backup.
+async fn seen_of(
+    client: &Client,
+    namespace: &str,
+    spec: &ClientAppRestoreSpec,
+    into: &RestoreInto,
+) -> Result<Copy, Error> {
+    let key = Key::new(namespace, &into.name);
+    let Some(app) = one::<ClientApp>(client, namespace, &into.name).await? else {
+        let names = format!("{} in ({},{})", label::RETAINED_FROM, key.name, key.database());
+        let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
+        let left = claims.list_metadata(&ListParams::default().labels(&names)).await;
+        let left = left.map_err(Error::api(format!("list the PersistentVolumeClaims of namespace {namespace}")))?;
+        return Ok(Copy { left: left.items.first().map(ResourceExt::name_any), ..Copy::default() });
+    };
+    let mut copy = Copy { app: Some(Box::new(app)), ..Copy::default() };
+    let secret = key.admin_secret();
+    let found = metadata::<Secret>(client, namespace, &secret).await?;
+    copy.administrator = found.map(|found| found.annotations().get(annotation::OWNER_UID).cloned());
+    let Some(database) = one::<Postgresql>(client, namespace, &key.database()).await? else { return Ok(copy) };
+    let opens = database.spec.restore.as_ref().and_then(|restore| holder(spec, namespace, restore));
+    let found = match opens {
+        Some((SECRET, name)) => metadata::<Secret>(client, namespace, &name).await?.map(|found| found.metadata),
+        Some((_, name)) => {
+            metadata::<PersistentVolumeClaim>(client, namespace, &name).await?.map(|found| found.metadata)
+        }
+        None => None,
+    };
+    let label = found.and_then(|found| found.labels?.remove(label::RESTORE_TO));
+    if let Some(label) = label {
+        copy.is_permitted = database.uid().as_ref() == Some(&label) || database.name_any() == label;
+        let all = Api::<Postgresql>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
+        let all = all.map_err(Error::api(format!("list the Postgresqls of namespace {namespace}")))?;
+        copy.label_needed_by = needed_by(&label, &all.items);
+    }
+    copy.database = Some(Box::new(database));
+    Ok(copy)
 }
 
 /// Returns the uid of the claim with the dumps of a Postgresql.
 async fn volume_of_dumps(client: &Client, namespace: &str, postgresql: &str) -> Result<Option<String>, Error> {
     let name = names::backup(postgresql);
-    let found = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace).get_metadata_opt(&name).await;
-    let found = found.map_err(Error::api(format!("read PersistentVolumeClaim {namespace}/{name}")))?;
+    let found = metadata::<PersistentVolumeClaim>(client, namespace, &name).await?;
     Ok(found.filter(|found| found.metadata.deletion_timestamp.is_none()).and_then(|found| found.uid()))
 }
 
@@ -111,8 +158,7 @@ async fn not_permitted(
         return Ok(None);
     }
     let secret = &backup.store.bucket.credentials_secret.name;
-    let found = Api::<Secret>::namespaced(client.clone(), &key.namespace).get_metadata_opt(secret).await;
-    let found = found.map_err(Error::api(format!("read Secret {}/{secret}", key.namespace)))?;
+    let found = metadata::<Secret>(client, &key.namespace, secret).await?;
     let to = found.and_then(|found| found.labels().get(label::RESTORE_TO).cloned());
     let is_permitted = to.is_some_and(|to| to == key.name || to == key.database());
     Ok((!is_permitted).then(|| secret.clone()))

@@ -6,7 +6,7 @@ use crate::{
         archive_job::Volume,
         observed::{ArchiveJob, Subject},
     },
-    crd::{ClientAppBackup, Postgresql, percona::PerconaPGBackup},
+    crd::{ClientApp, ClientAppBackup, Postgresql, percona::PerconaPGBackup},
 };
 
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,23 @@ pub(super) struct Observed {
     pub source: Option<Box<ClientAppBackup>>,
     /// A ClientAppBackup of the same object that has begun and not ended.
     pub backup: Option<String>,
+    /// Set for a restore into another app that has no database yet.
+    pub copy: Option<Copy>,
+}
+
+/// Holds what exists of another app that is created from a backup.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Copy {
+    pub app: Option<Box<ClientApp>>,
+    /// The Secret with its generated administrator, and for which uid of a ClientApp it was made.
+    pub administrator: Option<Option<String>>,
+    /// A claim with data of an earlier app of its name, while it is not created.
+    pub left: Option<String>,
+    pub database: Option<Box<Postgresql>>,
+    /// True if its database may be created from the dumps.
+    pub is_permitted: bool,
+    /// The Postgresql that the label with the permission is still for.
+    pub label_needed_by: Option<String>,
 }
 
 /// The database of what is restored.

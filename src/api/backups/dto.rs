@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::crd::{
     ArchivedFiles, BackupPart, BackupPhase, ClientAppBackup, ClientAppRestore, DatabaseBackup, DatabaseRestore,
-    DatabaseSource, FilesRestore, FilesSource,
+    DatabaseSource, FilesRestore, FilesSource, RestoreInto,
     conditions::{find, kind},
 };
 
@@ -32,6 +32,8 @@ pub(crate) struct NewRestore {
     /// Name of the restore, unique in the namespace. Absent: a name is generated.
     #[schema(max_length = 253)]
     pub(crate) name: Option<String>,
+    /// Creates another instance from the backup, and leaves this one as it is. Needs the right to create ClientApps.
+    pub(crate) into: Option<RestoreInto>,
     /// Name of a backup of this instance.
     pub(crate) backup: Option<String>,
     /// The parts of the backup to restore. Absent: all that it has.

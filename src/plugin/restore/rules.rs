@@ -1,36 +1,10 @@
-//! Tells what a restore changes, and whether there is a dump. **Pure.**
+//! Tells what a restore changes. Pure.
 
-use crate::{
-    crd::{ClientApp, ClientAppRestoreSpec, PostgresProvider, Postgresql, Restore},
-    plugin::connection::Flags,
-};
-
-/// Whether it was created: then a dump is no longer restored into it.
-pub(crate) fn has_database(database: &Postgresql) -> bool {
-    let volume = database.status.as_ref().and_then(|status| status.volume.as_ref());
-    volume.is_some_and(|volume| volume.initialized)
-}
-
-/// Checks that the wanted dump is on the volume, as far as it is known.
-pub(crate) fn listed(name: &str, database: &Postgresql, wanted: &Restore, flags: &Flags) -> Result<(), String> {
-    let command = |verb: &str| flags.command(format!("kubectl clientapp {verb} {name}"));
-    let status = database.status.clone().unwrap_or_default();
-    let dumps = status.backup.unwrap_or_default().dumps;
-    // A restored database lists dumps only after its own first one.
-    let was_there =
-        status.restored.is_some_and(|restored| restored.claim == wanted.claim && restored.dump == wanted.from);
-    let is_there = dumps.iter().any(|dump| dump.name == wanted.from);
-    match (is_there, wanted.from.as_str(), dumps.is_empty()) {
-        (true, ..) | (false, "latest", false) => Ok(()),
-        (false, "latest", true) => Err(format!("{name} has no dump: {} makes one", command("backup"))),
-        (false, _, true) if was_there => Ok(()),
-        (false, from, _) => Err(format!("{name} has no dump {from}: {} lists them", command("backups"))),
-    }
-}
+use crate::crd::{ClientApp, ClientAppRestoreSpec, PostgresProvider};
 
 /// Says what is lost and what is kept.
 pub(super) fn consequence(name: &str, spec: &ClientAppRestoreSpec, app: &ClientApp) -> String {
-    let ClientAppRestoreSpec { of: _, backup, parts: _, database, files, backup_first } = spec;
+    let ClientAppRestoreSpec { of: _, into: _, backup, parts: _, database, files, backup_first } = spec;
     let is_percona = app.spec.postgres.provider == PostgresProvider::Percona;
     let mut told = Vec::new();
     if let Some(backup) = backup {

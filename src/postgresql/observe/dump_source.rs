@@ -11,7 +11,11 @@ use crate::{
 
 /// Looks for the dumps. A label says which Postgresql may be restored from a volume or Secret: a user who may create Postgresqls in a namespace may not
 /// necessarily read all of its volumes, or what its Secrets give access to.
-pub(super) async fn dump_source(ctx: &PostgresqlContext, key: &Key, restore: &Restore) -> Result<DumpSource, Error> {
+pub(super) async fn dump_source(
+    ctx: &PostgresqlContext,
+    (key, uid): (&Key, &str),
+    restore: &Restore,
+) -> Result<DumpSource, Error> {
     let (resource, name) = match (&restore.claim, &restore.store) {
         (Some(claim), _) => (ApiResource::erase::<PersistentVolumeClaim>(&()), claim),
         (None, Some(store)) => (ApiResource::erase::<Secret>(&()), &store.bucket.credentials_secret.name),
@@ -20,6 +24,8 @@ pub(super) async fn dump_source(ctx: &PostgresqlContext, key: &Key, restore: &Re
     let Some(source) = metadata(ctx, key, &resource, name).await? else { return Ok(DumpSource::Missing) };
     let labels = source.labels();
     let says = |label: &str| labels.get(label) == Some(&key.name);
+    // The operator's own permission, for a copy: for one object, and only for what this namespace has.
+    let copies = labels.get(label::RESTORE_TO).is_some_and(|to| to == uid) && is_of_namespace(restore, &key.namespace);
     let own = match (&restore.claim, &restore.store) {
         (Some(claim), _) => {
             let left = says(label::RETAINED_FROM) && labels.contains_key(label::RETAINED_KIND);
@@ -30,7 +36,15 @@ pub(super) async fn dump_source(ctx: &PostgresqlContext, key: &Key, restore: &Re
     };
     Ok(match source.metadata.deletion_timestamp {
         Some(_) => DumpSource::Deleting,
-        None if own || says(label::RESTORE_TO) => DumpSource::Usable,
+        None if own || copies || says(label::RESTORE_TO) => DumpSource::Usable,
         None => DumpSource::NotAllowed,
+    })
+}
+
+/// Returns true for dumps on a volume, or in the repository of a Postgresql of this namespace.
+fn is_of_namespace(restore: &Restore, namespace: &str) -> bool {
+    restore.store.as_ref().is_none_or(|store| {
+        let mut words = store.path.rsplit('/');
+        words.next().is_some() && words.next() == Some(namespace)
     })
 }

@@ -1,3 +1,5 @@
+mod into;
+
 use jiff::SignedDuration;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -125,6 +127,19 @@ fn short_of(outcome: &Outcome) -> (String, String) {
         Some(Step::CreateBackup(made)) => format!(" back up {}", made.name_any()),
         Some(Step::CreateRestore(made)) => format!(" restore {} {:?}", made.name_any(), made.spec.options),
         Some(Step::CreateJob(made)) => format!(" job {}", made.name_any()),
+        Some(Step::CreateApp(made)) => {
+            let (spec, marks) = (&made.spec, made.annotations());
+            assert_eq!(marks["apps.bnerd-operator.local/created-by-restore"], ME.uid);
+            let percona = spec.postgres.percona.as_ref().and_then(|percona| percona.data_source.clone());
+            let source = spec.postgres.restore.as_ref().map(|dump| format!("{} of {}", dump.from, dump.place()));
+            let source = source.or(percona.map(|source| json!(source).to_string())).unwrap_or_default();
+            format!(" create {} {} {:?} {} from {source}", made.name_any(), spec.hostname, spec.replicas, spec.suspend)
+        }
+        Some(Step::CopyAdministrator { of, to }) => format!(" administrator of {} to {}", of.name_any(), to.name_any()),
+        Some(Step::Resume(app)) => format!(" resume {}", app.name_any()),
+        Some(Step::Permit(permission)) => {
+            format!(" permit {} {} to {}", permission.kind, permission.name, permission.postgresql)
+        }
     };
     let phase = format!("{:?}", outcome.status.phase.unwrap());
     (format!("{phase} {}{step}", outcome.ready.reason), outcome.ready.message.clone())

@@ -1,4 +1,4 @@
-//! The spec of a ClientApp that is created from a backup of another. **Pure.**
+//! Builds the spec of a ClientApp that is created from a backup of another. Pure.
 //!
 //! The two must neither collide nor share anything that one of them changes. Structs are destructured without `..`, so that a new field
 //! does not compile until it is decided here.
@@ -7,7 +7,7 @@ use crate::crd::{
     Backup, ClientAppSpec, DriftIgnore, PerconaDataSource, PerconaOptions, Persistence, Postgres, Restore, Upgrade,
 };
 
-/// Where the new database comes from.
+/// Names what the new database is created from.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     /// A dump of a Postgresql.
@@ -16,14 +16,14 @@ pub(super) enum Source {
     Cluster(PerconaDataSource),
 }
 
-/// The names of the two ClientApps.
+/// Holds the names of the two ClientApps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names<'a> {
     pub(super) first: &'a str,
     pub(super) other: &'a str,
 }
 
-/// The spec of the other ClientApp. It is suspended until its administrator's Secret exists.
+/// Returns the spec of the other ClientApp. It is suspended until its administrator's Secret exists.
 pub(super) fn copied(of: ClientAppSpec, names: Names<'_>, hostname: &str, source: &Source) -> ClientAppSpec {
     let ClientAppSpec {
         hostname: _,
@@ -221,7 +221,7 @@ mod tests {
         let of = |postgres: Value, source: &Source| {
             made(json!({"hostname": "a.example", "postgres": postgres}), source)["postgres"].clone()
         };
-        // `kubectl clientapp backup` does not need `backup`.
+        // A ClientAppBackup does not need `backup`.
         let on_request = of(json!({"provider": "standalone", "backup": {"request": "once"}}), &dump());
         assert_eq!(on_request.get("backup"), None);
         let bucket = json!({

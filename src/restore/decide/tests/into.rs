@@ -1,0 +1,251 @@
+//! A restore into another app.
+
+use super::*;
+use crate::restore::{copy::needed_by, observed::Copy};
+
+const OTHER: &str = "then-uid";
+
+fn into(more: Value) -> Value {
+    let into = json!({"name": "then", "hostname": "then.example.com"});
+    merged(json!({"of": {"name": "acme"}, "into": into, "database": {"from": DUMP}}), more)
+}
+
+/// Returns the app that the restore has created.
+fn then(more: Value) -> ClientApp {
+    let meta = json!({
+        "name": "then", "namespace": "ns", "uid": OTHER, "generation": 1,
+        "annotations": {"apps.bnerd-operator.local/created-by-restore": ME.uid},
+    });
+    let spec = json!({"hostname": "then.example.com", "suspend": true, "postgres": {"provider": "standalone"}});
+    of(merged(json!({"metadata": meta, "spec": spec}), more))
+}
+
+/// Returns its database.
+fn then_pg(more: Value) -> Option<Box<Postgresql>> {
+    let meta = json!({
+        "name": "then-pg", "namespace": "ns", "uid": "then-pg-uid",
+        "annotations": {"apps.bnerd-operator.local/clientapp-uid": OTHER},
+    });
+    let whole = json!({"metadata": meta, "spec": {"restore": {"claim": "acme-pg-backup", "from": DUMP}}});
+    Some(of(merged(whole, more)))
+}
+
+fn seen_with(copy: Copy) -> Observed {
+    Observed {
+        subject: app(json!({"spec": {"postgres": {"provider": "standalone"}}})),
+        database: postgresql(json!({})),
+        volume_of_dumps: Some("volume".to_owned()),
+        copy: Some(copy),
+        ..Observed::default()
+    }
+}
+
+fn with_app(app: ClientApp) -> Copy {
+    Copy { app: Some(Box::new(app)), administrator: Some(Some(OTHER.to_owned())), ..Copy::default() }
+}
+
+/// Returns a restore that has begun.
+fn begun(spec: &Value) -> ClientAppRestoreStatus {
+    let begun = last(spec, &ClientAppRestoreStatus::default(), &seen_with(Copy::default()));
+    assert!(begun.status.started_at.is_some(), "{begun:?}");
+    begun.status
+}
+
+#[test]
+fn what_it_is_created_from() {
+    let none = ClientAppRestoreStatus::default();
+    let create = |from: &str| format!("Running RestoreRunning create then then.example.com Some(0) true from {from}");
+    let dump = create(&format!("{DUMP} of PersistentVolumeClaim acme-pg-backup"));
+    let standalone = || seen_with(Copy::default());
+    let cluster = |restored: Option<&str>| Observed {
+        subject: app(json!({})),
+        database: Database::Percona { seen: seen(restored, &[]), first: None },
+        ..standalone()
+    };
+    let label = create(r#"{"backup":"20260130F","cluster":"acme-pg"}"#);
+    let left = Copy { left: Some("data-then-pg-0".to_owned()), ..Copy::default() };
+    let other_app = with_app(then(
+        json!({"metadata": {"annotations": {"apps.bnerd-operator.local/created-by-restore": "another"}}}),
+    ));
+    let host = json!({"into": {"hostname": "acme.example.com"}});
+    let failed = "Failed RestoreUnsuccessful";
+    for (what, more, observed, expected, words) in [
+        ("a dump", json!({}), standalone(), &*dump, "creates ClientApp then"),
+        ("no such dump", json!({"database": {"from": "20250101T000000Z-a"}}), standalone(), failed, "has no dump"),
+        ("a backup", json!({"database": {"from": "first"}}), cluster(None), &label, "creates"),
+        (
+            "the newest state after a restore",
+            json!({"database": {"from": "latest"}}),
+            cluster(Some("Succeeded")),
+            failed,
+            "was restored before",
+        ),
+        (
+            "without a database",
+            json!({}),
+            Observed { database: Database::None, ..standalone() },
+            failed,
+            "no backup to create",
+        ),
+        (
+            "a database that is not there yet",
+            json!({}),
+            Observed { database: Database::Standalone(None), ..standalone() },
+            "Pending RestorePending",
+            "has no database yet",
+        ),
+        ("the hostname of the first", host, standalone(), failed, "is the hostname of acme"),
+        (
+            "data of an earlier one",
+            json!({}),
+            seen_with(left),
+            failed,
+            "data-then-pg-0 has data of an earlier ClientApp then",
+        ),
+        ("another's app", json!({}), seen_with(other_app), failed, "ClientApp then exists already"),
+        (
+            "no app to copy",
+            json!({}),
+            Observed { subject: Subject::Missing, ..standalone() },
+            failed,
+            "acme does not exist",
+        ),
+    ] {
+        expect(what, &last(&into(more), &none, &observed), expected, words);
+    }
+    // What is copied from is on record, and so is the archive.
+    let spec = into(json!({"files": {"from": ARCHIVE}}));
+    let status = begun(&spec);
+    let database = status.database.unwrap();
+    assert_eq!(
+        (&*database.name, &*database.from, &*status.files.unwrap().job),
+        ("then-pg", DUMP, "then-files-r5f0c2c0e8a")
+    );
+}
+
+#[test]
+fn each_step_is_taken_once_and_only_for_what_it_has_made() {
+    let spec = into(json!({}));
+    let (begun, running) = (begun(&spec), "Running RestoreRunning");
+    let created = ClientAppRestoreStatus { into_uid: Some(OTHER.to_owned()), ..begun.clone() };
+    let resumed = |more: Value| then(merged(json!({"metadata": {"generation": 2}, "spec": {"suspend": false}}), more));
+    let with_pg = |more: Value| Copy { database: then_pg(more), ..with_app(resumed(json!({}))) };
+    let without = |administrator: Option<Option<String>>| Copy { administrator, ..with_app(then(json!({}))) };
+    let ready = json!([{
+        "type": "PostgresReady", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 2,
+        "lastTransitionTime": "2026-01-31T04:00:00Z",
+    }]);
+    let failed_pg = json!([{
+        "type": "Ready", "status": "False", "reason": "RestoreFailed", "message": "the dump is damaged",
+        "lastTransitionTime": "2026-01-31T04:00:00Z",
+    }]);
+    let permit = format!("{running} permit PersistentVolumeClaim acme-pg-backup to then-pg-uid");
+    let other_dump = json!({"spec": {"restore": {"claim": "globex-pg-backup"}}});
+    let other_path = json!({"spec": {"restore": {"claim": null, "store": {
+        "endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "path": "prod/globex/acme-pg",
+    }}}});
+    let own_path = json!({"spec": {"restore": {"claim": null, "store": {
+        "endpoint": "http://e", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "path": "prod/ns/acme-pg",
+    }}}});
+    let own_secret = format!("{running} permit Secret s3 to then-pg-uid");
+    let stranger = json!({"metadata": {"annotations": {"apps.bnerd-operator.local/clientapp-uid": "9"}}});
+    let failed = "Failed RestoreUnsuccessful";
+    for (what, status, copy, expected, words) in [
+        ("no Secret", &created, without(None), &*format!("{running} administrator of acme to then"), "creates"),
+        ("another's Secret", &created, without(Some(Some("9".to_owned()))), failed, "then-admin-secret exists already"),
+        ("a user's Secret", &created, without(Some(None)), failed, "then-admin-secret exists already"),
+        ("its Secret", &created, with_app(then(json!({}))), &format!("{running} resume then"), "creates"),
+        (
+            "suspended by a user",
+            &created,
+            with_app(resumed(json!({"spec": {"suspend": true}}))),
+            running,
+            "ClientApp then",
+        ),
+        ("its database", &created, with_pg(json!({})), &permit, "lets Postgresql then-pg read the dumps"),
+        ("permitted", &created, Copy { is_permitted: true, ..with_pg(json!({})) }, running, "ClientApp then"),
+        (
+            "the label is another's",
+            &created,
+            Copy { label_needed_by: Some("third-pg".to_owned()), ..with_pg(json!({})) },
+            running,
+            "is labelled for Postgresql third-pg",
+        ),
+        ("another app's dump", &created, with_pg(other_dump), running, "ClientApp then"),
+        ("another namespace's dump", &created, with_pg(other_path), running, "ClientApp then"),
+        ("its dump in the bucket", &created, with_pg(own_path), &own_secret, "lets"),
+        ("another's database", &created, with_pg(stranger), running, "ClientApp then"),
+        (
+            "a dump that is damaged",
+            &created,
+            Copy { is_permitted: true, ..with_pg(json!({"status": {"conditions": failed_pg}})) },
+            failed,
+            "the dump is damaged. Delete ClientApp then",
+        ),
+        ("it is gone", &created, Copy::default(), failed, "ClientApp then was deleted meanwhile"),
+        (
+            "it is another",
+            &ClientAppRestoreStatus { into_uid: Some("earlier".to_owned()), ..begun.clone() },
+            with_app(then(json!({}))),
+            failed,
+            "was deleted meanwhile",
+        ),
+    ] {
+        expect(what, &last(&spec, status, &seen_with(copy)), expected, words);
+    }
+
+    // Then its files follow, or it is complete.
+    let restored = json!({"status": {"volume": {"name": "data-then-pg-0", "uid": "v", "initialized": true}, "restored": {"dump": DUMP, "claim": "acme-pg-backup"}}});
+    let copy = Copy { database: then_pg(restored), ..with_app(resumed(json!({"status": {"conditions": ready}}))) };
+    let whole: ClientAppRestoreSpec = of(spec.clone());
+    let done = decide(ME, &whole, &created, &seen_with(copy), now());
+    assert!(done.status.database.as_ref().unwrap().completed_at.is_some(), "{done:?}");
+    let other = Subject::App(Box::new(resumed(json!({}))));
+    let complete = last(&spec, &done.status, &Observed { subject: other, ..Observed::default() });
+    expect("complete", &complete, "Completed RestoreCompleted", "set dbhost to then-pg");
+    assert!(complete.ready.message.contains("copy the files of acme"), "{}", complete.ready.message);
+}
+
+#[test]
+fn its_files_are_those_of_the_first() {
+    let spec = into(json!({"files": {"from": ARCHIVE}}));
+    let begun = begun(&spec);
+    let database = begun.database.clone().map(|made| DatabaseRestore { completed_at: Some(Time(now())), ..made });
+    let recorded = ClientAppRestoreStatus { database, into_uid: Some(OTHER.to_owned()), ..begun };
+    let store = json!({"endpoint": "http://s3", "bucket": "dumps", "credentialsSecret": {"name": "s3"}});
+    let other = then(json!({
+        "metadata": {"annotations": {"apps.bnerd-operator.local/stopped-for": "ClientAppRestore/back"}},
+        "spec": {"suspend": false, "persistence": {"backup": {"store": store}}},
+    }));
+    let observed =
+        |files: Files| Observed { subject: Subject::App(Box::new(other.clone())), files, ..Observed::default() };
+    let made = last(&spec, &recorded, &observed(known()));
+    expect("its volumes", &made, "Running RestoreRunning job then-files-r5f0c2c0e8a", "replaces the files");
+    let Some(Step::CreateJob(job)) = made.step else { panic!("{made:?}") };
+    assert!(json!(job).to_string().contains(r#""value":"ns/acme.files""#), "{job:?}");
+    let complete = last(&spec, &made.status, &observed(Files { job: job_of(Some(true)), ..known() }));
+    let words = format!("the files of archive {ARCHIVE}, the administrator of acme, and no pods");
+    expect("complete", &complete, "Completed RestoreCompleted", &words);
+}
+
+fn job_of(succeeded: Option<bool>) -> Option<ArchiveJob> {
+    job(succeeded, "")
+}
+
+#[test]
+fn a_label_is_kept_while_its_database_is_not_restored() {
+    let postgresql = |name: &str, initialized: bool| -> Postgresql {
+        let volume = json!({"name": "data-0", "uid": "v", "initialized": initialized});
+        of(json!({"metadata": {"name": name, "uid": format!("{name}-uid")}, "spec": {}, "status": {"volume": volume}}))
+    };
+    let all = [postgresql("done-pg", true), postgresql("later-pg", false)];
+    for (label, expected) in [
+        ("done-pg", None),
+        ("done-pg-uid", None),
+        ("later-pg", Some("later-pg")),
+        ("later-pg-uid", Some("later-pg")),
+        ("gone-pg", None),
+    ] {
+        assert_eq!(needed_by(label, &all).as_deref(), expected, "{label}");
+    }
+}
