@@ -157,15 +157,13 @@ Examples:
   kubectl clientapp restore acme --only-files --no-backup --wait    # the files are gone: the latest archive
   kubectl clientapp restore acme --to acme-then --hostname then.example.com --files    # a copy with its files
 
-The current content of the database is backed up first. To resume an interrupted restore from a dump, run the same command again; the
-restore of a PerconaPGCluster continues by itself.
+The command creates a ClientAppRestore. The operator carries it out, whatever becomes of the command; --wait follows it to its end. What
+was there before is set aside or, in a PerconaPGCluster, backed up first.
 
-The app's files are in the archives of spec.persistence.backup. To restore them, the command takes the app's pods away, archives the
-present files, lets a Job replace them, and brings the pods back; --timeout is for each step. The former files stay in the volume. To
-resume an interrupted restore of files, run the same command again.
+The app's files are in the archives of spec.persistence.backup. Meanwhile the app has no pods.
 
 With --to, the other ClientApp has the spec and the administrator of the first, and no pods: before you let it have some, copy the
-app's files, unless --files does so, and see to dbhost in their config.php. The command prints the steps.")]
+app's files, unless --files does so, and see to dbhost in their config.php. The ClientAppRestore says what to do.")]
     Restore(Restore),
     /// Print the administrator's password, and nothing else.
     #[command(after_help = "\

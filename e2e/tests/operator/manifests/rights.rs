@@ -164,3 +164,42 @@ async fn ask(
     };
     reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap()
 }
+
+/// Whoever restores into a new app creates a ClientApp by the hand of the operator.
+#[tokio::test]
+async fn a_restore_into_another_app_needs_the_right_to_create_it() {
+    let lab = Lab::shared().await;
+    let tenant = lab.tenant("restores-into").await;
+    let restores = "clientapprestores.apps.bnerd-operator.local";
+    tenant.kubectl(&["create", "role", "restorer", "--verb", "create", "--resource", restores]).unwrap();
+    tenant.kubectl(&["create", "rolebinding", "restorer", "--role", "restorer", "--user", "restorer"]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let written = |name: &str, more: serde_json::Value| {
+        let mut spec = serde_json::json!({"of": {"name": "acme"}, "database": {}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let restore = serde_json::json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientAppRestore",
+            "metadata": {"name": name}, "spec": spec,
+        });
+        let path = directory.path().join(name);
+        std::fs::write(&path, restore.to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let create = |path: &str| tenant.kubectl(&["create", "--as", "restorer", "--dry-run=server", "-f", path]);
+    let into = serde_json::json!({"into": {"name": "then", "hostname": "then.example.com"}});
+    let (same, other) = (written("same", serde_json::json!({})), written("other", into));
+    // The API server takes a moment to enforce a policy.
+    e2e::wait::until("the policy is enforced", async || match create(&other) {
+        Ok(made) => Err(made),
+        Err(error) => Ok(error.to_string()),
+    })
+    .await
+    .contains("spec.into creates a ClientApp, and you may not create clientapps")
+    .then_some(())
+    .expect("the policy refuses it");
+    create(&same).unwrap();
+    let apps = "clientapps.apps.bnerd-operator.local";
+    tenant.kubectl(&["create", "role", "creator", "--verb", "create", "--resource", apps]).unwrap();
+    tenant.kubectl(&["create", "rolebinding", "creator", "--role", "creator", "--user", "restorer"]).unwrap();
+    e2e::wait::until("the right is known", async || create(&other).map_err(|error| error.to_string())).await;
+}

@@ -268,6 +268,13 @@ async fn use_clientapps(tenant: &Tenant) {
     let store = json!({
         "endpoint": "https://s3.example.com", "bucket": "dumps", "path": "no/such", "credentialsSecret": {"name": "s3"},
     });
+    // Another app, which waits for the permission to read such a dump.
+    let into = json!({"name": "beside", "hostname": host("beside")});
+    restore("beside", json!({"of": {"name": "own"}, "into": into, "database": {"store": store}})).await;
+    let goes_on = |found: Option<&ClientApp>| found.filter(|app| !app.spec.suspend).map(drop);
+    tenant.wait_for("beside", "with its administrator", goes_on).await;
+    tenant.delete("beside").await;
+    tenant.api::<ClientAppRestore>().delete("beside", &DeleteParams::default()).await.unwrap();
     restore("of-dump", json!({"of": {"name": "own"}, "database": {"store": store}})).await;
     let holds = |found: Option<&ClientAppRestore>| found?.metadata.finalizers.as_ref().map(|_| ());
     tenant.wait_for("of-dump", "held", holds).await;
