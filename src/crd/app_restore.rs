@@ -39,10 +39,10 @@ use super::{BackupPart, BackupPhase, BackupSubject, DumpStore, MAX_NAME, NAME_TO
 #[x_kube(validation = Rule::new("self == oldSelf").message("cannot be changed: create another ClientAppRestore"))]
 #[x_kube(validation = Rule::new("has(self.backup) != (has(self.database) || has(self.files))").message("set either backup, the name of a ClientAppBackup, or database, files or both").field_path(".backup"))]
 #[x_kube(validation = Rule::new("!has(self.parts) || has(self.backup)").message("parts are those of a ClientAppBackup: set backup, or name the parts by database and files").field_path(".parts"))]
-#[x_kube(validation = Rule::new("!has(self.into) || self.of.kind == 'ClientApp'").message("of.kind has to be ClientApp: another Postgresql is created with its own spec.restore").field_path(".into"))]
-#[x_kube(validation = Rule::new("!has(self.into) || self.into.name != self.of.name").message("into.name is the app itself: omit into to replace what it has").field_path(".into"))]
-#[x_kube(validation = Rule::new("!has(self.into) || has(self.backup) || has(self.database)").message("another ClientApp needs a database: set database, or backup").field_path(".into"))]
-#[x_kube(validation = Rule::new("!has(self.into) || !has(self.parts) || 'Database' in self.parts").message("another ClientApp needs a database: add Database").field_path(".parts"))]
+#[x_kube(validation = Rule::new("!has(self.into) || self.of.kind == 'ClientApp'").message("needs of.kind ClientApp (another Postgresql is created with its own spec.restore)").field_path(".into"))]
+#[x_kube(validation = Rule::new("!has(self.into) || self.into.name != self.of.name").message("must name another app than of (without into, the backup replaces what the app has)").field_path(".into"))]
+#[x_kube(validation = Rule::new("!has(self.into) || has(self.backup) || has(self.database)").message("needs a database for the new app (set database or backup)").field_path(".into"))]
+#[x_kube(validation = Rule::new("!has(self.into) || !has(self.parts) || 'Database' in self.parts").message("must contain Database for a new app").field_path(".parts"))]
 pub struct ClientAppRestoreSpec {
     /// The object to restore, in this namespace.
     pub of: BackupSubject,

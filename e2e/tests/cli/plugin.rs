@@ -628,9 +628,9 @@ async fn another_app_gets_yesterdays_database() {
         (with(&["--time", "2026-01-01T00:00:00Z"]), 4, "spec.database.time is for a PerconaPGCluster"),
         (with(&["--from", "20250131T030000Z-x"]), 4, "acme-pg has no dump 20250131T030000Z-x"),
         (with(&["--store"]), 1, "are not uploaded to a bucket"),
-        (of("acme", "then.example.com"), 1, "into.name is the app itself"),
+        (of("acme", "then.example.com"), 1, "must name another app than of"),
         (vec!["restore", "acme", "--to", "then", "--hostname", &host], 4, "is the hostname of acme"),
-        (of("Then", "then.example.com"), 1, "metadata.name"),
+        (of("Then", "then.example.com"), 1, "spec.into.name: must be a DNS label"),
         (of("then", "Then_"), 1, "must be a DNS name in lower case"),
     ] {
         typed(&tenant, &line).await.failed(code, words);

@@ -68,6 +68,8 @@ pub(crate) struct InstanceBackup {
 pub(crate) struct InstanceRestore {
     #[serde(flatten)]
     progress: Progress,
+    /// The instance that is created, if this one stays as it is.
+    into: Option<RestoreInto>,
     /// The backup that is restored, if it was requested by name.
     backup: Option<String>,
     /// The restore of the database.
@@ -128,6 +130,7 @@ impl From<ClientAppRestore> for InstanceRestore {
         let times = (status.started_at, status.completed_at);
         InstanceRestore {
             progress: Progress::of(restore.metadata, status.phase, &status.conditions, times),
+            into: restore.spec.into,
             backup: restore.spec.backup,
             database: status.database,
             files: status.files,

@@ -77,6 +77,8 @@ pub enum Scenario {
     Backup,
     /// The database of an app is replaced by a ClientAppRestore.
     Replace,
+    /// Another app is created by a ClientAppRestore of the first.
+    Copy,
     /// The Profile of an app is changed, and the app follows.
     Profile,
     /// A PostgresWriter is created and changed, and another deleted.
@@ -103,6 +105,7 @@ impl Scenario {
             | Scenario::DeleteOrphan
             | Scenario::Backup
             | Scenario::Replace
+            | Scenario::Copy
             | Scenario::Again => with(own, standalone),
             // The last of them has no app.
             Scenario::InstallPercona | Scenario::Delete | Scenario::Writer => own,
@@ -129,7 +132,9 @@ impl Scenario {
     pub async fn environment(self, namespace: &str) -> Result<Vec<(String, String)>> {
         match self {
             Scenario::Writer => writer::environment(namespace).await,
-            Scenario::Archive | Scenario::Replace => Ok(vec![("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned())]),
+            Scenario::Archive | Scenario::Replace | Scenario::Copy => {
+                Ok(vec![("CLIENTAPP_IMAGE".to_owned(), IMAGE.to_owned())])
+            }
             _ => Ok(Vec::new()),
         }
     }
@@ -163,7 +168,7 @@ impl Scenario {
                 profile::prepare(tenant).await?;
                 self.install(tenant).await
             }
-            Scenario::Replace => {
+            Scenario::Replace | Scenario::Copy => {
                 replace::prepare(tenant).await?;
                 self.install(tenant).await
             }
@@ -280,7 +285,11 @@ impl Scenario {
             }
             Scenario::Archive => archive::act(tenant).await,
             Scenario::Backup => backup::act(tenant).await,
-            Scenario::Replace => replace::act(tenant).await,
+            Scenario::Replace => replace::act(tenant, json!({})).await,
+            Scenario::Copy => {
+                let into = json!({"name": "beside", "hostname": hostname(tenant, "beside")});
+                replace::act(tenant, json!({"into": into})).await
+            }
             Scenario::Profile => profile::act(tenant).await,
             Scenario::Writer => writer::act(tenant).await,
             Scenario::Post => post::act(tenant, api, self.spec(tenant)).await,

@@ -152,4 +152,13 @@ async fn a_right_on_instances_is_none_on_their_backups() {
     assert_eq!(made.await.status, 201);
     assert_eq!(api.get_as(&path("backups"), &token).await.header("allow"), "GET, HEAD, POST");
     post("restores", json!({"backup": "mine"})).await.refused(403, "Forbidden");
+
+    // Nor is a right to restore one to create instances.
+    may("restore", "create", "clientapprestores");
+    let into = json!({"backup": "mine", "into": {"name": "beside", "hostname": hostname(&tenant, "beside")}});
+    let refused = until("the right is granted", async || {
+        Some(post("restores", into.clone()).await).filter(|answer| !answer.text.contains("clientapprestores"))
+    });
+    let detail = refused.await.refused(403, "Forbidden");
+    assert!(detail.contains(&cannot("create", "clientapps")), "{detail}");
 }

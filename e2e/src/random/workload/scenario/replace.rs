@@ -1,13 +1,15 @@
-//! A ClientAppRestore of an app's database, from a dump in a bucket. The Job that restores it is simulated. An **effect**.
+//! A ClientAppRestore of an app's database, in place or into another app, from a dump in a bucket. The Job that restores it is simulated. An
+//! **effect**.
 
 use anyhow::{Result, bail};
 use clientapp_crd::{BackupPhase, ClientAppRestore};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::lab::Tenant;
 use crate::random::requests::{APP, TIMEOUT, asked};
+use crate::scenario::with;
 use crate::wait::within;
 
 const NAME: &str = "yesterday";
@@ -21,14 +23,14 @@ pub async fn prepare(tenant: &Tenant) -> Result<()> {
     asked("the Secret is created", 409, create).await.map(drop)
 }
 
-/// Creates it, and waits until it has ended.
-pub async fn act(tenant: &Tenant) -> Result<()> {
+/// Creates it with more in its spec, and waits until it has ended.
+pub async fn act(tenant: &Tenant, more: Value) -> Result<()> {
     let restores = tenant.api::<ClientAppRestore>();
     let path = format!("{}/{APP}-pg", tenant.namespace);
     let store = json!({
         "endpoint": "http://127.0.0.1:9", "bucket": "dumps", "path": path, "credentialsSecret": {"name": CREDENTIALS},
     });
-    let spec = json!({"of": {"name": APP}, "database": {"store": store}});
+    let spec = with(json!({"of": {"name": APP}, "database": {"store": store}}), more);
     let restore: ClientAppRestore = serde_json::from_value(json!({"metadata": {"name": NAME}, "spec": spec}))?;
     let create = async || restores.create(&PostParams::default(), &restore).await;
     asked("the ClientAppRestore is created", 409, create).await?;
