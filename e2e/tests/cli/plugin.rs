@@ -655,7 +655,7 @@ async fn another_app_gets_yesterdays_database() {
     let another: Postgresql = serde_json::from_value(another).unwrap();
     tenant.api::<Postgresql>().create(&PostParams::default(), &another).await.unwrap();
     tenant.kubectl(&["label", "pvc", "acme-pg-backup", &label]).unwrap();
-    let requested = typed(&tenant, &[&copy[..5], &["--from", DUMP, "-o", "json"]].concat()).await.json();
+    let requested = typed(&tenant, &[&copy[..6], &["--from", DUMP, "-o", "json"]].concat()).await.json();
     let name = requested["metadata"]["name"].as_str().unwrap().to_owned();
     let waits = |found: Option<&ClientAppRestore>| {
         let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
