@@ -59,6 +59,13 @@ fn cluster(repos: bool, ready: bool) -> Box<PerconaPGCluster> {
     }))
 }
 
+/// Returns a cluster whose second repository Percona does not know yet.
+fn with_new_repository() -> Box<PerconaPGCluster> {
+    let mut cluster = cluster(true, true);
+    cluster.status.as_mut().unwrap().pgbackrest = of(json!({"repos": [{"name": "repo1"}]}));
+    cluster
+}
+
 fn percona_backup(state: &str) -> Option<Box<PerconaPGBackup>> {
     Some(of(json!({
         "metadata": {"name": "b"}, "spec": {"pgCluster": "acme-pg"}, "status": {"state": state, "error": "no room"},
@@ -262,6 +269,15 @@ fn a_database_and_then_files() {
             none.clone(),
             "Pending",
             "not ready",
+        ),
+        (
+            "Percona does not know the repository",
+            &json!({}),
+            json!({}),
+            percona(with_new_repository(), None),
+            none.clone(),
+            "Pending",
+            "does not know its new repository",
         ),
         (
             "Percona keeps none",
