@@ -119,7 +119,8 @@ fn results(desired: &Desired, observed: &ObservedPostgresql) -> Option<BackupSum
             continue;
         };
         let summary = summary.get_or_insert_default();
-        let message = not_started.as_deref().or_else(|| job_message(&observed.pods, name, *succeeded));
+        let idle = not_started.as_deref().filter(|_| !succeeded);
+        let message = idle.or_else(|| job_message(&observed.pods, name, *succeeded));
         if *is_drill {
             add_drill(summary.drill.get_or_insert_default(), name, *succeeded, ended, message);
             continue;
@@ -182,7 +183,7 @@ pub(crate) fn times(recorded: &PostgresqlStatus) -> impl Iterator<Item = Timesta
     schedules(recorded).map(|(scheduled, _)| scheduled.next.0).chain(overdue_times(recorded))
 }
 
-/// Returns when a dump or a drill in which nothing runs is to end. It has no effect on the database, or on a dump that is complete.
+/// Returns when a dump or a drill in which nothing runs is to end. That changes neither the database nor a dump that is complete.
 pub(crate) fn start_deadlines(desired: &Desired, observed: &ObservedPostgresql) -> impl Iterator<Item = Timestamp> {
     idle(desired, observed).map(|(_, since)| starts_until(since))
 }
