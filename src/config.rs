@@ -1,13 +1,16 @@
 //! Flags and environment, validated at start-up so that no setting fails later.
 
-use std::{ffi::OsStr, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    ffi::OsStr, fmt::Display, marker::PhantomData, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration,
+};
 
 use clap::{Arg, Args, Command, ValueEnum, builder::TypedValueParser, error::ErrorKind};
 use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::{
-    helm::{ChartName, ChartSource, Flags, HelmSettings, InvalidSource, values},
+    helm::{ChartName, ChartSource, Flags, HelmSettings, values},
+    platform::operator_image::{ProxyExceptions, ProxyUrl, StoreProxy},
     yaml,
 };
 
@@ -49,7 +52,7 @@ pub struct InstallArgs {
         long,
         env = "CLIENTAPP_CHART_REPOSITORY",
         default_value = "https://nextcloud.github.io/helm",
-        value_parser = SourceParser,
+        value_parser = Unquoted::<ChartSource>::parser(),
         value_name = "SOURCE"
     )]
     pub chart_repository: ChartSource,
@@ -96,6 +99,13 @@ pub struct RunArgs {
     /// The operator's own image, used by Jobs that upload dumps [default: that of its pod]
     #[arg(long, env = "CLIENTAPP_IMAGE", value_name = "IMAGE")]
     pub image: Option<String>,
+    /// Proxy that Jobs reach the buckets of dumps and archives through, such as http://proxy.example.com:3128. It has no credentials,
+    /// which users could read in a Job [default: none]
+    #[arg(long, env = "CLIENTAPP_STORE_PROXY", value_parser = Unquoted::<ProxyUrl>::parser(), value_name = "URL")]
+    pub store_proxy: Option<ProxyUrl>,
+    /// Hosts, domains and networks of buckets that Jobs reach without that proxy, such as .svc,10.0.0.0/8.
+    #[arg(long, env = "CLIENTAPP_STORE_NO_PROXY", requires = "store_proxy", value_name = "LIST")]
+    pub store_no_proxy: Option<ProxyExceptions>,
     /// Maximum number of ClientApps, and of Postgresqls, whose data are deleted within ten minutes without approval, or 5 % of all, if
     /// that is more. 0: none.
     #[arg(long, env = "CLIENTAPP_DELETION_BRAKE", default_value_t = 10, value_name = "N")]
@@ -158,19 +168,34 @@ pub enum AuthMode {
 }
 
 /// clap would quote an invalid value, and one with credentials must not get into logs.
-#[derive(Clone)]
-struct SourceParser;
+struct Unquoted<T>(PhantomData<fn() -> T>);
 
-impl TypedValueParser for SourceParser {
-    type Value = ChartSource;
+impl<T> Unquoted<T> {
+    fn parser() -> Unquoted<T> {
+        Unquoted(PhantomData)
+    }
+}
 
-    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<ChartSource, clap::Error> {
+impl<T> Clone for Unquoted<T> {
+    fn clone(&self) -> Self {
+        Unquoted(PhantomData)
+    }
+}
+
+impl<T> TypedValueParser for Unquoted<T>
+where
+    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
+{
+    type Value = T;
+
+    fn parse_ref(&self, command: &Command, flag: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
         let refused = |problem: String| {
-            let message = format!("invalid value for '--chart-repository <SOURCE>': {problem}\n");
+            let flag = flag.map(Arg::to_string).unwrap_or_default();
+            let message = format!("invalid value for '{flag}': {problem}\n");
             clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
         };
         let text = value.to_str().ok_or_else(|| refused("it is not UTF-8".to_owned()))?;
-        text.parse().map_err(|error: InvalidSource| refused(error.to_string()))
+        text.parse().map_err(|error: T::Err| refused(error.to_string()))
     }
 }
 
@@ -225,6 +250,13 @@ impl Config {
         }
         let Parser { args } = clap::Parser::parse_from(["test"]);
         Config::new(&args).expect("the built-in settings are right")
+    }
+}
+
+impl RunArgs {
+    /// Returns the proxy between Jobs and buckets.
+    pub(crate) fn proxy(&self) -> StoreProxy {
+        StoreProxy { url: self.store_proxy.clone(), except: self.store_no_proxy.clone() }
     }
 }
 

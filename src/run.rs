@@ -28,7 +28,10 @@ use crate::{
     lease::{Held, Lease},
     listen,
     metrics::Metrics,
-    platform::{client, controller::ControllerContext, error::api_sentence, events::Recorder, run_once},
+    platform::{
+        client, controller::ControllerContext, error::api_sentence, events::Recorder, operator_image::OperatorImage,
+        run_once,
+    },
     postgres_writer, postgresql,
     restore::Restores,
     secrets::Secrets,
@@ -108,7 +111,7 @@ async fn lead(
         watches: client::watches(&kube_config)?,
         holder,
         namespace,
-        image,
+        image: image.map(|name| Arc::new(OperatorImage { name, proxy: args.proxy() })),
         deletion_brake: args.deletion_brake,
     };
     loop {
@@ -177,7 +180,7 @@ struct Controllers {
     /// The operator's namespace.
     namespace: String,
     /// The operator's image.
-    image: Option<String>,
+    image: Option<Arc<OperatorImage>>,
     deletion_brake: u16,
 }
 

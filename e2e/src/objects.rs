@@ -85,28 +85,43 @@ struct Shared {
     met: watch::Sender<usize>,
     http: reqwest::Client,
     port: u16,
+    locks: bool,
 }
 
 impl Objects {
     /// Starts it with an empty bucket.
     pub fn start() -> Result<Objects> {
-        Self::serve(None)
+        Self::serve(None, false)
+    }
+
+    /// The same with Object Lock: nothing that is uploaded can be removed for a day, by anybody. What is deleted stays as a version.
+    pub fn start_with_lock() -> Result<Objects> {
+        Self::serve(None, true)
     }
 
     /// The same with TLS; only [`Self::ca`] vouches for the certificate.
     pub fn start_with_tls() -> Result<Objects> {
-        Self::serve(Some(rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?))
+        Self::serve(Some(rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?), false)
     }
 
-    fn serve(tls: Option<rcgen::CertifiedKey<rcgen::KeyPair>>) -> Result<Objects> {
+    fn serve(tls: Option<rcgen::CertifiedKey<rcgen::KeyPair>>, locks: bool) -> Result<Objects> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let versitygw = Extra::Versitygw.ensure(&Progress::stderr())?;
         let home = tempfile::tempdir()?;
         let watchdog = Watchdog::start(home.path()).context("cannot start the watchdog")?;
         // From here on the watchdog removes it in any case.
         let home = home.keep();
-        for directory in ["objects", "attributes", &format!("objects/{BUCKET}")] {
+        for directory in ["objects", "attributes", "versions", &format!("objects/{BUCKET}")] {
             fs::create_dir(home.join(directory))?;
+        }
+        if locks {
+            // As versitygw stores what CreateBucket and PutObjectLockConfiguration ask for (backend/posix, backend/meta/sidecar.go).
+            let attributes = home.join("attributes").join(BUCKET).join("meta");
+            fs::create_dir_all(&attributes)?;
+            let retention = serde_json::json!({"Mode": "COMPLIANCE", "Days": 1});
+            let lock = serde_json::json!({"Enabled": true, "DefaultRetention": retention});
+            fs::write(attributes.join("bucket-lock"), lock.to_string())?;
+            fs::write(attributes.join("versioning"), [1])?;
         }
         let port = free_port()?;
         let log = File::create(home.join("log"))?;
@@ -120,7 +135,9 @@ impl Objects {
             .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet"])
             // Not every file system has extended attributes.
             .args(["posix", "--sidecar"])
-            .args([home.join("attributes"), home.join("objects")])
+            .arg(home.join("attributes"))
+            .args(locks.then(|| [PathBuf::from("--versioning-dir"), home.join("versions")]).into_iter().flatten())
+            .arg(home.join("objects"))
             .env_clear()
             .envs([("ROOT_ACCESS_KEY", ACCESS_KEY), ("ROOT_SECRET_KEY", SECRET_KEY)])
             .process_group(watchdog.group())
@@ -139,6 +156,7 @@ impl Objects {
             met: watch::Sender::default(),
             http: reqwest::Client::builder().no_proxy().build()?,
             port,
+            locks,
         });
         let background = Background::spawn("objects", {
             let shared = shared.clone();
@@ -185,24 +203,16 @@ impl Objects {
         self.home.join("objects").join(BUCKET).join(key)
     }
 
+    /// The number of former versions that a bucket with Object Lock keeps.
+    #[must_use]
+    pub fn former_versions(&self) -> usize {
+        files(&self.home.join("versions")).len()
+    }
+
     /// The keys of all objects under a prefix, without the prefix.
     #[must_use]
     pub fn keys(&self, prefix: &str) -> Vec<String> {
-        let root = self.file(prefix);
-        let mut keys = Vec::new();
-        let mut open = vec![root.clone()];
-        while let Some(directory) = open.pop() {
-            let Ok(entries) = fs::read_dir(&directory) else { continue };
-            for entry in entries {
-                let path = entry.expect("an entry").path();
-                match path.is_dir() {
-                    true => open.push(path),
-                    false => keys.push(path.strip_prefix(&root).expect("it is below the root").display().to_string()),
-                }
-            }
-        }
-        keys.sort();
-        keys
+        files(&self.file(prefix))
     }
 
     /// Replaces all rules. The first rule that matches a request counts.
@@ -259,6 +269,24 @@ impl Shared {
     }
 }
 
+/// The files below a directory, without its path.
+fn files(root: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        for entry in entries {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => open.push(path),
+                false => files.push(path.strip_prefix(root).expect("it is below the root").display().to_string()),
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
 /// Ends the connection's task, and with it the connection, without output on standard error.
 fn lost() -> ! {
     std::panic::resume_unwind(Box::new("the connection is lost"))
@@ -270,6 +298,11 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let method = request.method().clone();
     let fault = shared.fault(&method, &asked);
     let has_body = [Method::PUT, Method::POST].contains(&method);
+    let sums = |name: &str| name == "content-md5" || name.starts_with("x-amz-checksum-");
+    if shared.locks && method == Method::PUT && !request.headers().keys().any(|name| sums(name.as_str())) {
+        // As Amazon does, and versitygw does not.
+        return (StatusCode::BAD_REQUEST, "a checksum is required with Object Lock").into_response();
+    }
     match fault {
         Some(Fault::Answer(status)) => {
             // Otherwise the client would be cut off before it reads the response.

@@ -15,6 +15,7 @@ use crate::{
     crd::Postgresql,
     platform::{
         api::ignore_not_found,
+        idle_job,
         run_once::{Error, Run, RunContext, create, hold},
     },
 };
@@ -33,6 +34,10 @@ pub(super) async fn act(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>, st
         Step::Stop(app) => {
             hold(ctx, backup).await?;
             quiesce::stop(&client, app, &mark(&backup.key.name)).await
+        }
+        Step::EndJob { job, uid, why } => {
+            let ended = idle_job::end(&client, namespace, (job, uid), why).await;
+            ended.map_err(Error::api(format!("end Job {namespace}/{job}")))
         }
         Step::CreateJob(job) => create(&client, namespace, &**job).await,
     }

@@ -15,15 +15,14 @@ use serde_json::json;
 
 use crate::{
     clientapp::spec::names::digest,
-    crd::{ClientApp, FilesBackup, label},
-    platform::{key::key_of, watch::owner_reference},
+    crd::{ClientApp, FilesBackup, JobSettings, label},
+    platform::{key::key_of, operator_image::OperatorImage, watch::owner_reference},
     postgresql::{
         decide::dumps::NO_IMAGE,
         desired::DesiredStore,
         objects::{
-            backup::DEADLINE_SECONDS,
             bucket::{self, variable},
-            pod::{REPORT, confined},
+            pod::{REPORT, confined, give_account, give_job_settings},
         },
     },
     store::settings::LONGEST,
@@ -54,14 +53,14 @@ pub(crate) struct Files<'a> {
     pub backup: &'a FilesBackup,
     pub volumes: &'a [Volume],
     /// The operator's own image.
-    pub image: &'a str,
+    pub image: &'a OperatorImage,
 }
 
 /// Returns what a Job for an app's files is made of, or what it waits for.
 pub(crate) fn files<'a>(
     app: &'a ClientApp,
     volumes: Option<&'a [Volume]>,
-    image: Option<&'a str>,
+    image: Option<&'a OperatorImage>,
 ) -> Result<Files<'a>, String> {
     let Some(image) = image else { return Err(NO_IMAGE.to_owned()) };
     let backup = settings(app)?;
@@ -100,7 +99,7 @@ pub(crate) fn job(Files { app, backup, volumes, image }: Files<'_>, name: &str) 
     let key = key_of(app);
     let chart = app.status.as_ref().and_then(|status| status.installed.as_ref()).map(|chart| chart.name.as_str());
     let store = DesiredStore::of(&backup.store, backup.path(&key.namespace, &key.name));
-    let mut env = bucket::uploads(&store);
+    let mut env = bucket::uploads(&store, image);
     // A newer archive of another volume never replaces an archive of this one.
     let uids: Vec<_> = volumes.iter().map(|volume| volume.uid.as_str()).collect();
     let archive_of = Some(uids.join(".")).filter(|uids| uids.len() <= LONGEST).unwrap_or_else(|| digest(&uids));
@@ -118,13 +117,13 @@ pub(crate) fn job(Files { app, backup, volumes, image }: Files<'_>, name: &str) 
     sources.push(bucket::temporary());
     sources.extend(bucket::bucket_volumes(&store.bucket));
     let container = confined(json!({
-        "name": ARCHIVE, "image": image, "args": ["store", "archive"], "env": env, "volumeMounts": mounts,
+        "name": ARCHIVE, "image": image.name, "args": ["store", "archive"], "env": env, "volumeMounts": mounts,
     }));
     let near = json!({
         "topologyKey": "kubernetes.io/hostname",
         "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": key.name}},
     });
-    let pod = json!({
+    let mut pod = json!({
         "restartPolicy": "Never",
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
@@ -139,6 +138,8 @@ pub(crate) fn job(Files { app, backup, volumes, image }: Files<'_>, name: &str) 
         "containers": [container],
         "volumes": sources,
     });
+    give_job_settings(&mut pod, backup.jobs.as_ref());
+    give_account(&mut pod, backup.jobs.as_ref());
     let labels = json!({
         label::MANAGED_BY: label::OPERATOR,
         label::FILES_OF: key.name,
@@ -148,7 +149,7 @@ pub(crate) fn job(Files { app, backup, volumes, image }: Files<'_>, name: &str) 
         "metadata": {"name": name, "namespace": key.namespace, "labels": labels, "ownerReferences": [owner_reference(app)]},
         "spec": {
             "backoffLimit": 2,
-            "activeDeadlineSeconds": DEADLINE_SECONDS,
+            "activeDeadlineSeconds": JobSettings::deadline_seconds(backup.jobs.as_ref()),
             "podFailurePolicy": {"rules": bucket::failure_rules(ARCHIVE)},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
@@ -256,6 +257,7 @@ mod tests {
     }
 
     fn built(app: &ClientApp, volumes: &[Volume], image: &str) -> Value {
+        let image = &OperatorImage::named(image);
         let backup = app.spec.persistence.backup.as_ref().unwrap();
         json!(archive(Files { app, backup, volumes, image }, &name(app, "abc")))
     }
@@ -277,6 +279,20 @@ mod tests {
         assert_eq!(pod["securityContext"]["runAsUser"], 82);
         let of = pod["containers"][0]["env"].as_array().unwrap().iter().find(|v| v["name"] == "ARCHIVE_OF").unwrap();
         assert_eq!(of["value"], "uid-of-acme-nextcloud-nextcloud.uid-of-acme-nextcloud-nextcloud-data");
+    }
+
+    #[test]
+    fn settings_of_the_job() {
+        let jobs =
+            json!({"resources": {"limits": {"memory": "2Gi"}}, "timeout": "48h", "serviceAccountName": "puller"});
+        let job = built(&app(json!({"jobs": jobs})), &[volume("files")], "operator:1");
+        let pod = &job["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["resources"], jobs["resources"]);
+        assert_eq!(
+            (&pod["serviceAccountName"], &pod["automountServiceAccountToken"]),
+            (&json!("puller"), &json!(false))
+        );
+        assert_eq!(job["spec"]["activeDeadlineSeconds"], 172_800);
     }
 
     fn pod_with(claim: &str, node: Value, phase: &str) -> Pod {

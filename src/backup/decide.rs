@@ -18,7 +18,7 @@ use crate::{
         conditions::Verdict,
         percona::{PerconaPGBackup, TYPE_FULL},
     },
-    platform::run_once,
+    platform::{job::starts_until, run_once},
     store::dump::Name,
 };
 
@@ -39,6 +39,12 @@ pub(crate) enum Step {
     },
     CreatePerconaBackup(Box<PerconaPGBackup>),
     CreateJob(Box<Job>),
+    /// Ends a Job in which nothing runs.
+    EndJob {
+        job: String,
+        uid: String,
+        why: String,
+    },
     /// Takes the app's pods away.
     Stop(Box<ClientApp>),
 }
@@ -112,7 +118,7 @@ pub(super) fn decide(
         }
     }
     if parts.contains(&BackupPart::Files) && !is_complete(recorded.files.as_ref().map(|made| &made.completed_at)) {
-        match files(uid, recorded, observed) {
+        match files(uid, recorded, observed, now) {
             Progress::Waits(reason) => return pending(status, reason),
             Progress::Failed(problem) => return failed(status, problem),
             Progress::Runs(made, step, message) => {
@@ -267,7 +273,7 @@ fn dump(uid: &str, started: Option<&Time>, found: &Postgresql) -> Progress<Datab
     }
 }
 
-fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<ArchivedFiles> {
+fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed, now: Timestamp) -> Progress<ArchivedFiles> {
     let Subject::App(app) = &observed.subject else { return Progress::Failed("there are no files".to_owned()) };
     let Files { volumes, image, place, job, user: _ } = &observed.files;
     let began = recorded.files.as_ref();
@@ -276,10 +282,16 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Pr
             return Progress::Failed(format!("Job {} is not the operator's: delete it", made.job));
         }
         return match job.progress.succeeded {
-            None => Progress::Runs(made.clone(), None, archives(&made.job)),
+            None => {
+                let ends = job.idle_since.is_some_and(|since| starts_until(since) <= now) && job.not_started.is_none();
+                let why = || job.idle_because.clone().unwrap_or_else(|| "its pod does not start".to_owned());
+                let step = || Step::EndJob { job: made.job.clone(), uid: job.uid.clone(), why: why() };
+                Progress::Runs(made.clone(), ends.then(step), format!("{}{}", archives(&made.job), job.waits()))
+            }
             Some(true) => Progress::Completed(reported(made, job.report.as_deref())),
             Some(false) => {
-                let why = job.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+                let why = job.not_started.as_ref().or(job.failure.as_ref());
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
                 Progress::Failed(format!("Job {} has failed{why}; see `kubectl logs job/{}`", made.job, made.job))
             }
         };

@@ -23,8 +23,10 @@ use crate::{
     },
     platform::{
         api::ignore_not_found,
-        job::{JOB_NAME, failure_line, progress, termination_message},
+        idle_job::newest_warning,
+        job::{self, JOB_NAME, failure_line, not_started, progress, termination_message, waits_for_pods_since},
         key::Key,
+        pods,
         run_once::{Error, Run, RunContext, running},
         watch::controller_uid,
     },
@@ -120,13 +122,38 @@ pub(crate) async fn made_job(client: &Client, app: &ClientApp, name: &str) -> Re
     let pods = pods.map_err(Error::api(format!("list the pods of Job {namespace}/{name}")))?.items;
     // Any user can make pods with such a label.
     let pods: Vec<_> = pods.into_iter().filter(|pod| controller_uid(pod) == job.metadata.uid).collect();
+    let progress = progress(&job);
+    let idle_since = match progress.succeeded {
+        None => job::idle_since(waits_for_pods_since(&job), pods.iter().map(pods::idle_since)),
+        Some(_) => None,
+    };
+    let idle_because = match idle_since {
+        Some(_) => why_idle(client, namespace, name, &pods).await?,
+        None => None,
+    };
     Ok(Some(ArchiveJob {
         is_ours: controller_uid(&job).is_some() && controller_uid(&job) == app.uid(),
-        progress: progress(&job),
+        progress,
+        uid: job.uid().unwrap_or_default(),
+        idle_since,
+        idle_because,
+        not_started: not_started(&job),
         report: pods.iter().find_map(termination_message),
         // Of several pods, one that may have moved files counts.
         failure: pods.iter().filter_map(failure_line).min_by_key(|line| line.starts_with(UNTOUCHED)),
     }))
+}
+
+/// Returns why nothing runs in a Job: what its pods say, or else a warning about one of them or, without any, about the Job.
+async fn why_idle(client: &Client, namespace: &str, name: &str, pods: &[Pod]) -> Result<Option<String>, Error> {
+    if let Some(why) = pods::why(pods, None) {
+        return Ok(Some(why));
+    }
+    let pod = pods.first().map(ResourceExt::name_any);
+    let (kind, about) = pod.as_deref().map_or(("Job", name), |pod| ("Pod", pod));
+    let warning = newest_warning(client, namespace, kind, about).await;
+    let warning = warning.map_err(Error::api(format!("list the events about {kind} {namespace}/{about}")))?;
+    Ok(warning.map(|warning| format!("{kind} {about}: {warning}")))
 }
 
 /// Reads an object. `None`: it does not exist.

@@ -1,12 +1,16 @@
 //! Holds what exists of a backup and of what it backs up. Pure.
 
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
 use super::archive_job::{Place, Volume};
 use crate::{
     crd::{
         ClientApp, Postgresql,
         percona::{PerconaPGBackup, PerconaPGCluster},
     },
-    platform::job::JobProgress,
+    platform::{job::JobProgress, operator_image::OperatorImage},
 };
 
 /// Holds what exists.
@@ -59,7 +63,7 @@ pub(crate) struct Files {
     /// The volumes, while there is no Job; `None`: they are not known, or not all of them exist.
     pub volumes: Option<Vec<Volume>>,
     /// The operator's own image.
-    pub image: Option<String>,
+    pub image: Option<Arc<OperatorImage>>,
     /// Where its volumes are in use, while there is no Job.
     pub place: Option<Place>,
     pub job: Option<ArchiveJob>,
@@ -84,4 +88,18 @@ pub(crate) struct ArchiveJob {
     pub report: Option<String>,
     /// Says why its pod has failed.
     pub failure: Option<String>,
+    pub uid: String,
+    /// Since when nothing has run in it; `None`: something runs, or it has ended.
+    pub idle_since: Option<Timestamp>,
+    /// Says why nothing runs in it, if that is known.
+    pub idle_because: Option<String>,
+    /// Why it was ended because nothing ran in it.
+    pub not_started: Option<String>,
+}
+
+impl ArchiveJob {
+    /// Returns why nothing runs in it, as the end of a sentence; empty if something runs, or nothing is known.
+    pub(crate) fn waits(&self) -> String {
+        self.idle_because.as_ref().map_or_else(String::new, |why| format!("; {why}"))
+    }
 }

@@ -13,6 +13,8 @@ pub(crate) enum Refusal {
     KeepsNone,
     Restoring,
     NotReady,
+    /// The repository has just been added.
+    Unaware,
 }
 
 /// Returns the repository for a backup: the cluster's last one.
@@ -22,11 +24,11 @@ pub(crate) fn repository(cluster: &PerconaPGCluster) -> Result<String, Refusal> 
     if backups.is_restoring() {
         return Err(Refusal::Restoring);
     }
-    let mut conditions = cluster.status.iter().flat_map(|status| &status.conditions);
-    match conditions.any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True") {
-        true => Ok(repository),
-        // A backup requested too early fails for good.
-        false => Err(Refusal::NotReady),
+    // A backup requested too early fails for good.
+    match cluster.status.as_ref().filter(|status| status.is_ready_for_backup()) {
+        None => Err(Refusal::NotReady),
+        Some(status) if !status.knows(&repository) => Err(Refusal::Unaware),
+        Some(_) => Ok(repository),
     }
 }
 
@@ -63,6 +65,7 @@ pub(crate) fn backed_up(
         Err(refusal) => {
             let why = match refusal {
                 Refusal::Restoring => format!("PerconaPGCluster {of} is being restored"),
+                Refusal::Unaware => format!("PerconaPGCluster {of} does not know its new repository for backups yet"),
                 _ => format!("PerconaPGCluster {of} is not ready for a backup: see its condition {READY_FOR_BACKUP}"),
             };
             return if began { Progress::Failed(why) } else { Progress::Waits(why) };

@@ -13,8 +13,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    AppTls, Backup, DeletionPolicy, Owned, Parameters, PerconaOptions, Resources, Restore, Scheduled, Store, Tls,
-    ValuesReference,
+    AppTls, Backup, DeletionPolicy, JobSettings, Owned, Parameters, PerconaOptions, Resources, Restore, Scheduled,
+    Store, Tls, ValuesReference,
 };
 
 /// Longest name of a new ClientApp. The published charts make `<name>-redis-replicas` a StatefulSet, whose pods have a label with
@@ -535,6 +535,9 @@ pub struct FilesBackup {
     #[serde(default = "super::number::<33>")]
     #[schemars(range(min = 1, max = 65_534))]
     pub user: i32,
+
+    /// Settings of the Jobs that archive and restore the files.
+    pub jobs: Option<JobSettings>,
 }
 
 impl FilesBackup {

@@ -6,7 +6,9 @@ mod backup;
 mod clientapp;
 pub mod conditions;
 mod deletion;
+pub mod duration;
 pub mod guard;
+mod job_settings;
 pub mod parameters;
 pub mod percona;
 mod percona_options;
@@ -40,6 +42,7 @@ pub use clientapp::{
 pub use deletion::{DeletionPolicy, Owned};
 pub use guard::read;
 pub use guard::{Guard, decode_strictly};
+pub use job_settings::JobSettings;
 pub use parameters::Parameters;
 pub use percona_options::{
     AzureContainer, BackupRepository, BackupSchedules, GcsBucket, PerconaDataSource, PerconaOptions, S3Bucket,

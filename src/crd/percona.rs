@@ -139,6 +139,34 @@ pub struct PerconaPGClusterStatus {
     pub pgbouncer: Option<Instances>,
     /// Those of its PostgresCluster, and [`READY_FOR_BACKUP`].
     pub conditions: Vec<Condition>,
+    /// That of its PostgresCluster, written together with [`READY_FOR_BACKUP`]; since 2.8.0.
+    pub pgbackrest: Option<PgBackRestStatus>,
+}
+
+impl PerconaPGClusterStatus {
+    /// Returns true if Percona says that a backup can be made.
+    pub fn is_ready_for_backup(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True")
+    }
+
+    /// Returns false if Percona does not know this repository of the cluster yet: it fails a backup into it at once
+    /// (`internal/controller/postgrescluster/pgbackrest.go`, `InvalidBackupRepo`).
+    pub fn knows(&self, repository: &str) -> bool {
+        let status = self.pgbackrest.as_ref();
+        status.is_none_or(|status| status.repos.iter().any(|known| known.name == repository))
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct PgBackRestStatus {
+    pub repos: Vec<RepositoryStatus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct RepositoryStatus {
+    pub name: String,
 }
 
 /// Percona's conditions may be incomplete, so only the type is required.

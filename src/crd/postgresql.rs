@@ -8,8 +8,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    DeletionPolicy, Drill, DrillStore, Dump, NetworkAccess, Owned, Parameters, Resources, Restore, RestoreProgress,
-    RestoreRecord, RestoreRequest, Scheduled, Scheduling, Store, Tls,
+    DeletionPolicy, Drill, DrillStore, Dump, JobSettings, NetworkAccess, Owned, Parameters, Resources, Restore,
+    RestoreProgress, RestoreRecord, RestoreRequest, Scheduled, Scheduling, Store, Tls,
 };
 
 /// The PostgreSQL server that the user requests.
@@ -44,6 +44,7 @@ use super::{
 #[x_kube(validation = Rule::new("self.version == oldSelf.version").message("version is immutable, since another major version cannot read the same files: dump this one with pg_dump, create a new Postgresql of the version you want, and restore the dump into it with pg_restore").field_path(".version"))]
 #[x_kube(validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)").message("storageClassName is immutable, because data is not moved: create a new Postgresql and restore a dump into it").field_path(".storageClassName"))]
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
+#[x_kube(validation = Rule::new("!has(self.image) || !has(self.backup) || !has(self.backup.jobs) || !has(self.backup.jobs.serviceAccountName)").message("serviceAccountName is for official images: one of your own runs with the ServiceAccount default, also in Jobs").field_path(".backup.jobs.serviceAccountName"))]
 pub struct PostgresqlSpec {
     /// The user that owns the database; not a superuser. Immutable.
     #[serde(default = "default_user")]
@@ -194,6 +195,9 @@ pub struct Backup {
 
     /// S3-compatible storage to which the dumps are uploaded as well, outside the node and the cluster.
     pub store: Option<Store>,
+
+    /// Settings of the Jobs that dump, upload and restore.
+    pub jobs: Option<JobSettings>,
 }
 
 impl Backup {

@@ -33,7 +33,7 @@ pub(crate) use cli::{
     redact::Redactor,
     version::cautions,
 };
-pub(crate) use source::{ChartSource, InvalidSource};
+pub(crate) use source::ChartSource;
 
 use crate::platform::process::{self, Limits, Program};
 pub(crate) use crate::platform::process::{Cause, Finished, ProcessError};

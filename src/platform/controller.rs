@@ -30,6 +30,7 @@ use super::{
     error::Disposition,
     events::Recorder,
     key::{Key, key_of},
+    operator_image::OperatorImage,
     panic::{Panic, caught, survived},
     watch::{WatchLog, after_store, in_pages, run_until_stopped},
 };
@@ -121,7 +122,7 @@ pub(crate) struct ControllerContext {
     pub metrics: Arc<Metrics>,
     pub lead: Leadership,
     /// The operator's own image, which dumps and archives are uploaded with; `None` if the operator does not know it.
-    pub image: Option<String>,
+    pub image: Option<Arc<OperatorImage>>,
 }
 
 /// Holds the objects of a kind, decodable or not, and triggers reconciles of them.

@@ -1,5 +1,6 @@
 //! Reads what Jobs and their pods report. **Pure.**
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
         batch::v1::Job,
@@ -7,11 +8,51 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
+use serde_json::{Value, json};
 
 /// Kubernetes' label of each pod of a Job: the Job's name.
 pub(crate) const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 /// The maximum length, in characters, of the message of a Job's pod.
 pub(crate) const MAX_MESSAGE: usize = 600;
+
+/// Annotation of a Job that was ended because nothing ran in it: why.
+const NOT_STARTED: &str = "apps.bnerd-operator.local/not-started";
+/// How long nothing may run in a Job.
+const START_PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+
+/// Returns why nothing runs in a Job, as it was recorded when that ended it.
+pub(crate) fn not_started(job: &Job) -> Option<String> {
+    let why = job.metadata.annotations.as_ref()?.get(NOT_STARTED)?;
+    Some(why.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE).collect())
+}
+
+/// Returns when a Job was created, unless it is suspended, as by a queue that admits it later.
+pub(crate) fn waits_for_pods_since(job: &Job) -> Option<Timestamp> {
+    let is_suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or_default();
+    job.metadata.creation_timestamp.as_ref().filter(|_| !is_suspended).map(|time| time.0)
+}
+
+/// Returns when a Job in which nothing has run since then is to end.
+pub(crate) fn starts_until(idle_since: Timestamp) -> Timestamp {
+    idle_since + START_PATIENCE
+}
+
+/// Returns since when nothing has run in a Job: `pods` tells it of each of its pods, and `created` is when the Job was. `None`: something
+/// runs.
+pub(crate) fn idle_since(
+    created: Option<Timestamp>,
+    pods: impl Iterator<Item = Option<Timestamp>>,
+) -> Option<Timestamp> {
+    let pods: Option<Vec<_>> = pods.collect();
+    pods?.into_iter().max().or(created)
+}
+
+/// Builds the patch that ends a Job in which nothing runs: it fails at its deadline, whose past passing its controller sees at once, with
+/// its pods, which keep volumes and claims in use.
+pub(crate) fn end(uid: &str, why: &str) -> Value {
+    let why = format!("nothing ran for {} minutes: {why}", START_PATIENCE.as_mins());
+    json!({"metadata": {"uid": uid, "annotations": {NOT_STARTED: why}}, "spec": {"activeDeadlineSeconds": 1}})
+}
 
 /// Tells how far a Job is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,6 +138,46 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn since_when_nothing_runs() {
+        let at = |minute: i64| Some(Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute));
+        for (created, pods, expected) in [
+            (at(1), vec![], at(1)),
+            // It is suspended.
+            (None, vec![], None),
+            (at(1), vec![at(2)], at(2)),
+            // A node was drained, and another has no room.
+            (at(1), vec![at(2), at(30)], at(30)),
+            (at(1), vec![None], None),
+            (at(1), vec![at(2), None], None),
+        ] {
+            assert_eq!(idle_since(created, pods.clone().into_iter()), expected, "{pods:?}");
+        }
+        assert_eq!(starts_until(at(2).unwrap()), at(17).unwrap());
+    }
+
+    #[test]
+    fn a_job_that_is_ended_says_why() {
+        let patch = end("uid-1", "no node fits");
+        let mut job = json!({"metadata": {"annotations": {}}, "spec": {"template": {}}});
+        job["metadata"]["annotations"] = patch["metadata"]["annotations"].clone();
+        let job: Job = serde_json::from_value(job).unwrap();
+        assert_eq!(not_started(&job).as_deref(), Some("nothing ran for 15 minutes: no node fits"));
+        assert_eq!(
+            (&patch["metadata"]["uid"], &patch["spec"]),
+            (&json!("uid-1"), &json!({"activeDeadlineSeconds": 1}))
+        );
+    }
+
+    #[test]
+    fn a_suspended_job_does_not_wait_for_pods() {
+        for (suspend, waits) in [(json!(null), true), (json!(false), true), (json!(true), false)] {
+            let meta = json!({"creationTimestamp": "2026-01-01T00:00:00Z"});
+            let job = json!({"metadata": meta, "spec": {"suspend": suspend, "template": {}}});
+            assert_eq!(waits_for_pods_since(&serde_json::from_value(job).unwrap()).is_some(), waits, "{suspend}");
+        }
+    }
 
     #[test]
     fn why_a_container_has_failed() {

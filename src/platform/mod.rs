@@ -31,9 +31,11 @@ pub(crate) mod events;
 pub(crate) mod fair_lock;
 #[cfg(test)]
 pub(crate) mod fake;
+pub(crate) mod idle_job;
 pub(crate) mod job;
 pub mod key;
 pub(crate) mod managed_fields;
+pub(crate) mod operator_image;
 pub(crate) mod panic;
 pub(crate) mod password;
 pub(crate) mod pods;

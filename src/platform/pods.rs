@@ -1,6 +1,7 @@
 //! Says why pods are not ready, for the controllers of all kinds, **pure**: in the terms of `kubectl describe pod`, and unchanged as long as
 //! nothing changes.
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
@@ -161,6 +162,19 @@ fn is_idle(pod: &Pod) -> bool {
     // Before it has a node, no container is reported.
     let is_known = status.phase.as_deref() == Some("Pending") || status.container_statuses.is_some();
     is_known && !all.into_iter().flatten().flatten().any(runs)
+}
+
+/// Returns since when nothing has run in the pod of a Job: since it was created, or its last container ended. `None`: something runs, the
+/// pod has ended, or that is not known.
+pub(crate) fn idle_since(pod: &Pod) -> Option<Timestamp> {
+    if matches!(phase(pod), "Succeeded" | "Failed") || !is_idle(pod) {
+        return None;
+    }
+    let status = pod.status.as_ref()?;
+    let containers = [&status.init_container_statuses, &status.container_statuses];
+    let states = containers.into_iter().flatten().flatten().flat_map(|it| [it.state.as_ref(), it.last_state.as_ref()]);
+    let ended = states.flatten().filter_map(|state| state.terminated.as_ref()?.finished_at.as_ref());
+    ended.chain(&pod.metadata.creation_timestamp).map(|time| time.0).max()
 }
 
 /// Returns what keeps this pod from being ready, if it says so.
@@ -354,6 +368,35 @@ mod tests {
         let mut going = crashing;
         going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         assert!(why(&[going, running], None).unwrap().contains("pod b runs"));
+    }
+
+    #[test]
+    fn since_when_nothing_runs_in_the_pod_of_a_job() {
+        let waiting = json!({"waiting": {"reason": "ImagePullBackOff"}});
+        let ended = json!({"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T00:07:00Z"}});
+        let status = |phase: &str, init: &Value, main: &Value| {
+            let mut status = containers("containerStatuses", main.clone(), json!({}));
+            status["initContainerStatuses"] =
+                containers("initContainerStatuses", init.clone(), json!({}))["initContainerStatuses"].clone();
+            status["phase"] = json!(phase);
+            status
+        };
+        let running = json!({"running": {}});
+        for (status, minute) in [
+            // It has no node, and no container is reported.
+            (json!({"phase": "Pending"}), Some(1)),
+            (status("Pending", &waiting, &waiting), Some(1)),
+            (status("Pending", &running, &waiting), None),
+            (status("Pending", &ended, &waiting), Some(7)),
+            (status("Running", &ended, &running), None),
+            (status("Succeeded", &ended, &ended), None),
+            (status("Failed", &waiting, &waiting), None),
+        ] {
+            let mut pod = pod("a", status.clone());
+            pod.metadata.creation_timestamp = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+            let expected = minute.map(|minute: u8| format!("2026-01-01T00:{minute:02}:00Z").parse().unwrap());
+            assert_eq!(idle_since(&pod), expected, "{status}");
+        }
     }
 
     /// A pod with its creation time, revision and phase.

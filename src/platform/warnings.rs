@@ -57,7 +57,7 @@ pub(crate) fn entry(event: Guard<Event>) -> CacheEntry<Warning> {
     ];
     let note = without_generated_name(&event.note.unwrap_or_default(), &name);
     let (reason, message) = (tidy(&event.reason.unwrap_or_default()), tidy(&note));
-    let is_kept = ["StatefulSet", "Job", "PostgresCluster"].contains(&kind.as_str()) && !message.is_empty();
+    let is_kept = ["StatefulSet", "Job", "Pod", "PostgresCluster"].contains(&kind.as_str()) && !message.is_empty();
     let latest = times.into_iter().flatten().max().filter(|_| is_kept);
     let warning = |at| Warning { reason, message, at };
     CacheEntry { group: Some(group(&key.namespace, &kind, &name)), value: latest.map(warning), key }
@@ -72,6 +72,12 @@ pub(crate) fn group(namespace: &str, kind: &str, name: &str) -> Key {
 pub(crate) fn refusal(warnings: &Cache<Warning>, workload: &Key, since: Option<Timestamp>) -> Option<String> {
     let newest = warnings.group(workload).into_iter().map(|(_, warning)| warning).max_by_key(|warning| warning.at)?;
     counts(&newest, since).then_some(newest.message)
+}
+
+/// Returns the newest of the warnings about one object.
+pub(crate) fn newest(events: Vec<Guard<Event>>) -> Option<String> {
+    let warnings = events.into_iter().filter_map(|event| entry(event).value);
+    Some(warnings.max_by_key(|warning| warning.at)?.message)
 }
 
 /// Returns which Job with such a name was last refused its pods since then, and why. No event says to which release a Job belongs.

@@ -71,6 +71,10 @@ fn no_backup(app: &str, cluster: &PerconaPGCluster, flags: &Flags) -> Option<Str
             let restores = flags.command("kubectl get perconapgrestores");
             format!("PerconaPGCluster {name} is being restored: {restores} shows the progress")
         }
+        Refusal::Unaware => format!(
+            "PerconaPGCluster {name} does not know its new repository for backups yet: try again in a minute, and see {}",
+            flags.command(format!("kubectl describe perconapgcluster {name}"))
+        ),
         Refusal::NotReady => format!(
             "PerconaPGCluster {name} is not ready for a backup: {} shows why, in the condition {READY_FOR_BACKUP}",
             flags.command(format!("kubectl describe perconapgcluster {name}"))

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     crd::{Guard, Postgresql},
-    platform::controller::ReconcileError as _,
+    platform::{controller::ReconcileError as _, idle_job},
 };
 
 pub(crate) async fn act(
@@ -46,9 +46,28 @@ pub(crate) async fn act(
             }
             PostgresqlStep::CreateDue(job) => create_due(ctx, desired, job).await?,
             PostgresqlStep::Delete { id, uid } => delete(ctx, &desired.key, id, uid).await?,
+            PostgresqlStep::EndJob { job, uid, why, pod } => {
+                let ended = end_job(ctx, &desired.key.namespace, (job, uid), (why, pod.as_deref())).await;
+                ended.map_err(Error::api(format!("end Job {}/{job}", desired.key.namespace)))?;
+            }
         }
     }
     Ok(())
+}
+
+/// Ends a Job in which nothing runs. If its pod does not say why, an event may.
+async fn end_job(
+    ctx: &PostgresqlContext,
+    namespace: &str,
+    job: (&str, &str),
+    (why, pod): (&str, Option<&str>),
+) -> kube::Result<()> {
+    let warning = match pod {
+        Some(pod) => idle_job::newest_warning(&ctx.client, namespace, "Pod", pod).await?,
+        None => None,
+    };
+    let why = warning.map_or_else(|| why.to_owned(), |warning| format!("{why}: {warning}"));
+    idle_job::end(&ctx.client, namespace, job, &why).await
 }
 
 /// Creates a Job that is due. A refusal is reported, and tried again later.

@@ -24,6 +24,7 @@ use crate::{
         controller::{ControllerContext, Objects, after_finalizer, control},
         events::Recorder,
         key::{Key, key_of},
+        operator_image::OperatorImage,
         reconciled::Reconciled,
         status::Statuses,
     },
@@ -49,7 +50,7 @@ pub(crate) struct PostgresqlContext {
     /// Lets one database at a time restart because of the operator's version.
     pub rollout_queue: RolloutQueue,
     /// The operator's own image, which uploads dumps; `None` if the operator does not know it.
-    pub image: Option<String>,
+    pub image: Option<Arc<OperatorImage>>,
     pub deletion_brake: DeletionBrake,
 }
 

@@ -1,15 +1,18 @@
 //! Computes what should exist, **pure**: validates the spec once; later stages never read the raw spec.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 
 use super::names;
 use crate::{
     crd::{
-        Backup, Bucket, DrillStore, DumpStore, Parameters, PasswordSecret, Postgresql, PostgresqlSpec, Resources,
-        Restore, RestoreRequest, Scheduling, Store, StoreKeep, Tls, parameters, quantity,
+        Backup, Bucket, DrillStore, DumpStore, JobSettings, Parameters, PasswordSecret, Postgresql, PostgresqlSpec,
+        Resources, Restore, RestoreRequest, Scheduling, Store, StoreKeep, Tls, parameters, quantity,
     },
     platform::{
         key::{Key, key_of},
+        operator_image::OperatorImage,
         schedule::Schedule,
     },
 };
@@ -65,6 +68,8 @@ pub(crate) struct DesiredBackup {
     /// The bucket that drills restore from; `None`: they restore from the volume.
     pub drill_store: Option<DumpStore>,
     pub store: Option<DesiredStore>,
+    /// `None`: the defaults.
+    pub jobs: Option<JobSettings>,
 }
 
 /// Where dumps or archives are uploaded.
@@ -110,7 +115,14 @@ pub(crate) struct Desired {
     /// uid of the claim that a cluster admin has accepted in place of the recorded claim.
     pub accepted_volume: Option<String>,
     /// The image that uploads dumps, if the operator knows it.
-    pub operator_image: Option<String>,
+    pub operator_image: Option<Arc<OperatorImage>>,
+}
+
+impl Desired {
+    /// Returns the settings of the Jobs that back up and restore; `None`: the defaults.
+    pub(crate) fn jobs(&self) -> Option<&JobSettings> {
+        self.backup.as_ref()?.jobs.as_ref()
+    }
 }
 
 /// Users whose password no client gets.
@@ -135,6 +147,12 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     };
     let storage = size("spec.storageSize", &spec.storage_size)?;
     let backup = spec.backup.as_ref().map(|backup| self::backup(&key, backup, &storage)).transpose()?;
+    let account = backup.as_ref().and_then(|backup| backup.jobs.as_ref()?.service_account_name.as_ref());
+    if let (Some(_), Some(account)) = (&spec.image, account) {
+        // Whoever may create a Postgresql, but no pod, would run an image with the rights of any account.
+        let problem = format!("{account} is for official images: omit it, or spec.image");
+        return Err(format!("spec.backup.jobs.serviceAccountName: {problem}"));
+    }
     if let Some(scratch) = spec.restore.as_ref().and_then(|restore| restore.store.as_ref()?.size.as_ref()) {
         size("spec.restore.store.size", scratch)?;
     }
@@ -196,6 +214,9 @@ fn backup(key: &Key, backup: &Backup, storage: &Size) -> Result<DesiredBackup, S
         let schedule = schedule.as_ref().map(|schedule| Schedule::parse(schedule));
         schedule.transpose().map_err(|problem| format!("spec.backup.{field}: {problem}"))?;
     }
+    if let Some(problem) = backup.jobs.as_ref().and_then(JobSettings::problem) {
+        return Err(format!("spec.backup.jobs.{problem}"));
+    }
     Ok(DesiredBackup {
         schedule: backup.schedule.clone(),
         request: backup.request.clone(),
@@ -205,6 +226,7 @@ fn backup(key: &Key, backup: &Backup, storage: &Size) -> Result<DesiredBackup, S
         drill: backup.drill.clone(),
         drill_store,
         store,
+        jobs: backup.jobs.clone(),
     })
 }
 
@@ -305,6 +327,11 @@ pub(super) mod tests {
             (json!({"backup": {"onDelete": true, "size": "x"}}), "spec.backup.size: "),
             (json!({"backup": {"onDelete": true, "drill": "@weekly", "drillStore": {}}}), "spec.backup.drillStore: "),
             (drilled(json!({"size": "x"})), "spec.backup.drillStore.size: "),
+            (json!({"backup": {"onDelete": true, "jobs": {"timeout": "1s"}}}), "spec.backup.jobs.timeout: "),
+            (
+                json!({"image": "own:1", "backup": {"onDelete": true, "jobs": {"serviceAccountName": "puller"}}}),
+                "spec.backup.jobs.serviceAccountName: puller is for official images",
+            ),
             (json!({"version": "13"}), "spec.version: "),
             (json!({"defaultUser": "postgres"}), "spec.defaultUser: postgres is a superuser"),
             (json!({"defaultUser": "replicator"}), "spec.defaultUser: replicator is a superuser"),

@@ -122,7 +122,7 @@ async fn bring_up(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> R
         Err(message) => {
             ctx.release_rollout_slot(postgres.key);
             write_hold(ctx, postgres, &PostgresqlHold::new(Reason::InvalidSpec, message)).await?;
-            return Ok(until_due(&postgres.recorded_status, clock::now()));
+            return Ok(until_due(&postgres.recorded_status, None, clock::now()));
         }
     };
     let mut observed = observe::observe(ctx, &desired, postgres).await?;
@@ -150,10 +150,15 @@ async fn bring_up(ctx: &PostgresqlContext, postgres: &PostgresqlObject<'_>) -> R
     // No watch covers a claim that does not belong to this Postgresql.
     let waits_for_dumps = plan.hold.is_some_and(|hold| hold.reason == Reason::DumpsMissing);
     let is_refused = refused.is_some() && dumps::is_due(&recorded, observed.now);
-    Ok(if waits_for_dumps || is_refused { Action::requeue(RECHECK) } else { until_due(&recorded, observed.now) })
+    Ok(if waits_for_dumps || is_refused {
+        Action::requeue(RECHECK)
+    } else {
+        let ends = dumps::start_deadlines(&desired, &observed).min();
+        until_due(&recorded, ends, observed.now)
+    })
 }
 
-/// Waits for a change, or until a dump or a drill is due or overdue.
-fn until_due(recorded: &PostgresqlStatus, now: Timestamp) -> Action {
-    look_in(dumps::times(recorded), now).map_or_else(Action::await_change, Action::requeue)
+/// Waits for a change, or until a dump or a drill is due or overdue, or one in which nothing runs is to end.
+fn until_due(recorded: &PostgresqlStatus, ends: Option<Timestamp>, now: Timestamp) -> Action {
+    look_in(dumps::times(recorded).chain(ends), now).map_or_else(Action::await_change, Action::requeue)
 }

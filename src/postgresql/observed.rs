@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{desired::Desired, names};
+use crate::platform::job;
 use crate::{
     crd::{PostgresqlStatus, Reason, Restore},
     platform::key::Key,
@@ -135,6 +136,9 @@ pub(crate) struct JobView {
     pub succeeded: Option<bool>,
     pub started: Option<Time>,
     pub ended: Option<Time>,
+    pub created: Option<Timestamp>,
+    /// Why it was ended because nothing ran in it.
+    pub not_started: Option<String>,
 }
 
 /// The role of a Postgresql's pod: the value of its label.
@@ -166,6 +170,8 @@ pub(crate) struct PodView {
     /// The last line of the container that has failed.
     pub failure_line: Option<String>,
     pub waiting: Option<String>,
+    /// Since when nothing has run in it; `None`: something runs, or it has ended.
+    pub idle_since: Option<Timestamp>,
     /// Holds what its script has refused.
     pub refused: Option<ScriptRefusal>,
     /// The deletion for which it refuses clients.
@@ -173,6 +179,9 @@ pub(crate) struct PodView {
     /// The request whose dump it serves in place of the database before.
     pub replaced: Option<String>,
 }
+
+/// What is said of a pod of which nothing else is known.
+pub(crate) const NOT_READY_YET: &str = "it is not ready yet";
 
 /// Says why a server does not use its volume, which it leaves as it is, or why a dump is not restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,6 +326,11 @@ impl ObservedPostgresql {
         let pod =
             pods_of(&self.pods, job).find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
         pod.or_else(|| self.refused_job(job).map(|refusal| format!("; {refusal}"))).unwrap_or_default()
+    }
+
+    /// Returns since when nothing has run in a Job; `None`: something runs.
+    pub(crate) fn idle_since(&self, job: &str, created: Option<Timestamp>) -> Option<Timestamp> {
+        job::idle_since(created, pods_of(&self.pods, job).map(|pod| pod.idle_since))
     }
 
     pub(crate) fn primary_serves(&self, desired: &Desired) -> bool {

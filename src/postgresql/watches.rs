@@ -26,8 +26,8 @@ use super::{
         },
     },
     observed::{
-        Detail, JobView, Kind, ObjectId, ObjectView, Ownership, PodView, Role, ScriptRefusal, SecretIdentity, SetView,
-        UserRequest,
+        Detail, JobView, Kind, NOT_READY_YET, ObjectId, ObjectView, Ownership, PodView, Role, ScriptRefusal,
+        SecretIdentity, SetView, UserRequest,
     },
     termination_message,
 };
@@ -36,10 +36,13 @@ use crate::{
     platform::{
         cache::{Cache, CacheEntry},
         controller::Objects,
-        job::{JOB_NAME, JobProgress, failure_line, last_termination, progress, termination_message},
+        job::{
+            JOB_NAME, JobProgress, failure_line, last_termination, not_started, progress, termination_message,
+            waits_for_pods_since,
+        },
         key::{Key, key_of},
         managed_fields::WithoutManagedFields,
-        pods::problem,
+        pods::{idle_since, problem},
         warnings::{self, Warning},
         watch::owner,
         watch_builder::{WatchBuilder, Watchable},
@@ -264,6 +267,8 @@ fn job(job: &Job) -> Detail {
         succeeded,
         started,
         ended,
+        created: waits_for_pods_since(job),
+        not_started: not_started(job),
     })
 }
 
@@ -277,6 +282,7 @@ fn pod(pod: Pod) -> CacheEntry<PodView> {
         termination_message: termination_message(&pod),
         failure_line: failure_line(&pod),
         waiting: waiting(&pod),
+        idle_since: idle_since(&pod),
         refused: refused(&pod),
         closed: pod.annotations().get(CLOSED_ANNOTATION).cloned(),
         replaced: pod.annotations().get(REPLACED_ANNOTATION).cloned(),
@@ -302,7 +308,7 @@ fn waiting(pod: &Pod) -> Option<String> {
     if let Some(why) = refused(pod).and_then(|_| message()).or_else(|| ended(pod)) {
         return Some(why);
     }
-    Some(problem(pod).map_or_else(|| "it is not ready yet".to_owned(), |problem| problem.unnamed()))
+    Some(problem(pod).map_or_else(|| NOT_READY_YET.to_owned(), |problem| problem.unnamed()))
 }
 
 /// Returns what the pod's script refused when it last ran; `None` for a pod that is ready.

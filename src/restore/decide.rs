@@ -549,7 +549,7 @@ fn files(me: Me<'_>, spec: &ClientAppRestoreSpec, made: FilesRestore, observed: 
             return Progress::Waits(format!("Job {} is not the operator's: delete it", made.job));
         }
         return match job.progress.succeeded {
-            None => Progress::Runs(made.clone(), None, replaces()),
+            None => Progress::Runs(made.clone(), None, format!("{}{}", replaces(), job.waits())),
             Some(true) => {
                 let report = job.report.as_deref().unwrap_or_default();
                 let archive = report.split_whitespace().next().and_then(Name::parse).map(|name| name.to_string());

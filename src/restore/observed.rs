@@ -1,5 +1,7 @@
 //! Holds what exists of a restore and of what it restores. Pure.
 
+use std::sync::Arc;
+
 use super::percona::Seen;
 use crate::{
     backup::{
@@ -7,6 +9,7 @@ use crate::{
         observed::{ArchiveJob, Subject},
     },
     crd::{ClientApp, ClientAppBackup, Postgresql, percona::PerconaPGBackup},
+    platform::operator_image::OperatorImage,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -59,7 +62,7 @@ pub(super) struct Files {
     /// The volumes, while there is no Job; `None`: they are not known, or not all of them exist.
     pub volumes: Option<Vec<Volume>>,
     /// The operator's own image.
-    pub image: Option<String>,
+    pub image: Option<Arc<OperatorImage>>,
     pub job: Option<ArchiveJob>,
     /// A pod that has one of the volumes, while there is no Job.
     pub user: Option<String>,

@@ -17,7 +17,7 @@ use e2e::operator::{self, Operator};
 use serde_json::{Value, json};
 
 /// The pages of the documentation.
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 14] = [
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
@@ -29,6 +29,7 @@ const PAGES: [&str; 13] = [
     "crds/postgresql.md",
     "crds/postgreswriter.md",
     "crds/profile.md",
+    "crds/stores.md",
     "e2e/README.md",
     "manifests/README.md",
 ];

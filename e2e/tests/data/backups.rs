@@ -122,18 +122,9 @@ async fn a_backup_that_fails_says_why() {
     site.objects.set([]);
 
     // What the API server refuses is told, and made once it is allowed.
-    tenant.kubectl(&["create", "quota", "none", "--hard=count/jobs.batch=1"]).unwrap();
-    let counts = |found: Option<&ResourceQuota>| {
-        let used = found?.status.as_ref()?.used.as_ref()?;
-        used.contains_key("count/jobs.batch").then_some(())
-    };
-    tenant.wait_for("none", "counting", counts).await;
+    create_quota(tenant, "count/jobs.batch", "1").await;
     site.apply(KIND, "refused", &json!({"of": {"name": "acme"}})).unwrap();
-    let told = |found: Option<&ClientAppBackup>| {
-        let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
-        ready.message.contains("exceeded quota: none").then_some(())
-    };
-    tenant.wait_for("refused", "told of the quota", told).await;
+    tenant.wait_for("refused", "told of the quota", |found| says(found, "exceeded quota: none")).await;
     tenant.kubectl(&["delete", "quota", "none"]).unwrap();
     in_phase(&site, "refused", BackupPhase::Completed).await;
 
@@ -142,6 +133,54 @@ async fn a_backup_that_fails_says_why() {
     in_phase(&site, "next", BackupPhase::Completed).await;
     in_phase(&site, "forbidden", BackupPhase::Failed).await;
     assert_eq!(jobs_of(&site, &forbidden).await.len(), 1);
+}
+
+/// Creates the quota `none`, and waits until it counts.
+async fn create_quota(tenant: &Tenant, resource: &str, hard: &str) {
+    tenant.kubectl(&["create", "quota", "none", &format!("--hard={resource}={hard}")]).unwrap();
+    let counts = |found: Option<&ResourceQuota>| {
+        let used = found?.status.as_ref()?.used.as_ref()?;
+        used.contains_key(resource).then_some(())
+    };
+    tenant.wait_for("none", "counting", counts).await;
+}
+
+fn says(found: Option<&ClientAppBackup>, words: &str) -> Option<()> {
+    let ready = conditions::find(&found?.status.as_ref()?.conditions, "Ready")?;
+    ready.message.contains(words).then_some(())
+}
+
+/// A quota for memory refuses pods without limits, and a Job without a pod would keep the app's backups waiting.
+#[tokio::test]
+async fn a_quota_for_memory_admits_jobs_with_resources() {
+    let site = Site::new("backups-limits").await;
+    let tenant = &site.tenant;
+    site.create_credentials();
+    site.install(site.spec()).await;
+    write(&site.files("acme").await, "data/a.txt", "content");
+    create_quota(tenant, "limits.memory", "64Gi").await;
+    site.apply(KIND, "without", &json!({"of": {"name": "acme"}})).unwrap();
+    tenant.wait_for("without", "told of the quota", |found| says(found, "must specify limits.memory")).await;
+    // As the operator ends it after 15 minutes.
+    let without = tenant.api::<ClientAppBackup>().get("without").await.unwrap();
+    let job = jobs_of(&site, &without).await.remove(0);
+    let annotations = json!({"apps.bnerd-operator.local/not-started": "nothing ran for 15 minutes: no memory"});
+    let end = json!({"metadata": {"annotations": annotations}, "spec": {"activeDeadlineSeconds": 1}});
+    tenant.kubectl(&["patch", "job", &job, "--type=merge", "-p", &end.to_string()]).unwrap();
+    let (_, message) = in_phase(&site, "without", BackupPhase::Failed).await;
+    assert!(message.starts_with(&format!("Job {job} has failed: nothing ran for 15 minutes: no memory")), "{message}");
+
+    let jobs = json!({"resources": {"limits": {"memory": "1Gi"}}, "timeout": "24h"});
+    let patch = json!({"spec": {"persistence": {"backup": {"jobs": jobs}}}});
+    tenant.kubectl(&["patch", "clientapp", "acme", "--type=merge", "-p", &patch.to_string()]).unwrap();
+    site.apply(KIND, "with", &json!({"of": {"name": "acme"}})).unwrap();
+    let (limited, _) = in_phase(&site, "with", BackupPhase::Completed).await;
+    let made = tenant.api::<Job>().get(&jobs_of(&site, &limited).await[0]).await.unwrap();
+    assert_eq!(made.spec.unwrap().active_deadline_seconds, Some(86400));
+    let wrong = json!({"spec": {"persistence": {"backup": {"jobs": {"timeout": "1m"}}}}});
+    let refused =
+        tenant.kubectl(&["patch", "clientapp", "acme", "--type=merge", "-p", &wrong.to_string()]).unwrap_err();
+    assert!(refused.to_string().contains("must be a duration such as 24h"), "{refused}");
 }
 
 /// Another operator goes on with what the one before has begun, and begins nothing twice.

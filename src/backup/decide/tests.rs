@@ -9,7 +9,7 @@ use crate::{
         conditions::State,
         percona::{PerconaPGBackupSpec, PerconaPGCluster, READY_FOR_BACKUP},
     },
-    platform::job::JobProgress,
+    platform::{job::JobProgress, operator_image::OperatorImage},
 };
 
 const UID: &str = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
@@ -59,6 +59,13 @@ fn cluster(repos: bool, ready: bool) -> Box<PerconaPGCluster> {
     }))
 }
 
+/// Returns a cluster whose second repository Percona does not know yet.
+fn with_new_repository() -> Box<PerconaPGCluster> {
+    let mut cluster = cluster(true, true);
+    cluster.status.as_mut().unwrap().pgbackrest = of(json!({"repos": [{"name": "repo1"}]}));
+    cluster
+}
+
 fn percona_backup(state: &str) -> Option<Box<PerconaPGBackup>> {
     Some(of(json!({
         "metadata": {"name": "b"}, "spec": {"pgCluster": "acme-pg"}, "status": {"state": state, "error": "no room"},
@@ -68,7 +75,7 @@ fn percona_backup(state: &str) -> Option<Box<PerconaPGBackup>> {
 /// Returns what archives the files of an app whose volumes are known.
 fn known() -> Files {
     let volume = Volume { claim: "acme-nextcloud-nextcloud".to_owned(), uid: "v".to_owned() };
-    Files { volumes: Some(vec![volume]), image: Some("operator:1".to_owned()), ..Files::default() }
+    Files { volumes: Some(vec![volume]), image: Some(OperatorImage::named("operator:1")), ..Files::default() }
 }
 
 fn job(succeeded: Option<bool>) -> Option<ArchiveJob> {
@@ -77,6 +84,7 @@ fn job(succeeded: Option<bool>) -> Option<ArchiveJob> {
         progress: JobProgress { succeeded, ..JobProgress::default() },
         report: Some("20260131T040100Z-20543f14 9 4".to_owned()),
         failure: Some("it is full".to_owned()),
+        ..ArchiveJob::default()
     })
 }
 
@@ -98,6 +106,7 @@ fn short_of(outcome: &Outcome) -> String {
             )
         }
         Some(Step::CreateJob(job)) => format!(" -> {}", job.name_any()),
+        Some(Step::EndJob { job, uid, why }) => format!(" -> end {job} {uid}: {why}"),
     };
     format!("{:?}{step}", outcome.status.phase.unwrap())
 }
@@ -264,6 +273,15 @@ fn a_database_and_then_files() {
             "not ready",
         ),
         (
+            "Percona does not know the repository",
+            &json!({}),
+            json!({}),
+            percona(with_new_repository(), None),
+            none.clone(),
+            "Pending",
+            "does not know its new repository",
+        ),
+        (
             "Percona keeps none",
             &json!({}),
             json!({}),
@@ -374,6 +392,66 @@ fn what_changes_meanwhile_makes_no_backup_complete() {
         Observed { subject: Subject::App(Box::new(app(json!({})))), database, files: Files::default(), restore: None };
     let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
     assert_eq!(outcome.ready.message, "PerconaPGBackup acme-pg-5f0c2c0e8a is of another cluster: delete it");
+}
+
+#[test]
+fn a_job_in_which_nothing_runs_is_ended() {
+    let spec = of(json!({"of": {"name": "acme"}}));
+    let recorded = json!({"parts": ["Files"], "files": {"job": "acme-files-1"}});
+    let pulls = || Some("container archive of pod x cannot pull image a".to_owned());
+    let ended = || Some("nothing ran for 15 minutes: no node fits".to_owned());
+    for (idle_minutes, because, not_started, succeeded, expected, message) in [
+        (None, None, None, None, "Running", "Job acme-files-1 archives the files"),
+        (
+            Some(14),
+            pulls(),
+            None,
+            None,
+            "Running",
+            "Job acme-files-1 archives the files; container archive of pod x cannot pull image a",
+        ),
+        (
+            Some(15),
+            pulls(),
+            None,
+            None,
+            "Running -> end acme-files-1 u: container archive of pod x cannot pull image a",
+            "Job acme-files-1 archives the files; container archive of pod x cannot pull image a",
+        ),
+        (
+            Some(60),
+            None,
+            None,
+            None,
+            "Running -> end acme-files-1 u: its pod does not start",
+            "Job acme-files-1 archives the files",
+        ),
+        // Its controller has not seen it yet.
+        (Some(60), None, ended(), None, "Running", "Job acme-files-1 archives the files"),
+        (
+            None,
+            None,
+            ended(),
+            Some(false),
+            "Failed",
+            "Job acme-files-1 has failed: nothing ran for 15 minutes: no node fits; see `kubectl logs job/acme-files-1`",
+        ),
+    ] {
+        let job = ArchiveJob {
+            is_ours: true,
+            uid: "u".to_owned(),
+            progress: JobProgress { succeeded, ..JobProgress::default() },
+            idle_since: idle_minutes.map(|minutes| now() - SignedDuration::from_mins(minutes)),
+            idle_because: because,
+            not_started,
+            ..ArchiveJob::default()
+        };
+        let subject = Subject::App(Box::new(app(with_files())));
+        let files = Files { job: Some(job), ..known() };
+        let observed = Observed { subject, database: Database::None, files, restore: None };
+        let outcome = decide(ME, &spec, &of(recorded.clone()), &observed, now());
+        assert_eq!((&*short_of(&outcome), &*outcome.ready.message), (expected, message), "{idle_minutes:?}");
+    }
 }
 
 #[test]

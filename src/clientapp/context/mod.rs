@@ -40,6 +40,7 @@ use crate::{
         controller::after_finalizer,
         events::Recorder,
         key::{Key, key_of},
+        operator_image::OperatorImage,
         reconciled::Reconciled,
         watch,
     },
@@ -59,7 +60,7 @@ pub(crate) struct Ctx {
     pub charts: Arc<ChartCache>,
     pub holder: String,
     /// The operator's own image, which archives files; `None` if the operator does not know it.
-    pub image: Option<String>,
+    pub image: Option<Arc<OperatorImage>>,
     pub watches: Arc<Watches>,
     pub helm_runs: Arc<HelmRuns>,
     pub memory: Memory,

@@ -1,6 +1,6 @@
 //! The stage `desired`, **pure**: validates the spec once and computes the desired state. Later stages never read the raw spec.
 
-use std::{collections::BTreeSet, ops::RangeInclusive};
+use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -23,7 +23,7 @@ use crate::{
     crd::{
         AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore,
         MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test,
-        Upgrade, ValuesDigest, annotation, quantity,
+        Upgrade, ValuesDigest, annotation, duration, quantity,
     },
     helm::{Redactor, values::Values},
     platform::{
@@ -648,7 +648,7 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     }
     let allow = allow.as_deref().map(Version::parse).transpose();
     let allow = allow.map_err(|_| invalid("spec.upgrade.allow", "must be one exact version such as 5.5.2"))?;
-    let timeout = duration(timeout, SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).ok_or_else(|| {
+    let timeout = duration::parse(timeout, SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).ok_or_else(|| {
         invalid("spec.upgrade.timeout", "must be a duration such as 15m, at least 1m and at most 24h")
     })?;
     let spec = &app.spec;
@@ -667,7 +667,7 @@ fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
 }
 
 fn test(Test { enabled, timeout }: &Test) -> Result<Option<SignedDuration>, InvalidSpec> {
-    let timeout = duration(timeout, SHORTEST_TEST..=LONGEST_TEST)
+    let timeout = duration::parse(timeout, SHORTEST_TEST..=LONGEST_TEST)
         .ok_or_else(|| invalid("spec.test.timeout", "must be a duration such as 5m, at least 10s and at most 1h"))?;
     Ok(enabled.then_some(timeout))
 }
@@ -679,14 +679,8 @@ fn test(Test { enabled, timeout }: &Test) -> Result<Option<SignedDuration>, Inva
 pub fn foreign_lock_timeout(app: &ClientApp) -> Result<Option<SignedDuration>, InvalidSpec> {
     let Some(text) = &app.spec.upgrade.foreign_lock_timeout else { return Ok(None) };
     let problem = "must be a duration such as 30m or 2h, at least 5m and at most 720h";
-    let parsed = duration(text, SHORTEST_LOCK..=LONGEST_LOCK);
+    let parsed = duration::parse(text, SHORTEST_LOCK..=LONGEST_LOCK);
     parsed.map(Some).ok_or_else(|| invalid("spec.upgrade.foreignLockTimeout", problem))
-}
-
-/// Returns a duration as the schema allows it, of hours, minutes and seconds.
-fn duration(text: &str, range: RangeInclusive<SignedDuration>) -> Option<SignedDuration> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"hms".contains(&byte));
-    text.parse().ok().filter(|duration| plain && range.contains(duration))
 }
 
 const SHORTEST_TIMEOUT: SignedDuration = SignedDuration::from_mins(1);

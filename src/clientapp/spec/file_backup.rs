@@ -4,7 +4,7 @@
 
 use crate::{
     clientapp::error::{InvalidSpec, invalid},
-    crd::FilesBackup,
+    crd::{FilesBackup, JobSettings},
     platform::schedule::Schedule,
 };
 
@@ -16,8 +16,13 @@ pub(crate) struct DesiredFiles {
 }
 
 /// Checks `spec.persistence.backup`.
-pub(crate) fn desired(FilesBackup { schedule, store: _, user: _ }: &FilesBackup) -> Result<DesiredFiles, InvalidSpec> {
+pub(crate) fn desired(
+    FilesBackup { schedule, store: _, user: _, jobs }: &FilesBackup,
+) -> Result<DesiredFiles, InvalidSpec> {
     let parsed = schedule.as_ref().map(|schedule| Schedule::parse(schedule)).transpose();
     parsed.map_err(|problem| invalid("spec.persistence.backup.schedule", problem))?;
+    if let Some(problem) = jobs.as_ref().and_then(JobSettings::problem) {
+        return Err(invalid("spec.persistence.backup.jobs", problem));
+    }
     Ok(DesiredFiles { schedule: schedule.clone() })
 }

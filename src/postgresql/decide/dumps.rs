@@ -9,13 +9,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::plan::{PostgresqlPlan, PostgresqlStep};
 use crate::{
     crd::{BackupSummary, Drill, Dump, DumpRecord, DumpState, PostgresqlStatus, Reason, Restore, Scheduled, label},
-    platform::schedule::{due, overdue_at, scheduled},
+    platform::{
+        job::starts_until,
+        schedule::{due, overdue_at, scheduled},
+    },
     postgresql::{
         desired::{Desired, DesiredBackup},
         names,
         objects::{backup, drill},
         observed::{
-            Detail, DumpSource, JobView, Kind, ObjectView, ObservedPostgresql, Ownership, PodView, SecretState, pods_of,
+            Detail, DumpSource, JobView, Kind, NOT_READY_YET, ObjectView, ObservedPostgresql, Ownership, PodView,
+            SecretState, pods_of,
         },
     },
 };
@@ -64,13 +68,13 @@ fn record_from_job(
     job: String,
     view: &JobView,
 ) -> DumpRecord {
-    let refusal = observed.refused_job(&job);
+    let refusal = view.not_started.as_deref().or_else(|| observed.refused_job(&job));
     let (state, message) = match view.succeeded {
         None => (DumpState::Running, refusal.map(|refusal| format!("Job {job} has no pod: {refusal}"))),
         Some(true) => (DumpState::Succeeded, None),
         Some(false) => {
             let namespace = &desired.key.namespace;
-            let why = job_message(&observed.pods, &job, false).or(refusal);
+            let why = view.not_started.as_deref().or_else(|| job_message(&observed.pods, &job, false)).or(refusal);
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             let message = format!("Job {job} has failed{why}: see `kubectl logs -n {namespace} job/{job}`; {AGAIN}");
             (DumpState::Failed, Some(message))
@@ -111,9 +115,12 @@ pub(crate) fn summary(desired: &Desired, observed: &ObservedPostgresql) -> Optio
 fn results(desired: &Desired, observed: &ObservedPostgresql) -> Option<BackupSummary> {
     let mut summary = observed.recorded.backup.clone();
     for (name, job) in jobs(desired, observed) {
-        let JobView { succeeded: Some(succeeded), started, ended: Some(ended), is_drill, .. } = job else { continue };
+        let JobView { succeeded: Some(succeeded), started, ended: Some(ended), is_drill, not_started, .. } = job else {
+            continue;
+        };
         let summary = summary.get_or_insert_default();
-        let message = job_message(&observed.pods, name, *succeeded);
+        let idle = not_started.as_deref().filter(|_| !succeeded);
+        let message = idle.or_else(|| job_message(&observed.pods, name, *succeeded));
         if *is_drill {
             add_drill(summary.drill.get_or_insert_default(), name, *succeeded, ended, message);
             continue;
@@ -176,6 +183,32 @@ pub(crate) fn times(recorded: &PostgresqlStatus) -> impl Iterator<Item = Timesta
     schedules(recorded).map(|(scheduled, _)| scheduled.next.0).chain(overdue_times(recorded))
 }
 
+/// Returns when a dump or a drill in which nothing runs is to end. That changes neither the database nor a dump that is complete.
+pub(crate) fn start_deadlines(desired: &Desired, observed: &ObservedPostgresql) -> impl Iterator<Item = Timestamp> {
+    idle(desired, observed).map(|(_, since)| starts_until(since))
+}
+
+/// Returns the Jobs in which nothing runs, and since when.
+fn idle<'a>(desired: &Desired, observed: &'a ObservedPostgresql) -> impl Iterator<Item = (&'a String, Timestamp)> {
+    let unfinished = |job: &JobView| job.succeeded.is_none() && job.not_started.is_none();
+    let unfinished = jobs(desired, observed).filter(move |(_, job)| unfinished(job));
+    unfinished.filter_map(|(name, job)| Some((name, observed.idle_since(name, job.created)?)))
+}
+
+/// Ends the Jobs in which nothing has run for long: they would keep the volume with the dumps, and the next ones waiting.
+fn end_idle(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql) {
+    for (name, _) in idle(desired, observed).filter(|(_, since)| starts_until(*since) <= observed.now) {
+        let Some(view) = observed.objects.get(&(Kind::Job, name.clone())).filter(|view| !view.deleting) else {
+            continue;
+        };
+        let why = observed.job_waits(name);
+        let why = why.strip_prefix("; ").unwrap_or("it has no pod").to_owned();
+        let mut silent = pods_of(&observed.pods, name).filter(|pod| pod.waiting.as_deref() == Some(NOT_READY_YET));
+        let pod = silent.next().map(|pod| pod.name.clone());
+        plan.steps.push(PostgresqlStep::EndJob { job: name.clone(), uid: view.uid.clone(), why, pod });
+    }
+}
+
 /// Reads a line of the message of a pod that has dumped: name, bytes and tables.
 fn parse_dump(line: &str) -> Option<Dump> {
     let mut words = line.split_whitespace();
@@ -222,6 +255,7 @@ pub(super) fn steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: &Obs
 
 /// Creates the Jobs that are due, as soon as they can do their work. A slow one is not joined by the next.
 pub(super) fn due_steps(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPostgresql) {
+    end_idle(plan, desired, observed);
     let Some((backup, recorded)) = desired.backup.as_ref().zip(observed.recorded.backup.as_ref()) else { return };
     let runs = |is_drill| jobs(desired, observed).any(|(_, job)| job.is_drill == is_drill && job.succeeded.is_none());
     let dump = due(recorded.scheduled.as_ref(), observed.now).filter(|_| can_dump(desired, observed) && !runs(false));

@@ -42,6 +42,14 @@ pub(crate) enum PostgresqlStep {
         id: ObjectId,
         uid: String,
     },
+    /// End a Job in which nothing runs.
+    EndJob {
+        job: String,
+        uid: String,
+        why: String,
+        /// A pod that does not say why itself.
+        pod: Option<String>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

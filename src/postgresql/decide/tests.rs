@@ -27,6 +27,7 @@ pub(in crate::postgresql) fn pod(name: &str, role: &str, waiting: Option<&str>) 
         termination_message: None,
         failure_line: None,
         waiting,
+        idle_since: None,
         refused: None,
         closed: None,
         replaced: None,
@@ -92,6 +93,9 @@ pub(super) fn steps(plan: &PostgresqlPlan) -> Vec<String> {
         PostgresqlStep::Apply(object) => format!("apply {} {}", object.id.0, object.id.1),
         PostgresqlStep::CreateDue(job) => format!("create {}", job.id.1),
         PostgresqlStep::Delete { id, .. } => format!("delete {} {}", id.0, id.1),
+        PostgresqlStep::EndJob { job, why, pod, .. } => {
+            format!("end {job}: {why}{}", pod.as_ref().map_or_else(String::new, |pod| format!(" (event of {pod})")))
+        }
     };
     plan.steps.iter().map(short).collect()
 }

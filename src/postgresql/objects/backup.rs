@@ -7,17 +7,18 @@ use super::{
     bucket,
     object::{Object, object, pod_labels},
     placement,
-    pod::{DUMPS, REPORT, claim_spec, confined, from_secret, pod_spec},
+    pod::{DUMPS, REPORT, claim_spec, confined, from_secret, give_account, give_job_settings, pod_spec},
 };
-use crate::postgresql::{
-    desired::{Desired, DesiredBackup},
-    names,
-    objects::secrets::PASSWORD,
-    observed::{Kind, Role},
+use crate::{
+    crd::JobSettings,
+    postgresql::{
+        desired::{Desired, DesiredBackup},
+        names,
+        objects::secrets::PASSWORD,
+        observed::{Kind, Role},
+    },
 };
 
-/// After this time, a dump or archive that hangs counts as failed.
-pub(crate) const DEADLINE_SECONDS: i64 = 6 * 60 * 60;
 /// Annotation of a Job: the deletion for which it takes the last dump.
 pub(crate) const DELETION_ANNOTATION: &str = "apps.bnerd-operator.local/dump-for-deletion";
 /// Annotation of a Job: the request for which it dumps.
@@ -98,9 +99,11 @@ fn job_spec(desired: &Desired, backup: &DesiredBackup, patience: u32) -> Value {
     };
     pod["restartPolicy"] = json!("Never");
     placement::job(desired, &mut pod);
+    give_job_settings(&mut pod, backup.jobs.as_ref());
+    give_account(&mut pod, backup.jobs.as_ref());
     let mut spec = json!({
         "backoffLimit": 2,
-        "activeDeadlineSeconds": DEADLINE_SECONDS,
+        "activeDeadlineSeconds": JobSettings::deadline_seconds(backup.jobs.as_ref()),
         "template": {"metadata": {"labels": pod_labels(desired, Role::Backup)}, "spec": pod},
     });
     if upload.is_some() {

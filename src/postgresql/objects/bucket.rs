@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::pod::{DUMPS, from_secret};
 use crate::{
     crd::{Bucket, DumpStore, StoreKeep},
+    platform::operator_image::OperatorImage,
     postgresql::desired::DesiredStore,
 };
 
@@ -20,17 +21,17 @@ pub(crate) const FETCH: &str = "fetch";
 pub(crate) const PUSH: &str = "store";
 
 /// Builds the container that uploads the dumps on the volume.
-pub(crate) fn push(store: &DesiredStore, image: &str) -> Value {
-    let mut env = uploads(store);
+pub(crate) fn push(store: &DesiredStore, image: &OperatorImage) -> Value {
+    let mut env = uploads(store, image);
     env.push(variable("DUMPS", DUMPS));
     let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
     mounts.extend(bucket_mounts(&store.bucket));
-    json!({"name": PUSH, "image": image, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
+    json!({"name": PUSH, "image": image.name, "args": ["store", "push"], "env": env, "volumeMounts": mounts})
 }
 
 /// Returns the environment of a container that uploads: where to, and what is kept there.
-pub(crate) fn uploads(store: &DesiredStore) -> Vec<Value> {
-    let mut env = access(&store.bucket, &store.prefix);
+pub(crate) fn uploads(store: &DesiredStore, image: &OperatorImage) -> Vec<Value> {
+    let mut env = access(&store.bucket, &store.prefix, image);
     if let Some(keep) = &store.keep {
         let StoreKeep { last, hourly, daily, weekly, monthly, yearly } = keep;
         let counts = [
@@ -56,12 +57,12 @@ pub(crate) fn failure_rules(container: &str) -> [Value; 2] {
 }
 
 /// Builds the container that fetches a dump into the directory of dumps.
-pub(crate) fn fetch(store: &DumpStore, from: &str, image: &str) -> Value {
-    let mut env = access(&store.bucket, &store.path);
+pub(crate) fn fetch(store: &DumpStore, from: &str, image: &OperatorImage) -> Value {
+    let mut env = access(&store.bucket, &store.path, image);
     env.extend([variable("DUMPS", DUMPS), variable("STORE_DUMP", from)]);
     let mut mounts = vec![json!({"name": "dumps", "mountPath": DUMPS})];
     mounts.extend(bucket_mounts(&store.bucket));
-    json!({"name": FETCH, "image": image, "args": ["store", "fetch"], "env": env, "volumeMounts": mounts})
+    json!({"name": FETCH, "image": image.name, "args": ["store", "fetch"], "env": env, "volumeMounts": mounts})
 }
 
 /// Builds the volumes that a container needs to reach a bucket: certificates and password. Another, `tmp`, is for its temporary files.
@@ -92,7 +93,7 @@ fn optional_file(volume: &str, secret: &str, key: &str, file: &str) -> Value {
 }
 
 /// Returns the environment by which a container of the operator's image reaches the repository at a path of a bucket.
-fn access(bucket: &Bucket, prefix: &str) -> Vec<Value> {
+fn access(bucket: &Bucket, prefix: &str, image: &OperatorImage) -> Vec<Value> {
     let Bucket { endpoint, bucket, region, credentials_secret: credentials, ca_secret: ca, password_secret } = bucket;
     let mut env = vec![
         variable("STORE_ENDPOINT", endpoint),
@@ -113,6 +114,7 @@ fn access(bucket: &Bucket, prefix: &str) -> Vec<Value> {
     env.extend(ca.as_ref().map(|_| variable("STORE_CA_FILE", &format!("{CA}/ca.crt"))));
     let password = variable("STORE_PASSWORD_FILE", &format!("{PASSWORD}/password"));
     env.extend(password_secret.as_ref().map(|_| password));
+    env.extend(image.proxy.variables().into_iter().map(|(name, value)| variable(name, value)));
     env
 }
 

@@ -5,13 +5,12 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::{
-    backup::DEADLINE_SECONDS,
     bucket, initialize,
     object::{Object, object},
     pod::scratch,
 };
 use crate::{
-    crd::{Restore, label},
+    crd::{JobSettings, Restore, label},
     postgresql::{
         desired::{Desired, DesiredBackup},
         names,
@@ -38,7 +37,7 @@ pub(crate) fn due(desired: &Desired, backup: &DesiredBackup, due: Timestamp) -> 
     };
     let mut spec = json!({
         "backoffLimit": 0,
-        "activeDeadlineSeconds": DEADLINE_SECONDS,
+        "activeDeadlineSeconds": JobSettings::deadline_seconds(backup.jobs.as_ref()),
         "ttlSecondsAfterFinished": KEPT_SECONDS,
         "template": initialize::pod(desired, Role::Drill, scratch, true, ID, Some(&latest)),
     });

@@ -8,7 +8,7 @@ use super::{
     bucket,
     object::{Object, digest, object, pod_labels},
     placement,
-    pod::{DUMPS, REPORT, claim_spec, confined, give_resources, pod_spec, scratch},
+    pod::{DUMPS, REPORT, claim_spec, confined, give_job_settings, give_resources, pod_spec, scratch},
     secrets::PASSWORD,
     servers::{GENERATION_ANNOTATION, PGDATA, REPLICATION_PASSWORD, VOLUME},
 };
@@ -161,5 +161,6 @@ pub(super) fn pod(
         placement::job(desired, &mut pod)
     }
     pod["restartPolicy"] = json!("Never");
+    give_job_settings(&mut pod, desired.jobs());
     json!({"metadata": {"labels": pod_labels(desired, role)}, "spec": pod})
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::postgresql::desired::Desired;
+use crate::{crd::JobSettings, postgresql::desired::Desired};
 
 /// The file whose content becomes the message of a container that has ended.
 pub(crate) const REPORT: &str = "/dev/termination-log";
@@ -20,6 +20,28 @@ pub(super) fn claim_spec(desired: &Desired, storage: &str) -> Value {
         spec["storageClassName"] = json!(class);
     }
     spec
+}
+
+/// Gives the settings of Jobs to a pod: the resources to each container that has none.
+pub(crate) fn give_job_settings(pod: &mut Value, settings: Option<&JobSettings>) {
+    let Some(resources) = settings.and_then(|settings| settings.resources.as_ref()).filter(|it| !it.is_empty()) else {
+        return;
+    };
+    for list in ["initContainers", "containers"] {
+        for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            if container.get("resources").is_none() {
+                container["resources"] = json!(resources);
+            }
+        }
+    }
+}
+
+/// Gives the ServiceAccount of Jobs to a pod. Not to one that runs what users of a database wrote: where a cluster gives accounts rights
+/// by other means than tokens, that would have them, too.
+pub(crate) fn give_account(pod: &mut Value, settings: Option<&JobSettings>) {
+    if let Some(account) = settings.and_then(|settings| settings.service_account_name.as_ref()) {
+        pod["serviceAccountName"] = json!(account);
+    }
 }
 
 /// Sets the resources of a database container; without any in the spec, the document has no such field.

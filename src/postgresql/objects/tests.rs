@@ -9,10 +9,13 @@ use rustls::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::crd::label;
-use crate::postgresql::{
-    desired::tests::{acme, drilled},
-    observed::{Detail, Kind, ObjectView, Ownership, SetView, UserRequest},
+use crate::{
+    crd::label,
+    platform::operator_image::{OperatorImage, StoreProxy},
+    postgresql::{
+        desired::tests::{acme, drilled},
+        observed::{Detail, Kind, ObjectView, Ownership, SetView, UserRequest},
+    },
 };
 
 fn full() -> Desired {
@@ -63,7 +66,7 @@ fn uploaded() -> Desired {
         "prefix": "prod", "region": "eu-central-1", "caSecret": {"name": "ca"}, "keep": {"daily": 7, "monthly": 12},
         "passwordSecret": {"name": "restic"},
     }));
-    Desired { operator_image: Some("operator:1".to_owned()), ..acme(spec) }
+    Desired { operator_image: Some(OperatorImage::named("operator:1")), ..acme(spec) }
 }
 
 #[test]
@@ -78,6 +81,53 @@ fn the_job_that_uploads() {
     assert_eq!((&pod["containers"][0]["name"], &pod["initContainers"]), (&json!("dump"), &Value::Null));
 }
 
+/// With them, a quota for cpu and memory admits every Job. A pod that runs what users of the database wrote has no account of theirs.
+#[test]
+fn settings_of_jobs() {
+    let small = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+    let large = json!({"limits": {"cpu": "4", "memory": "8Gi"}});
+    let proxy = StoreProxy { url: "http://proxy:3128".parse().ok(), except: ".svc".parse().ok() };
+    let image = OperatorImage { name: "operator:1".to_owned(), proxy };
+    for (servers, in_server) in [(None, &small), (Some(&large), &large)] {
+        let mut spec = drilled(json!({}));
+        spec["backup"]["jobs"] = json!({"resources": small, "timeout": "24h", "serviceAccountName": "puller"});
+        spec["restore"] = json!({"from": "20260131T030000Z-x7k2p", "store": {
+            "endpoint": "https://s3.example.com", "bucket": "dumps", "path": "a/b", "credentialsSecret": {"name": "s3"},
+        }});
+        spec["restoreRequest"] = json!({"request": "back", "dump": spec["restore"]});
+        if let Some(servers) = servers {
+            spec["resources"] = servers.clone();
+        }
+        let desired = Desired { operator_image: Some(Arc::new(image.clone())), ..acme(spec) };
+        let backup = desired.backup.as_ref().unwrap();
+        let (puller, day) = (json!("puller"), json!(86400));
+        for (job, account, deadline) in [
+            (backup::dump(&desired, backup, "now"), &puller, &day),
+            (backup::due(&desired, backup, Timestamp::UNIX_EPOCH), &puller, &day),
+            (backup::last_dump(&desired, backup, "deletion"), &puller, &day),
+            (drill::due(&desired, backup, Timestamp::UNIX_EPOCH).unwrap(), &Value::Null, &day),
+            (initialize::job(&desired, "uid-9", true), &Value::Null, &Value::Null),
+            (initialize::restore(&desired, desired.restore_request.as_ref().unwrap()), &Value::Null, &Value::Null),
+        ] {
+            let (name, job) = (&job.id.1, &job.document["spec"]);
+            let pod = &job["template"]["spec"];
+            assert_eq!((&pod["serviceAccountName"], &job["activeDeadlineSeconds"]), (account, deadline), "{name}");
+            assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
+            for container in pod["initContainers"].as_array().into_iter().chain(pod["containers"].as_array()).flatten()
+            {
+                let is_server = container["name"] == "initialize";
+                assert_eq!(&container["resources"], if is_server { in_server } else { &small }, "{name}: {container}");
+                let is_ours = container["image"] == "operator:1";
+                assert_eq!(container["env"].to_string().contains("http://proxy:3128"), is_ours, "{name}: {container}");
+            }
+        }
+        // Not those of the servers.
+        let primary = servers::primary(&desired, &BTreeMap::new(), with("r"), None);
+        let pod = &primary.document["spec"]["template"]["spec"];
+        assert_eq!(&pod["containers"][0]["resources"], servers.unwrap_or(&Value::Null));
+    }
+}
+
 #[test]
 fn the_job_that_restores_from_a_bucket() {
     let store = json!({
@@ -86,7 +136,7 @@ fn the_job_that_restores_from_a_bucket() {
     });
     let from = "20260131T030000Z-x7k2p";
     let desired = acme(json!({"restore": {"from": from, "store": store}}));
-    let desired = Desired { operator_image: Some("operator:1".to_owned()), ..desired };
+    let desired = Desired { operator_image: Some(OperatorImage::named("operator:1")), ..desired };
     let job = initialize::job(&desired, "uid-9", true);
     insta::assert_yaml_snapshot!(job.document["spec"]);
 }
@@ -95,7 +145,7 @@ fn the_job_that_restores_from_a_bucket() {
 #[test]
 fn a_drill_from_the_bucket() {
     let spec = drilled(json!({"size": "9Gi"}));
-    let desired = Desired { operator_image: Some("operator:1".to_owned()), ..acme(spec.clone()) };
+    let desired = Desired { operator_image: Some(OperatorImage::named("operator:1")), ..acme(spec.clone()) };
     let job = drill::due(&desired, desired.backup.as_ref().unwrap(), Timestamp::UNIX_EPOCH).unwrap().document;
     let job = &job["spec"];
     let pod = &job["template"]["spec"];
@@ -188,7 +238,7 @@ fn which_objects_there_are() {
             Some(json!(["initialize"])),
         ),
     ] {
-        let desired = Desired { operator_image: Some("operator:1".to_owned()), ..acme(spec.clone()) };
+        let desired = Desired { operator_image: Some(OperatorImage::named("operator:1")), ..acme(spec.clone()) };
         let found = all(&desired, &ObservedPostgresql::default(), with("r"));
         let ids: Vec<_> = found.iter().map(|object| format!("{} {}", object.id.0, object.id.1)).collect();
         assert_eq!(ids.join(", "), format!("{first}, {}", objects.join(", ")), "{spec}");

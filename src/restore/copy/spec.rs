@@ -128,10 +128,10 @@ fn database(of: Postgres, source: &Source) -> Postgres {
 
 /// Dumps onto a volume of its own and, since objects are named after the Postgresql, into the same bucket.
 fn dumps(of: Backup) -> Option<Backup> {
-    let Backup { schedule, request: _, keep, size, on_delete, drill, drill_store, store } = of;
+    let Backup { schedule, request: _, keep, size, on_delete, drill, drill_store, store, jobs } = of;
     // The schema refuses one that never makes a dump.
     let makes_dumps = schedule.is_some() || on_delete;
-    makes_dumps.then_some(Backup { schedule, request: None, keep, size, on_delete, drill, drill_store, store })
+    makes_dumps.then_some(Backup { schedule, request: None, keep, size, on_delete, drill, drill_store, store, jobs })
 }
 
 /// Archives of its files go into the same bucket, since objects are named after the ClientApp.

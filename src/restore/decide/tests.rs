@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     backup::{archive_job::Volume, observed::ArchiveJob},
     crd::ClientAppBackup,
-    platform::job::JobProgress,
+    platform::{job::JobProgress, operator_image::OperatorImage},
 };
 
 const ME: Me<'_> = Me { uid: "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11", name: "back" };
@@ -69,7 +69,7 @@ fn of_files() -> Value {
 /// Returns what restores the files of an app whose volumes are known.
 fn known() -> Files {
     let volume = Volume { claim: "acme-nextcloud-nextcloud".to_owned(), uid: "v".to_owned() };
-    Files { volumes: Some(vec![volume]), image: Some("operator:1".to_owned()), ..Files::default() }
+    Files { volumes: Some(vec![volume]), image: Some(OperatorImage::named("operator:1")), ..Files::default() }
 }
 
 fn job(succeeded: Option<bool>, failure: &str) -> Option<ArchiveJob> {
@@ -78,6 +78,7 @@ fn job(succeeded: Option<bool>, failure: &str) -> Option<ArchiveJob> {
         progress: JobProgress { succeeded, ..JobProgress::default() },
         report: Some(format!("{ARCHIVE} 9 4")),
         failure: Some(failure.to_owned()),
+        ..ArchiveJob::default()
     })
 }
 

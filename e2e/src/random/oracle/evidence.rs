@@ -59,15 +59,16 @@ pub fn judge(undisturbed: &Evidence, case: &Evidence) -> Vec<Violation> {
     found.into_iter().flat_map(|(oracle, whys)| Violation::all(oracle, whys)).collect()
 }
 
-/// How many revisions the case has more than the undisturbed run.
+/// Returns how many revisions a release of the case has more than in the undisturbed run, at most.
 pub fn wasted(undisturbed: &State, case: &State) -> i64 {
-    (case.revision - undisturbed.revision).max(0)
+    let more = case.revisions.iter().map(|(name, revision)| revision - undisturbed.revisions.get(name).unwrap_or(&0));
+    more.max().unwrap_or_default().max(0)
 }
 
 fn end_state(undisturbed: &State, case: &State) -> Vec<String> {
     let mut found = differences(undisturbed, case);
     if wasted(undisturbed, case) > WASTED {
-        found.push(format!("the release is at revision {}, and not {}", case.revision, undisturbed.revision));
+        found.push(format!("the releases are at revisions {:?}, and not {:?}", case.revisions, undisturbed.revisions));
     }
     found
 }
@@ -316,8 +317,9 @@ fn truth(case: &Evidence) -> Vec<String> {
             found.push(format!("the status of {name} is of generation {told}, and the spec of {is}"));
         }
         let revision = app["status"]["release"]["revision"].as_i64().unwrap_or_default();
-        if revision != case.state.revision {
-            found.push(format!("the status of {name} tells revision {revision}, and Helm has {}", case.state.revision));
+        let newest = case.state.revisions.get(name).copied().unwrap_or_default();
+        if revision != newest {
+            found.push(format!("the status of {name} tells revision {revision}, and Helm has {newest}"));
         }
     }
     found

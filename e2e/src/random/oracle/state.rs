@@ -36,10 +36,10 @@ const ATTEMPTS: [&str; 6] = ["lastAttempt", "revision", "atRevision", "observedG
 pub struct State {
     /// By kind and name, where objects with random names share one.
     pub objects: BTreeMap<String, Vec<Value>>,
-    /// The newest revision of the release; 0: there is none.
-    pub revision: i64,
-    /// Its status, as Helm spells it.
-    pub release: Option<String>,
+    /// By name, the newest revision of each release.
+    pub revisions: BTreeMap<String, i64>,
+    /// By name, the status of that revision, as Helm spells it.
+    pub releases: BTreeMap<String, String>,
     /// The ClientApps as they are.
     pub apps: Vec<Value>,
     /// The uids of all objects that are compared.
@@ -73,9 +73,11 @@ pub fn state(namespace: &str, objects: &[Value]) -> State {
         if object["type"] == RELEASE {
             let labels = &object["metadata"]["labels"];
             let revision = labels["version"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default();
-            if revision >= state.revision {
-                state.revision = revision;
-                state.release = labels["status"].as_str().map(str::to_owned);
+            let word = |label: &str| labels[label].as_str().unwrap_or_default().to_owned();
+            let newest = state.revisions.entry(word("name")).or_default();
+            if revision >= *newest {
+                *newest = revision;
+                state.releases.insert(word("name"), word("status"));
             }
             continue;
         }
@@ -280,8 +282,8 @@ fn without_uids(text: &str) -> String {
 /// Returns what differs between two states, a sentence each; revisions are not compared.
 pub fn differences(undisturbed: &State, state: &State) -> Vec<String> {
     let mut found = Vec::new();
-    if undisturbed.release != state.release {
-        found.push(format!("the release is {:?}, and not {:?}", state.release, undisturbed.release));
+    if undisturbed.releases != state.releases {
+        found.push(format!("the releases are {:?}, and not {:?}", state.releases, undisturbed.releases));
     }
     let keys: BTreeSet<_> = undisturbed.objects.keys().chain(state.objects.keys()).collect();
     for key in keys {
@@ -348,7 +350,7 @@ mod tests {
 
     fn release(revision: &str, status: &str) -> Value {
         json!({"kind": "Secret", "type": RELEASE, "metadata": {"name": format!("r.v{revision}"),
-            "labels": {"version": revision, "status": status}}})
+            "labels": {"name": "acme", "version": revision, "status": status}}})
     }
 
     fn case(namespace: &str, uid: &str, password: &str, revision: i64) -> Vec<Value> {
@@ -372,8 +374,8 @@ mod tests {
         let first = state("fault-1", &case("fault-1", "0a1b", "eA==", 1));
         let second = state("fault-22", &case("fault-22", "2c3d", "eQ==", 2));
         assert_eq!(differences(&first, &second), [""; 0]);
-        assert_eq!((first.revision, second.revision, second.reconciled), (1, 2, 1));
-        assert_eq!(second.release.as_deref(), Some("deployed"));
+        assert_eq!((first.revisions["acme"], second.revisions["acme"], second.reconciled), (1, 2, 1));
+        assert_eq!(second.releases["acme"], "deployed");
         assert_eq!(
             first.objects.keys().collect::<Vec<_>>(),
             ["ClientApp acme", "Job acme-init-*", "Secret acme-admin-secret"]
@@ -409,7 +411,7 @@ mod tests {
             ("ClientApp acme.finalizers is [\"x\"], and not []", |objects| {
                 objects[1]["metadata"]["finalizers"] = json!(["x"]);
             }),
-            ("the release is Some(\"failed\"), and not Some(\"deployed\")", |objects| {
+            (r#"the releases are {"acme": "failed"}, and not {"acme": "deployed"}"#, |objects| {
                 objects.push(release("2", "failed"))
             }),
         ];

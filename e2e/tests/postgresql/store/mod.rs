@@ -119,6 +119,11 @@ impl Bench {
         self.keys().into_iter().filter(|key| key.starts_with(&format!("{directory}/"))).collect()
     }
 
+    /// The ids of the repository's locks.
+    fn locks(&self) -> Vec<String> {
+        succeeds(self.restic(&["list", "locks", "--no-lock"])).lines().map(str::to_owned).collect()
+    }
+
     /// The file of a key below the prefix.
     fn file(&self, key: impl AsRef<Path>) -> PathBuf {
         self.objects.file(PREFIX).join(key)
@@ -355,28 +360,39 @@ fn signal(child: &Child, signal: Signal) {
 
 #[test]
 fn an_upload_that_is_killed_leaves_no_dump_and_no_obstacle() {
-    let bench = Bench::new();
+    killed_at_any_time(&Bench::new());
+}
+
+/// What is forgotten, pruned and unlocked stays in the bucket as a former version, and restic does not see it.
+#[test]
+fn a_bucket_with_object_lock_is_used_like_any_other() {
+    let bench = Bench::with(Objects::start_with_lock().unwrap());
+    killed_at_any_time(&bench);
+    assert!(bench.objects.former_versions() > 0);
+}
+
+fn killed_at_any_time(bench: &Bench) {
     two_parts(bench.dumps());
     // Stopped like a pod: at once, and without a lock.
-    let child = held_up(&bench, bench.faulty(&["push"]), Rule::new(Method::PUT, "/data/", Fault::Hang));
+    let child = held_up(bench, bench.faulty(&["push"]), Rule::new(Method::PUT, "/data/", Fault::Hang));
     signal(&child, Signal::SIGTERM);
     let ended = child.wait_with_output().unwrap();
     assert!(ended.status.code() == Some(1) && said(&ended).contains("stopped before"), "{}", said(&ended));
     bench.objects.set([]);
-    assert_eq!((bench.list(), bench.keys_of("locks")), (Vec::new(), Vec::new()));
+    assert_eq!((bench.list(), bench.locks()), (Vec::new(), Vec::new()));
     // Its node is lost.
-    killed(&bench, bench.faulty(&["push"]), Rule::new(Method::PUT, "/index/", Fault::Hang));
-    assert_eq!((bench.list().len(), bench.keys_of("locks").len()), (0, 1));
+    killed(bench, bench.faulty(&["push"]), Rule::new(Method::PUT, "/index/", Fault::Hang));
+    assert_eq!((bench.list().len(), bench.locks().len()), (0, 1));
     bench.push();
     // Also while it removes data, when nobody else may change the repository.
     small(bench.dumps(), B);
     let removing = with_env(bench.faulty(&["push"]), [("STORE_KEEP_LAST", "1")]);
-    killed(&bench, removing, Rule::new(Method::DELETE, "/data/", Fault::Hang));
-    assert!(!bench.keys_of("locks").is_empty());
+    killed(bench, removing, Rule::new(Method::DELETE, "/data/", Fault::Hang));
+    assert!(!bench.locks().is_empty());
     small(bench.dumps(), C);
     let told = bench.push_with([("STORE_KEEP_LAST", "1")]);
     assert!(told.contains("another process has locked the repository"), "{told}");
-    assert_eq!((bench.list(), bench.keys_of("locks")), (vec![C.to_owned()], Vec::new()));
+    assert_eq!((bench.list(), bench.locks()), (vec![C.to_owned()], Vec::new()));
     succeeds(bench.restic(&["check", "--read-data"]));
     let into = tempfile::tempdir().unwrap();
     succeeds(bench.store(&["fetch", "--into", into.path().to_str().unwrap()]));
@@ -506,6 +522,23 @@ fn input_that_cannot_be_right_is_refused_in_a_sentence() {
     let sentence = fails(open);
     assert!(sentence.contains("encrypted with another password, or with none"), "{sentence}");
     assert_eq!(bench.list(), [B]);
+}
+
+/// The address is for documentation (RFC 5737): only the proxy leads anywhere.
+#[test]
+fn the_proxy_of_the_job_leads_to_the_storage() {
+    let bench = Bench::new();
+    small(bench.dumps(), A);
+    let through = |arguments: &[&str]| {
+        let proxy =
+            [("STORE_ENDPOINT", "http://192.0.2.1:9000".to_owned()), ("HTTP_PROXY", bench.objects.faulty_url())];
+        with_env(bench.store(arguments), proxy)
+    };
+    succeeds(through(&["push"]));
+    assert_eq!(bench.list(), [A]);
+    let into = tempfile::tempdir().unwrap();
+    succeeds(through(&["fetch", "--into", into.path().to_str().unwrap()]));
+    assert_eq!(contents(&into.path().join(A)), contents(&bench.dumps().join(A)));
 }
 
 #[test]

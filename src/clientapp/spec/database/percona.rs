@@ -269,20 +269,22 @@ fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
     let status = cluster.status.clone().unwrap_or_default();
     let instances = cluster.spec.instances.first();
     let storage = instances.and_then(|set| set.storage());
-    let can_back_up =
-        status.conditions.iter().any(|condition| condition.kind == READY_FOR_BACKUP && condition.status == "True");
+    // A configuration by a cluster admin is not this operator's.
+    let targets = match cluster.annotations().get(annotation::BACKUPS) {
+        Some(_) => backups::seen(cluster.spec.backups.pgbackrest.as_ref()),
+        None => BackupTargets::default(),
+    };
     DatabaseObject {
         postgres_version: cluster.spec.postgres_version,
         storage_bytes: storage.and_then(quantity::parse_positive),
         storage_class: instances.and_then(|set| set.storage_class()).map(str::to_owned),
-        // A configuration by a cluster admin is not this operator's.
-        targets: match cluster.annotations().get(annotation::BACKUPS) {
-            Some(_) => backups::seen(cluster.spec.backups.pgbackrest.as_ref()),
-            None => BackupTargets::default(),
-        },
         source: cluster.spec.data_source.clone().filter(|_| cluster.annotations().contains_key(annotation::DATA_SOURCE)),
         // If a backup is requested too early, Percona never repeats it.
-        backup_waits_for: (!can_back_up).then_some(READY_FOR_BACKUP),
+        backup_waits_for: match status.is_ready_for_backup() {
+            false => Some(READY_FOR_BACKUP),
+            true => (!status.knows(backups::in_use(&targets))).then_some("aware of the repository for it"),
+        },
+        targets,
         state: match status.state.as_deref() {
             _ if cluster.spec.backups.is_restoring() => DatabaseState::Restoring(
                 " is being restored from a backup: nothing else is done with it until then; `kubectl get perconapgrestores` shows the progress".to_owned(),

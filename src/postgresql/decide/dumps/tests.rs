@@ -1,6 +1,8 @@
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::platform::operator_image::OperatorImage;
 use crate::postgresql::decide::{
     decide,
     tests::{acme, pod, reason, settled, steps, view},
@@ -227,7 +229,7 @@ fn an_unknown_operator_image_prevents_uploads() {
     use crate::postgresql::desired::tests::{drilled, stored};
     for (spec, drills) in [(stored(json!({})), false), (drilled(json!({})), true)] {
         for (image, expected) in [(None, Some(("OperatorImageUnknown", true))), (Some("operator:1"), None)] {
-            let desired = Desired { operator_image: image.map(str::to_owned), ..acme(spec.clone()) };
+            let desired = Desired { operator_image: image.map(OperatorImage::named), ..acme(spec.clone()) };
             let plan = decide(&desired, &settled(&desired));
             assert_eq!(reason(&plan), expected);
             let told = plan.hold.is_some_and(|hold| hold.message.contains("only, and there are no drills, since"));
@@ -279,6 +281,64 @@ fn ended(observed: &mut ObservedPostgresql, name: &str, is_drill: bool, succeede
     let ended = succeeded.map(|_| Time(time("2026-01-02T03:01:00Z")));
     let detail = Detail::Job(JobView { is_drill, succeeded, ended, ..JobView::default() });
     observed.objects.insert((Kind::Job, name.to_owned()), view(None, detail));
+}
+
+/// A Job that restores, beside the database or into a new one, is not ended: it may have changed the volume.
+#[test]
+fn a_dump_or_drill_in_which_nothing_runs_is_ended() {
+    let desired = acme(on("one"));
+    let start = time(DUE);
+    let at = |minutes: i64| start + SignedDuration::from_mins(minutes);
+    let waits = |why: &str, since: i64| {
+        let why = Some(why);
+        vec![PodView { idle_since: Some(at(since)), ..pod("x", "backup", why) }]
+    };
+    let runs = vec![pod("x", "backup", Some("it is not ready yet"))];
+    let ended = || Some("nothing ran for 15 minutes: it has no pod".to_owned());
+    let (dump, initialize, restore) =
+        (names::dump("acme", "one"), names::initialize("acme", "u"), names::restore("acme", "back"));
+    let no_pod = format!("end {dump}: it has no pod");
+    let unscheduled = format!("end {dump}: pod x: it is not scheduled");
+    let silent = format!("end {dump}: pod x: it is not ready yet (event of x)");
+    let drill = format!("end {DRILL}: it has no pod");
+    for (what, job, pods, not_started, minutes, expected) in [
+        ("it has just begun", &*dump, vec![], None, 14, None),
+        ("no pod", &dump, vec![], None, 15, Some(&*no_pod)),
+        ("no node", &dump, waits("it is not scheduled", 1), None, 16, Some(&unscheduled)),
+        ("no node for the second pod", &dump, waits("it is not scheduled", 10), None, 16, None),
+        ("no words", &dump, waits("it is not ready yet", 1), None, 60, Some(&silent)),
+        ("it runs", &dump, runs, None, 300, None),
+        ("it is ended", &dump, vec![], ended(), 60, None),
+        ("a drill", DRILL, vec![], None, 15, Some(&drill)),
+        ("it creates the database", &initialize, vec![], None, 60, None),
+        ("it restores", &restore, vec![], None, 60, None),
+    ] {
+        let mut observed = ObservedPostgresql { now: at(minutes), ..settled(&desired) };
+        observed.recorded.backup = Some(BackupSummary::default());
+        let view_of = JobView { is_drill: job == DRILL, created: Some(start), not_started, ..JobView::default() };
+        observed.objects.insert((Kind::Job, job.to_owned()), view(None, Detail::Job(view_of)));
+        observed.pods.extend(pods.into_iter().map(|pod| PodView { job: Some(job.to_owned()), ..pod }));
+        let ends: Vec<_> = steps(&decide(&desired, &observed)).into_iter().filter(|it| it.starts_with("end")).collect();
+        assert_eq!(ends, Vec::from_iter(expected.map(str::to_owned)), "{what}");
+        let looks = start_deadlines(&desired, &observed).min();
+        assert!(expected.is_none() || looks.is_some_and(|looks| looks <= observed.now), "{what}: {looks:?}");
+    }
+    // The reason outlives the pod.
+    let mut observed = settled(&desired);
+    let failed = JobView {
+        request: Some("one".to_owned()),
+        succeeded: Some(false),
+        ended: Some(Time(start)),
+        not_started: ended(),
+        ..JobView::default()
+    };
+    observed.objects.insert((Kind::Job, dump.clone()), view(None, Detail::Job(failed)));
+    let message = record(&desired, &observed).unwrap().message.unwrap();
+    assert!(
+        message.starts_with(&format!("Job {dump} has failed: nothing ran for 15 minutes: it has no pod")),
+        "{message}"
+    );
+    assert_eq!(results(&desired, &observed).unwrap().failure, ended());
 }
 
 #[test]

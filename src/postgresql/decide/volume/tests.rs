@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     crd::{ActivePod, Restore, VolumeRecord},
+    platform::operator_image::OperatorImage,
     postgresql::{
         decide::{
             PostgresqlHold, PostgresqlStep, decide,
@@ -309,7 +310,7 @@ fn a_database_from_a_bucket() {
         (DumpSource::Missing, known, ("DumpsMissing", missing)),
         (DumpSource::NotAllowed, known, ("DumpsMissing", label)),
     ] {
-        let desired = Desired { operator_image: image.map(str::to_owned), ..acme(spec.clone()) };
+        let desired = Desired { operator_image: image.map(OperatorImage::named), ..acme(spec.clone()) };
         let observed =
             ObservedPostgresql { dump_source: source, ..uninitialized(&desired, None, pod("x", "initialize", None)) };
         let plan = decide(&desired, &observed);

@@ -36,7 +36,13 @@ fn case() -> Evidence {
         "status": {"observedGeneration": 1, "release": {"revision": 1}},
     });
     let uids = ["1", "2", "3", "a"].map(str::to_owned).into();
-    let state = State { revision: 1, release: Some("deployed".to_owned()), apps: vec![app], uids, ..State::default() };
+    let state = State {
+        revisions: [("acme".to_owned(), 1)].into(),
+        releases: [("acme".to_owned(), "deployed".to_owned())].into(),
+        apps: vec![app],
+        uids,
+        ..State::default()
+    };
     let trace = vec![
         entry("create", "secrets", "acme-redis-secret", "1", secret("a long password")),
         entry("create", "persistentvolumeclaims", "data", "2", json!({})),
@@ -61,11 +67,15 @@ fn every_oracle_can_fail() {
     let table: Vec<Case<'_>> = vec![
         ("nothing", |_| {}, &[]),
         ("one revision is wasted", |case| revisions(case, 2), &[]),
-        ("two are", |case| revisions(case, 3), &[(EndState, "the release is at revision 3, and not 1")]),
+        (
+            "two are",
+            |case| revisions(case, 3),
+            &[(EndState, r#"the releases are at revisions {"acme": 3}, and not {"acme": 1}"#)],
+        ),
         (
             "the release failed",
-            |case| case.state.release = Some("failed".to_owned()),
-            &[(EndState, "the release is Some(\"failed\"), and not Some(\"deployed\")")],
+            |case| _ = case.state.releases.insert("acme".to_owned(), "failed".to_owned()),
+            &[(EndState, r#"the releases are {"acme": "failed"}, and not {"acme": "deployed"}"#)],
         ),
         (
             "a volume is made again",
@@ -210,7 +220,7 @@ fn every_oracle_can_fail() {
 
 /// The release is at another revision, and the status says so.
 fn revisions(case: &mut Evidence, revision: i64) {
-    case.state.revision = revision;
+    case.state.revisions.insert("acme".to_owned(), revision);
     case.state.apps[0]["status"]["release"]["revision"] = json!(revision);
 }
 

@@ -96,6 +96,30 @@ fn missing_parts_and_last_progress_are_reported() {
     assert_eq!(of(json!({}), odd), (waiting(" is initializing"), Some("01".to_owned())));
 }
 
+/// Percona refuses a backup into a repository that its status does not list (`internal/controller/postgrescluster/pgbackrest.go`,
+/// `InvalidBackupRepo`). Before 2.8.0, the cluster's status lists none.
+#[test]
+fn a_backup_waits_until_percona_knows_the_repository() {
+    let with_bucket = applied(&stored(&spec(json!({"repository": s3(json!({}))}))), None);
+    let volume_too = BackupTargets { volume: true, repository: None };
+    let added = applied(&stored(&spec(json!({"repository": s3(json!({}))}))), Some(&volume_too));
+    const READY: Option<&str> = Some("ReadyForBackup");
+    const KNOWN: Option<&str> = Some("aware of the repository for it");
+    for (cluster, ready, known, expected) in [
+        (&with_bucket, "False", json!(null), READY),
+        (&with_bucket, "True", json!(null), None),
+        (&with_bucket, "True", json!({}), KNOWN),
+        (&with_bucket, "True", json!({"repos": [{"name": "repo1", "stanzaCreated": true}]}), None),
+        (&added, "False", json!({"repos": [{"name": "repo1"}]}), READY),
+        (&added, "True", json!({"repos": [{"name": "repo1"}]}), KNOWN),
+        (&added, "True", json!({"repos": [{"name": "repo1"}, {"name": "repo2"}]}), None),
+    ] {
+        let mut cluster = cluster.clone();
+        cluster["status"] = json!({"conditions": [{"type": "ReadyForBackup", "status": ready}], "pgbackrest": known});
+        assert_eq!(stored_as(&cluster).backup_waits_for, expected, "{}", cluster["status"]);
+    }
+}
+
 const OWN: &str = "/tenants/acme-pg/5f0c7b1e";
 
 #[test]
