@@ -142,6 +142,9 @@ async fn source(session: &Session, args: &args::Restore, app: &ClientApp, other:
                 args.hostname.as_deref().unwrap_or("HOST")
             ))
         ))),
+        (true, PostgresProvider::CloudNativePg) => Err(Error::Missing(format!(
+            "the operator makes no backups of Clusters yet: create {other}, and copy the database of {name} with pg_dump, or CloudNativePG's own means"
+        ))),
         (true, PostgresProvider::Percona) => percona::source(session, args).await.map(Source::Cluster),
         (true, PostgresProvider::Standalone) => {
             let wanted = wanted(session, args, app)?;

@@ -26,7 +26,7 @@ use crate::{
     crd::{ClientApp, Reason, label},
     deletion::{
         self,
-        permit::{DataKind, RetainedObject},
+        permit::{DataKind, RetainedObject, is_owned_by},
     },
     platform::{clock, key::Key},
 };
@@ -184,6 +184,9 @@ async fn database(
     let (kind, name) = (provider.kind(), key.database());
     // Without the object or its kind, there is no database of this provider.
     let Some(meta) = uncached::object(ctx, key, kind, &name).await? else {
+        if let Some(hold) = collected(ctx, teardown, provider).await? {
+            return Ok(Some(hold));
+        }
         let title = provider.info().title;
         let because = format!("stays: {title} has left it; delete it, or let the next ClientApp adopt it");
         let left = leftovers(ctx, teardown, provider).await?.into_iter();
@@ -199,6 +202,30 @@ async fn database(
     let hold = one(ctx, teardown, kind, meta, kept).await?;
     let state = || ctx.watches.database(provider, key).map(|seen| seen.state);
     Ok(hold.map(|hold| Hold { message: provider.deleting(&name, state()), ..hold }))
+}
+
+/// Returns a hold while the garbage collector deletes the volumes and Secrets of a database object that is gone: a later app of this
+/// name would meet them.
+async fn collected(ctx: &Ctx, teardown: &TeardownContext<'_>, provider: &dyn Provider) -> Result<Option<Hold>, Error> {
+    let key = teardown.app.key;
+    let (kind, name) = (provider.kind(), key.database());
+    let recorded = owned::uid(&teardown.status.owned, kind, &name).filter(|_| provider.info().loses_data_with_object);
+    let Some(uid) = recorded else { return Ok(None) };
+    let going = |reason: Reason, what: &str| {
+        let message = format!("waiting for {what} of the deleted {} {name} to be gone", kind.as_str());
+        Ok(Some(Hold::new(reason, message).until(clock::now() + SAFETY_NET)))
+    };
+    if let Some(claim) = teardown.claims.iter().find(|claim| is_owned_by(claim, uid)) {
+        let claim = claim.name.as_deref().unwrap_or_default();
+        return going(Reason::DeletingVolumes, &format!("PersistentVolumeClaim {claim}"));
+    }
+    for secret in provider.secrets(key) {
+        let found = uncached::object(ctx, key, DataKind::Secret, &secret).await?;
+        if found.is_some_and(|found| is_owned_by(&found, uid)) {
+            return going(Reason::DeletingSecrets, &format!("Secret {secret}"));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns a hold if the database's deletion would also delete an object that does not belong to it.
