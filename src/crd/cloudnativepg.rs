@@ -19,6 +19,9 @@ pub const HIBERNATION: &str = "cnpg.io/hibernation";
 /// Phase of a cluster that goes on only after a user has repaired it (`api/v1/cluster_types.go`).
 pub const UNRECOVERABLE: &str = "Cluster is unrecoverable and needs manual intervention";
 
+/// Phases that last as long as the data are large (`api/v1/cluster_types.go`).
+pub const COPYING: [&str; 2] = ["Creating a new replica", "Upgrading Postgres major version"];
+
 /// Returns true if CloudNativePG names volumes of this cluster like this (`pkg/specs/pods.go`, `GetInstanceName`, and
 /// `pkg/reconciler/persistentvolumeclaim`: `-wal`, `-tbs-<tablespace>`).
 pub fn names_volume(cluster: &str, name: &str) -> bool {
@@ -32,8 +35,7 @@ pub fn names_volume(cluster: &str, name: &str) -> bool {
 
 /// Returns the major version that an image is for, by its tag: CloudNativePG refuses an image without one.
 pub fn major_version(image: &str) -> Option<i64> {
-    let tagged = image.split('@').next()?;
-    let (_, tag) = tagged.rsplit_once(':')?;
+    let (_, tag) = image.split('@').next()?.rsplit('/').next()?.split_once(':')?;
     tag.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 

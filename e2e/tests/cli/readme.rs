@@ -17,13 +17,14 @@ use e2e::operator::{self, Operator};
 use serde_json::{Value, json};
 
 /// The pages of the documentation.
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 14] = [
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "crds/README.md",
     "crds/backups.md",
     "crds/clientapp.md",
+    "crds/cloudnativepg.md",
     "crds/data.md",
     "crds/percona.md",
     "crds/postgresql.md",

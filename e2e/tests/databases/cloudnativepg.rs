@@ -5,8 +5,10 @@ use clientapp_crd::{ClientApp, annotation, label};
 use e2e::cloudnativepg::{Played, define};
 use e2e::lab::{Lab, Tenant, hostname};
 use e2e::scenario::{names, nothing_is_left, with};
+use e2e::wait::until;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, Service};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -165,6 +167,11 @@ async fn a_cluster_that_is_deleted_is_not_replaced_by_an_empty_one_unnoticed() {
     let words = ["Cluster acme-pg was deleted, and its data with it", uid.as_str()];
     let told = tenant.condition_with("acme", ("PostgresReady", "DatabaseLost"), &words).await;
     assert_eq!(names::<CloudNativePgCluster>(&tenant).await, [""; 0]);
+    until("its parts are gone", async || {
+        let parts = [names::<Secret>(&tenant).await, names::<Service>(&tenant).await, names::<Job>(&tenant).await];
+        !parts.concat().iter().any(|part| part.starts_with("acme-pg-"))
+    })
+    .await;
     follow(&tenant, &told, "kubectl annotate");
     played(&tenant).begin().await.unwrap();
     played(&tenant).is_healthy().await.unwrap();

@@ -23,19 +23,28 @@ use crate::{
             names,
         },
     },
-    crd::{ClientApp, Reason, label},
+    crd::{ClientApp, Owned, Reason, label},
     deletion::{
         self,
         permit::{DataKind, RetainedObject, is_owned_by},
     },
-    platform::{clock, key::Key},
+    platform::{clock, key::Key, watch_builder::Availability},
 };
+
+/// Returns the providers of which the app may have a database. Without a record, nothing is deleted, and a kind that the cluster lacks, or
+/// that the operator may not read, holds nothing up.
+pub(super) fn providers(ctx: &Ctx, key: &Key, owned: &[Owned]) -> impl Iterator<Item = &'static dyn Provider> {
+    database::all().filter(move |provider| {
+        owned::uid(owned, provider.kind(), &key.database()).is_some()
+            || ctx.watches.of(*provider).objects.availability() == Availability::Installed
+    })
+}
 
 /// Retains the recorded objects of the app, and what belongs to its database.
 pub(super) async fn leave(ctx: &Ctx, teardown: &TeardownContext<'_>) -> Result<(), Error> {
     let key = teardown.app.key;
     // Credentials first: without them the data could be found, but not used.
-    for provider in database::all() {
+    for provider in providers(ctx, key, &teardown.status.owned) {
         let (kind, name) = (provider.kind(), key.database());
         match uncached::object(ctx, key, kind, &name).await? {
             None => drop(leftovers(ctx, teardown, provider).await?),
@@ -118,7 +127,7 @@ pub(super) async fn destroy(
         if !foreign && let Some(hold) = volumes(ctx, teardown, &mut kept).await? {
             return Ok(TeardownProgress::Hold(hold));
         }
-        for provider in database::all() {
+        for provider in providers(ctx, teardown.app.key, &teardown.status.owned) {
             if let Some(hold) = database(ctx, teardown, provider, &mut kept).await? {
                 return Ok(TeardownProgress::Hold(hold));
             }

@@ -21,7 +21,7 @@ use crate::{
     crd::{
         ClientApp, PostgresProvider,
         cloudnativepg::{
-            self, CLUSTER_LABEL, CRD_NAME, CloudNativePgCluster, CloudNativePgClusterStatus, HIBERNATION,
+            self, CLUSTER_LABEL, COPYING, CRD_NAME, CloudNativePgCluster, CloudNativePgClusterStatus, HIBERNATION,
             UNRECOVERABLE, major_version,
         },
         conditions::find,
@@ -253,7 +253,7 @@ fn state(cluster: &CloudNativePgCluster, status: &CloudNativePgClusterStatus) ->
     DatabaseState::Waiting(format!(" {missing}: {words}"))
 }
 
-/// Returns when CloudNativePG last made progress, as far as times show it. A cluster that is created from a backup may need long.
+/// Returns when CloudNativePG last made progress, as far as times show it. What copies all data may need long.
 fn progressed(
     cluster: &CloudNativePgCluster,
     status: &CloudNativePgClusterStatus,
@@ -261,5 +261,6 @@ fn progressed(
 ) -> Option<Timestamp> {
     let changed = status.conditions.iter().map(|condition| &condition.last_transition_time);
     let times = changed.chain(&cluster.metadata.creation_timestamp).map(|time| time.0);
-    times.max().filter(|_| !is_recovered || status.current_primary.is_some())
+    let copies = status.phase.as_deref().is_some_and(|phase| COPYING.contains(&phase));
+    times.max().filter(|_| !copies && (!is_recovered || status.current_primary.is_some()))
 }

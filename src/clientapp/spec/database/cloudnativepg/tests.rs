@@ -233,6 +233,8 @@ fn a_cluster_that_was_handed_over_keeps_how_it_was_created() {
     assert_eq!(document["spec"]["bootstrap"], recovery);
     cluster["status"]["currentPrimary"] = json!("acme-pg-1");
     assert!(stored_as(&cluster).progressed.is_some());
+    cluster["status"]["phase"] = json!("Creating a new replica");
+    assert_eq!(stored_as(&cluster).progressed, None, "so may a copy");
 }
 
 #[test]
