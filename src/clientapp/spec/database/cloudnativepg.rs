@@ -150,7 +150,7 @@ impl Provider for CloudNativePg {
     }
 
     fn pods_problem(&self, database: &Key, uid: &str, pods: &[Pod]) -> Option<String> {
-        let is_its = |pod: &&Pod| match controller(*pod) {
+        let is_its = |pod: &&Pod| match controller(pod) {
             Some((CLUSTER, _, owner)) => owner == uid,
             Some((JOB, name, _)) => names_job(&database.name, name),
             _ => false,
