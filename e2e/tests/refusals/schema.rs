@@ -73,6 +73,14 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         one("postgres.storage", json!("1Gi"), "unknown field"),
         one("persistence.storageClass", json!("fast"), "unknown field"),
     ];
+    let backed_up = json!({
+        "hostname": "acme.example.com", "postgres": {"provider": "cloudnativepg"}, "upgrade": {"backup": true},
+    });
+    rows.push((
+        backed_up,
+        "spec.upgrade.backup".to_owned(),
+        "is not supported with postgres.provider cloudnativepg yet",
+    ));
     rows.extend(of_texts());
     rows.extend(of_databases());
     rows.extend(of_percona());
