@@ -7,6 +7,7 @@ pub mod bench;
 pub mod cache;
 pub mod cert_manager;
 pub mod charts;
+pub mod cloudnativepg;
 pub mod conformance;
 pub mod demo;
 pub mod detached;

@@ -13,7 +13,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 use crate::cache;
 use crate::progress::Progress;
-use part::{CERT_MANAGER, DEFINITIONS, HELM3, PARTS, PERCONA, Part, Program, REGISTRY, RESTIC, VERSITYGW};
+use part::{
+    CERT_MANAGER, CLOUDNATIVEPG, DEFINITIONS, HELM3, PARTS, PERCONA, Part, Program, REGISTRY, RESTIC, VERSITYGW,
+};
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -35,6 +37,8 @@ pub struct Tools {
 pub enum Extra {
     /// cert-manager's controllers.
     CertManager,
+    /// CloudNativePG's definitions, beside a program that does nothing.
+    CloudNativePg,
     /// The newest helm 3, an executable `helm`: another Helm client.
     Helm3,
     /// The Percona operator.
@@ -49,13 +53,21 @@ pub enum Extra {
 
 impl Extra {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::CertManager, Self::Helm3, Self::Percona, Self::Registry, Self::Restic, Self::Versitygw];
+    pub const ALL: [Self; 7] = [
+        Self::CertManager,
+        Self::CloudNativePg,
+        Self::Helm3,
+        Self::Percona,
+        Self::Registry,
+        Self::Restic,
+        Self::Versitygw,
+    ];
 
     /// Finds or builds the program as [`Tools::ensure`] does, and returns its path. Blocks.
     pub fn ensure(self, progress: &Progress) -> Result<PathBuf> {
         let part = match self {
             Self::CertManager => &CERT_MANAGER,
+            Self::CloudNativePg => &CLOUDNATIVEPG,
             Self::Helm3 => &HELM3,
             Self::Percona => &PERCONA,
             Self::Registry => &REGISTRY,

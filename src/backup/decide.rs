@@ -25,6 +25,9 @@ use crate::{
 /// Limits how much the clocks of the nodes may differ.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
+/// Says why a backup fails of an app whose database the operator cannot back up.
+const UNSUPPORTED: &str = "the operator does not back up databases of the provider cloudnativepg yet: use CloudNativePG's own backups, and set spec.parts to [Files] for the files";
+
 /// Holds what follows.
 pub(super) type Outcome = run_once::Outcome<Backups>;
 type Progress<T> = run_once::Progress<T, Step>;
@@ -225,6 +228,7 @@ fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) ->
             Some(_) => Progress::Failed("the database is gone".to_owned()),
         },
         Database::None => Progress::Failed("there is no database".to_owned()),
+        Database::Unsupported => Progress::Failed(UNSUPPORTED.to_owned()),
     }
 }
 

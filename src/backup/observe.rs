@@ -59,6 +59,7 @@ pub(super) async fn observe(
     let database = match postgres.provider {
         _ if !postgres.enabled => Database::None,
         PostgresProvider::External => Database::None,
+        PostgresProvider::CloudNativePg => Database::Unsupported,
         PostgresProvider::Standalone => standalone(client, namespace, &key.database()).await?,
         PostgresProvider::Percona => {
             let recorded = backup.recorded_status.database.as_ref();

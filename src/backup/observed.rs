@@ -50,6 +50,8 @@ pub(crate) enum Database {
     /// It has none that the operator backs up.
     #[default]
     None,
+    /// It was created for the app, and the operator cannot back it up: that must not look like a backup of everything.
+    Unsupported,
     Standalone(Option<Box<Postgresql>>),
     Percona {
         cluster: Option<Box<PerconaPGCluster>>,

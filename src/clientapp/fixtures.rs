@@ -177,6 +177,7 @@ pub(super) fn settled(desired: &Desired) -> Observed {
                 secret: keys(&["user", "password", "host", "dbname"]),
                 reachable: true,
                 warnings: None,
+                pods: None,
                 scheduled: ScheduledBackups::default(),
             },
             deployer: deployer(now() - SignedDuration::from_secs(3600)),

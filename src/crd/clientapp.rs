@@ -51,6 +51,7 @@ pub const NAME_TOO_LONG: &str =
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(oldSelf.persistence.size) || has(oldSelf.profile) || !has(self.persistence.size) || !isQuantity(self.persistence.size) || quantity(self.persistence.size).compareTo(quantity('8Gi')) >= 0").message("size can only grow: without one the volume has 8Gi, and a volume never shrinks").field_path(".persistence.size"))]
+#[x_kube(validation = Rule::new("!self.upgrade.backup || !self.postgres.enabled || self.postgres.provider != 'cloudnativepg'").message("backup is not supported with postgres.provider cloudnativepg yet: back up the Cluster by its own means, and set it to false").field_path(".upgrade.backup"))]
 #[x_kube(validation = Rule::new("!has(self.tls) || has(self.tls.terminatedElsewhere) || has(self.ingressClassName)").message("issuer and secretName are for the Ingress: set ingressClassName as well, or terminatedElsewhere instead").field_path(".tls"))]
 pub struct ClientAppSpec {
     /// DNS name that the app is served under, in lower case, such as `acme.example.com`. It must be unique among the ClientApps of the
@@ -200,11 +201,11 @@ pub struct Redis {
 #[x_kube(validation = Rule::new("!isQuantity(self.storageSize) || !isQuantity(oldSelf.storageSize) || quantity(self.storageSize).compareTo(quantity(oldSelf.storageSize)) >= 0").message("storageSize can only grow: a volume never shrinks").field_path(".storageSize"))]
 #[x_kube(validation = Rule::new("self.adopt || has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)").message("storageClassName is immutable, because data is not moved: create another ClientApp and restore a backup into it").field_path(".storageClassName"))]
 #[x_kube(validation = Rule::new("self.provider != 'external' || !has(self.storageClassName)").message("storageClassName is for a database that is created for this instance, not for an external one").field_path(".storageClassName"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; for percona, use percona.schedules and upgrade.backup").field_path(".backup"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.parameters)").message("parameters are for the provider standalone; a PerconaPGCluster has them in patroni.dynamicConfiguration, and an external database in its own configuration").field_path(".parameters"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.tls)").message("tls is for the provider standalone; a PerconaPGCluster always supports TLS, and an external database has it in its own configuration").field_path(".tls"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.backup)").message("backup is for the provider standalone; for percona, use percona.schedules and upgrade.backup; for cloudnativepg, the operator makes no backups yet").field_path(".backup"))]
+#[x_kube(validation = Rule::new("self.provider in ['standalone', 'cloudnativepg'] || !has(self.parameters)").message("parameters are for the providers standalone and cloudnativepg; a PerconaPGCluster has them in patroni.dynamicConfiguration, and an external database in its own configuration").field_path(".parameters"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.tls)").message("tls is for the provider standalone; clusters of percona and cloudnativepg always support TLS, and an external database has it in its own configuration").field_path(".tls"))]
 #[x_kube(validation = Rule::new("self.provider != 'external' || !has(self.resources)").message("resources are for a database that is created for this instance, not for an external one").field_path(".resources"))]
-#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone; for percona, use percona.dataSource").field_path(".restore"))]
+#[x_kube(validation = Rule::new("self.provider == 'standalone' || !has(self.restore)").message("restore is for the provider standalone; for percona, use percona.dataSource; for cloudnativepg, the operator restores nothing yet").field_path(".restore"))]
 #[x_kube(validation = Rule::new("!has(self.backup) || !has(self.backup.request)").message("request a dump with `kubectl clientapp backup`; this field is not supported here").field_path(".backup.request"))]
 #[x_kube(validation = Rule::new("self.provider == 'percona' || !has(self.percona)").message("percona is for the provider percona").field_path(".percona"))]
 #[x_kube(validation = Rule::new("!has(oldSelf.percona) || !has(oldSelf.percona.repository) || (has(self.percona) && has(self.percona.repository))").message("repository cannot be removed: the backups in it would no longer be found").field_path(".percona.repository"))]
@@ -217,11 +218,13 @@ pub struct Postgres {
     pub enabled: bool,
 
     /// Where the database comes from: `percona` (a PerconaPGCluster created for this instance), `standalone` (a Postgresql of
-    /// this operator created for this instance) or `external` (an existing database). Immutable.
+    /// this operator created for this instance), `cloudnativepg` (a Cluster of CloudNativePG created for this instance) or `external`
+    /// (an existing database). Immutable.
     #[serde(default)]
     pub provider: PostgresProvider,
 
-    /// Major version of PostgreSQL, 13 to 18: `standalone` has 14 to 18, and with `percona` it depends on Percona's version.
+    /// Major version of PostgreSQL, 13 to 18: `standalone` and `cloudnativepg` have 14 to 18, and with `percona` it depends on Percona's
+    /// version.
     #[serde(default = "default_postgres_version")]
     #[schemars(length(max = 2))]
     #[x_kube(validation = Rule::new("self.matches('^1[3-8]$')").message("must be a major version of PostgreSQL from \"13\" to \"18\""))]
@@ -233,13 +236,13 @@ pub struct Postgres {
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("must be a quantity above zero such as 1Gi or 500Mi (not GB)"))]
     pub storage_size: String,
 
-    /// StorageClass of the database's volumes, for the providers `percona` and `standalone`. Absent: the cluster's default class.
+    /// StorageClass of the database's volumes, unless the provider is `external`. Absent: the cluster's default class.
     /// Immutable, except with `adopt`: it has to be the class of the database that is adopted.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub storage_class_name: Option<String>,
 
-    /// Number of PostgreSQL instances. With the provider `percona`, more than one form a cluster with automatic failover; with
-    /// `standalone`, the additional ones are hot standbys without automatic failover.
+    /// Number of PostgreSQL instances. With the providers `percona` and `cloudnativepg`, more than one form a cluster with automatic
+    /// failover; with `standalone`, the additional ones are hot standbys without automatic failover.
     #[serde(default = "super::number::<1>")]
     #[schemars(range(min = 1, max = 9))]
     pub instances: i32,
@@ -258,17 +261,17 @@ pub struct Postgres {
     /// Options of the provider `percona`: where backups are kept, when they are made, and which backups to create the database from.
     pub percona: Option<PerconaOptions>,
 
-    /// Requests and limits of each PostgreSQL instance, for the providers `percona` and `standalone`. A change restarts the
-    /// database.
+    /// Requests and limits of each PostgreSQL instance, unless the provider is `external`. A change restarts the database.
     pub resources: Option<Resources>,
 
-    /// PostgreSQL parameters, such as `{max_connections: "200"}`, for the provider `standalone`. A change restarts the database.
+    /// PostgreSQL parameters, such as `{max_connections: "200"}`, for the providers `standalone` and `cloudnativepg`. A change may restart
+    /// the database.
     #[serde(default, skip_serializing_if = "Parameters::is_empty")]
     #[schemars(schema_with = "super::parameters::schema")]
     pub parameters: Parameters,
 
-    /// Encryption of the connections to the database, for the provider `standalone`; Percona's clusters always support it. A change
-    /// restarts the database.
+    /// Encryption of the connections to the database, for the provider `standalone`; clusters of `percona` and `cloudnativepg` always
+    /// support it. A change restarts the database.
     pub tls: Option<Tls>,
 
     /// The existing database, for the provider `external`; `version`, `storageSize` and `instances` do not apply to it.
@@ -323,6 +326,9 @@ pub enum PostgresProvider {
     Percona,
     /// A Postgresql of this operator created for this instance.
     Standalone,
+    /// A Cluster of CloudNativePG created for this instance.
+    #[value(name = "cloudnativepg")]
+    CloudNativePg,
     /// An existing database.
     External,
 }
@@ -333,7 +339,7 @@ pub enum PostgresProvider {
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
     /// True if the database is backed up before each change of `chartVersion`: with a PerconaPGBackup, or with a dump of the
-    /// Postgresql. helm runs only after the backup has succeeded; a backup older than half an hour is repeated.
+    /// Postgresql; with the provider `cloudnativepg`, it is refused. helm runs only after the backup has succeeded; a backup older than half an hour is repeated.
     #[serde(default)]
     pub backup: bool,
 
@@ -586,7 +592,7 @@ pub struct ClientAppStatus {
     /// Secret with the Redis password.
     pub redis_secret_name: Option<String>,
 
-    /// The PerconaPGCluster or Postgresql that was created for this instance.
+    /// The PerconaPGCluster, Postgresql or Cluster that was created for this instance.
     pub postgres_cluster_name: Option<String>,
 
     /// Secret with the certificate of the hostname.

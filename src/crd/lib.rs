@@ -4,6 +4,7 @@ mod app_restore;
 mod app_tls;
 mod backup;
 mod clientapp;
+pub mod cloudnativepg;
 pub mod conditions;
 mod deletion;
 pub mod duration;

@@ -138,12 +138,14 @@ reasons! {
     DatabaseBackedUp APP BACKED_UP, Fine: "The last backup of the PerconaPGCluster is complete.", "Nothing.";
     DatabaseBackupFailed APP BACKED_UP, Trouble: "The last backup of the PerconaPGCluster has failed.", "Follow the message, or check the Job of that backup.";
     DatabaseBusy ROW kind::READY, Trouble: "The database did not reach the row in time, for example because another client holds a lock.", "Wait; it is retried, and a deletion waits for it.";
+    DatabaseLost APP kind::POSTGRES_READY, Stalled: "The database in use was deleted with its data. No empty one is created in its place.",
+        "Restore it under its name and hand it over with the label in `DatabaseNotOurs` and `spec.postgres.adopt`; or confirm with the command in the message that the app begins with an empty one.";
     DatabaseMissing ROW kind::READY, Stalled: "The server has no such database.", "Create it, or correct `PSQL_DBNAME`.";
     DatabaseNotConfigured ROW kind::READY, Stalled: "The operator has no database for PostgresWriters.", "Set `PSQL_HOST` and the other `PSQL_` variables of the operator.";
     DatabaseNotOurs APP kind::POSTGRES_READY, Stalled: "A database of this name belongs to another object.",
         "Rename the ClientApp, remove that database, or hand it over as the message says.";
     DatabaseNotProgressing APP kind::POSTGRES_READY, Trouble: "The database is not ready, and has made no progress for 5 minutes; the message says what was seen last.",
-        "Follow the message. See the log of the Percona operator, and that the operator is no older than `spec.crVersion` of the PerconaPGCluster.";
+        "Follow the message. See the log of the database's operator, and that the Percona operator is no older than `spec.crVersion` of the PerconaPGCluster.";
     DatabaseStalled APP kind::POSTGRES_READY, Stalled: "The database's own object is stalled; the message is that object's.", "Follow the message.";
     DatabaseUnavailable ROW kind::READY, Trouble: "The database cannot be reached.", "Wait; it is retried, and a deletion waits for it.";
     Deleting BOTH kind::POSTGRES_READY, Progress: "A database of this name, or the object itself, is being deleted.", "Wait.";
@@ -155,7 +157,7 @@ reasons! {
         "If it is meant to go, `kubectl clientapp approve-deletions`, or the command in the message; to keep its data, set `spec.deletionPolicy` to Retain.";
     DependencyCircle APP kind::RELEASED, Stalled: "ClientApps wait for each other by `spec.dependsOn`.", "Remove one of them from the field.";
     DependencyMissing APP kind::POSTGRES_READY, Stalled: "The cluster does not have the kind that provides the database.",
-        "Install the Percona Operator for PostgreSQL, or apply `crds/`.";
+        "Install the Percona Operator for PostgreSQL or CloudNativePG, or apply `crds/`.";
     DependencyNotReady APP kind::RELEASED, Progress: "An object that `spec.dependsOn` names is not Ready.", "Wait; the message says why it is not.";
     Deployed APP kind::RELEASED, Fine: "The release is deployed as the spec requests.", "Nothing.";
     DeployerNotOurs APP kind::RELEASED, Stalled: "A RoleBinding `clientapp-deployer` binds something other than the account that helm acts as. It is not overwritten.",
@@ -205,7 +207,7 @@ reasons! {
     NotOurs BOTH kind::READY, Stalled: "An object with a name that the database needs belongs to something else. It is not taken over.",
         "Rename one of them, or hand the object over as the message says.";
     NotReady BOTH kind::WORKLOADS_READY, Progress: "Pods are not ready; the message names them.", "`kubectl describe` them.";
-    NotReporting APP kind::POSTGRES_READY, Trouble: "The database's status is not updated.", "Make sure that the Percona operator is running and watches this namespace (`watchAllNamespaces`).";
+    NotReporting APP kind::POSTGRES_READY, Trouble: "The database's status is not updated.", "Make sure that the database's operator is running and watches this namespace (Percona's with `watchAllNamespaces`).";
     NotStalled ALL kind::STALLED, Fine: "No manual action is required.", "Nothing.";
     OperatorImageUnknown BOTH kind::READY, Stalled: "Dumps and archives are uploaded with the operator's own image, which the operator does not know. Dumps are kept on their volume only; files are not archived.",
         "Set `CLIENTAPP_POD_NAME` as `manifests/deployment.yaml` does, or `CLIENTAPP_IMAGE`.";
@@ -248,9 +250,9 @@ reasons! {
     RowDrifted ROW kind::READY, Event: "Another client of the database has changed or deleted the row; the operator restores it.", "Stop that client from changing the row.";
     RowNotOurs ROW kind::READY, Stalled: "According to the operator's table `clientapp_operator_rows`, the row with this id does not belong to this cluster.", "Delete the row and its entry there, or delete the object.";
     RowRefused ROW kind::READY, Stalled: "A constraint, trigger or policy of the table refuses the row.", "Correct the spec, or what the message names.";
-    SecretKeyMissing APP kind::POSTGRES_READY, Stalled: "The Secret with the database's credentials lacks a key.", "Add it to the Secret in `spec.postgres.external`; otherwise check the log of the Percona operator.";
+    SecretKeyMissing APP kind::POSTGRES_READY, Stalled: "The Secret with the database's credentials lacks a key.", "Add it to the Secret in `spec.postgres.external`; otherwise check the log of the database's operator.";
     SecretLost DB kind::READY, Stalled: "The Secret with the password in use is gone.", "Follow the message.";
-    SecretMissing APP kind::POSTGRES_READY, Stalled: "The Secret with the database's credentials does not exist.", "Create the one in `spec.postgres.external`; otherwise check the log of the Percona operator.";
+    SecretMissing APP kind::POSTGRES_READY, Stalled: "The Secret with the database's credentials does not exist.", "Create the one in `spec.postgres.external`; otherwise check the log of the database's operator.";
     SecretNotOurs APP kind::RELEASED, Trouble: "A Secret with a name that the operator generates belongs to another object.", "Wait if it is being deleted; otherwise rename one of them.";
     ServerFails DB kind::READY, Trouble: "The server exits and is restarted repeatedly; the message has the last line of its log.",
         "If the cause is `spec.parameters` or `spec.resources`, correct them: the pod is replaced at once.";

@@ -202,6 +202,11 @@ fn claim(owner: &ObjectMeta, target: &ObjectMeta) -> Option<String> {
     manager.map(|manager| format!("its label {} says that {manager} manages it", label::MANAGED_BY))
 }
 
+/// Returns true if the object with this uid is among the owners of another.
+pub(crate) fn is_owned_by(object: &ObjectMeta, uid: &str) -> bool {
+    object.owner_references.iter().flatten().any(|owner| owner.uid == uid)
+}
+
 /// Returns true if an object is no older than its owner. Both times are the API server's.
 pub(crate) fn is_younger(owner: &ObjectMeta, target: &ObjectMeta) -> bool {
     let created = |meta: &ObjectMeta| -> Option<Timestamp> { Some(meta.creation_timestamp.as_ref()?.0) };

@@ -265,11 +265,14 @@ pub(crate) struct Create {
     #[arg(long)]
     pub(crate) no_redis: bool,
     /// Do not create a database.
-    #[arg(long, conflicts_with_all = ["postgres_version", "storage", "standalone", "postgres_secret"])]
+    #[arg(long, conflicts_with_all = ["postgres_version", "storage", "standalone", "cloudnativepg", "postgres_secret"])]
     pub(crate) no_postgres: bool,
     /// Use a Postgresql of the operator instead of a PerconaPGCluster.
-    #[arg(long, conflicts_with = "postgres_secret")]
+    #[arg(long, conflicts_with_all = ["postgres_secret", "cloudnativepg"])]
     pub(crate) standalone: bool,
+    /// Use a Cluster of CloudNativePG instead of a PerconaPGCluster.
+    #[arg(long, conflicts_with = "postgres_secret")]
+    pub(crate) cloudnativepg: bool,
     /// Secret with the credentials of an existing database: the keys `host`, `user`, `password` and `dbname`.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["postgres_version", "storage"])]
     pub(crate) postgres_secret: Option<String>,

@@ -15,9 +15,9 @@ use super::{
     text::{BAD, FAINT, GOOD, age, paint, table, tamed},
 };
 use crate::{
+    clientapp::spec::database,
     crd::{
-        BackupSubject, BackupSubjectKind, BackupSummary, ClientApp, ClientAppBackup, ClientAppBackupSpec,
-        PostgresProvider, Postgresql,
+        BackupSubject, BackupSubjectKind, BackupSummary, ClientApp, ClientAppBackup, ClientAppBackupSpec, Postgresql,
     },
     store::dump::Name,
 };
@@ -25,7 +25,8 @@ use crate::{
 /// Whether the files are all there is to back up.
 fn has_files_only(app: &ClientApp) -> bool {
     let postgres = &app.spec.postgres;
-    app.spec.persistence.backup.is_some() && !(postgres.enabled && postgres.provider != PostgresProvider::External)
+    let provider = database::provider(postgres.provider).filter(|_| postgres.enabled);
+    app.spec.persistence.backup.is_some() && !provider.is_some_and(|provider| provider.info().backs_up)
 }
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Backup) -> Result<(), Error> {

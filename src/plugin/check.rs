@@ -19,7 +19,7 @@ use super::{
     text::{BAD, FAINT, GOOD, UNSURE, columns, harmless, paint, span},
 };
 use crate::{
-    crd::{self, ClientApp, label, percona},
+    crd::{self, ClientApp, cloudnativepg, label, percona},
     lease::rules::holder,
 };
 
@@ -60,8 +60,10 @@ pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::C
     let found = looked(leases.get_opt(crd::LEASE).await, "read Leases there")?;
     findings.push(leader(operator_namespace, found, Session::now()));
     findings.push(right(&session.namespace, may_create(session).await?));
-    let found = looked(definitions.get_metadata_opt(percona::CRD_NAME).await, "read its definition")?;
-    findings.push(optional(found.map(|found| found.is_some())));
+    for provider in [PERCONA, CLOUDNATIVEPG] {
+        let found = looked(definitions.get_metadata_opt(provider.definition).await, "read its definition")?;
+        findings.push(optional(&provider, found.map(|found| found.is_some())));
+    }
     printer.out(&render(&findings))?;
     match findings.iter().filter(|finding| finding.mark == Mark::Bad).count() {
         0 => Ok(()),
@@ -168,13 +170,25 @@ fn right(namespace: &str, may: bool) -> Finding {
     Finding { mark, subject: "You".to_owned(), sentence: format!("{verb} create ClientApps in namespace {namespace}") }
 }
 
-fn optional(installed: Look<bool>) -> Finding {
+/// A kind that only one provider needs.
+struct OptionalKind {
+    definition: &'static str,
+    kind: &'static str,
+    provider: &'static str,
+}
+
+const PERCONA: OptionalKind =
+    OptionalKind { definition: percona::CRD_NAME, kind: "PerconaPGCluster", provider: "percona" };
+const CLOUDNATIVEPG: OptionalKind =
+    OptionalKind { definition: cloudnativepg::CRD_NAME, kind: "Cluster (CloudNativePG)", provider: "cloudnativepg" };
+
+fn optional(OptionalKind { definition: _, kind, provider }: &OptionalKind, installed: Look<bool>) -> Finding {
     let (mark, sentence) = match installed {
         Ok(true) => (Mark::Good, "is installed".to_owned()),
-        Ok(false) => (Mark::Optional, "is not installed: the providers standalone and external do without".to_owned()),
+        Ok(false) => (Mark::Optional, format!("is not installed: only the provider {provider} needs it")),
         Err(why) => (Mark::Unsure, why),
     };
-    Finding { mark, subject: "Kind PerconaPGCluster".to_owned(), sentence }
+    Finding { mark, subject: format!("Kind {kind}"), sentence }
 }
 
 fn render(findings: &[Finding]) -> String {
@@ -232,8 +246,9 @@ mod tests {
             leader("system", Err(hidden()), now),
             right("tenants", true),
             right("tenants", false),
-            optional(Ok(true)),
-            optional(Ok(false)),
+            optional(&PERCONA, Ok(true)),
+            optional(&PERCONA, Ok(false)),
+            optional(&CLOUDNATIVEPG, Ok(false)),
         ];
         let text = render(&findings);
         insta::assert_snapshot!(anstream::adapter::strip_str(&text));

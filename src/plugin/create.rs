@@ -81,10 +81,11 @@ pub(crate) fn object(args: &args::Create, namespace: &str, values: Option<Map<St
     };
     let text = |text: &Option<String>| text.clone().map(Value::from);
     let off = |off: bool| off.then_some(Value::Bool(false));
-    let provider = match (args.standalone, &args.postgres_secret) {
-        (true, _) => Some("standalone"),
-        (false, Some(_)) => Some("external"),
-        (false, None) => None,
+    let provider = match (args.standalone, args.cloudnativepg, &args.postgres_secret) {
+        (true, ..) => Some("standalone"),
+        (false, true, _) => Some("cloudnativepg"),
+        (false, false, Some(_)) => Some("external"),
+        (false, false, None) => None,
     };
     let issuer = match (&args.tls_issuer, &args.tls_cluster_issuer) {
         (Some(name), _) => Some(json!({"name": name})),
@@ -172,6 +173,8 @@ mod tests {
         insta::assert_snapshot!(made(&["--no-postgres"], None));
         insta::assert_snapshot!(made(&["--standalone", "--adopt"], None));
         insta::assert_snapshot!(made(&["--postgres-secret=theirs"], None));
+        let made_by_cloudnativepg: Value = serde_yaml::from_str(&made(&["--cloudnativepg"], None)).unwrap();
+        assert_eq!(made_by_cloudnativepg["spec"]["postgres"], json!({"provider": "cloudnativepg"}));
         for (flag, tls) in [
             ("--tls-issuer=own", json!({"issuer": {"name": "own"}})),
             ("--tls-cluster-issuer=acme", json!({"issuer": {"name": "acme", "kind": "ClusterIssuer"}})),

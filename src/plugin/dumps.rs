@@ -24,6 +24,9 @@ pub(crate) async fn needed(session: &Session, app: &str) -> Result<Postgresql, E
             let status = session.flags.command(format!("kubectl clientapp status {app}"));
             format!("{app} has no Postgresql yet: {status} shows what it is waiting for")
         }
+        (true, PostgresProvider::CloudNativePg) => {
+            format!("the operator makes no backups of the Cluster of {app} yet: use CloudNativePG's own")
+        }
         _ => format!("{app} has no database of its own"),
     }))
 }

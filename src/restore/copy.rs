@@ -206,6 +206,9 @@ fn source(
         Database::None if first.spec.postgres.enabled && first.spec.postgres.provider == PostgresProvider::External => {
             Err(format!("the operator makes no backups of the database of {of}, which it has not created"))
         }
+        Database::Unsupported => {
+            Err(format!("the operator makes no backups of the Cluster of {of}: copy it by CloudNativePG's own means"))
+        }
         Database::None => Err(format!("{of} has no database, and so no backup to create another ClientApp from")),
         Database::Standalone(None) | Database::Percona { seen: None, .. } => {
             return Progress::Waits(format!("{of} has no database yet: its condition PostgresReady says why"));

@@ -64,6 +64,7 @@ pub(super) async fn observe(
     let database = match postgres.provider {
         _ if !postgres.enabled || (spec.into.is_some() && has_database) => Database::None,
         PostgresProvider::External => Database::None,
+        PostgresProvider::CloudNativePg => Database::Unsupported,
         PostgresProvider::Standalone => {
             Database::Standalone(one::<Postgresql>(client, namespace, &key.database()).await?.map(Box::new))
         }

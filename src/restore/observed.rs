@@ -48,6 +48,8 @@ pub(super) enum Database {
     /// It has none that the operator restores.
     #[default]
     None,
+    /// It was created for the app, and the operator cannot restore it.
+    Unsupported,
     Standalone(Option<Box<Postgresql>>),
     Percona {
         seen: Option<Box<Seen>>,

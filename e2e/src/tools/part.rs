@@ -242,6 +242,22 @@ pub(super) const CERT_MANAGER: Part = Part {
     },
 };
 
+/// CloudNativePG's definitions, of the tests of its provider.
+pub(super) const CLOUDNATIVEPG: Part = Part {
+    name: "cloudnativepg",
+    module: "github.com/cloudnative-pg/cloudnative-pg",
+    go_mod: include_str!("../../tools/cloudnativepg/go.mod"),
+    go_sum: include_str!("../../tools/cloudnativepg/go.sum"),
+    stamps: &[],
+    any_patch: false,
+    programs: &[Program { name: "cloudnativepg", package: ".", version: &[] }],
+    sources: Sources {
+        main: Some(include_str!("../../tools/cloudnativepg/main.go")),
+        definitions: Some("config/crd/bases"),
+        ..PURE_GO
+    },
+};
+
 impl Part {
     /// The pinned version.
     pub(super) fn version(&self) -> Version {
@@ -334,7 +350,7 @@ impl std::fmt::Display for Version {
 mod tests {
     use super::*;
 
-    const EXTRAS: [&Part; 5] = [&CERT_MANAGER, &HELM3, &PERCONA, &REGISTRY, &VERSITYGW];
+    const EXTRAS: [&Part; 6] = [&CERT_MANAGER, &CLOUDNATIVEPG, &HELM3, &PERCONA, &REGISTRY, &VERSITYGW];
 
     #[test]
     fn versions_are_found_in_what_programs_print() {

@@ -24,6 +24,7 @@ const PAGES: [&str; 14] = [
     "crds/README.md",
     "crds/backups.md",
     "crds/clientapp.md",
+    "crds/cloudnativepg.md",
     "crds/data.md",
     "crds/percona.md",
     "crds/postgresql.md",

@@ -97,6 +97,7 @@ fn values_have_an_effect() {
         "priorityClassName": "system-cluster-critical",
         "podLabels": {"team": "platform"},
         "percona": {"enabled": false},
+        "cloudnativepg": {"enabled": false},
         "networkPolicy": {"enabled": false},
         "crds": {"keep": false},
         "api": {"enabled": true, "tlsSecret": "certificate", "certificate": {"dnsNames": ["api.example.com"]}},
@@ -137,7 +138,7 @@ fn values_have_an_effect() {
     let rules = get("ClusterRole", "clientapp-operator")["rules"].as_array().unwrap();
     let groups: Vec<_> = rules.iter().flat_map(|rule| rule["apiGroups"].as_array().unwrap()).collect();
     let has = |group: &str| groups.iter().any(|found| *found == group);
-    assert!(has("apps") && !has("pgv2.percona.com"), "{groups:?}");
+    assert!(has("apps") && !has("pgv2.percona.com") && !has("postgresql.cnpg.io"), "{groups:?}");
     let has = |kind| found.of_kind(kind).next().is_some();
     assert!(has("ServiceMonitor") && has("PrometheusRule") && !has("NetworkPolicy"));
     let definition = found.of_kind("CustomResourceDefinition").next().unwrap();

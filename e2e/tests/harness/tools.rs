@@ -41,13 +41,14 @@ impl Fixture {
         fs::create_dir(directory.path().join("bin")).unwrap();
         let go = directory.path().join("bin/go");
         executable(&go, GO, 0o755).unwrap();
-        // What is read and changed of the Percona operator, and what is read of cert-manager.
+        // What is read and changed of the Percona operator, and what is read of cert-manager and CloudNativePG.
         let module = directory.path().join("module");
         let sources = module.join("vendor/github.com/percona/percona-postgresql-operator/v2");
         for (file, source) in [
             (module.join("deploy/crd.yaml"), "kind: A\ndescription: a\n---\nkind: B\n"),
             (module.join("deploy/crds/d.yaml"), "kind: D\n"),
             (module.join("deploy/crds/c.yaml"), "kind: C\n"),
+            (module.join("config/crd/bases/e.yaml"), "kind: E\n"),
             (sources.join("cmd/postgres-operator/main.go"), "cfg.Wrap(otelTransportWrapper()); \":8081\""),
             (
                 sources.join("percona/controller/pgbackup/controller.go"),
@@ -113,10 +114,12 @@ fn what_only_some_tests_start_is_built_for_those_who_ask() {
     let helms: Vec<_> = paths.lines().filter(|path| path.ends_with("/helm")).collect();
     let of = |index: usize, key: &str| helms[index].contains(&format!("/cache/tools/{key}-"));
     assert!(helms.len() == 2 && of(0, "helm") && of(1, "helm3"), "{paths}");
-    assert_eq!(fixture.builds(), 10, "and cert-manager, percona, registry, restic and versitygw");
-    for (program, expected) in
-        [("/postgres-operator", r#"[{"kind":"A"},{"kind":"B"}]"#), ("/cert-manager", r#"[{"kind":"C"},{"kind":"D"}]"#)]
-    {
+    assert_eq!(fixture.builds(), 11, "and cert-manager, cloudnativepg, percona, registry, restic and versitygw");
+    for (program, expected) in [
+        ("/postgres-operator", r#"[{"kind":"A"},{"kind":"B"}]"#),
+        ("/cert-manager", r#"[{"kind":"C"},{"kind":"D"}]"#),
+        ("/cloudnativepg", r#"[{"kind":"E"}]"#),
+    ] {
         let path = paths.lines().find(|path| path.ends_with(program)).unwrap();
         let definitions = fs::read_to_string(PathBuf::from(path).with_file_name("definitions.json")).unwrap();
         assert_eq!(definitions, expected);

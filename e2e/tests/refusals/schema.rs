@@ -53,13 +53,17 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         one("driftIgnore", ignored("/metadata/name"), "of metadata, only labels and annotations"),
         one("dependsOn", json!([{"kind": "Bucket", "name": "x"}]), "apiVersion must be set if the kind is neither"),
         one("dependsOn", json!([{"name": "No"}]), "spec.dependsOn[0].name"),
-        one("postgres.provider", json!("mysql"), "supported values: \"percona\", \"standalone\", \"external\""),
+        one(
+            "postgres.provider",
+            json!("mysql"),
+            "supported values: \"percona\", \"standalone\", \"cloudnativepg\", \"external\"",
+        ),
         one("postgres.adopt", json!("yes"), "must be of type boolean"),
         one("postgres.version", json!(15), "must be of type string"),
         one("postgres.version", json!("12"), "from \"13\" to \"18\""),
         one("postgres.version", json!("15.3"), "may not be more than 2 bytes"),
         one("postgres.instances", json!(0), "should be greater than or equal to 1"),
-        one("postgres.parameters", json!({"max_connections": "9"}), "parameters are for the provider standalone"),
+        one("postgres.parameters", json!({"max_connections": "9"}), "parameters are for the providers standalone"),
         one("upgrade.backup", json!("yes"), "must be of type boolean"),
         one("upgrade.allow", json!(true), "must be of type string"),
         one("upgrade.timeout", json!("soon"), "must be a duration such as 15m"),
@@ -69,6 +73,14 @@ async fn the_api_server_refuses_a_wrong_field_at_once() {
         one("postgres.storage", json!("1Gi"), "unknown field"),
         one("persistence.storageClass", json!("fast"), "unknown field"),
     ];
+    let backed_up = json!({
+        "hostname": "acme.example.com", "postgres": {"provider": "cloudnativepg"}, "upgrade": {"backup": true},
+    });
+    rows.push((
+        backed_up,
+        "spec.upgrade.backup".to_owned(),
+        "is not supported with postgres.provider cloudnativepg yet",
+    ));
     rows.extend(of_texts());
     rows.extend(of_databases());
     rows.extend(of_percona());
@@ -148,6 +160,26 @@ fn of_databases() -> Vec<Row> {
             "a request must not be above its limit",
         ),
         (json!({"provider": "standalone", "percona": {"keep": 1}}), "percona", "percona is for the provider percona"),
+        (
+            json!({"provider": "cloudnativepg", "percona": {"keep": 1}}),
+            "percona",
+            "percona is for the provider percona",
+        ),
+        (
+            json!({"provider": "cloudnativepg", "tls": {}}),
+            "tls",
+            "clusters of percona and cloudnativepg always support TLS",
+        ),
+        (
+            json!({"provider": "cloudnativepg", "backup": {}}),
+            "backup",
+            "for cloudnativepg, the operator makes no backups",
+        ),
+        (
+            json!({"provider": "cloudnativepg", "restore": {"claim": "a"}}),
+            "restore",
+            "for cloudnativepg, the operator restores nothing yet",
+        ),
         (
             json!({"adopt": true, "percona": {"dataSource": {"cluster": "a"}}}),
             "percona.dataSource",

@@ -484,6 +484,13 @@ fn what_cannot_be_backed_up() {
             "set spec.persistence.backup",
         ),
         (
+            "a database that it cannot back up, and files that it could",
+            json!({"of": {"name": "acme"}}),
+            Subject::App(Box::new(app(with_files()))),
+            Database::Unsupported,
+            "does not back up databases of the provider cloudnativepg yet",
+        ),
+        (
             "no database",
             json!({"of": {"name": "acme"}, "parts": ["Database"]}),
             Subject::App(Box::new(app(with_files()))),

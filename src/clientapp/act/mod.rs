@@ -181,7 +181,7 @@ async fn back_up(
 ) -> Result<(), Error> {
     let targets =
         observed.prerequisites.database.object.as_ref().map(|found| found.targets.clone()).unwrap_or_default();
-    let (resource, name, patch) = object.provider.back_up(key, record, &targets);
+    let Some((resource, name, patch)) = object.provider.back_up(key, record, &targets) else { return Ok(()) };
     let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource);
     let params = PatchParams { field_manager: Some(BACKUP_MANAGER.to_owned()), ..PatchParams::default() };
     let asked = api.patch(&name, &params, &patch).await.map(|_| ());

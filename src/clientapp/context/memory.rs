@@ -55,6 +55,8 @@ pub(crate) struct PerApp {
     pub edits: Option<EditTracker>,
     /// Holds what was last observed of its pods while it is not ready.
     pub pods: Option<PodReasons>,
+    /// Likewise of the pods of its database.
+    pub database_pods: Option<PodReasons>,
 }
 
 /// Remembers for the life of the process.

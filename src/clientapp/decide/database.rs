@@ -4,20 +4,27 @@
 //! reads, and its Service an address (Percona writes the Secret before PostgreSQL runs, so the Secret alone proves nothing). For
 //! a database that exists already, only the Secret is checked.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::plan::{Apply, NO_PROGRESS_AFTER, SILENT_AFTER};
 use crate::{
     clientapp::{
         hold::{Hold, SAFETY_NET},
-        observed::types::{DatabaseView, Observed, SecretView},
+        observed::{
+            types::{DatabaseView, Observed, SecretView},
+            volumes::confirm,
+        },
         spec::{
-            database::{DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
+            database::{DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject, ProviderInfo},
             desired::Desired,
             values::DatabaseAddress,
         },
     },
-    crd::{Reason, conditions, label},
+    crd::{Owned, Reason, conditions, label},
+    deletion::permit::is_owned_by,
     platform::watch_builder::Availability,
 };
 
@@ -47,6 +54,9 @@ pub(crate) fn readiness(desired: &Desired, observed: &Observed, now: Timestamp) 
     let recorded_uid = view.recorded_uid.as_deref();
     let targets = object.targets(view.object.as_ref().map(|existing| &existing.targets));
     let Some(existing) = &view.object else {
+        if let Some(hold) = lost(desired, observed, object, now) {
+            return DatabaseReadiness { apply: None, hold: Some(hold) };
+        }
         let hold = not_ready(Reason::Provisioning, format!("{what} is being created")).until(now + SAFETY_NET);
         // An earlier database has left volumes, and no backup may be restored over them.
         let source = object.source().filter(|_| recorded_uid.is_none());
@@ -97,6 +107,40 @@ fn unserved(kind: &Availability, object: &DesiredObject, what: &str) -> Option<D
     }
 }
 
+/// Returns why no database is created in the place of one that was in use and is gone with its data: the app would go on with an empty
+/// one. Volumes that have lost their owner are taken over.
+fn lost(desired: &Desired, observed: &Observed, object: &DesiredObject, now: Timestamp) -> Option<Hold> {
+    let Observed { recorded, release, .. } = observed;
+    let DesiredObject { provider, name, .. } = object;
+    let ProviderInfo { loses_data_with_object, names_volume, volume_label, .. } = provider.info();
+    let uid = observed.prerequisites.database.recorded_uid.as_ref()?;
+    let was_in_use = release.is_some() || recorded.installed.is_some() || recorded.last_attempt.is_some();
+    if !loses_data_with_object || !was_in_use || desired.data.without_volumes.contains(uid) {
+        return None;
+    }
+    let is_its = |claim: &&Arc<ObjectMeta>| {
+        let label = claim.labels.as_ref().and_then(|labels| labels.get(*volume_label));
+        label == Some(name) && claim.name.as_ref().is_some_and(|claim| names_volume(name, claim))
+    };
+    let is_going = |claim: &&Arc<ObjectMeta>| claim.deletion_timestamp.is_some() || is_owned_by(claim, uid);
+    let claims = observed.objects.claims.iter().filter(is_its);
+    let (going, left): (Vec<_>, Vec<_>) = claims.partition(is_going);
+    let what = object.described();
+    if let Some(claim) = going.first() {
+        let claim = claim.name.as_deref().unwrap_or_default();
+        let message = format!("{what} is gone, and its PersistentVolumeClaim {claim} is being deleted");
+        return Some(not_ready(Reason::Deleting, message).until(now + SAFETY_NET));
+    }
+    let gone = Owned { kind: provider.kind().as_str().to_owned(), name: name.clone(), uid: uid.clone() };
+    left.is_empty().then(|| {
+        let confirm = confirm(desired, &observed.owned)(&[&gone]);
+        let message = format!(
+            "{what} was deleted, and its data with it: restore it under this name and hand it over, or confirm that the app begins with an empty one, with {confirm}"
+        );
+        not_ready(Reason::DatabaseLost, message).until(now + SAFETY_NET)
+    })
+}
+
 /// Returns why the app cannot use its database, which exists as the spec asks.
 fn unusable(
     desired: &Desired,
@@ -105,12 +149,26 @@ fn unusable(
     now: Timestamp,
 ) -> Option<Hold> {
     // Without `..`, so that a new field of DatabaseView is considered here.
-    let DatabaseView { kind: _, app_uid: _, recorded_uid: _, object: _, secret, reachable, warnings, scheduled: _ } =
-        &observed.prerequisites.database;
+    let DatabaseView {
+        kind: _,
+        app_uid: _,
+        recorded_uid: _,
+        object: _,
+        secret,
+        reachable,
+        warnings,
+        pods,
+        scheduled: _,
+    } = &observed.prerequisites.database;
     let (what, provider, name) = (object.described(), object.provider, &address.secret);
+    let why_pods = pods.as_ref().and_then(|pods| pods.why.as_ref());
+    let look_at = pods.as_ref().map(|pods| pods.until);
     let silent_at = existing.created.map(|created| created + SILENT_AFTER);
     let (reason, message) = match &existing.state {
-        DatabaseState::Stalled(why) => return Some(not_ready(Reason::DatabaseStalled, format!("{what}{why}"))),
+        DatabaseState::Stalled(why) => {
+            let why_pods = why_pods.map_or_else(String::new, |why| format!("; {why}"));
+            return Some(not_ready(Reason::DatabaseStalled, format!("{what}{why}{why_pods}")).until(look_at));
+        }
         DatabaseState::NotReported if silent_at.is_some_and(|at| at <= now) => {
             (Reason::NotReporting, format!("{what} has no status: {}", (provider.info().to_report)(&desired.key)))
         }
@@ -132,10 +190,10 @@ fn unusable(
     };
     let (reason, mut message) = match no_progress_since(existing, observed, now) {
         Some(since) if reason == Reason::Provisioning && existing.state != DatabaseState::NotReported => {
-            let log = provider.info().log;
-            (Reason::DatabaseNotProgressing, format!("{message}; it has made no progress since {since}: see {log}"))
+            let advice = why_pods.cloned().unwrap_or_else(|| format!("see {}", provider.info().log));
+            (Reason::DatabaseNotProgressing, format!("{message}; it has made no progress since {since}: {advice}"))
         }
-        _ => (reason, message),
+        _ => (reason, why_pods.map_or(message.clone(), |why| format!("{message}; {why}"))),
     };
     if let Some(warnings) = warnings {
         message.push_str(&format!("; its operator warns: {warnings}"));
@@ -144,6 +202,7 @@ fn unusable(
         Some(at) if existing.state == DatabaseState::NotReported && at > now => at,
         _ => now + SAFETY_NET,
     };
+    let until = look_at.map_or(until, |look_at| until.min(look_at));
     Some(Hold { stalled: false, ..not_ready(reason, message).until(until) })
 }
 

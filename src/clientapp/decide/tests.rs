@@ -1,5 +1,7 @@
 //! The table of [`decide`], and a property: wherever a run is interrupted, the next ones converge.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use proptest::prelude::*;
@@ -24,8 +26,8 @@ use crate::{
             release::{ReleasePhase, ReleaseView},
             repair_backoff::Refused,
             types::{
-                Busy, CachedChart, DatabaseView, DriftedObject, LiveState, Prerequisites, Retained, SecretView,
-                UnreadyDependency,
+                Busy, CachedChart, DatabasePods, DatabaseView, DriftedObject, LiveState, Prerequisites, Retained,
+                SecretView, UnreadyDependency,
             },
         },
         spec::{
@@ -469,6 +471,93 @@ fn percona_backup_requests() {
         (found.source, found.digest) = (Some(json!({})), None);
     };
     row("said again, whatever the spec says by now", none(), said_again, "postgres from a backup");
+}
+
+/// A Cluster of CloudNativePG takes its data along, whoever deletes it.
+#[test]
+fn a_lost_database_is_not_replaced_by_an_empty_one() {
+    let spec = || json!({"postgres": {"provider": "cloudnativepg"}});
+    let settle = |w: &mut Observed| w.prerequisites.database.secret = keys(&["username", "password"]);
+    let gone = move |w: &mut Observed| {
+        settle(w);
+        w.prerequisites.database.object = None;
+    };
+    let claim = |name: &str, owner: Option<&str>| {
+        let owners = owner.map(|uid| json!([{"apiVersion": "v1", "kind": "Cluster", "name": "acme-pg", "uid": uid}]));
+        let meta = json!({"name": name, "labels": {"cnpg.io/cluster": "acme-pg"}, "ownerReferences": owners});
+        Arc::new(serde_json::from_value(meta).unwrap())
+    };
+    let with = |name: &'static str, owner: Option<&'static str>| {
+        move |w: &mut Observed| {
+            gone(w);
+            w.objects.claims = vec![claim(name, owner)];
+        }
+    };
+    const LOST: &str = "hold PostgresReady/DatabaseLost!";
+    const MADE: &str = "postgres, hold PostgresReady/Provisioning";
+    row("it is there", spec(), settle, "");
+    row("it is gone", spec(), gone, LOST);
+    row("its volumes are going", spec(), with("acme-pg-1", Some("pg-uid")), "hold PostgresReady/Deleting");
+    row("its volumes have lost their owner, and are taken over", spec(), with("acme-pg-1", None), MADE);
+    row("a volume that is not its", spec(), with("copy-of-acme-pg-1", None), LOST);
+    let new = move |w: &mut Observed| {
+        gone(w);
+        w.prerequisites.database.recorded_uid = None;
+    };
+    row("there was none", spec(), new, MADE);
+    let unused = move |w: &mut Observed| {
+        gone(w);
+        (w.release, w.recorded) = (None, ClientAppStatus::default());
+    };
+    row("it was never used", spec(), unused, MADE);
+    let mut desired = want(&spec());
+    let mut observed = settled(&desired);
+    gone(&mut observed);
+    let message = decide(&desired, &observed, &config(), now()).hold.unwrap().message;
+    assert!(
+        message.ends_with(
+            "`kubectl annotate clientapp acme -n tenants --overwrite apps.bnerd-operator.local/without-volume=pg-uid`"
+        ),
+        "{message}"
+    );
+    desired.data.without_volumes = ["pg-uid".to_owned()].into();
+    assert_eq!(decide(&desired, &observed, &config(), now()).hold.unwrap().reason, Reason::Provisioning);
+}
+
+/// Why its pods do not run, and when they are listed again.
+#[test]
+fn what_the_pods_of_a_database_say() {
+    let spec = json!({"postgres": {"provider": "cloudnativepg"}});
+    let desired = want(&spec);
+    let soon = now() + SignedDuration::from_secs(7);
+    let held = |state: DatabaseState, progressed: Option<Timestamp>| {
+        let mut observed = settled(&desired);
+        let database = &mut observed.prerequisites.database;
+        database.pods = Some(DatabasePods { why: Some("pod a waits".to_owned()), until: soon });
+        let object = database.object.as_mut().unwrap();
+        (object.state, object.progressed) = (state, progressed);
+        decide(&desired, &observed, &config(), now()).hold.unwrap()
+    };
+    let hour_ago = now() - SignedDuration::from_secs(3600);
+    let waiting = || DatabaseState::Waiting(" is not ready: x".to_owned());
+    for (state, progressed, reason, message) in [
+        (waiting(), None, Reason::Provisioning, "Cluster acme-pg is not ready: x; pod a waits"),
+        (
+            waiting(),
+            Some(hour_ago),
+            Reason::DatabaseNotProgressing,
+            "Cluster acme-pg is not ready: x; it has made no progress since 2026-01-01T11:00:00Z: pod a waits",
+        ),
+        (
+            DatabaseState::Stalled(": it is unrecoverable".to_owned()),
+            None,
+            Reason::DatabaseStalled,
+            "Cluster acme-pg: it is unrecoverable; pod a waits",
+        ),
+    ] {
+        let hold = held(state, progressed);
+        assert_eq!((hold.reason, hold.message.as_str(), hold.until), (reason, message, Some(soon)));
+    }
 }
 
 const RESTORING: &str = "hold PostgresReady/Restoring";

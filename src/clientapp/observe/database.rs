@@ -1,24 +1,37 @@
 //! Observes the database and the backup that an upgrade waits for.
 
-use super::secrets;
+use jiff::Timestamp;
+use kube::api::ListParams;
+
+use super::{secrets, uncached};
 use crate::{
     clientapp::{
         context::Ctx,
         error::Error,
         observed::{
             owned,
-            types::{BackupView, DatabaseView, ScheduledBackups},
+            pods::{GRACE, PodReasons, PodsView, next_check},
+            types::{BackupView, DatabasePods, DatabaseView, ScheduledBackups},
         },
         spec::{
-            database::{DatabaseCaches, DesiredDatabase, DesiredObject},
+            database::{DatabaseCaches, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
             desired::Desired,
         },
     },
-    crd::{BackupRecord, BackupState, Owned},
+    crd::{
+        BackupRecord, BackupState, ClientAppStatus,
+        conditions::{find, kind},
+    },
     platform::{key::Key, warnings},
 };
 
-pub(super) async fn view(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned]) -> Result<DatabaseView, Error> {
+pub(super) async fn view(
+    ctx: &Ctx,
+    desired: &Desired,
+    uid: &str,
+    recorded: &ClientAppStatus,
+    now: Timestamp,
+) -> Result<DatabaseView, Error> {
     let key = &desired.key;
     let Some(DesiredDatabase { address, object }) = &desired.database else { return Ok(DatabaseView::default()) };
     // The user names this Secret, so its owner does not matter.
@@ -36,13 +49,60 @@ pub(super) async fn view(ctx: &Ctx, desired: &Desired, uid: &str, owned: &[Owned
     Ok(DatabaseView {
         kind: objects.availability(),
         app_uid: uid.to_owned(),
-        recorded_uid: owned::uid(owned, provider.kind(), name).map(str::to_owned),
+        recorded_uid: owned::uid(&recorded.owned, provider.kind(), name).map(str::to_owned),
+        pods: match object {
+            Some(object) => pods(ctx, desired, object, found.as_ref(), (recorded, now)).await,
+            None => None,
+        },
         object: found,
         secret,
         warnings,
         scheduled: object.as_ref().map(|object| scheduled(ctx, key, object)).unwrap_or_default(),
         reachable: endpoints.as_ref().is_none_or(|slices| slices.group(&service).iter().any(|(_, ready)| *ready)),
     })
+}
+
+/// Observes why the pods of a database do not run that has not been ready for a while and does not say why. They are not listed in each
+/// pass; if the API server cannot answer, the reason is left out.
+async fn pods(
+    ctx: &Ctx,
+    desired: &Desired,
+    DesiredObject { provider, name, .. }: &DesiredObject,
+    found: Option<&DatabaseObject>,
+    (recorded, now): (&ClientAppStatus, Timestamp),
+) -> Option<DatabasePods> {
+    let key = &desired.key;
+    let waiting = found.filter(|found| match found.state {
+        DatabaseState::NotReported | DatabaseState::Waiting(_) | DatabaseState::Stalled(_) => !found.deleting,
+        DatabaseState::Restoring(_) | DatabaseState::Ready => false,
+    });
+    let Some((selector, found)) = provider.pods(name).zip(waiting) else {
+        ctx.memory.drop(key, |app| app.database_pods = None);
+        return None;
+    };
+    let condition = find(&recorded.conditions, kind::POSTGRES_READY).filter(|condition| condition.status == "False");
+    let since = condition.map_or(now, |condition| condition.last_transition_time.0);
+    let next = next_check(since, now);
+    if now.duration_since(since) < GRACE {
+        return Some(DatabasePods { why: None, until: next });
+    }
+    // Each spec has its own pods.
+    let spec = (format!("{}/{}", found.uid, found.digest.as_deref().unwrap_or_default()), 0);
+    let known = ctx.memory.read(key, |app| app.database_pods.clone());
+    if let Some(PodReasons { until, mut reasons }) = known.filter(|known| now < known.until)
+        && let Some(view) = reasons.remove(&spec)
+    {
+        return Some(DatabasePods { why: view.why, until });
+    }
+    let database = Key::new(&key.namespace, name);
+    let listed = uncached::pods(ctx, key, &desired.account, ListParams::default().labels(&selector)).await;
+    let listed = listed.inspect_err(|error| tracing::debug!(app = %key, "{error}")).unwrap_or_default();
+    let refused = || ctx.watches.refused_job(&database, since).filter(|_| listed.is_empty());
+    let why = provider.pods_problem(&database, &found.uid, &listed).or_else(refused);
+    let view = PodsView { there: listed.len(), why: why.clone(), stuck: None };
+    let look = PodReasons { until: next, reasons: [(spec, view)].into() };
+    ctx.memory.put(key, |app| app.database_pods = Some(look));
+    Some(DatabasePods { why, until: next })
 }
 
 /// Returns the backups that the database's operator makes by schedule.

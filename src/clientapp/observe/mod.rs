@@ -126,7 +126,8 @@ fn redact(desired: &Desired, observed: &mut Observed) {
         DatabaseState::Waiting(words) | DatabaseState::Stalled(words) => Some(words),
         DatabaseState::NotReported | DatabaseState::Restoring(_) | DatabaseState::Ready => None,
     });
-    for words in database.warnings.iter_mut().chain(state) {
+    let pods = database.pods.as_mut().and_then(|pods| pods.why.as_mut());
+    for words in database.warnings.iter_mut().chain(state).chain(pods) {
         *words = desired.values.redactor.redact(words);
     }
     let sentence = observed.run.busy.iter_mut().map(|at_work| &mut at_work.sentence);
@@ -185,7 +186,7 @@ async fn prerequisites(
         },
         admin_secret,
         redis_secret,
-        database: database::view(ctx, desired, uid, &recorded.owned).await?,
+        database: database::view(ctx, desired, uid, recorded, now).await?,
         deployer: ctx.watches.deployer(&key.namespace),
         retained: retained::find(ctx, desired, uid, recorded).await?,
         dependencies: dependencies::unready(ctx, desired, release.as_ref()).await,

@@ -1,5 +1,7 @@
 //! Finds what an earlier ClientApp of the name left under `deletionPolicy: Retain`. An **effect**, reads only.
 
+use std::collections::BTreeSet;
+
 use kube::{
     ResourceExt as _,
     api::{DynamicObject, ListParams, PartialObjectMeta},
@@ -37,8 +39,10 @@ pub(crate) async fn find(
         SecretSource::Generated(name) => Some(name.as_str()),
         SecretSource::Given(_) => None,
     };
-    let reusing = provider_reusing_leftovers(ctx, desired, recorded).map(|provider| provider.secret(key));
-    let of_databases = database::all().flat_map(|provider| provider.secrets(key)).map(|name| (name, true));
+    let reusing = provider_reusing_leftovers(ctx, desired, uid, recorded).map(|provider| provider.secret(key));
+    // Two providers have a Secret of the same name.
+    let of_databases: BTreeSet<_> = database::all().flat_map(|provider| provider.secrets(key)).collect();
+    let of_databases = of_databases.into_iter().map(|name| (name, true));
     let of_app = admin.into_iter().map(str::to_owned).chain([key.redis_secret()]).map(|name| (name, false));
     for (name, of_database) in of_databases.chain(of_app) {
         let Some(secret) = ctx.watches.secrets.get(&Key::new(&key.namespace, &name)) else { continue };
@@ -72,7 +76,7 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
     let params = ListParams::default().labels(&selector);
     let listing = || Error::api(format!("list the volumes that an earlier ClientApp {key} has left"));
     let mut claims = api.list_metadata(&params).await.map_err(listing())?.items;
-    if let Some(provider) = provider_reusing_leftovers(ctx, desired, recorded) {
+    if let Some(provider) = provider_reusing_leftovers(ctx, desired, uid, recorded) {
         let selector = format!("{}={},!{}", provider.info().volume_label, key.database(), label::RETAINED_FROM);
         claims.extend(api.list_metadata(&ListParams::default().labels(&selector)).await.map_err(listing())?.items);
     }
@@ -94,12 +98,16 @@ async fn volumes(ctx: &Ctx, desired: &Desired, uid: &str, recorded: &ClientAppSt
 fn provider_reusing_leftovers(
     ctx: &Ctx,
     desired: &Desired,
+    uid: &str,
     recorded: &ClientAppStatus,
 ) -> Option<&'static dyn Provider> {
     let provider = desired.database_object()?.provider;
+    let database = desired.key.database();
+    // Its parts may be seen before itself.
+    let made = ctx.memory.recently_created.created_for(&desired.key, uid);
     let is_about_to_create = provider.info().reuses_leftovers
         && !desired.data.adopt
-        && owned::uid(&recorded.owned, provider.kind(), &desired.key.database()).is_none()
+        && [&recorded.owned, &made].iter().all(|owned| owned::uid(owned, provider.kind(), &database).is_none())
         && ctx.watches.database(provider, &desired.key).is_none();
     is_about_to_create.then_some(provider)
 }

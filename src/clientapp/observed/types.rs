@@ -195,8 +195,19 @@ pub(crate) struct DatabaseView {
     pub(crate) reachable: bool,
     /// The warnings of the database's operator since it last made progress. Anybody may have written them.
     pub(crate) warnings: Option<String>,
+    /// Why its pods do not run; `None`: it is ready, or says so itself.
+    pub(crate) pods: Option<DatabasePods>,
     /// The backups that the database's operator makes by schedule.
     pub(crate) scheduled: ScheduledBackups,
+}
+
+/// Holds what was observed of the pods of a database that is not ready. Anybody may have made pods with its label.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DatabasePods {
+    /// What keeps them from being ready, in one sentence.
+    pub(crate) why: Option<String>,
+    /// When to list them again.
+    pub(crate) until: Timestamp,
 }
 
 /// The backups that a database's operator makes by schedule.

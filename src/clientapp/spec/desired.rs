@@ -640,7 +640,8 @@ pub fn account(spec: &ClientAppSpec) -> Result<AccountName, InvalidSpec> {
 fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     let Upgrade { backup, allow, foreign_lock_timeout: _, on_failure, retries, timeout } = &app.spec.upgrade;
     let Postgres { enabled, provider, .. } = app.spec.postgres;
-    if *backup && !(enabled && database::provider(provider).is_some()) {
+    let provider = database::provider(provider).filter(|_| enabled);
+    if *backup && !provider.is_some_and(|provider| provider.info().backs_up) {
         return Err(invalid(
             "spec.upgrade.backup",
             "this operator creates no database for the app that it could back up: set it to false",

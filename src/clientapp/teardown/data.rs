@@ -23,19 +23,28 @@ use crate::{
             names,
         },
     },
-    crd::{ClientApp, Reason, label},
+    crd::{ClientApp, Owned, Reason, label},
     deletion::{
         self,
-        permit::{DataKind, RetainedObject},
+        permit::{DataKind, RetainedObject, is_owned_by},
     },
-    platform::{clock, key::Key},
+    platform::{clock, key::Key, watch_builder::Availability},
 };
+
+/// Returns the providers of which the app may have a database. Without a record, nothing is deleted, and a kind that the cluster lacks, or
+/// that the operator may not read, holds nothing up.
+pub(super) fn providers(ctx: &Ctx, key: &Key, owned: &[Owned]) -> impl Iterator<Item = &'static dyn Provider> {
+    database::all().filter(move |provider| {
+        owned::uid(owned, provider.kind(), &key.database()).is_some()
+            || ctx.watches.of(*provider).objects.availability() == Availability::Installed
+    })
+}
 
 /// Retains the recorded objects of the app, and what belongs to its database.
 pub(super) async fn leave(ctx: &Ctx, teardown: &TeardownContext<'_>) -> Result<(), Error> {
     let key = teardown.app.key;
     // Credentials first: without them the data could be found, but not used.
-    for provider in database::all() {
+    for provider in providers(ctx, key, &teardown.status.owned) {
         let (kind, name) = (provider.kind(), key.database());
         match uncached::object(ctx, key, kind, &name).await? {
             None => drop(leftovers(ctx, teardown, provider).await?),
@@ -118,7 +127,7 @@ pub(super) async fn destroy(
         if !foreign && let Some(hold) = volumes(ctx, teardown, &mut kept).await? {
             return Ok(TeardownProgress::Hold(hold));
         }
-        for provider in database::all() {
+        for provider in providers(ctx, teardown.app.key, &teardown.status.owned) {
             if let Some(hold) = database(ctx, teardown, provider, &mut kept).await? {
                 return Ok(TeardownProgress::Hold(hold));
             }
@@ -184,6 +193,9 @@ async fn database(
     let (kind, name) = (provider.kind(), key.database());
     // Without the object or its kind, there is no database of this provider.
     let Some(meta) = uncached::object(ctx, key, kind, &name).await? else {
+        if let Some(hold) = collected(ctx, teardown, provider).await? {
+            return Ok(Some(hold));
+        }
         let title = provider.info().title;
         let because = format!("stays: {title} has left it; delete it, or let the next ClientApp adopt it");
         let left = leftovers(ctx, teardown, provider).await?.into_iter();
@@ -199,6 +211,30 @@ async fn database(
     let hold = one(ctx, teardown, kind, meta, kept).await?;
     let state = || ctx.watches.database(provider, key).map(|seen| seen.state);
     Ok(hold.map(|hold| Hold { message: provider.deleting(&name, state()), ..hold }))
+}
+
+/// Returns a hold while the garbage collector deletes the volumes and Secrets of a database object that is gone: a later app of this
+/// name would meet them.
+async fn collected(ctx: &Ctx, teardown: &TeardownContext<'_>, provider: &dyn Provider) -> Result<Option<Hold>, Error> {
+    let key = teardown.app.key;
+    let (kind, name) = (provider.kind(), key.database());
+    let recorded = owned::uid(&teardown.status.owned, kind, &name).filter(|_| provider.info().loses_data_with_object);
+    let Some(uid) = recorded else { return Ok(None) };
+    let going = |reason: Reason, what: &str| {
+        let message = format!("waiting for {what} of the deleted {} {name} to be gone", kind.as_str());
+        Ok(Some(Hold::new(reason, message).until(clock::now() + SAFETY_NET)))
+    };
+    if let Some(claim) = teardown.claims.iter().find(|claim| is_owned_by(claim, uid)) {
+        let claim = claim.name.as_deref().unwrap_or_default();
+        return going(Reason::DeletingVolumes, &format!("PersistentVolumeClaim {claim}"));
+    }
+    for secret in provider.secrets(key) {
+        let found = uncached::object(ctx, key, DataKind::Secret, &secret).await?;
+        if found.is_some_and(|found| is_owned_by(&found, uid)) {
+            return going(Reason::DeletingSecrets, &format!("Secret {secret}"));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns a hold if the database's deletion would also delete an object that does not belong to it.

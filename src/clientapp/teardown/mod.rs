@@ -30,7 +30,7 @@ use super::{
         self, installed_chart,
         release::{ReleaseView, release_view},
     },
-    spec::{database, desired},
+    spec::desired,
     status::{conditions, events, write},
 };
 use crate::{
@@ -158,7 +158,8 @@ pub(super) async fn abandoned(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error>
         return Ok(Action::requeue(RECHECK_GONE));
     }
     let mut kept = Vec::new();
-    let of_databases = database::all().map(|provider| (provider.kind(), key.database()));
+    let providers = data::providers(ctx, key, &app.recorded_status.owned);
+    let of_databases = providers.map(|provider| (provider.kind(), key.database()));
     for (kind, name) in of_databases.chain([(DataKind::Secret, key.admin_secret())]) {
         let found = uncached::object(ctx, key, kind, &name).await?;
         if found.is_some_and(|found| observed::owned::is_stamped(app.meta(), &found)) {

@@ -97,7 +97,11 @@ pub fn deletion_effects(app: &ClientApp, orphans: bool, namespace_made: Option<b
     ];
     let provider = database::provider(spec.postgres.provider);
     let database = |what: &str, before: &str| {
-        let its = format!("{what} {}{before} with its volumes, backups and Secrets", key.database());
+        let backups = match provider {
+            Some(provider) if !provider.info().backs_up => "volumes",
+            _ => "volumes, backups",
+        };
+        let its = format!("{what} {}{before} with its {backups} and Secrets", key.database());
         let elsewhere = provider.and_then(|provider| provider.lasting_backups(&spec.postgres));
         let elsewhere = elsewhere.map(|place| format!("; its backups in {place} stay"));
         (AppResource::Database, data(AppResource::Database, its) + &elsewhere.unwrap_or_default())
@@ -178,6 +182,7 @@ mod tests {
                     false,
                     Some(false)
                 ),
+                told("of CloudNativePG", json!({"postgres": {"provider": "cloudnativepg"}}), false, Some(false)),
                 told("without a database", json!({"postgres": {"enabled": false}}), false, Some(false)),
                 told("orphaned", json!({}), true, Some(true)),
                 told(

@@ -41,6 +41,7 @@ const MAY_NOT: Questions<'_> = &[
     ("get", CRDS, "customresourcedefinitions", "profiles.apps.bnerd-operator.local"),
     ("patch delete", CRDS, "customresourcedefinitions", "clientapps.apps.bnerd-operator.local"),
     ("patch", CRDS, "customresourcedefinitions", "perconapgclusters.pgv2.percona.com"),
+    ("patch", CRDS, "customresourcedefinitions", "clusters.postgresql.cnpg.io"),
     // No rights on a chart's objects, except for kinds that Postgresqls consist of as well.
     ("get patch", "apps", "deployments", "acme"),
     ("create", "networking.k8s.io", "ingresses", ""),

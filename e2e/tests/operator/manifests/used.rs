@@ -7,13 +7,13 @@ use std::fs;
 use clientapp_crd::DEPLOYER;
 use clientapp_crd::{
     BackupPhase, ClientApp, ClientAppBackup, ClientAppRestore, ClientAppStatus, PostgresWriter, PostgresWriterSpec,
-    Postgresql, conditions,
+    Postgresql, cloudnativepg::CloudNativePgCluster, conditions,
 };
 use e2e::lab::{IMAGE, Lab, TIMEOUT, Tenant, hostname};
 use e2e::operator::{Operator, Options};
 use e2e::postgres::Postgres;
 use e2e::wait::until;
-use e2e::{charts, manifests};
+use e2e::{charts, cloudnativepg, manifests};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
@@ -238,6 +238,11 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.create("own", own).await.unwrap();
     let saved = json!({"hostname": host("saved"), "upgrade": {"backup": true}, "redis": {"enabled": false}});
     tenant.create("saved", saved).await.unwrap();
+    // And one of CloudNativePG's.
+    cloudnativepg::define(&tenant.client).await.unwrap();
+    let cluster = json!({"hostname": host("cluster"), "postgres": {"provider": "cloudnativepg"}});
+    tenant.create("cluster", cluster).await.unwrap();
+    tenant.wait_for("cluster-pg", "made", |found: Option<&CloudNativePgCluster>| found.map(drop)).await;
     tenant.ready("own", 1).await;
     tenant.ready("saved", 1).await;
     let spec = json!({"of": {"name": "own"}, "quiesce": true});
@@ -290,7 +295,7 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.api::<ClientApp>().delete("saved", &DeleteParams::foreground()).await.unwrap();
     tenant.gone("saved").await;
     tenant.status("waiting", "told why", told).await;
-    for name in ["brief", "tested", "kept", "hook", "own", "waiting"] {
+    for name in ["brief", "tested", "kept", "hook", "own", "waiting", "cluster"] {
         tenant.delete(name).await;
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! **Pure**, except for the watches that a provider starts. A database that exists already has no provider ([`external`]).
 
+mod cloudnativepg;
 mod desired;
 mod external;
 mod object;
@@ -34,6 +35,7 @@ pub(crate) fn provider(name: PostgresProvider) -> Option<&'static dyn Provider> 
     match name {
         PostgresProvider::Percona => Some(&percona::Percona),
         PostgresProvider::Standalone => Some(standalone()),
+        PostgresProvider::CloudNativePg => Some(&cloudnativepg::CloudNativePg),
         PostgresProvider::External => None,
     }
 }
@@ -69,7 +71,7 @@ pub(crate) fn desired(key: &Key, app: &ClientApp, config: &Config, open: bool) -
             name: values::From::Value(USER.to_owned()),
             user: Some(USER.to_owned()),
             secret: provider.secret(key),
-            user_key: "user".to_owned(),
+            user_key: provider.user_key().to_owned(),
             password_key: "password".to_owned(),
         },
         object: Some(DesiredObject {

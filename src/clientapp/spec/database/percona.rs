@@ -79,6 +79,7 @@ static FACTS: ProviderInfo = ProviderInfo {
         }),
     },
     owners: &["PerconaPGCluster", "PostgresCluster"],
+    backs_up: true,
     backup_kind: Some("PerconaPGBackup"),
     volume_label: CLUSTER_LABEL,
     names_volume: percona::names_volume,
@@ -91,6 +92,8 @@ static FACTS: ProviderInfo = ProviderInfo {
         reason: Reason::LabelledForPercona,
     }),
     reuses_leftovers: true,
+    // Only with the finalizers below.
+    loses_data_with_object: false,
     to_install: "install the Percona Operator for PostgreSQL",
     to_report: |app| {
         let namespace = &app.namespace;
@@ -193,13 +196,13 @@ impl Provider for Percona {
         app: &Key,
         record: &BackupRecord,
         targets: &BackupTargets,
-    ) -> (ApiResource, String, Patch<Value>) {
+    ) -> Option<(ApiResource, String, Patch<Value>)> {
         let resource = ApiResource::erase::<PerconaPGBackup>(&());
         let spec = json!({"pgCluster": app.database(), "repoName": backups::in_use(targets), "options": [TYPE_FULL]});
         let mut backup = document(&resource, app, &record.name, spec);
         let versions = format!("{} -> {}", record.from, record.to);
         backup["metadata"]["annotations"] = json!({UPGRADE_ANNOTATION: versions});
-        (resource, record.name.clone(), Patch::Apply(backup))
+        Some((resource, record.name.clone(), Patch::Apply(backup)))
     }
 
     fn lasting_backups(&self, postgres: &Postgres) -> Option<String> {

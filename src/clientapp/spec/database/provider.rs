@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, Patch};
 use serde_json::Value;
 
@@ -38,6 +39,11 @@ pub(crate) trait Provider: Sync {
         vec![self.secret(app)]
     }
 
+    /// Returns the key of [`Provider::secret`] with the user's name.
+    fn user_key(&self) -> &'static str {
+        "user"
+    }
+
     /// Returns the Service through which the app reaches the database.
     fn service(&self, app: &Key) -> String;
 
@@ -71,9 +77,25 @@ pub(crate) trait Provider: Sync {
     /// Starts the watches for the state of databases.
     fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> DatabaseCaches;
 
-    /// Returns how to request a backup: the object to patch, and the patch.
-    fn back_up(&self, app: &Key, record: &BackupRecord, targets: &BackupTargets)
-    -> (ApiResource, String, Patch<Value>);
+    /// Returns the label selector of a database's pods, if the database object does not say why they do not run.
+    fn pods(&self, _database: &str) -> Option<String> {
+        None
+    }
+
+    /// Returns why the pods of the database with this uid do not run.
+    fn pods_problem(&self, _database: &Key, _uid: &str, _pods: &[Pod]) -> Option<String> {
+        None
+    }
+
+    /// Returns how to request a backup: the object to patch, and the patch. `None`: no backup can be requested.
+    fn back_up(
+        &self,
+        _app: &Key,
+        _record: &BackupRecord,
+        _targets: &BackupTargets,
+    ) -> Option<(ApiResource, String, Patch<Value>)> {
+        None
+    }
 
     /// Returns where backups are stored that outlive the database.
     fn lasting_backups(&self, _postgres: &Postgres) -> Option<String> {
@@ -97,6 +119,8 @@ pub(crate) struct ProviderInfo {
     pub(crate) kind: DatabaseKind,
     /// The kinds that own the parts of a database.
     pub(crate) owners: &'static [&'static str],
+    /// True if the operator can back up its databases.
+    pub(crate) backs_up: bool,
     /// The kind of backup objects; `None`: the database object reports the last backup.
     pub(crate) backup_kind: Option<&'static str>,
     /// The label on each volume of a database; its value is the name of the database object.
@@ -107,6 +131,8 @@ pub(crate) struct ProviderInfo {
     /// True if a deleted database object leaves its volumes and Secrets without a mark, so that the next one of its name reuses
     /// them.
     pub(crate) reuses_leftovers: bool,
+    /// True if the garbage collector deletes the volumes and Secrets of a database object as soon as that is gone, whoever deleted it.
+    pub(crate) loses_data_with_object: bool,
     /// Holds what a cluster admin has to do if the cluster does not know the kind.
     pub(crate) to_install: &'static str,
     /// Holds what to check if a database object has no status.

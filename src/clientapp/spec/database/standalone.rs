@@ -35,12 +35,14 @@ static FACTS: ProviderInfo = ProviderInfo {
         unowned_dependents: None,
     },
     owners: &["Postgresql"],
+    backs_up: true,
     backup_kind: None,
     volume_label: label::POSTGRESQL,
     names_volume: names::is_claim,
     deletes_by_label: None,
     // A Postgresql itself labels the data that it leaves.
     reuses_leftovers: false,
+    loses_data_with_object: false,
     to_install: "apply the operator's crds/",
     to_report: |_| "see this operator's log for what its controller lacks".to_owned(),
     log: "this operator's log",
@@ -119,10 +121,15 @@ impl Provider for Standalone {
         }
     }
 
-    fn back_up(&self, app: &Key, record: &BackupRecord, _room: &BackupTargets) -> (ApiResource, String, Patch<Value>) {
+    fn back_up(
+        &self,
+        app: &Key,
+        record: &BackupRecord,
+        _room: &BackupTargets,
+    ) -> Option<(ApiResource, String, Patch<Value>)> {
         // Not with server-side apply, which would recreate a deleted Postgresql.
         let patch = Patch::Merge(json!({"spec": {"backup": {"request": record.name}}}));
-        ((FACTS.kind.resource)(), app.database(), patch)
+        Some(((FACTS.kind.resource)(), app.database(), patch))
     }
 
     fn deleting(&self, database: &str, state: Option<DatabaseState>) -> String {

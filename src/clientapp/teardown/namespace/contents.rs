@@ -25,6 +25,8 @@ const OF_KUBERNETES: &[(&str, &str, &str)] =
 /// Created with a namespace by the operator's HTTP API, as group, kind and name.
 const OF_THE_API: &[(&str, &str, &str)] =
     &[("networking.k8s.io", "NetworkPolicy", POLICY), ("", "ResourceQuota", QUOTA)];
+/// Copied by CloudNativePG into each namespace with a Cluster, and never deleted, as group, kind and name.
+const OF_CLOUDNATIVEPG: &[(&str, &str, &str)] = &[("", "ConfigMap", "cnpg-default-monitoring")];
 /// Kinds that only describe other objects: their events and addresses.
 const TELLS_OF_OTHERS: &[(&str, &str)] = &[("", "Event"), ("events.k8s.io", "Event"), ("", "Endpoints")];
 /// Kinds that hold data, or the credentials for them.
@@ -94,7 +96,7 @@ impl Kinds {
         }
         if object.deletion_timestamp.is_some()
             || TELLS_OF_OTHERS.contains(&kind)
-            || [OF_KUBERNETES, OF_THE_API].iter().any(|known| known.contains(&(kind.0, kind.1, name)))
+            || [OF_KUBERNETES, OF_THE_API, OF_CLOUDNATIVEPG].iter().any(|known| known.contains(&(kind.0, kind.1, name)))
             || self.deployer.has_created(object.uid.as_ref())
         {
             return false;

@@ -266,6 +266,7 @@ impl Spec {
             None => json!({"enabled": false}),
             Some(PostgresProvider::Percona) => json!({"provider": "percona"}),
             Some(PostgresProvider::Standalone) => json!({"provider": "standalone", "version": "17"}),
+            Some(PostgresProvider::CloudNativePg) => json!({"provider": "cloudnativepg", "version": "17"}),
             Some(PostgresProvider::External) => {
                 json!({"provider": "external", "external": {"secretName": external_secret(name)}})
             }

@@ -192,7 +192,7 @@ fn a_backup_before_an_upgrade_is_full() {
     }))
     .unwrap();
     let app = crate::platform::key::Key::new("tenants", "acme");
-    let (.., patch) = Percona.back_up(&app, &record, &BackupTargets { volume: true, repository: None });
+    let (.., patch) = Percona.back_up(&app, &record, &BackupTargets { volume: true, repository: None }).unwrap();
     let kube::api::Patch::Apply(backup) = patch else { panic!("{patch:?}") };
     let spec = json!({"pgCluster": "acme-pg", "repoName": "repo1", "options": ["--type=full"]});
     assert_eq!(backup["spec"], spec);

@@ -77,6 +77,7 @@ fn objects_that_keep_a_namespace() {
     let other = owner(APPS, "ClientApp", "acme", "2", true);
     let server = owner("postgres-operator.crunchydata.com/v1beta1", "PostgresCluster", "acme-pg", "3", true);
     let another_server = owner("postgres-operator.crunchydata.com/v1beta1", "PostgresCluster", "theirs", "3", true);
+    let cluster = owner("postgresql.cnpg.io/v1", "Cluster", "acme-pg", "3", true);
     let workload = owner("apps/v1", "ReplicaSet", "x", "4", true);
     let beside = owner("apps/v1", "ReplicaSet", "x", "4", false);
     let node = owner("v1", "Node", "x", "5", true);
@@ -88,6 +89,9 @@ fn objects_that_keep_a_namespace() {
     let table = [
         ("v1", "ConfigMap", json!({"name": "kube-root-ca.crt"}), false),
         ("v1", "ConfigMap", json!({"name": "notes"}), true),
+        // CloudNativePG leaves it in each namespace.
+        ("v1", "ConfigMap", json!({"name": "cnpg-default-monitoring"}), false),
+        ("v1", "Secret", json!({"name": "cnpg-default-monitoring"}), true),
         ("v1", "ConfigMap", json!({"name": "x", "deletionTimestamp": deleted}), false),
         ("v1", "ServiceAccount", json!({"name": "default"}), false),
         ("v1", "ServiceAccount", json!({"name": "clientapp-deployer", "uid": "made"}), false),
@@ -124,6 +128,7 @@ fn objects_that_keep_a_namespace() {
         ("v1", "Secret", json!({"name": "x", "deletionTimestamp": deleted}), false),
         ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": workload}), true),
         ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": server}), false),
+        ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": cluster}), false),
         ("v1", "PersistentVolumeClaim", json!({"name": "x", "ownerReferences": own, "labels": retained}), true),
         ("v1", "PersistentVolumeClaim", json!({"name": "x", "labels": alike}), true),
         // ClientApps.

@@ -1,0 +1,144 @@
+//! CloudNativePG, played: its definition of clusters is real, and what its operator, its instances and their Jobs write is written in their
+//! place, as version 1.30 was seen to write it on a node. Its own operator is not run: it connects to the addresses of pods, and those that
+//! kwok gives to them are anywhere.
+
+use anyhow::{Context as _, Result};
+use clientapp_crd::cloudnativepg::{CRD_NAME, CloudNativePgCluster};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::lab::Tenant;
+use crate::percona::define as define_one;
+use crate::progress::Progress;
+use crate::tools::Extra;
+use crate::wait::{TIMEOUT, within};
+
+/// Creates the definition of clusters, and waits until they can be created.
+pub async fn define(client: &Client) -> Result<()> {
+    let definitions = Extra::CloudNativePg.definitions(&Progress::stderr())?;
+    let clusters = definitions.iter().find(|definition| definition.name_any() == CRD_NAME);
+    define_one(&Api::all(client.clone()), clusters.context("the module has no definition of clusters")?).await
+}
+
+/// Writes what the operator and the instance of a cluster would.
+#[derive(Clone, Copy)]
+pub struct Played<'a> {
+    pub tenant: &'a Tenant,
+    pub name: &'a str,
+}
+
+impl Played<'_> {
+    fn labels(&self) -> Value {
+        json!({"cnpg.io/cluster": self.name})
+    }
+
+    async fn cluster(&self) -> CloudNativePgCluster {
+        let is_there = |cluster: Option<&CloudNativePgCluster>| cluster.cloned();
+        self.tenant.wait_for(self.name, "created", is_there).await
+    }
+
+    async fn create<K>(&self, name: &str, labels: Value, more: Value) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+    {
+        // Without `blockOwnerDeletion` (`pkg/utils/ownership.go`, `SetAsOwnedBy`).
+        let owner = self.cluster().await.controller_owner_ref(&()).context("the cluster is stored")?;
+        let owner = json!({"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": true});
+        let mut object = json!({"metadata": {"name": name, "labels": labels, "ownerReferences": [owner]}});
+        object.as_object_mut().context("it is a map")?.extend(more.as_object().cloned().unwrap_or_default());
+        self.tenant.api::<K>().create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        Ok(())
+    }
+
+    /// Makes what appears within tenths of a second: credentials, Services, the volume, and the Job that creates the database, none of
+    /// whose pods is scheduled. The cluster then says of itself that it is bootstrapped.
+    ///
+    /// # Errors
+    /// The API server refuses one of them.
+    pub async fn begin(&self) -> Result<()> {
+        let name = self.name;
+        let (host, port) = (format!("{name}-rw"), "5432");
+        let credentials = json!({"type": "kubernetes.io/basic-auth", "stringData": {
+            "username": "clientapp", "user": "clientapp", "password": "generated", "dbname": "clientapp", "host": host, "port": port,
+        }});
+        self.create::<Secret>(&format!("{name}-app"), self.labels(), credentials).await?;
+        self.create::<Secret>(&format!("{name}-ca"), json!({}), json!({})).await?;
+        let ports = json!({"ports": [{"port": 5432}]});
+        self.create::<Service>(&host, self.labels(), json!({"spec": ports})).await?;
+        let claim = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        self.create::<PersistentVolumeClaim>(&format!("{name}-1"), self.labels(), claim).await?;
+        let pod = json!({
+            "schedulerName": "nobody", "restartPolicy": "Never",
+            "containers": [{"name": "initdb", "image": "ghcr.io/cloudnative-pg/postgresql:17"}],
+        });
+        let template = json!({"metadata": {"labels": self.labels()}, "spec": pod});
+        let job = json!({"spec": {"template": template}});
+        self.create::<Job>(&format!("{name}-1-initdb"), self.labels(), job).await?;
+        self.reports("Setting up primary", &format!("Creating primary instance {name}-1"), false, json!({})).await
+    }
+
+    /// Lets the image of the Job's pod not be pulled, which the cluster does not say.
+    ///
+    /// # Errors
+    /// The Job's pod does not come, or cannot be written.
+    pub async fn cannot_pull(&self) -> Result<()> {
+        let pods = self.tenant.api::<Pod>();
+        let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={}-1-initdb", self.name));
+        let pod = within(TIMEOUT, "the Job's pod", async || {
+            let pods = pods.list(&of_job).await.ok()?;
+            pods.items.into_iter().next()
+        });
+        let state = json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
+        let container = json!({
+            "name": "initdb", "image": "ghcr.io/cloudnative-pg/postgresql:17", "imageID": "", "ready": false,
+            "restartCount": 0, "state": state,
+        });
+        let status = Patch::Merge(json!({"status": {"phase": "Pending", "containerStatuses": [container]}}));
+        pods.patch_status(&pod.await?.name_any(), &PatchParams::default(), &status).await?;
+        Ok(())
+    }
+
+    /// Reports that it can be used.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn is_healthy(&self) -> Result<()> {
+        let primary = format!("{}-1", self.name);
+        let more = json!({"readyInstances": 1, "currentPrimary": primary, "pgDataImageInfo": {"image": "i", "majorVersion": 17}});
+        self.reports("Cluster in healthy state", "", true, more).await
+    }
+
+    /// Reports that it has no pods: everything else stays as it was.
+    ///
+    /// # Errors
+    /// The API server refuses it.
+    pub async fn is_hibernated(&self) -> Result<()> {
+        self.reports("Cluster in healthy state", "", true, json!({"readyInstances": null})).await
+    }
+
+    async fn reports(&self, phase: &str, reason: &str, ready: bool, more: Value) -> Result<()> {
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let condition = |kind: &str, status: bool, reason: &str, message: &str| {
+            let status = if status { "True" } else { "False" };
+            json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now})
+        };
+        let ready = match ready {
+            true => condition("Ready", true, "ClusterIsReady", "Cluster is Ready"),
+            false => condition("Ready", false, "ClusterIsNotReady", "Cluster Is Not Ready"),
+        };
+        let initialized = condition("Initialized", true, "BootstrapCompleted", "Cluster has been bootstrapped");
+        let mut status = json!({"phase": phase, "phaseReason": reason, "conditions": [ready, initialized]});
+        status.as_object_mut().context("it is a map")?.extend(more.as_object().cloned().unwrap_or_default());
+        let patch = Patch::Merge(json!({"status": status}));
+        self.cluster().await;
+        self.tenant.api::<CloudNativePgCluster>().patch_status(self.name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+}

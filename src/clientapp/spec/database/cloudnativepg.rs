@@ -1,0 +1,266 @@
+//! CloudNativePG, 1.30 (`postgresql.cnpg.io/v1`). **Pure.**
+
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    ResourceExt as _,
+    api::{ApiResource, DynamicObject},
+};
+use serde_json::{Value, json};
+
+use super::{
+    object::{DatabaseObject, DatabaseState, changed},
+    provider::{DatabaseCaches, Provider, ProviderInfo, Summary},
+    request::{BackupTargets, DatabaseRequest, USER, document},
+};
+use crate::{
+    config::Config,
+    crd::{
+        ClientApp, PostgresProvider,
+        cloudnativepg::{
+            self, CLUSTER_LABEL, COPYING, CRD_NAME, CloudNativePgCluster, CloudNativePgClusterStatus, HIBERNATION,
+            UNRECOVERABLE, major_version,
+        },
+        conditions::find,
+        quantity,
+    },
+    deletion::database_kind::DatabaseKind,
+    platform::{
+        key::Key,
+        pods::{self, tidy},
+        watch_builder::WatchBuilder,
+    },
+};
+
+/// CloudNativePG refuses an image without a tag that begins with the major version.
+const IMAGE: &str = "ghcr.io/cloudnative-pg/postgresql";
+/// The major versions that CloudNativePG 1.30 supports (`docs/src/supported_releases.md`).
+const VERSIONS: [&str; 5] = ["14", "15", "16", "17", "18"];
+/// While one idle client is connected, a primary that is deleted refuses new connections for this long, and nothing fails over.
+/// CloudNativePG's default is 180 s.
+const SMART_SHUTDOWN_SECONDS: i64 = 5;
+const CLUSTER: &str = "Cluster";
+const JOB: &str = "Job";
+/// CloudNativePG has a list of its own for this parameter, and refuses it among the others.
+const LIBRARIES: &str = "shared_preload_libraries";
+
+static FACTS: ProviderInfo = ProviderInfo {
+    name: PostgresProvider::CloudNativePg,
+    title: "CloudNativePG",
+    kind: DatabaseKind {
+        name: CLUSTER,
+        resource: || ApiResource::erase::<CloudNativePgCluster>(&()),
+        // The garbage collector deletes its volumes and Secrets in any case.
+        delete_with_data: |_| None,
+        retain_data: |_, _| {},
+        unowned_dependents: None,
+    },
+    owners: &[CLUSTER],
+    backs_up: false,
+    backup_kind: None,
+    volume_label: CLUSTER_LABEL,
+    names_volume: cloudnativepg::names_volume,
+    deletes_by_label: None,
+    // A cluster without a status takes over volumes with its label and no owner (`internal/controller/cluster_restore.go`).
+    reuses_leftovers: true,
+    loses_data_with_object: true,
+    to_install: "install CloudNativePG",
+    to_report: |app| {
+        let namespace = &app.namespace;
+        format!("see that CloudNativePG's operator runs and watches namespace {namespace}, and what its log says")
+    },
+    log: "the log of CloudNativePG's operator",
+    to_change_version: "set imageName of the Cluster to ghcr.io/cloudnative-pg/postgresql with that version as its tag, which upgrades it in place; or set the field back",
+    to_repeat_backup: "it makes none",
+};
+
+pub(super) struct CloudNativePg;
+
+impl Provider for CloudNativePg {
+    fn info(&self) -> &'static ProviderInfo {
+        &FACTS
+    }
+
+    fn secret(&self, app: &Key) -> String {
+        format!("{}-app", app.database())
+    }
+
+    fn user_key(&self) -> &'static str {
+        "username"
+    }
+
+    fn service(&self, app: &Key) -> String {
+        format!("{}-rw", app.database())
+    }
+
+    fn version_error(&self, version: &str, _config: &Config) -> Option<String> {
+        (!VERSIONS.contains(&version)).then(|| "the provider cloudnativepg has PostgreSQL 14 to 18".to_owned())
+    }
+
+    fn document(&self, request: &DatabaseRequest, _targets: &BackupTargets) -> Value {
+        let DatabaseRequest { app, postgres, .. } = request;
+        let mut storage = json!({"size": postgres.storage_size});
+        if let Some(class) = &postgres.storage_class_name {
+            storage["storageClass"] = json!(class);
+        }
+        let mut spec = json!({
+            "instances": postgres.instances,
+            "imageName": format!("{IMAGE}:{}", postgres.version),
+            "bootstrap": {"initdb": {"database": USER, "owner": USER}},
+            "storage": storage,
+            "smartShutdownTimeout": SMART_SHUTDOWN_SECONDS,
+            // With one instance, it would let no node be drained.
+            "enablePDB": postgres.instances > 1,
+        });
+        if let Some(resources) = &postgres.resources {
+            spec["resources"] = json!(resources);
+        }
+        let mut parameters = postgres.parameters.clone();
+        if let Some(libraries) = parameters.remove(LIBRARIES) {
+            let libraries = libraries.split(',').map(str::trim).filter(|library| !library.is_empty());
+            spec["postgresql"][LIBRARIES] = libraries.collect();
+        }
+        if !parameters.is_empty() {
+            spec["postgresql"]["parameters"] = json!(parameters);
+        }
+        document(&(FACTS.kind.resource)(), app, &app.database(), spec)
+    }
+
+    /// Keeps how a cluster that was handed over has been created: CloudNativePG refuses two ways.
+    fn set_data_source(&self, document: &mut Value, source: &Value) {
+        document["spec"]["bootstrap"] = source.clone();
+    }
+
+    fn watch(&self, builder: &WatchBuilder<'_, ClientApp>) -> DatabaseCaches {
+        DatabaseCaches {
+            objects: builder.optional(CRD_NAME, |guard| DatabaseObject::entry(&guard, read), changed),
+            backups: None,
+            // A primary that is ready is behind the Service.
+            endpoints: None,
+            // It says nothing of mistakes, and its pods do.
+            warnings: None,
+        }
+    }
+
+    fn pods(&self, database: &str) -> Option<String> {
+        Some(format!("{CLUSTER_LABEL}={database}"))
+    }
+
+    fn pods_problem(&self, database: &Key, uid: &str, pods: &[Pod]) -> Option<String> {
+        let is_its = |pod: &&Pod| match controller(pod) {
+            Some((CLUSTER, _, owner)) => owner == uid,
+            Some((JOB, name, _)) => names_job(&database.name, name),
+            _ => false,
+        };
+        let pods: Vec<_> = pods.iter().filter(is_its).cloned().collect();
+        let problem = pods::why(&pods, None)?;
+        let unfinished = pods.iter().filter(|pod| pods::phase(pod) != "Succeeded");
+        let mut jobs = unfinished.filter_map(|pod| controller(pod).filter(|(kind, ..)| *kind == JOB));
+        // CloudNativePG never replaces a Job, whatever its spec becomes.
+        let job = jobs.next().map(|(_, name, _)| {
+            format!("; if you correct the spec, also `kubectl delete job {name} -n {}`", database.namespace)
+        });
+        Some(problem + &job.unwrap_or_default())
+    }
+
+    fn deleting(&self, database: &str, _state: Option<DatabaseState>) -> String {
+        format!("waiting for Cluster {database} to be gone")
+    }
+
+    fn summary(&self, object: &DynamicObject) -> Summary {
+        let cluster = serde_json::to_value(object).ok().and_then(|object| serde_json::from_value(object).ok());
+        let cluster: CloudNativePgCluster =
+            cluster.unwrap_or_else(|| CloudNativePgCluster::new(&object.name_any(), Default::default()));
+        let status = cluster.status.clone().unwrap_or_default();
+        let instances = ("instances".to_owned(), Some((status.ready_instances, cluster.spec.instances)));
+        let primary = status.current_primary.as_ref().filter(|primary| !primary.is_empty());
+        Summary {
+            is_ready: state(&cluster, &status) == DatabaseState::Ready,
+            version: version(&cluster, &status).map(|version| version.to_string()),
+            parts: [Some(instances), primary.map(|primary| (format!("primary {primary}"), None))]
+                .into_iter()
+                .flatten()
+                .collect(),
+            state: status.phase,
+        }
+    }
+}
+
+/// Returns kind, name and uid of the controller of a pod.
+fn controller(pod: &Pod) -> Option<(&str, &str, &str)> {
+    let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
+    Some((&owner.kind, &owner.name, &owner.uid))
+}
+
+/// Returns true if CloudNativePG names Jobs of this cluster like this, such as `acme-pg-1-initdb` (`pkg/specs/jobs.go`).
+fn names_job(cluster: &str, name: &str) -> bool {
+    let rest = name.strip_prefix(cluster).and_then(|rest| rest.strip_prefix('-'));
+    rest.and_then(|rest| rest.split_once('-')).is_some_and(|(serial, _)| serial.parse::<u32>().is_ok())
+}
+
+fn read(cluster: &CloudNativePgCluster, seen: DatabaseObject) -> DatabaseObject {
+    let status = cluster.status.clone().unwrap_or_default();
+    let source = cluster.spec.bootstrap.clone().filter(|bootstrap| {
+        let ways = bootstrap.as_object();
+        ways.is_some_and(|ways| !ways.is_empty() && !ways.contains_key("initdb"))
+    });
+    DatabaseObject {
+        postgres_version: version(cluster, &status),
+        storage_bytes: cluster.spec.storage.size.as_deref().and_then(quantity::parse_positive),
+        storage_class: cluster.spec.storage.storage_class.clone(),
+        progressed: progressed(cluster, &status, source.is_some()),
+        source,
+        state: state(cluster, &status),
+        ..seen
+    }
+}
+
+/// Returns the major version of the data, or of the image that creates them.
+fn version(cluster: &CloudNativePgCluster, status: &CloudNativePgClusterStatus) -> Option<i64> {
+    let of_data = status.data.as_ref().and_then(|data| data.major_version);
+    of_data.or_else(|| cluster.spec.image_name.as_deref().and_then(major_version))
+}
+
+fn state(cluster: &CloudNativePgCluster, status: &CloudNativePgClusterStatus) -> DatabaseState {
+    let is_true = |kind: &str| find(&status.conditions, kind).is_some_and(|condition| condition.status == "True");
+    if cluster.annotations().get(HIBERNATION).is_some_and(|value| value == "on") {
+        let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+        return DatabaseState::Stalled(format!(
+            " is hibernated; to wake it: `kubectl annotate clusters.postgresql.cnpg.io {name} -n {namespace} {HIBERNATION}-`"
+        ));
+    }
+    let phase = status.phase.as_deref().unwrap_or_default();
+    if phase.is_empty() && status.conditions.is_empty() {
+        return DatabaseState::NotReported;
+    }
+    let parts = [phase, status.phase_reason.as_deref().unwrap_or_default()];
+    let words = tidy(&parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": "));
+    if phase == UNRECOVERABLE {
+        return DatabaseState::Stalled(format!(": {words}"));
+    }
+    let has_primary = status.current_primary.as_ref().is_some_and(|primary| !primary.is_empty());
+    let missing = match () {
+        () if is_true(HIBERNATION) => "wakes up from hibernation",
+        () if !is_true("Ready") => return DatabaseState::Waiting(format!(" is not ready: {words}")),
+        // `Ready` stays True of a cluster without pods.
+        () if status.ready_instances < 1 => "has no ready instance",
+        () if !has_primary => "has no primary",
+        () => return DatabaseState::Ready,
+    };
+    DatabaseState::Waiting(format!(" {missing}: {words}"))
+}
+
+/// Returns when CloudNativePG last made progress, as far as times show it. What copies all data may need long.
+fn progressed(
+    cluster: &CloudNativePgCluster,
+    status: &CloudNativePgClusterStatus,
+    is_recovered: bool,
+) -> Option<Timestamp> {
+    let changed = status.conditions.iter().map(|condition| &condition.last_transition_time);
+    let times = changed.chain(&cluster.metadata.creation_timestamp).map(|time| time.0);
+    let copies = status.phase.as_deref().is_some_and(|phase| COPYING.contains(&phase));
+    times.max().filter(|_| !copies && (!is_recovered || status.current_primary.is_some()))
+}
