@@ -112,7 +112,7 @@ pub(super) fn database_of_copy(
             None => {}
         }
         let ready = find(database.status.as_ref().map_or(&[], |status| &status.conditions), kind::READY);
-        if let Some(failed) = ready.filter(|ready| ready.reason == Reason::RestoreFailed.to_string()) {
+        if let Some(failed) = ready.filter(|ready| ready.reason == Reason::RestoreFailed.as_str()) {
             return Progress::Failed(format!(
                 "Postgresql {}: {}. Delete ClientApp {other}, and restore again",
                 database.name_any(),
