@@ -17,7 +17,7 @@ use e2e::operator::{self, Operator};
 use serde_json::{Value, json};
 
 /// The pages of the documentation.
-const PAGES: [&str; 14] = [
+const PAGES: [&str; 15] = [
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
