@@ -37,8 +37,8 @@ impl RunOnce for Backups {
     const ACTION: &'static str = "BackUp";
     const RUNNING: Reason = Reason::BackupRunning;
 
-    fn subject(object: &ClientAppBackup) -> &BackupSubject {
-        &object.spec.of
+    fn subject(object: &ClientAppBackup) -> BackupSubject {
+        object.spec.of.clone()
     }
 
     async fn decided(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>) -> Result<Outcome, Error> {

@@ -44,8 +44,7 @@ pub(super) async fn observe(
     let restore = match backup.recorded_status.started_at {
         Some(_) => None,
         None => {
-            // What is copied elsewhere is only read.
-            let replaces = |restore: &ClientAppRestore| restore.spec.of == spec.of && restore.spec.into.is_none();
+            let replaces = |restore: &ClientAppRestore| restore.spec.writes(&spec.of);
             running(client, namespace, replaces).await?
         }
     };

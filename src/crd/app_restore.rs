@@ -71,6 +71,18 @@ pub struct ClientAppRestoreSpec {
     pub backup_first: bool,
 }
 
+impl ClientAppRestoreSpec {
+    /// Returns the name of the object whose database and files are written.
+    pub fn target(&self) -> &str {
+        self.into.as_ref().map_or(&self.of.name, |into| &into.name)
+    }
+
+    /// Returns true if the database and files of this object are written.
+    pub fn writes(&self, subject: &BackupSubject) -> bool {
+        self.of.kind == subject.kind && self.target() == subject.name
+    }
+}
+
 /// The ClientApp that is created from a backup. It has the spec of the first and no pods.
 #[derive(KubeSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]

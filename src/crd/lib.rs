@@ -93,6 +93,8 @@ pub mod label {
     /// On a volume with dumps, or a Secret with the credentials of a bucket with dumps: another `Postgresql` that may be restored from
     /// them, besides the one that was dumped.
     pub const RESTORE_TO: &str = "apps.bnerd-operator.local/restore-to";
+    /// On the same, set by the operator for a copy: the uid of the `Postgresql` that may be restored from the dumps of its namespace.
+    pub const RESTORE_TO_UID: &str = "apps.bnerd-operator.local/restore-to-uid";
     /// On a Job for the files of a `ClientApp`, its pods, and a ClientAppBackup by schedule: the name of the `ClientApp`.
     pub const FILES_OF: &str = "apps.bnerd-operator.local/files-of";
     /// On a pod of a `Postgresql`: `primary`, `standby`, `backup`, `initialize` or `drill`. On a Job: `drill`. With [`FILES_OF`]:

@@ -26,10 +26,10 @@ pub(crate) fn not_started(job: &Job) -> Option<String> {
     Some(why.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE).collect())
 }
 
-/// Returns when a Job was created, unless it is suspended, as by a queue that admits it later.
+/// Returns when a Job was started, or started again, unless it is suspended, as by a queue that admits it later.
 pub(crate) fn waits_for_pods_since(job: &Job) -> Option<Timestamp> {
     let is_suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or_default();
-    job.metadata.creation_timestamp.as_ref().filter(|_| !is_suspended).map(|time| time.0)
+    job.status.as_ref()?.start_time.as_ref().filter(|_| !is_suspended).map(|time| time.0)
 }
 
 /// Returns when a Job in which nothing has run since then is to end.
@@ -37,14 +37,14 @@ pub(crate) fn starts_until(idle_since: Timestamp) -> Timestamp {
     idle_since + START_PATIENCE
 }
 
-/// Returns since when nothing has run in a Job: `pods` tells it of each of its pods, and `created` is when the Job was. `None`: something
+/// Returns since when nothing has run in a Job: `pods` tells it of each of its pods, and `started` is when the Job was. `None`: something
 /// runs.
 pub(crate) fn idle_since(
-    created: Option<Timestamp>,
+    started: Option<Timestamp>,
     pods: impl Iterator<Item = Option<Timestamp>>,
 ) -> Option<Timestamp> {
     let pods: Option<Vec<_>> = pods.collect();
-    pods?.into_iter().max().or(created)
+    pods?.into_iter().max().max(started)
 }
 
 /// Builds the patch that ends a Job in which nothing runs: it fails at its deadline, whose past passing its controller sees at once, with
@@ -149,6 +149,8 @@ mod tests {
             (at(1), vec![at(2)], at(2)),
             // A node was drained, and another has no room.
             (at(1), vec![at(2), at(30)], at(30)),
+            // It was suspended and started again since.
+            (at(40), vec![at(2)], at(40)),
             (at(1), vec![None], None),
             (at(1), vec![at(2), None], None),
         ] {
@@ -174,8 +176,12 @@ mod tests {
     fn a_suspended_job_does_not_wait_for_pods() {
         for (suspend, waits) in [(json!(null), true), (json!(false), true), (json!(true), false)] {
             let meta = json!({"creationTimestamp": "2026-01-01T00:00:00Z"});
-            let job = json!({"metadata": meta, "spec": {"suspend": suspend, "template": {}}});
-            assert_eq!(waits_for_pods_since(&serde_json::from_value(job).unwrap()).is_some(), waits, "{suspend}");
+            let mut job = json!({"metadata": meta, "spec": {"suspend": suspend, "template": {}}});
+            // It was admitted, and not seen by the Job controller since.
+            assert_eq!(waits_for_pods_since(&serde_json::from_value(job.clone()).unwrap()), None, "{suspend}");
+            job["status"] = json!({"startTime": "2026-01-01T00:20:00Z"});
+            let since = waits_for_pods_since(&serde_json::from_value(job).unwrap()).map(|since| since.to_string());
+            assert_eq!(since.as_deref(), waits.then_some("2026-01-01T00:20:00Z"), "{suspend}");
         }
     }
 

@@ -160,14 +160,14 @@ fn is_idle(pod: &Pod) -> bool {
     let all = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
     let runs = |container: &ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
     // Before it has a node, no container is reported.
-    let is_known = status.phase.as_deref() == Some("Pending") || status.container_statuses.is_some();
+    let is_known = matches!(status.phase.as_deref(), Some("Pending" | "Failed")) || status.container_statuses.is_some();
     is_known && !all.into_iter().flatten().flatten().any(runs)
 }
 
-/// Returns since when nothing has run in the pod of a Job: since it was created, or its last container ended. `None`: something runs, the
-/// pod has ended, or that is not known.
+/// Returns since when nothing has run in the pod of a Job: since it was created, or its last container ended. `None`: something runs, or that
+/// is not known.
 pub(crate) fn idle_since(pod: &Pod) -> Option<Timestamp> {
-    if matches!(phase(pod), "Succeeded" | "Failed") || !is_idle(pod) {
+    if !is_idle(pod) {
         return None;
     }
     let status = pod.status.as_ref()?;
@@ -389,8 +389,10 @@ mod tests {
             (status("Pending", &running, &waiting), None),
             (status("Pending", &ended, &waiting), Some(7)),
             (status("Running", &ended, &running), None),
-            (status("Succeeded", &ended, &ended), None),
-            (status("Failed", &waiting, &waiting), None),
+            (status("Succeeded", &ended, &ended), Some(7)),
+            // Another pod of its Job may never start.
+            (status("Failed", &ended, &ended), Some(7)),
+            (json!({"phase": "Failed", "reason": "Evicted"}), Some(1)),
         ] {
             let mut pod = pod("a", status.clone());
             pod.metadata.creation_timestamp = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();

@@ -52,7 +52,7 @@ pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
     const RUNNING: Reason;
 
     /// Returns what it is carried out for.
-    fn subject(object: &Self::Object) -> &BackupSubject;
+    fn subject(object: &Self::Object) -> BackupSubject;
 
     /// Reads what exists and decides what follows.
     fn decided(
@@ -261,7 +261,7 @@ fn is_over<K: RunOnce>(object: &Guard<K::Object>) -> bool {
 }
 
 /// Returns what an object is carried out for; `None` if it does not decode, and so is carried out for nothing.
-fn subject<K: RunOnce>(object: &Guard<K::Object>) -> Option<&BackupSubject> {
+fn subject<K: RunOnce>(object: &Guard<K::Object>) -> Option<BackupSubject> {
     object.object.as_ref().ok().map(K::subject)
 }
 
@@ -276,7 +276,7 @@ fn comes_later<K: RunOnce>(ctx: &RunContext<K>, object: &Guard<K::Object>) -> bo
     };
     let comes_first = |other: &Guard<K::Object>| {
         other.metadata.namespace == object.metadata.namespace
-            && subject::<K>(other) == Some(of)
+            && subject::<K>(other).as_ref() == Some(&of)
             && !is_over::<K>(other)
             && other.metadata.deletion_timestamp.is_none()
             && age(other) < age(object)

@@ -224,7 +224,11 @@ impl<V: Clone + Send> Optional<V> {
                 definition.until(true).await;
                 let stream =
                     watcher(Api::<WithoutManagedFields<S>>::all(client.clone()), in_pages(watcher::Config::default()));
-                let stream = stream.inspect(|event| note(event.as_ref().err()));
+                let stream = stream.inspect(|event| match event {
+                    // A list begins, and may still be refused.
+                    Ok(watcher::Event::Init) => {}
+                    event => note(event.as_ref().err()),
+                });
                 let enqueue = |change| enqueue_for(reconciled, &change, changed);
                 tokio::select! {
                     () = feed_cache(definition.resource(), stream, objects, |WithoutManagedFields { object, helm_fields_digest: _ }| entry(object), enqueue) => {}

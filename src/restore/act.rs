@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::{
     context::Restores,
-    copy::{Permission, SECRET},
-    decide::{Step, is_untouched, mark, target},
+    copy::{Permission, SECRET, administrator_of},
+    decide::{Step, is_untouched, mark},
 };
 use crate::{
     backup::{
@@ -25,7 +25,7 @@ use crate::{
         quiesce,
     },
     clientapp::spec::secrets,
-    crd::{ClientApp, Postgresql, label},
+    crd::{ClientApp, ClientAppRestoreSpec, Postgresql, label},
     platform::{
         api::ignore_not_found,
         key::key_of,
@@ -67,14 +67,8 @@ pub(super) async fn act(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>,
 /// is deleted or retained with its app.
 async fn copy_administrator(client: &Client, of: &ClientApp, to: &ClientApp) -> Result<(), Error> {
     let (first, key) = (key_of(of), key_of(to));
-    let name = of.status.as_ref().and_then(|status| status.admin_secret_name.clone());
-    let name = name.unwrap_or_else(|| first.admin_secret());
-    let Some(found) = one::<Secret>(client, &first.namespace, &name).await? else {
-        return Err(Error::Invalid(format!(
-            "Secret {}/{name} with the administrator of {} is gone",
-            key.namespace, first.name
-        )));
-    };
+    let name = administrator_of(of);
+    let Some(found) = one::<Secret>(client, &first.namespace, &name).await? else { return Ok(()) };
     let mut data = found.data.unwrap_or_default();
     data.retain(|key, _| [secrets::ADMIN_USERNAME, secrets::ADMIN_PASSWORD].contains(&key.as_str()));
     let secret = Secret { data: Some(data), ..secrets::admin(&key, &to.uid().unwrap_or_default()) };
@@ -86,15 +80,15 @@ async fn permit(client: &Client, namespace: &str, permission: &Permission) -> Re
     let Permission { kind, name, postgresql } = permission;
     let patch = |meta: &ObjectMeta| {
         let mut identity = identity(meta);
-        identity["labels"] = json!({label::RESTORE_TO: postgresql});
+        identity["labels"] = json!({label::RESTORE_TO_UID: postgresql});
         json!({"metadata": identity})
     };
-    let gone = || Error::Invalid(format!("{kind} {namespace}/{name} is gone"));
+    // What is gone meanwhile is waited for at the next look.
     if *kind == SECRET {
-        let found = metadata::<Secret>(client, namespace, name).await?.ok_or_else(gone)?;
+        let Some(found) = metadata::<Secret>(client, namespace, name).await? else { return Ok(()) };
         return merged::<Secret>(client, namespace, name, &patch(&found.metadata)).await;
     }
-    let found = metadata::<PersistentVolumeClaim>(client, namespace, name).await?.ok_or_else(gone)?;
+    let Some(found) = metadata::<PersistentVolumeClaim>(client, namespace, name).await? else { return Ok(()) };
     merged::<PersistentVolumeClaim>(client, namespace, name, &patch(&found.metadata)).await
 }
 
@@ -118,7 +112,7 @@ pub(super) async fn release(ctx: &RunContext<Restores>, restore: &Run<'_, Restor
     let status = &restore.recorded_status;
     let spec = restore.object().ok().map(|restore| &restore.spec);
     if let Some((files, spec)) = status.files.as_ref().filter(|files| files.completed_at.is_none()).zip(spec) {
-        let app = one::<ClientApp>(client, &key.namespace, target(spec)).await?;
+        let app = one::<ClientApp>(client, &key.namespace, spec.target()).await?;
         let job = match &app {
             Some(app) => made_job(client, app, &files.job).await?,
             None => None,
@@ -139,7 +133,7 @@ pub(super) async fn release(ctx: &RunContext<Restores>, restore: &Run<'_, Restor
     if let Some(database) = status.database.as_ref().filter(|_| spec.is_some_and(|spec| spec.into.is_none())) {
         withdraw(ctx, restore, &database.name).await?;
     }
-    quiesce::start(client, key, spec.map(target), &mark(&key.name)).await?;
+    quiesce::start(client, key, spec.map(ClientAppRestoreSpec::target), &mark(&key.name)).await?;
     Ok(None)
 }
 

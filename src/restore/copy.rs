@@ -13,7 +13,7 @@ use kube::{Resource as _, ResourceExt as _};
 
 use self::spec::{Names, Source, copied};
 use super::{
-    decide::{Me, Step, dump, sources},
+    decide::{Me, Step, awaited, dump, sources},
     observed::{Database, Observed},
     percona::{FAILED, LATEST, Seen, may_restore, state},
 };
@@ -81,6 +81,10 @@ pub(super) fn database_of_copy(
         if first.spec.admin_secret.is_none() {
             let stamp = copy.and_then(|copy| copy.administrator.as_ref());
             match stamp {
+                None if copy.is_some_and(|copy| !copy.has_first_administrator) => {
+                    let (name, first) = (administrator_of(first), first.name_any());
+                    return Progress::Waits(format!("Secret {name} with the administrator of {first} does not exist"));
+                }
                 None => {
                     let step = Step::CopyAdministrator { of: first.clone(), to: Box::new(app.clone()) };
                     return Progress::Runs(status, Some(step), creates());
@@ -99,6 +103,9 @@ pub(super) fn database_of_copy(
     if let Some(database) = copy.and_then(|copy| copy.database.as_deref()) {
         match permission(spec, app, database) {
             Some(_) if copy.is_some_and(|copy| copy.is_permitted) => {}
+            Some(permission) if copy.is_some_and(|copy| !copy.has_dumps) => {
+                return Progress::Waits(format!("{} {} does not exist", permission.kind, permission.name));
+            }
             Some(permission) => {
                 if let Some(name) = copy.and_then(|copy| copy.label_needed_by.as_ref()) {
                     return Progress::Waits(format!(
@@ -111,12 +118,10 @@ pub(super) fn database_of_copy(
             }
             None => {}
         }
-        let ready = find(database.status.as_ref().map_or(&[], |status| &status.conditions), kind::READY);
-        if let Some(failed) = ready.filter(|ready| ready.reason == Reason::RestoreFailed.as_str()) {
+        if let Some(why) = restore_failed(database) {
             return Progress::Failed(format!(
-                "Postgresql {}: {}. Delete ClientApp {other}, and restore again",
-                database.name_any(),
-                failed.message
+                "Postgresql {}: {why}. Delete ClientApp {other}, and restore again",
+                database.name_any()
             ));
         }
     }
@@ -126,6 +131,13 @@ pub(super) fn database_of_copy(
         .is_some_and(|found| found.status == "True" && found.observed_generation == app.metadata.generation);
     if has_database {
         let restored = copy.and_then(|copy| copy.database.as_ref()?.status.as_ref()?.restored.clone());
+        let administrator = copy.and_then(|copy| copy.administrator.clone().flatten());
+        let has_administrator = first.spec.admin_secret.is_some() || administrator == app.metadata.uid;
+        if !has_administrator || (restored.is_none() && made.kind == Postgresql::kind(&())) {
+            return Progress::Failed(format!(
+                "ClientApp {other} was changed meanwhile, and has not what was restored: delete it, and restore again"
+            ));
+        }
         let from = restored.map_or(made.from.clone(), |restored| restored.dump);
         return Progress::Completed(ClientAppRestoreStatus {
             database: Some(DatabaseRestore { from, ..made }),
@@ -149,20 +161,25 @@ fn create(
     if first.spec.hostname == into.hostname {
         return Progress::Failed(format!("{} is the hostname of {of}: choose another in spec.into", into.hostname));
     }
-    if let Some(claim) = observed.copy.as_ref().and_then(|copy| copy.left.as_ref()) {
-        return Progress::Failed(format!(
-            "PersistentVolumeClaim {claim} has data of an earlier ClientApp {}: choose another name, or delete that data",
-            into.name
-        ));
+    if let Some(left) = observed.copy.as_ref().and_then(|copy| copy.left.as_ref()) {
+        return Progress::Failed(format!("{left} exists already: choose another name than {} in spec.into", into.name));
     }
-    let (from, archive) = match sources(spec, observed) {
-        Ok(sources) => sources,
-        Err(why) => return Progress::Failed(why),
+    // What is on record was found when the restore began.
+    let (from, archive) = match &status.database {
+        Some(made) => (Some(made.from.clone()), status.files.as_ref().map(|made| made.archive.clone())),
+        None => {
+            if let Some(why) = awaited(spec, observed) {
+                return Progress::Waits(why);
+            }
+            match sources(spec, observed) {
+                Ok(sources) => sources,
+                Err(why) => return Progress::Failed(why),
+            }
+        }
     };
     let Some(from) = from else {
         return Progress::Failed(format!("there is no database in the backup to create ClientApp {} from", into.name));
     };
-    let from = status.database.as_ref().map_or(from, |made| made.from.clone());
     let source = match source(spec, &from, (first, observed), now) {
         Progress::Completed(source) => source,
         other => return other.map(|_| status, |never: Infallible| match never {}),
@@ -287,12 +304,24 @@ pub(super) fn holder(
     }
 }
 
-/// Returns the Postgresql for which a label is still needed: the operator reads it until there is a database.
-pub(super) fn needed_by(label: &str, postgresqls: &[Postgresql]) -> Option<String> {
-    let is_named = |found: &&Postgresql| found.name_any() == label || found.uid().as_deref() == Some(label);
-    let found = postgresqls.iter().find(is_named)?;
+/// Returns the Postgresql for which the operator's label is still needed: it is read until there is a database.
+pub(super) fn needed_by(uid: &str, postgresqls: &[Postgresql]) -> Option<String> {
+    let found = postgresqls.iter().find(|found| found.uid().as_deref() == Some(uid))?;
     let volume = found.status.as_ref().and_then(|status| status.volume.as_ref());
-    (!volume.is_some_and(|volume| volume.initialized)).then(|| found.name_any())
+    let is_over = volume.is_some_and(|volume| volume.initialized) || found.metadata.deletion_timestamp.is_some();
+    (!is_over && restore_failed(found).is_none()).then(|| found.name_any())
+}
+
+/// Returns why a Postgresql could not be created from a dump.
+fn restore_failed(database: &Postgresql) -> Option<&str> {
+    let ready = find(database.status.as_ref().map_or(&[], |status| &status.conditions), kind::READY)?;
+    (ready.reason == Reason::RestoreFailed.as_str()).then_some(&ready.message)
+}
+
+/// Returns the name of the Secret with the administrator of an app.
+pub(super) fn administrator_of(app: &ClientApp) -> String {
+    let name = app.status.as_ref().and_then(|status| status.admin_secret_name.clone());
+    name.unwrap_or_else(|| key_of(app).admin_secret())
 }
 
 /// Says what the other app has, and what is still to be done before it is of use.

@@ -89,7 +89,7 @@ pub(super) fn decide(
     now: Timestamp,
 ) -> Outcome {
     let mut status = ClientAppRestoreStatus { conditions: Vec::new(), ..recorded.clone() };
-    let name = if is_copied(spec, recorded) { target(spec) } else { &spec.of.name };
+    let name = if is_copied(spec, recorded) { spec.target() } else { &spec.of.name };
     let of = format!("{:?} {name}", spec.of.kind);
     match subject(&of, observed) {
         Err(problem) => return failed(status, problem),
@@ -131,7 +131,7 @@ pub(super) fn decide(
             Stopped::Yes => {}
             Stopped::Waits(why) => return running(status, why, None, now),
             Stopped::NotAsked => {
-                let message = format!("the pods of {} are taken away", target(spec));
+                let message = format!("the pods of {} are taken away", spec.target());
                 return running(status, message, Some(Step::Stop(app.clone())), now);
             }
         }
@@ -182,11 +182,6 @@ pub(super) fn waiting(recorded: &ClientAppRestoreStatus) -> Outcome {
     pending(status, "an older ClientAppRestore of the same object comes first".to_owned())
 }
 
-/// Returns the name of the object whose database and files are restored.
-pub(super) fn target(spec: &ClientAppRestoreSpec) -> &str {
-    spec.into.as_ref().map_or(&spec.of.name, |into| &into.name)
-}
-
 /// Returns true if another app has its database.
 fn is_copied(spec: &ClientAppRestoreSpec, recorded: &ClientAppRestoreStatus) -> bool {
     spec.into.is_some() && recorded.database.as_ref().is_some_and(|made| made.completed_at.is_some())
@@ -221,13 +216,8 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
     if let Some(backup) = &observed.backup {
         return Progress::Waits(format!("ClientAppBackup {backup} is in progress"));
     }
-    let of_source = observed.source.as_ref().filter(|source| source.spec.of == spec.of);
-    let phase = of_source.map(|source| source.status.as_ref().and_then(|status| status.phase));
-    if phase.is_some_and(|phase| phase.is_none_or(|phase| !phase.is_final())) {
-        return Progress::Waits(format!(
-            "ClientAppBackup {} is not complete yet",
-            spec.backup.as_deref().unwrap_or_default()
-        ));
+    if let Some(why) = awaited(spec, observed) {
+        return Progress::Waits(why);
     }
     let (from, archive) = match sources(spec, observed) {
         Ok(sources) => sources,
@@ -277,6 +267,14 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
         }
     }
     Progress::Completed(parts)
+}
+
+/// Says that the ClientAppBackup that is to be restored has not ended.
+pub(super) fn awaited(spec: &ClientAppRestoreSpec, observed: &Observed) -> Option<String> {
+    let source = observed.source.as_ref().filter(|source| source.spec.of == spec.of)?;
+    let phase = source.status.as_ref().and_then(|status| status.phase);
+    let is_over = phase.is_some_and(BackupPhase::is_final);
+    (!is_over).then(|| format!("ClientAppBackup {} is not complete yet", source.name_any()))
 }
 
 /// Returns the names of what the database and the files are restored from.

@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 
 use crate::{
     backup::archive_job::ARCHIVE,
-    crd::{DumpStore, StorePasswordSecret, label},
+    crd::{DumpStore, JobSettings, StorePasswordSecret, label},
 };
 
 /// The container that restores, in place of the one that archives.
@@ -39,6 +39,9 @@ pub(crate) struct Extract {
 pub(crate) fn extract(mut job: Job, what: &Extract) -> Job {
     job.labels_mut().insert(label::ROLE.to_owned(), RESTORE.to_owned());
     let Some(spec) = &mut job.spec else { return job };
+    // The limit is for archives, which are incremental: a restore of all files takes longer, and is not cut off half way.
+    spec.active_deadline_seconds =
+        spec.active_deadline_seconds.map(|limit| limit.max(JobSettings::deadline_seconds(None)));
     let rules = spec.pod_failure_policy.iter_mut().flat_map(|policy| &mut policy.rules);
     for codes in rules.filter_map(|rule| rule.on_exit_codes.as_mut()) {
         if codes.container_name.as_deref() == Some(ARCHIVE) {

@@ -39,8 +39,9 @@ impl RunOnce for Restores {
     const ACTION: &'static str = "Restore";
     const RUNNING: Reason = Reason::RestoreRunning;
 
-    fn subject(object: &ClientAppRestore) -> &BackupSubject {
-        &object.spec.of
+    fn subject(object: &ClientAppRestore) -> BackupSubject {
+        let spec = &object.spec;
+        BackupSubject { kind: spec.of.kind, name: spec.target().to_owned() }
     }
 
     async fn decided(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>) -> Result<Outcome, Error> {

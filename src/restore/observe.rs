@@ -5,7 +5,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 
 use super::{
     context::Restores,
-    copy::{SECRET, holder, needed_by},
+    copy::{SECRET, administrator_of, holder, needed_by},
     observed::{Copy, Database, Files, Observed},
     percona::Seen,
 };
@@ -57,7 +57,7 @@ pub(super) async fn observe(
     let Some(app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);
     let copy = match copy {
-        Some(into) => Some(seen_of(client, namespace, spec, into).await?),
+        Some(into) => Some(seen_of(client, namespace, spec, (&app, into)).await?),
         None => None,
     };
     let postgres = &app.spec.postgres;
@@ -104,7 +104,7 @@ async fn seen_of(
     client: &Client,
     namespace: &str,
     spec: &ClientAppRestoreSpec,
-    into: &RestoreInto,
+    (first, into): (&ClientApp, &RestoreInto),
 ) -> Result<Copy, Error> {
     let key = Key::new(namespace, &into.name);
     let Some(app) = one::<ClientApp>(client, namespace, &into.name).await? else {
@@ -112,9 +112,18 @@ async fn seen_of(
         let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
         let left = claims.list_metadata(&ListParams::default().labels(&names)).await;
         let left = left.map_err(Error::api(format!("list the PersistentVolumeClaims of namespace {namespace}")))?;
-        return Ok(Copy { left: left.items.first().map(ResourceExt::name_any), ..Copy::default() });
+        let claim = left.items.first().map(|claim| format!("PersistentVolumeClaim {}", claim.name_any()));
+        let secret = metadata::<Secret>(client, namespace, &key.admin_secret()).await?;
+        let database = metadata::<Postgresql>(client, namespace, &key.database()).await?;
+        let cluster = listed::<PerconaPGCluster>(client, namespace, &key.database()).await?;
+        let left = claim
+            .or(secret.map(|secret| format!("Secret {}", secret.name_any())))
+            .or(database.map(|database| format!("Postgresql {}", database.name_any())))
+            .or(cluster.map(|cluster| format!("PerconaPGCluster {}", cluster.name_any())));
+        return Ok(Copy { left, ..Copy::default() });
     };
     let mut copy = Copy { app: Some(Box::new(app)), ..Copy::default() };
+    copy.has_first_administrator = metadata::<Secret>(client, namespace, &administrator_of(first)).await?.is_some();
     let secret = key.admin_secret();
     let found = metadata::<Secret>(client, namespace, &secret).await?;
     copy.administrator = found.map(|found| found.annotations().get(annotation::OWNER_UID).cloned());
@@ -127,12 +136,14 @@ async fn seen_of(
         }
         None => None,
     };
-    let label = found.and_then(|found| found.labels?.remove(label::RESTORE_TO));
-    if let Some(label) = label {
-        copy.is_permitted = database.uid().as_ref() == Some(&label) || database.name_any() == label;
+    copy.has_dumps = found.is_some();
+    let labels = found.and_then(|found| found.labels).unwrap_or_default();
+    copy.is_permitted = labels.get(label::RESTORE_TO) == database.metadata.name.as_ref();
+    if let Some(label) = labels.get(label::RESTORE_TO_UID) {
+        copy.is_permitted |= database.uid().as_ref() == Some(label);
         let all = Api::<Postgresql>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
         let all = all.map_err(Error::api(format!("list the Postgresqls of namespace {namespace}")))?;
-        copy.label_needed_by = needed_by(&label, &all.items);
+        copy.label_needed_by = needed_by(label, &all.items);
     }
     copy.database = Some(Box::new(database));
     Ok(copy)

@@ -33,9 +33,13 @@ pub(super) struct Copy {
     pub app: Option<Box<ClientApp>>,
     /// The Secret with its generated administrator, and for which uid of a ClientApp it was made.
     pub administrator: Option<Option<String>>,
-    /// A claim with data of an earlier app of its name, while it is not created.
+    /// The Secret with the first app's administrator exists.
+    pub has_first_administrator: bool,
+    /// Kind and name of something that an app of its name would have, while it is not created.
     pub left: Option<String>,
     pub database: Option<Box<Postgresql>>,
+    /// What opens the dumps exists.
+    pub has_dumps: bool,
     /// True if its database may be created from the dumps.
     pub is_permitted: bool,
     /// The Postgresql that the label with the permission is still for.

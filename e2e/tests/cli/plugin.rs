@@ -599,7 +599,7 @@ async fn a_lost_database_comes_back() {
     assert_eq!(status.phase, Some(Phase::Up));
 }
 
-const RESTORE_TO: &str = "apps.bnerd-operator.local/restore-to";
+const RESTORE_TO: &str = "apps.bnerd-operator.local/restore-to-uid";
 
 /// Another app is created from a dump of the first, which stays as it is. Each has its own administrator's Secret, with
 /// the same password, since the restored database knows no other.
@@ -613,7 +613,7 @@ async fn another_app_gets_yesterdays_database() {
     typed(&tenant, &["backup", "acme", "--wait"]).await.done();
     dumps_are_listed(&tenant).await;
 
-    let (claims, label) = (tenant.api::<PersistentVolumeClaim>(), format!("{RESTORE_TO}=another-pg"));
+    let claims = tenant.api::<PersistentVolumeClaim>();
     let labelled = async || {
         let labels = claims.get("acme-pg-backup").await.unwrap().metadata.labels.unwrap();
         labels.get(RESTORE_TO).cloned()
@@ -650,10 +650,11 @@ async fn another_app_gets_yesterdays_database() {
         )
     };
     let before = first().await;
-    // A label for a database that is still to be restored is waited for.
+    // The operator's label for a database that is still to be restored is waited for.
     let another = json!({"metadata": {"name": "another-pg"}, "spec": {"name": "x", "restore": {"claim": "none"}}});
     let another: Postgresql = serde_json::from_value(another).unwrap();
-    tenant.api::<Postgresql>().create(&PostParams::default(), &another).await.unwrap();
+    let another = tenant.api::<Postgresql>().create(&PostParams::default(), &another).await.unwrap();
+    let label = format!("{RESTORE_TO}={}", another.uid().unwrap());
     tenant.kubectl(&["label", "pvc", "acme-pg-backup", &label]).unwrap();
     let requested = typed(&tenant, &[&copy[..6], &["--from", DUMP, "-o", "json"]].concat()).await.json();
     let name = requested["metadata"]["name"].as_str().unwrap().to_owned();
@@ -662,8 +663,8 @@ async fn another_app_gets_yesterdays_database() {
         ready.message.contains("is labelled for Postgresql another-pg").then_some(())
     };
     tenant.wait_for(&name, "waiting for the label", waits).await;
-    assert_eq!(labelled().await.as_deref(), Some("another-pg"));
-    tenant.kubectl(&["label", "pvc", "acme-pg-backup", &format!("{RESTORE_TO}-")]).unwrap();
+    assert_eq!(labelled().await, another.uid());
+    tenant.api::<Postgresql>().delete("another-pg", &DeleteParams::default()).await.unwrap();
     let complete = |found: Option<&ClientAppRestore>| {
         let status = found?.status.clone()?;
         (status.phase == Some(BackupPhase::Completed)).then_some(status)

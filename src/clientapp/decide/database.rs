@@ -24,7 +24,6 @@ use crate::{
         },
     },
     crd::{Owned, Reason, conditions, label},
-    deletion::permit::is_owned_by,
     platform::watch_builder::Availability,
 };
 
@@ -122,7 +121,10 @@ fn lost(desired: &Desired, observed: &Observed, object: &DesiredObject, now: Tim
         let label = claim.labels.as_ref().and_then(|labels| labels.get(*volume_label));
         label == Some(name) && claim.name.as_ref().is_some_and(|claim| names_volume(name, claim))
     };
-    let is_going = |claim: &&Arc<ObjectMeta>| claim.deletion_timestamp.is_some() || is_owned_by(claim, uid);
+    // The garbage collector deletes what had an owner, be it another database of that name; only what has none is taken over.
+    let is_going = |claim: &&Arc<ObjectMeta>| {
+        claim.deletion_timestamp.is_some() || claim.owner_references.as_ref().is_some_and(|owners| !owners.is_empty())
+    };
     let claims = observed.objects.claims.iter().filter(is_its);
     let (going, left): (Vec<_>, Vec<_>) = claims.partition(is_going);
     let what = object.described();
@@ -132,7 +134,11 @@ fn lost(desired: &Desired, observed: &Observed, object: &DesiredObject, now: Tim
         return Some(not_ready(Reason::Deleting, message).until(now + SAFETY_NET));
     }
     let gone = Owned { kind: provider.kind().as_str().to_owned(), name: name.clone(), uid: uid.clone() };
-    left.is_empty().then(|| {
+    let has_data = |claim: &&Arc<ObjectMeta>| {
+        let serial = claim.name.as_ref().and_then(|claim| claim.strip_prefix(name.as_str())?.strip_prefix('-'));
+        serial.is_some_and(|serial| serial.parse::<u32>().is_ok())
+    };
+    (!left.iter().copied().any(|claim| has_data(&claim))).then(|| {
         let confirm = confirm(desired, &observed.owned)(&[&gone]);
         let message = format!(
             "{what} was deleted, and its data with it: restore it under this name and hand it over, or confirm that the app begins with an empty one, with {confirm}"

@@ -498,7 +498,9 @@ fn a_lost_database_is_not_replaced_by_an_empty_one() {
     row("it is there", spec(), settle, "");
     row("it is gone", spec(), gone, LOST);
     row("its volumes are going", spec(), with("acme-pg-1", Some("pg-uid")), "hold PostgresReady/Deleting");
+    row("those of another of its name are going", spec(), with("acme-pg-1", Some("9")), "hold PostgresReady/Deleting");
     row("its volumes have lost their owner, and are taken over", spec(), with("acme-pg-1", None), MADE);
+    row("a volume with its log alone", spec(), with("acme-pg-1-wal", None), LOST);
     row("a volume that is not its", spec(), with("copy-of-acme-pg-1", None), LOST);
     let new = move |w: &mut Observed| {
         gone(w);

@@ -25,7 +25,8 @@ pub(super) async fn dump_source(
     let labels = source.labels();
     let says = |label: &str| labels.get(label) == Some(&key.name);
     // The operator's own permission, for a copy: for one object, and only for what this namespace has.
-    let copies = labels.get(label::RESTORE_TO).is_some_and(|to| to == uid) && is_of_namespace(restore, &key.namespace);
+    let copies =
+        labels.get(label::RESTORE_TO_UID).is_some_and(|to| to == uid) && is_of_namespace(restore, &key.namespace);
     let own = match (&restore.claim, &restore.store) {
         (Some(claim), _) => {
             let left = says(label::RETAINED_FROM) && labels.contains_key(label::RETAINED_KIND);

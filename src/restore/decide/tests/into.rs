@@ -41,7 +41,13 @@ fn seen_with(copy: Copy) -> Observed {
 }
 
 fn with_app(app: ClientApp) -> Copy {
-    Copy { app: Some(Box::new(app)), administrator: Some(Some(OTHER.to_owned())), ..Copy::default() }
+    Copy {
+        app: Some(Box::new(app)),
+        administrator: Some(Some(OTHER.to_owned())),
+        has_first_administrator: true,
+        has_dumps: true,
+        ..Copy::default()
+    }
 }
 
 /// Returns a restore that has begun.
@@ -63,7 +69,7 @@ fn what_it_is_created_from() {
         ..standalone()
     };
     let label = create(r#"{"backup":"20260130F","cluster":"acme-pg"}"#);
-    let left = Copy { left: Some("data-then-pg-0".to_owned()), ..Copy::default() };
+    let left = Copy { left: Some("PersistentVolumeClaim data-then-pg-0".to_owned()), ..Copy::default() };
     let other_app = with_app(then(
         json!({"metadata": {"annotations": {"apps.bnerd-operator.local/created-by-restore": "another"}}}),
     ));
@@ -95,13 +101,7 @@ fn what_it_is_created_from() {
             "has no database yet",
         ),
         ("the hostname of the first", host, standalone(), failed, "is the hostname of acme"),
-        (
-            "data of an earlier one",
-            json!({}),
-            seen_with(left),
-            failed,
-            "data-then-pg-0 has data of an earlier ClientApp then",
-        ),
+        ("data of an earlier one", json!({}), seen_with(left), failed, "data-then-pg-0 exists already"),
         ("another's app", json!({}), seen_with(other_app), failed, "ClientApp then exists already"),
         (
             "no app to copy",
@@ -124,6 +124,30 @@ fn what_it_is_created_from() {
 }
 
 #[test]
+fn a_backup_is_awaited_and_stays_on_record() {
+    let spec = json!({"of": {"name": "acme"}, "into": {"name": "then", "hostname": "then.example.com"}, "backup": "b"});
+    let with = |phase: &str| {
+        let made = json!({"kind": "Postgresql", "name": "acme-pg", "dump": DUMP});
+        let backup = json!({
+            "metadata": {"name": "b"}, "spec": {"of": {"name": "acme"}}, "status": {"phase": phase, "database": made},
+        });
+        let source: ClientAppBackup = of(backup);
+        Observed { source: Some(Box::new(source)), ..seen_with(Copy::default()) }
+    };
+    let none = ClientAppRestoreStatus::default();
+    let waits = last(&spec, &none, &with("Running"));
+    expect("running", &waits, "Pending RestorePending", "ClientAppBackup b is not complete yet");
+    expect("failed", &last(&spec, &none, &with("Failed")), "Failed RestoreUnsuccessful", "b has failed");
+    let begun = last(&spec, &none, &with("Completed"));
+    let create = format!(
+        "Running RestoreRunning create then then.example.com Some(0) true from {DUMP} of PersistentVolumeClaim acme-pg-backup"
+    );
+    expect("complete", &begun, &create, "creates");
+    // Whatever prevents the first try, the next one makes the same.
+    expect("again", &last(&spec, &begun.status, &seen_with(Copy::default())), &create, "creates");
+}
+
+#[test]
 fn each_step_is_taken_once_and_only_for_what_it_has_made() {
     let spec = into(json!({}));
     let (begun, running) = (begun(&spec), "Running RestoreRunning");
@@ -135,10 +159,7 @@ fn each_step_is_taken_once_and_only_for_what_it_has_made() {
         "type": "PostgresReady", "status": "True", "reason": "Ready", "message": "", "observedGeneration": 2,
         "lastTransitionTime": "2026-01-31T04:00:00Z",
     }]);
-    let failed_pg = json!([{
-        "type": "Ready", "status": "False", "reason": "RestoreFailed", "message": "the dump is damaged",
-        "lastTransitionTime": "2026-01-31T04:00:00Z",
-    }]);
+    let failed_pg = failed_to_restore();
     let permit = format!("{running} permit PersistentVolumeClaim acme-pg-backup to then-pg-uid");
     let other_dump = json!({"spec": {"restore": {"claim": "globex-pg-backup"}}});
     let other_path = json!({"spec": {"restore": {"claim": null, "store": {
@@ -152,6 +173,20 @@ fn each_step_is_taken_once_and_only_for_what_it_has_made() {
     let failed = "Failed RestoreUnsuccessful";
     for (what, status, copy, expected, words) in [
         ("no Secret", &created, without(None), &*format!("{running} administrator of acme to then"), "creates"),
+        (
+            "no administrator to copy",
+            &created,
+            Copy { has_first_administrator: false, ..without(None) },
+            running,
+            "Secret acme-admin-secret with the administrator of acme does not exist",
+        ),
+        (
+            "no dumps any more",
+            &created,
+            Copy { has_dumps: false, ..with_pg(json!({})) },
+            running,
+            "PersistentVolumeClaim acme-pg-backup does not exist",
+        ),
         ("another's Secret", &created, without(Some(Some("9".to_owned()))), failed, "then-admin-secret exists already"),
         ("a user's Secret", &created, without(Some(None)), failed, "then-admin-secret exists already"),
         ("its Secret", &created, with_app(then(json!({}))), &format!("{running} resume then"), "creates"),
@@ -194,6 +229,18 @@ fn each_step_is_taken_once_and_only_for_what_it_has_made() {
         expect(what, &last(&spec, status, &seen_with(copy)), expected, words);
     }
 
+    // What a user has changed meanwhile is not called restored.
+    let empty = json!({"status": {"volume": {"name": "data-then-pg-0", "uid": "v", "initialized": true}}});
+    let is_ready = || resumed(json!({"status": {"conditions": ready}}));
+    let own =
+        Copy { administrator: Some(Some("9".to_owned())), database: then_pg(empty.clone()), ..with_app(is_ready()) };
+    for (what, copy) in [
+        ("its database is empty", Copy { database: then_pg(empty), ..with_app(is_ready()) }),
+        ("its own administrator", own),
+    ] {
+        expect(what, &last(&spec, &created, &seen_with(copy)), failed, "ClientApp then was changed meanwhile");
+    }
+
     // Then its files follow, or it is complete.
     let restored = json!({"status": {"volume": {"name": "data-then-pg-0", "uid": "v", "initialized": true}, "restored": {"dump": DUMP, "claim": "acme-pg-backup"}}});
     let copy = Copy { database: then_pg(restored), ..with_app(resumed(json!({"status": {"conditions": ready}}))) };
@@ -228,6 +275,13 @@ fn its_files_are_those_of_the_first() {
     expect("complete", &complete, "Completed RestoreCompleted", &words);
 }
 
+fn failed_to_restore() -> Value {
+    json!([{
+        "type": "Ready", "status": "False", "reason": "RestoreFailed", "message": "the dump is damaged",
+        "lastTransitionTime": "2026-01-31T04:00:00Z",
+    }])
+}
+
 fn job_of(succeeded: Option<bool>) -> Option<ArchiveJob> {
     job(succeeded, "")
 }
@@ -238,13 +292,16 @@ fn a_label_is_kept_while_its_database_is_not_restored() {
         let volume = json!({"name": "data-0", "uid": "v", "initialized": initialized});
         of(json!({"metadata": {"name": name, "uid": format!("{name}-uid")}, "spec": {}, "status": {"volume": volume}}))
     };
-    let all = [postgresql("done-pg", true), postgresql("later-pg", false)];
+    let mut failed = postgresql("failed-pg", false);
+    failed.status.as_mut().unwrap().conditions = of(failed_to_restore());
+    let all = [postgresql("done-pg", true), postgresql("later-pg", false), failed];
     for (label, expected) in [
-        ("done-pg", None),
         ("done-pg-uid", None),
-        ("later-pg", Some("later-pg")),
         ("later-pg-uid", Some("later-pg")),
-        ("gone-pg", None),
+        ("failed-pg-uid", None),
+        ("gone-pg-uid", None),
+        // Only the operator sets the label, with a uid.
+        ("later-pg", None),
     ] {
         assert_eq!(needed_by(label, &all).as_deref(), expected, "{label}");
     }
