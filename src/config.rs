@@ -99,7 +99,7 @@ pub struct RunArgs {
     /// The operator's own image, used by Jobs that upload dumps [default: that of its pod]
     #[arg(long, env = "CLIENTAPP_IMAGE", value_name = "IMAGE")]
     pub image: Option<String>,
-    /// Proxy that Jobs reach the buckets of dumps and archives through, such as http://proxy.example.com:3128. It has no credentials,
+    /// Proxy that Jobs reach the buckets of dumps and archives through, such as `http://proxy.example.com:3128`. It has no credentials,
     /// which users could read in a Job [default: none]
     #[arg(long, env = "CLIENTAPP_STORE_PROXY", value_parser = Unquoted::<ProxyUrl>::parser(), value_name = "URL")]
     pub store_proxy: Option<ProxyUrl>,

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::{
     context::Restores,
-    copy::{Permission, SECRET, administrator_of},
     decide::{Step, is_untouched, mark},
+    permission::{Permission, SECRET, administrator_of},
 };
 use crate::{
     backup::{

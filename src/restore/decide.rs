@@ -3,17 +3,20 @@
 //! The app's pods go first if its files are replaced, then the database is restored, then the files; in the end, the app gets its pods
 //! back. The names of what is restored are on record from the begin, so that no user changes them meanwhile.
 
+mod copy;
+
 use jiff::Timestamp;
 use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Resource as _, ResourceExt as _};
 
+use self::copy::database_of_copy;
 use super::{
     context::Restores,
-    copy::{self, Permission, database_of_copy},
     extract_job::{Extract, extract},
     history::SUCCEEDED,
     observed::{Database, Files, Observed},
     percona::{FAILED, Seen, busy, is_of_an_earlier_one, may_restore},
+    permission::Permission,
 };
 use crate::{
     backup::{
@@ -270,7 +273,7 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
 }
 
 /// Says that the ClientAppBackup that is to be restored has not ended.
-pub(super) fn awaited(spec: &ClientAppRestoreSpec, observed: &Observed) -> Option<String> {
+fn awaited(spec: &ClientAppRestoreSpec, observed: &Observed) -> Option<String> {
     let source = observed.source.as_ref().filter(|source| source.spec.of == spec.of)?;
     let phase = source.status.as_ref().and_then(|status| status.phase);
     let is_over = phase.is_some_and(BackupPhase::is_final);
@@ -278,10 +281,7 @@ pub(super) fn awaited(spec: &ClientAppRestoreSpec, observed: &Observed) -> Optio
 }
 
 /// Returns the names of what the database and the files are restored from.
-pub(super) fn sources(
-    spec: &ClientAppRestoreSpec,
-    observed: &Observed,
-) -> Result<(Option<String>, Option<String>), String> {
+fn sources(spec: &ClientAppRestoreSpec, observed: &Observed) -> Result<(Option<String>, Option<String>), String> {
     let Some(name) = &spec.backup else {
         let archive = spec.files.as_ref().map(|files| files.from.clone());
         return Ok((spec.database.as_ref().map(|database| database.from.clone()), archive));
@@ -406,7 +406,7 @@ fn at_work(name: &str, conditions: &[k8s_openapi::apimachinery::pkg::apis::meta:
 }
 
 /// Returns the dump and where it is: in the given repository, on the volume, or in the repository that dumps are uploaded to.
-pub(super) fn dump(
+fn dump(
     source: Option<&DatabaseSource>,
     from: &str,
     (found, volume): (&Postgresql, Option<&str>),

@@ -4,20 +4,20 @@
 //! |---|---|---|
 //! | what exists | [`observed`], [`observe`] | pure, and reads only |
 //! | what follows | [`decide`] | pure |
-//! | what follows until another app has its database | [`copy`] | pure |
+//! | what another app is created from | [`permission`] | pure |
 //! | what a PerconaPGCluster can be restored to | [`percona`], [`history`] | pure |
 //! | the Job that replaces files | [`extract_job`] | pure |
 //! | the one step that follows | [`act`] | effect |
 
 mod act;
 mod context;
-mod copy;
 mod decide;
 pub(crate) mod extract_job;
 pub(crate) mod history;
 mod observe;
 mod observed;
 pub(crate) mod percona;
+mod permission;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 

@@ -5,9 +5,9 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 
 use super::{
     context::Restores,
-    copy::{SECRET, administrator_of, holder, needed_by},
     observed::{Copy, Database, Files, Observed},
     percona::Seen,
+    permission::{SECRET, administrator_of, holder, needed_by},
 };
 use crate::{
     backup::{

@@ -1,7 +1,7 @@
 //! A restore into another app.
 
 use super::*;
-use crate::restore::{copy::needed_by, observed::Copy};
+use crate::restore::{observed::Copy, permission::needed_by};
 
 const OTHER: &str = "then-uid";
 

@@ -1,0 +1,74 @@
+//! Names what a copy of an app is created from: the dumps, who may read them, and the administrator. Pure.
+
+use kube::ResourceExt as _;
+
+use crate::{
+    crd::{
+        ClientApp, ClientAppRestoreSpec, Postgresql, Reason, Restore, annotation,
+        conditions::{find, kind},
+    },
+    platform::key::{Key, key_of},
+    postgresql::names,
+};
+
+/// The kind of what opens dumps in a bucket.
+pub(super) const SECRET: &str = "Secret";
+
+/// Allows a Postgresql to be created from the dumps on a volume or in a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Permission {
+    /// The kind of the claim or Secret.
+    pub kind: &'static str,
+    pub name: String,
+    /// uid of the Postgresql. Nothing else of that name may use it, however long the label stays.
+    pub postgresql: String,
+}
+
+/// Returns the permission that a Postgresql of the other app needs, if it is to read dumps of the first: no others, since a user may have
+/// changed the other app meanwhile.
+pub(super) fn permission(spec: &ClientAppRestoreSpec, app: &ClientApp, database: &Postgresql) -> Option<Permission> {
+    let is_of_app = database.annotations().get(annotation::OWNER_UID) == app.metadata.uid.as_ref();
+    let volume = database.status.as_ref().and_then(|status| status.volume.as_ref());
+    if !is_of_app || volume.is_some_and(|volume| volume.initialized) {
+        return None;
+    }
+    let (kind, name) = holder(spec, &app.namespace()?, database.spec.restore.as_ref()?)?;
+    Some(Permission { kind, name, postgresql: database.uid()? })
+}
+
+/// Returns the kind and name of what opens the dumps of the first app: a PersistentVolumeClaim or a Secret. `None`: they are another's.
+pub(super) fn holder(
+    spec: &ClientAppRestoreSpec,
+    namespace: &str,
+    restore: &Restore,
+) -> Option<(&'static str, String)> {
+    let first = Key::new(namespace, &spec.of.name).database();
+    match (&restore.claim, &restore.store) {
+        (Some(claim), _) => (*claim == names::backup(&first)).then(|| ("PersistentVolumeClaim", claim.clone())),
+        (None, Some(store)) => {
+            let is_first = format!("/{}", store.path).ends_with(&format!("/{namespace}/{first}"));
+            is_first.then(|| (SECRET, store.bucket.credentials_secret.name.clone()))
+        }
+        (None, None) => None,
+    }
+}
+
+/// Returns the Postgresql for which the operator's label is still needed: it is read until there is a database.
+pub(super) fn needed_by(uid: &str, postgresqls: &[Postgresql]) -> Option<String> {
+    let found = postgresqls.iter().find(|found| found.uid().as_deref() == Some(uid))?;
+    let volume = found.status.as_ref().and_then(|status| status.volume.as_ref());
+    let is_over = volume.is_some_and(|volume| volume.initialized) || found.metadata.deletion_timestamp.is_some();
+    (!is_over && restore_failed(found).is_none()).then(|| found.name_any())
+}
+
+/// Returns why a Postgresql could not be created from a dump.
+pub(super) fn restore_failed(database: &Postgresql) -> Option<&str> {
+    let ready = find(database.status.as_ref().map_or(&[], |status| &status.conditions), kind::READY)?;
+    (ready.reason == Reason::RestoreFailed.as_str()).then_some(&ready.message)
+}
+
+/// Returns the name of the Secret with the administrator of an app.
+pub(super) fn administrator_of(app: &ClientApp) -> String {
+    let name = app.status.as_ref().and_then(|status| status.admin_secret_name.clone());
+    name.unwrap_or_else(|| key_of(app).admin_secret())
+}
