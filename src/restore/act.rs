@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 
 use super::{
     context::Restores,
-    decide::{Step, is_untouched, mark},
+    decide::{is_untouched, mark},
     permission::{Permission, SECRET, administrator_of},
+    step::Step,
 };
 use crate::{
     backup::{

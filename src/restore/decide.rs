@@ -4,19 +4,23 @@
 //! back. The names of what is restored are on record from the begin, so that no user changes them meanwhile.
 
 mod copy;
+mod source;
 
 use jiff::Timestamp;
-use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Resource as _, ResourceExt as _};
 
-use self::copy::database_of_copy;
+use self::{
+    copy::database_of_copy,
+    source::{awaited, dump, sources},
+};
 use super::{
     context::Restores,
     extract_job::{Extract, extract},
     history::SUCCEEDED,
     observed::{Database, Files, Observed},
     percona::{FAILED, Seen, busy, is_of_an_earlier_one, may_restore},
-    permission::Permission,
+    step::{Me, Step},
 };
 use crate::{
     backup::{
@@ -27,15 +31,13 @@ use crate::{
         quiesce::{self, Stopped},
     },
     crd::{
-        BackupPart, BackupPhase, ClientApp, ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus,
-        DatabaseRestore, DatabaseSource, DumpStore, FilesRestore, FilesSource, Phase, Postgresql, Reason, Restore,
-        RestoreProgress, RestoreRequest, RestoreState, Store,
+        BackupPhase, ClientApp, ClientAppRestore, ClientAppRestoreSpec, ClientAppRestoreStatus, DatabaseRestore,
+        DumpStore, FilesRestore, FilesSource, Phase, Postgresql, Reason, RestoreProgress, RestoreRequest, RestoreState,
         conditions::{Verdict, find, kind},
         label,
         percona::{PerconaPGBackup, PerconaPGRestore},
     },
     platform::run_once,
-    postgresql::names,
     store::{dump::Name, error::UNTOUCHED},
 };
 
@@ -45,38 +47,6 @@ const UNSUPPORTED: &str = "the operator does not restore databases of the provid
 /// Holds what follows.
 pub(super) type Outcome = run_once::Outcome<Restores>;
 type Progress<T> = run_once::Progress<T, Step>;
-
-/// Makes one object, or asks for it.
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
-    /// Takes the app's pods away.
-    Stop(Box<ClientApp>),
-    RequestRestore {
-        postgresql: String,
-        uid: Option<String>,
-        request: Box<RestoreRequest>,
-    },
-    CreateBackup(Box<PerconaPGBackup>),
-    CreateRestore(Box<PerconaPGRestore>),
-    CreateJob(Box<Job>),
-    CreateApp(Box<ClientApp>),
-    /// Creates the Secret with another app's administrator, who is that of the first.
-    CopyAdministrator {
-        of: Box<ClientApp>,
-        to: Box<ClientApp>,
-    },
-    /// Lets an app that was created suspended go on.
-    Resume(Box<ClientApp>),
-    /// Lets a Postgresql read dumps.
-    Permit(Permission),
-}
-
-/// The restore itself.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Me<'a> {
-    pub uid: &'a str,
-    pub name: &'a str,
-}
 
 /// Returns how an app shows that it has no pods for a restore.
 pub(super) fn mark(name: &str) -> String {
@@ -272,50 +242,6 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
     Progress::Completed(parts)
 }
 
-/// Says that the ClientAppBackup that is to be restored has not ended.
-fn awaited(spec: &ClientAppRestoreSpec, observed: &Observed) -> Option<String> {
-    let source = observed.source.as_ref().filter(|source| source.spec.of == spec.of)?;
-    let phase = source.status.as_ref().and_then(|status| status.phase);
-    let is_over = phase.is_some_and(BackupPhase::is_final);
-    (!is_over).then(|| format!("ClientAppBackup {} is not complete yet", source.name_any()))
-}
-
-/// Returns the names of what the database and the files are restored from.
-fn sources(spec: &ClientAppRestoreSpec, observed: &Observed) -> Result<(Option<String>, Option<String>), String> {
-    let Some(name) = &spec.backup else {
-        let archive = spec.files.as_ref().map(|files| files.from.clone());
-        return Ok((spec.database.as_ref().map(|database| database.from.clone()), archive));
-    };
-    let Some(backup) = &observed.source else {
-        return Err(format!("ClientAppBackup {name} does not exist in this namespace"));
-    };
-    if backup.spec.of != spec.of {
-        let of = &backup.spec.of;
-        return Err(format!("ClientAppBackup {name} is of {:?} {}", of.kind, of.name));
-    }
-    let status = backup.status.clone().unwrap_or_default();
-    if status.phase != Some(BackupPhase::Completed) {
-        return Err(format!("ClientAppBackup {name} has failed: restore another"));
-    }
-    let wants = |part: BackupPart| spec.parts.as_ref().is_none_or(|parts| parts.contains(&part));
-    let lacks = |what: &str| format!("ClientAppBackup {name} does not say which {what} it has made");
-    let database = match status.database.filter(|_| wants(BackupPart::Database)) {
-        Some(made) if made.kind == PerconaPGBackup::kind(&()) => Some(made.name),
-        Some(made) => Some(made.dump.ok_or_else(|| lacks("dump"))?),
-        None => None,
-    };
-    let files = match status.files.filter(|_| wants(BackupPart::Files)) {
-        Some(made) => Some(made.archive.ok_or_else(|| lacks("archive"))?),
-        None => None,
-    };
-    for (part, is_there) in [(BackupPart::Database, database.is_some()), (BackupPart::Files, files.is_some())] {
-        if spec.parts.as_ref().is_some_and(|parts| parts.contains(&part)) && !is_there {
-            return Err(format!("ClientAppBackup {name} has no part {part:?}"));
-        }
-    }
-    Ok((database, files))
-}
-
 /// Says why the archives of another app may not be read.
 fn permitted(app: &ClientApp, observed: &Observed) -> Result<(), String> {
     let Some(secret) = &observed.files.not_permitted else { return Ok(()) };
@@ -403,51 +329,6 @@ fn at_work(name: &str, conditions: &[k8s_openapi::apimachinery::pkg::apis::meta:
         Some(doing) => format!("Postgresql {name}: {}", doing.message),
         None => format!("Postgresql {name} is asked to restore a dump"),
     }
-}
-
-/// Returns the dump and where it is: in the given repository, on the volume, or in the repository that dumps are uploaded to.
-fn dump(
-    source: Option<&DatabaseSource>,
-    from: &str,
-    (found, volume): (&Postgresql, Option<&str>),
-) -> Result<Restore, String> {
-    let name = found.name_any();
-    if source.is_some_and(|source| source.time.is_some()) {
-        return Err("spec.database.time is for a PerconaPGCluster: name a dump in spec.database.from".to_owned());
-    }
-    if from != "latest" && Name::parse(from).is_none() {
-        return Err(format!("{from} is not the name of a dump such as 20260131T030000Z-x7k2p"));
-    }
-    if let Some(store) = source.and_then(|source| source.store.as_ref()) {
-        return Ok(Restore::of_store(from, store.clone()));
-    }
-    let status = found.status.clone().unwrap_or_default();
-    let backup = status.backup.unwrap_or_default();
-    // The list outlives the volume.
-    let dumps = if volume.is_some() && backup.volume.as_deref().is_none_or(|uid| Some(uid) == volume) {
-        backup.dumps
-    } else {
-        Vec::new()
-    };
-    let is_there = if from == "latest" { !dumps.is_empty() } else { dumps.iter().any(|dump| dump.name == from) };
-    // Its own first dump may not be made yet.
-    let was_there =
-        volume.is_some() && status.restored.is_some_and(|restored| restored.dump == from && restored.claim.is_some());
-    if is_there || was_there {
-        return Ok(Restore::of_claim(from, names::backup(&name)));
-    }
-    let store = found.spec.backup.as_ref().and_then(|backup| backup.store.as_ref());
-    let in_store = |store: &Store| {
-        let path = store.path(&found.namespace().unwrap_or_default(), &name);
-        Restore::of_store(from, DumpStore { bucket: store.bucket.clone(), path, size: None })
-    };
-    store.map(in_store).ok_or_else(|| {
-        let known: Vec<_> = dumps.iter().take(5).map(|dump| dump.name.as_str()).collect();
-        match known.is_empty() {
-            true => format!("Postgresql {name} has no dump, and no backup.store"),
-            false => format!("Postgresql {name} has no dump {from}, but {}", known.join(", ")),
-        }
-    })
 }
 
 fn of_cluster(

@@ -7,7 +7,7 @@
 //! | what another app is created from | [`permission`] | pure |
 //! | what a PerconaPGCluster can be restored to | [`percona`], [`history`] | pure |
 //! | the Job that replaces files | [`extract_job`] | pure |
-//! | the one step that follows | [`act`] | effect |
+//! | the one step that follows | [`step`], [`act`] | pure, and effect |
 
 mod act;
 mod context;
@@ -18,11 +18,15 @@ mod observe;
 mod observed;
 pub(crate) mod percona;
 mod permission;
+mod step;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 pub(crate) use self::context::Restores;
-use self::decide::{Outcome, Step};
+use self::{
+    decide::Outcome,
+    step::{Me, Step},
+};
 use crate::{
     crd::{BackupPhase, BackupSubject, ClientAppRestore, ClientAppRestoreStatus, Reason},
     platform::{
@@ -47,7 +51,7 @@ impl RunOnce for Restores {
     async fn decided(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>) -> Result<Outcome, Error> {
         let spec = &restore.decoded().map_err(Error::Invalid)?.spec;
         let observed = observe::observe(ctx, restore, spec).await?;
-        let me = decide::Me { uid: restore.uid(), name: &restore.key.name };
+        let me = Me { uid: restore.uid(), name: &restore.key.name };
         Ok(decide::decide(me, spec, &restore.recorded_status, &observed, clock::now()))
     }
 

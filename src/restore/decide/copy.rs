@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
 
 use self::spec::{Names, Source, copied};
-use super::{Me, Step, awaited, dump, sources};
+use super::source::{awaited, dump, sources};
 use crate::{
     backup::{archive_job, decide::short, observed::Subject},
     clientapp::spec::database,
@@ -31,6 +31,7 @@ use crate::{
         observed::{Database, Observed},
         percona::{FAILED, LATEST, Seen, may_restore, state},
         permission::{administrator_of, permission, restore_failed},
+        step::{Me, Step},
     },
 };
 
