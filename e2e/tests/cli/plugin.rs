@@ -706,7 +706,7 @@ async fn another_app_gets_yesterdays_database() {
     tenant.ready("third", 1).await;
     typed(&tenant, &["delete", "third", "--yes"]).await.done();
     let again = ["restore", "acme", "--to", "third", "--hostname", &third, "--wait"];
-    typed(&tenant, &again).await.failed(4, "has data of an earlier ClientApp third");
+    typed(&tenant, &again).await.failed(4, "exists already: choose another name than third");
     assert!(tenant.api::<ClientApp>().get_opt("third").await.unwrap().is_none());
     assert_eq!(first().await, before);
 }
