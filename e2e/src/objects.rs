@@ -94,7 +94,7 @@ impl Objects {
         Self::serve(None, false)
     }
 
-    /// The same with Object Lock: nothing that is uploaded can be removed for a day, by anybody. What is deleted stays as a version.
+    /// The same with Object Lock: nothing that is uploaded can be removed for a day. What is deleted stays as a version.
     pub fn start_with_lock() -> Result<Objects> {
         Self::serve(None, true)
     }

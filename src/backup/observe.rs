@@ -7,7 +7,10 @@ use k8s_openapi::{
         core::v1::{PersistentVolumeClaim, Pod},
     },
 };
-use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::PartialObjectMeta};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta},
+};
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -44,7 +47,7 @@ pub(super) async fn observe(
     let restore = match backup.recorded_status.started_at {
         Some(_) => None,
         None => {
-            let replaces = |restore: &ClientAppRestore| restore.spec.writes(&spec.of);
+            let replaces = |restore: &ClientAppRestore| restore.spec.subject() == spec.of;
             running(client, namespace, replaces).await?
         }
     };
@@ -166,16 +169,15 @@ where
 }
 
 /// Reads the metadata of an object. `None`: it does not exist.
-pub(crate) async fn metadata<K>(
+pub(crate) async fn metadata(
     client: &Client,
     namespace: &str,
+    resource: &ApiResource,
     name: &str,
-) -> Result<Option<PartialObjectMeta<K>>, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
-{
-    let found = Api::<K>::namespaced(client.clone(), namespace).get_metadata_opt(name).await;
-    found.map_err(Error::api(format!("read {} {namespace}/{name}", K::kind(&()))))
+) -> Result<Option<PartialObjectMeta<DynamicObject>>, Error> {
+    let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, resource);
+    let found = api.get_metadata_opt(name).await;
+    found.map_err(Error::api(format!("read {} {namespace}/{name}", resource.kind)))
 }
 
 /// Reads an object of a kind that the operator may list, but not get, and that the cluster may not have.

@@ -95,7 +95,7 @@ pub(crate) struct ArchiveJob {
     pub idle_since: Option<Timestamp>,
     /// Says why nothing runs in it, if that is known.
     pub idle_because: Option<String>,
-    /// Why it was ended because nothing ran in it.
+    /// The reason that nothing ran in it, if it was ended for that.
     pub not_started: Option<String>,
 }
 

@@ -1,16 +1,16 @@
 //! Takes the pods of an app away while its volumes are backed up or restored, and gives them back. The ClientApp shows for what, in
 //! an annotation, by which its controller asks the chart for no pods; its spec stays as it is.
 
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{Patch, PatchParams},
-};
+use kube::{Api, Client, ResourceExt as _, api::ApiResource};
 use serde_json::json;
 
 use super::archive_job;
 use crate::{
     crd::{Approval, ClientApp, annotation},
-    platform::{api::ignore_not_found, key::Key, run_once::Error},
+    platform::{
+        key::Key,
+        run_once::{Error, change},
+    },
 };
 
 /// Tells how far an app is with stopping.
@@ -72,12 +72,8 @@ pub(crate) async fn start(client: &Client, key: &Key, app: Option<&str>, mark: &
     }
 }
 
-/// The uid keeps it off an app that was recreated since, and the version off one that another run has just stopped.
+/// Sets or removes the annotation, unless another run has just set it.
 async fn annotate(client: &Client, app: &ClientApp, mark: Option<&str>) -> Result<(), Error> {
-    let (namespace, name) = (app.namespace().unwrap_or_default(), app.name_any());
-    let version = app.resource_version();
-    let patch = json!({"metadata": {"uid": app.uid(), "resourceVersion": version, "annotations": {annotation::STOPPED_FOR: mark}}});
-    let api = Api::<ClientApp>::namespaced(client.clone(), &namespace);
-    let patched = ignore_not_found(api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await);
-    patched.map(drop).map_err(Error::api(format!("annotate ClientApp {namespace}/{name}")))
+    let patch = json!({"metadata": {"annotations": {annotation::STOPPED_FOR: mark}}});
+    change(client, &ApiResource::erase::<ClientApp>(&()), &app.metadata, patch).await
 }

@@ -77,9 +77,9 @@ impl ClientAppRestoreSpec {
         self.into.as_ref().map_or(&self.of.name, |into| &into.name)
     }
 
-    /// Returns true if the database and files of this object are written.
-    pub fn writes(&self, subject: &BackupSubject) -> bool {
-        self.of.kind == subject.kind && self.target() == subject.name
+    /// Returns the object whose database and files are written.
+    pub fn subject(&self) -> BackupSubject {
+        BackupSubject { kind: self.of.kind, name: self.target().to_owned() }
     }
 }
 
@@ -171,6 +171,13 @@ pub struct ClientAppRestoreStatus {
 
     /// The restore of the files.
     pub files: Option<FilesRestore>,
+}
+
+impl ClientAppRestoreStatus {
+    /// Returns true if its database is complete.
+    pub fn has_database(&self) -> bool {
+        self.database.as_ref().is_some_and(|database| database.completed_at.is_some())
+    }
 }
 
 /// The restore of a database.

@@ -25,12 +25,25 @@ pub const COPYING: [&str; 2] = ["Creating a new replica", "Upgrading Postgres ma
 /// Returns true if CloudNativePG names volumes of this cluster like this (`pkg/specs/pods.go`, `GetInstanceName`, and
 /// `pkg/reconciler/persistentvolumeclaim`: `-wal`, `-tbs-<tablespace>`).
 pub fn names_volume(cluster: &str, name: &str) -> bool {
-    let rest = name.strip_prefix(cluster).and_then(|rest| rest.strip_prefix('-'));
-    let (serial, role) = rest.map_or(("", None), |rest| match rest.split_once('-') {
-        Some((serial, role)) => (serial, Some(role)),
-        None => (rest, None),
-    });
-    serial.parse::<u32>().is_ok() && role.is_none_or(|role| role == "wal" || role.starts_with("tbs-"))
+    let is_volume = |role: Option<&str>| role.is_none_or(|role| role == "wal" || role.starts_with("tbs-"));
+    role(cluster, name).is_some_and(is_volume)
+}
+
+/// Returns true if CloudNativePG names the volumes with the data of this cluster like this.
+pub fn names_data(cluster: &str, name: &str) -> bool {
+    role(cluster, name) == Some(None)
+}
+
+/// Returns true if CloudNativePG names Jobs of this cluster like this, such as `acme-pg-1-initdb` (`pkg/specs/jobs.go`).
+pub fn names_job(cluster: &str, name: &str) -> bool {
+    role(cluster, name).is_some_and(|role| role.is_some())
+}
+
+/// Returns what follows an instance's number in a name such as `acme-pg-1-wal`, if anything does. `None`: it is no name of this cluster.
+fn role<'a>(cluster: &str, name: &'a str) -> Option<Option<&'a str>> {
+    let rest = name.strip_prefix(cluster)?.strip_prefix('-')?;
+    let (serial, role) = rest.split_once('-').map_or((rest, None), |(serial, role)| (serial, Some(role)));
+    serial.parse::<u32>().is_ok().then_some(role)
 }
 
 /// Returns the major version that an image is for, by its tag: CloudNativePG refuses an image without one.

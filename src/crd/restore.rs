@@ -1,7 +1,10 @@
 //! Dumps to create databases from, and records of existing dumps.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::KubeSchema;
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, Secret},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{KubeSchema, api::ApiResource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -54,6 +57,15 @@ impl Restore {
     /// From a bucket.
     pub fn of_store(from: impl Into<String>, store: DumpStore) -> Restore {
         Restore { from: from.into(), claim: None, store: Some(store) }
+    }
+
+    /// Returns the kind and name of what opens the dumps: the claim, or the Secret with the credentials of the bucket.
+    pub fn holder(&self) -> Option<(ApiResource, &str)> {
+        match (&self.claim, &self.store) {
+            (Some(claim), _) => Some((ApiResource::erase::<PersistentVolumeClaim>(&()), claim)),
+            (None, Some(store)) => Some((ApiResource::erase::<Secret>(&()), &store.bucket.credentials_secret.name)),
+            (None, None) => None,
+        }
     }
 
     /// Where the dumps are, for messages.

@@ -10,7 +10,7 @@ use kube::{Api, Client, runtime::watcher};
 use super::{
     cache::{Cache, CacheEntry, Change},
     key::key_of,
-    watch::feed_cache,
+    watch::{feed_cache, outcome},
 };
 
 pub(crate) struct Definition {
@@ -52,7 +52,11 @@ impl Definition {
     ) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let definitions = watcher(Api::<CustomResourceDefinition>::all(client), only);
-        let definitions = definitions.inspect(move |event| failed(event.as_ref().err()));
+        let definitions = definitions.inspect(move |event| {
+            if let Some(failure) = outcome(event) {
+                failed(failure);
+            }
+        });
         let on_change = |change| match change {
             Change::Everything | Change::One(..) => changed(),
             Change::Nothing => {}

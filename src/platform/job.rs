@@ -38,13 +38,13 @@ pub(crate) fn starts_until(idle_since: Timestamp) -> Timestamp {
 }
 
 /// Returns since when nothing has run in a Job: `pods` tells it of each of its pods, and `started` is when the Job was. `None`: something
-/// runs.
+/// runs, or it waits to be started.
 pub(crate) fn idle_since(
     started: Option<Timestamp>,
     pods: impl Iterator<Item = Option<Timestamp>>,
 ) -> Option<Timestamp> {
-    let pods: Option<Vec<_>> = pods.collect();
-    pods?.into_iter().max().max(started)
+    let each: Option<Vec<_>> = pods.chain([started]).collect();
+    each?.into_iter().max()
 }
 
 /// Builds the patch that ends a Job in which nothing runs: it fails at its deadline, whose past passing its controller sees at once, with
@@ -142,10 +142,11 @@ mod tests {
     #[test]
     fn since_when_nothing_runs() {
         let at = |minute: i64| Some(Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute));
-        for (created, pods, expected) in [
+        for (started, pods, expected) in [
             (at(1), vec![], at(1)),
-            // It is suspended.
+            // It is suspended, before its first pod or after one.
             (None, vec![], None),
+            (None, vec![at(2)], None),
             (at(1), vec![at(2)], at(2)),
             // A node was drained, and another has no room.
             (at(1), vec![at(2), at(30)], at(30)),
@@ -154,7 +155,7 @@ mod tests {
             (at(1), vec![None], None),
             (at(1), vec![at(2), None], None),
         ] {
-            assert_eq!(idle_since(created, pods.clone().into_iter()), expected, "{pods:?}");
+            assert_eq!(idle_since(started, pods.clone().into_iter()), expected, "{pods:?}");
         }
         assert_eq!(starts_until(at(2).unwrap()), at(17).unwrap());
     }

@@ -7,18 +7,22 @@
 use std::{fmt::Debug, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Condition};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
+};
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::ListParams,
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
     core::object::HasStatus,
     runtime::{controller::Action, watcher::Event},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    api::create_if_absent,
+    api::{create_if_absent, ignore_not_found},
     clock,
     controller::{
         ControllerContext, Objects, RECHECK_GONE, ReconcileError, ReconciledObject, Reconciler, after_finalizer,
@@ -246,6 +250,22 @@ where
     let created = create_if_absent(&Api::<O>::namespaced(client.clone(), namespace), None, object).await;
     let what = format!("create {} {namespace}/{}", O::kind(&()), object.name_any());
     created.map(drop).map_err(Error::api(what))
+}
+
+/// Changes an object as it was read: the uid keeps the patch off one that was recreated since, and the version off one that another
+/// client has changed. One that is gone stays so.
+pub(crate) async fn change(
+    client: &Client,
+    resource: &ApiResource,
+    read: &ObjectMeta,
+    mut patch: Value,
+) -> Result<(), Error> {
+    let (namespace, name) = (read.namespace.as_deref().unwrap_or_default(), read.name.as_deref().unwrap_or_default());
+    patch["metadata"]["uid"] = json!(read.uid);
+    patch["metadata"]["resourceVersion"] = json!(read.resource_version);
+    let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, resource);
+    let changed = ignore_not_found(api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await);
+    changed.map(drop).map_err(Error::api(format!("change {} {namespace}/{name}", resource.kind)))
 }
 
 /// Takes the step of a decision, if there is one.

@@ -177,6 +177,14 @@ fn api_status(error: &watcher::Error) -> Option<&Status> {
     }
 }
 
+/// Returns what an event of a watch tells of the right to it: its failure, or none. `None`: a list begins, and may still be refused.
+pub(crate) fn outcome<K>(event: &watcher::Result<watcher::Event<K>>) -> Option<Option<&watcher::Error>> {
+    match event {
+        Ok(watcher::Event::Init) => None,
+        event => Some(event.as_ref().err()),
+    }
+}
+
 /// Returns the API server's message, if RBAC refuses the watch.
 pub(crate) fn forbidden(error: &watcher::Error) -> Option<String> {
     api_status(error).filter(|status| status.code == 403).map(|status| status.message.clone())

@@ -22,7 +22,7 @@ use super::{
     key::Key,
     managed_fields::WithoutManagedFields,
     warnings::{self, Warning},
-    watch::{feed_cache, forbidden, in_pages},
+    watch::{feed_cache, forbidden, in_pages, outcome},
 };
 use crate::crd::guard::Guard;
 
@@ -224,10 +224,10 @@ impl<V: Clone + Send> Optional<V> {
                 definition.until(true).await;
                 let stream =
                     watcher(Api::<WithoutManagedFields<S>>::all(client.clone()), in_pages(watcher::Config::default()));
-                let stream = stream.inspect(|event| match event {
-                    // A list begins, and may still be refused.
-                    Ok(watcher::Event::Init) => {}
-                    event => note(event.as_ref().err()),
+                let stream = stream.inspect(|event| {
+                    if let Some(failure) = outcome(event) {
+                        note(failure);
+                    }
                 });
                 let enqueue = |change| enqueue_for(reconciled, &change, changed);
                 tokio::select! {

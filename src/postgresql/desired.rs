@@ -149,7 +149,7 @@ pub(crate) fn desired(postgresql: &Postgresql) -> Result<Desired, String> {
     let backup = spec.backup.as_ref().map(|backup| self::backup(&key, backup, &storage)).transpose()?;
     let account = backup.as_ref().and_then(|backup| backup.jobs.as_ref()?.service_account_name.as_ref());
     if let (Some(_), Some(account)) = (&spec.image, account) {
-        // Whoever may create a Postgresql, but no pod, would run an image with the rights of any account.
+        // A user who may create a Postgresql, but no pod, would run an image with the rights of any account.
         let problem = format!("{account} is for official images: omit it, or spec.image");
         return Err(format!("spec.backup.jobs.serviceAccountName: {problem}"));
     }

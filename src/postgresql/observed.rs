@@ -136,8 +136,8 @@ pub(crate) struct JobView {
     pub succeeded: Option<bool>,
     pub started: Option<Time>,
     pub ended: Option<Time>,
-    pub created: Option<Timestamp>,
-    /// Why it was ended because nothing ran in it.
+    pub waits_since: Option<Timestamp>,
+    /// The reason that nothing ran in it, if it was ended for that.
     pub not_started: Option<String>,
 }
 
@@ -180,7 +180,7 @@ pub(crate) struct PodView {
     pub replaced: Option<String>,
 }
 
-/// What is said of a pod of which nothing else is known.
+/// Says of a pod what is known of each that is not ready.
 pub(crate) const NOT_READY_YET: &str = "it is not ready yet";
 
 /// Says why a server does not use its volume, which it leaves as it is, or why a dump is not restored.
@@ -321,16 +321,20 @@ impl ObservedPostgresql {
         pods_of(&self.pods, job).next().is_none().then_some(refusal.as_str())
     }
 
-    /// Returns what a Job that runs waits for, as the end of a sentence; empty if nothing is known.
+    /// Returns what a Job that runs waits for, if that is known.
+    pub(crate) fn job_waits_for(&self, job: &str) -> Option<String> {
+        let pod = pods_of(&self.pods, job).find_map(|pod| Some(format!("pod {}: {}", pod.name, pod.waiting.as_ref()?)));
+        pod.or_else(|| self.refused_job(job).map(str::to_owned))
+    }
+
+    /// Returns the same as the end of a sentence.
     pub(crate) fn job_waits(&self, job: &str) -> String {
-        let pod =
-            pods_of(&self.pods, job).find_map(|pod| Some(format!("; pod {}: {}", pod.name, pod.waiting.as_ref()?)));
-        pod.or_else(|| self.refused_job(job).map(|refusal| format!("; {refusal}"))).unwrap_or_default()
+        self.job_waits_for(job).map_or_else(String::new, |why| format!("; {why}"))
     }
 
     /// Returns since when nothing has run in a Job; `None`: something runs.
-    pub(crate) fn idle_since(&self, job: &str, created: Option<Timestamp>) -> Option<Timestamp> {
-        job::idle_since(created, pods_of(&self.pods, job).map(|pod| pod.idle_since))
+    pub(crate) fn idle_since(&self, job: &str, started: Option<Timestamp>) -> Option<Timestamp> {
+        job::idle_since(started, pods_of(&self.pods, job).map(|pod| pod.idle_since))
     }
 
     pub(crate) fn primary_serves(&self, desired: &Desired) -> bool {

@@ -267,7 +267,7 @@ fn job(job: &Job) -> Detail {
         succeeded,
         started,
         ended,
-        created: waits_for_pods_since(job),
+        waits_since: waits_for_pods_since(job),
         not_started: not_started(job),
     })
 }

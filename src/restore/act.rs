@@ -1,23 +1,16 @@
 //! Takes the step that a decision asks for. An effect. Each makes one thing, by name, so that it is made once.
 
-use std::fmt::Debug;
-
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::core::v1::{PersistentVolumeClaim, Secret},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams},
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, ListParams, Patch, PatchParams},
 };
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
     context::Restores,
     decide::{is_untouched, mark},
-    permission::{Permission, SECRET, administrator_of},
+    permission::{Permission, administrator_of},
     step::Step,
 };
 use crate::{
@@ -30,7 +23,7 @@ use crate::{
     platform::{
         api::ignore_not_found,
         key::key_of,
-        run_once::{Error, Run, RunContext, create, hold},
+        run_once::{Error, Run, RunContext, change, create, hold},
     },
 };
 
@@ -57,8 +50,8 @@ pub(super) async fn act(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>,
         Step::CreateApp(app) => create(&client, namespace, &**app).await,
         Step::CopyAdministrator { of, to } => copy_administrator(&client, of, to).await,
         Step::Resume(app) => {
-            let patch = json!({"metadata": identity(&app.metadata), "spec": {"suspend": false}});
-            merged::<ClientApp>(&client, namespace, &app.name_any(), &patch).await
+            let resource = ApiResource::erase::<ClientApp>(&());
+            change(&client, &resource, &app.metadata, json!({"spec": {"suspend": false}})).await
         }
         Step::Permit(permission) => permit(&client, namespace, permission).await,
     }
@@ -76,35 +69,12 @@ async fn copy_administrator(client: &Client, of: &ClientApp, to: &ClientApp) -> 
     create(client, &key.namespace, &secret).await
 }
 
-/// Labels what opens dumps.
+/// Labels what opens dumps. What is gone meanwhile is waited for at the next look.
 async fn permit(client: &Client, namespace: &str, permission: &Permission) -> Result<(), Error> {
-    let Permission { kind, name, postgresql } = permission;
-    let patch = |meta: &ObjectMeta| {
-        let mut identity = identity(meta);
-        identity["labels"] = json!({label::RESTORE_TO_UID: postgresql});
-        json!({"metadata": identity})
-    };
-    // What is gone meanwhile is waited for at the next look.
-    if *kind == SECRET {
-        let Some(found) = metadata::<Secret>(client, namespace, name).await? else { return Ok(()) };
-        return merged::<Secret>(client, namespace, name, &patch(&found.metadata)).await;
-    }
-    let Some(found) = metadata::<PersistentVolumeClaim>(client, namespace, name).await? else { return Ok(()) };
-    merged::<PersistentVolumeClaim>(client, namespace, name, &patch(&found.metadata)).await
-}
-
-/// Returns the uid and version, so that a patch changes nothing that another user has changed or replaced since.
-fn identity(meta: &ObjectMeta) -> Value {
-    json!({"uid": meta.uid, "resourceVersion": meta.resource_version})
-}
-
-async fn merged<K>(client: &Client, namespace: &str, name: &str, patch: &Value) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let api = Api::<K>::namespaced(client.clone(), namespace);
-    let patched = api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    patched.map(drop).map_err(Error::api(format!("change {} {namespace}/{name}", K::kind(&()))))
+    let Permission { resource, name, postgresql } = permission;
+    let Some(found) = metadata(client, namespace, resource, name).await? else { return Ok(()) };
+    let labels = json!({"metadata": {"labels": {label::RESTORE_TO_UID: postgresql}}});
+    change(client, resource, &found.metadata, labels).await
 }
 
 /// Gives the app its pods back and withdraws the request for a dump. `Some`: files are being replaced, so the app has to wait.

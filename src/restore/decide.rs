@@ -157,7 +157,7 @@ pub(super) fn waiting(recorded: &ClientAppRestoreStatus) -> Outcome {
 
 /// Returns true if another app has its database.
 fn is_copied(spec: &ClientAppRestoreSpec, recorded: &ClientAppRestoreStatus) -> bool {
-    spec.into.is_some() && recorded.database.as_ref().is_some_and(|made| made.completed_at.is_some())
+    spec.into.is_some() && recorded.has_database()
 }
 
 /// Returns the uid of the object that is restored, or why it cannot be.

@@ -44,8 +44,7 @@ impl RunOnce for Restores {
     const RUNNING: Reason = Reason::RestoreRunning;
 
     fn subject(object: &ClientAppRestore) -> BackupSubject {
-        let spec = &object.spec;
-        BackupSubject { kind: spec.of.kind, name: spec.target().to_owned() }
+        object.spec.subject()
     }
 
     async fn decided(ctx: &RunContext<Restores>, restore: &Run<'_, Restores>) -> Result<Outcome, Error> {

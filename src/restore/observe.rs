@@ -1,13 +1,16 @@
 //! Reads what exists of a restore and of what it restores. An effect that reads.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, ListParams},
+};
 
 use super::{
     context::Restores,
     observed::{Copy, Database, Files, Observed},
     percona::Seen,
-    permission::{SECRET, administrator_of, holder, needed_by},
+    permission::{administrator_of, holder, needed_by},
 };
 use crate::{
     backup::{
@@ -50,7 +53,7 @@ pub(super) async fn observe(
         let subject = Subject::Postgresql;
         return Ok(Observed { subject, database, volume_of_dumps, source, backup, ..Observed::default() });
     }
-    let has_database = status.database.as_ref().is_some_and(|database| database.completed_at.is_some());
+    let has_database = status.has_database();
     let copy = spec.into.as_ref().filter(|_| !has_database);
     // Once it has its database, its files are restored as those of any app.
     let name = spec.into.as_ref().filter(|_| has_database).map_or(name, |into| &into.name);
@@ -113,8 +116,8 @@ async fn seen_of(
         let left = claims.list_metadata(&ListParams::default().labels(&names)).await;
         let left = left.map_err(Error::api(format!("list the PersistentVolumeClaims of namespace {namespace}")))?;
         let claim = left.items.first().map(|claim| format!("PersistentVolumeClaim {}", claim.name_any()));
-        let secret = metadata::<Secret>(client, namespace, &key.admin_secret()).await?;
-        let database = metadata::<Postgresql>(client, namespace, &key.database()).await?;
+        let secret = metadata(client, namespace, &ApiResource::erase::<Secret>(&()), &key.admin_secret()).await?;
+        let database = metadata(client, namespace, &ApiResource::erase::<Postgresql>(&()), &key.database()).await?;
         let cluster = listed::<PerconaPGCluster>(client, namespace, &key.database()).await?;
         let left = claim
             .or(secret.map(|secret| format!("Secret {}", secret.name_any())))
@@ -123,21 +126,19 @@ async fn seen_of(
         return Ok(Copy { left, ..Copy::default() });
     };
     let mut copy = Copy { app: Some(Box::new(app)), ..Copy::default() };
-    copy.has_first_administrator = metadata::<Secret>(client, namespace, &administrator_of(first)).await?.is_some();
+    copy.has_first_administrator =
+        metadata(client, namespace, &ApiResource::erase::<Secret>(&()), &administrator_of(first)).await?.is_some();
     let secret = key.admin_secret();
-    let found = metadata::<Secret>(client, namespace, &secret).await?;
+    let found = metadata(client, namespace, &ApiResource::erase::<Secret>(&()), &secret).await?;
     copy.administrator = found.map(|found| found.annotations().get(annotation::OWNER_UID).cloned());
     let Some(database) = one::<Postgresql>(client, namespace, &key.database()).await? else { return Ok(copy) };
     let opens = database.spec.restore.as_ref().and_then(|restore| holder(spec, namespace, restore));
     let found = match opens {
-        Some((SECRET, name)) => metadata::<Secret>(client, namespace, &name).await?.map(|found| found.metadata),
-        Some((_, name)) => {
-            metadata::<PersistentVolumeClaim>(client, namespace, &name).await?.map(|found| found.metadata)
-        }
+        Some((resource, name)) => metadata(client, namespace, &resource, name).await?,
         None => None,
     };
     copy.has_dumps = found.is_some();
-    let labels = found.and_then(|found| found.labels).unwrap_or_default();
+    let labels = found.and_then(|found| found.metadata.labels).unwrap_or_default();
     copy.is_permitted = labels.get(label::RESTORE_TO) == database.metadata.name.as_ref();
     if let Some(label) = labels.get(label::RESTORE_TO_UID) {
         copy.is_permitted |= database.uid().as_ref() == Some(label);
@@ -152,7 +153,7 @@ async fn seen_of(
 /// Returns the uid of the claim with the dumps of a Postgresql.
 async fn volume_of_dumps(client: &Client, namespace: &str, postgresql: &str) -> Result<Option<String>, Error> {
     let name = names::backup(postgresql);
-    let found = metadata::<PersistentVolumeClaim>(client, namespace, &name).await?;
+    let found = metadata(client, namespace, &ApiResource::erase::<PersistentVolumeClaim>(&()), &name).await?;
     Ok(found.filter(|found| found.metadata.deletion_timestamp.is_none()).and_then(|found| found.uid()))
 }
 
@@ -170,7 +171,7 @@ async fn not_permitted(
         return Ok(None);
     }
     let secret = &backup.store.bucket.credentials_secret.name;
-    let found = metadata::<Secret>(client, &key.namespace, secret).await?;
+    let found = metadata(client, &key.namespace, &ApiResource::erase::<Secret>(&()), secret).await?;
     let to = found.and_then(|found| found.labels().get(label::RESTORE_TO).cloned());
     let is_permitted = to.is_some_and(|to| to == key.name || to == key.database());
     Ok((!is_permitted).then(|| secret.clone()))

@@ -38,7 +38,7 @@ pub(super) struct Copy {
     /// Kind and name of something that an app of its name would have, while it is not created.
     pub left: Option<String>,
     pub database: Option<Box<Postgresql>>,
-    /// What opens the dumps exists.
+    /// The claim or Secret that opens the dumps exists.
     pub has_dumps: bool,
     /// True if its database may be created from the dumps.
     pub is_permitted: bool,

@@ -1,6 +1,6 @@
 //! Names what a copy of an app is created from: the dumps, who may read them, and the administrator. Pure.
 
-use kube::ResourceExt as _;
+use kube::{ResourceExt as _, api::ApiResource};
 
 use crate::{
     crd::{
@@ -11,14 +11,11 @@ use crate::{
     postgresql::names,
 };
 
-/// The kind of what opens dumps in a bucket.
-pub(super) const SECRET: &str = "Secret";
-
 /// Allows a Postgresql to be created from the dumps on a volume or in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Permission {
-    /// The kind of the claim or Secret.
-    pub kind: &'static str,
+    /// The kind of what opens the dumps: a PersistentVolumeClaim or a Secret.
+    pub resource: ApiResource,
     pub name: String,
     /// uid of the Postgresql. Nothing else of that name may use it, however long the label stays.
     pub postgresql: String,
@@ -32,25 +29,25 @@ pub(super) fn permission(spec: &ClientAppRestoreSpec, app: &ClientApp, database:
     if !is_of_app || volume.is_some_and(|volume| volume.initialized) {
         return None;
     }
-    let (kind, name) = holder(spec, &app.namespace()?, database.spec.restore.as_ref()?)?;
-    Some(Permission { kind, name, postgresql: database.uid()? })
+    let (resource, name) = holder(spec, &app.namespace()?, database.spec.restore.as_ref()?)?;
+    Some(Permission { resource, name: name.to_owned(), postgresql: database.uid()? })
 }
 
-/// Returns the kind and name of what opens the dumps of the first app: a PersistentVolumeClaim or a Secret. `None`: they are another's.
-pub(super) fn holder(
+/// Returns the kind and name of what opens these dumps, if they are of the first app.
+pub(super) fn holder<'a>(
     spec: &ClientAppRestoreSpec,
     namespace: &str,
-    restore: &Restore,
-) -> Option<(&'static str, String)> {
+    restore: &'a Restore,
+) -> Option<(ApiResource, &'a str)> {
     let first = Key::new(namespace, &spec.of.name).database();
-    match (&restore.claim, &restore.store) {
-        (Some(claim), _) => (*claim == names::backup(&first)).then(|| ("PersistentVolumeClaim", claim.clone())),
-        (None, Some(store)) => {
-            let is_first = format!("/{}", store.path).ends_with(&format!("/{namespace}/{first}"));
-            is_first.then(|| (SECRET, store.bucket.credentials_secret.name.clone()))
+    let is_first = match (&restore.claim, &restore.store) {
+        (Some(claim), _) => *claim == names::backup(&first),
+        (None, store) => {
+            let own = format!("/{namespace}/{first}");
+            store.as_ref().is_some_and(|store| format!("/{}", store.path).ends_with(&own))
         }
-        (None, None) => None,
-    }
+    };
+    restore.holder().filter(|_| is_first)
 }
 
 /// Returns the Postgresql for which the operator's label is still needed: it is read until there is a database.

@@ -111,10 +111,11 @@ fn unserved(kind: &Availability, object: &DesiredObject, what: &str) -> Option<D
 fn lost(desired: &Desired, observed: &Observed, object: &DesiredObject, now: Timestamp) -> Option<Hold> {
     let Observed { recorded, release, .. } = observed;
     let DesiredObject { provider, name, .. } = object;
-    let ProviderInfo { loses_data_with_object, names_volume, volume_label, .. } = provider.info();
+    let ProviderInfo { data_goes_with_object, names_volume, volume_label, .. } = provider.info();
+    let names_data = data_goes_with_object.as_ref()?;
     let uid = observed.prerequisites.database.recorded_uid.as_ref()?;
     let was_in_use = release.is_some() || recorded.installed.is_some() || recorded.last_attempt.is_some();
-    if !loses_data_with_object || !was_in_use || desired.data.without_volumes.contains(uid) {
+    if !was_in_use || desired.data.without_volumes.contains(uid) {
         return None;
     }
     let is_its = |claim: &&Arc<ObjectMeta>| {
@@ -125,26 +126,22 @@ fn lost(desired: &Desired, observed: &Observed, object: &DesiredObject, now: Tim
     let is_going = |claim: &&Arc<ObjectMeta>| {
         claim.deletion_timestamp.is_some() || claim.owner_references.as_ref().is_some_and(|owners| !owners.is_empty())
     };
-    let claims = observed.objects.claims.iter().filter(is_its);
-    let (going, left): (Vec<_>, Vec<_>) = claims.partition(is_going);
+    let mut claims = observed.objects.claims.iter().filter(is_its);
     let what = object.described();
-    if let Some(claim) = going.first() {
+    if let Some(claim) = claims.clone().find(is_going) {
         let claim = claim.name.as_deref().unwrap_or_default();
         let message = format!("{what} is gone, and its PersistentVolumeClaim {claim} is being deleted");
         return Some(not_ready(Reason::Deleting, message).until(now + SAFETY_NET));
     }
+    if claims.any(|claim| claim.name.as_ref().is_some_and(|claim| names_data(name, claim))) {
+        return None;
+    }
     let gone = Owned { kind: provider.kind().as_str().to_owned(), name: name.clone(), uid: uid.clone() };
-    let has_data = |claim: &&Arc<ObjectMeta>| {
-        let serial = claim.name.as_ref().and_then(|claim| claim.strip_prefix(name.as_str())?.strip_prefix('-'));
-        serial.is_some_and(|serial| serial.parse::<u32>().is_ok())
-    };
-    (!left.iter().copied().any(|claim| has_data(&claim))).then(|| {
-        let confirm = confirm(desired, &observed.owned)(&[&gone]);
-        let message = format!(
-            "{what} was deleted, and its data with it: restore it under this name and hand it over, or confirm that the app begins with an empty one, with {confirm}"
-        );
-        not_ready(Reason::DatabaseLost, message).until(now + SAFETY_NET)
-    })
+    let confirm = confirm(desired, &observed.owned)(&[&gone]);
+    let message = format!(
+        "{what} was deleted, and its data with it: restore it under this name and hand it over, or confirm that the app begins with an empty one, with {confirm}"
+    );
+    Some(not_ready(Reason::DatabaseLost, message).until(now + SAFETY_NET))
 }
 
 /// Returns why the app cannot use its database, which exists as the spec asks.

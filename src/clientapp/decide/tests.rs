@@ -473,7 +473,7 @@ fn percona_backup_requests() {
     row("said again, whatever the spec says by now", none(), said_again, "postgres from a backup");
 }
 
-/// A Cluster of CloudNativePG takes its data along, whoever deletes it.
+/// A Cluster of CloudNativePG takes its data along, by whatever client it is deleted.
 #[test]
 fn a_lost_database_is_not_replaced_by_an_empty_one() {
     let spec = || json!({"postgres": {"provider": "cloudnativepg"}});
@@ -526,7 +526,7 @@ fn a_lost_database_is_not_replaced_by_an_empty_one() {
     assert_eq!(decide(&desired, &observed, &config(), now()).hold.unwrap().reason, Reason::Provisioning);
 }
 
-/// Why its pods do not run, and when they are listed again.
+/// The reason that its pods do not run, and when they are listed again.
 #[test]
 fn what_the_pods_of_a_database_say() {
     let spec = json!({"postgres": {"provider": "cloudnativepg"}});

@@ -195,16 +195,16 @@ pub(crate) struct DatabaseView {
     pub(crate) reachable: bool,
     /// The warnings of the database's operator since it last made progress. Anybody may have written them.
     pub(crate) warnings: Option<String>,
-    /// Why its pods do not run; `None`: it is ready, or says so itself.
+    /// Its pods, unless it is ready or says itself why they do not run.
     pub(crate) pods: Option<DatabasePods>,
     /// The backups that the database's operator makes by schedule.
     pub(crate) scheduled: ScheduledBackups,
 }
 
-/// Holds what was observed of the pods of a database that is not ready. Anybody may have made pods with its label.
+/// Holds what was observed of the pods of a database that is not ready. Any user of the namespace may have made pods with its label.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DatabasePods {
-    /// What keeps them from being ready, in one sentence.
+    /// The reason that they are not ready, in one sentence.
     pub(crate) why: Option<String>,
     /// When to list them again.
     pub(crate) until: Timestamp,

@@ -218,8 +218,8 @@ async fn database(
 async fn collected(ctx: &Ctx, teardown: &TeardownContext<'_>, provider: &dyn Provider) -> Result<Option<Hold>, Error> {
     let key = teardown.app.key;
     let (kind, name) = (provider.kind(), key.database());
-    let recorded = owned::uid(&teardown.status.owned, kind, &name).filter(|_| provider.info().loses_data_with_object);
-    let Some(uid) = recorded else { return Ok(None) };
+    let recorded = owned::uid(&teardown.status.owned, kind, &name);
+    let Some((uid, _)) = recorded.zip(provider.info().data_goes_with_object) else { return Ok(None) };
     let going = |reason: Reason, what: &str| {
         let message = format!("waiting for {what} of the deleted {} {name} to be gone", kind.as_str());
         Ok(Some(Hold::new(reason, message).until(clock::now() + SAFETY_NET)))

@@ -192,7 +192,7 @@ pub(crate) fn start_deadlines(desired: &Desired, observed: &ObservedPostgresql) 
 fn idle<'a>(desired: &Desired, observed: &'a ObservedPostgresql) -> impl Iterator<Item = (&'a String, Timestamp)> {
     let unfinished = |job: &JobView| job.succeeded.is_none() && job.not_started.is_none();
     let unfinished = jobs(desired, observed).filter(move |(_, job)| unfinished(job));
-    unfinished.filter_map(|(name, job)| Some((name, observed.idle_since(name, job.created)?)))
+    unfinished.filter_map(|(name, job)| Some((name, observed.idle_since(name, job.waits_since)?)))
 }
 
 /// Ends the Jobs in which nothing has run for long: they would keep the volume with the dumps, and the next ones waiting.
@@ -201,8 +201,7 @@ fn end_idle(plan: &mut PostgresqlPlan, desired: &Desired, observed: &ObservedPos
         let Some(view) = observed.objects.get(&(Kind::Job, name.clone())).filter(|view| !view.deleting) else {
             continue;
         };
-        let why = observed.job_waits(name);
-        let why = why.strip_prefix("; ").unwrap_or("it has no pod").to_owned();
+        let why = observed.job_waits_for(name).unwrap_or_else(|| "it has no pod".to_owned());
         let mut silent = pods_of(&observed.pods, name).filter(|pod| pod.waiting.as_deref() == Some(NOT_READY_YET));
         let pod = silent.next().map(|pod| pod.name.clone());
         plan.steps.push(PostgresqlStep::EndJob { job: name.clone(), uid: view.uid.clone(), why, pod });

@@ -1,7 +1,6 @@
 //! Looks for the dumps that `spec.restore` names, in the API server, as no watch covers them. An **effect** that only reads.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
-use kube::{ResourceExt as _, api::ApiResource};
+use kube::ResourceExt as _;
 
 use crate::{
     crd::{Restore, label},
@@ -16,11 +15,7 @@ pub(super) async fn dump_source(
     (key, uid): (&Key, &str),
     restore: &Restore,
 ) -> Result<DumpSource, Error> {
-    let (resource, name) = match (&restore.claim, &restore.store) {
-        (Some(claim), _) => (ApiResource::erase::<PersistentVolumeClaim>(&()), claim),
-        (None, Some(store)) => (ApiResource::erase::<Secret>(&()), &store.bucket.credentials_secret.name),
-        (None, None) => return Ok(DumpSource::Missing),
-    };
+    let Some((resource, name)) = restore.holder() else { return Ok(DumpSource::Missing) };
     let Some(source) = metadata(ctx, key, &resource, name).await? else { return Ok(DumpSource::Missing) };
     let labels = source.labels();
     let says = |label: &str| labels.get(label) == Some(&key.name);

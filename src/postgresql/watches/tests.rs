@@ -204,7 +204,7 @@ fn view_of_a_job() {
             succeeded,
             started: time(began),
             ended: succeeded.and_then(|_| time(end)),
-            created: time(began).map(|began| began.0),
+            waits_since: time(began).map(|began| began.0),
             ..JobView::default()
         };
         assert_eq!(super::job(&serde_json::from_value(job).unwrap()), Detail::Job(view), "{types:?}");

@@ -2,7 +2,7 @@
 //! Pure.
 //!
 //! The other app is created suspended, since it must not get an administrator of its own: the restored database knows the first's.
-//! Whoever may create a ClientAppRestore chooses neither what is copied nor a path in the bucket.
+//! The creator of a ClientAppRestore chooses neither what is copied nor a path in the bucket.
 
 mod spec;
 
@@ -92,13 +92,13 @@ pub(super) fn database_of_copy(
         match permission(spec, app, database) {
             Some(_) if copy.is_some_and(|copy| copy.is_permitted) => {}
             Some(permission) if copy.is_some_and(|copy| !copy.has_dumps) => {
-                return Progress::Waits(format!("{} {} does not exist", permission.kind, permission.name));
+                return Progress::Waits(format!("{} {} does not exist", permission.resource.kind, permission.name));
             }
             Some(permission) => {
                 if let Some(name) = copy.and_then(|copy| copy.label_needed_by.as_ref()) {
                     return Progress::Waits(format!(
                         "{} {} is labelled for Postgresql {name}, which is not restored yet",
-                        permission.kind, permission.name
+                        permission.resource.kind, permission.name
                     ));
                 }
                 let message = format!("lets Postgresql {} read the dumps", database.name_any());

@@ -139,7 +139,7 @@ fn short_of(outcome: &Outcome) -> (String, String) {
         Some(Step::CopyAdministrator { of, to }) => format!(" administrator of {} to {}", of.name_any(), to.name_any()),
         Some(Step::Resume(app)) => format!(" resume {}", app.name_any()),
         Some(Step::Permit(permission)) => {
-            format!(" permit {} {} to {}", permission.kind, permission.name, permission.postgresql)
+            format!(" permit {} {} to {}", permission.resource.kind, permission.name, permission.postgresql)
         }
     };
     let phase = format!("{:?}", outcome.status.phase.unwrap());

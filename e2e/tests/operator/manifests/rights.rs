@@ -166,7 +166,7 @@ async fn ask(
     reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap()
 }
 
-/// Whoever restores into a new app creates a ClientApp by the hand of the operator.
+/// A user who restores into a new app creates a ClientApp by the hand of the operator.
 #[tokio::test]
 async fn a_restore_into_another_app_needs_the_right_to_create_it() {
     let lab = Lab::shared().await;

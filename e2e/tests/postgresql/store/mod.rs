@@ -363,7 +363,7 @@ fn an_upload_that_is_killed_leaves_no_dump_and_no_obstacle() {
     killed_at_any_time(&Bench::new());
 }
 
-/// What is forgotten, pruned and unlocked stays in the bucket as a former version, and restic does not see it.
+/// The bucket keeps as a former version what is forgotten, pruned and unlocked, and restic does not see it.
 #[test]
 fn a_bucket_with_object_lock_is_used_like_any_other() {
     let bench = Bench::with(Objects::start_with_lock().unwrap());

@@ -66,7 +66,7 @@ static FACTS: ProviderInfo = ProviderInfo {
     deletes_by_label: None,
     // A cluster without a status takes over volumes with its label and no owner (`internal/controller/cluster_restore.go`).
     reuses_leftovers: true,
-    loses_data_with_object: true,
+    data_goes_with_object: Some(cloudnativepg::names_data),
     to_install: "install CloudNativePG",
     to_report: |app| {
         let namespace = &app.namespace;
@@ -152,7 +152,7 @@ impl Provider for CloudNativePg {
     fn pods_problem(&self, database: &Key, uid: &str, pods: &[Pod]) -> Option<String> {
         let is_its = |pod: &&Pod| match controller(pod) {
             Some((CLUSTER, _, owner)) => owner == uid,
-            Some((JOB, name, _)) => names_job(&database.name, name),
+            Some((JOB, name, _)) => cloudnativepg::names_job(&database.name, name),
             _ => false,
         };
         let pods: Vec<_> = pods.iter().filter(is_its).cloned().collect();
@@ -193,12 +193,6 @@ impl Provider for CloudNativePg {
 fn controller(pod: &Pod) -> Option<(&str, &str, &str)> {
     let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
     Some((&owner.kind, &owner.name, &owner.uid))
-}
-
-/// Returns true if CloudNativePG names Jobs of this cluster like this, such as `acme-pg-1-initdb` (`pkg/specs/jobs.go`).
-fn names_job(cluster: &str, name: &str) -> bool {
-    let rest = name.strip_prefix(cluster).and_then(|rest| rest.strip_prefix('-'));
-    rest.and_then(|rest| rest.split_once('-')).is_some_and(|(serial, _)| serial.parse::<u32>().is_ok())
 }
 
 fn read(cluster: &CloudNativePgCluster, seen: DatabaseObject) -> DatabaseObject {

@@ -93,7 +93,7 @@ static FACTS: ProviderInfo = ProviderInfo {
     }),
     reuses_leftovers: true,
     // Only with the finalizers below.
-    loses_data_with_object: false,
+    data_goes_with_object: None,
     to_install: "install the Percona Operator for PostgreSQL",
     to_report: |app| {
         let namespace = &app.namespace;

@@ -131,8 +131,9 @@ pub(crate) struct ProviderInfo {
     /// True if a deleted database object leaves its volumes and Secrets without a mark, so that the next one of its name reuses
     /// them.
     pub(crate) reuses_leftovers: bool,
-    /// True if the garbage collector deletes the volumes and Secrets of a database object as soon as that is gone, whoever deleted it.
-    pub(crate) loses_data_with_object: bool,
+    /// Tells which volumes have a database's data, if the garbage collector deletes its volumes and Secrets as soon as the database
+    /// object is gone; `None`: they stay.
+    pub(crate) data_goes_with_object: Option<NameMatcher>,
     /// Holds what a cluster admin has to do if the cluster does not know the kind.
     pub(crate) to_install: &'static str,
     /// Holds what to check if a database object has no status.

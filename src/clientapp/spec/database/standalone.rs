@@ -42,7 +42,7 @@ static FACTS: ProviderInfo = ProviderInfo {
     deletes_by_label: None,
     // A Postgresql itself labels the data that it leaves.
     reuses_leftovers: false,
-    loses_data_with_object: false,
+    data_goes_with_object: None,
     to_install: "apply the operator's crds/",
     to_report: |_| "see this operator's log for what its controller lacks".to_owned(),
     log: "this operator's log",

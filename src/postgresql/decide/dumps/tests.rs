@@ -315,7 +315,7 @@ fn a_dump_or_drill_in_which_nothing_runs_is_ended() {
     ] {
         let mut observed = ObservedPostgresql { now: at(minutes), ..settled(&desired) };
         observed.recorded.backup = Some(BackupSummary::default());
-        let view_of = JobView { is_drill: job == DRILL, created: Some(start), not_started, ..JobView::default() };
+        let view_of = JobView { is_drill: job == DRILL, waits_since: Some(start), not_started, ..JobView::default() };
         observed.objects.insert((Kind::Job, job.to_owned()), view(None, Detail::Job(view_of)));
         observed.pods.extend(pods.into_iter().map(|pod| PodView { job: Some(job.to_owned()), ..pod }));
         let ends: Vec<_> = steps(&decide(&desired, &observed)).into_iter().filter(|it| it.starts_with("end")).collect();
