@@ -27,10 +27,15 @@ pub struct Front {
 impl Front {
     /// In front of the server with this address, with a certificate of this authority.
     pub fn start(behind: SocketAddr, authority: &Authority) -> Result<Front> {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), behind, authority)
+    }
+
+    /// The same at an address.
+    pub fn start_at(at: SocketAddr, behind: SocketAddr, authority: &Authority) -> Result<Front> {
+        let listener = std::net::TcpListener::bind(at)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let shown = watch::Sender::new(showing(authority)?);
+        let shown = watch::Sender::new(showing(authority, address)?);
         let certificates = shown.subscribe();
         let server = Background::spawn("front", move || async move {
             let listener = TcpListener::from_std(listener).expect("a runtime takes a nonblocking listener");
@@ -56,13 +61,13 @@ impl Front {
 
     /// Cuts all connections, and has a certificate of this authority from now on.
     pub fn show(&self, authority: &Authority) -> Result<()> {
-        self.shown.send_replace(showing(authority)?);
+        self.shown.send_replace(showing(authority, self.address)?);
         Ok(())
     }
 }
 
-fn showing(authority: &Authority) -> Result<TlsAcceptor> {
-    let identity = authority.server("front", vec!["127.0.0.1".to_owned()])?;
+fn showing(authority: &Authority, address: SocketAddr) -> Result<TlsAcceptor> {
+    let identity = authority.server("front", vec![address.ip().to_string()])?;
     let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?];
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

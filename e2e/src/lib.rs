@@ -18,6 +18,7 @@ pub mod lab;
 
 pub mod manifests;
 pub mod nightly;
+pub mod node;
 pub mod objects;
 pub mod operator;
 pub mod percona;

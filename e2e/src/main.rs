@@ -9,7 +9,7 @@ use e2e::progress::Progress;
 use e2e::protocol::{Bounds, Outcome, Protocol};
 use e2e::random::Preset;
 use e2e::tools::{Extra, Tools};
-use e2e::{bench, conformance, demo, detached, nightly};
+use e2e::{bench, conformance, demo, detached, nightly, node};
 
 /// A real local control plane, without containers: etcd, the Kubernetes servers, fake nodes.
 #[derive(Parser)]
@@ -44,6 +44,8 @@ enum Command {
     Random(Preset),
     /// Render every version of the published chart with the operator's values, check what comes out, and upgrade through all majors
     Charts(conformance::Options),
+    /// Run the operator, its databases and an app on a real node, with kubelet and containers, in namespaces of its own; needs root
+    Node(node::Options),
     /// Run what takes too long for `cargo test`: all random tests at length, and the tests that are ignored there
     Nightly(nightly::Options),
     /// Check the protocol of leaders, helm runs, fence and locks exhaustively, as a model
@@ -99,6 +101,7 @@ fn run(command: Command) -> Result<ExitCode> {
             eprintln!("{} violations in {} versions", outcome.count(), outcome.table.rows.len());
             return Ok(if outcome.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
+        Command::Node(options) => return node::run(&options, &progress),
         Command::Nightly(options) => {
             let night = nightly::run(&options)?;
             print!("\n{}", nightly::table(&night));

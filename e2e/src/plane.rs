@@ -16,10 +16,10 @@
 //! ```
 
 pub mod certs;
-mod kubeconfig;
+pub(crate) mod kubeconfig;
 pub(crate) mod layout;
 mod ready;
-mod server;
+pub(crate) mod server;
 pub(crate) mod watchdog;
 
 use std::collections::BTreeSet;

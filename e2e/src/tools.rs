@@ -9,12 +9,13 @@ use std::path::{self, Path, PathBuf};
 use std::thread;
 
 use anyhow::Result;
+use serde_json::Value;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use crate::cache;
 use crate::progress::Progress;
 use part::{
-    CERT_MANAGER, CLOUDNATIVEPG, DEFINITIONS, HELM3, PARTS, PERCONA, Part, Program, REGISTRY, RESTIC, VERSITYGW,
+    CERT_MANAGER, CLOUDNATIVEPG, COREDNS, DEFINITIONS, HELM3, KUBELET, PARTS, PERCONA, Part, Program, REGISTRY, RESTIC, VERSITYGW,
 };
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
@@ -37,10 +38,14 @@ pub struct Tools {
 pub enum Extra {
     /// cert-manager's controllers.
     CertManager,
-    /// CloudNativePG's definitions, beside a program that does nothing.
+    /// CloudNativePG's operator.
     CloudNativePg,
+    /// The DNS server of a real node.
+    CoreDns,
     /// The newest helm 3, an executable `helm`: another Helm client.
     Helm3,
+    /// The agent of a real node, beside its `kube-proxy`.
+    Kubelet,
     /// The Percona operator.
     Percona,
     /// The OCI registry.
@@ -52,7 +57,7 @@ pub enum Extra {
 }
 
 impl Extra {
-    /// All of them.
+    /// Those that `cargo test` starts.
     pub const ALL: [Self; 7] = [
         Self::CertManager,
         Self::CloudNativePg,
@@ -68,7 +73,9 @@ impl Extra {
         let part = match self {
             Self::CertManager => &CERT_MANAGER,
             Self::CloudNativePg => &CLOUDNATIVEPG,
+            Self::CoreDns => &COREDNS,
             Self::Helm3 => &HELM3,
+            Self::Kubelet => &KUBELET,
             Self::Percona => &PERCONA,
             Self::Registry => &REGISTRY,
             Self::Restic => &RESTIC,
@@ -82,9 +89,16 @@ impl Extra {
         Ok(paths.into_iter().next().expect("the part has one program"))
     }
 
+    /// The objects with which the program is installed: its definitions, and for CloudNativePG all others. Blocks.
+    pub fn manifest(self, progress: &Progress) -> Result<Vec<Value>> {
+        Ok(serde_json::from_slice(&fs::read(self.ensure(progress)?.with_file_name(DEFINITIONS))?)?)
+    }
+
     /// The definitions of the program's own kinds. Blocks.
     pub fn definitions(self, progress: &Progress) -> Result<Vec<CustomResourceDefinition>> {
-        Ok(serde_json::from_slice(&fs::read(self.ensure(progress)?.with_file_name(DEFINITIONS))?)?)
+        let objects = self.manifest(progress)?.into_iter();
+        let definitions = objects.filter(|object| object["kind"] == "CustomResourceDefinition");
+        Ok(definitions.map(serde_json::from_value).collect::<serde_json::Result<_>>()?)
     }
 }
 

@@ -49,7 +49,7 @@ impl Authority {
     }
 
     /// A client certificate for the API server: the common name is the user, the organization a group.
-    pub(super) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
+    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
         self.sign(CertificateParams::default(), name(user, group), ExtendedKeyUsagePurpose::ClientAuth)
     }
 
@@ -68,7 +68,7 @@ impl Authority {
 }
 
 /// The key pair for service account tokens: private and public key, PEM.
-pub(super) fn token_keys() -> Result<(String, String)> {
+pub(crate) fn token_keys() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     Ok((key.serialize_pem(), key.public_key_pem()))
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::certs::Identity;
 
 /// A kubeconfig for one user of the plane.
-pub(super) fn kubeconfig(server: &str, authority: &str, user: &Identity) -> Result<String> {
+pub(crate) fn kubeconfig(server: &str, authority: &str, user: &Identity) -> Result<String> {
     let base64 = |pem: &str| ByteString(pem.as_bytes().to_vec());
     Ok(serde_yaml::to_string(&json!({
         "apiVersion": "v1",

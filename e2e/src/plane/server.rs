@@ -12,15 +12,15 @@ const LAST_LINES: usize = 15;
 
 /// Everything needed to start a server, repeatedly if necessary.
 #[derive(Clone, Debug)]
-pub(super) struct Recipe {
-    pub(super) name: &'static str,
-    pub(super) program: PathBuf,
-    pub(super) arguments: Vec<String>,
-    pub(super) environment: Vec<(&'static str, String)>,
+pub(crate) struct Recipe {
+    pub(crate) name: &'static str,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     recipe: Recipe,
     log: PathBuf,
     child: Child,
@@ -28,7 +28,7 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts a server in `directory`, as a member of the process group `group`.
-    pub(super) fn start(recipe: Recipe, directory: &Path, group: i32) -> Result<Self> {
+    pub(crate) fn start(recipe: Recipe, directory: &Path, group: i32) -> Result<Self> {
         let log = directory.join(format!("{}.log", recipe.name));
         let output = File::options().create(true).append(true).open(&log)?;
         let child = Command::new(&recipe.program)
@@ -46,17 +46,17 @@ impl Server {
         Ok(Self { recipe, log, child })
     }
 
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.recipe.name
     }
 
-    pub(super) fn start_again(&mut self, directory: &Path, group: i32) -> Result<()> {
+    pub(crate) fn start_again(&mut self, directory: &Path, group: i32) -> Result<()> {
         *self = Self::start(self.recipe.clone(), directory, group)?;
         Ok(())
     }
 
     /// An error with the end of the server's log if it has ended.
-    pub(super) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("{} ended ({status}), the end of its log:\n{}", self.recipe.name, self.last_words());
         }
@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// The last lines of its log.
-    pub(super) fn last_words(&self) -> String {
+    pub(crate) fn last_words(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<_> = log.lines().collect();
@@ -72,14 +72,14 @@ impl Server {
     }
 
     /// Kills it, as in a crash. Succeeds if it has ended already.
-    pub(super) fn kill(&mut self) -> Result<()> {
+    pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill().with_context(|| format!("cannot kill {}", self.recipe.name))?;
         self.wait();
         Ok(())
     }
 
     /// Waits until it has ended.
-    pub(super) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         let _ = self.child.wait();
     }
 }

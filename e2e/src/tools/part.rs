@@ -31,7 +31,8 @@ pub(super) struct Sources {
     pub(super) main: Option<&'static str>,
     /// Changes where no flag and no variable does.
     pub(super) patches: &'static [Patch],
-    /// The module's file or folder of CustomResourceDefinitions, which the cache entry has as [`DEFINITIONS`].
+    /// The module's file or folder of CustomResourceDefinitions, perhaps among other objects, which the cache entry has as
+    /// [`DEFINITIONS`].
     pub(super) definitions: Option<&'static str>,
 }
 
@@ -53,6 +54,13 @@ pub(super) struct Program {
     /// The arguments that make it print its version; none if it cannot.
     version: &'static [&'static str],
 }
+
+const KUBERNETES_STAMPS: &[&str] = &[
+    "k8s.io/component-base/version.gitVersion=v{version}",
+    "k8s.io/component-base/version.gitMajor={major}",
+    "k8s.io/component-base/version.gitMinor={minor}",
+    "k8s.io/component-base/version.gitTreeState=clean",
+];
 
 /// In the order of the fields of [`Tools`](super::Tools).
 pub(super) const PARTS: &[Part] = &[
@@ -81,12 +89,7 @@ pub(super) const PARTS: &[Part] = &[
         module: "k8s.io/kubernetes",
         go_mod: include_str!("../../tools/kubernetes/go.mod"),
         go_sum: include_str!("../../tools/kubernetes/go.sum"),
-        stamps: &[
-            "k8s.io/component-base/version.gitVersion=v{version}",
-            "k8s.io/component-base/version.gitMajor={major}",
-            "k8s.io/component-base/version.gitMinor={minor}",
-            "k8s.io/component-base/version.gitTreeState=clean",
-        ],
+        stamps: KUBERNETES_STAMPS,
         any_patch: true,
         programs: &[
             Program {
@@ -242,7 +245,7 @@ pub(super) const CERT_MANAGER: Part = Part {
     },
 };
 
-/// CloudNativePG's definitions, of the tests of its provider.
+/// CloudNativePG's operator, of the node, and its definitions, of the tests of its provider.
 pub(super) const CLOUDNATIVEPG: Part = Part {
     name: "cloudnativepg",
     module: "github.com/cloudnative-pg/cloudnative-pg",
@@ -250,12 +253,39 @@ pub(super) const CLOUDNATIVEPG: Part = Part {
     go_sum: include_str!("../../tools/cloudnativepg/go.sum"),
     stamps: &[],
     any_patch: false,
-    programs: &[Program { name: "cloudnativepg", package: ".", version: &[] }],
-    sources: Sources {
-        main: Some(include_str!("../../tools/cloudnativepg/main.go")),
-        definitions: Some("config/crd/bases"),
-        ..PURE_GO
-    },
+    programs: &[Program {
+        name: "manager",
+        package: "github.com/cloudnative-pg/cloudnative-pg/cmd/manager",
+        version: &[],
+    }],
+    sources: Sources { definitions: Some("releases/cnpg-1.30.0.yaml"), ..PURE_GO },
+};
+
+/// What a node runs beside its containers, of the version of the control plane.
+pub(super) const KUBELET: Part = Part {
+    name: "kubelet",
+    module: "k8s.io/kubernetes",
+    go_mod: include_str!("../../tools/kubelet/go.mod"),
+    go_sum: include_str!("../../tools/kubelet/go.sum"),
+    stamps: KUBERNETES_STAMPS,
+    any_patch: true,
+    programs: &[
+        Program { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet", version: &["--version"] },
+        Program { name: "kube-proxy", package: "k8s.io/kubernetes/cmd/kube-proxy", version: &["--version"] },
+    ],
+    sources: PURE_GO,
+};
+
+/// The DNS server of the node.
+pub(super) const COREDNS: Part = Part {
+    name: "coredns",
+    module: "github.com/coredns/coredns",
+    go_mod: include_str!("../../tools/coredns/go.mod"),
+    go_sum: include_str!("../../tools/coredns/go.sum"),
+    stamps: &[],
+    any_patch: false,
+    programs: &[Program { name: "coredns", package: ".", version: &[] }],
+    sources: Sources { main: Some(include_str!("../../tools/coredns/main.go")), ..PURE_GO },
 };
 
 impl Part {
@@ -350,7 +380,8 @@ impl std::fmt::Display for Version {
 mod tests {
     use super::*;
 
-    const EXTRAS: [&Part; 6] = [&CERT_MANAGER, &CLOUDNATIVEPG, &HELM3, &PERCONA, &REGISTRY, &VERSITYGW];
+    const EXTRAS: [&Part; 8] =
+        [&CERT_MANAGER, &CLOUDNATIVEPG, &COREDNS, &HELM3, &KUBELET, &PERCONA, &REGISTRY, &VERSITYGW];
 
     #[test]
     fn versions_are_found_in_what_programs_print() {
@@ -389,11 +420,17 @@ mod tests {
     }
 
     #[test]
+    fn a_node_is_of_the_version_of_its_control_plane() {
+        let kubernetes = PARTS.iter().find(|part| part.name == "kubernetes").expect("the part exists");
+        assert_eq!(KUBELET.version().to_string(), kubernetes.version().to_string());
+    }
+
+    #[test]
     fn only_kubernetes_may_differ_in_its_patch_release() {
         for part in PARTS.iter().chain(EXTRAS) {
             let Version(major, minor, patch) = part.version();
             assert!(part.accepts(Version(major, minor, patch)));
-            assert_eq!(part.accepts(Version(major, minor, patch + 1)), part.name == "kubernetes");
+            assert_eq!(part.accepts(Version(major, minor, patch + 1)), part.module == "k8s.io/kubernetes");
             assert!(!part.accepts(Version(major, minor + 1, patch)));
             assert!(!part.accepts(Version(major + 1, minor, patch)));
         }

@@ -1,0 +1,24 @@
+#!/bin/sh
+# What the entrypoint of Nextcloud's image does, as far as a chart and the base values rely on it: it installs once, upgrades when the
+# image is newer than what is installed, runs the hooks, and serves.
+set -eu
+app=/var/www/html
+hooks() {
+    for hook in /docker-entrypoint-hooks.d/"$1"/*.sh; do
+        if [ -f "$hook" ]; then sh "$hook"; fi
+    done
+}
+mkdir -p $app/config $app/data
+cp /usr/src/app/* $app/
+installed=$(php $app/occ version:installed)
+if [ -z "$installed" ]; then
+    hooks pre-installation
+    php $app/occ maintenance:install
+    hooks post-installation
+elif [ "$installed" != "$NEXTCLOUD_VERSION" ]; then
+    hooks pre-upgrade
+    php $app/occ upgrade
+    hooks post-upgrade
+fi
+hooks before-starting
+exec "$@"

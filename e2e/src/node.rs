@@ -1,0 +1,106 @@
+//! A real node: kubelet, containerd and runc with a control plane, in namespaces of its own, where images start, scripts run under
+//! a kubelet, probes are answered and volumes are directories. It needs root on Linux, and leaves nothing.
+//!
+//! ```text
+//! cargo e2e node          builds programs and images, makes the namespaces, and becomes `unshare`
+//! └ sh                    the first process in them: its end is the end of all others
+//!   └ cargo e2e node …    starts the servers, imports the images, runs the scenario
+//! ```
+
+mod cgroups;
+pub mod files;
+mod images;
+pub mod inside;
+mod requirements;
+mod rootfs;
+mod scenario;
+mod steps;
+mod volumes;
+mod workloads;
+
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+
+use crate::operator;
+use crate::progress::Progress;
+use crate::tools::{Extra, Tools};
+use inside::Node;
+use steps::Steps;
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// Start the node alone, and give a shell with kubectl and helm in it; its end ends the node
+    #[arg(long)]
+    pub keep: bool,
+    /// The process in the namespaces: its directory outside
+    #[arg(long, hide = true)]
+    pub inside: Option<PathBuf>,
+}
+
+/// Runs the scenario on a node of its own. Does not return where it can: the process is another program then, whose exit code is the
+/// scenario's.
+///
+/// # Errors
+/// If something cannot be built or started.
+pub fn run(options: &Options, progress: &Progress) -> Result<ExitCode> {
+    if let Some(state) = &options.inside {
+        return run_inside(options, state, progress);
+    }
+    if let Some(reason) = requirements::missing() {
+        println!("skipped: {reason}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    // The node has no network but its own.
+    Tools::ensure(progress)?;
+    for extra in [Extra::Kubelet, Extra::CoreDns, Extra::CloudNativePg, Extra::Restic] {
+        extra.ensure(progress)?;
+    }
+    rootfs::ensure(progress)?;
+    operator::binary()?;
+
+    let state = tempfile::Builder::new().prefix("clientapp-node-").tempdir()?.keep();
+    let process = std::process::id();
+    cgroups::remove_after(process, &state, &cgroup(process))?;
+    cgroups::create(&cgroup(process))?;
+    let executable = std::env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    // A shell, because the first process inherits all orphans, and has to wait for them.
+    command.args(["sh", "-c", r#""$@"; exit "$?""#, "node"]).arg(executable).arg("node").arg("--inside").arg(&state);
+    command.args(options.keep.then_some("--keep"));
+    command.env("CLIENTAPP_NODE_CGROUP", cgroup(process));
+    Err(command.exec()).context("cannot run unshare")
+}
+
+fn cgroup(process: u32) -> String {
+    format!("clientapp-node-{process}")
+}
+
+fn run_inside(options: &Options, state: &std::path::Path, progress: &Progress) -> Result<ExitCode> {
+    let cgroup = std::env::var("CLIENTAPP_NODE_CGROUP").context("the node has no cgroup")?;
+    let debian = rootfs::ensure(progress)?;
+    let node = Node::start(state, &cgroup, &debian, progress)?;
+    if options.keep {
+        let _charts = scenario::Charts::serve(&node)?;
+        return shell(&node);
+    }
+    let mut steps = Steps::default();
+    let ran = tokio::runtime::Runtime::new()?.block_on(scenario::run(&node, &mut steps));
+    println!("{}", steps.table());
+    ran.map(|()| ExitCode::SUCCESS)
+}
+
+/// Gives a shell in the node's namespaces until it ends.
+fn shell(node: &Node) -> Result<ExitCode> {
+    let mut paths: Vec<_> = node.tools.directories().into_iter().map(PathBuf::from).collect();
+    paths.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let status = Command::new(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into()))
+        .env("KUBECONFIG", inside::admin())
+        .env("PATH", std::env::join_paths(paths)?)
+        .status()
+        .context("cannot start a shell")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

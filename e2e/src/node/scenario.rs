@@ -1,0 +1,427 @@
+//! The story of two tenants on a node, step by step: what their apps' status says is compared with what is there.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clientapp_crd::{ClientApp, ClientAppBackup, ClientAppRestore};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, Pod, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+use super::files::{self, ADDRESS};
+use super::inside::{Node, client};
+use super::rootfs::POSTGRES;
+use super::steps::Steps;
+use crate::charts::{DEFAULT, MAJOR, PATCH};
+use crate::front::Front;
+use crate::manifests::NAMESPACE;
+use crate::progress::Progress;
+use crate::repository::Repository;
+use crate::tools::Extra;
+use crate::wait::within;
+
+/// No step takes this long, on whatever machine.
+const LONG: Duration = Duration::from_secs(600);
+const KUSTOMIZATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/node/operator");
+
+/// The charts, at the address that `kustomization.yaml` names, while this lives.
+pub(super) struct Charts {
+    _front: Front,
+    _repository: Repository,
+}
+
+impl Charts {
+    /// Serves all versions of the test chart by https, with a certificate of the node's authority.
+    pub(super) fn serve(node: &Node) -> Result<Self> {
+        let repository = Repository::start()?;
+        let behind: SocketAddr = repository.url().trim_start_matches("http://").parse()?;
+        let front = Front::start_at(format!("{ADDRESS}:8443").parse()?, behind, &node.authority)?;
+        Ok(Self { _front: front, _repository: repository })
+    }
+}
+
+/// Applies `manifests/` and waits until the operator leads and stands by; returns what its pods weigh.
+pub(super) async fn install_operator(node: &Node, client: &Client) -> Result<String> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    node.kubectl(&["apply", "--kustomize", KUSTOMIZATION])?;
+    within(LONG, "the operator's pods are ready", async || {
+        let status = deployments.get_status("clientapp-operator").await.ok()?.status?;
+        (status.ready_replicas == Some(2)).then_some(())
+    })
+    .await?;
+    memory(client).await
+}
+
+/// Creates what the operator's pods mount, so that they do not wait for it.
+pub(super) async fn prepare_operator(client: &Client) -> Result<()> {
+    let namespace = json!({"metadata": {"name": NAMESPACE}});
+    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &serde_json::from_value(namespace)?).await?;
+    let authority = std::fs::read_to_string(files::path("ca.crt"))?;
+    let map = json!({"metadata": {"name": "charts-authority"}, "data": {"ca.crt": authority}});
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+    Ok(())
+}
+
+/// Applies CloudNativePG's own manifest, and waits until its operator is ready.
+pub(super) async fn install_cloudnativepg(node: &Node, client: &Client) -> Result<String> {
+    let mut objects = Extra::CloudNativePg.manifest(&Progress::hidden())?;
+    for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
+        object["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = json!("IfNotPresent");
+    }
+    node.apply(&objects.iter().map(|object| format!("---\n{object}\n")).collect::<String>())?;
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "cnpg-system");
+    within(LONG, "CloudNativePG's operator is ready", async || {
+        let status = deployments.get_status("cnpg-controller-manager").await.ok()?.status?;
+        (status.ready_replicas == Some(1)).then_some(())
+    })
+    .await?;
+    Ok(String::new())
+}
+
+/// Returns the memory of each pod of the operator, as its cgroup counts it without what the kernel may drop.
+async fn memory(client: &Client) -> Result<String> {
+    let request = http::Request::get(format!("/api/v1/nodes/{}/proxy/stats/summary", files::NAME)).body(Vec::new())?;
+    let words = within(LONG, "the kubelet has measured the operator's pods", async || {
+        let summary: Value = client.request(request.clone()).await.ok()?;
+        let pods = summary["pods"].as_array()?.iter().filter(|pod| pod["podRef"]["namespace"] == NAMESPACE);
+        let bytes: Vec<_> = pods.filter_map(|pod| pod["memory"]["workingSetBytes"].as_u64()).collect();
+        let words: Vec<_> = bytes.iter().map(|bytes| format!("{} MiB", bytes >> 20)).collect();
+        (words.len() == 2).then(|| words.join(" and "))
+    });
+    Ok(format!("{} in use", words.await?))
+}
+
+/// One tenant with an app, and what is done to it.
+pub(super) struct Tenant<'a> {
+    pub(super) node: &'a Node,
+    pub(super) client: Client,
+    pub(super) namespace: &'static str,
+    pub(super) app: &'static str,
+}
+
+impl Tenant<'_> {
+    /// Creates namespace and app.
+    pub(super) async fn create(&self, postgres: Value) -> Result<String> {
+        let namespace = json!({"metadata": {"name": self.namespace}});
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        namespaces.create(&PostParams::default(), &serde_json::from_value(namespace)?).await?;
+        self.create_app(postgres).await
+    }
+
+    /// Creates the app, and waits until it is ready.
+    pub(super) async fn create_app(&self, postgres: Value) -> Result<String> {
+        let mut postgres = postgres;
+        postgres["version"] = json!(POSTGRES);
+        let app = json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": self.app},
+            "spec": {
+                "hostname": format!("{}.example.com", self.app), "chartVersion": DEFAULT, "postgres": postgres,
+                "persistence": {"size": "1Gi"},
+            },
+        });
+        self.apps().create(&PostParams::default(), &serde_json::from_value(app)?).await?;
+        self.ready().await
+    }
+
+    /// Changes the app's spec, and waits until it is ready again.
+    pub(super) async fn change(&self, spec: Value) -> Result<String> {
+        self.patch(spec).await?;
+        self.ready().await
+    }
+
+    /// Changes the app's spec.
+    pub(super) async fn patch(&self, spec: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        self.apps().patch(self.app, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Waits until the app is ready in its present generation, and returns the reasons on the way and the last sentence.
+    pub(super) async fn ready(&self) -> Result<String> {
+        self.follow(&format!("{} is ready", self.app), |ready| ready.status == "True").await
+    }
+
+    /// Waits for a state of the condition `Ready` of the present generation.
+    pub(super) async fn follow(&self, what: &str, is_so: impl Fn(&Condition) -> bool) -> Result<String> {
+        let mut reasons: Vec<String> = Vec::new();
+        let mut last = String::new();
+        let followed = within(LONG, what, async || {
+            let app = self.apps().get(self.app).await.map_err(|error| error.to_string())?;
+            let generation = app.metadata.generation;
+            let status = app.status.unwrap_or_default();
+            let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").ok_or("no status yet")?;
+            if reasons.last() != Some(&ready.reason) {
+                reasons.push(ready.reason.clone());
+            }
+            last.clone_from(&ready.message);
+            let current = status.observed_generation == generation && ready.observed_generation == generation;
+            if current && is_so(ready) { Ok(()) } else { Err(format!("{}: {}", ready.reason, ready.message)) }
+        });
+        followed.await?;
+        Ok(format!("{}: {last}", reasons.join(", ")))
+    }
+
+    /// Reads what the app itself says, through its Service.
+    pub(super) async fn page(&self) -> Result<Value> {
+        let services: Api<Service> = self.api();
+        let service = services.get(&format!("{}-nextcloud", self.app)).await?;
+        let spec = service.spec.context("a Service has a spec")?;
+        let address = spec.cluster_ip.context("it has an address")?;
+        let port = spec.ports.unwrap_or_default().first().context("it has a port")?.port;
+        let answer = reqwest::get(format!("http://{address}:{port}/status.php")).await?.error_for_status()?;
+        Ok(answer.json().await?)
+    }
+
+    /// Waits until the app says this of itself.
+    pub(super) async fn says(&self, key: &str, value: Value) -> Result<String> {
+        within(LONG, &format!("the app says {key}: {value}"), async || match self.page().await {
+            Ok(page) if page[key] == value => Ok(()),
+            Ok(page) => Err(format!("{key}: {}", page[key])),
+            Err(error) => Err(format!("{error:#}")),
+        })
+        .await?;
+        Ok(format!("the app says {key}: {value}"))
+    }
+
+    /// Runs a command in the app's container.
+    pub(super) fn exec(&self, command: &[&str]) -> Result<String> {
+        let deployment = format!("deployment/{}-nextcloud", self.app);
+        let mut arguments = vec!["exec", "--namespace", self.namespace, &deployment, "--container", "nextcloud", "--"];
+        arguments.extend(command);
+        self.node.kubectl(&arguments)
+    }
+
+    /// Writes a row and a file of this name.
+    pub(super) fn write(&self, name: &str) -> Result<()> {
+        self.exec(&["php", "/var/www/html/occ", "note:add", name])?;
+        self.exec(&["touch", &format!("/var/www/html/data/{name}")])?;
+        Ok(())
+    }
+
+    /// Makes a backup object, and waits until it is complete.
+    pub(super) async fn back_up(&self, name: &str, parts: Value) -> Result<String> {
+        let backup = json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientAppBackup", "metadata": {"name": name},
+            "spec": {"of": {"name": self.app}, "parts": parts},
+        });
+        let backups: Api<ClientAppBackup> = self.api();
+        backups.create(&PostParams::default(), &serde_json::from_value(backup)?).await?;
+        within(LONG, &format!("the backup {name} is complete"), async || {
+            let status = backups.get(name).await.ok()?.status?;
+            phase(&json!(status))
+        })
+        .await?
+    }
+
+    /// Makes a restore object, and waits until it is complete.
+    pub(super) async fn restore(&self, name: &str, backup: &str) -> Result<String> {
+        let restore = json!({
+            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientAppRestore", "metadata": {"name": name},
+            "spec": {"of": {"name": self.app}, "backup": backup},
+        });
+        let restores: Api<ClientAppRestore> = self.api();
+        restores.create(&PostParams::default(), &serde_json::from_value(restore)?).await?;
+        within(LONG, &format!("the restore {name} is complete"), async || {
+            let status = restores.get(name).await.ok()?.status?;
+            phase(&json!(status))
+        })
+        .await?
+    }
+
+    /// Deletes a pod at once, as a node does that fails.
+    pub(super) async fn kill(&self, pod: &str) -> Result<()> {
+        let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        self.api::<Pod>().delete(pod, &at_once).await?;
+        Ok(())
+    }
+
+    /// Evicts the app's pod, as `kubectl drain` does.
+    pub(super) async fn evict(&self) -> Result<()> {
+        let pod = self.app_pod().await?;
+        self.api::<Pod>().evict(&pod, &EvictParams::default()).await?;
+        Ok(())
+    }
+
+    /// Returns the name of the app's pod.
+    pub(super) async fn app_pod(&self) -> Result<String> {
+        let of_app = format!("app.kubernetes.io/component=app,app.kubernetes.io/instance={}", self.app);
+        let pods = self.api::<Pod>().list(&ListParams::default().labels(&of_app)).await?;
+        pods.items.first().map(|pod| pod.name_any()).context("the app has no pod")
+    }
+
+    /// Returns the newest revision of the release.
+    pub(super) async fn revision(&self) -> Result<u32> {
+        let of_helm = ListParams::default().labels(&format!("owner=helm,name={}", self.app));
+        let secrets = self.api::<Secret>().list(&of_helm).await?;
+        let versions = secrets.items.iter().filter_map(|secret| secret.labels().get("version")?.parse().ok());
+        versions.max().context("there is no release")
+    }
+
+    /// Waits until helm has begun a revision after this one.
+    pub(super) async fn helm_runs_after(&self, revision: u32) -> Result<()> {
+        within(LONG, "helm has begun", async || self.revision().await.is_ok_and(|newest| newest > revision)).await
+    }
+
+    /// Deletes the app, and waits until it is gone.
+    pub(super) async fn delete(&self) -> Result<String> {
+        self.apps().delete(self.app, &DeleteParams::default()).await?;
+        within(LONG, &format!("{} is gone", self.app), async || match self.apps().get_opt(self.app).await {
+            Ok(None) => Ok(()),
+            Ok(Some(app)) => Err(json!(app.status.map(|status| status.conditions)).to_string()),
+            Err(error) => Err(error.to_string()),
+        })
+        .await?;
+        Ok("gone".to_owned())
+    }
+
+    /// Waits until this many volumes of the namespace are left, with their directories.
+    pub(super) async fn volumes_left(&self, count: usize) -> Result<String> {
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        within(LONG, &format!("{count} volumes are left"), async || {
+            let volumes = volumes.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let claims = volumes.items.iter().filter_map(|volume| volume.spec.as_ref()?.claim_ref.as_ref());
+            let here = claims.filter(|claim| claim.namespace.as_deref() == Some(self.namespace));
+            let names: Vec<_> = here.filter_map(|claim| claim.name.clone()).collect();
+            if names.len() == count { Ok(()) } else { Err(names.join(", ")) }
+        })
+        .await?;
+        Ok(format!("{count} volumes are left"))
+    }
+
+    pub(super) fn apps(&self) -> Api<ClientApp> {
+        self.api()
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), self.namespace)
+    }
+}
+
+/// Returns the outcome once the phase is final: the sentence, or an error with it.
+fn phase(status: &Value) -> Option<Result<String>> {
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let said = conditions.iter().find(|condition| condition["type"] == "Ready");
+    let said = said.and_then(|condition| condition["message"].as_str()).unwrap_or_default().to_owned();
+    match status["phase"].as_str()? {
+        "Completed" => Some(Ok(said)),
+        "Failed" => Some(Err(anyhow::anyhow!("it has failed: {said}"))),
+        _ => None,
+    }
+}
+
+/// Kills the pod that leads.
+pub(super) async fn kill_leader(client: &Client) -> Result<()> {
+    let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(client.clone(), NAMESPACE);
+    let lease = leases.list(&ListParams::default()).await?.items.into_iter().next().context("nobody leads")?;
+    let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    for pod in pods.list(&ListParams::default()).await? {
+        // The holder is the pod's name and a random part.
+        if let Some((_, tail)) = pod.name_any().rsplit_once('-')
+            && holder.contains(tail)
+        {
+            let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+            pods.delete(&pod.name_any(), &at_once).await?;
+            return Ok(());
+        }
+    }
+    bail!("the leader {holder} is none of the operator's pods")
+}
+
+/// Runs all steps.
+pub(super) async fn run(node: &Node, steps: &mut Steps) -> Result<()> {
+    let client = client().await?;
+    let _charts = Charts::serve(node)?;
+    prepare_operator(&client).await?;
+    steps.step("the operator's Deployment", async || install_operator(node, &client).await).await?;
+    let tenant = Tenant { node, client: client.clone(), namespace: "tenant-acme", app: "acme" };
+    standalone(&tenant, steps).await?;
+    steps.step("CloudNativePG's operator", async || install_cloudnativepg(node, &client).await).await?;
+    let tenant = Tenant { node, client: client.clone(), namespace: "tenant-orders", app: "orders" };
+    with_cloudnativepg(&tenant, steps).await
+}
+
+async fn standalone(acme: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
+    let postgres = json!({"provider": "standalone", "storageSize": "1Gi"});
+    steps.step("an app with provider standalone", async || acme.create(postgres).await).await?;
+    steps
+        .step("rows and files are written", async || {
+            acme.write("first")?;
+            acme.says("notes", json!(["first"])).await?;
+            acme.says("files", json!(["first"])).await
+        })
+        .await?;
+    steps
+        .step("chartVersion upgraded, with a backup before it", async || {
+            let said = acme.change(json!({"chartVersion": PATCH, "upgrade": {"backup": true}})).await?;
+            acme.says("versionstring", json!("29.0.5")).await?;
+            acme.says("notes", json!(["first"])).await?;
+            Ok(said)
+        })
+        .await?;
+    steps.step("backed up", async || acme.back_up("before", json!(["Database"])).await).await?;
+    steps
+        .step("restored", async || {
+            acme.write("second")?;
+            let said = acme.restore("back", "before").await?;
+            acme.ready().await?;
+            acme.says("notes", json!(["first"])).await?;
+            Ok(said)
+        })
+        .await?;
+    steps
+        .step("hostname changed", async || {
+            let said = acme.change(json!({"hostname": "cloud.example.com"})).await?;
+            let domains = acme.page().await?["domains"].to_string();
+            ensure!(domains.contains("cloud.example.com"), "the app trusts {domains}");
+            Ok(said)
+        })
+        .await?;
+    steps
+        .step("the leader's pod killed while helm runs", async || {
+            let revision = acme.revision().await?;
+            acme.patch(json!({"chartVersion": MAJOR})).await?;
+            acme.helm_runs_after(revision).await?;
+            kill_leader(&acme.client).await?;
+            let said = acme.ready().await?;
+            acme.says("versionstring", json!("30.0.0")).await?;
+            let further = acme.revision().await? - revision;
+            Ok(format!("{said} {further} revisions"))
+        })
+        .await?;
+    steps
+        .step("the database's pod killed", async || {
+            acme.kill("acme-pg-0").await?;
+            acme.follow("it is noticed", |ready| ready.status != "True").await?;
+            let said = acme.ready().await?;
+            acme.says("notes", json!(["first"])).await?;
+            Ok(said)
+        })
+        .await?;
+    Ok(())
+}
+
+async fn with_cloudnativepg(orders: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
+    let postgres = json!({"provider": "cloudnativepg", "storageSize": "1Gi"});
+    steps.step("an app with provider cloudnativepg", async || orders.create(postgres).await).await?;
+    steps
+        .step("rows and files are written", async || {
+            orders.write("first")?;
+            orders.says("notes", json!(["first"])).await
+        })
+        .await?;
+    steps
+        .step("deleted", async || {
+            orders.delete().await?;
+            orders.volumes_left(0).await
+        })
+        .await
+}

@@ -1,0 +1,42 @@
+//! What the scenario did, how long it took, and what the status said: a table of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// A step that went well.
+pub(super) struct Step {
+    what: String,
+    took: Duration,
+    said: String,
+}
+
+/// All steps so far.
+#[derive(Default)]
+pub(super) struct Steps(Vec<Step>);
+
+impl Steps {
+    /// Runs a step, which returns what the status said at its end.
+    pub(super) async fn step(&mut self, what: &str, run: impl AsyncFnOnce() -> Result<String>) -> Result<()> {
+        let began = Instant::now();
+        let result = run().await;
+        let took = began.elapsed();
+        match result {
+            Ok(said) => {
+                eprintln!("{:6.1} s  {what}: {said}", took.as_secs_f64());
+                self.0.push(Step { what: what.to_owned(), took, said });
+                Ok(())
+            }
+            Err(error) => {
+                eprintln!("{:6.1} s  {what}: FAILED: {error:#}", took.as_secs_f64());
+                Err(error.context(what.to_owned()))
+            }
+        }
+    }
+
+    /// Returns the table. Pure.
+    pub(super) fn table(&self) -> String {
+        let rows = self.0.iter().map(|Step { what, took, said }| format!("| {what} | {:.1} s | {said} |\n", took.as_secs_f64()));
+        format!("| step | took | what the status said at its end |\n|---|---|---|\n{}", rows.collect::<String>())
+    }
+}

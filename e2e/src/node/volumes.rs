@@ -1,0 +1,91 @@
+//! Provides volumes: directories of the node, as `local` volumes, whose group the kubelet sets as it does on a disk.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
+
+use super::files::{NAME, path};
+
+enum Changed {
+    Claim(PersistentVolumeClaim),
+    Volume(PersistentVolume),
+}
+
+/// Makes a volume for each claim, and removes it when its claim is gone, until it is dropped.
+pub(super) async fn provide(client: Client) {
+    let claims = watcher(Api::all(client.clone()), watcher::Config::default()).default_backoff().applied_objects();
+    let volumes = watcher(Api::all(client.clone()), watcher::Config::default()).default_backoff().applied_objects();
+    let (claims, volumes) = (claims.map_ok(Changed::Claim), volumes.map_ok(Changed::Volume));
+    let mut changes = stream::select(claims.boxed(), volumes.boxed());
+    while let Some(change) = changes.next().await {
+        let done = match change {
+            Ok(Changed::Claim(claim)) => provision(&client, &claim).await,
+            Ok(Changed::Volume(volume)) => remove(&client, &volume).await,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = done {
+            eprintln!("volumes: {error:#}");
+        }
+    }
+}
+
+async fn provision(client: &Client, claim: &PersistentVolumeClaim) -> Result<()> {
+    let spec = claim.spec.as_ref().context("a claim has a spec")?;
+    if spec.storage_class_name.as_deref() != Some("node") || spec.volume_name.is_some() {
+        return Ok(());
+    }
+    let name = format!("pvc-{}", claim.uid().context("a claim has a uid")?);
+    let directory = path("volumes").join(&name);
+    fs::create_dir_all(&directory)?;
+    // As a new disk has it: the kubelet gives it to the pod's fsGroup.
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?;
+    let resources = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let volume = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "storageClassName": "node",
+            "capacity": resources,
+            "accessModes": spec.access_modes,
+            "persistentVolumeReclaimPolicy": "Delete",
+            "claimRef": {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": claim.name_any(),
+                "namespace": claim.namespace(), "uid": claim.uid(),
+            },
+            "local": {"path": directory},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]}]},
+            ]}},
+        },
+    });
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    match volumes.create(&PostParams::default(), &serde_json::from_value(volume)?).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        created => created.map(drop).context("cannot create a volume"),
+    }
+}
+
+async fn remove(client: &Client, volume: &PersistentVolume) -> Result<()> {
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let spec = volume.spec.as_ref().context("a volume has a spec")?;
+    let deletes = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
+    // The controller manager has no plugin that could delete it.
+    if !deletes || !matches!(phase, Some("Released" | "Failed")) {
+        return Ok(());
+    }
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    match volumes.delete(&volume.name_any(), &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+        deleted => drop(deleted?),
+    }
+    fs::remove_dir_all(path("volumes").join(volume.name_any())).or_else(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error.into()),
+    })
+}
