@@ -16,7 +16,6 @@ use super::files::{self, ADDRESS, CONTAINERD_SOCKET, DIRECTORY, NAME, SERVICES, 
 use super::images::{self, Image, Layer};
 use super::{volumes, workloads};
 use crate::background::Background;
-use crate::lab;
 use crate::plane::certs::Authority;
 use crate::plane::server::{Recipe, Server};
 use crate::progress::Progress;
@@ -109,7 +108,12 @@ impl Node {
 
     /// Runs kubectl as the administrator and returns its standard output; an error contains its standard error.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        lab::kubectl(&self.tools.kubectl, &admin(), None, arguments)
+        let mut kubectl = Command::new(&self.tools.kubectl);
+        kubectl.arg("--kubeconfig").arg(admin()).arg("--cache-dir").arg(path("kubectl")).args(arguments);
+        let output = kubectl.stdin(Stdio::null()).output().context("cannot run kubectl")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), said.trim());
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Kills a server, as in a crash, and starts it again.

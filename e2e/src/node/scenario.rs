@@ -1,5 +1,6 @@
 //! The story of two tenants on a node, step by step: what their apps' status says is compared with what is there.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ impl Charts {
     }
 }
 
-/// Applies `manifests/` and waits until the operator leads and stands by; returns what its pods weigh.
+/// Applies `manifests/` and waits until the operator leads and stands by.
 pub(super) async fn install_operator(node: &Node, client: &Client) -> Result<String> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     node.kubectl(&["apply", "--kustomize", KUSTOMIZATION])?;
@@ -53,7 +54,7 @@ pub(super) async fn install_operator(node: &Node, client: &Client) -> Result<Str
         (status.ready_replicas == Some(2)).then_some(())
     })
     .await?;
-    memory(client).await
+    Ok("2 pods are ready".to_owned())
 }
 
 /// Creates what the operator's pods mount, so that they do not wait for it.
@@ -80,7 +81,7 @@ pub(super) async fn install_cloudnativepg(node: &Node, client: &Client) -> Resul
         (status.ready_replicas == Some(1)).then_some(())
     })
     .await?;
-    Ok(String::new())
+    Ok("it is ready".to_owned())
 }
 
 /// Returns the memory of each pod of the operator, as its cgroup counts it without what the kernel may drop.
@@ -90,6 +91,7 @@ async fn memory(client: &Client) -> Result<String> {
         let summary: Value = client.request(request.clone()).await.ok()?;
         let pods = summary["pods"].as_array()?.iter().filter(|pod| pod["podRef"]["namespace"] == NAMESPACE);
         let bytes: Vec<_> = pods.filter_map(|pod| pod["memory"]["workingSetBytes"].as_u64()).collect();
+        let bytes: Vec<_> = bytes.into_iter().filter(|bytes| *bytes > 0).collect();
         let words: Vec<_> = bytes.iter().map(|bytes| format!("{} MiB", bytes >> 20)).collect();
         (words.len() == 2).then(|| words.join(" and "))
     });
@@ -279,18 +281,33 @@ impl Tenant<'_> {
         Ok("gone".to_owned())
     }
 
-    /// Waits until this many volumes of the namespace are left, with their directories.
-    pub(super) async fn volumes_left(&self, count: usize) -> Result<String> {
-        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-        within(LONG, &format!("{count} volumes are left"), async || {
-            let volumes = volumes.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-            let claims = volumes.items.iter().filter_map(|volume| volume.spec.as_ref()?.claim_ref.as_ref());
-            let here = claims.filter(|claim| claim.namespace.as_deref() == Some(self.namespace));
-            let names: Vec<_> = here.filter_map(|claim| claim.name.clone()).collect();
-            if names.len() == count { Ok(()) } else { Err(names.join(", ")) }
+    /// Waits until the app is not ready, and then until it is, with its rows.
+    pub(super) async fn recovers(&self) -> Result<String> {
+        self.follow("it is noticed", |ready| ready.status != "True").await?;
+        let said = self.ready().await?;
+        self.says("notes", json!(["first"])).await?;
+        Ok(said)
+    }
+
+    /// Returns the names of the namespace's volumes.
+    pub(super) async fn volumes(&self) -> Result<BTreeSet<String>> {
+        let volumes = Api::<PersistentVolume>::all(self.client.clone()).list(&ListParams::default()).await?;
+        let here = volumes.items.into_iter().filter(|volume| {
+            let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+            claim.is_some_and(|claim| claim.namespace.as_deref() == Some(self.namespace))
+        });
+        Ok(here.map(|volume| volume.name_any()).collect())
+    }
+
+    /// Waits until no volume of the namespace is left.
+    pub(super) async fn volumes_are_gone(&self) -> Result<String> {
+        within(LONG, "the volumes are gone", async || match self.volumes().await {
+            Ok(volumes) if volumes.is_empty() => Ok(()),
+            Ok(volumes) => Err(format!("{volumes:?}")),
+            Err(error) => Err(error.to_string()),
         })
         .await?;
-        Ok(format!("{count} volumes are left"))
+        Ok("no volume is left".to_owned())
     }
 
     pub(super) fn apps(&self) -> Api<ClientApp> {
@@ -344,6 +361,7 @@ pub(super) async fn run(node: &Node, steps: &mut Steps) -> Result<()> {
     steps.step("the operator's Deployment", async || install_operator(node, &client).await).await?;
     let tenant = Tenant { node, client: client.clone(), namespace: "tenant-acme", app: "acme" };
     standalone(&tenant, steps).await?;
+    steps.step("memory of the operator's pods", async || memory(&client).await).await?;
     steps.step("CloudNativePG's operator", async || install_cloudnativepg(node, &client).await).await?;
     let tenant = Tenant { node, client: client.clone(), namespace: "tenant-orders", app: "orders" };
     with_cloudnativepg(&tenant, steps).await
@@ -400,13 +418,56 @@ async fn standalone(acme: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
     steps
         .step("the database's pod killed", async || {
             acme.kill("acme-pg-0").await?;
-            acme.follow("it is noticed", |ready| ready.status != "True").await?;
-            let said = acme.ready().await?;
-            acme.says("notes", json!(["first"])).await?;
+            acme.recovers().await
+        })
+        .await?;
+    steps
+        .step("the kubelet killed and started again", async || {
+            acme.node.restart("kubelet")?;
+            acme.kill("acme-pg-0").await?;
+            acme.recovers().await
+        })
+        .await?;
+    steps
+        .step("the app's pod evicted", async || {
+            acme.evict().await?;
+            acme.recovers().await
+        })
+        .await?;
+    steps
+        .step("an image that does not exist", async || {
+            acme.patch(json!({"image": "nextcloud:nowhere"})).await?;
+            let said = acme.follow("the image is named", |ready| ready.message.contains("nextcloud:nowhere")).await?;
+            acme.change(json!({"image": null})).await?;
             Ok(said)
         })
         .await?;
-    Ok(())
+    steps
+        .step("an app that needs more memory than it may have", async || {
+            acme.patch(json!({"values": {"resources": {"limits": {"memory": "6Mi"}}}})).await?;
+            let said = acme.follow("memory is named", |ready| ready.message.contains("memory")).await?;
+            acme.change(json!({"values": null})).await?;
+            Ok(said)
+        })
+        .await?;
+    steps
+        .step("deleted with policy Retain, and created again", async || {
+            acme.change(json!({"deletionPolicy": "Retain"})).await?;
+            let kept = acme.volumes().await?;
+            acme.delete().await?;
+            let postgres = json!({"provider": "standalone", "storageSize": "1Gi", "adopt": true});
+            let said = acme.create_app(postgres).await?;
+            acme.says("notes", json!(["first"])).await?;
+            ensure!(acme.volumes().await? == kept, "the volumes are others");
+            Ok(said)
+        })
+        .await?;
+    steps
+        .step("deleted", async || {
+            acme.delete().await?;
+            acme.volumes_are_gone().await
+        })
+        .await
 }
 
 async fn with_cloudnativepg(orders: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
@@ -421,7 +482,7 @@ async fn with_cloudnativepg(orders: &Tenant<'_>, steps: &mut Steps) -> Result<()
     steps
         .step("deleted", async || {
             orders.delete().await?;
-            orders.volumes_left(0).await
+            orders.volumes_are_gone().await
         })
         .await
 }

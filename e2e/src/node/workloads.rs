@@ -53,7 +53,8 @@ pub(super) fn images(debian: &Layer, root: &Path, tools: &Tools) -> Result<Vec<I
         config: json!({
             "Env": [PATH, format!("NEXTCLOUD_VERSION={version}"), "PHP_CLI_SERVER_WORKERS=4"],
             "Entrypoint": ["/entrypoint.sh"], "Cmd": ["php", "-S", "0.0.0.0:80", "-t", "/var/www/html"],
-            "WorkingDir": "/var/www/html",
+            // What PHP's own server listens to as the first process.
+            "WorkingDir": "/var/www/html", "StopSignal": "SIGINT",
         }),
         layers: vec![debian.clone(), app.clone()],
     }));
