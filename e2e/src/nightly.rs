@@ -26,6 +26,8 @@ pub enum Part {
     Model,
     /// The tests that `cargo test` ignores: of pinned versions of others' programs, which no change here can break
     Ignored,
+    /// The operator and its databases on a real node; where there can be none, it says why
+    Node,
     Lives,
     Specs,
     Faults,
@@ -40,6 +42,7 @@ impl Part {
             Part::Model => &["e2e", "model"],
             // What other binaries ignore is a helper of a test, or a measurement; and one test depends on the machine's resolver.
             Part::Ignored => &["test", "--test", "harness", "--", "--ignored", "--skip", "pulling_from_nowhere"],
+            Part::Node => &["e2e", "node"],
             Part::Lives => &["e2e", "lives", "--count", "80", "--seed", &seed],
             Part::Specs => &["e2e", "specs", "--count", "40", "--seed", &seed],
             // Each row in each scenario would take a day.
@@ -117,7 +120,7 @@ mod tests {
     fn each_part_is_a_command_that_repeats_it() {
         for part in Part::value_variants() {
             let arguments = part.arguments(7);
-            let engine = arguments[0] == "e2e" && *part != Part::Model;
+            let engine = arguments[0] == "e2e" && !matches!(part, Part::Model | Part::Node);
             assert_eq!(arguments.ends_with(&["--seed".to_owned(), "7".to_owned()]), engine, "{arguments:?}");
         }
     }

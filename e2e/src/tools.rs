@@ -9,13 +9,14 @@ use std::path::{self, Path, PathBuf};
 use std::thread;
 
 use anyhow::Result;
-use serde_json::Value;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
 
 use crate::cache;
 use crate::progress::Progress;
 use part::{
-    CERT_MANAGER, CLOUDNATIVEPG, COREDNS, DEFINITIONS, HELM3, KUBELET, PARTS, PERCONA, Part, Program, REGISTRY, RESTIC, VERSITYGW,
+    CERT_MANAGER, CLOUDNATIVEPG, COREDNS, DEFINITIONS, HELM3, KUBELET, PARTS, PERCONA, Part, Program, REGISTRY, RESTIC,
+    VERSITYGW,
 };
 
 /// Names a directory of ready-made programs, as in other projects' test suites.

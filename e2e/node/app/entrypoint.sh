@@ -21,4 +21,7 @@ elif [ "$installed" != "$NEXTCLOUD_VERSION" ]; then
     hooks post-upgrade
 fi
 hooks before-starting
-exec "$@"
+# Its workers outlive PHP's server, but not the first process.
+trap 'exit 0' INT TERM
+"$@" &
+wait "$!"

@@ -183,3 +183,58 @@ fn blob(
     }
     Ok(json!({"mediaType": media_type, "digest": format!("sha256:{digest}"), "size": text.len()}))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::Read as _;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn layer(directory: &TempDir, name: &str) -> Layer {
+        let path = directory.path().join(name);
+        fs::write(&path, name).expect("it can be written");
+        Layer::of(&path).expect("it can be read")
+    }
+
+    #[test]
+    fn an_archive_has_each_layer_once_and_every_blob_is_what_its_digest_says() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (base, more) = (layer(&directory, "base"), layer(&directory, "more"));
+        let images = [
+            Image { names: vec!["a:1".to_owned(), "a:2".to_owned()], config: json!({}), layers: vec![base.clone()] },
+            Image { names: vec!["b:1".to_owned()], config: json!({"User": "1"}), layers: vec![base, more] },
+        ];
+        let mut bytes = Vec::new();
+        archive(&images, &mut bytes).expect("it is written");
+        let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for entry in tar::Archive::new(bytes.as_slice()).entries().expect("an archive") {
+            let mut entry = entry.expect("an entry");
+            let name = entry.path().expect("a path").display().to_string();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).expect("its content");
+            assert_eq!(files.insert(name, content), None, "a file is there twice");
+        }
+        let index: Value = serde_json::from_slice(&files["index.json"]).expect("JSON");
+        let names = index["manifests"].as_array().expect("a list").iter();
+        let names: Vec<_> =
+            names.map(|manifest| manifest["annotations"]["io.containerd.image.name"].as_str()).collect();
+        assert_eq!(names, [Some("a:1"), Some("a:2"), Some("b:1")]);
+        // Two layers, two configurations and two manifests.
+        let blobs = files.iter().filter_map(|(name, content)| Some((name.strip_prefix("blobs/sha256/")?, content)));
+        let blobs: BTreeMap<_, _> = blobs.collect();
+        assert_eq!(blobs.len(), 6);
+        for (digest, content) in &blobs {
+            let found: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(found, **digest);
+        }
+        let manifest = index["manifests"][2]["digest"].as_str().expect("a digest").trim_start_matches("sha256:");
+        let manifest: Value = serde_json::from_slice(blobs[manifest]).expect("JSON");
+        for layer in manifest["layers"].as_array().expect("a list") {
+            let digest = layer["digest"].as_str().expect("a digest").trim_start_matches("sha256:");
+            assert_eq!(layer["size"], blobs[digest].len());
+        }
+    }
+}

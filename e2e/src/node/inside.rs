@@ -44,12 +44,7 @@ pub struct Node {
 
 impl Node {
     /// Starts it, with all images, and blocks until pods run. `state`: its directory outside. `root`: the images' root file system.
-    pub(super) fn start(
-        state: &Path,
-        cgroup: &str,
-        root: &Path,
-        progress: &Progress,
-    ) -> Result<Self> {
+    pub(super) fn start(state: &Path, cgroup: &str, root: &Path, progress: &Progress) -> Result<Self> {
         let tools = Tools::ensure(progress)?;
         let kubelet = Extra::Kubelet.ensure(progress)?;
         let coredns = Extra::CoreDns.ensure(progress)?;

@@ -11,8 +11,7 @@ use crate::cache;
 use crate::progress::Progress;
 
 const SUITE: &str = "bookworm";
-const PACKAGES: &str =
-    "busybox-static,ca-certificates,curl,php-cli,php-pgsql,php-redis,postgresql-15,postgresql-client-15,procps,redis-server";
+const PACKAGES: &str = "busybox-static,ca-certificates,curl,php-cli,php-pgsql,php-redis,postgresql-15,postgresql-client-15,procps,redis-server";
 /// The major version of its PostgreSQL.
 pub(super) const POSTGRES: &str = "15";
 /// The official image's user postgres is 999; Debian's is any.

@@ -108,21 +108,20 @@ pub(super) struct Tenant<'a> {
 
 impl Tenant<'_> {
     /// Creates namespace and app.
-    pub(super) async fn create(&self, postgres: Value) -> Result<String> {
+    pub(super) async fn create(&self, chart: &str, postgres: Value) -> Result<String> {
         let namespace = json!({"metadata": {"name": self.namespace}});
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         namespaces.create(&PostParams::default(), &serde_json::from_value(namespace)?).await?;
-        self.create_app(postgres).await
+        self.create_app(chart, postgres).await
     }
 
     /// Creates the app, and waits until it is ready.
-    pub(super) async fn create_app(&self, postgres: Value) -> Result<String> {
-        let mut postgres = postgres;
+    pub(super) async fn create_app(&self, chart: &str, mut postgres: Value) -> Result<String> {
         postgres["version"] = json!(POSTGRES);
         let app = json!({
             "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": self.app},
             "spec": {
-                "hostname": format!("{}.example.com", self.app), "chartVersion": DEFAULT, "postgres": postgres,
+                "hostname": format!("{}.example.com", self.app), "chartVersion": chart, "postgres": postgres,
                 "persistence": {"size": "1Gi"},
             },
         });
@@ -165,6 +164,10 @@ impl Tenant<'_> {
             if current && is_so(ready) { Ok(()) } else { Err(format!("{}: {}", ready.reason, ready.message)) }
         });
         followed.await?;
+        let status = self.apps().get(self.app).await?.status.unwrap_or_default();
+        let stalled =
+            status.conditions.iter().find(|condition| condition.type_ == "Stalled" && condition.status == "True");
+        reasons.extend(stalled.map(|stalled| format!("Stalled {}", stalled.reason)));
         Ok(format!("{}: {last}", reasons.join(", ")))
     }
 
@@ -202,6 +205,15 @@ impl Tenant<'_> {
     pub(super) fn write(&self, name: &str) -> Result<()> {
         self.exec(&["php", "/var/www/html/occ", "note:add", name])?;
         self.exec(&["touch", &format!("/var/www/html/data/{name}")])?;
+        Ok(())
+    }
+
+    /// Writes another password into the Secret of Redis.
+    pub(super) async fn change_redis_password(&self) -> Result<()> {
+        let status = self.apps().get(self.app).await?.status.unwrap_or_default();
+        let name = status.redis_secret_name.context("the status names no Secret of Redis")?;
+        let patch = Patch::Merge(json!({"stringData": {"redis-password": "another"}}));
+        self.api::<Secret>().patch(&name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
@@ -369,7 +381,7 @@ pub(super) async fn run(node: &Node, steps: &mut Steps) -> Result<()> {
 
 async fn standalone(acme: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
     let postgres = json!({"provider": "standalone", "storageSize": "1Gi"});
-    steps.step("an app with provider standalone", async || acme.create(postgres).await).await?;
+    steps.step("an app with provider standalone", async || acme.create(DEFAULT, postgres).await).await?;
     steps
         .step("rows and files are written", async || {
             acme.write("first")?;
@@ -400,6 +412,17 @@ async fn standalone(acme: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
             let said = acme.change(json!({"hostname": "cloud.example.com"})).await?;
             let domains = acme.page().await?["domains"].to_string();
             ensure!(domains.contains("cloud.example.com"), "the app trusts {domains}");
+            Ok(said)
+        })
+        .await?;
+    steps
+        .step("the password of Redis changed", async || {
+            let revision = acme.revision().await?;
+            acme.change_redis_password().await?;
+            acme.helm_runs_after(revision).await?;
+            acme.follow("it is noticed", |ready| ready.status != "True").await?;
+            let said = acme.ready().await?;
+            acme.says("notes", json!(["first"])).await?;
             Ok(said)
         })
         .await?;
@@ -456,7 +479,7 @@ async fn standalone(acme: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
             let kept = acme.volumes().await?;
             acme.delete().await?;
             let postgres = json!({"provider": "standalone", "storageSize": "1Gi", "adopt": true});
-            let said = acme.create_app(postgres).await?;
+            let said = acme.create_app(MAJOR, postgres).await?;
             acme.says("notes", json!(["first"])).await?;
             ensure!(acme.volumes().await? == kept, "the volumes are others");
             Ok(said)
@@ -472,11 +495,29 @@ async fn standalone(acme: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
 
 async fn with_cloudnativepg(orders: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
     let postgres = json!({"provider": "cloudnativepg", "storageSize": "1Gi"});
-    steps.step("an app with provider cloudnativepg", async || orders.create(postgres).await).await?;
+    steps.step("an app with provider cloudnativepg", async || orders.create(DEFAULT, postgres).await).await?;
     steps
         .step("rows and files are written", async || {
             orders.write("first")?;
             orders.says("notes", json!(["first"])).await
+        })
+        .await?;
+    steps
+        .step("the primary's pod killed", async || {
+            orders.kill("orders-pg-1").await?;
+            orders.recovers().await
+        })
+        .await?;
+    steps
+        .step("deleted with policy Retain, and created again", async || {
+            orders.change(json!({"deletionPolicy": "Retain"})).await?;
+            let kept = orders.volumes().await?;
+            orders.delete().await?;
+            let postgres = json!({"provider": "cloudnativepg", "storageSize": "1Gi", "adopt": true});
+            let said = orders.create_app(DEFAULT, postgres).await?;
+            orders.says("notes", json!(["first"])).await?;
+            ensure!(orders.volumes().await? == kept, "the volumes are others");
+            Ok(said)
         })
         .await?;
     steps

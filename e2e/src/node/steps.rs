@@ -36,7 +36,29 @@ impl Steps {
 
     /// Returns the table. Pure.
     pub(super) fn table(&self) -> String {
-        let rows = self.0.iter().map(|Step { what, took, said }| format!("| {what} | {:.1} s | {said} |\n", took.as_secs_f64()));
+        let rows = self
+            .0
+            .iter()
+            .map(|Step { what, took, said }| format!("| {what} | {:.1} s | {said} |\n", took.as_secs_f64()));
         format!("| step | took | what the status said at its end |\n|---|---|---|\n{}", rows.collect::<String>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::block_on;
+
+    #[test]
+    fn a_table_has_the_steps_that_went_well_and_the_first_failure_ends_it() {
+        let mut steps = Steps::default();
+        let failed = block_on(async || {
+            steps.step("created", async || Ok("Ready".to_owned())).await?;
+            steps.step("deleted", async || anyhow::bail!("it stays")).await
+        });
+        assert_eq!(format!("{:#}", failed.expect_err("a step fails")), "deleted: it stays");
+        let table = steps.table();
+        let rows: Vec<_> = table.lines().skip(2).collect();
+        assert_eq!(rows, ["| created | 0.0 s | Ready |"]);
     }
 }

@@ -14,15 +14,18 @@ use serde_json::json;
 use super::files::{NAME, path};
 
 enum Changed {
-    Claim(PersistentVolumeClaim),
-    Volume(PersistentVolume),
+    Claim(Box<PersistentVolumeClaim>),
+    Volume(Box<PersistentVolume>),
 }
 
 /// Makes a volume for each claim, and removes it when its claim is gone, until it is dropped.
 pub(super) async fn provide(client: Client) {
     let claims = watcher(Api::all(client.clone()), watcher::Config::default()).default_backoff().applied_objects();
     let volumes = watcher(Api::all(client.clone()), watcher::Config::default()).default_backoff().applied_objects();
-    let (claims, volumes) = (claims.map_ok(Changed::Claim), volumes.map_ok(Changed::Volume));
+    let (claims, volumes) = (
+        claims.map_ok(|claim| Changed::Claim(Box::new(claim))),
+        volumes.map_ok(|volume| Changed::Volume(Box::new(volume))),
+    );
     let mut changes = stream::select(claims.boxed(), volumes.boxed());
     while let Some(change) = changes.next().await {
         let done = match change {

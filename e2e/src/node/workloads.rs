@@ -26,7 +26,7 @@ const APP: [(&str, &str); 4] = [
     ("usr/src/app/occ", include_str!("../../node/app/occ")),
 ];
 /// Bitnami's image takes the password from its environment.
-const REDIS: &str = r#"printf 'requirepass %s\nprotected-mode no\n' "$REDIS_PASSWORD" | exec redis-server -"#;
+const REDIS: &str = "exec redis-server - <<END\nrequirepass $REDIS_PASSWORD\nprotected-mode no\nEND";
 
 /// Returns all images. `debian`: the root file system, an archive at `root`.
 pub(super) fn images(debian: &Layer, root: &Path, tools: &Tools) -> Result<Vec<Image>> {
@@ -44,17 +44,15 @@ pub(super) fn images(debian: &Layer, root: &Path, tools: &Tools) -> Result<Vec<I
         },
         operator_image(tools, &progress)?,
     ];
-    let app = Layer::new("app", |files| {
-        APP.iter().try_for_each(|(path, text)| files.file(path, 0o755, text.as_bytes()))
-    })?;
+    let app =
+        Layer::new("app", |files| APP.iter().try_for_each(|(path, text)| files.file(path, 0o755, text.as_bytes())))?;
     let versions: BTreeSet<_> = VERSIONS.iter().map(|version| version.app).collect();
     images.extend(versions.into_iter().map(|version| Image {
         names: vec![format!("docker.io/library/nextcloud:{version}-apache")],
         config: json!({
             "Env": [PATH, format!("NEXTCLOUD_VERSION={version}"), "PHP_CLI_SERVER_WORKERS=4"],
             "Entrypoint": ["/entrypoint.sh"], "Cmd": ["php", "-S", "0.0.0.0:80", "-t", "/var/www/html"],
-            // What PHP's own server listens to as the first process.
-            "WorkingDir": "/var/www/html", "StopSignal": "SIGINT",
+            "WorkingDir": "/var/www/html",
         }),
         layers: vec![debian.clone(), app.clone()],
     }));
@@ -71,7 +69,8 @@ fn official(major: &str) -> Result<String> {
 
 fn postgres(more: Value) -> Value {
     let path = PATH.replace("PATH=", &format!("PATH=/usr/lib/postgresql/{POSTGRES}/bin:"));
-    let mut config = json!({"Env": [path, "LANG=C.UTF-8", "PGDATA=/var/lib/postgresql/data", format!("PG_MAJOR={POSTGRES}")]});
+    let mut config =
+        json!({"Env": [path, "LANG=C.UTF-8", "PGDATA=/var/lib/postgresql/data", format!("PG_MAJOR={POSTGRES}")]});
     json_patch::merge(&mut config, &more);
     config
 }
