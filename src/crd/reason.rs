@@ -208,7 +208,7 @@ reasons! {
         "Rename one of them, or hand the object over as the message says.";
     NotReady BOTH kind::WORKLOADS_READY, Progress: "Pods are not ready; the message names them.", "`kubectl describe` them.";
     NotReporting APP kind::POSTGRES_READY, Trouble: "The database's status is not updated.", "Make sure that the database's operator is running and watches this namespace (Percona's with `watchAllNamespaces`).";
-    NotStalled ALL kind::STALLED, Fine: "No manual action is required.", "Nothing.";
+    NotStalled ALL kind::STALLED, Fine: "No manual action is known to be required.", "Nothing; `Ready` says what is waited for.";
     OperatorImageUnknown BOTH kind::READY, Stalled: "Dumps and archives are uploaded with the operator's own image, which the operator does not know. Dumps are kept on their volume only; files are not archived.",
         "Set `CLIENTAPP_POD_NAME` as `manifests/deployment.yaml` does, or `CLIENTAPP_IMAGE`.";
     Overdue BOTH BACKED_UP, Trouble: "Two backups, dumps, archives or drills in a row that were due were not completed.", "Follow the message; check `Ready`, and the Jobs in the namespace.";

@@ -343,7 +343,7 @@ fn status<K: RunOnce>(
     };
     let stalled = match is_stalled {
         true => ready.that(true),
-        false => Verdict::no(Reason::NotStalled, "no manual action is required"),
+        false => Verdict::not_stalled(&ready),
     };
     let condition = |type_, verdict: Verdict| verdict.into_condition(type_, recorded.conditions(), generation, now);
     let conditions = vec![condition(kind::READY, ready), condition(kind::STALLED, stalled)];

@@ -49,8 +49,7 @@ fn status(
         Err((_, disposition)) if disposition.condition.is_none() => return recorded.clone(),
         Err((error, disposition)) => (disposition.verdict(error), disposition.stalled, recorded.row.clone()),
     };
-    let mended = Verdict::no(Reason::NotStalled, "no manual action is required");
-    let stalled = if needs_action { ready.that(true) } else { mended };
+    let stalled = if needs_action { ready.that(true) } else { Verdict::not_stalled(&ready) };
     let condition = |type_, verdict: Verdict| verdict.into_condition(type_, &recorded.conditions, generation, now);
     let conditions = vec![condition(kind::READY, ready), condition(kind::STALLED, stalled)];
     PostgresWriterStatus { observed_generation: generation, conditions, row }

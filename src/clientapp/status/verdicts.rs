@@ -83,7 +83,7 @@ pub(super) fn valid(desired: &Desired, observed: &Observed, plan: &Plan, now: Ti
         let url = tls::url(desired, observed, now);
         Verdict::yes(Reason::Ready, format!("{}, serving {url}", released.message))
     });
-    let (reconciling, stalled) = (reconciling(plan, &workloads), stalled(hold, observed, &workloads));
+    let (reconciling, stalled) = (reconciling(plan, &workloads), stalled(hold, observed, &workloads, &ready));
     let mut verdicts = vec![
         (kind::READY, ready),
         (kind::POSTGRES_READY, postgres),
@@ -147,14 +147,14 @@ fn reconciling(plan: &Plan, workloads: &Verdict) -> Verdict {
     }
 }
 
-fn stalled(hold: Option<&Hold>, observed: &Observed, workloads: &Verdict) -> Verdict {
+fn stalled(hold: Option<&Hold>, observed: &Observed, workloads: &Verdict, ready: &Verdict) -> Verdict {
     match hold {
         Some(hold) if hold.stalled => Verdict::yes(hold.reason, &hold.message),
         // The workload's controller has reported no progress within its deadline. Later progress is still noticed.
         _ if hold.is_none_or(|hold| hold.reason == Reason::Drifted) && is_stuck(observed) => {
             Verdict::yes(Reason::ProgressDeadlineExceeded, &workloads.message)
         }
-        _ => Verdict::no(Reason::NotStalled, "no manual action is required"),
+        _ => Verdict::not_stalled(ready),
     }
 }
 

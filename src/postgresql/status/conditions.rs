@@ -79,7 +79,8 @@ fn summary(plan: &PostgresqlPlan, serving: Option<Verdict>) -> (Verdict, Verdict
         None => Verdict::no(Reason::Settled, "the operator has nothing left to do"),
     };
     let ready = serving.unwrap_or_else(|| Verdict { state: State::False, ..reconciling.clone() });
-    (ready, reconciling, Verdict::no(Reason::NotStalled, "no manual action is required"))
+    let stalled = Verdict::not_stalled(&ready);
+    (ready, reconciling, stalled)
 }
 
 /// Judges the dumps and drills by their record. `refused`: why the Job of one that is due was refused.
