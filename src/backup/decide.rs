@@ -1,7 +1,10 @@
 //! Decides what follows from the state of a backup: one step, its status, and what its condition says. Pure.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::{
+    api::batch::v1::Job,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
 use kube::{Resource as _, ResourceExt as _};
 
 use super::{
@@ -14,7 +17,7 @@ use super::{
 use crate::{
     crd::{
         ArchivedFiles, BackupPart, BackupPhase, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppBackupStatus,
-        DatabaseBackup, DumpState, Postgresql, Reason,
+        DatabaseBackup, DumpState, Postgresql, Reason, annotation,
         conditions::Verdict,
         percona::{PerconaPGBackup, TYPE_FULL},
     },
@@ -57,6 +60,8 @@ pub(crate) enum Step {
 pub(super) struct Me<'a> {
     pub uid: &'a str,
     pub name: &'a str,
+    /// An upgrade of the app waits for it.
+    pub is_for_upgrade: bool,
 }
 
 /// Returns how an app shows that it has no pods for a backup.
@@ -66,7 +71,7 @@ pub(super) fn mark(name: &str) -> String {
 
 /// Decides what follows for a backup.
 pub(super) fn decide(
-    Me { uid, name }: Me<'_>,
+    Me { uid, name, is_for_upgrade }: Me<'_>,
     spec: &ClientAppBackupSpec,
     recorded: &ClientAppBackupStatus,
     observed: &Observed,
@@ -85,10 +90,9 @@ pub(super) fn decide(
         return failed(status, problem);
     }
     let mut status = ClientAppBackupStatus { parts: Some(parts.clone()), subject_uid: uid_now, ..status };
-    if recorded.started_at.is_none()
-        && let Some(why) = comes_first(observed)
-    {
-        return pending(status, why);
+    // A restore that takes the app's pods away waits for helm, and helm for the backup before an upgrade.
+    if let Some(restore) = observed.restore.as_ref().filter(|_| recorded.started_at.is_none() && !is_for_upgrade) {
+        return pending(status, format!("ClientAppRestore {restore} is in progress"));
     }
     if let (true, Subject::App(app)) = (spec.quiesce, &observed.subject) {
         if !parts.contains(&BackupPart::Files) {
@@ -153,7 +157,7 @@ pub(super) fn decide(
 pub(super) fn waiting(recorded: &ClientAppBackupStatus) -> Outcome {
     let status = ClientAppBackupStatus { conditions: Vec::new(), ..recorded.clone() };
     // Without its name: with each that ends, every one that waits would be written anew.
-    pending(status, "an older ClientAppBackup of the same object comes first".to_owned())
+    pending(status, "another ClientAppBackup of the same object comes first".to_owned())
 }
 
 fn is_complete(completed_at: Option<&Option<Time>>) -> bool {
@@ -201,14 +205,24 @@ fn parts(
     }
 }
 
-/// Returns what a backup that has not begun waits for.
-fn comes_first(observed: &Observed) -> Option<String> {
-    if let Subject::App(app) = &observed.subject
-        && app.is_backed_up_before_upgrade()
-    {
-        return Some(format!("{} is being backed up before an upgrade", app.name_any()));
+/// Tells whether the backup that an upgrade waits for, or another one of the same app, waits for the other; `None`: neither is for an
+/// upgrade, or both are. The first waits only for a dump that has begun: helm takes the pods away that a backup with `quiesce` waits
+/// for, and archives take long.
+pub(super) fn waits(backup: &ClientAppBackup, other: &ClientAppBackup) -> Option<bool> {
+    let status = |backup: &ClientAppBackup| backup.status.clone().unwrap_or_default();
+    match (is_for_upgrade(backup.meta()), is_for_upgrade(other.meta())) {
+        (true, false) => Some(status(other).database.is_some_and(|made| made.completed_at.is_none())),
+        (false, true) => {
+            let ClientAppBackupStatus { database, files, .. } = status(backup);
+            Some(database.is_none() && files.is_none())
+        }
+        _ => None,
     }
-    observed.restore.as_ref().map(|restore| format!("ClientAppRestore {restore} is in progress"))
+}
+
+/// Returns true for the backup that an upgrade waits for.
+pub(super) fn is_for_upgrade(meta: &ObjectMeta) -> bool {
+    meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(annotation::UPGRADE))
 }
 
 fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<DatabaseBackup> {

@@ -44,8 +44,13 @@ impl RunOnce for Backups {
     async fn decided(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>) -> Result<Outcome, Error> {
         let spec = &backup.decoded().map_err(Error::Invalid)?.spec;
         let observed = observe::observe(ctx, backup, spec).await?;
-        let me = decide::Me { uid: backup.uid(), name: &backup.key.name };
+        let is_for_upgrade = decide::is_for_upgrade(backup.meta());
+        let me = decide::Me { uid: backup.uid(), name: &backup.key.name, is_for_upgrade };
         Ok(decide::decide(me, spec, &backup.recorded_status, &observed, clock::now()))
+    }
+
+    fn waits(object: &ClientAppBackup, other: &ClientAppBackup) -> Option<bool> {
+        decide::waits(object, other)
     }
 
     fn waiting(recorded: &ClientAppBackupStatus) -> Outcome {

@@ -554,10 +554,10 @@ impl FilesBackup {
 }
 
 impl ClientApp {
-    /// Returns true while it is backed up before an upgrade.
+    /// Returns true while it is backed up before an upgrade that is still asked for.
     pub fn is_backed_up_before_upgrade(&self) -> bool {
         let backup = self.status.as_ref().and_then(|status| status.backup.as_ref());
-        backup.is_some_and(|backup| backup.state == BackupState::Running)
+        backup.is_some_and(|backup| backup.state == BackupState::Running && backup.revision.is_none())
     }
 
     /// Returns the conditions of its status; none without one.
@@ -865,9 +865,9 @@ pub struct InstalledChart {
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupRecord {
-    /// `PerconaPGBackup`, or `Postgresql` for a dump of the Postgresql.
+    /// `ClientAppBackup`; in records of earlier versions of the operator, `PerconaPGBackup` or `Postgresql`.
     pub kind: String,
-    /// Name of the PerconaPGBackup, or the request with which the dump was requested from the Postgresql.
+    /// Name of the ClientAppBackup.
     pub name: String,
     /// The chart version that was installed.
     pub from: String,

@@ -129,6 +129,9 @@ pub mod annotation {
     /// On a `ClientApp`: the ClientAppBackup or ClientAppRestore for which it has no pods.
     pub const STOPPED_FOR: &str = "apps.bnerd-operator.local/stopped-for";
 
+    /// On a ClientAppBackup that an upgrade waits for: the chart versions before and after.
+    pub const UPGRADE: &str = "apps.bnerd-operator.local/upgrade";
+
     /// On a `ClientApp`: the uid of the ClientAppRestore that has created it.
     pub const CREATED_BY: &str = "apps.bnerd-operator.local/created-by-restore";
 

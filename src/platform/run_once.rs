@@ -64,6 +64,12 @@ pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
         object: &Run<'_, Self>,
     ) -> impl Future<Output = Result<Outcome<Self>, Error>> + Send;
 
+    /// Tells whether one waits for another of the same subject, neither of which has ended; `None`: the one that has begun, or is older,
+    /// comes first.
+    fn waits(_object: &Self::Object, _other: &Self::Object) -> Option<bool> {
+        None
+    }
+
     /// Decides while another of the same subject comes first.
     fn waiting(recorded: &Self::Status) -> Outcome<Self>;
 
@@ -152,8 +158,9 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
 
     fn on_event(&self, event: &Event<Guard<K::Object>>) {
         let (Event::Apply(object) | Event::Delete(object)) = event else { return };
-        // The next one of its subject may run.
-        if matches!(event, Event::Delete(_)) || is_over::<K>(object) {
+        // The next one of its subject may run. One that waits lets none run.
+        let phase = object.status().and_then(|status| status.phase());
+        if matches!(event, Event::Delete(_)) || !matches!(phase, None | Some(BackupPhase::Pending)) {
             let of = subject::<K>(object);
             let waits = |other: &Guard<K::Object>| !is_over::<K>(other) && subject::<K>(other) == of;
             self.objects.trigger_in(object.metadata.namespace.as_deref().unwrap_or_default(), waits);
@@ -294,12 +301,16 @@ fn comes_later<K: RunOnce>(ctx: &RunContext<K>, object: &Guard<K::Object>) -> bo
         let is_waiting = phase != Some(BackupPhase::Running);
         (is_waiting, object.metadata.creation_timestamp.clone(), object.metadata.name.clone())
     };
+    let waits = |other: &Guard<K::Object>| {
+        let pair = object.object.as_ref().ok().zip(other.object.as_ref().ok());
+        pair.and_then(|(object, other)| K::waits(object, other)).unwrap_or_else(|| age(other) < age(object))
+    };
     let comes_first = |other: &Guard<K::Object>| {
         other.metadata.namespace == object.metadata.namespace
             && subject::<K>(other).as_ref() == Some(&of)
             && !is_over::<K>(other)
             && other.metadata.deletion_timestamp.is_none()
-            && age(other) < age(object)
+            && waits(other)
     };
     !ctx.objects.store.state_filter(comes_first).is_empty()
 }
