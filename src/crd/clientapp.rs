@@ -338,8 +338,7 @@ pub enum PostgresProvider {
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
-    /// True if the database is backed up before each change of `chartVersion`: with a PerconaPGBackup, or with a dump of the
-    /// Postgresql; with the provider `cloudnativepg`, it is refused. helm runs only after the backup has succeeded; a backup older than half an hour is repeated.
+    /// True if the database is backed up before each change of `chartVersion`, by a ClientAppBackup; with the provider `cloudnativepg`, it is refused. helm runs only after the backup has succeeded; a backup older than half an hour is repeated.
     #[serde(default)]
     pub backup: bool,
 
@@ -550,6 +549,12 @@ impl FilesBackup {
     /// Prefix of all objects of this ClientApp's archives. No Postgresql has it, since their names contain no dot.
     pub fn path(&self, namespace: &str, name: &str) -> String {
         self.store.path(namespace, &format!("{name}.files"))
+    }
+
+    /// Returns restic's name of that repository.
+    pub fn repository(&self, namespace: &str, name: &str) -> String {
+        let bucket = &self.store.bucket;
+        format!("s3:{}/{}/{}", bucket.endpoint.trim_end_matches('/'), bucket.bucket, self.path(namespace, name))
     }
 }
 

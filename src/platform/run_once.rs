@@ -36,7 +36,7 @@ use super::{
     status::{Statuses, is_gone},
 };
 use crate::crd::{
-    BackupPhase, BackupSubject, Guard, RUN_FINALIZER, Reason,
+    BackupPhase, BackupSubject, Guard, RECLAIM_FINALIZER, RUN_FINALIZER, Reason,
     conditions::{State, Verdict, kind},
 };
 
@@ -85,6 +85,19 @@ pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
         ctx: &RunContext<Self>,
         object: &Run<'_, Self>,
     ) -> impl Future<Output = Result<Option<String>, Error>> + Send;
+
+    /// Deletes what a run has made, once its object is deleted with the finalizer for that. `Some`: why the object has to stay.
+    fn reclaim(
+        _ctx: &RunContext<Self>,
+        _object: &Run<'_, Self>,
+    ) -> impl Future<Output = Result<Option<Verdict>, Error>> + Send {
+        std::future::ready(Ok(None))
+    }
+
+    /// Returns true if what it makes is deleted with it.
+    fn is_reclaimed(_object: &Self::Object) -> bool {
+        false
+    }
 }
 
 /// The status of such an object.
@@ -211,7 +224,7 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
 /// Releases what a run holds, and removes its finalizer.
 async fn released<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<Action, Error> {
     if !run.has_finalizer(RUN_FINALIZER) {
-        return Ok(Action::await_change());
+        return reclaimed(ctx, run).await;
     }
     if let Some(why) = K::release(ctx, run).await? {
         // What has ended keeps saying how.
@@ -222,6 +235,32 @@ async fn released<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<A
         return Ok(Action::requeue(look_in(run.meta().creation_timestamp.as_ref().map(|at| at.0), clock::now())));
     }
     let removed = run.remove_finalizer(&ctx.parts.client, RUN_FINALIZER).await;
+    removed.map(after_finalizer).map_err(Error::api(format!("remove the finalizer of {}", run.key)))
+}
+
+/// Deletes what a deleted run has made, if its spec asks for that, and removes the finalizer.
+async fn reclaimed<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<Action, Error> {
+    let is_asked = run.object().is_ok_and(K::is_reclaimed);
+    if !run.has_finalizer(RECLAIM_FINALIZER) || is_asked && !run.is_deleted() {
+        return Ok(Action::await_change());
+    }
+    if is_asked {
+        let left = caught(K::reclaim(ctx, run), Error::Panicked).await;
+        let told = match &left {
+            Ok(None) => None,
+            Ok(Some(ready)) => {
+                Some(Ok(Outcome { status: run.recorded_status.clone(), ready: ready.clone(), step: None }))
+            }
+            Err(error) => Some(Err(error)),
+        };
+        if let Some(told) = told {
+            write(ctx, run, told.as_ref().map_err(|error| *error)).await?;
+            left?;
+            let deleted = run.meta().deletion_timestamp.as_ref();
+            return Ok(Action::requeue(look_in(deleted.map(|at| at.0), clock::now())));
+        }
+    }
+    let removed = run.remove_finalizer(&ctx.parts.client, RECLAIM_FINALIZER).await;
     removed.map(after_finalizer).map_err(Error::api(format!("remove the finalizer of {}", run.key)))
 }
 
@@ -347,7 +386,9 @@ fn status<K: RunOnce>(
 ) -> K::Status {
     let (status, ready, is_stalled) = match outcome.map_err(|error| (error, error.disposition())) {
         Ok(Outcome { status, ready, step: _ }) => {
-            (status.clone(), ready.clone(), status.phase() == Some(BackupPhase::Failed))
+            let is_stalled =
+                status.phase() == Some(BackupPhase::Failed) || ready.reason == Reason::ReclaimFailed.as_str();
+            (status.clone(), ready.clone(), is_stalled)
         }
         Err((_, disposition)) if disposition.condition.is_none() => return recorded.clone(),
         Err((error, disposition)) => (recorded.clone(), disposition.verdict(error), disposition.stalled),

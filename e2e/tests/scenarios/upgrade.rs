@@ -2,7 +2,8 @@
 
 use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster};
 use clientapp_crd::{
-    BackupRecord, BackupState, ClientApp, ClientAppBackup, ClientAppStatus, DatabaseBackup, DumpState, Postgresql, annotation,
+    BackupRecord, BackupState, ClientApp, ClientAppBackup, ClientAppStatus, DatabaseBackup, DumpState, Postgresql,
+    annotation,
 };
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
@@ -99,7 +100,10 @@ async fn an_upgrade_waits_for_a_dump_of_what_is_upgraded() {
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     let status = tenant.ready("acme", 2).await;
     let backup = status.backup.unwrap();
-    assert_eq!((backup.kind.as_str(), backup.state, backup.revision), ("ClientAppBackup", BackupState::Succeeded, Some(2)));
+    assert_eq!(
+        (backup.kind.as_str(), backup.state, backup.revision),
+        ("ClientAppBackup", BackupState::Succeeded, Some(2))
+    );
     let dump = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().dump.unwrap();
     assert_eq!((&dump.request, dump.state), (&made(&tenant, &backup).await.name, DumpState::Succeeded));
     let job = tenant.api::<Job>().get(&dump.job).await.unwrap();

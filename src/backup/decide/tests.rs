@@ -506,6 +506,29 @@ fn what_cannot_be_backed_up() {
 }
 
 #[test]
+fn a_dump_is_not_made_that_would_have_to_be_deleted() {
+    let mut standalone = app(with_files());
+    standalone.spec.postgres.provider = crate::crd::PostgresProvider::Standalone;
+    let percona = Database::Percona { cluster: Some(cluster(true, true)), backup: None };
+    for (what, parts, database, expected) in [
+        ("a dump", json!(null), postgresql(json!(null), json!(null)), "Failed"),
+        ("files", json!(["Files"]), postgresql(json!(null), json!(null)), "Running -> acme-files-5f0c2c0e8a"),
+        ("Percona's", json!(null), percona, "Running -> acme-pg-5f0c2c0e8a acme-pg repo2 --type=full"),
+    ] {
+        let subject = Subject::App(Box::new(standalone.clone()));
+        let observed = Observed { subject, database, files: known(), restore: None };
+        let spec = of(json!({"of": {"name": "acme"}, "parts": parts, "reclaim": "Delete"}));
+        let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
+        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
+        // By these it is found again.
+        assert_eq!(outcome.status.files.is_some(), outcome.status.repository.is_some(), "{what}");
+        if let Some(Step::CreatePerconaBackup(backup)) = outcome.step {
+            assert_eq!(backup.labels()[label::BACKUP_UID], UID);
+        }
+    }
+}
+
+#[test]
 fn a_backup_of_one_moment() {
     let spec: ClientAppBackupSpec = of(json!({"of": {"name": "acme"}, "quiesce": true}));
     let of_app = |mark: Option<&str>, user: Option<&str>| {
@@ -560,10 +583,10 @@ fn a_restore_comes_first() {
 #[test]
 fn which_backup_of_an_app_waits_for_which() {
     let backup = |is_for_upgrade: bool, status: &Value| -> ClientAppBackup {
-        let annotations = if is_for_upgrade { json!({annotation::UPGRADE: "1 -> 2"}) } else { json!({}) };
-        of(json!({
-            "metadata": {"name": "b", "annotations": annotations}, "spec": {"of": {"name": "acme"}}, "status": status,
-        }))
+        let spec =
+            json!({"of": {"name": "acme"}, "parts": if is_for_upgrade { json!(["Database"]) } else { json!(null) }});
+        let annotations = json!({annotation::UPGRADE: "1 -> 2"});
+        of(json!({"metadata": {"name": "b", "annotations": annotations}, "spec": spec, "status": status}))
     };
     let database = |completed: Option<&str>| json!({"kind": "Postgresql", "name": UID, "completedAt": completed});
     let done = database(Some("2026-01-31T03:59:00Z"));

@@ -11,8 +11,8 @@ use crate::{
         observed::file_backup::RefusedBackup,
     },
     crd::{
-        BackupPart, BackupRecord, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec, annotation,
-        label,
+        BackupPart, BackupRecord, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec, Reclaim,
+        annotation, label,
     },
     deletion::recreatable,
     platform::{api::create_if_absent, clock, error::api_sentence, watch::controller_uid},
@@ -67,7 +67,7 @@ fn object(app: &App<'_>, name: &str, part: BackupPart) -> ClientAppBackup {
         owner_references: Some(vec![owner_reference(app)]),
         ..ObjectMeta::default()
     };
-    let spec = ClientAppBackupSpec { of, parts: Some(vec![part]), quiesce: false };
+    let spec = ClientAppBackupSpec { of, parts: Some(vec![part]), quiesce: false, reclaim: Reclaim::Retain };
     ClientAppBackup { metadata, spec, status: None }
 }
 
