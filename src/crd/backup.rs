@@ -25,6 +25,7 @@ use utoipa::ToSchema;
     printcolumn(name = "Of", type_ = "string", json_path = ".spec.of.name"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Completed", type_ = "date", json_path = ".status.completedAt"),
+    printcolumn(name = "Verified", type_ = "date", json_path = ".status.verifiedAt", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
         name = "Status",
@@ -134,6 +135,9 @@ pub struct ClientAppBackupStatus {
 
     /// The restic repository that the files are archived in.
     pub repository: Option<String>,
+
+    /// When a drill of the Postgresql last restored this very dump.
+    pub verified_at: Option<Time>,
 }
 
 /// Progress of a backup or restore. `Completed` and `Failed` are final.

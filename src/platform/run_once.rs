@@ -175,7 +175,9 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
         let phase = object.status().and_then(|status| status.phase());
         if matches!(event, Event::Delete(_)) || !matches!(phase, None | Some(BackupPhase::Pending)) {
             let of = subject::<K>(object);
-            let waits = |other: &Guard<K::Object>| !is_over::<K>(other) && subject::<K>(other) == of;
+            let waits = |other: &Guard<K::Object>| {
+                other.metadata.uid != object.metadata.uid && !is_over::<K>(other) && subject::<K>(other) == of
+            };
             self.objects.trigger_in(object.metadata.namespace.as_deref().unwrap_or_default(), waits);
         }
     }
@@ -245,19 +247,17 @@ async fn reclaimed<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<
         return Ok(Action::await_change());
     }
     if is_asked {
-        let left = caught(K::reclaim(ctx, run), Error::Panicked).await;
-        let told = match &left {
-            Ok(None) => None,
+        match caught(K::reclaim(ctx, run), Error::Panicked).await {
+            Ok(None) => {}
             Ok(Some(ready)) => {
-                Some(Ok(Outcome { status: run.recorded_status.clone(), ready: ready.clone(), step: None }))
+                write(ctx, run, Ok(&Outcome { status: run.recorded_status.clone(), ready, step: None })).await?;
+                let deleted = run.meta().deletion_timestamp.as_ref();
+                return Ok(Action::requeue(look_in(deleted.map(|at| at.0), clock::now())));
             }
-            Err(error) => Some(Err(error)),
-        };
-        if let Some(told) = told {
-            write(ctx, run, told.as_ref().map_err(|error| *error)).await?;
-            left?;
-            let deleted = run.meta().deletion_timestamp.as_ref();
-            return Ok(Action::requeue(look_in(deleted.map(|at| at.0), clock::now())));
+            Err(error) => {
+                write(ctx, run, Err(&error)).await?;
+                return Err(error);
+            }
         }
     }
     let removed = run.remove_finalizer(&ctx.parts.client, RECLAIM_FINALIZER).await;

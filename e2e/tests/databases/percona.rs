@@ -1,5 +1,6 @@
 //! Backups of PerconaPGClusters: their targets, what a restore in place holds up, and the source of a new cluster.
 
+use clientapp_crd::ClientAppBackup;
 use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
@@ -19,6 +20,13 @@ fn s3() -> Value {
 async fn cluster(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&PerconaPGCluster) -> bool) -> PerconaPGCluster {
     let like_this = |found: Option<&PerconaPGCluster>| found.filter(|found| is(found)).cloned();
     tenant.wait_for(name, what, like_this).await
+}
+
+/// Waits until the app is upgraded, and returns the name of the PerconaPGBackup before that.
+async fn backup_before_upgrade(tenant: &Tenant) -> String {
+    let record = tenant.ready("acme", 2).await.backup.unwrap();
+    let backup = tenant.api::<ClientAppBackup>().get(&record.name).await.unwrap();
+    backup.status.unwrap().database.unwrap().name
 }
 
 fn storage(size: &'static str) -> impl Fn(&PerconaPGCluster) -> bool {
@@ -61,8 +69,8 @@ async fn backups_in_a_repository_outlive_their_app() {
     assert_eq!(status.result.destination, Some(format!("s3://backups{path}")));
     assert_eq!(status.result.backup_type.as_deref(), Some("full"));
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
-    let upgraded = tenant.ready("acme", 2).await.backup.unwrap();
-    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded.name).await.unwrap();
+    let upgraded = backup_before_upgrade(&tenant).await;
+    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded).await.unwrap();
     assert_eq!(backup.spec.repo_name.as_deref(), Some("repo1"));
     assert_eq!(backup.status.unwrap().result.backup_type.as_deref(), Some("full"));
     let volumes = names::<PersistentVolumeClaim>(&tenant).await;
@@ -73,7 +81,7 @@ async fn backups_in_a_repository_outlive_their_app() {
     assert_eq!(names::<PerconaPGCluster>(&tenant).await, [""; 0]);
     until("no claim is left", async || names::<PersistentVolumeClaim>(&tenant).await.is_empty()).await;
     let left = names::<PerconaPGBackup>(&tenant).await;
-    assert!(left.contains(&name) && left.contains(&upgraded.name), "{left:?}");
+    assert!(left.contains(&name) && left.contains(&upgraded), "{left:?}");
 
     // The next app of its name has its own path. It adopts the Secret of the database's user, which Percona leaves at times.
     let again = json!({"repository": {"s3": s3(), "secretName": "acme-s3"}});
@@ -215,8 +223,8 @@ async fn backups_stay_where_they_are_whatever_comes_after() {
     tenant.ready("acme", 1).await;
     let change = json!({"chartVersion": charts::PATCH, "upgrade": {"backup": true}});
     tenant.patch("acme", change).await.unwrap();
-    let upgraded = tenant.ready("acme", 2).await.backup.unwrap();
-    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded.name).await.unwrap();
+    let upgraded = backup_before_upgrade(&tenant).await;
+    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded).await.unwrap();
     assert_eq!(backup.spec.repo_name.as_deref(), Some("repo2"));
     assert_eq!(volume().await, before);
 
