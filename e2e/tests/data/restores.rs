@@ -198,7 +198,7 @@ async fn an_app_moves_to_another_place() {
     let before = Site::new("moves-from").await;
     before.create_credentials();
     let dumps = before.spec()["persistence"]["backup"]["store"].clone();
-    let standalone = json!({"postgres": {"provider": "standalone", "backup": {"store": dumps}}});
+    let standalone = json!({"postgres": {"provider": "standalone", "backup": {"schedule": "@yearly", "store": dumps}}});
     before.install(with(before.spec(), standalone.clone())).await;
     write(&before.files("acme").await, "data/a.txt", "moves");
     let replicas = |count: Value| json!({"spec": {"replicas": count}}).to_string();
