@@ -95,6 +95,35 @@ async fn backups_in_a_repository_outlive_their_app() {
     tenant.delete("acme").await;
 }
 
+#[tokio::test]
+async fn a_backup_is_deleted_with_its_object_if_that_says_so() {
+    let tenant = Lab::shared().await.tenant("reclaimed").await;
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"), "postgres": {"percona": {"keep": 2}}, "redis": {"enabled": false},
+    });
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let backups = tenant.api::<ClientAppBackup>();
+    let made = async |name: &str, reclaim: &str| {
+        let spec = json!({"of": {"name": "acme"}, "reclaim": reclaim});
+        let backup = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        backups.create(&PostParams::default(), &backup).await.unwrap();
+        let complete = |found: Option<&ClientAppBackup>| {
+            let status = found?.status.as_ref().filter(|status| status.completed_at.is_some())?;
+            Some(status.database.as_ref()?.name.clone())
+        };
+        tenant.wait_for(name, "complete", complete).await
+    };
+    let (stays, goes) = (made("stays", "Retain").await, made("goes", "Delete").await);
+    for name in ["stays", "goes"] {
+        backups.delete(name, &DeleteParams::default()).await.unwrap();
+        tenant.wait_for(name, "gone", |found: Option<&ClientAppBackup>| found.is_none().then_some(())).await;
+    }
+    until("Percona lets it go", async || !names::<PerconaPGBackup>(&tenant).await.contains(&goes)).await;
+    assert!(names::<PerconaPGBackup>(&tenant).await.contains(&stays));
+    tenant.delete("acme").await;
+}
+
 /// Percona would look for ever for a pod to delete backups in, and would do so in every repository, including one that
 /// this operator did not set up.
 #[tokio::test]
