@@ -32,7 +32,7 @@ use super::{
 use crate::{
     crd::{
         BackupPhase, BackupSubject, BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppBackupSpec,
-        ClientAppRestore, ClientAppRestoreSpec, Guard,
+        ClientAppRestore, ClientAppRestoreSpec, Guard, Reclaim,
     },
     platform::{api::create_if_absent, key::Key},
 };
@@ -225,7 +225,7 @@ impl InstanceRun for ClientAppBackup {
 
     fn requested(new: NewBackup, of: BackupSubject) -> (Option<String>, Self) {
         let NewBackup { name, parts, quiesce } = new;
-        (name, ClientAppBackup::new("", ClientAppBackupSpec { of, parts, quiesce }))
+        (name, ClientAppBackup::new("", ClientAppBackupSpec { of, parts, quiesce, reclaim: Reclaim::Retain }))
     }
 
     fn subject(&self) -> &BackupSubject {

@@ -12,16 +12,21 @@ use super::{
     quiesce,
 };
 use crate::{
-    crd::Postgresql,
+    crd::{Postgresql, RECLAIM_FINALIZER},
     platform::{
         api::ignore_not_found,
         idle_job,
-        run_once::{Error, Run, RunContext, create, hold},
+        run_once::{Error, Run, RunContext, RunOnce as _, create, hold},
     },
 };
 
 pub(super) async fn act(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>, step: &Step) -> Result<(), Error> {
     let (client, namespace) = (ctx.parts.client.clone(), backup.key.namespace.as_str());
+    // Before anything is made. Its event triggers the next reconcile, which takes the step.
+    if backup.object().is_ok_and(Backups::is_reclaimed) && !backup.has_finalizer(RECLAIM_FINALIZER) {
+        let added = backup.add_finalizer(&client, RECLAIM_FINALIZER).await;
+        return added.map(drop).map_err(Error::api(format!("add the finalizer of {}", backup.key)));
+    }
     match step {
         Step::RequestDump { postgresql, uid, request } => {
             // The uid keeps it off a Postgresql that was recreated since.

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::{
     batch::v1::Job,
     core::v1::{
-        Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
+        Affinity, EnvVar, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec,
+        Toleration,
     },
 };
 use kube::ResourceExt as _;
@@ -25,7 +26,7 @@ use crate::{
             pod::{REPORT, confined, give_account, give_job_settings},
         },
     },
-    store::settings::LONGEST,
+    store::settings::{BACKUP_UID, LONGEST},
 };
 
 /// The maximum length of a Job's name: it becomes a label of its pods.
@@ -82,16 +83,38 @@ pub(crate) fn unknown(app: &str) -> String {
 }
 
 /// Returns the name of a Job for an app's files, which ends with a word.
-pub(crate) fn name(app: &ClientApp, word: &str) -> String {
-    let head: String = format!("{}-files", app.name_any()).chars().take(LONGEST_NAME - 1 - word.len()).collect();
+pub(crate) fn name(app: &str, word: &str) -> String {
+    let head: String = format!("{app}-files").chars().take(LONGEST_NAME - 1 - word.len()).collect();
     format!("{}-{word}", head.trim_end_matches('-'))
 }
 
-/// Builds the Job that archives the files as they are now.
-pub(crate) fn archive(files: Files<'_>, name: &str) -> Job {
+/// Builds the Job that archives the files as they are now, for the ClientAppBackup with this uid.
+pub(crate) fn archive(files: Files<'_>, name: &str, backup: &str) -> Job {
+    of_backup(files, name, backup)
+}
+
+/// Builds the Job that forgets the archive of the ClientAppBackup with this uid.
+pub(crate) fn forget(app: &ClientApp, settings: &FilesBackup, image: &OperatorImage, name: &str, backup: &str) -> Job {
+    let mut job = of_backup(Files { app, backup: settings, volumes: &[], image }, name, backup);
+    for container in pod(&mut job).into_iter().flat_map(|pod| &mut pod.containers) {
+        container.args = Some(["store", "forget"].map(str::to_owned).into());
+    }
+    job
+}
+
+/// Builds a Job that knows its ClientAppBackup.
+fn of_backup(files: Files<'_>, name: &str, backup: &str) -> Job {
     let mut job = job(files, name);
     job.spec.get_or_insert_default().ttl_seconds_after_finished = Some(KEPT_SECONDS);
+    let uid = EnvVar { name: BACKUP_UID.to_owned(), value: Some(backup.to_owned()), ..EnvVar::default() };
+    for container in pod(&mut job).into_iter().flat_map(|pod| &mut pod.containers) {
+        container.env.get_or_insert_default().push(uid.clone());
+    }
     job
+}
+
+fn pod(job: &mut Job) -> Option<&mut PodSpec> {
+    job.spec.as_mut()?.template.spec.as_mut()
 }
 
 /// Builds a Job that archives the files, and stays.
@@ -207,7 +230,7 @@ pub(crate) fn users<'a>(volumes: &'a [Volume], pods: &'a [Pod]) -> impl Iterator
 
 /// Keeps a Job's pod on the node where a volume is in use: one that only one node can have is not attached elsewhere.
 pub(crate) fn keep_at(job: &mut Job, Place { node, tolerations }: &Place) {
-    let Some(pod) = job.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()) else { return };
+    let Some(pod) = pod(job) else { return };
     let here = NodeSelectorRequirement {
         key: "metadata.name".to_owned(),
         operator: "In".to_owned(),
@@ -259,7 +282,7 @@ mod tests {
     fn built(app: &ClientApp, volumes: &[Volume], image: &str) -> Value {
         let image = &OperatorImage::named(image);
         let backup = app.spec.persistence.backup.as_ref().unwrap();
-        json!(archive(Files { app, backup, volumes, image }, &name(app, "abc")))
+        json!(archive(Files { app, backup, volumes, image }, &name("acme", "abc"), "backup-uid"))
     }
 
     #[test]
@@ -279,6 +302,24 @@ mod tests {
         assert_eq!(pod["securityContext"]["runAsUser"], 82);
         let of = pod["containers"][0]["env"].as_array().unwrap().iter().find(|v| v["name"] == "ARCHIVE_OF").unwrap();
         assert_eq!(of["value"], "uid-of-acme-nextcloud-nextcloud.uid-of-acme-nextcloud-nextcloud-data");
+    }
+
+    #[test]
+    fn a_job_that_forgets_has_no_volume() {
+        let app = app(json!({"jobs": {"timeout": "48h"}}));
+        let settings = app.spec.persistence.backup.as_ref().unwrap();
+        let job = json!(forget(&app, settings, &OperatorImage::named("operator:1"), "acme-files-f1", "backup-uid"));
+        let container = &job["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["args"], json!(["store", "forget"]));
+        let env: Vec<_> =
+            container["env"].as_array().unwrap().iter().map(|env| (&env["name"], &env["value"])).collect();
+        for (name, value) in [("BACKUP_UID", "backup-uid"), ("STORE_PREFIX", "prod/tenant/acme.files")] {
+            assert!(env.contains(&(&json!(name), &json!(value))), "{name}: {env:?}");
+        }
+        let volumes = job["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+        assert!(volumes.iter().all(|volume| volume["persistentVolumeClaim"] == Value::Null), "{volumes:?}");
+        assert_eq!(job["metadata"]["ownerReferences"][0]["uid"], "uid");
+        assert_eq!(job["spec"]["activeDeadlineSeconds"], 172_800);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use super::{
 use crate::{
     crd::{
         ArchivedFiles, BackupPart, BackupPhase, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppBackupStatus,
-        DatabaseBackup, DumpState, Postgresql, Reason,
+        DatabaseBackup, DumpState, Postgresql, Reason, Reclaim, annotation,
         conditions::Verdict,
+        label,
         percona::{PerconaPGBackup, TYPE_FULL},
     },
     platform::{job::starts_until, run_once},
@@ -27,6 +28,9 @@ const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// Says why a backup fails of an app whose database the operator cannot back up.
 const UNSUPPORTED: &str = "the operator does not back up databases of the provider cloudnativepg yet: use CloudNativePG's own backups, and set spec.parts to [Files] for the files";
+
+/// Says why a backup fails whose dump would have to be deleted with it.
+const NOT_RECLAIMED: &str = "a dump stays as long as postgres.backup keeps it: set spec.reclaim to Retain, or spec.parts to [Files], in another ClientAppBackup";
 
 /// Holds what follows.
 pub(super) type Outcome = run_once::Outcome<Backups>;
@@ -57,6 +61,8 @@ pub(crate) enum Step {
 pub(super) struct Me<'a> {
     pub uid: &'a str,
     pub name: &'a str,
+    /// An upgrade of the app waits for it.
+    pub is_for_upgrade: bool,
 }
 
 /// Returns how an app shows that it has no pods for a backup.
@@ -66,7 +72,7 @@ pub(super) fn mark(name: &str) -> String {
 
 /// Decides what follows for a backup.
 pub(super) fn decide(
-    Me { uid, name }: Me<'_>,
+    Me { uid, name, is_for_upgrade }: Me<'_>,
     spec: &ClientAppBackupSpec,
     recorded: &ClientAppBackupStatus,
     observed: &Observed,
@@ -78,6 +84,12 @@ pub(super) fn decide(
         Ok(parts) => parts,
         Err(problem) => return failed(status, problem),
     };
+    if spec.reclaim == Reclaim::Delete
+        && parts.contains(&BackupPart::Database)
+        && matches!(observed.database, Database::Standalone(_))
+    {
+        return failed(status, NOT_RECLAIMED.to_owned());
+    }
     // What the app has may change meanwhile, and another may have its name.
     let uid_now = observed.subject_uid();
     if recorded.subject_uid.as_ref().is_some_and(|uid| Some(uid) != uid_now.as_ref()) {
@@ -85,10 +97,9 @@ pub(super) fn decide(
         return failed(status, problem);
     }
     let mut status = ClientAppBackupStatus { parts: Some(parts.clone()), subject_uid: uid_now, ..status };
-    if recorded.started_at.is_none()
-        && let Some(why) = comes_first(observed)
-    {
-        return pending(status, why);
+    // A restore that takes the app's pods away waits for helm, and helm for the backup before an upgrade.
+    if let Some(restore) = observed.restore.as_ref().filter(|_| recorded.started_at.is_none() && !is_for_upgrade) {
+        return pending(status, format!("ClientAppRestore {restore} is in progress"));
     }
     if let (true, Subject::App(app)) = (spec.quiesce, &observed.subject) {
         if !parts.contains(&BackupPart::Files) {
@@ -125,7 +136,8 @@ pub(super) fn decide(
             Progress::Waits(reason) => return pending(status, reason),
             Progress::Failed(problem) => return failed(status, problem),
             Progress::Runs(made, step, message) => {
-                return running(ClientAppBackupStatus { files: Some(made), ..status }, message, step, now);
+                let repository = recorded.repository.clone().or_else(|| repository(observed));
+                return running(ClientAppBackupStatus { files: Some(made), repository, ..status }, message, step, now);
             }
             Progress::Completed(made) => {
                 status.files = Some(ArchivedFiles { completed_at: Some(Time(now)), ..made });
@@ -153,7 +165,7 @@ pub(super) fn decide(
 pub(super) fn waiting(recorded: &ClientAppBackupStatus) -> Outcome {
     let status = ClientAppBackupStatus { conditions: Vec::new(), ..recorded.clone() };
     // Without its name: with each that ends, every one that waits would be written anew.
-    pending(status, "an older ClientAppBackup of the same object comes first".to_owned())
+    pending(status, "another ClientAppBackup of the same object comes first".to_owned())
 }
 
 fn is_complete(completed_at: Option<&Option<Time>>) -> bool {
@@ -201,14 +213,25 @@ fn parts(
     }
 }
 
-/// Returns what a backup that has not begun waits for.
-fn comes_first(observed: &Observed) -> Option<String> {
-    if let Subject::App(app) = &observed.subject
-        && app.is_backed_up_before_upgrade()
-    {
-        return Some(format!("{} is being backed up before an upgrade", app.name_any()));
+/// Tells whether the backup that an upgrade waits for, or another one of the same app, waits for the other; `None`: neither is for an
+/// upgrade, or both are. The first waits only for a dump that has begun: helm takes the pods away that a backup with `quiesce` waits
+/// for, and archives take long.
+pub(super) fn waits(backup: &ClientAppBackup, other: &ClientAppBackup) -> Option<bool> {
+    let status = |backup: &ClientAppBackup| backup.status.clone().unwrap_or_default();
+    match (is_for_upgrade(backup), is_for_upgrade(other)) {
+        (true, false) => Some(status(other).database.is_some_and(|made| made.completed_at.is_none())),
+        (false, true) => {
+            let ClientAppBackupStatus { database, files, .. } = status(backup);
+            Some(database.is_none() && files.is_none())
+        }
+        _ => None,
     }
-    observed.restore.as_ref().map(|restore| format!("ClientAppRestore {restore} is in progress"))
+}
+
+/// Returns true for the backup that an upgrade waits for. It is of the database alone: others may take long.
+pub(super) fn is_for_upgrade(backup: &ClientAppBackup) -> bool {
+    backup.annotations().contains_key(annotation::UPGRADE)
+        && backup.spec.parts.as_deref() == Some(&[BackupPart::Database])
 }
 
 fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) -> Progress<DatabaseBackup> {
@@ -220,8 +243,10 @@ fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) ->
             let kind = PerconaPGBackup::kind(&()).into_owned();
             let made = |name| DatabaseBackup { kind, name, dump: None, completed_at: None };
             let options = vec![TYPE_FULL.to_owned()];
-            percona::backed_up(name, options, began.is_some(), (cluster, backup.as_deref()))
-                .map(made, |backup| Step::CreatePerconaBackup(Box::new(backup)))
+            percona::backed_up(name, options, began.is_some(), (cluster, backup.as_deref())).map(made, |mut backup| {
+                backup.labels_mut().insert(label::BACKUP_UID.to_owned(), uid.to_owned());
+                Step::CreatePerconaBackup(Box::new(backup))
+            })
         }
         Database::Standalone(None) | Database::Percona { cluster: None, .. } => match began {
             None => Progress::Waits("there is no database yet: the app's condition PostgresReady says why".to_owned()),
@@ -304,8 +329,8 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed, now: 
         Ok(files) => files,
         Err(why) => return Progress::Waits(why),
     };
-    let job = archive_job::name(app, &short(uid));
-    let mut made = archive_job::archive(files, &job);
+    let job = archive_job::name(&app.name_any(), &short(uid));
+    let mut made = archive_job::archive(files, &job, uid);
     if let Some(place) = place {
         archive_job::keep_at(&mut made, place);
     }
@@ -313,6 +338,13 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed, now: 
     let made = ArchivedFiles { job, archive: None, bytes: None, files: None, completed_at: None };
     let message = archives(&made.job);
     Progress::Runs(made, Some(step), message)
+}
+
+/// Returns the repository that the files are archived in.
+fn repository(observed: &Observed) -> Option<String> {
+    let Subject::App(app) = &observed.subject else { return None };
+    let settings = app.spec.persistence.backup.as_ref()?;
+    Some(settings.repository(&app.namespace().unwrap_or_default(), &app.name_any()))
 }
 
 fn archives(job: &str) -> String {

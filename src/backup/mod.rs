@@ -6,7 +6,7 @@
 //! | what follows | [`decide`] | pure |
 //! | the one step that follows | [`act`] | effect |
 //!
-//! [`archive_job`], [`percona`] and [`quiesce`] are of use to restores as well.
+//! [`reclaim`] deletes what a backup has made, if its spec asks for that. [`archive_job`], [`percona`] and [`quiesce`] are of use to restores as well.
 
 mod act;
 pub(crate) mod archive_job;
@@ -16,13 +16,14 @@ pub(crate) mod observe;
 pub(crate) mod observed;
 pub(crate) mod percona;
 pub(crate) mod quiesce;
+mod reclaim;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 pub(crate) use self::context::Backups;
 use self::decide::{Outcome, Step};
 use crate::{
-    crd::{BackupPhase, BackupSubject, ClientAppBackup, ClientAppBackupStatus, Reason},
+    crd::{BackupPhase, BackupSubject, ClientAppBackup, ClientAppBackupStatus, Reason, Reclaim, conditions::Verdict},
     platform::{
         clock,
         run_once::{Error, Run, RunContext, RunOnce, RunStatus},
@@ -42,10 +43,16 @@ impl RunOnce for Backups {
     }
 
     async fn decided(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>) -> Result<Outcome, Error> {
-        let spec = &backup.decoded().map_err(Error::Invalid)?.spec;
+        let object = backup.decoded().map_err(Error::Invalid)?;
+        let spec = &object.spec;
         let observed = observe::observe(ctx, backup, spec).await?;
-        let me = decide::Me { uid: backup.uid(), name: &backup.key.name };
+        let is_for_upgrade = decide::is_for_upgrade(object);
+        let me = decide::Me { uid: backup.uid(), name: &backup.key.name, is_for_upgrade };
         Ok(decide::decide(me, spec, &backup.recorded_status, &observed, clock::now()))
+    }
+
+    fn waits(object: &ClientAppBackup, other: &ClientAppBackup) -> Option<bool> {
+        decide::waits(object, other)
     }
 
     fn waiting(recorded: &ClientAppBackupStatus) -> Outcome {
@@ -60,6 +67,14 @@ impl RunOnce for Backups {
         let app = backup.object().ok().map(|backup| backup.spec.of.name.clone());
         quiesce::start(&ctx.parts.client, backup.key, app.as_deref(), &decide::mark(&backup.key.name)).await?;
         Ok(None)
+    }
+
+    fn is_reclaimed(object: &ClientAppBackup) -> bool {
+        object.spec.reclaim == Reclaim::Delete
+    }
+
+    async fn reclaim(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>) -> Result<Option<Verdict>, Error> {
+        reclaim::reclaim(ctx, backup).await
     }
 }
 

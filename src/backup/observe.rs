@@ -77,7 +77,7 @@ pub(super) async fn observe(
     if app.spec.persistence.backup.is_some() {
         files.image.clone_from(&ctx.parts.image);
         if let Some(recorded) = &backup.recorded_status.files {
-            files.job = made_job(client, &app, &recorded.job).await?;
+            files.job = made_job(client, namespace, app.metadata.uid.as_deref(), &recorded.job).await?;
         }
         if files.job.is_none() {
             files.volumes = volumes(client, &app).await?;
@@ -117,8 +117,12 @@ pub(crate) async fn volumes(client: &Client, app: &ClientApp) -> Result<Option<V
 }
 
 /// Returns a Job for the files of an app.
-pub(crate) async fn made_job(client: &Client, app: &ClientApp, name: &str) -> Result<Option<ArchiveJob>, Error> {
-    let namespace = &app.namespace().unwrap_or_default();
+pub(crate) async fn made_job(
+    client: &Client,
+    namespace: &str,
+    app_uid: Option<&str>,
+    name: &str,
+) -> Result<Option<ArchiveJob>, Error> {
     let Some(job) = one::<Job>(client, namespace, name).await? else { return Ok(None) };
     let of_job = ListParams::default().labels(&format!("{JOB_NAME}={name}"));
     let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&of_job).await;
@@ -135,7 +139,7 @@ pub(crate) async fn made_job(client: &Client, app: &ClientApp, name: &str) -> Re
         None => None,
     };
     Ok(Some(ArchiveJob {
-        is_ours: controller_uid(&job).is_some() && controller_uid(&job) == app.uid(),
+        is_ours: app_uid.is_some() && controller_uid(&job).as_deref() == app_uid,
         progress,
         uid: job.uid().unwrap_or_default(),
         idle_since,

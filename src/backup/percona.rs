@@ -76,3 +76,36 @@ pub(crate) fn backed_up(
     object.metadata.namespace = cluster.namespace();
     Progress::Runs(name, Some(object), message)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Percona refuses a backup into a repository that its status does not list (`internal/controller/postgrescluster/pgbackrest.go`,
+    /// `InvalidBackupRepo`). Before 2.8.0, the cluster's status lists none.
+    #[test]
+    fn a_backup_waits_until_percona_knows_the_repository() {
+        let one = json!([{"name": "repo1"}]);
+        let two = json!([{"name": "repo1"}, {"name": "repo2"}]);
+        for (repos, ready, known, expected) in [
+            (&json!([]), "True", json!(null), Err(Refusal::KeepsNone)),
+            (&one, "False", json!(null), Err(Refusal::NotReady)),
+            (&one, "True", json!(null), Ok("repo1")),
+            (&one, "True", json!({}), Err(Refusal::Unaware)),
+            (&one, "True", json!({"repos": [{"name": "repo1", "stanzaCreated": true}]}), Ok("repo1")),
+            (&two, "False", json!({"repos": [{"name": "repo1"}]}), Err(Refusal::NotReady)),
+            (&two, "True", json!({"repos": [{"name": "repo1"}]}), Err(Refusal::Unaware)),
+            (&two, "True", json!({"repos": [{"name": "repo1"}, {"name": "repo2"}]}), Ok("repo2")),
+        ] {
+            let cluster: PerconaPGCluster = serde_json::from_value(json!({
+                "metadata": {"name": "acme-pg"},
+                "spec": {"backups": {"pgbackrest": {"repos": repos}}},
+                "status": {"conditions": [{"type": READY_FOR_BACKUP, "status": ready}], "pgbackrest": known},
+            }))
+            .unwrap();
+            assert_eq!(repository(&cluster), expected.map(str::to_owned), "{repos} {ready} {known}");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-/// What is backed up. It cannot be changed: another backup is another object.
+/// What is backed up. Only `reclaim` can be changed: another backup is another object.
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
@@ -20,11 +20,12 @@ use utoipa::ToSchema;
     namespaced,
     status = "ClientAppBackupStatus",
     derive = "PartialEq",
-    doc = "A ClientAppBackup is one backup of a ClientApp or of a standalone Postgresql: of its database first, then of its files. It is made once, and what it has made outlives it.",
+    doc = "A ClientAppBackup is one backup of a ClientApp or of a standalone Postgresql: of its database first, then of its files. It is made once, and what it has made outlives it, unless `spec.reclaim` is Delete.",
     printcolumn(name = "Kind", type_ = "string", json_path = ".spec.of.kind"),
     printcolumn(name = "Of", type_ = "string", json_path = ".spec.of.name"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Completed", type_ = "date", json_path = ".status.completedAt"),
+    printcolumn(name = "Verified", type_ = "date", json_path = ".status.verifiedAt", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
         name = "Status",
@@ -34,7 +35,9 @@ use utoipa::ToSchema;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self == oldSelf").message("cannot be changed: create another ClientAppBackup"))]
+#[x_kube(validation = Rule::new("self.of == oldSelf.of && self.quiesce == oldSelf.quiesce && has(self.parts) == has(oldSelf.parts) && (!has(self.parts) || self.parts == oldSelf.parts)").message("cannot be changed: create another ClientAppBackup"))]
+#[x_kube(validation = Rule::new("self.reclaim == oldSelf.reclaim || self.reclaim == 'Retain'").message("can only be changed to Retain: what was made to stay is not deleted with its object").field_path(".reclaim"))]
+#[x_kube(validation = Rule::new("self.reclaim != 'Delete' || self.of.kind == 'ClientApp'").message("Delete is not for a Postgresql: its dumps stay as long as its backup keeps them (set Retain)").field_path(".reclaim"))]
 pub struct ClientAppBackupSpec {
     /// The object to back up, in this namespace.
     pub of: BackupSubject,
@@ -49,6 +52,21 @@ pub struct ClientAppBackupSpec {
     /// gets them back however the backup ends. Needs the part `Files`.
     #[serde(default)]
     pub quiesce: bool,
+
+    /// What happens to what it has made when the object is deleted.
+    #[serde(default)]
+    pub reclaim: Reclaim,
+}
+
+/// Decides what happens to what a backup has made when its object is deleted.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub enum Reclaim {
+    /// It stays, as long as its database or store keeps it.
+    #[default]
+    Retain,
+    /// The archive of the files is forgotten, and the PerconaPGBackup deleted; a dump of a Postgresql is refused. Until that is done, the
+    /// object stays, and its condition `Ready` says why.
+    Delete,
 }
 
 /// The object that is backed up or restored.
@@ -114,6 +132,12 @@ pub struct ClientAppBackupStatus {
 
     /// The backup of the files.
     pub files: Option<ArchivedFiles>,
+
+    /// The restic repository that the files are archived in.
+    pub repository: Option<String>,
+
+    /// When a drill of the Postgresql last restored this very dump.
+    pub verified_at: Option<Time>,
 }
 
 /// Progress of a backup or restore. `Completed` and `Failed` are final.

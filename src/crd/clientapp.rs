@@ -338,8 +338,7 @@ pub enum PostgresProvider {
 #[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
-    /// True if the database is backed up before each change of `chartVersion`: with a PerconaPGBackup, or with a dump of the
-    /// Postgresql; with the provider `cloudnativepg`, it is refused. helm runs only after the backup has succeeded; a backup older than half an hour is repeated.
+    /// True if the database is backed up before each change of `chartVersion`, by a ClientAppBackup; with the provider `cloudnativepg`, it is refused. helm runs only after the backup has succeeded; a backup older than half an hour is repeated.
     #[serde(default)]
     pub backup: bool,
 
@@ -551,13 +550,19 @@ impl FilesBackup {
     pub fn path(&self, namespace: &str, name: &str) -> String {
         self.store.path(namespace, &format!("{name}.files"))
     }
+
+    /// Returns restic's name of that repository.
+    pub fn repository(&self, namespace: &str, name: &str) -> String {
+        let bucket = &self.store.bucket;
+        format!("s3:{}/{}/{}", bucket.endpoint.trim_end_matches('/'), bucket.bucket, self.path(namespace, name))
+    }
 }
 
 impl ClientApp {
-    /// Returns true while it is backed up before an upgrade.
+    /// Returns true while it is backed up before an upgrade that is still asked for.
     pub fn is_backed_up_before_upgrade(&self) -> bool {
         let backup = self.status.as_ref().and_then(|status| status.backup.as_ref());
-        backup.is_some_and(|backup| backup.state == BackupState::Running)
+        backup.is_some_and(|backup| backup.state == BackupState::Running && backup.revision.is_none())
     }
 
     /// Returns the conditions of its status; none without one.
@@ -865,9 +870,9 @@ pub struct InstalledChart {
 #[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupRecord {
-    /// `PerconaPGBackup`, or `Postgresql` for a dump of the Postgresql.
+    /// `ClientAppBackup`; in records of earlier versions of the operator, `PerconaPGBackup` or `Postgresql`.
     pub kind: String,
-    /// Name of the PerconaPGBackup, or the request with which the dump was requested from the Postgresql.
+    /// Name of the ClientAppBackup.
     pub name: String,
     /// The chart version that was installed.
     pub from: String,

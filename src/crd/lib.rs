@@ -32,7 +32,7 @@ pub use app_restore::{
 pub use app_tls::{AppTls, CertificateIssuer, IssuerKind};
 pub use backup::{
     ArchivedFiles, BackupPart, BackupPhase, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec,
-    ClientAppBackupStatus, DatabaseBackup,
+    ClientAppBackupStatus, DatabaseBackup, Reclaim,
 };
 pub use clientapp::{
     Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, Dependency,
@@ -82,6 +82,8 @@ pub mod label {
     pub const APP: &str = "apps.bnerd-operator.local/clientapp";
     /// On objects that `deletionPolicy: Retain` has kept: the name of the `ClientApp` that they belonged to.
     pub const RETAINED_FROM: &str = "apps.bnerd-operator.local/retained-from";
+    /// On a PerconaPGBackup that is deleted with its ClientAppBackup: the uid of that.
+    pub const BACKUP_UID: &str = "apps.bnerd-operator.local/backup-uid";
     /// Set with [`RETAINED_FROM`] if that names a `Postgresql`: the kind.
     pub const RETAINED_KIND: &str = "apps.bnerd-operator.local/retained-kind";
     /// On a namespace that was created for a `ClientApp`: its name. Such a namespace is deleted with the last `ClientApp` in it.
@@ -129,6 +131,9 @@ pub mod annotation {
     /// On a `ClientApp`: the ClientAppBackup or ClientAppRestore for which it has no pods.
     pub const STOPPED_FOR: &str = "apps.bnerd-operator.local/stopped-for";
 
+    /// On a ClientAppBackup that an upgrade waits for: the chart versions before and after.
+    pub const UPGRADE: &str = "apps.bnerd-operator.local/upgrade";
+
     /// On a `ClientApp`: the uid of the ClientAppRestore that has created it.
     pub const CREATED_BY: &str = "apps.bnerd-operator.local/created-by-restore";
 
@@ -171,6 +176,9 @@ pub const POSTGRESQL_FINALIZER: &str = "apps.bnerd-operator.local/postgresql";
 
 /// Removed from a `ClientAppBackup` or `ClientAppRestore` only after its app has its pods back.
 pub const RUN_FINALIZER: &str = "apps.bnerd-operator.local/run";
+
+/// Removed from a `ClientAppBackup` with `reclaim: Delete` only after what it has made is gone.
+pub const RECLAIM_FINALIZER: &str = "apps.bnerd-operator.local/reclaim";
 
 /// Removed from a `PostgresWriter` only after its row is deleted.
 pub const ROW_FINALIZER: &str = "apps.bnerd-operator.local/row";

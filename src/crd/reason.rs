@@ -225,6 +225,9 @@ reasons! {
     QuotaExceeded BOTH kind::READY, Stalled: "A quota of the namespace refuses an object.", "Raise it.";
     ReadOnly ROW kind::READY, Stalled: "The database is read-only.", "Make it writable, or name the primary in `PSQL_HOST`.";
     Ready ALL kind::READY, Fine: "It is ready.", "Nothing.";
+    ReclaimFailed BACKUP kind::READY, Stalled: "The ClientAppBackup is being deleted with `spec.reclaim: Delete`, and what it has made could not be deleted.",
+        "Follow the message; or set `spec.reclaim` to Retain: then the object goes, and what it has made stays.";
+    Reclaiming BACKUP kind::READY, Progress: "The ClientAppBackup is being deleted, and what it has made goes first.", "Wait.";
     RedisSecretKeyMissing APP kind::RELEASED, Stalled: "A Secret that the operator did not create has the name of the generated Redis Secret, and lacks its key.",
         "Complete it, or delete it, and one is generated; that is noticed at once.";
     Refused BOTH kind::READY, Stalled: "The API server refuses an object.", "Read its error in the message.";

@@ -38,7 +38,7 @@ use self::{
     request::request,
 };
 use crate::{
-    crd::Guard,
+    crd::{Guard, percona::PerconaPGBackup},
     helm::storage,
     leadership::Leadership,
     platform::{api::ignore_not_found, key::Key},
@@ -160,6 +160,17 @@ impl Destroyer<'_> {
         let api = api(self.client, namespace, DataKind::Secret);
         request(&api, &meta, None, DeleteParams::default()).await.map_err(Error::api(operation))?;
         Ok(())
+    }
+
+    /// Deletes a PerconaPGBackup, which the caller has found to be that of a deleted ClientAppBackup. Its data stay in the repository until
+    /// pgBackRest lets them expire.
+    pub(crate) async fn delete_backup(&self, namespace: &str, backup: &ObjectMeta) -> Result<(), Error> {
+        let resource = ApiResource::erase::<PerconaPGBackup>(&());
+        let operation = format!("delete PerconaPGBackup {namespace}/{}", backup.name.as_deref().unwrap_or_default());
+        self.check_leading(&operation)?;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let version = backup.resource_version.clone();
+        request(&api, backup, version, DeleteParams::background()).await.map(drop).map_err(Error::api(operation))
     }
 
     pub(crate) fn check_leading(&self, operation: &str) -> Result<(), Error> {

@@ -36,7 +36,7 @@ use super::{
     status::{Statuses, is_gone},
 };
 use crate::crd::{
-    BackupPhase, BackupSubject, Guard, RUN_FINALIZER, Reason,
+    BackupPhase, BackupSubject, Guard, RECLAIM_FINALIZER, RUN_FINALIZER, Reason,
     conditions::{State, Verdict, kind},
 };
 
@@ -64,6 +64,12 @@ pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
         object: &Run<'_, Self>,
     ) -> impl Future<Output = Result<Outcome<Self>, Error>> + Send;
 
+    /// Tells whether one waits for another of the same subject, neither of which has ended; `None`: the one that has begun, or is older,
+    /// comes first.
+    fn waits(_object: &Self::Object, _other: &Self::Object) -> Option<bool> {
+        None
+    }
+
     /// Decides while another of the same subject comes first.
     fn waiting(recorded: &Self::Status) -> Outcome<Self>;
 
@@ -79,6 +85,19 @@ pub(crate) trait RunOnce: Clone + Debug + Sized + Send + Sync + 'static {
         ctx: &RunContext<Self>,
         object: &Run<'_, Self>,
     ) -> impl Future<Output = Result<Option<String>, Error>> + Send;
+
+    /// Deletes what a run has made, once its object is deleted with the finalizer for that. `Some`: why the object has to stay.
+    fn reclaim(
+        _ctx: &RunContext<Self>,
+        _object: &Run<'_, Self>,
+    ) -> impl Future<Output = Result<Option<Verdict>, Error>> + Send {
+        std::future::ready(Ok(None))
+    }
+
+    /// Returns true if what it makes is deleted with it.
+    fn is_reclaimed(_object: &Self::Object) -> bool {
+        false
+    }
 }
 
 /// The status of such an object.
@@ -152,10 +171,13 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
 
     fn on_event(&self, event: &Event<Guard<K::Object>>) {
         let (Event::Apply(object) | Event::Delete(object)) = event else { return };
-        // The next one of its subject may run.
-        if matches!(event, Event::Delete(_)) || is_over::<K>(object) {
+        // The next one of its subject may run. One that waits lets none run.
+        let phase = object.status().and_then(|status| status.phase());
+        if matches!(event, Event::Delete(_)) || !matches!(phase, None | Some(BackupPhase::Pending)) {
             let of = subject::<K>(object);
-            let waits = |other: &Guard<K::Object>| !is_over::<K>(other) && subject::<K>(other) == of;
+            let waits = |other: &Guard<K::Object>| {
+                other.metadata.uid != object.metadata.uid && !is_over::<K>(other) && subject::<K>(other) == of
+            };
             self.objects.trigger_in(object.metadata.namespace.as_deref().unwrap_or_default(), waits);
         }
     }
@@ -204,7 +226,7 @@ impl<K: RunOnce> Reconciler for RunContext<K> {
 /// Releases what a run holds, and removes its finalizer.
 async fn released<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<Action, Error> {
     if !run.has_finalizer(RUN_FINALIZER) {
-        return Ok(Action::await_change());
+        return reclaimed(ctx, run).await;
     }
     if let Some(why) = K::release(ctx, run).await? {
         // What has ended keeps saying how.
@@ -215,6 +237,30 @@ async fn released<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<A
         return Ok(Action::requeue(look_in(run.meta().creation_timestamp.as_ref().map(|at| at.0), clock::now())));
     }
     let removed = run.remove_finalizer(&ctx.parts.client, RUN_FINALIZER).await;
+    removed.map(after_finalizer).map_err(Error::api(format!("remove the finalizer of {}", run.key)))
+}
+
+/// Deletes what a deleted run has made, if its spec asks for that, and removes the finalizer.
+async fn reclaimed<K: RunOnce>(ctx: &RunContext<K>, run: &Run<'_, K>) -> Result<Action, Error> {
+    let is_asked = run.object().is_ok_and(K::is_reclaimed);
+    if !run.has_finalizer(RECLAIM_FINALIZER) || is_asked && !run.is_deleted() {
+        return Ok(Action::await_change());
+    }
+    if is_asked {
+        match caught(K::reclaim(ctx, run), Error::Panicked).await {
+            Ok(None) => {}
+            Ok(Some(ready)) => {
+                write(ctx, run, Ok(&Outcome { status: run.recorded_status.clone(), ready, step: None })).await?;
+                let deleted = run.meta().deletion_timestamp.as_ref();
+                return Ok(Action::requeue(look_in(deleted.map(|at| at.0), clock::now())));
+            }
+            Err(error) => {
+                write(ctx, run, Err(&error)).await?;
+                return Err(error);
+            }
+        }
+    }
+    let removed = run.remove_finalizer(&ctx.parts.client, RECLAIM_FINALIZER).await;
     removed.map(after_finalizer).map_err(Error::api(format!("remove the finalizer of {}", run.key)))
 }
 
@@ -294,12 +340,16 @@ fn comes_later<K: RunOnce>(ctx: &RunContext<K>, object: &Guard<K::Object>) -> bo
         let is_waiting = phase != Some(BackupPhase::Running);
         (is_waiting, object.metadata.creation_timestamp.clone(), object.metadata.name.clone())
     };
+    let waits = |other: &Guard<K::Object>| {
+        let pair = object.object.as_ref().ok().zip(other.object.as_ref().ok());
+        pair.and_then(|(object, other)| K::waits(object, other)).unwrap_or_else(|| age(other) < age(object))
+    };
     let comes_first = |other: &Guard<K::Object>| {
         other.metadata.namespace == object.metadata.namespace
             && subject::<K>(other).as_ref() == Some(&of)
             && !is_over::<K>(other)
             && other.metadata.deletion_timestamp.is_none()
-            && age(other) < age(object)
+            && waits(other)
     };
     !ctx.objects.store.state_filter(comes_first).is_empty()
 }
@@ -336,7 +386,9 @@ fn status<K: RunOnce>(
 ) -> K::Status {
     let (status, ready, is_stalled) = match outcome.map_err(|error| (error, error.disposition())) {
         Ok(Outcome { status, ready, step: _ }) => {
-            (status.clone(), ready.clone(), status.phase() == Some(BackupPhase::Failed))
+            let is_stalled =
+                status.phase() == Some(BackupPhase::Failed) || ready.reason == Reason::ReclaimFailed.as_str();
+            (status.clone(), ready.clone(), is_stalled)
         }
         Err((_, disposition)) if disposition.condition.is_none() => return recorded.clone(),
         Err((error, disposition)) => (recorded.clone(), disposition.verdict(error), disposition.stalled),

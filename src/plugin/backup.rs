@@ -18,6 +18,7 @@ use crate::{
     clientapp::spec::database,
     crd::{
         BackupSubject, BackupSubjectKind, BackupSummary, ClientApp, ClientAppBackup, ClientAppBackupSpec, Postgresql,
+        Reclaim,
     },
     store::dump::Name,
 };
@@ -48,7 +49,7 @@ async fn back_up(
     // A name that is mistyped is told at once.
     session.app(name).await?;
     let of = BackupSubject { kind: BackupSubjectKind::ClientApp, name: name.to_owned() };
-    let backup = ClientAppBackup::new("", ClientAppBackupSpec { of, parts: None, quiesce });
+    let backup = ClientAppBackup::new("", ClientAppBackupSpec { of, parts: None, quiesce, reclaim: Reclaim::Retain });
     run_once::create(session, printer, (backup, name), &format!("backs up {name}"), waiting).await
 }
 

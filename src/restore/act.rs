@@ -85,7 +85,7 @@ pub(super) async fn release(ctx: &RunContext<Restores>, restore: &Run<'_, Restor
     if let Some((files, spec)) = status.files.as_ref().filter(|files| files.completed_at.is_none()).zip(spec) {
         let app = one::<ClientApp>(client, &key.namespace, spec.target()).await?;
         let job = match &app {
-            Some(app) => made_job(client, app, &files.job).await?,
+            Some(app) => made_job(client, &key.namespace, app.metadata.uid.as_deref(), &files.job).await?,
             None => None,
         };
         if let Some(job) = job.filter(|job| job.is_ours) {

@@ -228,7 +228,7 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
         if let Err(why) = archive_job::files(app, volumes.as_deref(), image.as_deref()) {
             return Progress::Waits(why);
         }
-        let job = archive_job::name(app, &format!("r{}", short(me.uid)));
+        let job = archive_job::name(&app.name_any(), &format!("r{}", short(me.uid)));
         parts.1 = Some(FilesRestore { job, archive, completed_at: None });
     }
     if let Subject::App(app) = &observed.subject {

@@ -88,7 +88,7 @@ pub(super) async fn observe(
     if copy.is_none() && (app.spec.persistence.backup.is_some() || status.files.is_some()) {
         files.image.clone_from(&ctx.parts.image);
         if let Some(recorded) = &status.files {
-            files.job = made_job(client, &app, &recorded.job).await?;
+            files.job = made_job(client, namespace, app.metadata.uid.as_deref(), &recorded.job).await?;
         }
         if files.job.is_none() {
             files.volumes = volumes(client, &app).await?;

@@ -14,7 +14,7 @@ use super::{
     extract::report,
     lock,
     settings::Archive,
-    stored::{Content, Stored},
+    stored::{Content, Stored, tag_of_backup},
     tidy,
     volume::{LOST_AND_FOUND, OURS, STAMP, is_ours, none_begun, roots},
 };
@@ -30,13 +30,15 @@ pub(super) async fn archive(repository: &Repository, args: &Archive) -> Result<(
     none_begun(here())?;
     let looked = roots.clone();
     let has_files = joined(spawn_blocking(move || all_have_files(&looked))).await?;
+    let mut tags = Content::Files.tags(has_files);
+    tags.extend(args.backup.as_deref().map(tag_of_backup));
     let failed = |trouble| Error::upload(repository, trouble);
     repository.create().await.map_err(failed)?;
     let what = Backup {
         paths: here().collect(),
         exclude: here().flat_map(not_the_apps).collect(),
         host: &args.of,
-        tags: Content::Files.tags(has_files),
+        tags,
         time: None,
     };
     let id = repository.backup(&what).await.map_err(failed)?.snapshot_id;

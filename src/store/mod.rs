@@ -8,7 +8,7 @@
 //! | [`stored`] | the snapshots of a repository | pure |
 //! | [`lock`] | locks on directories | effect |
 //! | [`volume`] | what restores leave in a volume | effect |
-//! | [`mod@push`], [`mod@fetch`], [`mod@archive`], [`mod@extract`] | the commands | effects |
+//! | [`mod@push`], [`mod@fetch`], [`mod@archive`], [`mod@extract`], [`mod@forget`] | the commands | effects |
 //! | [`mod@tidy`] | what a command does once its snapshot is made | effect |
 
 pub(crate) mod archive;
@@ -16,6 +16,7 @@ pub(crate) mod dump;
 pub(crate) mod error;
 pub(crate) mod extract;
 pub(crate) mod fetch;
+pub(crate) mod forget;
 pub(crate) mod lock;
 pub(crate) mod push;
 pub(crate) mod settings;
@@ -67,5 +68,6 @@ async fn run(command: &Command, location: Location) -> Result<(), Error> {
         Command::Archive(args) => archive::archive(&args.place.repository(location, &stop), &args.checked()?).await,
         Command::Fetch(args) => fetch::fetch(&args.place.repository(location, &stop), &args.checked()).await,
         Command::Extract(args) => extract::extract(&args.place.repository(location, &stop), &args.checked()?).await,
+        Command::Forget(args) => forget::forget(&args.place.repository(location, &stop), &args.backup).await,
     }
 }

@@ -16,6 +16,8 @@ use crate::restic::{
     secret::Secret,
 };
 
+/// The variable with the uid of a ClientAppBackup.
+pub(crate) const BACKUP_UID: &str = "BACKUP_UID";
 /// Longest text that identifies volumes, in bytes: it becomes the host of a snapshot.
 pub(crate) const LONGEST: usize = 256;
 
@@ -36,6 +38,8 @@ pub(super) enum Command {
     Archive(ArchiveArgs),
     /// Restore the files of a snapshot into empty volumes or, with --replace, in place of the present files.
     Extract(ExtractArgs),
+    /// Remove the archive of one ClientAppBackup, and the data that no other snapshot needs.
+    Forget(ForgetArgs),
 }
 
 impl Command {
@@ -45,6 +49,7 @@ impl Command {
             Command::Fetch(args) => &args.place,
             Command::Archive(args) => &args.place,
             Command::Extract(args) => &args.place,
+            Command::Forget(args) => &args.place,
         }
     }
 
@@ -64,6 +69,7 @@ impl Command {
             Command::Fetch(args) => (Vec::new(), vec![&args.into]),
             Command::Archive(args) => (vec![&args.volumes], Vec::from_iter(&args.report)),
             Command::Extract(args) => (Vec::new(), [&args.volumes].into_iter().chain(&args.report).collect()),
+            Command::Forget(_) => (Vec::new(), Vec::new()),
         };
         let Place { restic, ca_file, .. } = self.place();
         let restic = which::which(restic).map_err(|error| {
@@ -204,11 +210,23 @@ pub(super) struct ArchiveArgs {
     /// Identifies these volumes: newer archives of other volumes never replace an archive of these.
     #[arg(long, env = "ARCHIVE_OF", value_name = "WORD")]
     of: String,
+    /// uid of the ClientAppBackup that this is for: `store forget` finds the archive by it.
+    #[arg(long, env = BACKUP_UID, value_parser = uid, value_name = "UID")]
+    backup: Option<String>,
     /// File for the termination message: name, bytes and number of files.
     #[arg(long, env = "REPORT", value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
     keep: KeepArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct ForgetArgs {
+    #[command(flatten)]
+    pub place: Place,
+    /// uid of the ClientAppBackup.
+    #[arg(long, env = BACKUP_UID, value_parser = uid, value_name = "UID")]
+    pub backup: String,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -238,6 +256,8 @@ pub(super) struct ExtractArgs {
 pub(super) struct Archive {
     pub volumes: PathBuf,
     pub of: String,
+    /// uid of the ClientAppBackup that this is for.
+    pub backup: Option<String>,
     pub report: Option<PathBuf>,
     /// `None`: everything is kept.
     pub keep: Option<Keep>,
@@ -295,9 +315,9 @@ impl FetchArgs {
 
 impl ArchiveArgs {
     pub(super) fn checked(&self) -> Result<Archive, Error> {
-        let ArchiveArgs { place: _, volumes, of, report, keep } = self.clone();
+        let ArchiveArgs { place: _, volumes, of, backup, report, keep } = self.clone();
         match (1..=LONGEST).contains(&of.len()) {
-            true => Ok(Archive { volumes, of, report, keep: keep.checked() }),
+            true => Ok(Archive { volumes, of, backup, report, keep: keep.checked() }),
             false => {
                 Err(Error::Settings(format!("ARCHIVE_OF (--of) has {} bytes: 1 to {LONGEST} are expected", of.len())))
             }
@@ -379,6 +399,14 @@ impl FromStr for Prefix {
             true => Ok(Prefix(text.to_owned())),
             false => Err("words of letters, digits, '.', '_' and '-', separated by '/', are expected"),
         }
+    }
+}
+
+/// A part of a tag: restic separates tags by commas.
+fn uid(text: &str) -> Result<String, &'static str> {
+    match is_id(text) {
+        true => Ok(text.to_owned()),
+        false => Err("1 to 64 letters, digits and hyphens are expected"),
     }
 }
 

@@ -21,6 +21,9 @@ const TABLES: &str = "tables=";
 /// Tag with the version of PostgreSQL.
 const POSTGRES: &str = "postgres=";
 
+/// Tag with the uid of the ClientAppBackup that it is of.
+const BACKUP: &str = "backup=";
+
 /// Says what a snapshot has in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
@@ -47,6 +50,11 @@ pub(crate) fn tags_of(dump: &About) -> Vec<String> {
     let mut tags = Content::Dump.tags(dump.tables > 0);
     tags.extend([format!("{TABLES}{}", dump.tables), format!("{POSTGRES}{}", dump.postgres)]);
     tags
+}
+
+/// Returns the tag of the snapshots of the ClientAppBackup with this uid.
+pub(crate) fn tag_of_backup(uid: &str) -> String {
+    format!("{BACKUP}{uid}")
 }
 
 /// A snapshot that one of these commands has made.
@@ -111,6 +119,13 @@ pub(crate) fn all(snapshots: &[Snapshot], content: Content) -> Vec<Stored> {
     all
 }
 
+/// Returns the snapshots of the ClientAppBackup with this uid.
+pub(crate) fn of_backup(snapshots: &[Snapshot], content: Content, uid: &str) -> Vec<Stored> {
+    let tag = tag_of_backup(uid);
+    let made = snapshots.iter().filter(|snapshot| snapshot.tags.contains(&tag)).filter_map(Stored::of);
+    made.filter(|stored| stored.content == content).collect()
+}
+
 /// Returns the newest with data or, if none has data, the newest. Those ahead of time count only if there are no others: a node whose
 /// clock was wrong has made them.
 pub(crate) fn latest(all: &[Stored], now: Timestamp) -> Option<&Stored> {
@@ -162,6 +177,27 @@ mod tests {
             let found = found.as_ref().map(|stored| (stored.words(), stored.content, stored.has_data));
             let expected = expected.map(|(words, content, has_data)| (words.to_owned(), content, has_data));
             assert_eq!(found, expected, "{path} {tags:?}");
+        }
+    }
+
+    #[test]
+    fn which_is_of_a_backup() {
+        let of = |tags: &[&str]| {
+            let found = [snapshot("/volumes/nextcloud", "2026-01-01T03:00:00Z", tags)];
+            of_backup(&found, Content::Files, "5f0c-1").len()
+        };
+        assert_eq!(tag_of_backup("5f0c-1"), "backup=5f0c-1");
+        for (tags, expected) in [
+            (&["files", "data", "backup=5f0c-1"][..], 1),
+            (&["files", "empty", "backup=5f0c-1"], 1),
+            (&["files", "data", "backup=5f0c-12"], 0),
+            (&["files", "data", "5f0c-1"], 0),
+            (&["files", "data"], 0),
+            // A user's own, and a dump.
+            (&["backup=5f0c-1"], 0),
+            (&["dump", "data", "tables=3", "backup=5f0c-1"], 0),
+        ] {
+            assert_eq!(of(tags), expected, "{tags:?}");
         }
     }
 

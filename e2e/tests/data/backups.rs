@@ -1,8 +1,9 @@
 //! ClientAppBackups, made with `kubectl apply` alone. The database is simulated, the files and their storage are not.
 
 use axum::http::{Method, StatusCode};
-use clientapp_crd::{BackupPhase, ClientAppBackup, Postgresql, conditions};
-use e2e::lab::{Apart, IMAGE, leading};
+use clientapp_crd::{BackupPhase, BackupState, ClientAppBackup, ClientAppStatus, Postgresql, conditions};
+use e2e::charts;
+use e2e::lab::{Apart, IMAGE, has, leading};
 use e2e::objects::{Fault, Rule};
 use e2e::scenario::{names, operated};
 use e2e::wait::until;
@@ -200,4 +201,92 @@ async fn a_backup_survives_its_operator() {
     site.objects.set([]);
     let (done, _) = in_phase(&site, "goes-on", BackupPhase::Completed).await;
     assert_eq!((jobs_of(&site, &done).await.len(), site.snapshots().len()), (1, 1));
+}
+
+/// A backup with `quiesce` waits for helm, which takes the pods away, and helm for the backup before an upgrade.
+#[tokio::test]
+async fn a_backup_of_one_moment_and_an_upgrade_do_not_wait_for_each_other() {
+    let site = Site::new("backups-upgrade").await;
+    let tenant = &site.tenant;
+    site.create_credentials();
+    let backed_up = json!({"postgres": {"provider": "standalone"}, "upgrade": {"backup": true}});
+    site.install(with(site.spec(), backed_up)).await;
+    write(&site.files("acme").await, "data/a.txt", "content");
+    site.apply(KIND, "still", &json!({"of": {"name": "acme"}, "quiesce": true})).unwrap();
+    let stopped = |found: Option<&ClientApp>| found?.annotations().get(annotation::STOPPED_FOR).map(drop);
+    tenant.wait_for("acme", "stopped", stopped).await;
+    tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
+    in_phase(&site, "still", BackupPhase::Completed).await;
+    let is_upgraded = |status: &ClientAppStatus| {
+        let release = status.release.as_ref().and_then(|release| release.chart_version.as_deref());
+        release == Some(charts::PATCH) && has(status, "Ready", "True", "Ready")
+    };
+    let record = tenant.status("acme", "upgraded", is_upgraded).await.backup.unwrap();
+    assert_eq!((record.kind.as_str(), record.state), (KIND, BackupState::Succeeded));
+    in_phase(&site, &record.name, BackupPhase::Completed).await;
+    // It gets its pods back at the version that it has by now.
+    let runs = |found: Option<&ClientApp>| (!found?.annotations().contains_key(annotation::STOPPED_FOR)).then_some(());
+    tenant.wait_for("acme", "no longer stopped", runs).await;
+    tenant.status("acme", "with its pods", is_upgraded).await;
+}
+
+#[tokio::test]
+async fn what_a_backup_has_made_goes_with_it_if_it_says_so() {
+    let site = Site::new("backups-reclaimed").await;
+    let tenant = &site.tenant;
+    site.create_credentials();
+    site.install(site.spec()).await;
+    write(&site.files("acme").await, "data/a.txt", "content");
+    let with_reclaim = |reclaim: &str| json!({"of": {"name": "acme"}, "parts": ["Files"], "reclaim": reclaim});
+    site.apply(KIND, "stays", &with_reclaim("Retain")).unwrap();
+    in_phase(&site, "stays", BackupPhase::Completed).await;
+    let stays = site.snapshots();
+    for name in ["goes", "let-go", "with-all"] {
+        site.apply(KIND, name, &with_reclaim("Delete")).unwrap();
+        in_phase(&site, name, BackupPhase::Completed).await;
+    }
+    assert_eq!(site.snapshots().len(), 4);
+    for (name, spec, words) in [
+        ("stays", with_reclaim("Delete"), "can only be changed to Retain"),
+        (
+            "db",
+            json!({"of": {"kind": "Postgresql", "name": "db"}, "reclaim": "Delete"}),
+            "Delete is not for a Postgresql",
+        ),
+    ] {
+        let refused = site.apply(KIND, name, &spec).unwrap_err();
+        assert!(refused.contains(words), "{refused}");
+    }
+
+    // What cannot be deleted keeps its object, which says why.
+    let delete = |name: &str| tenant.kubectl(&["delete", "clientappbackup", name, "--wait=false"]).unwrap();
+    tenant.kubectl(&["delete", "secret", "s3"]).unwrap();
+    for name in ["goes", "let-go"] {
+        delete(name);
+        let failed = |found: Option<&ClientAppBackup>| {
+            let status = found?.status.as_ref()?;
+            let stalled = conditions::find(&status.conditions, "Stalled")?;
+            (stalled.reason == "ReclaimFailed" && stalled.status == "True").then(|| stalled.message.clone())
+        };
+        let message = tenant.wait_for(name, "told why", failed).await;
+        assert!(message.contains("AWS_ACCESS_KEY_ID is not set"), "{message}");
+        assert!(message.ends_with("or set spec.reclaim to Retain"), "{message}");
+    }
+    assert_eq!(site.snapshots().len(), 4);
+    let gone = |found: Option<&ClientAppBackup>| found.is_none().then_some(());
+    let retain = json!({"spec": {"reclaim": "Retain"}}).to_string();
+    tenant.kubectl(&["patch", "clientappbackup", "let-go", "--type=merge", "-p", &retain]).unwrap();
+    tenant.wait_for("let-go", "gone", gone).await;
+    assert_eq!(site.snapshots().len(), 4);
+    site.create_credentials();
+    let uid: String = tenant.uid::<ClientAppBackup>("goes").await.unwrap().replace('-', "");
+    tenant.kubectl(&["delete", "job", &format!("acme-files-f{}", &uid[..10])]).unwrap();
+    tenant.wait_for("goes", "gone", gone).await;
+    let left = site.snapshots();
+    assert!(left.len() == 3 && stays.iter().all(|snapshot| left.contains(snapshot)), "{left:?}");
+
+    // The namespace does not wait for it.
+    tenant.kubectl(&["delete", "secret", "s3"]).unwrap();
+    tenant.kubectl(&["delete", "namespace", &tenant.namespace, "--timeout=120s"]).unwrap();
+    assert_eq!(site.snapshots(), left);
 }

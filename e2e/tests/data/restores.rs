@@ -191,3 +191,58 @@ async fn a_restore_survives_its_operator() {
     assert_eq!(read(&volume, "data/a.txt").as_deref(), Some("before"));
     runs_again(&site).await;
 }
+
+/// The walk "I move an app to another cluster" of crds/data.md, here to another namespace.
+#[tokio::test]
+async fn an_app_moves_to_another_place() {
+    let before = Site::new("moves-from").await;
+    before.create_credentials();
+    let dumps = before.spec()["persistence"]["backup"]["store"].clone();
+    let standalone = json!({"postgres": {"provider": "standalone", "backup": {"schedule": "@yearly", "store": dumps}}});
+    before.install(with(before.spec(), standalone.clone())).await;
+    write(&before.files("acme").await, "data/a.txt", "moves");
+    let replicas = |count: Value| json!({"spec": {"replicas": count}}).to_string();
+    let patch = |site: &Site, patch: &str| {
+        site.tenant.kubectl(&["patch", "clientapp", "acme", "--type=merge", "-p", patch]).unwrap();
+    };
+    patch(&before, &replicas(json!(0)));
+    before.apply("ClientAppBackup", "last", &json!({"of": {"name": "acme"}})).unwrap();
+    let complete = |found: Option<&ClientAppBackup>| {
+        let status = found?.status.as_ref().filter(|status| status.phase == Some(BackupPhase::Completed))?;
+        Some((status.database.is_some(), status.files.as_ref()?.archive.is_some()))
+    };
+    assert_eq!(before.tenant.wait_for("last", "complete", complete).await, (true, true));
+
+    let after = Site::new("moves-to").await;
+    let tenant = &after.tenant;
+    after.create_credentials();
+    let administrator = ["--from-literal=nextcloud-username=admin", "--from-literal=nextcloud-password=old"];
+    tenant.kubectl(&[&["create", "secret", "generic", "administrator"][..], &administrator].concat()).unwrap();
+    let label = |of: &str| {
+        let label = format!("apps.bnerd-operator.local/restore-to={of}");
+        tenant.kubectl(&["label", "--overwrite", "secret", "s3", &label]).unwrap();
+    };
+    label("acme-pg");
+    let mut from = dumps.clone();
+    from.as_object_mut().unwrap().remove("prefix");
+    from["path"] = json!("prod/moves-from/acme-pg");
+    let mut spec = with(after.spec(), standalone);
+    spec["persistence"]["backup"]["store"] = dumps;
+    spec["postgres"]["restore"] = json!({"store": from});
+    let spec = with(spec, json!({"replicas": 0, "adminSecret": "administrator"}));
+    after.apply("ClientApp", "acme", &spec).unwrap();
+    tenant.ready("acme", 1).await;
+    let restored = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().restored.unwrap();
+    assert!(restored.store.as_deref().is_some_and(|store| store.ends_with("/prod/moves-from/acme-pg")), "{restored:?}");
+    label("acme");
+    let files = json!({"of": {"name": "acme"}, "files": {"path": "prod/moves-from/acme.files"}});
+    after.apply("ClientAppRestore", "moved", &files).unwrap();
+    in_phase(&after, "moved", BackupPhase::Completed).await;
+    assert_eq!(read(&after.files("acme").await, "data/a.txt").as_deref(), Some("moves"));
+    patch(&after, &replicas(json!(null)));
+    runs_again(&after).await;
+
+    // What was moved does not depend on the old place.
+    before.tenant.delete("acme").await;
+    assert_eq!(before.snapshots().len(), 1);
+}

@@ -1,5 +1,6 @@
 //! Backups of PerconaPGClusters: their targets, what a restore in place holds up, and the source of a new cluster.
 
+use clientapp_crd::ClientAppBackup;
 use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, hostname};
@@ -19,6 +20,13 @@ fn s3() -> Value {
 async fn cluster(tenant: &Tenant, name: &str, what: &str, is: impl Fn(&PerconaPGCluster) -> bool) -> PerconaPGCluster {
     let like_this = |found: Option<&PerconaPGCluster>| found.filter(|found| is(found)).cloned();
     tenant.wait_for(name, what, like_this).await
+}
+
+/// Waits until the app is upgraded, and returns the name of the PerconaPGBackup before that.
+async fn backup_before_upgrade(tenant: &Tenant) -> String {
+    let record = tenant.ready("acme", 2).await.backup.unwrap();
+    let backup = tenant.api::<ClientAppBackup>().get(&record.name).await.unwrap();
+    backup.status.unwrap().database.unwrap().name
 }
 
 fn storage(size: &'static str) -> impl Fn(&PerconaPGCluster) -> bool {
@@ -61,8 +69,8 @@ async fn backups_in_a_repository_outlive_their_app() {
     assert_eq!(status.result.destination, Some(format!("s3://backups{path}")));
     assert_eq!(status.result.backup_type.as_deref(), Some("full"));
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
-    let upgraded = tenant.ready("acme", 2).await.backup.unwrap();
-    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded.name).await.unwrap();
+    let upgraded = backup_before_upgrade(&tenant).await;
+    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded).await.unwrap();
     assert_eq!(backup.spec.repo_name.as_deref(), Some("repo1"));
     assert_eq!(backup.status.unwrap().result.backup_type.as_deref(), Some("full"));
     let volumes = names::<PersistentVolumeClaim>(&tenant).await;
@@ -73,7 +81,7 @@ async fn backups_in_a_repository_outlive_their_app() {
     assert_eq!(names::<PerconaPGCluster>(&tenant).await, [""; 0]);
     until("no claim is left", async || names::<PersistentVolumeClaim>(&tenant).await.is_empty()).await;
     let left = names::<PerconaPGBackup>(&tenant).await;
-    assert!(left.contains(&name) && left.contains(&upgraded.name), "{left:?}");
+    assert!(left.contains(&name) && left.contains(&upgraded), "{left:?}");
 
     // The next app of its name has its own path. It adopts the Secret of the database's user, which Percona leaves at times.
     let again = json!({"repository": {"s3": s3(), "secretName": "acme-s3"}});
@@ -84,6 +92,35 @@ async fn backups_in_a_repository_outlive_their_app() {
     let made = cluster(&tenant, "acme-pg", "made", |_| true).await;
     let next = made.spec.backups.destination("repo1").unwrap();
     assert!(next.starts_with("s3://backups/elsewhere/acme-pg/") && !next.ends_with(&path), "{next}");
+    tenant.delete("acme").await;
+}
+
+#[tokio::test]
+async fn a_backup_is_deleted_with_its_object_if_that_says_so() {
+    let tenant = Lab::shared().await.tenant("reclaimed").await;
+    let spec = json!({
+        "hostname": hostname(&tenant, "acme"), "postgres": {"percona": {"keep": 2}}, "redis": {"enabled": false},
+    });
+    tenant.create("acme", spec).await.unwrap();
+    tenant.ready("acme", 1).await;
+    let backups = tenant.api::<ClientAppBackup>();
+    let made = async |name: &str, reclaim: &str| {
+        let spec = json!({"of": {"name": "acme"}, "reclaim": reclaim});
+        let backup = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        backups.create(&PostParams::default(), &backup).await.unwrap();
+        let complete = |found: Option<&ClientAppBackup>| {
+            let status = found?.status.as_ref().filter(|status| status.completed_at.is_some())?;
+            Some(status.database.as_ref()?.name.clone())
+        };
+        tenant.wait_for(name, "complete", complete).await
+    };
+    let (stays, goes) = (made("stays", "Retain").await, made("goes", "Delete").await);
+    for name in ["stays", "goes"] {
+        backups.delete(name, &DeleteParams::default()).await.unwrap();
+        tenant.wait_for(name, "gone", |found: Option<&ClientAppBackup>| found.is_none().then_some(())).await;
+    }
+    until("Percona lets it go", async || !names::<PerconaPGBackup>(&tenant).await.contains(&goes)).await;
+    assert!(names::<PerconaPGBackup>(&tenant).await.contains(&stays));
     tenant.delete("acme").await;
 }
 
@@ -215,8 +252,8 @@ async fn backups_stay_where_they_are_whatever_comes_after() {
     tenant.ready("acme", 1).await;
     let change = json!({"chartVersion": charts::PATCH, "upgrade": {"backup": true}});
     tenant.patch("acme", change).await.unwrap();
-    let upgraded = tenant.ready("acme", 2).await.backup.unwrap();
-    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded.name).await.unwrap();
+    let upgraded = backup_before_upgrade(&tenant).await;
+    let backup = tenant.api::<PerconaPGBackup>().get(&upgraded).await.unwrap();
     assert_eq!(backup.spec.repo_name.as_deref(), Some("repo2"));
     assert_eq!(volume().await, before);
 

@@ -1,5 +1,7 @@
 //! Creating a Postgresql from a dump: the permitted volumes, and the messages during and after it; and drills.
 
+use clientapp_crd::ClientAppBackup;
+
 use super::*;
 
 /// Makes the container of a Job's pod end with this termination message.
@@ -142,6 +144,17 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
             tenant.wait_for(job, condition, ended).await;
         }
     };
+    for (name, dump) in [("restored", "20260130T030000Z-a"), ("other", "20260129T030000Z-b")] {
+        let spec = json!({"of": {"kind": "Postgresql", "name": "db"}});
+        let backup = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        let backups = tenant.api::<ClientAppBackup>();
+        backups.create(&PostParams::default(), &backup).await.unwrap();
+        let ended = |found: Option<&ClientAppBackup>| found?.status.as_ref()?.completed_at.as_ref().map(drop);
+        tenant.wait_for(name, "complete", ended).await;
+        // No program has dumped anything.
+        let dumped = Patch::Merge(json!({"status": {"database": {"dump": dump}}}));
+        backups.patch_status(name, &PatchParams::default(), &dumped).await.unwrap();
+    }
     drill(ONE, "2026-01-25T05:00:00Z", "Complete").await;
     end(&tenant, ONE, 0, "20260130T030000Z-a 12").await;
     let proven = |status: &PostgresqlStatus| {
@@ -149,7 +162,11 @@ async fn a_drill_restores_the_latest_dump_and_says_so() {
         drill.is_some_and(|drill| drill.last_success.is_some() && drill.tables == Some(12))
     };
     let proven = status(&tenant, "db", "proven", proven).await;
-    assert_eq!(proven.backup.unwrap().drill.unwrap().dump.as_deref(), Some("20260130T030000Z-a"));
+    let proven = proven.backup.unwrap().drill.unwrap();
+    assert_eq!(proven.dump.as_deref(), Some("20260130T030000Z-a"));
+    let verified = |found: Option<&ClientAppBackup>| found?.status.as_ref()?.verified_at.clone();
+    assert_eq!(Some(tenant.wait_for("restored", "verified", verified).await), proven.last_success);
+    assert_eq!(verified(Some(&tenant.api::<ClientAppBackup>().get("other").await.unwrap())), None);
     // Its scratch volume is deleted with its pod.
     delete::<Job>(&tenant, ONE).await;
     let gone = async || names::<PersistentVolumeClaim>(&tenant).await == ["data-db-0", "db-backup"];

@@ -1,7 +1,10 @@
 //! Conditions for another chart version: allowed versions of the app, and a backup.
 
 use clientapp_crd::percona::{PerconaPGBackup, PerconaPGCluster};
-use clientapp_crd::{BackupRecord, BackupState, ClientApp, ClientAppStatus, DumpState, Postgresql};
+use clientapp_crd::{
+    BackupRecord, BackupState, ClientApp, ClientAppBackup, ClientAppStatus, DatabaseBackup, DumpState, Postgresql,
+    annotation,
+};
 use e2e::charts;
 use e2e::lab::{Lab, Tenant, has, hostname};
 use e2e::percona::Knobs;
@@ -13,6 +16,13 @@ use serde_json::json;
 
 use super::remedy::retry;
 use super::{helms, installed};
+
+/// Returns what the ClientAppBackup of a record has made of the database.
+async fn made(tenant: &Tenant, record: &BackupRecord) -> DatabaseBackup {
+    let backup = tenant.api::<ClientAppBackup>().get(&record.name).await.unwrap();
+    assert_eq!(backup.annotations()[annotation::UPGRADE], format!("{} -> {}", record.from, record.to));
+    backup.status.and_then(|status| status.database).unwrap()
+}
 
 /// Waits until a recorded backup is in this state.
 async fn backed_up(tenant: &Tenant, state: BackupState) -> BackupRecord {
@@ -90,9 +100,12 @@ async fn an_upgrade_waits_for_a_dump_of_what_is_upgraded() {
     tenant.patch("acme", json!({"chartVersion": charts::PATCH})).await.unwrap();
     let status = tenant.ready("acme", 2).await;
     let backup = status.backup.unwrap();
-    assert_eq!((backup.kind.as_str(), backup.state, backup.revision), ("Postgresql", BackupState::Succeeded, Some(2)));
+    assert_eq!(
+        (backup.kind.as_str(), backup.state, backup.revision),
+        ("ClientAppBackup", BackupState::Succeeded, Some(2))
+    );
     let dump = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().dump.unwrap();
-    assert_eq!((&dump.request, dump.state), (&backup.name, DumpState::Succeeded));
+    assert_eq!((&dump.request, dump.state), (&made(&tenant, &backup).await.name, DumpState::Succeeded));
     let job = tenant.api::<Job>().get(&dump.job).await.unwrap();
     let (ended, release) = (job.status.unwrap().completion_time.unwrap(), status.release.unwrap());
     assert!(ended.0 <= release.deployed_at.unwrap().0, "helm ran before the dump had ended");
@@ -116,7 +129,7 @@ async fn an_upgrade_waits_for_a_dump_of_what_is_upgraded() {
     let fourth = failed_after(&tenant, "UpgradeFailed", &[&backup, &first, &second, &third]).await;
     assert_eq!(fourth.at_revision, Some(3));
     let last = tenant.api::<Postgresql>().get("acme-pg").await.unwrap().status.unwrap().dump.unwrap();
-    assert_eq!((&last.request, last.state), (&fourth.name, DumpState::Succeeded));
+    assert_eq!((&last.request, last.state), (&made(&tenant, &fourth).await.name, DumpState::Succeeded));
     tenant.delete("acme").await;
     nothing_is_left(&tenant).await;
 }
@@ -142,12 +155,14 @@ async fn an_upgrade_waits_for_perconas_backup() {
     let told = tenant.condition("acme", "Released", "False", "BackingUp").await;
     assert_eq!(
         told,
-        format!("PerconaPGBackup {} has to succeed before chart version 5.5.3 is installed", running.name)
+        format!("ClientAppBackup {} has to succeed before chart version 5.5.3 is installed", running.name)
     );
     assert_eq!((running.from.as_str(), running.to.as_str()), (charts::DEFAULT, charts::PATCH));
     // It is recorded before it is requested.
+    let named = |backup: Option<&ClientAppBackup>| Some(backup?.status.as_ref()?.database.as_ref()?.name.clone());
+    let percona = tenant.wait_for(&running.name, "begun", named).await;
     let asked = |backup: Option<&PerconaPGBackup>| Some(backup?.spec.pg_cluster.clone());
-    assert_eq!(tenant.wait_for(&running.name, "asked for", asked).await, "acme-pg");
+    assert_eq!(tenant.wait_for(&percona, "asked for", asked).await, "acme-pg");
     // Neither another reconcile nor another change skips it.
     tenant.patch("acme", json!({"replicas": 2})).await.unwrap();
     tenant.condition("acme", "Released", "False", "BackingUp").await;
@@ -170,16 +185,14 @@ async fn an_upgrade_waits_for_perconas_backup() {
     let failed = backed_up(&tenant, BackupState::Failed).await;
     assert_eq!(tenant.listed("acme").unwrap().0, "2");
     tenant.percona("acme-pg", Knobs::default());
-    tenant.kubectl(&["delete", "perconapgbackup", &failed.name, "--timeout=60s"]).unwrap();
+    tenant.kubectl(&["delete", "clientappbackup", &failed.name, "--timeout=60s"]).unwrap();
     tenant.ready("acme", 3).await;
     assert_eq!(backed_up(&tenant, BackupState::Succeeded).await.revision, Some(3));
 
     // A change without another version needs no backup.
     tenant.patch("acme", json!({"replicas": 1})).await.unwrap();
     tenant.ready("acme", 4).await;
-    let ours = tenant.api::<PerconaPGBackup>().list(&kube::api::ListParams::default()).await.unwrap();
-    let ours: Vec<_> =
-        ours.iter().map(|backup| backup.name_any()).filter(|name| name.starts_with("acme-pg-r")).collect();
+    let ours = names::<ClientAppBackup>(&tenant).await;
     assert_eq!(ours.len(), 2, "{ours:?}");
 
     // The backup target stays, with its backups.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 const UID: &str = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
-const ME: Me<'_> = Me { uid: UID, name: "b" };
+const ME: Me<'_> = Me { uid: UID, name: "b", is_for_upgrade: false };
 
 fn of<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
@@ -506,6 +506,29 @@ fn what_cannot_be_backed_up() {
 }
 
 #[test]
+fn a_dump_is_not_made_that_would_have_to_be_deleted() {
+    let mut standalone = app(with_files());
+    standalone.spec.postgres.provider = crate::crd::PostgresProvider::Standalone;
+    let percona = Database::Percona { cluster: Some(cluster(true, true)), backup: None };
+    for (what, parts, database, expected) in [
+        ("a dump", json!(null), postgresql(json!(null), json!(null)), "Failed"),
+        ("files", json!(["Files"]), postgresql(json!(null), json!(null)), "Running -> acme-files-5f0c2c0e8a"),
+        ("Percona's", json!(null), percona, "Running -> acme-pg-5f0c2c0e8a acme-pg repo2 --type=full"),
+    ] {
+        let subject = Subject::App(Box::new(standalone.clone()));
+        let observed = Observed { subject, database, files: known(), restore: None };
+        let spec = of(json!({"of": {"name": "acme"}, "parts": parts, "reclaim": "Delete"}));
+        let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
+        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
+        // By these it is found again.
+        assert_eq!(outcome.status.files.is_some(), outcome.status.repository.is_some(), "{what}");
+        if let Some(Step::CreatePerconaBackup(backup)) = outcome.step {
+            assert_eq!(backup.labels()[label::BACKUP_UID], UID);
+        }
+    }
+}
+
+#[test]
 fn a_backup_of_one_moment() {
     let spec: ClientAppBackupSpec = of(json!({"of": {"name": "acme"}, "quiesce": true}));
     let of_app = |mark: Option<&str>, user: Option<&str>| {
@@ -551,4 +574,38 @@ fn a_restore_comes_first() {
     };
     let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
     assert!(outcome.ready.message.contains("ClientAppRestore r is in progress"), "{}", outcome.ready.message);
+    // It may wait for pods that helm takes away, and helm for this one.
+    let before_upgrade = Me { is_for_upgrade: true, ..ME };
+    let outcome = decide(before_upgrade, &spec, &of(json!({})), &observed, now());
+    assert_eq!(short_of(&outcome), format!("Running -> dump acme-pg pg-uid {UID}"));
+}
+
+#[test]
+fn which_backup_of_an_app_waits_for_which() {
+    let backup = |is_for_upgrade: bool, status: &Value| -> ClientAppBackup {
+        let spec =
+            json!({"of": {"name": "acme"}, "parts": if is_for_upgrade { json!(["Database"]) } else { json!(null) }});
+        let annotations = json!({annotation::UPGRADE: "1 -> 2"});
+        of(json!({"metadata": {"name": "b", "annotations": annotations}, "spec": spec, "status": status}))
+    };
+    let database = |completed: Option<&str>| json!({"kind": "Postgresql", "name": UID, "completedAt": completed});
+    let done = database(Some("2026-01-31T03:59:00Z"));
+    // The status of the other one, whether it waits for that of an upgrade, and that for it.
+    for (what, status, it_waits, upgrade_waits) in [
+        ("it has just been created", json!({}), true, false),
+        ("it waits for pods to go", json!({"phase": "Running", "startedAt": "2026-01-31T03:00:00Z"}), true, false),
+        ("it is dumped", json!({"phase": "Running", "database": database(None)}), false, true),
+        ("its files are archived", json!({"phase": "Running", "database": done, "files": {"job": "j"}}), false, false),
+        ("it is of files alone", json!({"phase": "Running", "files": {"job": "j"}}), false, false),
+    ] {
+        let (other, upgrade) = (backup(false, &status), backup(true, &json!({})));
+        assert_eq!(waits(&other, &upgrade), Some(it_waits), "{what}");
+        assert_eq!(waits(&upgrade, &other), Some(upgrade_waits), "{what}");
+        assert!(!(it_waits && upgrade_waits), "{what}");
+    }
+    // The older one comes first.
+    for is_for_upgrade in [false, true] {
+        let [one, other] = [json!({}), json!({"phase": "Running"})].map(|status| backup(is_for_upgrade, &status));
+        assert_eq!((waits(&one, &other), waits(&other, &one)), (None, None));
+    }
 }

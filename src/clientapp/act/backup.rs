@@ -1,8 +1,8 @@
-//! Creates and deletes the ClientAppBackups that are due by schedule. An **effect**.
+//! Creates the ClientAppBackups that are due by schedule or that an upgrade waits for, and deletes old ones. An **effect**.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, Resource as _, api::TypeMeta};
+use kube::{Api, Resource as _, ResourceExt as _, api::TypeMeta};
 
 use crate::{
     clientapp::{
@@ -10,7 +10,10 @@ use crate::{
         error::Error,
         observed::file_backup::RefusedBackup,
     },
-    crd::{BackupPart, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec, label},
+    crd::{
+        BackupPart, BackupRecord, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec, Reclaim,
+        annotation, label,
+    },
     deletion::recreatable,
     platform::{api::create_if_absent, clock, error::api_sentence, watch::controller_uid},
 };
@@ -25,17 +28,8 @@ fn api(ctx: &Ctx, app: &App<'_>) -> Api<ClientAppBackup> {
 /// Creates a ClientAppBackup of the app's files, which goes with the app; the archive stays. A refusal is reported by the next pass,
 /// and does not make the app less ready.
 pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, name: &str) -> Result<(), Error> {
-    let of = BackupSubject { kind: BackupSubjectKind::ClientApp, name: app.key.name.clone() };
-    let spec = ClientAppBackupSpec { of, parts: Some(vec![BackupPart::Files]), quiesce: false };
-    let labels = [(label::MANAGED_BY, label::OPERATOR), (label::FILES_OF, &app.key.name)];
-    let metadata = ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: Some(app.key.namespace.clone()),
-        labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
-        owner_references: Some(vec![owner_reference(app)]),
-        ..ObjectMeta::default()
-    };
-    let backup = ClientAppBackup { metadata, spec, status: None };
+    let mut backup = object(app, name, BackupPart::Files);
+    backup.labels_mut().insert(label::FILES_OF.to_owned(), app.key.name.clone());
     let what = format!("create ClientAppBackup {}/{name}", app.key.namespace);
     let message = match create_if_absent(&api(ctx, app), None, &backup).await {
         Ok(Some(_)) => {
@@ -52,6 +46,29 @@ pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, name: &str) -> Result<(), E
     ctx.memory.put(app.key, |app| app.refused_backup = Some(refused));
     ctx.watches.apps.trigger(app.key);
     Ok(())
+}
+
+/// Creates the ClientAppBackup of the database that an upgrade waits for, unless it exists; it goes with the app, the backup stays.
+pub(crate) async fn before_upgrade(ctx: &Ctx, app: &App<'_>, record: &BackupRecord) -> Result<(), Error> {
+    let BackupRecord { name, from, to, .. } = record;
+    let mut backup = object(app, name, BackupPart::Database);
+    backup.annotations_mut().insert(annotation::UPGRADE.to_owned(), format!("{from} -> {to}"));
+    let created = create_if_absent(&api(ctx, app), None, &backup).await;
+    created.map(drop).map_err(Error::api(format!("create ClientAppBackup {}/{name}", app.key.namespace)))
+}
+
+/// Builds a ClientAppBackup of one part of the app.
+fn object(app: &App<'_>, name: &str, part: BackupPart) -> ClientAppBackup {
+    let of = BackupSubject { kind: BackupSubjectKind::ClientApp, name: app.key.name.clone() };
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(app.key.namespace.clone()),
+        labels: Some([(label::MANAGED_BY.to_owned(), label::OPERATOR.to_owned())].into()),
+        owner_references: Some(vec![owner_reference(app)]),
+        ..ObjectMeta::default()
+    };
+    let spec = ClientAppBackupSpec { of, parts: Some(vec![part]), quiesce: false, reclaim: Reclaim::Retain };
+    ClientAppBackup { metadata, spec, status: None }
 }
 
 /// Returns true if it was made by the schedule of this app, and the cache does not show it yet.

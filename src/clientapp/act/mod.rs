@@ -13,7 +13,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams, TypeMeta},
+    api::{Patch, PatchParams, TypeMeta},
 };
 
 use super::{
@@ -25,7 +25,7 @@ use super::{
     spec::{database::DesiredObject, desired::Desired, secrets},
 };
 use crate::{
-    crd::{BackupRecord, ClientAppStatus},
+    crd::ClientAppStatus,
     deletion::{self, permit::DataKind, recreatable},
     platform::{
         api::create_if_absent,
@@ -37,7 +37,6 @@ use crate::{
 };
 
 const POSTGRES_MANAGER: &str = "clientapp-operator/postgres";
-const BACKUP_MANAGER: &str = "clientapp-operator/backup";
 
 /// Carries out the steps. `status` is what was recorded before.
 ///
@@ -64,11 +63,7 @@ pub(crate) async fn act(
                     apply_database(ctx, app, object, apply).await?;
                 }
             }
-            Step::BackUp(record) => {
-                if let Some(object) = desired.database_object() {
-                    back_up(ctx, app.key, object, observed, record).await?;
-                }
-            }
+            Step::BackUp(record) => backup::before_upgrade(ctx, app, record).await?,
             Step::UnlockRelease { secret, uid, revision } => {
                 helm::unlock(ctx, app.key, (secret, uid), *revision).await?;
             }
@@ -170,20 +165,4 @@ async fn delete_stuck_pod(ctx: &Ctx, app: &App<'_>, desired: &Desired, judged: &
         tracing::info!(app = %app.key, pod = judged.name, "deleted: it does not run, and its StatefulSet waits for it");
     }
     Ok(())
-}
-
-async fn back_up(
-    ctx: &Ctx,
-    key: &Key,
-    object: &DesiredObject,
-    observed: &Observed,
-    record: &BackupRecord,
-) -> Result<(), Error> {
-    let targets =
-        observed.prerequisites.database.object.as_ref().map(|found| found.targets.clone()).unwrap_or_default();
-    let Some((resource, name, patch)) = object.provider.back_up(key, record, &targets) else { return Ok(()) };
-    let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &key.namespace, &resource);
-    let params = PatchParams { field_manager: Some(BACKUP_MANAGER.to_owned()), ..PatchParams::default() };
-    let asked = api.patch(&name, &params, &patch).await.map(|_| ());
-    asked.map_err(Error::api(format!("ask {} {}/{name} for a backup", resource.kind, key.namespace)))
 }

@@ -19,7 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clientapp::{
-        observed::{file_backup::FilesBackupView, owned, types::Workload},
+        observed::{file_backup::AppBackup, owned, types::Workload},
         spec::{
             database::{self, DatabaseCaches, DatabaseObject, Provider},
             deployer::{self, Deployer},
@@ -28,8 +28,8 @@ use crate::{
         },
     },
     crd::{
-        BackupPart, BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, DEPLOYER, Guard, Profile, Reason,
-        ReleaseObject, ValuesKind, ValuesReference,
+        BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, DEPLOYER, Guard, Profile, Reason, ReleaseObject,
+        ValuesKind, ValuesReference,
         conditions::{
             find,
             kind::{RECONCILING, STALLED},
@@ -68,8 +68,8 @@ pub(crate) struct Watches {
     claims: Arc<Cache<Arc<ObjectMeta>>>,
     /// Holds why the pods of StatefulSets and Jobs are refused. Only their messages use it, which are computed again soon enough.
     refusals: Arc<Cache<Warning>>,
-    /// The backups of the files of apps, filed under the app.
-    backups: Arc<Cache<FilesBackupView>>,
+    /// The ClientAppBackups of apps, filed under the app.
+    backups: Arc<Cache<AppBackup>>,
     /// The deployers' ServiceAccounts; no others.
     accounts: Arc<Cache<deployer::DeployerObject>>,
     /// The RoleBindings of that name.
@@ -249,8 +249,8 @@ impl Watches {
         self.claims.in_namespace(namespace)
     }
 
-    /// Returns the ClientAppBackups of the files of an app.
-    pub(crate) fn backups(&self, app: &Key) -> Vec<FilesBackupView> {
+    /// Returns the ClientAppBackups of an app.
+    pub(crate) fn backups(&self, app: &Key) -> Vec<AppBackup> {
         self.backups.group(app).into_iter().map(|(_, backup)| backup).collect()
     }
 
@@ -307,31 +307,30 @@ fn claim_changed(apps: &Objects<ClientApp>, claim: &Key) {
     });
 }
 
-/// Returns a backup of an app's files; those of other parts are of no interest here.
-fn backup(backup: Guard<ClientAppBackup>) -> CacheEntry<FilesBackupView> {
+/// Returns a backup of an app; those of a Postgresql are of no interest here.
+fn backup(backup: Guard<ClientAppBackup>) -> CacheEntry<AppBackup> {
     let (key, meta) = (key_of(&backup), &backup.metadata);
     let Ok(found) = &backup.object else { return CacheEntry { key, group: None, value: None } };
     let (of, status) = (&found.spec.of, found.status.clone().unwrap_or_default());
-    let parts = status.parts.as_ref().or(found.spec.parts.as_ref());
-    let is_of_files =
-        of.kind == BackupSubjectKind::ClientApp && parts.is_none_or(|parts| parts.contains(&BackupPart::Files));
-    // The database comes first: its failure says nothing about files.
-    let counts = status.files.is_some() || parts.is_some_and(|parts| *parts == [BackupPart::Files]);
-    let stalled = find(&status.conditions, STALLED).filter(|_| counts && status.phase == Some(BackupPhase::Failed));
-    let view = FilesBackupView {
+    let is_of_app = of.kind == BackupSubjectKind::ClientApp;
+    let stalled = find(&status.conditions, STALLED).filter(|_| status.phase == Some(BackupPhase::Failed));
+    let view = AppBackup {
         name: key.name.clone(),
         uid: meta.uid.clone().unwrap_or_default(),
+        created: meta.creation_timestamp.as_ref().map(|at| at.0),
         // Those that the API makes for users have an owner as well, but no controller.
-        scheduled_by: controller_uid(found),
+        controller: controller_uid(found),
         deleting: meta.deletion_timestamp.is_some(),
+        parts: status.parts.or(found.spec.parts.clone()),
         phase: status.phase,
         subject_uid: status.subject_uid,
         started_at: status.started_at,
+        database_at: status.database.and_then(|made| made.completed_at),
         files: status.files,
         failure: stalled.map(|stalled| (stalled.last_transition_time.clone(), stalled.message.clone())),
     };
     let group = Key::new(&key.namespace, &of.name);
-    CacheEntry { key, group: Some(group), value: is_of_files.then_some(view) }
+    CacheEntry { key, group: Some(group), value: is_of_app.then_some(view) }
 }
 
 /// Triggers the app: while helm waits for a hook, nothing else changes that would show that its pods are refused.

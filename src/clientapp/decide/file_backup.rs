@@ -7,8 +7,9 @@ use super::plan::Step;
 use crate::{
     clientapp::{
         observed::{
-            file_backup::{FilesBackupView, FilesView, RefusedBackup},
+            file_backup::{AppBackup, FilesView, RefusedBackup},
             types::Observed,
+            upgrade_backup,
         },
         spec::desired::Desired,
     },
@@ -21,7 +22,7 @@ use crate::{
     postgresql::decide::dumps::NO_IMAGE,
 };
 
-/// How many ClientAppBackups by schedule are kept: of those that are complete, and of those that have failed.
+/// How many ClientAppBackups of each kind are kept: of those that are complete, and of those that have failed.
 const KEPT: usize = 7;
 /// All of this time are kept: a restore that waits may name one.
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(24);
@@ -46,27 +47,35 @@ pub(crate) fn steps(
     created.into_iter().chain(old(desired, observed, now)).collect()
 }
 
-/// Deletes those that were made by schedule, have ended and are old.
+/// Deletes those that were made by schedule or before an upgrade, have ended and are old.
 fn old(desired: &Desired, observed: &Observed, now: Timestamp) -> impl Iterator<Item = Step> {
-    let ended = move |phase| {
-        let mut ended: Vec<_> = ours(observed)
-            .filter(|backup| backup.phase == Some(phase))
-            .filter_map(|backup| Some((due_of(&desired.key.name, &backup.name)?, backup)))
-            .collect();
-        ended.sort_by_key(|(due, _)| std::cmp::Reverse(*due));
-        ended
-            .into_iter()
-            .skip(KEPT)
-            .filter(move |(due, backup)| !backup.deleting && now.duration_since(*due) > KEPT_FOR)
+    let app = &desired.key.name;
+    let made_at = move |backup: &AppBackup| match backup.is_of_files() {
+        true => due_of(app, &backup.name),
+        false => backup.created.filter(|_| backup.name.starts_with(&format!("{app}{}", upgrade_backup::NAMED))),
     };
-    let old = [BackupPhase::Completed, BackupPhase::Failed].into_iter().flat_map(ended);
+    let ended = move |(phase, is_of_files)| {
+        let mut ended: Vec<_> = made_by_operator(observed)
+            .filter(|backup| backup.phase == Some(phase) && backup.is_of_files() == is_of_files)
+            .filter_map(|backup| Some((made_at(backup)?, backup)))
+            .collect();
+        ended.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        ended.into_iter().skip(KEPT).filter(move |(at, backup)| !backup.deleting && now.duration_since(*at) > KEPT_FOR)
+    };
+    let phases = [BackupPhase::Completed, BackupPhase::Failed].into_iter();
+    let old = phases.flat_map(|phase| [(phase, true), (phase, false)]).flat_map(ended);
     old.map(|(_, backup)| Step::DeleteBackup { name: backup.name.clone(), uid: backup.uid.clone() })
 }
 
-/// Returns the ClientAppBackups that were made by the app's schedule.
-fn ours(observed: &Observed) -> impl Iterator<Item = &FilesBackupView> {
+/// Returns the ClientAppBackups that the operator has made for the app.
+fn made_by_operator(observed: &Observed) -> impl Iterator<Item = &AppBackup> {
     let FilesView { app_uid, backups, .. } = &observed.files;
-    backups.iter().filter(move |backup| backup.scheduled_by.as_ref() == Some(app_uid))
+    backups.iter().filter(move |backup| backup.controller.as_ref() == Some(app_uid))
+}
+
+/// Returns the ClientAppBackups that were made by the app's schedule.
+fn ours(observed: &Observed) -> impl Iterator<Item = &AppBackup> {
+    made_by_operator(observed).filter(|backup| backup.is_of_files())
 }
 
 /// Returns true while one of them has not ended.
@@ -120,7 +129,7 @@ pub(crate) fn summary(desired: &Desired, observed: &Observed, now: Timestamp) ->
                 ..summary.unwrap_or_default()
             });
         }
-        if let (None, Some((at, message))) = (made, &backup.failure)
+        if let (None, Some((at, message))) = (made, backup.failure_of_files())
             && summary.as_ref().and_then(|summary| summary.last_failure.as_ref()).is_none_or(|last| last.0 < at.0)
         {
             summary = Some(FilesSummary {

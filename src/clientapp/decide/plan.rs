@@ -51,6 +51,7 @@ pub(crate) enum Step {
     /// Take over what an earlier ClientApp of this name left.
     Adopt(Vec<Retained>),
     ApplyDatabase(Apply),
+    /// Create the ClientAppBackup that an upgrade waits for, unless it exists.
     BackUp(BackupRecord),
     /// Mark a revision that a dead helm process left pending as failed.
     UnlockRelease {
@@ -72,7 +73,7 @@ pub(crate) enum Step {
     CreateBackup {
         name: String,
     },
-    /// Delete an old ClientAppBackup that was made by schedule. What it has made stays.
+    /// Delete an old ClientAppBackup that the operator has made. What it has made stays.
     DeleteBackup {
         name: String,
         uid: String,

@@ -12,7 +12,7 @@ use crate::{
             types::{BackupView, CachedChart, Observed},
             upgrade_backup::{is_failed_try, of_this_upgrade},
         },
-        spec::{database::DesiredObject, desired::Desired},
+        spec::desired::Desired,
     },
     crd::{BackupRecord, BackupState, ClientAppStatus, InstalledChart, Reason, annotation},
 };
@@ -115,53 +115,38 @@ pub(crate) fn before(desired: &Desired, observed: &Observed, target: &CachedChar
         return Some(Before { back_up: None, hold });
     }
     let BackupView { record, seen } = observed.prerequisites.backup.as_ref()?;
-    let object = desired.database_object()?;
-    let facts = object.provider.info();
     let on_record = observed.recorded.backup.as_ref().filter(|on_record| on_record.name == record.name);
-    let what = described(object, record);
+    let what = described(record);
     // A backup counts once its success is recorded: helm starts only after that.
-    let (waits_for, seen) = match (on_record.map(|on_record| on_record.state), seen) {
+    let is_made = match (on_record.map(|on_record| on_record.state), seen) {
         (Some(BackupState::Succeeded), Some((BackupState::Succeeded, _))) => return None,
-        // The database object reports only its last backup, which may be another one by now.
-        (Some(BackupState::Succeeded), None) if facts.backup_kind.is_none() => return None,
         (Some(_), Some((BackupState::Failed, problem))) => {
             let problem = problem.as_ref().map(|problem| format!(" ({problem})")).unwrap_or_default();
             let message = format!(
-                "{what} has failed, and nothing is upgraded without it{problem}: {}, or set spec.upgrade.backup to false",
-                facts.to_repeat_backup
+                "{what} has failed, and nothing is upgraded without it{problem}: delete it to have another one made, or set spec.upgrade.backup to false"
             );
             return Some(Before { back_up: None, hold: Hold::new(Reason::BackupFailed, message) });
         }
-        (Some(_), Some(_)) => (None, true),
+        (Some(_), Some(_)) => true,
         (None, _) if let Some(message) = outdated(desired, observed) => {
             return Some(Before { back_up: None, hold: Hold::new(Reason::BackupOutdated, message) });
         }
-        _ => (
-            observed.prerequisites.database.object.as_ref().map_or(Some("there"), |found| found.backup_waits_for),
-            false,
-        ),
+        _ => false,
     };
     // This pass records the observation, and helm runs in the next.
-    let done =
-        matches!(observed.prerequisites.backup, Some(BackupView { seen: Some((BackupState::Succeeded, _)), .. }));
-    let message = match waits_for {
-        None => format!("{what} has to succeed before chart version {} is installed", record.to),
-        Some(state) => format!("{what} is made once {} is {state}", object.described()),
-    };
+    let is_done = is_made && matches!(seen, Some((BackupState::Succeeded, _)));
+    let message = format!("{what} has to succeed before chart version {} is installed", record.to);
     let asked = match on_record.map(|on_record| on_record.state) {
         // Requested already, as far as is known.
         Some(BackupState::Running) => record.clone(),
         _ => BackupRecord { state: BackupState::Running, as_of: Some(Time(now)), ..record.clone() },
     };
-    let hold = Hold::new(Reason::BackingUp, message).until(if seen && done { now } else { now + SAFETY_NET });
-    Some(Before { back_up: (waits_for.is_none() && !seen).then_some(asked), hold })
+    let hold = Hold::new(Reason::BackingUp, message).until(if is_done { now } else { now + SAFETY_NET });
+    Some(Before { back_up: (!is_made).then_some(asked), hold })
 }
 
-fn described(object: &DesiredObject, record: &BackupRecord) -> String {
-    match object.provider.info().backup_kind {
-        Some(kind) => format!("{kind} {}", record.name),
-        None => format!("dump {} of {}", record.name, object.described()),
-    }
+fn described(record: &BackupRecord) -> String {
+    format!("{} {}", record.kind, record.name)
 }
 
 /// Returns why no further backup is made without a user: an attempt after the last backup failed, so the data may be partly
@@ -175,7 +160,7 @@ fn outdated(desired: &Desired, observed: &Observed) -> Option<String> {
     let message = format!(
         "revision {} has failed, and {} is too old for another attempt at chart version {}: check the app's data; then `kubectl clientapp retry {} -n {}` takes another backup and tries again",
         tried.revision,
-        described(desired.database_object()?, record),
+        described(record),
         record.to,
         desired.key.name,
         desired.key.namespace,

@@ -6,12 +6,13 @@ use kube::api::ListParams;
 use super::{secrets, uncached};
 use crate::{
     clientapp::{
-        context::Ctx,
+        context::{App, Ctx},
         error::Error,
         observed::{
             owned,
             pods::{GRACE, PodReasons, PodsView, next_check},
             types::{BackupView, DatabasePods, DatabaseView, ScheduledBackups},
+            upgrade_backup,
         },
         spec::{
             database::{DatabaseCaches, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
@@ -122,16 +123,8 @@ fn scheduled(ctx: &Ctx, key: &Key, object: &DesiredObject) -> ScheduledBackups {
     }
 }
 
-pub(super) fn backup(ctx: &Ctx, desired: &Desired, record: BackupRecord) -> BackupView {
-    let key = &desired.key;
-    let seen =
-        desired.database_object().and_then(|DesiredObject { provider, .. }| match &ctx.watches.of(*provider).backups {
-            Some(backups) => backups.objects.get(&Key::new(&key.namespace, &record.name)).map(|seen| seen.progress),
-            None => {
-                let (word, progress) = ctx.watches.database(*provider, key)?.last_backup?;
-                (word == record.name).then_some(progress)
-            }
-        });
+pub(super) fn backup(ctx: &Ctx, app: &App<'_>, record: BackupRecord) -> BackupView {
+    let seen = upgrade_backup::seen(&record, app.uid(), &ctx.watches.backups(app.key));
     let state = seen.as_ref().map_or(record.state, |(state, _)| *state);
     BackupView { record: BackupRecord { state, ..record }, seen }
 }

@@ -192,6 +192,6 @@ async fn prerequisites(
         dependencies: dependencies::unready(ctx, desired, release.as_ref()).await,
         chart: chart.filter(|chart| installed_chart::digest_changed(installed.as_ref(), chart).is_none()),
         backup: upgrade_backup::backup(desired, app.meta(), release.as_ref(), recorded, now)
-            .map(|record| database::backup(ctx, desired, record)),
+            .map(|record| database::backup(ctx, app, record)),
     })
 }

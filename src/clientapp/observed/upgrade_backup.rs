@@ -2,19 +2,23 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource as _;
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    file_backup::AppBackup,
     installed_chart::installed,
     release::{ReleasePhase, ReleaseView},
     types::BackupView,
 };
 use crate::{
-    clientapp::spec::desired::Desired,
-    crd::{BackupRecord, BackupState, ClientAppStatus},
+    clientapp::spec::{database::BackupProgress, desired::Desired},
+    crd::{BackupPart, BackupPhase, BackupRecord, BackupState, ClientAppBackup, ClientAppStatus},
     platform::key::hex,
 };
 
+/// Follows the app's name in the name of a backup.
+pub(crate) const NAMED: &str = "-upgrade-";
 /// How long after a backup helm may start. After more time, the backup would lack too many writes.
 const FRESH_FOR: SignedDuration = SignedDuration::from_mins(30);
 /// How much the clocks of two successive operator processes may differ.
@@ -33,7 +37,7 @@ pub(crate) fn backup(
     recorded: &ClientAppStatus,
     now: Timestamp,
 ) -> Option<BackupRecord> {
-    let object = desired.database_object()?;
+    desired.database_object()?;
     let (from, to) = (installed(recorded)?.version, desired.target().chart_version.to_string());
     // A rollback goes back to the same version of the app, and a backup of what failed could push the good one out.
     if !desired.upgrade.backup || from == to || desired.rolled_back().is_some() {
@@ -46,14 +50,10 @@ pub(crate) fn backup(
     let (uid, generation) = (meta.uid.as_deref().unwrap_or_default(), meta.generation.unwrap_or_default());
     let earlier = recorded.backup.as_ref().map_or("", |record| &record.name);
     let asked = format!("{uid}/{generation}/{to}/{earlier}");
-    let word = format!("r{revision}-{}", &hex(&Sha256::digest(asked.as_bytes()))[..8]);
-    let (kind, name) = match object.provider.info().backup_kind {
-        Some(kind) => (kind, format!("{}-{word}", object.name)),
-        None => (object.provider.kind().as_str(), word),
-    };
+    let digest = hex(&Sha256::digest(asked.as_bytes()));
     Some(BackupRecord {
-        kind: kind.to_owned(),
-        name,
+        kind: ClientAppBackup::kind(&()).into_owned(),
+        name: format!("{}{NAMED}r{revision}-{}", desired.key.name, &digest[..8]),
         from,
         to,
         state: BackupState::Running,
@@ -74,18 +74,44 @@ pub(crate) fn of_this_upgrade<'a>(desired: &Desired, recorded: &'a ClientAppStat
 /// attempts have changed the release, and it is fresh. Only the operator's times are compared: the clock of the backup program
 /// may differ.
 fn counts(record: &BackupRecord, release: Option<&ReleaseView>, now: Timestamp) -> bool {
-    let BackupRecord { state, at_revision, as_of, kind: _, name: _, from: _, to: _, revision: _ } = record;
+    let BackupRecord { kind, state, at_revision, as_of, name: _, from: _, to: _, revision: _ } = record;
+    // An earlier version of the operator requested it, and nothing reports its end any more.
+    let is_observed = *kind == ClientAppBackup::kind(&());
     let unchanged = *at_revision == Some(release.map_or(0, |release| release.revision));
     let fresh = as_of.as_ref().is_some_and(|as_of| {
         let age = now.duration_since(as_of.0);
         -SKEW <= age && age <= FRESH_FOR
     });
-    (unchanged || release.is_some_and(is_failed_try)) && (*state != BackupState::Succeeded || fresh)
+    is_observed && (unchanged || release.is_some_and(is_failed_try)) && (*state != BackupState::Succeeded || fresh)
 }
 
 /// Returns a revision that the operator's helm started and did not complete.
 pub(crate) fn is_failed_try(release: &ReleaseView) -> bool {
     release.managed_digest.is_some() && matches!(release.phase, ReleasePhase::Failed | ReleasePhase::Pending)
+}
+
+/// Returns how far the ClientAppBackup of a record is; `None`: it is not there, or is being deleted.
+pub(crate) fn seen(record: &BackupRecord, app_uid: &str, backups: &[AppBackup]) -> Option<BackupProgress> {
+    let found = backups.iter().find(|backup| backup.name == record.name && !backup.deleting)?;
+    let failed = |why: &str| Some((BackupState::Failed, Some(why.to_owned())));
+    let is_of_database = found.parts.as_deref() == Some(&[BackupPart::Database]);
+    if found.controller.as_deref() != Some(app_uid) || !is_of_database {
+        return failed("it is not the operator's");
+    }
+    match found.phase {
+        Some(BackupPhase::Completed) => {
+            // It may have been created before it was needed. A late watch shows a success late, and the record then is newer.
+            let earliest = record.as_of.as_ref().map_or(Timestamp::MAX, |as_of| as_of.0 - FRESH_FOR - SKEW);
+            match &found.database_at {
+                Some(at) if at.0 >= earliest => Some((BackupState::Succeeded, None)),
+                _ => failed("it is older than this upgrade"),
+            }
+        }
+        Some(BackupPhase::Failed) => {
+            Some((BackupState::Failed, found.failure.as_ref().map(|(_, message)| message.clone())))
+        }
+        Some(BackupPhase::Pending | BackupPhase::Running) | None => Some((BackupState::Running, None)),
+    }
 }
 
 /// Returns the record of a backup after it was observed.

@@ -222,6 +222,10 @@ fn add_drill(drill: &mut Drill, job: &str, succeeded: bool, ended: &Time, messag
         return;
     }
     let is_new = last.replace(ended.clone()).is_none_or(|last| last.0 < ended.0);
+    if succeeded && is_new {
+        // Those of the drill before are not what this one has restored.
+        (drill.dump, drill.tables) = (None, None);
+    }
     if succeeded && let Some(message) = message {
         let mut words = message.split_whitespace();
         drill.dump = words.next().map(str::to_owned);

@@ -3,6 +3,7 @@
 use super::{
     conditions::{failed, held, without_primary},
     events::transitions,
+    verified,
 };
 use crate::{
     crd::PostgresqlStatus,
@@ -25,6 +26,7 @@ pub(crate) async fn write(
         false => Error::api(format!("write the status of Postgresql {}", postgres.key))(error),
     })?;
     publish_by(&ctx.recorder, &postgres.reference(), &transitions(&postgres.recorded_status, status)).await;
+    verified::record(&ctx.client, postgres.key, &postgres.recorded_status, status).await;
     Ok(())
 }
 

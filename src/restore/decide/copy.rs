@@ -190,7 +190,7 @@ fn create(
             return Progress::Failed(archive_job::settings(first).err().unwrap_or_default());
         }
         Some(archive) => {
-            let job = archive_job::name(&app, &format!("r{}", short(me.uid)));
+            let job = archive_job::name(&app.name_any(), &format!("r{}", short(me.uid)));
             Some(FilesRestore { job, archive, completed_at: None })
         }
     };

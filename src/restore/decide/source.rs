@@ -36,6 +36,9 @@ pub(super) fn sources(
         let of = &backup.spec.of;
         return Err(format!("ClientAppBackup {name} is of {:?} {}", of.kind, of.name));
     }
+    if backup.metadata.deletion_timestamp.is_some() {
+        return Err(format!("ClientAppBackup {name} is being deleted, and what it has made may go with it"));
+    }
     let status = backup.status.clone().unwrap_or_default();
     if status.phase != Some(BackupPhase::Completed) {
         return Err(format!("ClientAppBackup {name} has failed: restore another"));

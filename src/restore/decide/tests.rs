@@ -354,6 +354,12 @@ fn both_parts_of_a_backup() {
     for (what, source, more, words) in [
         ("no such", None, json!({}), "ClientAppBackup b does not exist"),
         ("it has failed", backup(json!({"status": {"phase": "Failed"}})), json!({}), "has failed: restore another"),
+        (
+            "it goes",
+            backup(json!({"metadata": {"deletionTimestamp": "2026-01-31T00:00:00Z"}})),
+            json!({}),
+            "ClientAppBackup b is being deleted",
+        ),
         ("another's", backup(json!({"spec": {"of": {"name": "other"}}})), json!({}), "is of ClientApp other"),
         ("no such part", backup(json!({"status": {"files": null}})), json!({"parts": ["Files"]}), "has no part Files"),
         ("no name", backup(json!({"status": {"database": {"dump": null}}})), json!({}), "does not say which dump"),

@@ -426,7 +426,7 @@ mod tests {
     fn a_random_part_of_a_name_is_a_star() {
         for (name, expected) in [
             ("acme-pg-init-0123456789", "acme-pg-init-*"),
-            ("acme-pg-r1-7692c3ad", "acme-pg-r1-*"),
+            ("acme-upgrade-r1-7692c3ad", "acme-upgrade-r1-*"),
             ("acme-pg-repo1-full-x7k2p", "acme-pg-repo1-full-*"),
             ("acme-pg-instance1-hijc-pgdata", "acme-pg-instance1-*-pgdata"),
             ("acme-redis-secret", "acme-redis-secret"),

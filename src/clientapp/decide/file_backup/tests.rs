@@ -7,7 +7,7 @@ use crate::{
         fixtures::{now, settled, want, with},
         observed::types::Busy,
     },
-    crd::{ArchivedFiles, conditions::State},
+    crd::{ArchivedFiles, BackupPart, conditions::State},
 };
 
 const ARCHIVE: &str = "20260101T110500Z-abcde";
@@ -30,7 +30,7 @@ fn minute(minute: u8) -> Time {
 }
 
 /// Returns a ClientAppBackup of this app, made by a user.
-fn backup(name: &str, phase: Option<BackupPhase>, ended: u8) -> FilesBackupView {
+fn backup(name: &str, phase: Option<BackupPhase>, ended: u8) -> AppBackup {
     let made = ArchivedFiles {
         job: "j".to_owned(),
         archive: Some(ARCHIVE.to_owned()),
@@ -40,22 +40,36 @@ fn backup(name: &str, phase: Option<BackupPhase>, ended: u8) -> FilesBackupView 
     };
     let failure =
         (phase == Some(BackupPhase::Failed)).then(|| (minute(ended), "Job j has failed: it is full".to_owned()));
-    FilesBackupView {
+    AppBackup {
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),
-        scheduled_by: None,
+        created: Some(minute(0).0),
+        controller: None,
         deleting: false,
+        parts: Some(vec![BackupPart::Files]),
         phase,
         subject_uid: Some("uid".to_owned()),
         started_at: Some(minute(0)),
+        database_at: None,
         files: Some(made),
         failure,
     }
 }
 
-fn by_schedule(day: u8, phase: Option<BackupPhase>) -> FilesBackupView {
-    let scheduled_by = Some("uid".to_owned());
-    FilesBackupView { scheduled_by, ..backup(&format!("acme-files-202601{day:02}0330"), phase, 0) }
+fn by_schedule(day: u8, phase: Option<BackupPhase>) -> AppBackup {
+    let controller = Some("uid".to_owned());
+    AppBackup { controller, ..backup(&format!("acme-files-202601{day:02}0330"), phase, 0) }
+}
+
+/// Returns one that was made before an upgrade.
+fn before_upgrade(day: u8, phase: Option<BackupPhase>) -> AppBackup {
+    AppBackup {
+        created: Some(time(&format!("2026-01-{day:02}T03:30:00Z"))),
+        controller: Some("uid".to_owned()),
+        parts: Some(vec![BackupPart::Database]),
+        files: None,
+        ..backup(&format!("acme-upgrade-r{day}-b013e2be"), phase, 0)
+    }
 }
 
 fn observed(desired: &Desired) -> Observed {
@@ -144,10 +158,38 @@ fn a_backup_is_made_when_it_is_due() {
             &desired,
             Box::new(|o| {
                 o.files.backups = of_days(completed).collect();
-                o.files.backups[0].scheduled_by = None;
-                o.files.backups[1].scheduled_by = Some("earlier".to_owned());
+                o.files.backups[0].controller = None;
+                o.files.backups[1].controller = Some("earlier".to_owned());
             }),
             vec![create],
+        ),
+        (
+            "that before an upgrade runs",
+            &desired,
+            Box::new(|o| o.files.backups = vec![before_upgrade(10, Some(BackupPhase::Running))]),
+            vec![create],
+        ),
+        (
+            "there are old ones of upgrades",
+            &without,
+            Box::new(|o| {
+                o.files.backups = of_days(completed).skip(2).collect();
+                o.files.backups.extend((1..=8).map(|day| before_upgrade(day, completed)));
+                o.files.backups.extend((1..=7).map(|day| before_upgrade(day, failed)));
+                o.files.backups.push(before_upgrade(9, Some(BackupPhase::Running)));
+            }),
+            vec!["delete acme-upgrade-r1-b013e2be"],
+        ),
+        (
+            "one of today and a user's name",
+            &without,
+            Box::new(|o| {
+                o.files.backups = (1..=9).map(|day| before_upgrade(day, completed)).collect();
+                o.files.backups[0].name = "mine".to_owned();
+                let recent = time(due) - SignedDuration::from_hours(23);
+                (1..9).for_each(|index: usize| o.files.backups[index].created = Some(recent));
+            }),
+            vec![],
         ),
         (
             "one goes already",
@@ -222,10 +264,8 @@ fn archive_records_and_conditions() {
         ("failed first", vec![backup("one", failed, 5)]),
         ("failed after a complete one", vec![backup("one", completed, 5), backup("two", failed, 9)]),
         ("complete after a failed one", vec![backup("one", failed, 2), backup("two", completed, 5)]),
-        (
-            "of an earlier app",
-            vec![FilesBackupView { subject_uid: Some("x".to_owned()), ..backup("one", completed, 5) }],
-        ),
+        ("an upgrade's has failed", vec![before_upgrade(1, failed)]),
+        ("of an earlier app", vec![AppBackup { subject_uid: Some("x".to_owned()), ..backup("one", completed, 5) }]),
     ] {
         let mut observed = observed(&desired);
         observed.files.backups = backups;

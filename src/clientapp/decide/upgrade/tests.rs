@@ -7,13 +7,12 @@ use crate::{
         fixtures::{attempt, chart as at, now as noon, target, want, with},
         observed::{
             release::ReleasePhase,
-            types::{DatabaseView, Prerequisites},
+            types::Prerequisites,
             upgrade_backup::{
                 backup,
                 tests::{asked, backed_up, meta, recorded, revision},
             },
         },
-        spec::database::DatabaseObject,
     },
     crd::Attempt,
 };
@@ -131,29 +130,23 @@ fn spec_upgrade_allow_is_for_one_change() {
 fn helm_waits_for_the_backup_to_be_on_record() {
     let (running, succeeded, failed) = (BackupState::Running, BackupState::Succeeded, BackupState::Failed);
     let full = || Some("no space".to_owned());
-    let percona = json!({});
-    let standalone = json!({"provider": "standalone"});
-    for (what, postgres, on_record, seen, asks, reason) in [
-        ("nothing yet", &percona, None, None, true, Some("BackingUp")),
-        ("too early", &percona, None, None, false, Some("BackingUp")),
-        ("it was deleted while it ran", &percona, Some(running), None, true, Some("BackingUp")),
-        ("it runs", &percona, Some(running), Some((running, None)), false, Some("BackingUp")),
-        ("done, but not on record", &percona, Some(running), Some((succeeded, None)), false, Some("BackingUp")),
-        ("done", &percona, Some(succeeded), Some((succeeded, None)), false, None),
-        ("done, and deleted since", &percona, Some(succeeded), None, true, Some("BackingUp")),
-        ("done, and dumped for another since", &standalone, Some(succeeded), None, false, None),
-        ("failed", &percona, Some(running), Some((failed, full())), false, Some("BackupFailed")),
-        ("failed and deleted", &percona, Some(failed), None, true, Some("BackingUp")),
+    let desired = backed_up(json!({}));
+    for (what, on_record, seen, asks, reason) in [
+        ("nothing yet", None, None, true, Some("BackingUp")),
+        ("one has its name already", None, Some((succeeded, None)), true, Some("BackingUp")),
+        ("it was deleted while it ran", Some(running), None, true, Some("BackingUp")),
+        ("it runs", Some(running), Some((running, None)), false, Some("BackingUp")),
+        ("done, but not on record", Some(running), Some((succeeded, None)), false, Some("BackingUp")),
+        ("done", Some(succeeded), Some((succeeded, None)), false, None),
+        ("done, and deleted since", Some(succeeded), None, true, Some("BackingUp")),
+        ("failed", Some(running), Some((failed, full())), false, Some("BackupFailed")),
+        ("failed and deleted", Some(failed), None, true, Some("BackingUp")),
     ] {
-        let desired = backed_up(postgres.clone());
         let record =
             |state| BackupRecord { state, ..backup(&desired, &meta(2), None, &recorded(None), noon()).unwrap() };
         let state = seen.as_ref().map(|(state, _)| *state).or(on_record).unwrap_or(running);
-        let waits = (what == "too early").then_some("ReadyForBackup");
-        let object = DatabaseObject { backup_waits_for: waits, ..DatabaseObject::default() };
         let observed = Observed {
             prerequisites: Prerequisites {
-                database: DatabaseView { object: Some(object), ..DatabaseView::default() },
                 backup: Some(BackupView { record: record(state), seen }),
                 ..Prerequisites::default()
             },
@@ -194,10 +187,8 @@ fn after_a_try_that_failed_another_backup_is_made_when_a_user_asks() {
         let status = ClientAppStatus { last_attempt: Some(attempt.clone()), ..recorded(Some(record(as_of))) };
         let needed = backup(&desired, &meta(2), release.as_ref(), &status, noon()).unwrap();
         let seen = (Some(&needed) == status.backup.as_ref()).then_some((BackupState::Succeeded, None));
-        let object = DatabaseObject::default();
         let observed = Observed {
             prerequisites: Prerequisites {
-                database: DatabaseView { object: Some(object), ..DatabaseView::default() },
                 backup: Some(BackupView { record: needed, seen }),
                 ..Prerequisites::default()
             },

@@ -33,12 +33,11 @@ fn which_backup_an_upgrade_needs() {
         backup(&percona, meta, release, recorded, noon())
     };
     let new = needed(&meta(2), Some(&deployed), &recorded(None)).unwrap();
-    assert_eq!((new.kind.as_str(), new.name.as_str()), ("PerconaPGBackup", "acme-pg-r3-b013e2be"));
+    assert_eq!((new.kind.as_str(), new.name.as_str()), ("ClientAppBackup", "acme-upgrade-r3-b013e2be"));
     assert_eq!((new.from.as_str(), new.to.as_str(), new.state), ("5.5.2", "5.5.3", BackupState::Running));
     assert_eq!((new.at_revision, new.as_of.as_ref().map(|as_of| as_of.0)), (Some(3), Some(noon())));
     let standalone = backed_up(json!({"provider": "standalone"}));
-    let dump = backup(&standalone, &meta(2), Some(&deployed), &recorded(None), noon()).unwrap();
-    assert_eq!((dump.kind.as_str(), dump.name.as_str()), ("Postgresql", "r3-b013e2be"));
+    assert_eq!(backup(&standalone, &meta(2), Some(&deployed), &recorded(None), noon()), Some(new.clone()));
 
     // A new request, or one of another app of this name, gets another backup.
     let other = ObjectMeta { uid: Some("other".to_owned()), ..meta(2) };
@@ -57,7 +56,7 @@ fn which_backup_an_upgrade_needs() {
 fn a_backup_is_of_what_is_upgraded() {
     let desired = backed_up(json!({}));
     let on_record = BackupRecord {
-        name: "acme-pg-r3-b473c8".to_owned(),
+        name: "acme-upgrade-r3-b473c8".to_owned(),
         state: BackupState::Succeeded,
         ..backup(&desired, &meta(2), Some(&revision(3, ReleasePhase::Deployed, true)), &recorded(None), noon()).unwrap()
     };
@@ -91,6 +90,13 @@ fn a_backup_is_of_what_is_upgraded() {
             Some(revision(4, ReleasePhase::Failed, true)),
             false,
         ),
+        (
+            "of an operator that requested it elsewhere",
+            of(&|r| r.kind = "PerconaPGBackup".to_owned()),
+            unchanged(),
+            false,
+        ),
+        ("a dump of such", of(&|r| (r.kind, r.state) = ("Postgresql".to_owned(), running)), unchanged(), false),
         ("for another version", of(&|r| r.to = "5.6.0".to_owned()), unchanged(), false),
         ("from another version", of(&|r| r.from = "5.5.1".to_owned()), unchanged(), false),
         ("for an upgrade that is over", of(&|r| r.revision = Some(3)), unchanged(), false),
@@ -102,6 +108,51 @@ fn a_backup_is_of_what_is_upgraded() {
         let later = noon() + SignedDuration::from_secs(5);
         let again = backup(&desired, &meta(2), release.as_ref(), &recorded(Some(record)), later).unwrap();
         assert!(again.name == needed.name || counts, "{what}");
+    }
+}
+
+#[test]
+fn how_far_the_object_is() {
+    let ago = |minutes: i64| Some(Time(noon() - SignedDuration::from_mins(minutes)));
+    let [pending, running, completed, failed] =
+        [BackupPhase::Pending, BackupPhase::Running, BackupPhase::Completed, BackupPhase::Failed].map(Some);
+    let of = |phase: Option<BackupPhase>| AppBackup {
+        name: asked().name,
+        uid: "b".to_owned(),
+        created: Some(noon()),
+        controller: Some("uid".to_owned()),
+        deleting: false,
+        parts: Some(vec![BackupPart::Database]),
+        phase,
+        subject_uid: Some("uid".to_owned()),
+        started_at: None,
+        database_at: (phase == completed).then(|| Time(noon())),
+        files: None,
+        failure: (phase == failed).then(|| (Time(noon()), "it is full".to_owned())),
+    };
+    const NOT_OURS: Result<BackupState, &str> = Err("it is not the operator's");
+    const OLD: Result<BackupState, &str> = Err("it is older than this upgrade");
+    for (what, backup, expected) in [
+        ("another's name", AppBackup { name: "b".to_owned(), ..of(completed) }, None),
+        ("it goes", AppBackup { deleting: true, ..of(completed) }, None),
+        ("it has just been created", of(None), Some(Ok(BackupState::Running))),
+        ("it waits", of(pending), Some(Ok(BackupState::Running))),
+        ("it runs", of(running), Some(Ok(BackupState::Running))),
+        ("it is complete", of(completed), Some(Ok(BackupState::Succeeded))),
+        ("a late watch", AppBackup { database_at: ago(31), ..of(completed) }, Some(Ok(BackupState::Succeeded))),
+        ("created beforehand", AppBackup { database_at: ago(32), ..of(completed) }, Some(OLD)),
+        ("without a database", AppBackup { database_at: None, ..of(completed) }, Some(OLD)),
+        ("it has failed", of(failed), Some(Err("it is full"))),
+        ("a user's", AppBackup { controller: None, ..of(completed) }, Some(NOT_OURS)),
+        ("an earlier app's", AppBackup { controller: Some("x".to_owned()), ..of(completed) }, Some(NOT_OURS)),
+        ("of files", AppBackup { parts: Some(vec![BackupPart::Files]), ..of(completed) }, Some(NOT_OURS)),
+        ("of everything", AppBackup { parts: None, ..of(running) }, Some(NOT_OURS)),
+    ] {
+        let expected = expected.map(|expected| match expected {
+            Ok(state) => (state, None),
+            Err(why) => (BackupState::Failed, Some(why.to_owned())),
+        });
+        assert_eq!(seen(&asked(), "uid", &[backup]), expected, "{what}");
     }
 }
 

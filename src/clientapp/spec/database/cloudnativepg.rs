@@ -60,7 +60,6 @@ static FACTS: ProviderInfo = ProviderInfo {
     },
     owners: &[CLUSTER],
     backs_up: false,
-    backup_kind: None,
     volume_label: CLUSTER_LABEL,
     names_volume: cloudnativepg::names_volume,
     deletes_by_label: None,
@@ -74,7 +73,6 @@ static FACTS: ProviderInfo = ProviderInfo {
     },
     log: "the log of CloudNativePG's operator",
     to_change_version: "set imageName of the Cluster to ghcr.io/cloudnative-pg/postgresql with that version as its tag, which upgrades it in place; or set the field back",
-    to_repeat_backup: "it makes none",
 };
 
 pub(super) struct CloudNativePg;

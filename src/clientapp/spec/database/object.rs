@@ -43,11 +43,7 @@ pub(crate) struct DatabaseObject {
     pub(crate) source: Option<Value>,
     /// It restricts who may connect. Databases that were created before that was possible do not: their clients may be anywhere.
     pub(crate) isolated: bool,
-    /// The condition it has to meet before a backup can start; `None`: a backup can start now.
-    pub(crate) backup_waits_for: Option<&'static str>,
     pub(crate) state: DatabaseState,
-    /// The last backup, if the object itself reports it: its name and progress.
-    pub(crate) last_backup: Option<(String, BackupProgress)>,
     /// The state of its dumps, if it has any.
     pub(crate) backed_up: Option<Verdict>,
     pub(crate) created: Option<Timestamp>,

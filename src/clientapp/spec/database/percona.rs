@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::{api::discovery::v1::EndpointSlice, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     ResourceExt as _,
-    api::{ApiResource, DynamicObject, Patch},
+    api::{ApiResource, DynamicObject},
     runtime::watcher,
 };
 use serde_json::{Value, json};
@@ -21,12 +21,12 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        BackupRecord, BackupSchedules, BackupState, ClientApp, Postgres, PostgresProvider, Reason, annotation,
+        BackupSchedules, BackupState, ClientApp, Postgres, PostgresProvider, Reason, annotation,
         conditions::{find, kind::POSTGRES_READY},
         percona::{
             self, BACKUP_CRD_NAME, CLUSTER_LABEL, CRD_NAME, Condition, DATA_INITIALIZED, Instances, NOT_FOR_READINESS,
             PGBOUNCER_SELECTOR, POSTGRES_CLUSTER, PerconaPGBackup, PerconaPGCluster, PerconaPGClusterStatus,
-            READY_FOR_BACKUP, TYPE_FULL, USER_SELECTOR,
+            USER_SELECTOR,
         },
         quantity,
     },
@@ -44,8 +44,6 @@ use crate::{
     },
 };
 
-/// Annotation of a backup: the chart versions before and after the upgrade.
-const UPGRADE_ANNOTATION: &str = "apps.bnerd-operator.local/upgrade";
 /// Label of an EndpointSlice: its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const POSTGRES_REPOSITORY: &str = "percona/percona-distribution-postgresql";
@@ -80,7 +78,6 @@ static FACTS: ProviderInfo = ProviderInfo {
     },
     owners: &["PerconaPGCluster", "PostgresCluster"],
     backs_up: true,
-    backup_kind: Some("PerconaPGBackup"),
     volume_label: CLUSTER_LABEL,
     names_volume: percona::names_volume,
     // Even what Percona did not create: a copy of a volume that was restored with its labels would be deleted, too.
@@ -103,7 +100,6 @@ static FACTS: ProviderInfo = ProviderInfo {
     },
     log: "the Percona operator's log",
     to_change_version: "upgrade it with a PerconaPGUpgrade, or set the field back",
-    to_repeat_backup: "delete it to have another one made",
 };
 
 pub(super) struct Percona;
@@ -191,20 +187,6 @@ impl Provider for Percona {
         }
     }
 
-    fn back_up(
-        &self,
-        app: &Key,
-        record: &BackupRecord,
-        targets: &BackupTargets,
-    ) -> Option<(ApiResource, String, Patch<Value>)> {
-        let resource = ApiResource::erase::<PerconaPGBackup>(&());
-        let spec = json!({"pgCluster": app.database(), "repoName": backups::in_use(targets), "options": [TYPE_FULL]});
-        let mut backup = document(&resource, app, &record.name, spec);
-        let versions = format!("{} -> {}", record.from, record.to);
-        backup["metadata"]["annotations"] = json!({UPGRADE_ANNOTATION: versions});
-        Some((resource, record.name.clone(), Patch::Apply(backup)))
-    }
-
     fn lasting_backups(&self, postgres: &Postgres) -> Option<String> {
         Some(postgres.percona.as_ref()?.repository.as_ref()?.store())
     }
@@ -282,11 +264,6 @@ fn read(cluster: &PerconaPGCluster, seen: DatabaseObject) -> DatabaseObject {
         storage_bytes: storage.and_then(quantity::parse_positive),
         storage_class: instances.and_then(|set| set.storage_class()).map(str::to_owned),
         source: cluster.spec.data_source.clone().filter(|_| cluster.annotations().contains_key(annotation::DATA_SOURCE)),
-        // If a backup is requested too early, Percona never repeats it.
-        backup_waits_for: match status.is_ready_for_backup() {
-            false => Some(READY_FOR_BACKUP),
-            true => (!status.knows(backups::in_use(&targets))).then_some("aware of the repository for it"),
-        },
         targets,
         state: match status.state.as_deref() {
             _ if cluster.spec.backups.is_restoring() => DatabaseState::Restoring(

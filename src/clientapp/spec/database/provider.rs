@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DynamicObject, Patch};
+use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::Config,
-    crd::{BackupRecord, ClientApp, Postgres, PostgresProvider, Reason},
+    crd::{ClientApp, Postgres, PostgresProvider, Reason},
     deletion::{database_kind::DatabaseKind, permit::DataKind},
     platform::{
         cache::Cache,
@@ -87,16 +87,6 @@ pub(crate) trait Provider: Sync {
         None
     }
 
-    /// Returns how to request a backup: the object to patch, and the patch. `None`: no backup can be requested.
-    fn back_up(
-        &self,
-        _app: &Key,
-        _record: &BackupRecord,
-        _targets: &BackupTargets,
-    ) -> Option<(ApiResource, String, Patch<Value>)> {
-        None
-    }
-
     /// Returns where backups are stored that outlive the database.
     fn lasting_backups(&self, _postgres: &Postgres) -> Option<String> {
         None
@@ -121,8 +111,6 @@ pub(crate) struct ProviderInfo {
     pub(crate) owners: &'static [&'static str],
     /// True if the operator can back up its databases.
     pub(crate) backs_up: bool,
-    /// The kind of backup objects; `None`: the database object reports the last backup.
-    pub(crate) backup_kind: Option<&'static str>,
     /// The label on each volume of a database; its value is the name of the database object.
     pub(crate) volume_label: &'static str,
     pub(crate) names_volume: NameMatcher,
@@ -142,8 +130,6 @@ pub(crate) struct ProviderInfo {
     pub(crate) log: &'static str,
     /// Holds what a user can do to get another major version.
     pub(crate) to_change_version: &'static str,
-    /// How another backup is made after a failed one.
-    pub(crate) to_repeat_backup: &'static str,
 }
 
 /// Holds what a provider deletes by a label, even objects that it did not create.
@@ -157,7 +143,7 @@ pub(crate) struct DeletesByLabel {
 /// The watches of a provider's databases.
 pub(crate) struct DatabaseCaches {
     pub(crate) objects: Arc<Optional<DatabaseObject>>,
-    /// `None`: the database objects themselves report the last backup.
+    /// `None`: the database objects themselves report whether they are backed up.
     pub(crate) backups: Option<Arc<Optional<SeenBackup>>>,
     /// True if an EndpointSlice has a ready address, filed under its Service. `None`: every ready database object has one.
     pub(crate) endpoints: Option<Arc<Cache<bool>>>,

@@ -2,7 +2,7 @@
 
 use kube::{
     CustomResourceExt as _, ResourceExt as _,
-    api::{ApiResource, DynamicObject, Patch},
+    api::{ApiResource, DynamicObject},
 };
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     config::Config,
     crd::{
-        BackupRecord, BackupState, ClientApp, DeletionPolicy, DumpState, Phase, PostgresProvider, Postgresql,
+        ClientApp, DeletionPolicy, Phase, PostgresProvider, Postgresql,
         conditions::{Verdict, find, kind},
         label, quantity,
         reason::BACKED_UP,
@@ -36,7 +36,6 @@ static FACTS: ProviderInfo = ProviderInfo {
     },
     owners: &["Postgresql"],
     backs_up: true,
-    backup_kind: None,
     volume_label: label::POSTGRESQL,
     names_volume: names::is_claim,
     deletes_by_label: None,
@@ -47,7 +46,6 @@ static FACTS: ProviderInfo = ProviderInfo {
     to_report: |_| "see this operator's log for what its controller lacks".to_owned(),
     log: "this operator's log",
     to_change_version: "another major version cannot read its files; set the field back, or restore a dump into a new ClientApp",
-    to_repeat_backup: "delete its Job to have it tried again",
 };
 
 pub(super) struct Standalone;
@@ -121,17 +119,6 @@ impl Provider for Standalone {
         }
     }
 
-    fn back_up(
-        &self,
-        app: &Key,
-        record: &BackupRecord,
-        _room: &BackupTargets,
-    ) -> Option<(ApiResource, String, Patch<Value>)> {
-        // Not with server-side apply, which would recreate a deleted Postgresql.
-        let patch = Patch::Merge(json!({"spec": {"backup": {"request": record.name}}}));
-        Some(((FACTS.kind.resource)(), app.database(), patch))
-    }
-
     fn deleting(&self, database: &str, state: Option<DatabaseState>) -> String {
         let why = match state {
             Some(DatabaseState::Waiting(why) | DatabaseState::Stalled(why)) => why,
@@ -170,16 +157,6 @@ fn read(postgresql: &Postgresql, seen: DatabaseObject) -> DatabaseObject {
         backed_up: find(&status.conditions, BACKED_UP).map(|condition| {
             let verdict = Verdict::of(condition);
             Verdict { message: format!("Postgresql {}: {}", postgresql.name_any(), verdict.message), ..verdict }
-        }),
-        // A dump that is requested while the Postgresql is not up waits until it is.
-        backup_waits_for: None,
-        last_backup: status.dump.map(|dump| {
-            let state = match dump.state {
-                DumpState::Running => BackupState::Running,
-                DumpState::Succeeded => BackupState::Succeeded,
-                DumpState::Failed => BackupState::Failed,
-            };
-            (dump.request, (state, dump.message))
         }),
         ..seen
     }

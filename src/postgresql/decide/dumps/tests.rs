@@ -176,7 +176,7 @@ fn drill_summary() {
     let desired = acme(json!({"backup": {"schedule": "@daily", "drill": "@weekly"}}));
     let mut observed = settled(&desired);
     let restored = Drill { last_success: time(2), dump: word("d"), tables: Some(3), ..Drill::default() };
-    let unnamed = Drill { last_success: time(4), ..restored.clone() };
+    let unnamed = Drill { last_success: time(4), ..Drill::default() };
     let why = word("the dump is damaged; see `kubectl logs job/acme-drill-5`");
     let failed = Drill { last_failure: time(5), message: why.clone(), ..restored.clone() };
     let unknown = word("the latest dump cannot be restored; see `kubectl logs job/acme-drill-5`");

@@ -3,8 +3,8 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{
-    super::{BackupLocation, BackupTargets, DatabaseObject, DatabaseState, Provider as _},
-    Percona, delete_with_data, read, retain_data, tells_of_volume,
+    super::{BackupLocation, BackupTargets, DatabaseObject, DatabaseState},
+    delete_with_data, read, retain_data, tells_of_volume,
 };
 use crate::{
     clientapp::{
@@ -15,7 +15,7 @@ use crate::{
         },
     },
     config::Config,
-    crd::{BackupRecord, annotation, percona::PerconaPGCluster},
+    crd::{annotation, percona::PerconaPGCluster},
 };
 
 /// The spec of a ClientApp with these Percona options.
@@ -96,30 +96,6 @@ fn missing_parts_and_last_progress_are_reported() {
     assert_eq!(of(json!({}), odd), (waiting(" is initializing"), Some("01".to_owned())));
 }
 
-/// Percona refuses a backup into a repository that its status does not list (`internal/controller/postgrescluster/pgbackrest.go`,
-/// `InvalidBackupRepo`). Before 2.8.0, the cluster's status lists none.
-#[test]
-fn a_backup_waits_until_percona_knows_the_repository() {
-    let with_bucket = applied(&stored(&spec(json!({"repository": s3(json!({}))}))), None);
-    let volume_too = BackupTargets { volume: true, repository: None };
-    let added = applied(&stored(&spec(json!({"repository": s3(json!({}))}))), Some(&volume_too));
-    const READY: Option<&str> = Some("ReadyForBackup");
-    const KNOWN: Option<&str> = Some("aware of the repository for it");
-    for (cluster, ready, known, expected) in [
-        (&with_bucket, "False", json!(null), READY),
-        (&with_bucket, "True", json!(null), None),
-        (&with_bucket, "True", json!({}), KNOWN),
-        (&with_bucket, "True", json!({"repos": [{"name": "repo1", "stanzaCreated": true}]}), None),
-        (&added, "False", json!({"repos": [{"name": "repo1"}]}), READY),
-        (&added, "True", json!({"repos": [{"name": "repo1"}]}), KNOWN),
-        (&added, "True", json!({"repos": [{"name": "repo1"}, {"name": "repo2"}]}), None),
-    ] {
-        let mut cluster = cluster.clone();
-        cluster["status"] = json!({"conditions": [{"type": "ReadyForBackup", "status": ready}], "pgbackrest": known});
-        assert_eq!(stored_as(&cluster).backup_waits_for, expected, "{}", cluster["status"]);
-    }
-}
-
 const OWN: &str = "/tenants/acme-pg/5f0c7b1e";
 
 #[test]
@@ -182,20 +158,6 @@ fn backups_in_both() {
     let both = BackupTargets { volume: true, repository: place(OWN) };
     assert_eq!(stored_as(&document).targets, both);
     assert_eq!(applied(&desired, Some(&both)), document, "it stays as it is");
-}
-
-/// An incremental backup would not make older ones expire.
-#[test]
-fn a_backup_before_an_upgrade_is_full() {
-    let record: BackupRecord = serde_json::from_value(json!({
-        "kind": "PerconaPGBackup", "name": "b", "from": "1", "to": "2", "state": "Running",
-    }))
-    .unwrap();
-    let app = crate::platform::key::Key::new("tenants", "acme");
-    let (.., patch) = Percona.back_up(&app, &record, &BackupTargets { volume: true, repository: None }).unwrap();
-    let kube::api::Patch::Apply(backup) = patch else { panic!("{patch:?}") };
-    let spec = json!({"pgCluster": "acme-pg", "repoName": "repo1", "options": ["--type=full"]});
-    assert_eq!(backup["spec"], spec);
 }
 
 #[test]

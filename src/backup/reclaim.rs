@@ -1,0 +1,304 @@
+//! Deletes what a backup has made, once its object is deleted with `reclaim: Delete`: the PerconaPGBackup that is recorded and has its
+//! uid, and the archive whose snapshot has its uid. A decision (pure), and an **effect**.
+
+use k8s_openapi::api::{batch::v1::Job, core::v1::Namespace};
+use kube::{Api, Resource as _, ResourceExt as _};
+
+use super::{
+    archive_job,
+    context::Backups,
+    decide::short,
+    observe::{listed, made_job, one},
+    observed::ArchiveJob,
+};
+use crate::{
+    crd::{
+        BackupSubject, ClientApp, ClientAppBackupStatus, ClientAppRestore, Reason, conditions::Verdict, label,
+        percona::PerconaPGBackup,
+    },
+    deletion::{self, Destroyer},
+    platform::{
+        operator_image::OperatorImage,
+        run_once::{Error, Run, RunContext, create, running},
+    },
+    postgresql::decide::dumps::NO_IMAGE,
+};
+
+/// Holds what exists of a deleted backup.
+#[derive(Clone, Debug, Default)]
+struct Left<'a> {
+    /// The namespace is being deleted: nothing can be created in it.
+    is_namespace_leaving: bool,
+    /// A ClientAppRestore of the same app that is in progress: it may need what is to be deleted.
+    restore: Option<String>,
+    database: Option<PerconaPGBackup>,
+    app: Option<ClientApp>,
+    /// The Job that archives.
+    archives: Option<ArchiveJob>,
+    /// The Job that forgets the archive.
+    forgets: Option<ArchiveJob>,
+    image: Option<&'a OperatorImage>,
+}
+
+/// Tells what follows for a deleted backup.
+#[derive(Clone, Debug, PartialEq)]
+enum Next {
+    Done,
+    Waits(String),
+    Failed(String),
+    DeletePerconaBackup,
+    CreateJob(Box<Job>),
+}
+
+/// Returns the names of the Job that forgets the archive.
+fn job_of(of: &BackupSubject, uid: &str) -> String {
+    archive_job::name(&of.name, &format!("f{}", short(uid)))
+}
+
+/// Decides what follows for the deleted backup with this uid. **Pure.**
+fn next(uid: &str, of: &BackupSubject, recorded: &ClientAppBackupStatus, left: &Left<'_>) -> Next {
+    if left.is_namespace_leaving {
+        return Next::Done;
+    }
+    if let Some(restore) = &left.restore {
+        return Next::Waits(format!("ClientAppRestore {restore} is in progress"));
+    }
+    // One without this label was not made for this backup.
+    let is_own = |found: &&PerconaPGBackup| found.labels().get(label::BACKUP_UID).is_some_and(|found| found == uid);
+    if let Some(found) = left.database.as_ref().filter(is_own).filter(|found| found.meta().deletion_timestamp.is_none())
+    {
+        let state = found.status.as_ref().and_then(|status| status.state.as_deref());
+        return match state {
+            Some("Succeeded" | "Failed") => Next::DeletePerconaBackup,
+            _ => Next::Waits(format!("PerconaPGBackup {} is in progress", found.name_any())),
+        };
+    }
+    match &recorded.files {
+        None => Next::Done,
+        Some(files) if left.archives.as_ref().is_some_and(|job| job.progress.succeeded.is_none()) => {
+            Next::Waits(format!("Job {} archives the files, and has to end first", files.job))
+        }
+        Some(_) => forgotten(uid, of, recorded.repository.as_deref(), left),
+    }
+}
+
+/// Decides what follows for the archive.
+fn forgotten(uid: &str, of: &BackupSubject, repository: Option<&str>, left: &Left<'_>) -> Next {
+    let name = job_of(of, uid);
+    let archive = repository.map_or_else(|| "the archive".to_owned(), |place| format!("the archive in {place}"));
+    let failed =
+        |why: String| Next::Failed(format!("{archive} is not forgotten: {why}; or set spec.reclaim to Retain"));
+    if let Some(job) = &left.forgets {
+        return match job.progress.succeeded {
+            _ if !job.is_ours => failed(format!("Job {name} is not the operator's: delete it")),
+            Some(true) => Next::Done,
+            None => Next::Waits(format!("Job {name} forgets the archive{}", job.waits())),
+            Some(false) => {
+                let why = job.not_started.as_ref().or(job.failure.as_ref());
+                let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+                failed(format!("Job {name} has failed{why}: delete the Job to try again, which happens daily"))
+            }
+        };
+    }
+    let Some(app) = left.app.as_ref().filter(|app| app.metadata.deletion_timestamp.is_none()) else {
+        return failed(format!(
+            "ClientApp {}, whose settings name the bucket's credentials, is gone or being deleted",
+            of.name
+        ));
+    };
+    let settings = match archive_job::settings(app) {
+        Ok(settings) => settings,
+        Err(why) => return failed(why),
+    };
+    let present = settings.repository(&app.namespace().unwrap_or_default(), &app.name_any());
+    if repository != Some(present.as_str()) {
+        return failed(format!("spec.persistence.backup of {} now names {present}: name the former again", of.name));
+    }
+    match left.image {
+        Some(image) => Next::CreateJob(Box::new(archive_job::forget(app, settings, image, &name, uid))),
+        None => Next::Waits(NO_IMAGE.to_owned()),
+    }
+}
+
+/// Deletes what a deleted backup has made, as far as possible now. `Some`: why its object has to stay.
+pub(super) async fn reclaim(ctx: &RunContext<Backups>, backup: &Run<'_, Backups>) -> Result<Option<Verdict>, Error> {
+    let of = &backup.decoded().map_err(Error::Invalid)?.spec.of;
+    let (client, namespace) = (&ctx.parts.client, backup.key.namespace.as_str());
+    let left = left(ctx, backup, of).await?;
+    let waits = |why: String| Ok(Some(Verdict::no(Reason::Reclaiming, format!("waiting: {why}"))));
+    match next(backup.uid(), of, &backup.recorded_status, &left) {
+        Next::Done => Ok(None),
+        Next::Waits(why) => waits(why),
+        Next::Failed(why) => Ok(Some(Verdict::no(Reason::ReclaimFailed, why))),
+        Next::DeletePerconaBackup => {
+            let Some(found) = &left.database else { return Ok(None) };
+            let destroyer = Destroyer { client, lead: &ctx.parts.lead };
+            match destroyer.delete_backup(namespace, found.meta()).await {
+                Ok(()) => waits(format!("PerconaPGBackup {} is deleted", found.name_any())),
+                Err(deletion::Error::Api { operation, source }) => Err(Error::Api { operation, source }),
+                Err(error @ deletion::Error::NotLeading { .. }) => waits(error.to_string()),
+            }
+        }
+        Next::CreateJob(job) => {
+            create(client, namespace, &*job).await?;
+            waits(format!("Job {} forgets the archive", job.name_any()))
+        }
+    }
+}
+
+/// Reads what exists of a deleted backup. Only what the next step depends on is read.
+async fn left<'a>(
+    ctx: &'a RunContext<Backups>,
+    backup: &Run<'_, Backups>,
+    of: &BackupSubject,
+) -> Result<Left<'a>, Error> {
+    let (client, namespace, recorded) = (&ctx.parts.client, &backup.key.namespace, &backup.recorded_status);
+    let found = Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await;
+    let found = found.map_err(Error::api(format!("read namespace {namespace}")))?;
+    if found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()) {
+        tracing::warn!(backup = %backup.key, "the namespace is being deleted: what the backup has made stays");
+        return Ok(Left { is_namespace_leaving: true, ..Left::default() });
+    }
+    let needs = |restore: &ClientAppRestore| restore.spec.of == *of || restore.spec.subject() == *of;
+    let mut left = Left { restore: running(client, namespace, needs).await?, ..Left::default() };
+    left.image = ctx.parts.image.as_deref();
+    if let Some(made) = recorded.database.as_ref().filter(|made| made.kind == PerconaPGBackup::kind(&())) {
+        left.database = listed::<PerconaPGBackup>(client, namespace, &made.name).await?;
+    }
+    if let Some(files) = &recorded.files {
+        left.app = one::<ClientApp>(client, namespace, &of.name).await?;
+        let owner = left.app.as_ref().and_then(|app| app.uid());
+        left.archives = made_job(client, namespace, owner.as_deref(), &files.job).await?;
+        left.forgets = made_job(client, namespace, owner.as_deref(), &job_of(of, backup.uid())).await?;
+    }
+    Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::platform::job::JobProgress;
+
+    const UID: &str = "5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11";
+    const PLACE: &str = "s3:http://s3/dumps/ns/acme.files";
+
+    fn of<K: DeserializeOwned>(value: Value) -> K {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn app(bucket: &str) -> ClientApp {
+        let store = json!({"endpoint": "http://s3/", "bucket": bucket, "credentialsSecret": {"name": "s3"}});
+        of(json!({
+            "metadata": {"name": "acme", "namespace": "ns", "uid": "app-uid"},
+            "spec": {"hostname": "acme.example.com", "persistence": {"backup": {"store": store}}},
+        }))
+    }
+
+    fn percona(label: &str, state: &str) -> Option<PerconaPGBackup> {
+        let labels = json!({label::BACKUP_UID: label});
+        Some(of(json!({
+            "metadata": {"name": "acme-pg-5f0c2c0e8a", "labels": labels}, "spec": {"pgCluster": "acme-pg"},
+            "status": {"state": state},
+        })))
+    }
+
+    fn job(succeeded: Option<bool>) -> Option<ArchiveJob> {
+        let progress = JobProgress { succeeded, ..JobProgress::default() };
+        Some(ArchiveJob { is_ours: true, progress, failure: Some("it is locked".to_owned()), ..ArchiveJob::default() })
+    }
+
+    #[test]
+    fn what_a_deleted_backup_has_made_goes() {
+        let image = OperatorImage::named("operator:1");
+        let known = || Left { app: Some(app("dumps")), image: Some(&image), ..Left::default() };
+        let nothing = json!({});
+        let files = json!({"files": {"job": "acme-files-5f0c2c0e8a", "archive": "20260131T040100Z-20543f14"}, "repository": PLACE});
+        let unknown = json!({"files": {"job": "acme-files-5f0c2c0e8a"}});
+        let forgets = "create acme-files-f5f0c2c0e8a";
+        let leaving = |mut app: ClientApp| {
+            app.metadata.deletion_timestamp = of(json!("2026-01-31T00:00:00Z"));
+            Some(app)
+        };
+        let foreign = || job(Some(true)).map(|job| ArchiveJob { is_ours: false, ..job });
+        for (what, recorded, left, expected) in [
+            ("nothing was made", &nothing, known(), "done"),
+            ("an archive", &files, known(), forgets),
+            ("the namespace goes", &files, Left { is_namespace_leaving: true, ..known() }, "done"),
+            (
+                "a restore reads it",
+                &files,
+                Left { restore: Some("r".to_owned()), ..known() },
+                "waiting: ClientAppRestore r",
+            ),
+            (
+                "it is being made",
+                &files,
+                Left { archives: job(None), ..known() },
+                "waiting: Job acme-files-5f0c2c0e8a archives",
+            ),
+            ("it was not made", &files, Left { archives: job(Some(false)), ..known() }, forgets),
+            (
+                "it is being forgotten",
+                &files,
+                Left { forgets: job(None), ..known() },
+                "waiting: Job acme-files-f5f0c2c0e8a forgets",
+            ),
+            ("it is forgotten", &files, Left { forgets: job(Some(true)), ..known() }, "done"),
+            (
+                "that has failed",
+                &files,
+                Left { forgets: job(Some(false)), ..known() },
+                "failed: Job acme-files-f5f0c2c0e8a has failed (it is locked)",
+            ),
+            (
+                "a user's Job",
+                &files,
+                Left { forgets: foreign(), ..known() },
+                "failed: Job acme-files-f5f0c2c0e8a is not the operator's",
+            ),
+            ("the app is gone", &files, Left { app: None, ..known() }, "failed: ClientApp acme, whose settings"),
+            (
+                "the app goes",
+                &files,
+                Left { app: leaving(app("dumps")), ..known() },
+                "failed: ClientApp acme, whose settings",
+            ),
+            (
+                "another bucket",
+                &files,
+                Left { app: Some(app("other")), ..known() },
+                "failed: spec.persistence.backup of acme now names s3:http://s3/other/ns/acme.files",
+            ),
+            ("no repository on record", &unknown, known(), "failed: spec.persistence.backup of acme now names"),
+            ("no image", &files, Left { image: None, ..known() }, "waiting: the operator does not know its own image"),
+            ("Percona's", &nothing, Left { database: percona(UID, "Succeeded"), ..known() }, "delete"),
+            ("Percona's, and an archive", &files, Left { database: percona(UID, "Failed"), ..known() }, "delete"),
+            (
+                "Percona's runs",
+                &nothing,
+                Left { database: percona(UID, "Running"), ..known() },
+                "waiting: PerconaPGBackup acme-pg-5f0c2c0e8a",
+            ),
+            ("of another backup", &nothing, Left { database: percona("x", "Succeeded"), ..known() }, "done"),
+        ] {
+            let subject = of(json!({"name": "acme"}));
+            let found = match next(UID, &subject, &of(recorded.clone()), &left) {
+                Next::Done => "done".to_owned(),
+                Next::Waits(why) => format!("waiting: {why}"),
+                Next::Failed(why) => {
+                    assert!(
+                        why.starts_with("the archive") && why.ends_with("; or set spec.reclaim to Retain"),
+                        "{what}: {why}"
+                    );
+                    format!("failed: {}", why.split_once(" is not forgotten: ").unwrap().1)
+                }
+                Next::DeletePerconaBackup => "delete".to_owned(),
+                Next::CreateJob(job) => format!("create {}", job.name_any()),
+            };
+            assert!(found.starts_with(expected), "{what}: {found}");
+        }
+    }
+}
