@@ -5,8 +5,6 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::reason::Reason;
-
 /// Types of conditions.
 pub mod kind {
     /// Summary of the other conditions.
@@ -72,16 +70,6 @@ impl Verdict {
     /// A verdict that is not known.
     pub fn unknown(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Verdict { state: State::Unknown, reason: reason.into(), message: message.into() }
-    }
-
-    /// Returns what `Stalled` says beside `Ready`, of an object that needs no user as far as is known. A pod whose image does not exist
-    /// waits as one does whose registry is down.
-    pub fn not_stalled(ready: &Verdict) -> Self {
-        let message = match ready.state {
-            State::True => "no manual action is required",
-            State::False | State::Unknown => "no manual action is known to be required; Ready says what is waited for",
-        };
-        Verdict::no(Reason::NotStalled, message)
     }
 
     /// Returns what a condition says.

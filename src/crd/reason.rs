@@ -6,7 +6,7 @@ use std::{borrow::Cow, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::conditions::kind;
+use super::conditions::{State, Verdict, kind};
 
 /// Says what a reason says about the progress of an object towards its spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,6 +331,18 @@ impl PartialEq<Reason> for String {
 pub fn is_trouble(condition: &Condition) -> bool {
     let class = Reason::parse(&condition.reason).map(Reason::class);
     condition.status != "True" && class != Some(Class::Progress)
+}
+
+impl Verdict {
+    /// Returns what `Stalled` says beside `Ready`, of an object that needs no user as far as is known. A pod whose image does not exist
+    /// waits as one does whose registry is down.
+    pub fn not_stalled(ready: &Verdict) -> Self {
+        let message = match ready.state {
+            State::True => "no manual action is required",
+            State::False | State::Unknown => "no manual action is known to be required; Ready says what is waited for",
+        };
+        Verdict::no(Reason::NotStalled, message)
+    }
 }
 
 #[cfg(test)]
