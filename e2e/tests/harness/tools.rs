@@ -48,7 +48,7 @@ impl Fixture {
             (module.join("deploy/crd.yaml"), "kind: A\ndescription: a\n---\nkind: B\n"),
             (module.join("deploy/crds/d.yaml"), "kind: D\n"),
             (module.join("deploy/crds/c.yaml"), "kind: C\n"),
-            (module.join("config/crd/bases/e.yaml"), "kind: E\n"),
+            (module.join("releases/cnpg-1.30.0.yaml"), "kind: E\n"),
             (sources.join("cmd/postgres-operator/main.go"), "cfg.Wrap(otelTransportWrapper()); \":8081\""),
             (
                 sources.join("percona/controller/pgbackup/controller.go"),
@@ -118,7 +118,7 @@ fn what_only_some_tests_start_is_built_for_those_who_ask() {
     for (program, expected) in [
         ("/postgres-operator", r#"[{"kind":"A"},{"kind":"B"}]"#),
         ("/cert-manager", r#"[{"kind":"C"},{"kind":"D"}]"#),
-        ("/cloudnativepg", r#"[{"kind":"E"}]"#),
+        ("/manager", r#"[{"kind":"E"}]"#),
     ] {
         let path = paths.lines().find(|path| path.ends_with(program)).unwrap();
         let definitions = fs::read_to_string(PathBuf::from(path).with_file_name("definitions.json")).unwrap();
