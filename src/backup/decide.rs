@@ -136,7 +136,9 @@ pub(super) fn decide(
             Progress::Waits(reason) => return pending(status, reason),
             Progress::Failed(problem) => return failed(status, problem),
             Progress::Runs(made, step, message) => {
-                let repository = recorded.repository.clone().or_else(|| repository(observed));
+                // A Job that is made now has the present settings.
+                let known = recorded.repository.clone().filter(|_| !matches!(step, Some(Step::CreateJob(_))));
+                let repository = known.or_else(|| repository(observed));
                 return running(ClientAppBackupStatus { files: Some(made), repository, ..status }, message, step, now);
             }
             Progress::Completed(made) => {
@@ -222,7 +224,9 @@ pub(super) fn waits(backup: &ClientAppBackup, other: &ClientAppBackup) -> Option
         (true, false) => Some(status(other).database.is_some_and(|made| made.completed_at.is_none())),
         (false, true) => {
             let ClientAppBackupStatus { database, files, .. } = status(backup);
-            Some(database.is_none() && files.is_none())
+            // Neither a dump nor helm is in the way of files that are read beside the app.
+            let is_beside = backup.spec.parts.as_deref() == Some(&[BackupPart::Files]) && !backup.spec.quiesce;
+            Some(database.is_none() && files.is_none() && !is_beside)
         }
         _ => None,
     }

@@ -70,7 +70,10 @@ fn next(uid: &str, of: &BackupSubject, recorded: &ClientAppBackupStatus, left: &
         let state = found.status.as_ref().and_then(|status| status.state.as_deref());
         return match state {
             Some("Succeeded" | "Failed") => Next::DeletePerconaBackup,
-            _ => Next::Waits(format!("PerconaPGBackup {} is in progress", found.name_any())),
+            _ => Next::Waits(format!(
+                "PerconaPGBackup {} is in progress; or set spec.reclaim to Retain",
+                found.name_any()
+            )),
         };
     }
     match &recorded.files {

@@ -562,6 +562,7 @@ impl ClientApp {
     /// Returns true while it is backed up before an upgrade that is still asked for.
     pub fn is_backed_up_before_upgrade(&self) -> bool {
         let backup = self.status.as_ref().and_then(|status| status.backup.as_ref());
+        let backup = backup.filter(|_| self.spec.upgrade.backup);
         backup.is_some_and(|backup| backup.state == BackupState::Running && backup.revision.is_none())
     }
 

@@ -128,8 +128,13 @@ impl Repository {
         // restic may only warn.
         match self.snapshots().await?.iter().find(|left| snapshots.contains(&left.id.as_str())) {
             Some(left) => Err(Trouble::Failed(Failure::Other(format!("snapshot {} could not be removed", left.id)))),
-            None => succeeded(self.patiently(vec!["prune".into()]).await?),
+            None => self.prune().await,
         }
+    }
+
+    /// Removes the data that no snapshot needs.
+    pub(crate) async fn prune(&self) -> Result<()> {
+        succeeded(self.patiently(vec!["prune".into()]).await?)
     }
 
     /// Checks that all snapshots are complete, without reading the files' contents.

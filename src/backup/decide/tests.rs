@@ -582,11 +582,13 @@ fn a_restore_comes_first() {
 
 #[test]
 fn which_backup_of_an_app_waits_for_which() {
-    let backup = |is_for_upgrade: bool, status: &Value| -> ClientAppBackup {
-        let spec =
-            json!({"of": {"name": "acme"}, "parts": if is_for_upgrade { json!(["Database"]) } else { json!(null) }});
+    let with = |parts: Value, status: &Value| -> ClientAppBackup {
+        let spec = json!({"of": {"name": "acme"}, "parts": parts});
         let annotations = json!({annotation::UPGRADE: "1 -> 2"});
         of(json!({"metadata": {"name": "b", "annotations": annotations}, "spec": spec, "status": status}))
+    };
+    let backup = |is_for_upgrade: bool, status: &Value| {
+        with(if is_for_upgrade { json!(["Database"]) } else { json!(null) }, status)
     };
     let database = |completed: Option<&str>| json!({"kind": "Postgresql", "name": UID, "completedAt": completed});
     let done = database(Some("2026-01-31T03:59:00Z"));
@@ -603,6 +605,11 @@ fn which_backup_of_an_app_waits_for_which() {
         assert_eq!(waits(&upgrade, &other), Some(upgrade_waits), "{what}");
         assert!(!(it_waits && upgrade_waits), "{what}");
     }
+    let upgrade = backup(true, &json!({}));
+    let mut files = with(json!(["Files"]), &json!({}));
+    assert_eq!(waits(&files, &upgrade), Some(false), "files are read beside the app");
+    files.spec.quiesce = true;
+    assert_eq!(waits(&files, &upgrade), Some(true), "its pods have to go");
     // The older one comes first.
     for is_for_upgrade in [false, true] {
         let [one, other] = [json!({}), json!({"phase": "Running"})].map(|status| backup(is_for_upgrade, &status));

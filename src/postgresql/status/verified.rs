@@ -26,9 +26,13 @@ pub(super) async fn record(client: &Client, key: &Key, before: &PostgresqlStatus
     let backups = listed.into_iter().filter_map(|guard| guard.object.ok());
     for backup in backups.filter(|backup| is_of(backup, key, dump)) {
         let name = backup.metadata.name.as_deref().unwrap_or_default();
-        // The uid keeps it off one that was recreated since.
-        let patch = json!({"metadata": {"uid": backup.metadata.uid}, "status": {"verifiedAt": at}});
-        if let Err(error) = api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        // A merge into a status does not compare the uid, which keeps it off one that was recreated since.
+        let patch = json!([
+            {"op": "test", "path": "/metadata/uid", "value": backup.metadata.uid},
+            {"op": "add", "path": "/status/verifiedAt", "value": at},
+        ]);
+        let Ok(patch) = serde_json::from_value(patch) else { continue };
+        if let Err(error) = api.patch_status(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await {
             tracing::warn!(%key, "record in ClientAppBackup {name} that a drill has restored it: {}", api_sentence(&error));
         }
     }
