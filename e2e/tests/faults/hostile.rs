@@ -10,6 +10,8 @@ use super::*;
 async fn what_takes_long_to_read_is_not_read() {
     let (Apart { tenant, proxy: _proxy, .. }, mut operator) = operated("hostile-text", &[]).await;
     installed(&tenant, "acme").await;
+    // While the other tests of this binary begin, the API server may take longer than a Lease lasts.
+    let before = operator.log().len();
     let deep = format!("a: {}{}", "[".repeat(1_500_000), "]".repeat(1_500_000));
     forge(&tenant, "acme", "acme", |revision| revision["manifest"] = deep.into()).await;
     operator.wait_for_log("what revision 2 consists of is not known: its manifest: not YAML").unwrap();
@@ -30,6 +32,6 @@ async fn what_takes_long_to_read_is_not_read() {
     tenant.wait_for("hog-19", "told of the directives", is_told).await;
 
     installed(&tenant, "other").await;
-    assert!(!operator.log().contains("the lease is lost"), "{}", operator.log());
+    assert!(!operator.log()[before..].contains("the lease is lost"), "{}", operator.log());
     assert!(operator.stop().unwrap());
 }
