@@ -90,20 +90,6 @@ pub(crate) fn name(app: &str, word: &str) -> String {
 
 /// Builds the Job that archives the files as they are now, for the ClientAppBackup with this uid.
 pub(crate) fn archive(files: Files<'_>, name: &str, backup: &str) -> Job {
-    of_backup(files, name, backup)
-}
-
-/// Builds the Job that forgets the archive of the ClientAppBackup with this uid.
-pub(crate) fn forget(app: &ClientApp, settings: &FilesBackup, image: &OperatorImage, name: &str, backup: &str) -> Job {
-    let mut job = of_backup(Files { app, backup: settings, volumes: &[], image }, name, backup);
-    for container in pod(&mut job).into_iter().flat_map(|pod| &mut pod.containers) {
-        container.args = Some(["store", "forget"].map(str::to_owned).into());
-    }
-    job
-}
-
-/// Builds a Job that knows its ClientAppBackup.
-fn of_backup(files: Files<'_>, name: &str, backup: &str) -> Job {
     let mut job = job(files, name);
     job.spec.get_or_insert_default().ttl_seconds_after_finished = Some(KEPT_SECONDS);
     let uid = EnvVar { name: BACKUP_UID.to_owned(), value: Some(backup.to_owned()), ..EnvVar::default() };
@@ -111,6 +97,21 @@ fn of_backup(files: Files<'_>, name: &str, backup: &str) -> Job {
         container.env.get_or_insert_default().push(uid.clone());
     }
     job
+}
+
+/// Builds the Job that forgets the archive of the ClientAppBackup with this uid.
+pub(crate) fn forget(app: &ClientApp, settings: &FilesBackup, image: &OperatorImage, name: &str, backup: &str) -> Job {
+    let mut job = archive(Files { app, backup: settings, volumes: &[], image }, name, backup);
+    for container in pod(&mut job).into_iter().flat_map(|pod| &mut pod.containers) {
+        container.args = Some(["store", "forget"].map(str::to_owned).into());
+    }
+    job
+}
+
+/// Returns the repository in which these settings keep the app's files.
+pub(super) fn repository(app: &ClientApp, settings: &FilesBackup) -> String {
+    let key = key_of(app);
+    settings.repository(&key.namespace, &key.name)
 }
 
 fn pod(job: &mut Job) -> Option<&mut PodSpec> {

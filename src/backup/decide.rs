@@ -347,8 +347,7 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed, now: 
 /// Returns the repository that the files are archived in.
 fn repository(observed: &Observed) -> Option<String> {
     let Subject::App(app) = &observed.subject else { return None };
-    let settings = app.spec.persistence.backup.as_ref()?;
-    Some(settings.repository(&app.namespace().unwrap_or_default(), &app.name_any()))
+    Some(archive_job::repository(app, app.spec.persistence.backup.as_ref()?))
 }
 
 fn archives(job: &str) -> String {

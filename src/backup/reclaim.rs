@@ -113,7 +113,7 @@ fn forgotten(uid: &str, of: &BackupSubject, repository: Option<&str>, left: &Lef
         Ok(settings) => settings,
         Err(why) => return failed(why),
     };
-    let present = settings.repository(&app.namespace().unwrap_or_default(), &app.name_any());
+    let present = archive_job::repository(app, settings);
     if repository != Some(present.as_str()) {
         return failed(format!("spec.persistence.backup of {} now names {present}: name the former again", of.name));
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
-/// What is backed up. Only `reclaim` can be changed: another backup is another object.
+/// Names what is backed up. Only `reclaim` can be changed: another backup is another object.
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[expect(clippy::duplicated_attributes, reason = "columns of the same type")]
@@ -53,7 +53,7 @@ pub struct ClientAppBackupSpec {
     #[serde(default)]
     pub quiesce: bool,
 
-    /// What happens to what it has made when the object is deleted.
+    /// Decides over what it has made when the object is deleted.
     #[serde(default)]
     pub reclaim: Reclaim,
 }

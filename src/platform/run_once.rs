@@ -386,9 +386,7 @@ fn status<K: RunOnce>(
 ) -> K::Status {
     let (status, ready, is_stalled) = match outcome.map_err(|error| (error, error.disposition())) {
         Ok(Outcome { status, ready, step: _ }) => {
-            let is_stalled =
-                status.phase() == Some(BackupPhase::Failed) || ready.reason == Reason::ReclaimFailed.as_str();
-            (status.clone(), ready.clone(), is_stalled)
+            (status.clone(), ready.clone(), Reason::parse(&ready.reason).is_some_and(Reason::stalled))
         }
         Err((_, disposition)) if disposition.condition.is_none() => return recorded.clone(),
         Err((error, disposition)) => (recorded.clone(), disposition.verdict(error), disposition.stalled),
