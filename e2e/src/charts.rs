@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use flate2::{Compression, GzBuilder};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 pub const NAME: &str = "nextcloud";
 const VALUES: &str = "values.yaml";
@@ -126,11 +125,6 @@ pub fn package_all(dir: &Path) -> Result<Vec<PathBuf>> {
 /// The file name of a version's archive.
 pub fn file_name(version: &str) -> String {
     format!("{NAME}-{version}.tgz")
-}
-
-/// The sha256 of an archive in hexadecimal, as in an index and from `sha256sum`.
-pub fn digest(archive: &[u8]) -> String {
-    Sha256::digest(archive).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 const TAMPERED: &str = "\

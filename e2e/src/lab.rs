@@ -558,7 +558,7 @@ pub fn kubectl(kubectl: &Path, kubeconfig: &Path, namespace: Option<&str>, argum
     // It ends before garbage would matter, and half of its time goes into collecting it.
     command.env("GOGC", "off");
     // kubectl's discovery cache must not outlive the server: the next plane may have the same port.
-    command.arg("--cache-dir").arg(kubeconfig.with_file_name("kubectl"));
+    command.env("KUBECACHEDIR", kubeconfig.with_file_name("kubectl"));
     if let Some(namespace) = namespace {
         command.args(["--namespace", namespace]);
     }

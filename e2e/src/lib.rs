@@ -11,6 +11,7 @@ pub mod cloudnativepg;
 pub mod conformance;
 pub mod demo;
 pub mod detached;
+pub mod digest;
 
 pub mod front;
 pub mod helm;

@@ -15,10 +15,10 @@ use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::background::Background;
+use crate::digest::sha256;
 use crate::plane::free_port;
 use crate::plane::watchdog::Watchdog;
 use crate::progress::Progress;
@@ -374,8 +374,7 @@ pub fn make_dump(volume: &Path, name: &str, (system, tables): (&str, u32), data:
     ];
     let sizes: String = files.iter().map(|(name, data)| format!("{} {name}\n", data.len())).collect();
     files.push(("SIZES", sizes.into()));
-    let hex = |data: &[u8]| -> String { Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect() };
-    let sums: String = files.iter().map(|(name, data)| format!("{}  {name}\n", hex(data))).collect();
+    let sums: String = files.iter().map(|(name, data)| format!("{}  {name}\n", sha256(data))).collect();
     files.push(("SHA256SUMS", sums.into()));
     for (name, data) in files {
         fs::write(path.join(name), data).unwrap();

@@ -18,7 +18,7 @@
 pub mod certs;
 pub(crate) mod kubeconfig;
 pub(crate) mod layout;
-mod ready;
+pub(crate) mod ready;
 pub(crate) mod server;
 pub(crate) mod watchdog;
 
@@ -30,13 +30,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::ByteString;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::tools::Tools;
-use crate::wait::{TIMEOUT, block_on, within};
+use crate::wait::block_on;
 use layout::Layout;
 use server::{Recipe, Server};
 use watchdog::Watchdog;
@@ -153,8 +152,7 @@ impl ControlPlane {
 
     /// A client configuration with all rights, which the caller may change.
     pub async fn config(&self) -> Result<Config> {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
-        Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+        kubeconfig::config(&self.kubeconfig()).await
     }
 
     /// A new client with all rights. It belongs to the current runtime: each test creates its own.
@@ -241,26 +239,12 @@ impl ControlPlane {
         self.wait("the API server is ready", "kube-apiserver", async || ready::answers(client).await).await
     }
 
-    /// Waits for a condition that `responsible` brings about, and gives up early if any server ends.
     async fn wait(&self, what: &str, responsible: &str, is_so: impl AsyncFn() -> bool) -> Result<()> {
-        let looked = within(TIMEOUT, what, async || {
-            let run = self.servers().iter_mut().try_for_each(Server::check);
-            match run {
-                Err(ended) => Some(Err(ended)),
-                Ok(()) => is_so().await.then_some(Ok(())),
-            }
-        });
-        looked.await.unwrap_or_else(|late| {
-            let servers = self.servers();
-            let server = servers.iter().find(|server| server.name() == responsible);
-            let words = server.map(Server::last_words).unwrap_or_default();
-            Err(late.context(format!("the end of the log of {responsible}:\n{words}")))
-        })
+        server::wait(&self.servers, what, responsible, is_so).await
     }
 
     fn servers(&self) -> MutexGuard<'_, Vec<Server>> {
-        // A panic elsewhere leaves the list intact.
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+        server::all(&self.servers)
     }
 }
 

@@ -241,7 +241,7 @@ fn index(archives: &Stock) -> String {
             "version": version.chart,
             "appVersion": version.app,
             "created": "1970-01-01T00:00:00Z",
-            "digest": charts::digest(&archives[&file]),
+            "digest": crate::digest::sha256(&archives[&file]),
             "urls": [file],
         })
     };

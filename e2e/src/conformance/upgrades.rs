@@ -14,7 +14,6 @@ use serde_json::json;
 use tokio::task::block_in_place;
 
 use super::archives::Archive;
-use crate::charts;
 use crate::lab::{Lab, Object, Tenant, has, hostname};
 use crate::operator;
 use crate::progress::Progress;
@@ -148,7 +147,7 @@ async fn kept(tenant: &Tenant) -> Result<BTreeMap<String, String>> {
     }
     for secret in tenant.api::<Secret>().list(&ListParams::default()).await?.items {
         if secret.type_.as_deref() != Some(RELEASE) {
-            let digest = charts::digest(&serde_json::to_vec(&secret.data)?);
+            let digest = crate::digest::sha256(&serde_json::to_vec(&secret.data)?);
             let value = format!("uid {}, digest {digest}", secret.uid().unwrap_or_default());
             found.insert(format!("Secret {}", secret.name_any()), value);
         }

@@ -1,6 +1,7 @@
 //! The images of the node, made without a registry: most are the root file system with a few more files, under the names that charts and
 //! operators ask for.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
 use super::files::{CONTAINERD_SOCKET, PAUSE, path};
+use crate::digest::{hex, sha256};
 
 pub(super) const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -43,8 +45,7 @@ impl Layer {
                 read => hash.update(&buffer[..read]),
             }
         }
-        let digest: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { path: path.to_owned(), digest, size: file.stream_position()? })
+        Ok(Self { path: path.to_owned(), digest: hex(&hash.finalize()), size: file.stream_position()? })
     }
 
     /// These files, made by `fill`.
@@ -131,7 +132,7 @@ fn ctr(arguments: &[&str]) -> Command {
 /// Writes an OCI layout with all images.
 fn archive(images: &[Image], to: impl Write) -> Result<()> {
     let mut archive = Builder::new(to);
-    let mut written = std::collections::BTreeSet::new();
+    let mut written = BTreeSet::new();
     let mut index = Vec::new();
     for Image { names, config, layers } in images {
         let mut descriptors = Vec::new();
@@ -171,12 +172,12 @@ fn archive(images: &[Image], to: impl Write) -> Result<()> {
 /// Writes a document and returns its descriptor.
 fn blob(
     archive: &mut Builder<impl Write>,
-    written: &mut std::collections::BTreeSet<String>,
+    written: &mut BTreeSet<String>,
     media_type: &str,
     document: &Value,
 ) -> Result<Value> {
     let text = document.to_string();
-    let digest: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = sha256(&text);
     if written.insert(digest.clone()) {
         let mut header = header(EntryType::Regular, 0o644, text.len() as u64);
         archive.append_data(&mut header, format!("blobs/sha256/{digest}"), text.as_bytes())?;
@@ -227,8 +228,7 @@ mod tests {
         let blobs: BTreeMap<_, _> = blobs.collect();
         assert_eq!(blobs.len(), 6);
         for (digest, content) in &blobs {
-            let found: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(found, **digest);
+            assert_eq!(sha256(content), **digest);
         }
         let manifest = index["manifests"][2]["digest"].as_str().expect("a digest").trim_start_matches("sha256:");
         let manifest: Value = serde_json::from_slice(blobs[manifest]).expect("JSON");

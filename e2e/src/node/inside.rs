@@ -3,26 +3,26 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Node as KubernetesNode, ServiceAccount};
+use kube::Client;
 use kube::api::Api;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 
 use super::files::{self, ADDRESS, CONTAINERD_SOCKET, DIRECTORY, NAME, SERVICES, path};
 use super::images::{self, Image, Layer};
 use super::{volumes, workloads};
 use crate::background::Background;
+use crate::lab;
 use crate::plane::certs::Authority;
-use crate::plane::server::{Recipe, Server};
+use crate::plane::server::{self, Recipe, Server};
+use crate::plane::{kubeconfig, ready};
 use crate::progress::Progress;
 use crate::tools::{Extra, Tools};
 use crate::wait::{TIMEOUT, block_on, within};
 
-/// What the kubelet wants of the machine, which keeps its own: files that say so lie over these.
+/// Settings that the kubelet wants of the machine, which keeps its own: files that say so lie over these.
 const SYSCTLS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -39,7 +39,7 @@ pub struct Node {
     /// Signs what the node's pods trust by `ca.crt`.
     pub authority: Authority,
     servers: Mutex<Vec<Server>>,
-    volumes: Mutex<Option<Background>>,
+    _volumes: Background,
 }
 
 impl Node {
@@ -51,7 +51,17 @@ impl Node {
         let task = progress.task("starting the node");
         enter(state)?;
         let authority = files::write(cgroup)?;
-        let node = Self { tools, authority, servers: Mutex::default(), volumes: Mutex::default() };
+        let volumes = Background::spawn("volumes", || async {
+            let client = within(TIMEOUT, "the API server is ready", async || {
+                let client = client().await.ok()?;
+                ready::answers(&client).await.then_some(client)
+            });
+            match client.await {
+                Ok(client) => volumes::provide(client).await,
+                Err(error) => eprintln!("volumes: {error:#}"),
+            }
+        })?;
+        let node = Self { tools, authority, servers: Mutex::default(), _volumes: volumes };
         node.serve("containerd", Path::new("containerd"), vec![format!("--config={}", at("containerd.toml"))])?;
         node.serve("etcd", &node.tools.etcd, etcd())?;
         node.serve("kube-apiserver", &node.tools.kube_apiserver, kube_apiserver())?;
@@ -69,25 +79,21 @@ impl Node {
         task.message("starting the kubelet");
         node.wait_for("the API server is ready", "kube-apiserver", async || {
             let Ok(client) = client().await else { return false };
-            client.apiserver_version().await.is_ok() && ready(&client).await
+            ready::answers(&client).await
         })?;
         node.serve("kube-controller-manager", &node.tools.kube_controller_manager, controller_manager())?;
-        let scheduler = vec![kubeconfig("scheduler"), "--leader-elect=false".to_owned(), "--secure-port=0".to_owned()];
+        let scheduler =
+            vec![kubeconfig_of("scheduler"), "--leader-elect=false".to_owned(), "--secure-port=0".to_owned()];
         node.serve("kube-scheduler", &node.tools.kube_scheduler, scheduler)?;
         node.serve("kubelet", &kubelet, kubelet_arguments())?;
         let proxy = kubelet.with_file_name("kube-proxy");
         node.serve("kube-proxy", &proxy, vec![format!("--config={}", at("kube-proxy.json"))])?;
-        let provider = Background::spawn("volumes", || async {
-            match client().await {
-                Ok(client) => volumes::provide(client).await,
-                Err(error) => eprintln!("volumes: {error:#}"),
-            }
-        })?;
-        *node.volumes.lock().unwrap_or_else(PoisonError::into_inner) = Some(provider);
         node.apply(CLUSTER)?;
         node.wait_for("the node and its DNS are ready", "kubelet", async || {
             let Ok(client) = client().await else { return false };
-            node_is_ready(&client).await && dns_is_ready(&client).await
+            ready::nodes_are_ready(&client, 1).await
+                && ready::service_account_exists(&client).await
+                && dns_is_ready(&client).await
         })?;
         task.done();
         Ok(node)
@@ -103,17 +109,12 @@ impl Node {
 
     /// Runs kubectl as the administrator and returns its standard output; an error contains its standard error.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        let mut kubectl = Command::new(&self.tools.kubectl);
-        kubectl.arg("--kubeconfig").arg(admin()).arg("--cache-dir").arg(path("kubectl")).args(arguments);
-        let output = kubectl.stdin(Stdio::null()).output().context("cannot run kubectl")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), said.trim());
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        lab::kubectl(&self.tools.kubectl, &admin(), None, arguments)
     }
 
     /// Kills a server, as in a crash, and starts it again.
     pub fn restart(&self, name: &str) -> Result<()> {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = server::all(&self.servers);
         let server = servers.iter_mut().find(|server| server.name() == name);
         let server = server.with_context(|| format!("the node has no {name}"))?;
         server.kill()?;
@@ -123,18 +124,13 @@ impl Node {
     fn serve(&self, name: &'static str, program: &Path, arguments: Vec<String>) -> Result<()> {
         let recipe = Recipe { name, program: program.to_owned(), arguments, environment: Vec::new() };
         let server = Server::start(recipe, &path("log"), 0)?;
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner).push(server);
+        server::all(&self.servers).push(server);
         Ok(())
     }
 
     /// Waits for what `responsible` brings about; an error has the end of its log.
     fn wait_for(&self, what: &str, responsible: &str, is_so: impl AsyncFn() -> bool + Send + Sync) -> Result<()> {
-        let waited = block_on(async || within(TIMEOUT, what, async || is_so().await).await);
-        waited.with_context(|| {
-            let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-            let server = servers.iter().find(|server| server.name() == responsible);
-            format!("the end of the log of {responsible}:\n{}", server.map(Server::last_words).unwrap_or_default())
-        })
+        block_on(async || server::wait(&self.servers, what, responsible, is_so).await)
     }
 }
 
@@ -145,8 +141,7 @@ pub fn admin() -> PathBuf {
 
 /// A client with all rights, of the current runtime.
 pub async fn client() -> Result<Client> {
-    let kubeconfig = Kubeconfig::read_from(admin())?;
-    Ok(Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)?)
+    Ok(Client::try_from(kubeconfig::config(&admin()).await?)?)
 }
 
 /// Makes the mounts and the network of this process's namespaces.
@@ -197,7 +192,7 @@ fn at(name: &str) -> String {
     path(name).display().to_string()
 }
 
-fn kubeconfig(name: &str) -> String {
+fn kubeconfig_of(name: &str) -> String {
     format!("--kubeconfig={}", at(&format!("{name}.kubeconfig")))
 }
 
@@ -238,7 +233,7 @@ fn kube_apiserver() -> Vec<String> {
 
 fn controller_manager() -> Vec<String> {
     vec![
-        kubeconfig("controller-manager"),
+        kubeconfig_of("controller-manager"),
         format!("--service-account-private-key-file={}", at("tokens.key")),
         format!("--root-ca-file={}", at("ca.crt")),
         "--use-service-account-credentials".to_owned(),
@@ -250,25 +245,11 @@ fn controller_manager() -> Vec<String> {
 fn kubelet_arguments() -> Vec<String> {
     vec![
         format!("--config={}", at("kubelet.json")),
-        kubeconfig("kubelet"),
+        kubeconfig_of("kubelet"),
         format!("--root-dir={}", at("kubelet")),
         format!("--hostname-override={NAME}"),
         format!("--node-ip={ADDRESS}"),
     ]
-}
-
-async fn ready(client: &Client) -> bool {
-    let request = http::Request::get("/readyz").body(Vec::new()).expect("the request is valid");
-    client.request_text(request).await.is_ok_and(|answer| answer == "ok")
-}
-
-async fn node_is_ready(client: &Client) -> bool {
-    let nodes: Api<KubernetesNode> = Api::all(client.clone());
-    let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
-    let Ok(node) = nodes.get_status(NAME).await else { return false };
-    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-    let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    ready && accounts.get_opt("default").await.is_ok_and(|account| account.is_some())
 }
 
 async fn dns_is_ready(client: &Client) -> bool {

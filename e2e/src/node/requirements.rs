@@ -1,4 +1,4 @@
-//! What a machine needs for a node.
+//! Tells what a machine lacks for a node.
 
 use std::path::Path;
 

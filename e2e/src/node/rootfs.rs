@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
 use crate::cache;
+use crate::digest::short;
 use crate::progress::Progress;
 
 const SUITE: &str = "bookworm";
@@ -26,7 +27,7 @@ const EXCLUDED: [&str; 3] = ["man", "doc", "locale"];
 pub(super) fn ensure(progress: &Progress) -> Result<PathBuf> {
     let cache = cache::directory()?.join("images");
     let recipe = format!("{SUITE}\0{PACKAGES}\0{CUSTOMIZE}\0{EXCLUDED:?}");
-    let digest: String = Sha256::digest(recipe).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let digest = short(&Sha256::digest(recipe));
     let path = cache.join(format!("debian-{digest}.tar"));
     if path.is_file() {
         return Ok(path);

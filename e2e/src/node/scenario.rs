@@ -1,16 +1,20 @@
 //! The story of two tenants on a node, step by step: what their apps' status says is compared with what is there.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clientapp_crd::{ClientApp, ClientAppBackup, ClientAppRestore};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, Pod, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::files::{self, ADDRESS};
@@ -46,7 +50,7 @@ impl Charts {
 }
 
 /// Applies `manifests/` and waits until the operator leads and stands by.
-pub(super) async fn install_operator(node: &Node, client: &Client) -> Result<String> {
+async fn install_operator(node: &Node, client: &Client) -> Result<String> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     node.kubectl(&["apply", "--kustomize", KUSTOMIZATION])?;
     within(LONG, "the operator's pods are ready", async || {
@@ -58,7 +62,7 @@ pub(super) async fn install_operator(node: &Node, client: &Client) -> Result<Str
 }
 
 /// Creates what the operator's pods mount, so that they do not wait for it.
-pub(super) async fn prepare_operator(client: &Client) -> Result<()> {
+async fn prepare_operator(client: &Client) -> Result<()> {
     let namespace = json!({"metadata": {"name": NAMESPACE}});
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &serde_json::from_value(namespace)?).await?;
     let authority = std::fs::read_to_string(files::path("ca.crt"))?;
@@ -69,7 +73,7 @@ pub(super) async fn prepare_operator(client: &Client) -> Result<()> {
 }
 
 /// Applies CloudNativePG's own manifest, and waits until its operator is ready.
-pub(super) async fn install_cloudnativepg(node: &Node, client: &Client) -> Result<String> {
+async fn install_cloudnativepg(node: &Node, client: &Client) -> Result<String> {
     let mut objects = Extra::CloudNativePg.manifest(&Progress::hidden())?;
     for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
         object["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = json!("IfNotPresent");
@@ -90,25 +94,24 @@ async fn memory(client: &Client) -> Result<String> {
     let words = within(LONG, "the kubelet has measured the operator's pods", async || {
         let summary: Value = client.request(request.clone()).await.ok()?;
         let pods = summary["pods"].as_array()?.iter().filter(|pod| pod["podRef"]["namespace"] == NAMESPACE);
-        let bytes: Vec<_> = pods.filter_map(|pod| pod["memory"]["workingSetBytes"].as_u64()).collect();
-        let bytes: Vec<_> = bytes.into_iter().filter(|bytes| *bytes > 0).collect();
-        let words: Vec<_> = bytes.iter().map(|bytes| format!("{} MiB", bytes >> 20)).collect();
+        let bytes = pods.filter_map(|pod| pod["memory"]["workingSetBytes"].as_u64()).filter(|bytes| *bytes > 0);
+        let words: Vec<_> = bytes.map(|bytes| format!("{} MiB", bytes >> 20)).collect();
         (words.len() == 2).then(|| words.join(" and "))
     });
     Ok(format!("{} in use", words.await?))
 }
 
 /// One tenant with an app, and what is done to it.
-pub(super) struct Tenant<'a> {
-    pub(super) node: &'a Node,
-    pub(super) client: Client,
-    pub(super) namespace: &'static str,
-    pub(super) app: &'static str,
+struct Tenant<'a> {
+    node: &'a Node,
+    client: Client,
+    namespace: &'static str,
+    app: &'static str,
 }
 
 impl Tenant<'_> {
     /// Creates namespace and app.
-    pub(super) async fn create(&self, chart: &str, postgres: Value) -> Result<String> {
+    async fn create(&self, chart: &str, postgres: Value) -> Result<String> {
         let namespace = json!({"metadata": {"name": self.namespace}});
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         namespaces.create(&PostParams::default(), &serde_json::from_value(namespace)?).await?;
@@ -116,7 +119,7 @@ impl Tenant<'_> {
     }
 
     /// Creates the app, and waits until it is ready.
-    pub(super) async fn create_app(&self, chart: &str, mut postgres: Value) -> Result<String> {
+    async fn create_app(&self, chart: &str, mut postgres: Value) -> Result<String> {
         postgres["version"] = json!(POSTGRES);
         let app = json!({
             "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientApp", "metadata": {"name": self.app},
@@ -130,28 +133,27 @@ impl Tenant<'_> {
     }
 
     /// Changes the app's spec, and waits until it is ready again.
-    pub(super) async fn change(&self, spec: Value) -> Result<String> {
+    async fn change(&self, spec: Value) -> Result<String> {
         self.patch(spec).await?;
         self.ready().await
     }
 
     /// Changes the app's spec.
-    pub(super) async fn patch(&self, spec: Value) -> Result<()> {
+    async fn patch(&self, spec: Value) -> Result<()> {
         let patch = Patch::Merge(json!({"spec": spec}));
         self.apps().patch(self.app, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
     /// Waits until the app is ready in its present generation, and returns the reasons on the way and the last sentence.
-    pub(super) async fn ready(&self) -> Result<String> {
+    async fn ready(&self) -> Result<String> {
         self.follow(&format!("{} is ready", self.app), |ready| ready.status == "True").await
     }
 
     /// Waits for a state of the condition `Ready` of the present generation.
-    pub(super) async fn follow(&self, what: &str, is_so: impl Fn(&Condition) -> bool) -> Result<String> {
+    async fn follow(&self, what: &str, is_so: impl Fn(&Condition) -> bool) -> Result<String> {
         let mut reasons: Vec<String> = Vec::new();
-        let mut last = String::new();
-        let followed = within(LONG, what, async || {
+        let (last, stalled) = within(LONG, what, async || {
             let app = self.apps().get(self.app).await.map_err(|error| error.to_string())?;
             let generation = app.metadata.generation;
             let status = app.status.unwrap_or_default();
@@ -159,20 +161,21 @@ impl Tenant<'_> {
             if reasons.last() != Some(&ready.reason) {
                 reasons.push(ready.reason.clone());
             }
-            last.clone_from(&ready.message);
             let current = status.observed_generation == generation && ready.observed_generation == generation;
-            if current && is_so(ready) { Ok(()) } else { Err(format!("{}: {}", ready.reason, ready.message)) }
-        });
-        followed.await?;
-        let status = self.apps().get(self.app).await?.status.unwrap_or_default();
-        let stalled =
-            status.conditions.iter().find(|condition| condition.type_ == "Stalled" && condition.status == "True");
-        reasons.extend(stalled.map(|stalled| format!("Stalled {}", stalled.reason)));
+            if !current || !is_so(ready) {
+                return Err(format!("{}: {}", ready.reason, ready.message));
+            }
+            let mut others = status.conditions.iter();
+            let stalled = others.find(|condition| condition.type_ == "Stalled" && condition.status == "True");
+            Ok((ready.message.clone(), stalled.map(|stalled| format!("Stalled {}", stalled.reason))))
+        })
+        .await?;
+        reasons.extend(stalled);
         Ok(format!("{}: {last}", reasons.join(", ")))
     }
 
     /// Reads what the app itself says, through its Service.
-    pub(super) async fn page(&self) -> Result<Value> {
+    async fn page(&self) -> Result<Value> {
         let services: Api<Service> = self.api();
         let service = services.get(&format!("{}-nextcloud", self.app)).await?;
         let spec = service.spec.context("a Service has a spec")?;
@@ -183,7 +186,7 @@ impl Tenant<'_> {
     }
 
     /// Waits until the app says this of itself.
-    pub(super) async fn says(&self, key: &str, value: Value) -> Result<String> {
+    async fn says(&self, key: &str, value: Value) -> Result<String> {
         within(LONG, &format!("the app says {key}: {value}"), async || match self.page().await {
             Ok(page) if page[key] == value => Ok(()),
             Ok(page) => Err(format!("{key}: {}", page[key])),
@@ -194,7 +197,7 @@ impl Tenant<'_> {
     }
 
     /// Runs a command in the app's container.
-    pub(super) fn exec(&self, command: &[&str]) -> Result<String> {
+    fn exec(&self, command: &[&str]) -> Result<String> {
         let deployment = format!("deployment/{}-nextcloud", self.app);
         let mut arguments = vec!["exec", "--namespace", self.namespace, &deployment, "--container", "nextcloud", "--"];
         arguments.extend(command);
@@ -202,14 +205,14 @@ impl Tenant<'_> {
     }
 
     /// Writes a row and a file of this name.
-    pub(super) fn write(&self, name: &str) -> Result<()> {
+    fn write(&self, name: &str) -> Result<()> {
         self.exec(&["php", "/var/www/html/occ", "note:add", name])?;
         self.exec(&["touch", &format!("/var/www/html/data/{name}")])?;
         Ok(())
     }
 
     /// Writes another password into the Secret of Redis.
-    pub(super) async fn change_redis_password(&self) -> Result<()> {
+    async fn change_redis_password(&self) -> Result<()> {
         let status = self.apps().get(self.app).await?.status.unwrap_or_default();
         let name = status.redis_secret_name.context("the status names no Secret of Redis")?;
         let patch = Patch::Merge(json!({"stringData": {"redis-password": "another"}}));
@@ -218,58 +221,53 @@ impl Tenant<'_> {
     }
 
     /// Makes a backup object, and waits until it is complete.
-    pub(super) async fn back_up(&self, name: &str, parts: Value) -> Result<String> {
-        let backup = json!({
-            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientAppBackup", "metadata": {"name": name},
-            "spec": {"of": {"name": self.app}, "parts": parts},
-        });
-        let backups: Api<ClientAppBackup> = self.api();
-        backups.create(&PostParams::default(), &serde_json::from_value(backup)?).await?;
-        within(LONG, &format!("the backup {name} is complete"), async || {
-            let status = backups.get(name).await.ok()?.status?;
-            phase(&json!(status))
-        })
-        .await?
+    async fn back_up(&self, name: &str, parts: Value) -> Result<String> {
+        self.carried_out::<ClientAppBackup>(name, json!({"of": {"name": self.app}, "parts": parts})).await
     }
 
     /// Makes a restore object, and waits until it is complete.
-    pub(super) async fn restore(&self, name: &str, backup: &str) -> Result<String> {
-        let restore = json!({
-            "apiVersion": "apps.bnerd-operator.local/v1alpha1", "kind": "ClientAppRestore", "metadata": {"name": name},
-            "spec": {"of": {"name": self.app}, "backup": backup},
+    async fn restore(&self, name: &str, backup: &str) -> Result<String> {
+        self.carried_out::<ClientAppRestore>(name, json!({"of": {"name": self.app}, "backup": backup})).await
+    }
+
+    /// Makes an object that is carried out once, and waits until it is complete.
+    async fn carried_out<K>(&self, name: &str, spec: Value) -> Result<String>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let object = json!({
+            "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": {"name": name}, "spec": spec,
         });
-        let restores: Api<ClientAppRestore> = self.api();
-        restores.create(&PostParams::default(), &serde_json::from_value(restore)?).await?;
-        within(LONG, &format!("the restore {name} is complete"), async || {
-            let status = restores.get(name).await.ok()?.status?;
-            phase(&json!(status))
+        let api = self.api::<K>();
+        api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        within(LONG, &format!("{} {name} is complete", K::kind(&())), async || {
+            outcome(&json!(api.get(name).await.ok()?)["status"])
         })
         .await?
     }
 
     /// Deletes a pod at once, as a node does that fails.
-    pub(super) async fn kill(&self, pod: &str) -> Result<()> {
-        let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        self.api::<Pod>().delete(pod, &at_once).await?;
-        Ok(())
+    async fn kill(&self, pod: &str) -> Result<()> {
+        kill(&self.api(), pod).await
     }
 
     /// Evicts the app's pod, as `kubectl drain` does.
-    pub(super) async fn evict(&self) -> Result<()> {
+    async fn evict(&self) -> Result<()> {
         let pod = self.app_pod().await?;
         self.api::<Pod>().evict(&pod, &EvictParams::default()).await?;
         Ok(())
     }
 
     /// Returns the name of the app's pod.
-    pub(super) async fn app_pod(&self) -> Result<String> {
+    async fn app_pod(&self) -> Result<String> {
         let of_app = format!("app.kubernetes.io/component=app,app.kubernetes.io/instance={}", self.app);
         let pods = self.api::<Pod>().list(&ListParams::default().labels(&of_app)).await?;
         pods.items.first().map(|pod| pod.name_any()).context("the app has no pod")
     }
 
     /// Returns the newest revision of the release.
-    pub(super) async fn revision(&self) -> Result<u32> {
+    async fn revision(&self) -> Result<u32> {
         let of_helm = ListParams::default().labels(&format!("owner=helm,name={}", self.app));
         let secrets = self.api::<Secret>().list(&of_helm).await?;
         let versions = secrets.items.iter().filter_map(|secret| secret.labels().get("version")?.parse().ok());
@@ -277,12 +275,12 @@ impl Tenant<'_> {
     }
 
     /// Waits until helm has begun a revision after this one.
-    pub(super) async fn helm_runs_after(&self, revision: u32) -> Result<()> {
+    async fn helm_runs_after(&self, revision: u32) -> Result<()> {
         within(LONG, "helm has begun", async || self.revision().await.is_ok_and(|newest| newest > revision)).await
     }
 
     /// Deletes the app, and waits until it is gone.
-    pub(super) async fn delete(&self) -> Result<String> {
+    async fn delete(&self) -> Result<String> {
         self.apps().delete(self.app, &DeleteParams::default()).await?;
         within(LONG, &format!("{} is gone", self.app), async || match self.apps().get_opt(self.app).await {
             Ok(None) => Ok(()),
@@ -294,7 +292,7 @@ impl Tenant<'_> {
     }
 
     /// Waits until the app is not ready, and then until it is, with its rows.
-    pub(super) async fn recovers(&self) -> Result<String> {
+    async fn recovers(&self) -> Result<String> {
         self.follow("it is noticed", |ready| ready.status != "True").await?;
         let said = self.ready().await?;
         self.says("notes", json!(["first"])).await?;
@@ -302,7 +300,7 @@ impl Tenant<'_> {
     }
 
     /// Returns the names of the namespace's volumes.
-    pub(super) async fn volumes(&self) -> Result<BTreeSet<String>> {
+    async fn volumes(&self) -> Result<BTreeSet<String>> {
         let volumes = Api::<PersistentVolume>::all(self.client.clone()).list(&ListParams::default()).await?;
         let here = volumes.items.into_iter().filter(|volume| {
             let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
@@ -312,7 +310,7 @@ impl Tenant<'_> {
     }
 
     /// Waits until no volume of the namespace is left.
-    pub(super) async fn volumes_are_gone(&self) -> Result<String> {
+    async fn volumes_are_gone(&self) -> Result<String> {
         within(LONG, "the volumes are gone", async || match self.volumes().await {
             Ok(volumes) if volumes.is_empty() => Ok(()),
             Ok(volumes) => Err(format!("{volumes:?}")),
@@ -322,7 +320,7 @@ impl Tenant<'_> {
         Ok("no volume is left".to_owned())
     }
 
-    pub(super) fn apps(&self) -> Api<ClientApp> {
+    fn apps(&self) -> Api<ClientApp> {
         self.api()
     }
 
@@ -335,7 +333,7 @@ impl Tenant<'_> {
 }
 
 /// Returns the outcome once the phase is final: the sentence, or an error with it.
-fn phase(status: &Value) -> Option<Result<String>> {
+fn outcome(status: &Value) -> Option<Result<String>> {
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let said = conditions.iter().find(|condition| condition["type"] == "Ready");
     let said = said.and_then(|condition| condition["message"].as_str()).unwrap_or_default().to_owned();
@@ -347,22 +345,23 @@ fn phase(status: &Value) -> Option<Result<String>> {
 }
 
 /// Kills the pod that leads.
-pub(super) async fn kill_leader(client: &Client) -> Result<()> {
-    let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(client.clone(), NAMESPACE);
+async fn kill_leader(client: &Client) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     let lease = leases.list(&ListParams::default()).await?.items.into_iter().next().context("nobody leads")?;
     let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    for pod in pods.list(&ListParams::default()).await? {
-        // The holder is the pod's name and a random part.
-        if let Some((_, tail)) = pod.name_any().rsplit_once('-')
-            && holder.contains(tail)
-        {
-            let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-            pods.delete(&pod.name_any(), &at_once).await?;
-            return Ok(());
-        }
-    }
-    bail!("the leader {holder} is none of the operator's pods")
+    let names = pods.list(&ListParams::default()).await?.into_iter().map(|pod| pod.name_any());
+    // The holder's name has the end of the pod's.
+    let leads = |name: &String| name.rsplit_once('-').is_some_and(|(_, end)| holder.contains(end));
+    let leader = { names }.find(leads);
+    kill(&pods, &leader.with_context(|| format!("the leader {holder} is none of the operator's pods"))?).await
+}
+
+/// Deletes a pod without giving it time.
+async fn kill(pods: &Api<Pod>, name: &str) -> Result<()> {
+    let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    pods.delete(name, &at_once).await?;
+    Ok(())
 }
 
 /// Runs all steps.
@@ -473,24 +472,7 @@ async fn standalone(acme: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
             Ok(said)
         })
         .await?;
-    steps
-        .step("deleted with policy Retain, and created again", async || {
-            acme.change(json!({"deletionPolicy": "Retain"})).await?;
-            let kept = acme.volumes().await?;
-            acme.delete().await?;
-            let postgres = json!({"provider": "standalone", "storageSize": "1Gi", "adopt": true});
-            let said = acme.create_app(MAJOR, postgres).await?;
-            acme.says("notes", json!(["first"])).await?;
-            ensure!(acme.volumes().await? == kept, "the volumes are others");
-            Ok(said)
-        })
-        .await?;
-    steps
-        .step("deleted", async || {
-            acme.delete().await?;
-            acme.volumes_are_gone().await
-        })
-        .await
+    ends(acme, MAJOR, "standalone", steps).await
 }
 
 async fn with_cloudnativepg(orders: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
@@ -508,22 +490,27 @@ async fn with_cloudnativepg(orders: &Tenant<'_>, steps: &mut Steps) -> Result<()
             orders.recovers().await
         })
         .await?;
+    ends(orders, DEFAULT, "cloudnativepg", steps).await
+}
+
+/// Deletes an app twice: first its data stay, and the next app of this name continues with them; then nothing is left.
+async fn ends(tenant: &Tenant<'_>, chart: &str, provider: &str, steps: &mut Steps) -> Result<()> {
     steps
         .step("deleted with policy Retain, and created again", async || {
-            orders.change(json!({"deletionPolicy": "Retain"})).await?;
-            let kept = orders.volumes().await?;
-            orders.delete().await?;
-            let postgres = json!({"provider": "cloudnativepg", "storageSize": "1Gi", "adopt": true});
-            let said = orders.create_app(DEFAULT, postgres).await?;
-            orders.says("notes", json!(["first"])).await?;
-            ensure!(orders.volumes().await? == kept, "the volumes are others");
+            tenant.change(json!({"deletionPolicy": "Retain"})).await?;
+            let kept = tenant.volumes().await?;
+            tenant.delete().await?;
+            let postgres = json!({"provider": provider, "storageSize": "1Gi", "adopt": true});
+            let said = tenant.create_app(chart, postgres).await?;
+            tenant.says("notes", json!(["first"])).await?;
+            ensure!(tenant.volumes().await? == kept, "the volumes are others");
             Ok(said)
         })
         .await?;
     steps
         .step("deleted", async || {
-            orders.delete().await?;
-            orders.volumes_are_gone().await
+            tenant.delete().await?;
+            tenant.volumes_are_gone().await
         })
         .await
 }

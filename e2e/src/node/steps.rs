@@ -1,4 +1,4 @@
-//! What the scenario did, how long it took, and what the status said: a table of it.
+//! Keeps a table of the steps of the scenario: each with the time that it took, and the words of the status.
 
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,19 @@
 //! Self-contained kubeconfig files.
 
+use std::path::Path;
+
 use anyhow::Result;
 use k8s_openapi::ByteString;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
 use super::certs::Identity;
+
+/// Returns the client configuration of a kubeconfig file.
+pub(crate) async fn config(path: &Path) -> Result<Config> {
+    Ok(Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?)
+}
 
 /// A kubeconfig for one user of the plane.
 pub(crate) fn kubeconfig(server: &str, authority: &str, user: &Identity) -> Result<String> {

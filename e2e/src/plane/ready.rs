@@ -12,7 +12,7 @@ use serde_json::json;
 const STORAGE_CLASS: &str = include_str!("../../kwok/storage-class.yaml");
 
 /// Whether the API server says that it is ready.
-pub(super) async fn answers(client: &Client) -> bool {
+pub(crate) async fn answers(client: &Client) -> bool {
     let ready = Request::get("/readyz").body(Vec::new()).expect("it is a valid request");
     client.request_text(ready).await.is_ok()
 }
@@ -28,13 +28,13 @@ pub(super) async fn furnish(client: &Client, nodes: usize) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn nodes_are_ready(client: &Client, nodes: usize) -> bool {
+pub(crate) async fn nodes_are_ready(client: &Client, nodes: usize) -> bool {
     let api: Api<Node> = Api::all(client.clone());
     api.list(&ListParams::default()).await.is_ok_and(|list| list.iter().filter(is_ready).count() == nodes)
 }
 
 /// Without this service account no pod can be created in the namespace `default`.
-pub(super) async fn service_account_exists(client: &Client) -> bool {
+pub(crate) async fn service_account_exists(client: &Client) -> bool {
     let api: Api<ServiceAccount> = Api::default_namespaced(client.clone());
     api.get("default").await.is_ok()
 }

@@ -4,8 +4,11 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
+
+use crate::wait::{TIMEOUT, within};
 
 /// The number of log lines in an error.
 const LAST_LINES: usize = 15;
@@ -17,6 +20,33 @@ pub(crate) struct Recipe {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(&'static str, String)>,
+}
+
+/// Waits for a condition that the server `responsible` brings about, and gives up early if any server ends.
+pub(crate) async fn wait(
+    servers: &Mutex<Vec<Server>>,
+    what: &str,
+    responsible: &str,
+    is_so: impl AsyncFn() -> bool,
+) -> Result<()> {
+    let looked = within(TIMEOUT, what, async || {
+        let run = all(servers).iter_mut().try_for_each(Server::check);
+        match run {
+            Err(ended) => Some(Err(ended)),
+            Ok(()) => is_so().await.then_some(Ok(())),
+        }
+    });
+    looked.await.unwrap_or_else(|late| {
+        let servers = all(servers);
+        let server = servers.iter().find(|server| server.name() == responsible);
+        let words = server.map(Server::last_words).unwrap_or_default();
+        Err(late.context(format!("the end of the log of {responsible}:\n{words}")))
+    })
+}
+
+/// Returns the servers. A panic elsewhere leaves the list intact.
+pub(crate) fn all(servers: &Mutex<Vec<Server>>) -> MutexGuard<'_, Vec<Server>> {
+    servers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]

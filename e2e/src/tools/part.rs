@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::digest::short;
+
 /// A Go module that pins one upstream project.
 pub(super) struct Part {
     pub(super) name: &'static str,
@@ -261,7 +263,7 @@ pub(super) const CLOUDNATIVEPG: Part = Part {
     sources: Sources { definitions: Some("releases/cnpg-1.30.0.yaml"), ..PURE_GO },
 };
 
-/// What a node runs beside its containers, of the version of the control plane.
+/// The agents of a node, of the version of the control plane.
 pub(super) const KUBELET: Part = Part {
     name: "kubelet",
     module: "k8s.io/kubernetes",
@@ -326,8 +328,7 @@ impl Part {
                 hash.update([0]);
             }
         }
-        let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        format!("{}-{}-{digest}", self.name, self.version())
+        format!("{}-{}-{}", self.name, self.version(), short(&hash.finalize()))
     }
 
     /// Whether the program at `path` exists and reports an acceptable version.
