@@ -29,10 +29,11 @@ use crate::{
     listen,
     metrics::Metrics,
     platform::{
-        client, controller::ControllerContext, error::api_sentence, events::Recorder, operator_image::OperatorImage,
+        client, controller::{ControllerContext, Objects}, error::api_sentence, events::Recorder, operator_image::OperatorImage,
         run_once,
     },
     postgres_writer, postgresql,
+    profile::{self, Profiles},
     restore::Restores,
     secrets::Secrets,
     shutdown,
@@ -192,6 +193,9 @@ impl Controllers {
         let charts = ChartCache::new(self.helm.clone(), repository, chart, cache, leading.clone());
         let client = client::led(&self.requests, &lead);
         let secrets = Secrets::default();
+        let (profiles, of_profiles) = Objects::new();
+        let profiles = Arc::new(Profiles::new(profiles));
+        let (clientapps, of_clientapps) = Objects::new();
         let tools = clientapp::Tools {
             config: self.config.clone(),
             helm: self.helm.clone(),
@@ -201,6 +205,7 @@ impl Controllers {
             holder: self.holder.clone(),
             namespace: self.namespace.clone(),
             deletion_brake: DeletionBrake::new(self.deletion_brake),
+            profiles: profiles.clone(),
         };
         let parts = ControllerContext {
             recorder: Recorder::new(client.clone(), self.holder.clone()),
@@ -210,7 +215,9 @@ impl Controllers {
             lead,
             image: self.image.clone(),
         };
-        let apps = clientapp::run(parts.clone(), tools, leading.clone());
+        let apps = clientapp::run(parts.clone(), tools, (clientapps.clone(), of_clientapps), leading.clone());
+        let settings = (self.config.clone(), self.namespace.clone());
+        let classes = profile::run(parts.clone(), settings, clientapps, (profiles, of_profiles), leading.clone());
         let writers = postgres_writer::run(parts.clone(), self.database.clone(), leading.clone());
         let backups = run_once::run::<Backups>(parts.clone(), leading.clone());
         let restores = run_once::run::<Restores>(parts.clone(), leading.clone());
@@ -218,7 +225,7 @@ impl Controllers {
             postgresql::run(parts, DeletionBrake::new(self.deletion_brake), secrets.clone(), leading.clone());
         let watches = self.watches.clone();
         let fed = async move { leading.run_until_cancelled(secrets.feed(watches)).await };
-        tokio::spawn(async { _ = tokio::join!(apps, backups, restores, postgresqls, writers, fed) })
+        tokio::spawn(async { _ = tokio::join!(apps, classes, backups, restores, postgresqls, writers, fed) })
     }
 }
 
@@ -519,6 +526,9 @@ mod tests {
             let (repository, chart, cache) =
                 (args.install.chart_repository, args.install.chart.chart, directory.path().to_owned());
             let secrets = Secrets::default();
+        let (profiles, of_profiles) = Objects::new();
+        let profiles = Arc::new(Profiles::new(profiles));
+        let (clientapps, of_clientapps) = Objects::new();
             let tools = clientapp::Tools {
                 config: Arc::new(Config::for_tests()),
                 helm: helm.clone(),
@@ -539,6 +549,9 @@ mod tests {
     async fn a_reconcile_of_a_postgresql_that_panics() {
         let run = async |parts: ControllerContext, stop: CancellationToken| {
             let secrets = Secrets::default();
+        let (profiles, of_profiles) = Objects::new();
+        let profiles = Arc::new(Profiles::new(profiles));
+        let (clientapps, of_clientapps) = Objects::new();
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
             tokio::join!(postgresql::run(parts, DeletionBrake::new(10), secrets.clone(), stop.clone()), fed);
         };

@@ -13,7 +13,7 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    AppTls, Backup, DeletionPolicy, JobSettings, Owned, Parameters, PerconaOptions, Resources, Restore, Scheduled,
+    AppTls, Backup, BoundRevision, DeletionPolicy, JobSettings, Owned, Parameters, PerconaOptions, Resources, Restore, Scheduled,
     Store, Tls, ValuesReference,
 };
 
@@ -603,6 +603,9 @@ pub struct ClientAppStatus {
 
     /// Secret with the certificate of the hostname.
     pub tls_secret_name: Option<String>,
+
+    /// The revision of the Profile that this instance has. It gets another one when it is its turn in the Profile's rollout.
+    pub profile_revision: Option<BoundRevision>,
 
     /// URL of the app. It begins with `https://` if there is a valid certificate, if a proxy has it, or if `values` set `ingress.tls`.
     pub url: Option<String>,

@@ -54,8 +54,8 @@ pub use postgresql::{
     PostgresqlStatus, SecretRecord, VolumeRecord,
 };
 pub use profile::{
-    Amount, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace, ProfilePersistence,
-    ProfileResources, ProfileSpec,
+    Amount, BoundRevision, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace,
+    ProfilePersistence, ProfileResources, ProfileRollout, ProfileSpec, ProfileStatus, RolloutStatus,
 };
 pub use reason::Reason;
 pub use restore::{
@@ -104,6 +104,8 @@ pub mod label {
     pub const ROLE: &str = "apps.bnerd-operator.local/role";
     /// The Pod Security level that Kubernetes enforces in a namespace.
     pub const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
+    /// On a ControllerRevision in the operator's namespace: uid of the Profile that it is a revision of.
+    pub const PROFILE_UID: &str = "apps.bnerd-operator.local/profile-uid";
     /// The well-known label for the tool that manages an object.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Value of [`MANAGED_BY`] on every object that this operator creates itself.

@@ -34,7 +34,9 @@ const BOTH: &[&str] = &["ClientApp", "Postgresql"];
 const STORES: &[&str] = &["Postgresql", "PostgresWriter"];
 const BACKUP: &[&str] = &["ClientAppBackup"];
 const RESTORE: &[&str] = &["ClientAppRestore"];
-const ALL: &[&str] = &["ClientApp", "ClientAppBackup", "ClientAppRestore", "Postgresql", "PostgresWriter"];
+const ALL: &[&str] = &["ClientApp", "ClientAppBackup", "ClientAppRestore", "Postgresql", "PostgresWriter", "Profile"];
+const PROFILE: &[&str] = &["Profile"];
+const CLASS: &[&str] = &["ClientApp", "Profile"];
 const PROCESS: &[&str] = &["the operator"];
 /// The condition of a Postgresql about its dumps.
 pub const BACKED_UP: &str = "BackedUp";
@@ -218,7 +220,7 @@ reasons! {
     PasswordSecretMissing DB kind::READY, Stalled: "`spec.passwordSecret` names a Secret that does not exist.", "Create it; the operator notices at once.";
     Pending APP kind::RELEASED, Progress: "helm is about to run.", "Wait.";
     PodUnavailable PROCESS kind::READY, Readiness: "The operator cannot read its own pod, whose image it needs for the Jobs that dump.", "Wait; it is retried.";
-    ProfileInvalid APP kind::READY, Stalled: "The Profile sets a key that the operator computes, or an invalid size; the message names it.", "Correct the Profile.";
+    ProfileInvalid CLASS kind::READY, Stalled: "The Profile sets a key that the operator computes, or an invalid size; the message names it.", "Correct the Profile.";
     ProfileMissing APP kind::READY, Stalled: "`spec.profile` names a Profile that does not exist.", "Create it, or name another; the operator notices at once.";
     ProgressDeadlineExceeded APP kind::WORKLOADS_READY, Stalled: "A Deployment of the release no longer makes progress; the message says why its pods are not ready.", "Follow the message; the operator notices the next change of the spec or the pods.";
     Provisioning BOTH kind::POSTGRES_READY, Progress: "The database is being created.", "Wait; if it takes long, `kubectl describe` it.";
@@ -249,7 +251,12 @@ reasons! {
         "Set `spec.deletionPolicy` to Delete, or delete again with `--cascade=orphan`; or delete that volume, if its data is no longer needed.";
     Retained DB kind::READY, Event: "The Postgresql was deleted; the objects in the message were kept.", "Hand them over to a new Postgresql, or delete them yourself.";
     RolledBack APP kind::RELEASED, Stalled: "A revision has failed, and `spec.upgrade.onFailure` is Rollback: the release is as it was when it was last Ready.", "Correct the spec, or ask for another attempt with `kubectl clientapp retry`.";
+    RolledOut PROFILE kind::READY, Fine: "All ClientApps that count have the Profile's revision.", "Nothing.";
     RollingBack APP kind::RELEASED, Progress: "A revision has failed, and the release goes back to the last one that was Ready.", "Wait.";
+    RollingOut PROFILE kind::READY, Progress: "A revision of the Profile is on its way to the ClientApps, wave by wave; the message says what the next wave waits for.", "Wait.";
+    RolloutPaused PROFILE kind::READY, Progress: "`spec.rollout.paused` is true: no further ClientApp gets the revision.", "Set it to false.";
+    RolloutStopped PROFILE kind::READY, Stalled: "ClientApps have failed with the Profile's revision, as many as `spec.rollout.stopAtFailures`. No further one gets it.",
+        "See those in `status.rollout.failed`. Correct the Profile, which makes another revision, or go back by `spec.rollout.revision`; the rollout goes on once fewer have failed.";
     RowDrifted ROW kind::READY, Event: "Another client of the database has changed or deleted the row; the operator restores it.", "Stop that client from changing the row.";
     RowNotOurs ROW kind::READY, Stalled: "According to the operator's table `clientapp_operator_rows`, the row with this id does not belong to this cluster.", "Delete the row and its entry there, or delete the object.";
     RowRefused ROW kind::READY, Stalled: "A constraint, trigger or policy of the table refuses the row.", "Correct the spec, or what the message names.";

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
-    Api, Client, Resource as _,
+    Client, Resource as _,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
 
-use super::{api::ignore_not_found, controller::ReconciledObject, key::Key};
+use super::{api::ignore_not_found, controller::{ApiScope as _, ReconciledObject}, key::Key};
 use crate::crd::Guard;
 
 /// Returns true if an object has this finalizer.
@@ -88,7 +88,7 @@ impl<'a, K: ReconciledObject, S> Reconciled<'a, K, S> {
     async fn patch_finalizers(&self, client: &Client, finalizers: Vec<&str>) -> kube::Result<bool> {
         let meta = self.meta();
         // The answer is the object, which may not decode.
-        let api: Api<Guard<K>> = Api::namespaced(client.clone(), &self.key.namespace);
+        let api = K::Scope::api::<Guard<K>>(client.clone(), &self.key.namespace);
         // The uid and version make sure that no other client's finalizer is lost, and that no successor of the object is
         // touched.
         let patch = json!({"metadata": {
@@ -118,7 +118,7 @@ impl<'a, K: ReconciledObject, S> Reconciled<'a, K, S> {
 
     /// Reads the metadata of this same object, by uid, from the API server.
     async fn current_metadata(&self, client: &Client) -> kube::Result<Option<ObjectMeta>> {
-        let api: Api<Guard<K>> = Api::namespaced(client.clone(), &self.key.namespace);
+        let api = K::Scope::api::<Guard<K>>(client.clone(), &self.key.namespace);
         let object = api.get_metadata_opt(&self.key.name).await?;
         Ok(object.map(|found| found.metadata).filter(|now| now.uid == self.meta().uid))
     }

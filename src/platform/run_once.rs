@@ -280,7 +280,7 @@ pub(crate) async fn running<O>(
     is_of: impl Fn(&O) -> bool,
 ) -> Result<Option<String>, Error>
 where
-    O: ReconciledObject + HasStatus<Status: RunStatus>,
+    O: ReconciledObject + Resource<Scope = NamespaceResourceScope> + HasStatus<Status: RunStatus>,
 {
     let listed = Api::<O>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
     let listed = listed.map_err(Error::api(format!("list the {} of namespace {namespace}", O::plural(&()))))?;

@@ -23,12 +23,11 @@ use crate::{
         spec::{
             database::{self, DatabaseCaches, DatabaseObject, Provider},
             deployer::{self, Deployer},
-            desired::StoredProfile,
             names::{MANAGED_BY, release_of},
         },
     },
     crd::{
-        BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, DEPLOYER, Guard, Profile, Reason, ReleaseObject,
+        BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, DEPLOYER, Guard, Reason, ReleaseObject,
         ValuesKind, ValuesReference,
         conditions::{
             find,
@@ -76,8 +75,6 @@ pub(crate) struct Watches {
     bindings: Arc<Cache<deployer::DeployerObject>>,
     /// The watches of each provider.
     databases: HashMap<permit::DataKind, DatabaseCaches>,
-    /// Every Profile, or why it does not decode.
-    profiles: Arc<Cache<Arc<StoredProfile>>>,
 }
 
 impl Watches {
@@ -132,7 +129,6 @@ impl Watches {
             accounts: builder.all("serviceaccounts", deployers.clone(), account, deployer_changed),
             bindings: builder.all("rolebindings", deployers, binding, deployer_changed),
             databases: database::all().map(|provider| (provider.kind(), provider.watch(&builder))).collect(),
-            profiles: builder.all("profiles", watcher::Config::default(), profile, profile_changed),
             apps,
         })
     }
@@ -153,7 +149,6 @@ impl Watches {
             accounts,
             bindings,
             databases,
-            profiles,
         } = self;
         // The writer lives as long as the controller, which waits here.
         let _ = apps.store.wait_until_ready().await;
@@ -174,7 +169,6 @@ impl Watches {
                 backups.synced().await;
             }
         }
-        profiles.synced().await;
     }
 
     pub(crate) fn of(&self, provider: &dyn Provider) -> &DatabaseCaches {
@@ -184,10 +178,6 @@ impl Watches {
     /// Returns the database object of an app.
     pub(crate) fn database(&self, provider: &dyn Provider, app: &Key) -> Option<DatabaseObject> {
         self.of(provider).objects.objects.get(&Key::new(&app.namespace, app.database()))
-    }
-
-    pub(crate) fn profile(&self, name: &str) -> Option<Arc<StoredProfile>> {
-        self.profiles.get(&Key::new("", name))
     }
 
     /// Returns the release's Deployments and StatefulSets.
@@ -349,13 +339,6 @@ fn deployer_changed(apps: &Objects<ClientApp>, deployer: &Key) {
     apps.trigger_in(&deployer.namespace, |_| true);
 }
 
-fn profile_changed(apps: &Objects<ClientApp>, profile: &Key) {
-    apps.trigger_where(|app| {
-        let named = app.object.as_ref().ok().and_then(|app| app.spec.profile.as_ref());
-        named == Some(&profile.name)
-    });
-}
-
 fn account(account: PartialObjectMeta<ServiceAccount>) -> CacheEntry<deployer::DeployerObject> {
     CacheEntry { key: key_of(&account), group: None, value: Some(deployer::account(&account)) }
 }
@@ -491,11 +474,6 @@ fn managed<K>(entry: fn(K) -> CacheEntry<Workload>) -> impl Fn(WithoutManagedFie
         }
         entry
     }
-}
-
-fn profile(profile: Guard<Profile>) -> CacheEntry<Arc<StoredProfile>> {
-    let key = key_of(&profile);
-    CacheEntry { key, group: None, value: Some(Arc::new(profile.object.map(|profile| profile.spec))) }
 }
 
 #[cfg(test)]

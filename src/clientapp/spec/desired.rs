@@ -545,7 +545,7 @@ fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) ->
         problem: format!("Profile {name} is not valid: {problem}"),
     };
     let profile = profile.as_ref().map_err(|problem| refused(format!("it does not decode: {problem}")))?;
-    let ProfileSpec { description: _, defaults, helm, namespace } = profile;
+    let ProfileSpec { description: _, defaults, helm, namespace, rollout: _ } = profile;
     if defaults.tls.as_ref().is_some_and(|tls| !is_one(tls)) {
         return Err(refused(format!("defaults.tls: {ONE_OF_TLS}")));
     }

@@ -59,7 +59,7 @@ fn built(
     // As `observe` returns it.
     let mut observed = observed.clone();
     observed.recorded.installed = installed_chart::installed_now(observed.release.as_ref(), &observed.recorded);
-    build_status(&Pass { key, generation, desired, observed: &observed, plan }, now)
+    build_status(&Pass { key, generation, desired, observed: &observed, plan, revision: None }, now)
 }
 
 fn conditions(status: &ClientAppStatus) -> String {
