@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -151,73 +152,73 @@ fn no_more_are_unavailable_than_may_be() {
     assert_eq!(next(&apps, given(json!(3))), (vec![], Wait::Unavailable(3)));
 }
 
-/// Runs rollouts in which apps take their turn late or never, fail, recover, come and go.
-#[test]
-fn never_have_more_apps_the_revision_than_the_wave_has_whose_gate_has_opened() {
-    for seed in 0..300_u64 {
-        let mut state = seed + 1;
-        let mut random = |below: usize| {
-            // Marsaglia's xorshift.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            usize::try_from(state % u64::try_from(below).unwrap()).unwrap()
-        };
+/// What happens to a fleet between two decisions.
+#[derive(Clone, Debug)]
+enum Change {
+    Added,
+    Deleted(prop::sample::Index),
+    Falls(prop::sample::Index, Health),
+    AllAreReady,
+    TurnsAreTaken,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        1 => Just(Change::Added),
+        1 => any::<prop::sample::Index>().prop_map(Change::Deleted),
+        1 => (any::<prop::sample::Index>(), prop_oneof![Just(Health::Waits), Just(Health::Failed)])
+            .prop_map(|(which, health)| Change::Falls(which, health)),
+        1 => Just(Change::AllAreReady),
+        2 => Just(Change::TurnsAreTaken),
+    ]
+}
+
+proptest! {
+    /// Only a wave that is full, Ready and soaked makes room for the next one; and once nothing disturbs a rollout, it ends.
+    #[test]
+    fn a_wave_is_never_overtaken_and_a_rollout_ends(changes in prop::collection::vec((0..40_i64, change()), 1..150)) {
         let given = spec(json!({"waves": [1, 3, "40%"], "soak": "60s", "stopAtFailures": 2}));
-        let (mut fleet, mut permitted, mut now, mut made) = (apps(20, 0), BTreeSet::new(), NOW, 20);
-        // How many apps may have the revision: only an open gate raises it.
-        let mut allowed = 1;
-        for _ in 0..400 {
-            now += i64::try_from(random(40)).unwrap();
-            let moved = |fleet: &[AppView]| fleet.iter().filter(|app| app.revision == Some(2)).count();
-            let before = fleet.iter().filter(|app| app.revision == Some(2));
-            let is_open = before.clone().all(|app| matches!(app.health, Health::Ready(since) if since <= at(now - 60)));
-            let decision = decide(
-                &Rollout { current: 1, target: 2, spec: &given, apps: &fleet, permitted: &permitted },
-                at(now),
-            );
-            let reach = moved(&fleet) + decision.permitted.len();
-            if reach > allowed {
-                let sizes = sizes(&given, fleet.len());
-                let full = sizes.iter().any(|size| *size == moved(&fleet)) && is_open && permitted.is_empty();
-                let within = sizes.iter().find(|size| **size >= moved(&fleet) + permitted.len());
-                assert!(full || within.is_some_and(|size| reach <= *size), "seed {seed}: {reach} of {allowed}");
-                allowed = reach;
-            }
-            permitted = decision.permitted;
-            match random(8) {
-                0 => {
-                    made += 1;
-                    fleet.push(app(&format!("b{made}"), 1));
+        let (mut fleet, mut permitted, mut now) = (apps(20, 0), BTreeSet::new(), NOW);
+        let decided = |fleet: &[AppView], permitted: &BTreeSet<String>, now| {
+            decide(&Rollout { current: 1, target: 2, spec: &given, apps: fleet, permitted }, at(now))
+        };
+        for (number, (seconds, change)) in changes.into_iter().enumerate() {
+            now += seconds;
+            let reached = |permitted: &BTreeSet<String>| {
+                fleet.iter().filter(|app| app.revision == Some(2) || permitted.contains(&app.uid)).count()
+            };
+            let before = reached(&permitted);
+            let is_soaked = |app: &AppView| matches!(app.health, Health::Ready(since) if since <= at(now - 60));
+            let is_open = fleet.iter().filter(|app| app.revision == Some(2)).all(is_soaked)
+                && fleet.iter().all(|app| app.revision == Some(2) || !permitted.contains(&app.uid));
+            permitted = decided(&fleet, &permitted, now).permitted;
+            let (after, sizes) = (reached(&permitted), sizes(&given, fleet.len()));
+            let wave = |count: usize| sizes.iter().position(|size| *size >= count.max(1));
+            let allowed = if is_open && sizes.contains(&before) { wave(before + 1) } else { wave(before) };
+            prop_assert!(after <= before || wave(after) <= allowed, "{before} became {after} of {sizes:?}");
+            match change {
+                Change::Added => fleet.push(app(&format!("b{number}"), 1)),
+                Change::Deleted(which) if fleet.len() > 5 => _ = fleet.remove(which.index(fleet.len())),
+                Change::Deleted(_) => {}
+                Change::Falls(which, health) => which.get_mut(&mut fleet[..]).health = health,
+                Change::AllAreReady => {
+                    fleet.iter_mut().filter(|app| !is_ready(app)).for_each(|app| app.health = Health::Ready(at(now)));
                 }
-                1 if fleet.len() > 5 => drop(fleet.remove(random(fleet.len()))),
-                2 => {
-                    let which = random(fleet.len());
-                    fleet[which].health = if random(3) == 0 { Health::Failed } else { Health::Waits };
-                }
-                3 | 4 => fleet.iter_mut().filter(|app| !is_ready(app)).for_each(|app| app.health = Health::Ready(at(now))),
-                _ => {
-                    for app in fleet.iter_mut().filter(|app| permitted.remove(&app.uid)) {
+                Change::TurnsAreTaken => {
+                    for app in fleet.iter_mut().filter(|app| permitted.contains(&app.uid)) {
                         (app.revision, app.health) = (Some(2), Health::Waits);
                     }
                 }
             }
         }
-        // Once nothing disturbs it, it ends.
-        for _ in 0..20 {
+        for _ in 0..10 {
             now += 100;
             for app in &mut fleet {
-                if permitted.remove(&app.uid) {
-                    app.revision = Some(2);
-                }
+                app.revision = if permitted.contains(&app.uid) { Some(2) } else { app.revision };
                 app.health = Health::Ready(at(now - 61));
             }
-            permitted = decide(
-                &Rollout { current: 1, target: 2, spec: &given, apps: &fleet, permitted: &permitted },
-                at(now),
-            )
-            .permitted;
+            permitted = decided(&fleet, &permitted, now).permitted;
         }
-        assert!(fleet.iter().all(|app| app.revision == Some(2)), "seed {seed}");
+        prop_assert!(fleet.iter().all(|app| app.revision == Some(2)), "{fleet:?}");
     }
 }
