@@ -526,11 +526,12 @@ mod tests {
             let (repository, chart, cache) =
                 (args.install.chart_repository, args.install.chart.chart, directory.path().to_owned());
             let secrets = Secrets::default();
-        let (profiles, of_profiles) = Objects::new();
-        let profiles = Arc::new(Profiles::new(profiles));
-        let (clientapps, of_clientapps) = Objects::new();
+            let (profiles, of_profiles) = Objects::new();
+            let profiles = Arc::new(Profiles::new(profiles));
+            let (apps, of_apps) = Objects::new();
+            let config = Arc::new(Config::for_tests());
             let tools = clientapp::Tools {
-                config: Arc::new(Config::for_tests()),
+                config: config.clone(),
                 helm: helm.clone(),
                 gateway: Gateway::open(parts.client.clone(), parts.lead.clone()).await.unwrap(),
                 charts: Arc::new(ChartCache::new(helm, repository, chart, cache, stop.clone())),
@@ -538,9 +539,12 @@ mod tests {
                 holder: "operator".to_owned(),
                 namespace: "operator".to_owned(),
                 deletion_brake: DeletionBrake::new(10),
+                profiles: profiles.clone(),
             };
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
-            tokio::join!(clientapp::run(parts, tools, stop.clone()), fed);
+            let settings = (config, "operator".to_owned());
+            let classes = profile::run(parts.clone(), settings, apps.clone(), (profiles, of_profiles), stop.clone());
+            tokio::join!(clientapp::run(parts, tools, (apps, of_apps), stop.clone()), classes, fed);
         };
         beside_a_panic::<ClientApp>(json!({"hostname": "acme.example.com"}), run).await;
     }
@@ -549,9 +553,6 @@ mod tests {
     async fn a_reconcile_of_a_postgresql_that_panics() {
         let run = async |parts: ControllerContext, stop: CancellationToken| {
             let secrets = Secrets::default();
-        let (profiles, of_profiles) = Objects::new();
-        let profiles = Arc::new(Profiles::new(profiles));
-        let (clientapps, of_clientapps) = Objects::new();
             let fed = stop.run_until_cancelled(secrets.feed(parts.watch_client.clone()));
             tokio::join!(postgresql::run(parts, DeletionBrake::new(10), secrets.clone(), stop.clone()), fed);
         };
