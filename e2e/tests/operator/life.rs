@@ -523,11 +523,13 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
     let running = || upgrades().iter().filter(|run| run.alive()).count();
 
     let profiles = Api::<Profile>::all(tenant.client.clone());
-    let profile = serde_json::from_value(json!({"metadata": {"name": "paced"}, "spec": {}})).unwrap();
+    let name = &tenant.namespace;
+    let at_once = json!({"rollout": {"waves": ["100%"]}});
+    let profile = serde_json::from_value(json!({"metadata": {"name": name}, "spec": at_once})).unwrap();
     profiles.create(&PostParams::default(), &profile).await.unwrap();
     let names = ["one", "two", "three"];
     for name in names {
-        tenant.create(name, with(small(&tenant, name), json!({"profile": "paced"}))).await.unwrap();
+        tenant.create(name, with(small(&tenant, name), json!({"profile": tenant.namespace}))).await.unwrap();
     }
     for name in names {
         tenant.ready(name, 1).await;
@@ -539,7 +541,7 @@ async fn a_changed_profile_reaches_its_instances_at_the_pace_of_max_concurrent()
         "restartPolicy": "Never", "containers": [{"name": "x", "image": "x"}], "nodeSelector": {"no": "node"},
     }}}});
     let changed = Patch::Merge(json!({"spec": {"helm": {"values": {"extraManifests": [hook]}}}}));
-    profiles.patch("paced", &PatchParams::default(), &changed).await.unwrap();
+    profiles.patch(&tenant.namespace, &PatchParams::default(), &changed).await.unwrap();
     for done in 0..3 {
         // Two at a time, until there is only one left.
         let (started, left) = ((done + 2).min(3), (3 - done).min(2));

@@ -70,6 +70,8 @@ fn unseen_of_deployers() -> BTreeSet<String> {
 const SOMETIMES: &[&str] = &[
     // If the garbage collector starts before Percona is asked to delete its own, and the operator sees it start.
     "delete pgv2.percona.com/perconapgbackups",
+    // Once a Profile has had eleven revisions (scenarios/profile.rs).
+    "delete apps/controllerrevisions",
     // Once nothing has run in the Job of a backup for 15 minutes.
     "patch batch/jobs",
 ];
