@@ -78,7 +78,7 @@ pub(crate) struct Created {
     /// that was retained with the data.
     pub(crate) admin_password: Option<String>,
     /// Version of the chart.
-    pub(crate) chart_version: String,
+    pub(crate) chart_version: Option<String>,
 }
 
 impl Created {
@@ -113,8 +113,8 @@ pub(crate) struct Instance {
     pub(crate) hostname: String,
     /// URL of the app, once it is served.
     pub(crate) url: Option<String>,
-    /// Requested version of the chart.
-    pub(crate) chart_version: String,
+    /// Requested version of the chart; `null`: that of the Profile, or the operator's default.
+    pub(crate) chart_version: Option<String>,
     /// Profile that the instance takes defaults from.
     pub(crate) profile: Option<String>,
     /// Labels of the ClientApp.
@@ -398,6 +398,6 @@ mod tests {
         assert_eq!(app.metadata.finalizers.as_deref(), Some(&[FINALIZER.to_owned()][..]));
         assert_eq!((app.metadata.name.as_deref(), app.metadata.namespace.as_deref()), (Some("d"), Some("c")));
         assert_eq!((app.spec.postgres.version.as_str(), app.spec.postgres.instances), ("16", 1));
-        assert_eq!(app.spec.chart_version, "5.5.2");
+        assert_eq!(app.spec.chart_version, None);
     }
 }

@@ -24,6 +24,9 @@ pub const MAX_NAME: usize = 37;
 pub const NAME_TOO_LONG: &str =
     "can have at most 37 characters: the chart's objects append up to 26 to it, and Kubernetes allows 63";
 
+/// The chart's version if neither spec nor Profile sets it.
+pub const DEFAULT_CHART_VERSION: &str = "5.5.2";
+
 /// The instance that the tenant requests.
 #[skip_serializing_none]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
@@ -61,11 +64,11 @@ pub struct ClientAppSpec {
     #[x_kube(validation = Rule::new(super::HOSTNAME).message(super::NOT_A_HOSTNAME))]
     pub hostname: String,
 
-    /// Exact version of the chart, such as `5.5.2`; ranges are not allowed. helm installs exactly this version.
-    #[serde(default = "default_chart_version")]
+    /// Exact version of the chart, such as `5.5.2`; ranges are not allowed. helm installs exactly this version. Absent: as set by the
+    /// Profile, otherwise `5.5.2`.
     #[schemars(length(max = 63))]
-    #[x_kube(validation = Rule::new("self.matches('^(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)[.](0|[1-9][0-9]*)(-[0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')").message("must be one exact version such as 5.5.2: no range, no 'latest', no leading 'v'"))]
-    pub chart_version: String,
+    #[x_kube(validation = Rule::new(super::EXACT_VERSION).message(super::NOT_A_VERSION))]
+    pub chart_version: Option<String>,
 
     /// Name of an existing Secret in this namespace with the keys `nextcloud-username` and `nextcloud-password`. Absent:
     /// `<name>-admin-secret` is generated.
@@ -932,9 +935,6 @@ pub struct Attempt {
 
 fn yes() -> bool {
     true
-}
-fn default_chart_version() -> String {
-    "5.5.2".to_owned()
 }
 fn client_app() -> String {
     "ClientApp".to_owned()

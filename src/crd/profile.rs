@@ -67,6 +67,7 @@ pub struct ProfileSpec {
 pub struct ProfileRollout {
     /// How many ClientApps have the revision after each wave, as numbers or percent of all that count; the last wave is always all of
     /// them. Absent: `[1, 10%]`.
+    #[serde(default)]
     #[schemars(schema_with = "waves")]
     #[x_kube(validation = Rule::new("self.all(wave, type(wave) == int ? int(wave) >= 1 : string(wave).matches('^([1-9][0-9]?|100)%$'))").message("must be numbers from 1, or percentages from 1% to 100%"))]
     pub waves: Option<Vec<IntOrString>>,
@@ -77,6 +78,7 @@ pub struct ProfileRollout {
 
     /// How many ClientApps of this Profile may be other than Ready before another one gets the revision, those that are so for reasons of
     /// their own included; a number or percent. Absent: any number.
+    #[serde(default)]
     #[schemars(schema_with = "share")]
     #[x_kube(validation = Rule::new("type(self) == int ? int(self) >= 1 : string(self).matches('^([1-9][0-9]?|100)%$')").message("must be a number from 1, or a percentage from 1% to 100%"))]
     pub max_unavailable: Option<IntOrString>,
@@ -101,11 +103,12 @@ pub struct ProfileRollout {
 }
 
 fn share(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({"x-kubernetes-int-or-string": true})
+    schemars::json_schema!({"x-kubernetes-int-or-string": true, "nullable": true})
 }
 
 fn waves(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({"type": "array", "maxItems": 32, "minItems": 1, "items": {"x-kubernetes-int-or-string": true, "maxLength": 4}})
+    let items = schemars::json_schema!({"x-kubernetes-int-or-string": true, "maxLength": 4});
+    schemars::json_schema!({"type": "array", "nullable": true, "maxItems": 32, "minItems": 1, "items": items})
 }
 
 /// Records the revisions of a Profile, and how far its ClientApps are.
@@ -171,9 +174,14 @@ pub struct BoundRevision {
 
 /// Defaults for each ClientApp of a Profile; the ClientApp's own spec takes precedence.
 #[skip_serializing_none]
-#[derive(JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
 pub struct ProfileDefaults {
+    /// Exact version of the chart, such as `5.5.2`; `spec.chartVersion` of a ClientApp takes precedence, and pins it.
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = Rule::new(super::EXACT_VERSION).message(super::NOT_A_VERSION))]
+    pub chart_version: Option<String>,
+
     /// Number of app pods; `spec.replicas` of a ClientApp takes precedence. More than one needs a volume that several pods can write to
     /// (ReadWriteMany).
     #[schemars(range(min = 0, max = 100))]
@@ -183,6 +191,7 @@ pub struct ProfileDefaults {
     pub resources: Option<ProfileResources>,
 
     /// The volume for the app's files; `spec.persistence` of a ClientApp takes precedence.
+    #[serde(default)]
     pub persistence: ProfilePersistence,
 
     /// Where the certificate of each hostname comes from; `spec.tls` of a ClientApp takes precedence. `issuer` and `secretName` apply to
@@ -191,7 +200,7 @@ pub struct ProfileDefaults {
 
     /// Optional parts of the chart to enable or disable, by their key in the chart's values, such as `cronjob` or
     /// `metrics`; `spec.values` of a ClientApp takes precedence.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub apps: BTreeMap<String, ProfileApp>,
 }

@@ -199,7 +199,7 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     };
     let name = &profile.key.name;
     let apps: Vec<AppView> =
-        ctx.apps.store.state().iter().filter_map(|app| app::view(app, name, canaries.as_ref())).collect();
+        ctx.apps.store.state().iter().filter_map(|app| app::view(app, (name, &revisions), canaries.as_ref())).collect();
     let turns = ctx.profiles.turns_of(profile.uid());
     let none = BTreeSet::new();
     let permitted = if turns.target == target_revision.name { &turns.permitted } else { &none };
@@ -267,9 +267,13 @@ impl ProfileContext {
         Ok(revisions)
     }
 
-    /// Lets ClientApps take their revision, and triggers those that do so now.
+    /// Lets ClientApps take their revision, and triggers those for which that is new.
     fn let_go(&self, profile: &Reconciling<'_>, apps: &[AppView], turns: Turns) {
-        let concerned = |app: &&AppView| app.revision.is_none() || turns.permitted.contains(&app.uid);
+        let before = self.profiles.turns_of(profile.uid());
+        let concerned = |app: &&AppView| match app.revision {
+            None if before.current != turns.current => true,
+            _ => turns.permitted.contains(&app.uid) && !before.permits(&turns.target, &app.uid),
+        };
         self.profiles.set_turns(profile.uid(), Some(turns.clone()));
         apps.iter().filter(concerned).for_each(|app| self.apps.trigger(&app.key));
     }

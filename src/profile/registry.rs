@@ -32,6 +32,13 @@ pub(super) struct Turns {
     pub(super) permitted: BTreeSet<String>,
 }
 
+impl Turns {
+    /// Returns true if the ClientApp with this uid may take this revision.
+    pub(super) fn permits(&self, target: &str, app: &str) -> bool {
+        self.target == target && self.permitted.contains(app)
+    }
+}
+
 /// The revision of its Profile that a ClientApp has from now on.
 #[derive(Clone, Debug)]
 pub(crate) enum Found {

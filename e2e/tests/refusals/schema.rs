@@ -426,7 +426,7 @@ async fn what_is_left_out_has_its_documented_default() {
     let tenant = Lab::shared().await.tenant("defaults").await;
     let whole = json!({
         "approval": "Automatic", "test": {"enabled": false, "timeout": "5m"},
-        "chartVersion": "5.5.2", "image": "", "suspend": false, "deletionPolicy": "Delete", "drift": "Repair",
+        "image": "", "suspend": false, "deletionPolicy": "Delete", "drift": "Repair",
         "redis": {"enabled": true},
         "postgres": {
             "enabled": true, "provider": "percona", "version": "15", "storageSize": "1Gi", "instances": 1, "adopt": false,

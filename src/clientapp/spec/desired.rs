@@ -21,7 +21,7 @@ use crate::{
     },
     config::Config,
     crd::{
-        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DeletionPolicy, Dependency, Drift, DriftIgnore,
+        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DEFAULT_CHART_VERSION, DeletionPolicy, Dependency, Drift, DriftIgnore,
         MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test,
         Upgrade, ValuesDigest, annotation, duration, quantity,
     },
@@ -277,7 +277,9 @@ impl<'a> CheckedSpec<'a> {
         let spec = &app.spec;
         let key = key(app)?;
         let hostname = hostname(&spec.hostname)?;
-        let chart_version = chart_version(&spec.chart_version)?;
+        let of_profile = profile.and_then(|profile| profile.as_ref().ok()?.defaults.chart_version.as_deref());
+        let chart_version =
+            chart_version(spec.chart_version.as_deref().or(of_profile).unwrap_or(DEFAULT_CHART_VERSION))?;
         let image = image(&spec.image)?;
         let tls = tls(&key, spec, profile)?;
         let mut checked = CheckedSpec { key, spec, hostname, chart_version, image, tls, profile: Taken::default() };

@@ -1,6 +1,8 @@
 //! Writes a status, and publishes events. **Effects.** Once the status is written, [`report()`] also ends the helm run and settles the
 //! hostnames that are recorded in it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
 
@@ -66,7 +68,8 @@ pub(crate) async fn report(ctx: &Ctx, app: &App<'_>, pass: &Pass<'_>, status: &C
 pub(crate) async fn without_revision(ctx: &Ctx, app: &App<'_>, now: Timestamp) -> Result<Action, Error> {
     let message = "the Profile in spec.profile has no revision yet: see the status of the Profile";
     tell(ctx, app, &progress(&app.recorded_status, app.meta().generation, Reason::Pending, message, now)).await?;
-    Ok(Action::await_change())
+    // A look without a request, in case its cache was behind just then.
+    Ok(Action::requeue(Duration::from_secs(10)))
 }
 
 pub(crate) async fn failure(ctx: &Ctx, app: &App<'_>, error: &Error) -> Result<(), Error> {
