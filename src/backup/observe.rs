@@ -43,6 +43,7 @@ pub(super) async fn observe(
     spec: &ClientAppBackupSpec,
 ) -> Result<Observed, Error> {
     let (client, namespace, name) = (&ctx.parts.client, &backup.key.namespace, &spec.of.name);
+    let spec = &object.spec;
     // One that has begun goes on.
     let restore = match backup.recorded_status.started_at {
         Some(_) => None,
@@ -55,7 +56,7 @@ pub(super) async fn observe(
         let database = standalone(client, namespace, name).await?;
         return Ok(Observed { subject: Subject::Postgresql, database, files: Files::default(), restore });
     }
-    let Some(app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(Observed::default()) };
+    let Some(app) = app(client, namespace, name).await? else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);
     let postgres = &app.spec.postgres;
     let database = match postgres.provider {
@@ -164,6 +165,22 @@ async fn why_idle(client: &Client, namespace: &str, name: &str, pods: &[Pod]) ->
 }
 
 /// Reads an object. `None`: it does not exist.
+/// Reads an app, with the settings of Jobs that it takes from its Profile. `None`: it does not exist.
+pub(crate) async fn app(client: &Client, namespace: &str, name: &str) -> Result<Option<ClientApp>, Error> {
+    let Some(mut app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(None) };
+    let Some((profile, backup)) = app.spec.profile.as_ref().zip(app.spec.persistence.backup.as_mut()) else {
+        return Ok(Some(app));
+    };
+    let named = ListParams::default().fields(&format!("metadata.name={profile}"));
+    let found = Api::<Guard<Profile>>::all(client.clone()).list(&named).await;
+    let found = found.map_err(Error::api(format!("read Profile {profile}")))?.items.into_iter().next();
+    // The app itself says what is wrong with its Profile.
+    let defaults = found.and_then(|found| found.object.ok()).and_then(|found| found.spec.defaults.jobs);
+    let defaults = defaults.filter(|defaults| defaults.problem().is_none());
+    backup.jobs = JobSettings::over(backup.jobs.as_ref(), defaults.as_ref());
+    Ok(Some(app))
+}
+
 pub(crate) async fn one<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,

@@ -8,7 +8,7 @@ use super::{
     archive_job,
     context::Backups,
     decide::short,
-    observe::{listed, made_job, one},
+    observe::{app, listed, made_job},
     observed::ArchiveJob,
 };
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
 struct Left<'a> {
     /// The namespace is being deleted: nothing can be created in it.
     is_namespace_leaving: bool,
-    /// A ClientAppRestore of the same app that is in progress: it may need what is to be deleted.
+    /// A ClientAppRestore that is in progress and may need what is to be deleted.
     restore: Option<String>,
     database: Option<PerconaPGBackup>,
     app: Option<ClientApp>,
@@ -169,7 +169,7 @@ async fn left<'a>(
         left.database = listed::<PerconaPGBackup>(client, namespace, &made.name).await?;
     }
     if let Some(files) = &recorded.files {
-        left.app = one::<ClientApp>(client, namespace, &of.name).await?;
+        left.app = app(client, namespace, &of.name).await?;
         let owner = left.app.as_ref().and_then(|app| app.uid());
         left.archives = made_job(client, namespace, owner.as_deref(), &files.job).await?;
         left.forgets = made_job(client, namespace, owner.as_deref(), &job_of(of, backup.uid())).await?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::AppTls;
+use super::{AppTls, JobSettings};
 
 /// The settings that ClientApps take from a Profile.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
@@ -62,6 +62,10 @@ pub struct ProfileDefaults {
     /// Where the certificate of each hostname comes from; `spec.tls` of a ClientApp takes precedence. `issuer` and `secretName` apply to
     /// ClientApps with `spec.ingressClassName`.
     pub tls: Option<AppTls>,
+
+    /// Settings of the Jobs that back up and restore the files and, if it is `standalone`, the database of a ClientApp that has these backups;
+    /// each field that is set in `jobs` of its `persistence.backup` or `postgres.backup` takes precedence.
+    pub jobs: Option<JobSettings>,
 
     /// Optional parts of the chart to enable or disable, by their key in the chart's values, such as `cronjob` or
     /// `metrics`; `spec.values` of a ClientApp takes precedence.

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     backup::{
         archive_job,
-        observe::{listed, made_job, metadata, one, pods, volumes},
+        observe::{app, listed, made_job, metadata, one, pods, volumes},
         observed::Subject,
     },
     crd::{
@@ -57,7 +57,12 @@ pub(super) async fn observe(
     let copy = spec.into.as_ref().filter(|_| !has_database);
     // Once it has its database, its files are restored as those of any app.
     let name = spec.into.as_ref().filter(|_| has_database).map_or(name, |into| &into.name);
-    let Some(app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(Observed::default()) };
+    let found = match copy {
+        // Another app gets its spec.
+        Some(_) => one::<ClientApp>(client, namespace, name).await?,
+        None => app(client, namespace, name).await?,
+    };
+    let Some(app) = found else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);
     let copy = match copy {
         Some(into) => Some(seen_of(client, namespace, spec, (&app, into)).await?),
