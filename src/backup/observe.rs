@@ -16,12 +16,13 @@ use serde::de::DeserializeOwned;
 use super::{
     archive_job::{self, Volume},
     context::Backups,
+    decide::waits_for,
     observed::{ArchiveJob, Database, Files, Observed, Subject},
 };
 use crate::{
     clientapp::observed::inventory,
     crd::{
-        BackupSubjectKind, ClientApp, ClientAppBackupSpec, ClientAppRestore, PostgresProvider, Postgresql,
+        BackupSubjectKind, ClientApp, ClientAppBackup, Guard, JobSettings, PostgresProvider, Postgresql, Profile,
         percona::{PerconaPGBackup, PerconaPGCluster},
     },
     platform::{
@@ -40,16 +41,16 @@ use crate::{
 pub(super) async fn observe(
     ctx: &RunContext<Backups>,
     backup: &Run<'_, Backups>,
-    spec: &ClientAppBackupSpec,
+    object: &ClientAppBackup,
 ) -> Result<Observed, Error> {
-    let (client, namespace, name) = (&ctx.parts.client, &backup.key.namespace, &spec.of.name);
     let spec = &object.spec;
+    let (client, namespace, name) = (&ctx.parts.client, &backup.key.namespace, &spec.of.name);
     // One that has begun goes on.
     let restore = match backup.recorded_status.started_at {
         Some(_) => None,
         None => {
-            let replaces = |restore: &ClientAppRestore| restore.spec.subject() == spec.of;
-            running(client, namespace, replaces).await?
+            let restores = Api::namespaced(client.clone(), namespace);
+            running(restores, |restore| waits_for(object, restore)).await?
         }
     };
     if spec.of.kind == BackupSubjectKind::Postgresql {
@@ -164,7 +165,6 @@ async fn why_idle(client: &Client, namespace: &str, name: &str, pods: &[Pod]) ->
     Ok(warning.map(|warning| format!("{kind} {about}: {warning}")))
 }
 
-/// Reads an object. `None`: it does not exist.
 /// Reads an app, with the settings of Jobs that it takes from its Profile. `None`: it does not exist.
 pub(crate) async fn app(client: &Client, namespace: &str, name: &str) -> Result<Option<ClientApp>, Error> {
     let Some(mut app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(None) };
@@ -181,6 +181,7 @@ pub(crate) async fn app(client: &Client, namespace: &str, name: &str) -> Result<
     Ok(Some(app))
 }
 
+/// Reads an object. `None`: it does not exist.
 pub(crate) async fn one<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,

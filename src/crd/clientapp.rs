@@ -551,6 +551,11 @@ impl FilesBackup {
         self.store.path(namespace, &format!("{name}.files"))
     }
 
+    /// Returns true if this path in a bucket ends as that of the app's archives does, whatever its prefix.
+    pub fn is_path_of(path: &str, namespace: &str, name: &str) -> bool {
+        format!("/{path}").ends_with(&format!("/{namespace}/{name}.files"))
+    }
+
     /// Returns restic's name of that repository.
     pub fn repository(&self, namespace: &str, name: &str) -> String {
         let bucket = &self.store.bucket;

@@ -76,6 +76,7 @@ pub(crate) async fn act(
             Step::CreateBackup { name } => backup::create(ctx, app, name).await?,
             Step::DeleteBackup { name, uid } => backup::delete(ctx, app, name, uid).await,
             Step::Test => helm::test(ctx, app, desired, observed, sentence),
+            Step::WithdrawBackup { name, uid } => backup::withdraw(ctx, app, name, uid).await,
             Step::HelmUpgrade { revision, .. } => {
                 helm::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?
             }

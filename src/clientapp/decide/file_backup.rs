@@ -52,7 +52,7 @@ fn old(desired: &Desired, observed: &Observed, now: Timestamp) -> impl Iterator<
     let app = &desired.key.name;
     let made_at = move |backup: &AppBackup| match backup.is_of_files() {
         true => due_of(app, &backup.name),
-        false => backup.created.filter(|_| backup.name.starts_with(&format!("{app}{}", upgrade_backup::NAMED))),
+        false => backup.created.filter(|_| is_for_upgrade(app, backup)),
     };
     let ended = move |(phase, is_of_files)| {
         let mut ended: Vec<_> = made_by_operator(observed)

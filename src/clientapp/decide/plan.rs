@@ -79,6 +79,11 @@ pub(crate) enum Step {
         uid: String,
     },
     /// `helm test`.
+    },
+    /// Delete the ClientAppBackup of an upgrade that was withdrawn, unless it has begun.
+    WithdrawBackup {
+        name: String,
+        uid: String,
     Test,
     /// `helm upgrade --install`.
     HelmUpgrade {

@@ -5,7 +5,10 @@ use super::*;
 use crate::{
     clientapp::{
         fixtures::{now, settled, want, with},
-        observed::types::Busy,
+        observed::{
+            types::{BackupView, Busy},
+            upgrade_backup::tests::asked,
+        },
     },
     crd::{ArchivedFiles, BackupPart, conditions::State},
 };
@@ -70,6 +73,11 @@ fn before_upgrade(day: u8, phase: Option<BackupPhase>) -> AppBackup {
         files: None,
         ..backup(&format!("acme-upgrade-r{day}-b013e2be"), phase, 0)
     }
+}
+
+/// Returns one of which nothing has begun.
+fn unbegun(day: u8, phase: Option<BackupPhase>) -> AppBackup {
+    AppBackup { started_at: None, failure: None, ..before_upgrade(day, phase) }
 }
 
 fn observed(desired: &Desired) -> Observed {
@@ -192,6 +200,31 @@ fn a_backup_is_made_when_it_is_due() {
             vec![],
         ),
         (
+            "an upgrade is withdrawn",
+            &without,
+            Box::new(|o| {
+                let begun = AppBackup { started_at: None, ..before_upgrade(8, Some(BackupPhase::Running)) };
+                let waiting = Some(BackupPhase::Pending);
+                o.files.backups = vec![unbegun(1, waiting), unbegun(2, None), before_upgrade(3, waiting), begun];
+                o.files.backups.push(AppBackup { deleting: true, ..unbegun(4, waiting) });
+                o.files.backups.push(AppBackup { controller: None, ..unbegun(5, waiting) });
+                o.files.backups.push(AppBackup { controller: Some("earlier".to_owned()), ..unbegun(6, waiting) });
+                o.files.backups.push(AppBackup { name: "mine".to_owned(), ..unbegun(7, waiting) });
+                o.files.backups.push(AppBackup { parts: None, ..unbegun(9, waiting) });
+            }),
+            vec!["withdraw acme-upgrade-r1-b013e2be", "withdraw acme-upgrade-r2-b013e2be"],
+        ),
+        (
+            "another is asked for",
+            &without,
+            Box::new(|o| {
+                o.files.backups = vec![unbegun(1, None), unbegun(2, Some(BackupPhase::Pending))];
+                let record = BackupRecord { name: unbegun(2, None).name, ..asked() };
+                o.prerequisites.backup = Some(BackupView { record, seen: None });
+            }),
+            vec!["withdraw acme-upgrade-r1-b013e2be"],
+        ),
+        (
             "one goes already",
             &desired,
             Box::new(|o| {
@@ -213,6 +246,7 @@ fn a_backup_is_made_when_it_is_due() {
             .map(|step| match step {
                 Step::CreateBackup { name } => format!("create {name}"),
                 Step::DeleteBackup { name, uid } if *uid == format!("uid-of-{name}") => format!("delete {name}"),
+                Step::WithdrawBackup { name, uid } if *uid == format!("uid-of-{name}") => format!("withdraw {name}"),
                 other => panic!("{what}: {other:?}"),
             })
             .collect();
