@@ -343,6 +343,10 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed, now: 
         Ok(files) => files,
         Err(why) => return Progress::Waits(why),
     };
+    let is_known = app.status.as_ref().is_some_and(|status| status.repository_password.is_some());
+    if files.backup.store.generate_password && !is_known {
+        return Progress::Waits("the password of the repository is not generated yet".to_owned());
+    }
     let job = archive_job::name(&app.name_any(), &short(uid));
     let mut made = archive_job::archive(files, &job, uid);
     if let Some(place) = place {

@@ -13,8 +13,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    AppTls, Backup, DeletionPolicy, JobSettings, Owned, Parameters, PerconaOptions, Resources, Restore, Scheduled,
-    Store, Tls, ValuesReference,
+    AppTls, Backup, DeletionPolicy, JobSettings, Owned, Parameters, PerconaOptions, RepositoryPassword, Resources,
+    Restore, Scheduled, Store, Tls, ValuesReference,
 };
 
 /// Longest name of a new ClientApp. The published charts make `<name>-redis-replicas` a StatefulSet, whose pods have a label with
@@ -661,6 +661,10 @@ pub struct ClientAppStatus {
 
     /// The last archives of the app's files, with `spec.persistence.backup`.
     pub files: Option<FilesSummary>,
+
+    /// The Secret with the password of the repository in `spec.persistence.backup.store`. Once it is on record, no other password is
+    /// generated.
+    pub repository_password: Option<RepositoryPassword>,
 }
 
 /// Successes and failures of archives of the app's files.

@@ -67,7 +67,9 @@ use schema::{
     number,
 };
 pub use server::{NetworkAccess, Resources, Scheduling, Tls};
-pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep, StorePasswordSecret};
+pub use store::{
+    Bucket, CaSecret, CredentialsSecret, PasswordState, RepositoryPassword, Store, StoreKeep, StorePasswordSecret,
+};
 pub use values_reference::{ValuesKind, ValuesReference};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

@@ -455,6 +455,27 @@ fn a_job_in_which_nothing_runs_is_ended() {
 }
 
 #[test]
+fn files_wait_for_the_password_of_their_repository() {
+    let spec = of(json!({"of": {"name": "acme"}, "parts": ["Files"]}));
+    let known = json!({"repositoryPassword": {"secret": "restic", "uid": "u"}});
+    for (is_generated, status, expected) in [
+        (true, json!({}), "Pending"),
+        (true, known.clone(), "Running -> acme-files-5f0c2c0e8a"),
+        (false, json!({}), "Running -> acme-files-5f0c2c0e8a"),
+    ] {
+        let mut with_password = with_files();
+        with_password["persistence"]["backup"]["store"]["passwordSecret"] = json!({"name": "restic"});
+        with_password["persistence"]["backup"]["store"]["generatePassword"] = json!(is_generated);
+        let mut app = app(with_password);
+        app.status = of(status);
+        let subject = Subject::App(Box::new(app));
+        let observed = Observed { subject, database: Database::None, files: super::tests::known(), restore: None };
+        let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
+        assert_eq!(short_of(&outcome), expected, "{is_generated}: {}", outcome.ready.message);
+    }
+}
+
+#[test]
 fn what_cannot_be_backed_up() {
     let subject = |value: Value| Subject::App(Box::new(of(value)));
     let leaving = json!({
@@ -551,6 +572,25 @@ fn a_backup_of_one_moment() {
         assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
         assert!(outcome.ready.message.contains(words), "{what}: {}", outcome.ready.message);
     }
+    // helm may wait for the backup before an upgrade, that for this dump, and this one would wait for helm.
+    let both: ClientAppBackupSpec =
+        of(json!({"of": {"name": "acme"}, "parts": ["Database", "Files"], "quiesce": true}));
+    let dumped = json!({"database": {"kind": "Postgresql", "name": UID}});
+    let archived = json!({"parts": ["Files"], "files": {"job": "acme-files-5f0c2c0e8a"}});
+    for (what, recorded, mark, expected, words) in [
+        ("while it is dumped", &dumped, None, "Failed", "acme lost its annotation"),
+        ("another's mark", &dumped, Some("ClientAppRestore/r"), "Failed", "back up again"),
+        ("while files are archived", &archived, None, "Failed", "so its pods came back"),
+        ("as it was", &dumped, own, "Running", "is dumped"),
+    ] {
+        let mut observed = of_app(mark, None);
+        let Subject::App(app) = &mut observed.subject else { panic!() };
+        app.spec.postgres.enabled = true;
+        observed.database = postgresql(json!(UID), record(UID, "Running"));
+        let outcome = decide(ME, &both, &of(recorded.clone()), &observed, now());
+        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
+        assert!(outcome.ready.message.contains(words), "{what}: {}", outcome.ready.message);
+    }
     // Without files, it is not known which pods matter.
     let only: ClientAppBackupSpec = of(json!({"of": {"name": "acme"}, "parts": ["Database"], "quiesce": true}));
     let mut observed = of_app(own, None);
@@ -572,25 +612,6 @@ fn a_restore_comes_first() {
         files: Files::default(),
         restore: Some("r".to_owned()),
     };
-    // helm may wait for the backup before an upgrade, that for this dump, and this one would wait for helm.
-    let both: ClientAppBackupSpec =
-        of(json!({"of": {"name": "acme"}, "parts": ["Database", "Files"], "quiesce": true}));
-    let dumped = json!({"database": {"kind": "Postgresql", "name": UID}});
-    let archived = json!({"parts": ["Files"], "files": {"job": "acme-files-5f0c2c0e8a"}});
-    for (what, recorded, mark, expected, words) in [
-        ("while it is dumped", &dumped, None, "Failed", "acme lost its annotation"),
-        ("another's mark", &dumped, Some("ClientAppRestore/r"), "Failed", "back up again"),
-        ("while files are archived", &archived, None, "Failed", "so its pods came back"),
-        ("as it was", &dumped, own, "Running", "is dumped"),
-    ] {
-        let mut observed = of_app(mark, None);
-        let Subject::App(app) = &mut observed.subject else { panic!() };
-        app.spec.postgres.enabled = true;
-        observed.database = postgresql(json!(UID), record(UID, "Running"));
-        let outcome = decide(ME, &both, &of(recorded.clone()), &observed, now());
-        assert_eq!(short_of(&outcome), expected, "{what}: {}", outcome.ready.message);
-        assert!(outcome.ready.message.contains(words), "{what}: {}", outcome.ready.message);
-    }
     let outcome = decide(ME, &spec, &of(json!({})), &observed, now());
     assert!(outcome.ready.message.contains("ClientAppRestore r is in progress"), "{}", outcome.ready.message);
     // One that has begun goes on.
@@ -599,27 +620,6 @@ fn a_restore_comes_first() {
     assert_eq!(short_of(&outcome), format!("Running -> dump acme-pg pg-uid {UID}"));
 }
 
-#[test]
-fn which_backup_of_an_app_waits_for_which() {
-    let with = |parts: Value, status: &Value| -> ClientAppBackup {
-        let spec = json!({"of": {"name": "acme"}, "parts": parts});
-        let annotations = json!({annotation::UPGRADE: "1 -> 2"});
-        of(json!({"metadata": {"name": "b", "annotations": annotations}, "spec": spec, "status": status}))
-    };
-    let backup = |is_for_upgrade: bool, status: &Value| {
-        with(if is_for_upgrade { json!(["Database"]) } else { json!(null) }, status)
-    };
-    let database = |completed: Option<&str>| json!({"kind": "Postgresql", "name": UID, "completedAt": completed});
-    let done = database(Some("2026-01-31T03:59:00Z"));
-    // The status of the other one, whether it waits for that of an upgrade, and that for it.
-    for (what, status, it_waits, upgrade_waits) in [
-        ("it has just been created", json!({}), true, false),
-        ("it waits for pods to go", json!({"phase": "Running", "startedAt": "2026-01-31T03:00:00Z"}), true, false),
-        ("it is dumped", json!({"phase": "Running", "database": database(None)}), false, true),
-        ("its files are archived", json!({"phase": "Running", "database": done, "files": {"job": "j"}}), false, false),
-        ("it is of files alone", json!({"phase": "Running", "files": {"job": "j"}}), false, false),
-    ] {
-        let (other, upgrade) = (backup(false, &status), backup(true, &json!({})));
 #[test]
 fn which_restore_a_backup_waits_for() {
     let restore = |of_app: &str, database: Value, files: Value| -> ClientAppRestore {
@@ -656,6 +656,27 @@ fn which_restore_a_backup_waits_for() {
     assert!(!waits_for(&backup(json!({})), &restore("other", database(json!({})), none)));
 }
 
+#[test]
+fn which_backup_of_an_app_waits_for_which() {
+    let with = |parts: Value, status: &Value| -> ClientAppBackup {
+        let spec = json!({"of": {"name": "acme"}, "parts": parts});
+        let annotations = json!({annotation::UPGRADE: "1 -> 2"});
+        of(json!({"metadata": {"name": "b", "annotations": annotations}, "spec": spec, "status": status}))
+    };
+    let backup = |is_for_upgrade: bool, status: &Value| {
+        with(if is_for_upgrade { json!(["Database"]) } else { json!(null) }, status)
+    };
+    let database = |completed: Option<&str>| json!({"kind": "Postgresql", "name": UID, "completedAt": completed});
+    let done = database(Some("2026-01-31T03:59:00Z"));
+    // The status of the other one, whether it waits for that of an upgrade, and that for it.
+    for (what, status, it_waits, upgrade_waits) in [
+        ("it has just been created", json!({}), true, false),
+        ("it waits for pods to go", json!({"phase": "Running", "startedAt": "2026-01-31T03:00:00Z"}), true, false),
+        ("it is dumped", json!({"phase": "Running", "database": database(None)}), false, true),
+        ("its files are archived", json!({"phase": "Running", "database": done, "files": {"job": "j"}}), false, false),
+        ("it is of files alone", json!({"phase": "Running", "files": {"job": "j"}}), false, false),
+    ] {
+        let (other, upgrade) = (backup(false, &status), backup(true, &json!({})));
         assert_eq!(waits(&other, &upgrade), Some(it_waits), "{what}");
         assert_eq!(waits(&upgrade, &other), Some(upgrade_waits), "{what}");
         assert!(!(it_waits && upgrade_waits), "{what}");

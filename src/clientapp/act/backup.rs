@@ -1,7 +1,7 @@
 //! Creates the ClientAppBackups that are due by schedule or that an upgrade waits for, and deletes old ones. An **effect**.
 
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Resource as _, ResourceExt as _, api::TypeMeta};
 
 use crate::{
@@ -12,10 +12,17 @@ use crate::{
     },
     crd::{
         BackupPart, BackupRecord, BackupSubject, BackupSubjectKind, ClientAppBackup, ClientAppBackupSpec, Reclaim,
-        annotation, label,
+        StorePasswordSecret, annotation, label,
     },
     deletion::recreatable,
-    platform::{api::create_if_absent, clock, error::api_sentence, watch::controller_uid},
+    platform::{
+        api::create_if_absent,
+        clock,
+        error::api_sentence,
+        events::publish_by,
+        password::{generated, of_repository},
+        watch::controller_uid,
+    },
 };
 
 /// When a refused ClientAppBackup is tried again.
@@ -45,6 +52,18 @@ pub(crate) async fn create(ctx: &Ctx, app: &App<'_>, name: &str) -> Result<(), E
     let refused = RefusedBackup { name: name.to_owned(), message, until: clock::now() + RETRY };
     ctx.memory.put(app.key, |app| app.refused_backup = Some(refused));
     ctx.watches.apps.trigger(app.key);
+    Ok(())
+}
+
+/// Creates the Secret with the password of the repository of the app's files, and tells users to keep a copy. An existing one is never
+/// changed.
+pub(crate) async fn create_password(ctx: &Ctx, app: &App<'_>, secret: &StorePasswordSecret) -> Result<(), Error> {
+    let (namespace, name) = (&app.key.namespace, &secret.name);
+    let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), namespace);
+    let created = create_if_absent(&secrets, None, &of_repository(namespace, secret.clone())).await;
+    if created.map_err(Error::api(format!("create Secret {namespace}/{name}")))?.is_some() {
+        publish_by(&ctx.recorder, &app.reference(), &[generated(name)]).await;
+    }
     Ok(())
 }
 
@@ -82,14 +101,6 @@ fn object_type() -> TypeMeta {
     TypeMeta {
         api_version: ClientAppBackup::api_version(&()).into_owned(),
         kind: ClientAppBackup::kind(&()).into_owned(),
-    };
-    let meta = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
-    let deleted = recreatable::delete(&api(ctx, app), &object_type(), &meta).await;
-    // Another pass tries again; the app is no less ready meanwhile.
-    if let Err(error) = deleted {
-        tracing::warn!(app = %app.key, "delete ClientAppBackup {}/{name}: {}", app.key.namespace, api_sentence(&error));
-    }
-}
     }
 }
 
@@ -102,6 +113,7 @@ pub(crate) async fn withdraw(ctx: &Ctx, app: &App<'_>, name: &str, uid: &str) {
             recreatable::delete_unchanged(&api, &object_type(), found.meta()).await
         }
         found => found.map(|_| false),
+    };
     match deleted {
         Ok(true) => tracing::info!(app = %app.key, backup = name, "deleted: its upgrade was withdrawn"),
         Ok(false) => {}
@@ -123,6 +135,13 @@ fn is_idle(found: &ClientAppBackup, app_uid: &str, uid: &str) -> bool {
 
 /// Deletes the ClientAppBackup with this uid. What it has made stays.
 pub(crate) async fn delete(ctx: &Ctx, app: &App<'_>, name: &str, uid: &str) {
+    let meta = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
+    let deleted = recreatable::delete(&api(ctx, app), &object_type(), &meta).await;
+    // Another pass tries again; the app is no less ready meanwhile.
+    if let Err(error) = deleted {
+        tracing::warn!(app = %app.key, "delete ClientAppBackup {}/{name}: {}", app.key.namespace, api_sentence(&error));
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use crate::{
         observed::types::{DriftedObject, Retained},
         spec::{database::BackupTargets, deployer},
     },
-    crd::{BackupRecord, RolledBack},
+    crd::{BackupRecord, RolledBack, StorePasswordSecret},
     platform::pods::StuckPod,
 };
 
@@ -69,6 +69,8 @@ pub(crate) enum Step {
     DeleteStuckPod(StuckPod),
     /// Go back to a revision that was ready; the next pass begins with it.
     RollBack(RolledBack),
+    /// Create this Secret with the password of the repository of the app's files, unless it exists.
+    CreateRepositoryPassword(StorePasswordSecret),
     /// Create the ClientAppBackup of the app's files that is due, unless one of its name exists.
     CreateBackup {
         name: String,
@@ -78,12 +80,12 @@ pub(crate) enum Step {
         name: String,
         uid: String,
     },
-    /// `helm test`.
-    },
     /// Delete the ClientAppBackup of an upgrade that was withdrawn, unless it has begun.
     WithdrawBackup {
         name: String,
         uid: String,
+    },
+    /// `helm test`.
     Test,
     /// `helm upgrade --install`.
     HelmUpgrade {

@@ -4,7 +4,7 @@
 
 use crate::{
     clientapp::error::{InvalidSpec, invalid},
-    crd::{FilesBackup, JobSettings},
+    crd::{Bucket, FilesBackup, JobSettings},
     platform::schedule::Schedule,
 };
 
@@ -13,16 +13,21 @@ use crate::{
 pub(crate) struct DesiredFiles {
     /// `None`: archives are made on request only.
     pub schedule: Option<String>,
+    /// Where the archives go.
+    pub bucket: Bucket,
+    /// The operator generates the password of the repository.
+    pub generate_password: bool,
 }
 
 /// Checks `spec.persistence.backup`.
 pub(crate) fn desired(
-    FilesBackup { schedule, store: _, user: _, jobs }: &FilesBackup,
+    FilesBackup { schedule, store, user: _, jobs }: &FilesBackup,
 ) -> Result<DesiredFiles, InvalidSpec> {
     let parsed = schedule.as_ref().map(|schedule| Schedule::parse(schedule)).transpose();
     parsed.map_err(|problem| invalid("spec.persistence.backup.schedule", problem))?;
     if let Some(problem) = jobs.as_ref().and_then(JobSettings::problem) {
         return Err(invalid("spec.persistence.backup.jobs", problem));
     }
-    Ok(DesiredFiles { schedule: schedule.clone() })
+    let (bucket, generate_password) = (store.bucket.clone(), store.generate_password);
+    Ok(DesiredFiles { schedule: schedule.clone(), bucket, generate_password })
 }

@@ -10,7 +10,7 @@ use crate::{
             upgrade_backup::tests::asked,
         },
     },
-    crd::{ArchivedFiles, BackupPart, conditions::State},
+    crd::{ArchivedFiles, BackupPart, BackupRecord, StorePasswordSecret, conditions::State},
 };
 
 const ARCHIVE: &str = "20260101T110500Z-abcde";
@@ -251,6 +251,39 @@ fn a_backup_is_made_when_it_is_due() {
             })
             .collect();
         assert_eq!(found, expected, "{what}");
+    }
+}
+
+#[test]
+fn the_password_of_the_repository_is_generated_once() {
+    let mut generated = spec(None);
+    generated["persistence"]["backup"]["store"]["passwordSecret"] = json!({"name": "restic"});
+    generated["persistence"]["backup"]["store"]["generatePassword"] = json!(true);
+    let (desired, without) = (want(&generated), want(&json!({})));
+    let known = || Some(RepositoryPassword { secret: "restic".to_owned(), uid: "u".to_owned() });
+    let busy = || Some(Busy { digest: None, sentence: String::new(), until: None });
+    for (what, desired, recorded, uid, busy, creates, reason, put_down) in [
+        ("before the first backup", &desired, None, None, None, true, Some(Reason::NoArchive), None),
+        ("it is there", &desired, None, Some("u"), None, false, Some(Reason::NoArchive), known()),
+        ("it is lost", &desired, known(), None, None, false, Some(Reason::RepositoryPasswordLost), known()),
+        // Nothing is looked at meanwhile.
+        ("helm runs", &desired, None, None, busy(), false, Some(Reason::NoArchive), None),
+        ("no archives are asked for", &without, known(), None, None, false, None, known()),
+    ] {
+        let mut observed = observed(desired);
+        observed.recorded.repository_password = recorded;
+        observed.files.password = uid.map(str::to_owned);
+        observed.run.busy = busy;
+        let found = steps(desired, &observed, None, now());
+        let secret = StorePasswordSecret::named("restic");
+        assert_eq!(found.contains(&Step::CreateRepositoryPassword(secret)), creates, "{what}: {found:?}");
+        let told = verdict(desired, &observed, None, now());
+        assert_eq!(
+            told.map(|told| told.reason.into_owned()),
+            reason.map(|reason| reason.as_str().to_owned()),
+            "{what}"
+        );
+        assert_eq!(password(desired, &observed), put_down, "{what}");
     }
 }
 
