@@ -10,6 +10,7 @@ use e2e::scenario::{names, operated};
 use e2e::wait::until;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::Api;
 
 use super::files::{Site, uploads, write};
 use super::*;
@@ -278,6 +279,10 @@ async fn a_password_is_generated_once_and_kept() {
     profiles.create(&PostParams::default(), &profile).await.unwrap();
     let mut spec = with(site.spec(), json!({"profile": "backups-password", "postgres": {"provider": "standalone"}}));
     let generated = json!({"passwordSecret": {"name": "restic"}, "generatePassword": true});
+    let mut unnamed = spec.clone();
+    unnamed["persistence"]["backup"]["store"]["generatePassword"] = json!(true);
+    let refused = tenant.create("acme", unnamed).await.unwrap_err().to_string();
+    assert!(refused.contains("needs passwordSecret, with the name of the Secret to create"), "{refused}");
     let store = with(spec["persistence"]["backup"]["store"].clone(), generated);
     spec["persistence"]["backup"]["store"] = store.clone();
     spec["postgres"]["backup"] = json!({"schedule": "@yearly", "store": store});
