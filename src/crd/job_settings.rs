@@ -22,9 +22,9 @@ pub struct JobSettings {
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s))+$') && duration(self) >= duration('5m') && duration(self) <= duration('168h')").message("must be a duration such as 24h, at least 5m and at most 168h"))]
     pub timeout: Option<String>,
 
-    /// ServiceAccount in this namespace of the Jobs that dump, and of those for files: for its image pull Secrets, and for policies that
-    /// tell pods by their account. No token of it is mounted. Absent: `default`, which Jobs that restore dumps always have, because they
-    /// run what users of the database wrote.
+    /// ServiceAccount in this namespace of the Jobs that dump, and of those for files: for its image pull Secrets, for policies that
+    /// tell pods by their account, and for the identity that a cloud gives to it, if the store's Secret has no keys. No token for the API
+    /// server is mounted. Absent: `default`, which Jobs that restore dumps always have, because they run what users of the database wrote.
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub service_account_name: Option<String>,
 }

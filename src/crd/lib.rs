@@ -54,9 +54,10 @@ pub use postgresql::{
     PostgresqlStatus, SecretRecord, VolumeRecord,
 };
 pub use profile::{
-    Amount, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace, ProfilePersistence,
+    PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace, ProfilePersistence,
     ProfileResources, ProfileSpec,
 };
+pub use quantity::Amount;
 pub use reason::Reason;
 pub use restore::{
     Drill, DrillStore, Dump, DumpStore, Restore, RestoreProgress, RestoreRecord, RestoreRequest, RestoreState,

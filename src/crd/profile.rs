@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::{AppTls, JobSettings};
+use super::{Amount, AppTls, JobSettings};
 
 /// The settings that ClientApps take from a Profile.
 #[derive(CustomResource, JsonSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
@@ -90,11 +90,6 @@ pub struct ProfileResources {
     #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 200m or 512Mi"))]
     pub limits: BTreeMap<String, Amount>,
 }
-
-/// A quantity, such as `200m` or `512Mi`.
-#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
-#[schemars(inline)]
-pub struct Amount(#[schemars(length(max = 32))] pub String);
 
 /// The volume for the app's files.
 #[skip_serializing_none]

@@ -27,7 +27,8 @@ pub struct Bucket {
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9-]+$')").message("must be the name of a region, such as eu-central-1"))]
     pub region: String,
 
-    /// The Secret in this namespace with the credentials.
+    /// The Secret in this namespace with the credentials. Without keys in it, Jobs with `jobs.serviceAccountName` use the identity that a
+    /// cloud gives to that account.
     pub credentials_secret: CredentialsSecret,
 
     /// The Secret in this namespace with certificates to trust instead of the usual ones.
