@@ -345,7 +345,7 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed, now: 
     };
     let is_known = app.status.as_ref().is_some_and(|status| status.repository_password.is_some());
     if files.backup.store.generate_password && !is_known {
-        return Progress::Waits("the password of the repository is not generated yet".to_owned());
+        return Progress::Waits("the Secret with the repository's password is not on record yet: the app's condition FilesBackedUp may say why".to_owned());
     }
     let job = archive_job::name(&app.name_any(), &short(uid));
     let mut made = archive_job::archive(files, &job, uid);

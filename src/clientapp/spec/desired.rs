@@ -432,11 +432,12 @@ fn release_digest(
 
 fn data(app: &ClientApp) -> Result<DesiredData, InvalidSpec> {
     let spec = &app.spec;
+    let restored = spec.postgres.restore.as_ref().and_then(|restore| restore.store.as_ref());
     Ok(DesiredData {
         deletion_policy: spec.deletion_policy,
         adopt: spec.postgres.adopt,
         without_volumes: without_volumes(&app.metadata),
-        files: spec.persistence.backup.as_ref().map(file_backup::desired).transpose()?,
+        files: spec.persistence.backup.as_ref().map(|files| file_backup::desired(files, restored)).transpose()?,
     })
 }
 

@@ -336,7 +336,7 @@ pub(crate) fn password_state(desired: &Desired, observed: &ObservedPostgresql) -
 /// Returns true if a Job could dump now. Otherwise it would fail, or wait without a message.
 fn can_dump(desired: &Desired, observed: &ObservedPostgresql) -> bool {
     observed.primary_serves(desired)
-        // A repository that is created without it would stay so.
+        // Its Job would fail for want of it.
         && !matches!(password_state(desired, observed), PasswordState::Missing(_))
         && dumps_are_ours(desired, observed)
         && matches!(observed.replication, SecretState::Ours { .. })

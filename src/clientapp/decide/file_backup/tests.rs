@@ -260,12 +260,18 @@ fn the_password_of_the_repository_is_generated_once() {
     generated["persistence"]["backup"]["store"]["passwordSecret"] = json!({"name": "restic"});
     generated["persistence"]["backup"]["store"]["generatePassword"] = json!(true);
     let (desired, without) = (want(&generated), want(&json!({})));
+    let dumps = json!({
+        "endpoint": "https://s3.example.com", "bucket": "dumps", "credentialsSecret": {"name": "s3"}, "path": "ns/acme-pg",
+        "passwordSecret": {"name": "restic"},
+    });
+    let moved = want(&with(generated, &json!({"postgres": {"provider": "standalone", "restore": {"store": dumps}}})));
     let known = || Some(RepositoryPassword { secret: "restic".to_owned(), uid: "u".to_owned() });
     let busy = || Some(Busy { digest: None, sentence: String::new(), until: None });
     for (what, desired, recorded, uid, busy, creates, reason, put_down) in [
         ("before the first backup", &desired, None, None, None, true, Some(Reason::NoArchive), None),
         ("it is there", &desired, None, Some("u"), None, false, Some(Reason::NoArchive), known()),
         ("it is lost", &desired, known(), None, None, false, Some(Reason::RepositoryPasswordLost), known()),
+        ("what opens the dump to restore has to come", &moved, None, None, None, false, Some(Reason::NoArchive), None),
         // Nothing is looked at meanwhile.
         ("helm runs", &desired, None, None, busy(), false, Some(Reason::NoArchive), None),
         ("no archives are asked for", &without, known(), None, None, false, None, known()),
