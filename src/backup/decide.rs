@@ -14,7 +14,7 @@ use super::{
 use crate::{
     crd::{
         ArchivedFiles, BackupPart, BackupPhase, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppBackupStatus,
-        DatabaseBackup, DumpState, Postgresql, Reason, Reclaim, annotation,
+        ClientAppRestore, ClientAppRestoreStatus, DatabaseBackup, DumpState, Postgresql, Reason, Reclaim, annotation,
         conditions::Verdict,
         label,
         percona::{PerconaPGBackup, TYPE_FULL},
@@ -61,8 +61,6 @@ pub(crate) enum Step {
 pub(super) struct Me<'a> {
     pub uid: &'a str,
     pub name: &'a str,
-    /// An upgrade of the app waits for it.
-    pub is_for_upgrade: bool,
 }
 
 /// Returns how an app shows that it has no pods for a backup.
@@ -72,7 +70,7 @@ pub(super) fn mark(name: &str) -> String {
 
 /// Decides what follows for a backup.
 pub(super) fn decide(
-    Me { uid, name, is_for_upgrade }: Me<'_>,
+    Me { uid, name }: Me<'_>,
     spec: &ClientAppBackupSpec,
     recorded: &ClientAppBackupStatus,
     observed: &Observed,
@@ -97,8 +95,7 @@ pub(super) fn decide(
         return failed(status, problem);
     }
     let mut status = ClientAppBackupStatus { parts: Some(parts.clone()), subject_uid: uid_now, ..status };
-    // A restore that takes the app's pods away waits for helm, and helm for the backup before an upgrade.
-    if let Some(restore) = observed.restore.as_ref().filter(|_| recorded.started_at.is_none() && !is_for_upgrade) {
+    if let Some(restore) = observed.restore.as_ref().filter(|_| recorded.started_at.is_none()) {
         return pending(status, format!("ClientAppRestore {restore} is in progress"));
     }
     if let (true, Subject::App(app)) = (spec.quiesce, &observed.subject) {
@@ -107,6 +104,12 @@ pub(super) fn decide(
                 status,
                 "spec.quiesce needs the part Files, by which the app's volumes are known".to_owned(),
             );
+        }
+        let has_begun = recorded.database.is_some() || recorded.files.is_some();
+        if has_begun && !quiesce::is_stopped_for(app, &mark(name)) {
+            let (of, key) = (&spec.of.name, annotation::STOPPED_FOR);
+            let problem = format!("{of} lost its annotation {key}, so its pods came back: back up again");
+            return failed(status, problem);
         }
         match quiesce::stopped(app, &mark(name), observed.files.knows_volumes(), observed.files.user.as_deref()) {
             Stopped::Yes => {}
@@ -232,6 +235,13 @@ pub(super) fn waits(backup: &ClientAppBackup, other: &ClientAppBackup) -> Option
     }
 }
 
+/// Returns true if a backup has to wait for a restore that has begun. That before an upgrade waits only while the database is replaced: a
+/// restore may wait for pods that helm takes away, and helm for this backup.
+pub(super) fn waits_for(backup: &ClientAppBackup, restore: &ClientAppRestore) -> bool {
+    let replaces = || restore.status.as_ref().is_some_and(ClientAppRestoreStatus::replaces_database);
+    restore.spec.subject() == backup.spec.of && (!is_for_upgrade(backup) || replaces())
+}
+
 /// Returns true for the backup that an upgrade waits for. It is of the database alone: others may take long.
 pub(super) fn is_for_upgrade(backup: &ClientAppBackup) -> bool {
     backup.annotations().contains_key(annotation::UPGRADE)
@@ -333,6 +343,10 @@ fn files(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed, now: 
         Ok(files) => files,
         Err(why) => return Progress::Waits(why),
     };
+    let is_known = app.status.as_ref().is_some_and(|status| status.repository_password.is_some());
+    if files.backup.store.generate_password && !is_known {
+        return Progress::Waits("the Secret with the repository's password is not on record yet: the app's condition FilesBackedUp may say why".to_owned());
+    }
     let job = archive_job::name(&app.name_any(), &short(uid));
     let mut made = archive_job::archive(files, &job, uid);
     if let Some(place) = place {

@@ -19,7 +19,7 @@ pub(crate) struct Observed {
     pub subject: Subject,
     pub database: Database,
     pub files: Files,
-    /// A ClientAppRestore of the same object that has begun and not ended.
+    /// A ClientAppRestore of the same object that has begun and not ended, and that it has to wait for.
     pub restore: Option<String>,
 }
 

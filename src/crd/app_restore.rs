@@ -178,6 +178,12 @@ impl ClientAppRestoreStatus {
     pub fn has_database(&self) -> bool {
         self.database.as_ref().is_some_and(|database| database.completed_at.is_some())
     }
+
+    /// Returns true while it replaces the database, or is about to. It then waits for no pod that helm would have to take away.
+    pub fn replaces_database(&self) -> bool {
+        let is_free = |database: &DatabaseRestore| self.files.is_none() || database.has_begun();
+        self.phase == Some(BackupPhase::Running) && !self.has_database() && self.database.as_ref().is_some_and(is_free)
+    }
 }
 
 /// The restore of a database.
@@ -200,6 +206,13 @@ pub struct DatabaseRestore {
     /// When it was complete.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub completed_at: Option<Time>,
+}
+
+impl DatabaseRestore {
+    /// Returns true once it, or the backup before it, has been asked for.
+    pub fn has_begun(&self) -> bool {
+        self.requested_at.is_some() || self.backup.is_some()
+    }
 }
 
 /// The restore of an app's files.

@@ -13,8 +13,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    AppTls, Backup, BoundRevision, DeletionPolicy, JobSettings, Owned, Parameters, PerconaOptions, Resources, Restore, Scheduled,
-    Store, Tls, ValuesReference,
+    AppTls, Backup, BoundRevision, DeletionPolicy, JobSettings, Owned, Parameters, PerconaOptions, RepositoryPassword, Resources,
+    Restore, Scheduled, Store, Tls, ValuesReference,
 };
 
 /// Longest name of a new ClientApp. The published charts make `<name>-redis-replicas` a StatefulSet, whose pods have a label with
@@ -554,6 +554,11 @@ impl FilesBackup {
         self.store.path(namespace, &format!("{name}.files"))
     }
 
+    /// Returns true if this path in a bucket ends as that of the app's archives does, whatever its prefix.
+    pub fn is_path_of(path: &str, namespace: &str, name: &str) -> bool {
+        format!("/{path}").ends_with(&format!("/{namespace}/{name}.files"))
+    }
+
     /// Returns restic's name of that repository.
     pub fn repository(&self, namespace: &str, name: &str) -> String {
         let bucket = &self.store.bucket;
@@ -662,6 +667,10 @@ pub struct ClientAppStatus {
 
     /// The last archives of the app's files, with `spec.persistence.backup`.
     pub files: Option<FilesSummary>,
+
+    /// The Secret with the password of the repository in `spec.persistence.backup.store`. Once it is on record, no other password is
+    /// generated.
+    pub repository_password: Option<RepositoryPassword>,
 }
 
 /// Successes and failures of archives of the app's files.

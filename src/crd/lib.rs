@@ -54,9 +54,10 @@ pub use postgresql::{
     PostgresqlStatus, SecretRecord, VolumeRecord,
 };
 pub use profile::{
-    Amount, BoundRevision, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace,
+    BoundRevision, PodSecurity, Profile, ProfileApp, ProfileDefaults, ProfileHelm, ProfileNamespace,
     ProfilePersistence, ProfileResources, ProfileRollout, ProfileSpec, ProfileStatus, RolloutStatus,
 };
+pub use quantity::Amount;
 pub use reason::Reason;
 pub use restore::{
     Drill, DrillStore, Dump, DumpStore, Restore, RestoreProgress, RestoreRecord, RestoreRequest, RestoreState,
@@ -67,7 +68,9 @@ use schema::{
     number,
 };
 pub use server::{NetworkAccess, Resources, Scheduling, Tls};
-pub use store::{Bucket, CaSecret, CredentialsSecret, Store, StoreKeep, StorePasswordSecret};
+pub use store::{
+    Bucket, CaSecret, CredentialsSecret, PasswordState, RepositoryPassword, Store, StoreKeep, StorePasswordSecret,
+};
 pub use values_reference::{ValuesKind, ValuesReference};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

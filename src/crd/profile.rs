@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
-use super::AppTls;
+use super::{Amount, AppTls, JobSettings};
 
 /// The settings that ClientApps take from a Profile.
 #[skip_serializing_none]
@@ -198,6 +198,10 @@ pub struct ProfileDefaults {
     /// ClientApps with `spec.ingressClassName`.
     pub tls: Option<AppTls>,
 
+    /// Settings of the Jobs that back up and restore the files and, if it is `standalone`, the database of a ClientApp that has these backups;
+    /// each field that is set in `jobs` of its `persistence.backup` or `postgres.backup` takes precedence.
+    pub jobs: Option<JobSettings>,
+
     /// Optional parts of the chart to enable or disable, by their key in the chart's values, such as `cronjob` or
     /// `metrics`; `spec.values` of a ClientApp takes precedence.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -221,11 +225,6 @@ pub struct ProfileResources {
     #[x_kube(validation = Rule::new("self.all(name, isQuantity(self[name]))").message("must be quantities such as 200m or 512Mi"))]
     pub limits: BTreeMap<String, Amount>,
 }
-
-/// A quantity, such as `200m` or `512Mi`.
-#[derive(JsonSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
-#[schemars(inline)]
-pub struct Amount(#[schemars(length(max = 32))] pub String);
 
 /// The volume for the app's files.
 #[skip_serializing_none]

@@ -240,6 +240,9 @@ reasons! {
     Replacing DB kind::READY, Progress: "An object that cannot be changed in place is deleted and recreated.", "Wait.";
     RepositoryMismatch APP kind::POSTGRES_READY, Stalled: "The backups of the database are in a repository other than the one in the spec. Neither is touched.",
         "Name the repository that the message names in `spec.postgres.percona.repository`.";
+    RepositoryPasswordGenerated BOTH BACKED_UP, Event: "The operator has generated the password of a restic repository.", "Keep a copy of the Secret in the message outside this cluster: nobody can read the backups without it.";
+    RepositoryPasswordLost BOTH BACKED_UP, Trouble: "The Secret with the password of the restic repository is gone. No other password is generated, because the backups would stay unreadable.",
+        "Create the Secret again from your copy.";
     RestoreCompleted RESTORE kind::READY, Fine: "The restore is complete.", "Nothing.";
     RestoreFailed DB kind::READY, Stalled: "The dump could not be restored. The dumps are unchanged, and no database was created.", "Follow the message.";
     RestorePending RESTORE kind::READY, Progress: "The restore has not begun; the message says what it waits for.", "Wait.";

@@ -95,19 +95,11 @@ pub(super) fn decide(
             }
         }
     }
-    // Without its database, an app cannot be stopped by helm: the database comes back first.
-    let comes_first = status.database.as_ref().is_some_and(|made| made.completed_at.is_none()) && !serves(observed);
-    if let (Some(_), Subject::App(app), false) = (&status.files, &observed.subject, comes_first) {
-        let Files { volumes, job, user, .. } = &observed.files;
-        // A Job that exists knows them.
-        match quiesce::stopped(app, &mark(me.name), volumes.is_some() || job.is_some(), user.as_deref()) {
-            Stopped::Yes => {}
-            Stopped::Waits(why) => return running(status, why, None, now),
-            Stopped::NotAsked => {
-                let message = format!("the pods of {} are taken away", spec.target());
-                return running(status, message, Some(Step::Stop(app.clone())), now);
-            }
-        }
+    // Without its database, an app cannot be stopped by helm: the database comes back first. And helm may wait for one that has begun.
+    let is_first = |made: &DatabaseRestore| made.completed_at.is_none() && (made.has_begun() || !serves(observed));
+    let comes_first = status.database.as_ref().is_some_and(is_first);
+    if let Some((why, step)) = held(me, spec, observed).filter(|_| status.files.is_some() && !comes_first) {
+        return running(status, why, step, now);
     }
     if let Some(made) = status.database.clone().filter(|made| made.completed_at.is_none()) {
         match database(me, spec, made, observed, now) {
@@ -125,6 +117,9 @@ pub(super) fn decide(
         }
     }
     if let Some(made) = status.files.clone().filter(|made| made.completed_at.is_none()) {
+        if let Some((why, step)) = held(me, spec, observed) {
+            return running(status, why, step, now);
+        }
         match files(me, spec, made, observed) {
             Progress::Waits(why) => return running(status, why, None, now),
             Progress::Failed(problem) => {
@@ -179,6 +174,20 @@ fn serves(observed: &Observed) -> bool {
         Database::Standalone(Some(found)) => found.status.as_ref().and_then(|status| status.phase) == Some(Phase::Up),
         Database::Percona { seen: Some(seen), .. } => is_ready(seen),
         _ => false,
+    }
+}
+
+/// Returns what files wait for whose volumes a pod may have, and the step that takes the pods away.
+fn held(me: Me<'_>, spec: &ClientAppRestoreSpec, observed: &Observed) -> Option<(String, Option<Step>)> {
+    let Subject::App(app) = &observed.subject else { return None };
+    let Files { volumes, job, user, .. } = &observed.files;
+    // A Job that exists knows them.
+    match quiesce::stopped(app, &mark(me.name), volumes.is_some() || job.is_some(), user.as_deref()) {
+        Stopped::Yes => None,
+        Stopped::Waits(why) => Some((why, None)),
+        Stopped::NotAsked => {
+            Some((format!("the pods of {} are taken away", spec.target()), Some(Step::Stop(app.clone()))))
+        }
     }
 }
 

@@ -15,12 +15,12 @@ use super::{
 use crate::{
     backup::{
         archive_job,
-        observe::{listed, made_job, metadata, one, pods, volumes},
+        observe::{app, listed, made_job, metadata, one, pods, volumes},
         observed::Subject,
     },
     crd::{
-        BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppRestoreSpec, FilesSource, PostgresProvider, Postgresql,
-        RestoreInto, annotation, label,
+        BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppRestoreSpec, FilesBackup, FilesSource,
+        PostgresProvider, Postgresql, RestoreInto, annotation, label,
         percona::{PerconaPGBackup, PerconaPGCluster, PerconaPGRestore},
     },
     platform::{
@@ -45,7 +45,10 @@ pub(super) async fn observe(
     };
     let backup = match has_begun {
         true => None,
-        false => running(client, namespace, |backup: &ClientAppBackup| backup.spec.of == spec.of).await?,
+        false => {
+            let backups = Api::namespaced(client.clone(), namespace);
+            running(backups, |backup: &ClientAppBackup| backup.spec.of == spec.of).await?
+        }
     };
     if spec.of.kind == BackupSubjectKind::Postgresql {
         let database = Database::Standalone(one::<Postgresql>(client, namespace, name).await?.map(Box::new));
@@ -57,7 +60,12 @@ pub(super) async fn observe(
     let copy = spec.into.as_ref().filter(|_| !has_database);
     // Once it has its database, its files are restored as those of any app.
     let name = spec.into.as_ref().filter(|_| has_database).map_or(name, |into| &into.name);
-    let Some(app) = one::<ClientApp>(client, namespace, name).await? else { return Ok(Observed::default()) };
+    let found = match copy {
+        // Another app gets its spec.
+        Some(_) => one::<ClientApp>(client, namespace, name).await?,
+        None => app(client, namespace, name).await?,
+    };
+    let Some(app) = found else { return Ok(Observed::default()) };
     let key = Key::new(namespace, name);
     let copy = match copy {
         Some(into) => Some(seen_of(client, namespace, spec, (&app, into)).await?),
@@ -167,7 +175,7 @@ async fn not_permitted(
     let backup = app.spec.persistence.backup.as_ref();
     let Some((backup, path)) = backup.zip(source.and_then(|source| source.path.as_ref())) else { return Ok(None) };
     // A repository of an earlier app of this namespace and name, whatever its prefix.
-    if format!("/{path}").ends_with(&format!("/{}/{}.files", key.namespace, key.name)) {
+    if FilesBackup::is_path_of(path, &key.namespace, &key.name) {
         return Ok(None);
     }
     let secret = &backup.store.bucket.credentials_secret.name;

@@ -73,8 +73,10 @@ pub(crate) async fn act(
             Step::RollBack(_) => {}
             Step::Repair(missing) => drift_repair::repair(ctx, app, desired, observed, missing).await?,
             Step::DeleteStuckPod(pod) => delete_stuck_pod(ctx, app, desired, pod).await?,
+            Step::CreateRepositoryPassword(secret) => backup::create_password(ctx, app, secret).await?,
             Step::CreateBackup { name } => backup::create(ctx, app, name).await?,
             Step::DeleteBackup { name, uid } => backup::delete(ctx, app, name, uid).await,
+            Step::WithdrawBackup { name, uid } => backup::withdraw(ctx, app, name, uid).await,
             Step::Test => helm::test(ctx, app, desired, observed, sentence),
             Step::HelmUpgrade { revision, .. } => {
                 helm::upgrade(ctx, app, desired, observed, (status, sentence), *revision).await?

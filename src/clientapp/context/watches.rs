@@ -276,11 +276,14 @@ fn secret_changed(apps: &Objects<ClientApp>, secret: &Key) {
         let spec = app.object.as_ref().ok().map(|app| &app.spec);
         let given = spec.and_then(|spec| spec.admin_secret.as_ref());
         let external = spec.and_then(|spec| spec.postgres.external.as_ref()).map(|external| &external.secret_name);
+        let archives = spec.and_then(|spec| spec.persistence.backup.as_ref());
+        let repository =
+            archives.and_then(|backup| backup.store.bucket.password_secret.as_ref()).map(|secret| &secret.name);
         let tls = spec.and_then(|spec| spec.tls.as_ref()).and_then(|tls| tls.secret_name.as_ref());
         // A Profile may name it.
         let of_profile = status.and_then(|status| status.tls_secret_name.as_ref());
         key.name == secret.name
-            || [given, external, tls, of_profile].contains(&Some(&secret.name))
+            || [given, external, repository, tls, of_profile].contains(&Some(&secret.name))
             || [key.admin_secret(), key.redis_secret(), key.tls_secret()].contains(&secret.name)
             || database::all().any(|provider| provider.secret(&key) == secret.name)
             || inventory.is_some_and(|inventory| inventory.objects.iter().any(of_release))

@@ -75,6 +75,8 @@ fn brief(plan: &Plan) -> String {
             }
             Step::DeleteStuckPod(pod) => format!("delete pod {}", pod.name),
             Step::RollBack(back) => format!("roll back to {}", back.to.revision),
+            Step::CreateRepositoryPassword(secret) => format!("password {}", secret.name),
+            Step::WithdrawBackup { name, .. } => format!("withdraw {name}"),
             Step::CreateBackup { name } => format!("create {name}"),
             Step::DeleteBackup { name, .. } => format!("delete {name}"),
             Step::Test => "test".to_owned(),
@@ -1158,7 +1160,10 @@ impl Sim {
                 unreachable!("nothing was left, lost, stuck or deleted, and no backup is asked for")
             }
             Step::Test => unreachable!("nothing is tested"),
-            Step::CreateBackup { .. } | Step::DeleteBackup { .. } => unreachable!("no archives are asked for"),
+            Step::CreateBackup { .. } | Step::DeleteBackup { .. } | Step::CreateRepositoryPassword(_) => {
+                unreachable!("no archives are asked for")
+            }
+            Step::WithdrawBackup { .. } => unreachable!("no backup is asked for"),
             Step::FetchChart => unreachable!("the chart is at hand"),
             Step::CancelHelm => unreachable!("a helm run is one event"),
             Step::UnlockRelease { revision, .. } => {

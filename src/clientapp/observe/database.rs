@@ -6,13 +6,12 @@ use kube::api::ListParams;
 use super::{secrets, uncached};
 use crate::{
     clientapp::{
-        context::{App, Ctx},
+        context::Ctx,
         error::Error,
         observed::{
             owned,
             pods::{GRACE, PodReasons, PodsView, next_check},
-            types::{BackupView, DatabasePods, DatabaseView, ScheduledBackups},
-            upgrade_backup,
+            types::{DatabasePods, DatabaseView, ScheduledBackups},
         },
         spec::{
             database::{DatabaseCaches, DatabaseObject, DatabaseState, DesiredDatabase, DesiredObject},
@@ -20,7 +19,7 @@ use crate::{
         },
     },
     crd::{
-        BackupRecord, BackupState, ClientAppStatus,
+        BackupState, ClientAppStatus,
         conditions::{find, kind},
     },
     platform::{key::Key, warnings},
@@ -121,10 +120,4 @@ fn scheduled(ctx: &Ctx, key: &Key, object: &DesiredObject) -> ScheduledBackups {
         last_success: seen.iter().filter_map(|(_, backup)| backup.completed).max(),
         last_failure: failed.max(),
     }
-}
-
-pub(super) fn backup(ctx: &Ctx, app: &App<'_>, record: BackupRecord) -> BackupView {
-    let seen = upgrade_backup::seen(&record, app.uid(), &ctx.watches.backups(app.key));
-    let state = seen.as_ref().map_or(record.state, |(state, _)| *state);
-    BackupView { record: BackupRecord { state, ..record }, seen }
 }

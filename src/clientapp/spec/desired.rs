@@ -22,8 +22,8 @@ use crate::{
     config::Config,
     crd::{
         AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DEFAULT_CHART_VERSION, DeletionPolicy, Dependency, Drift, DriftIgnore,
-        MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack, Test,
-        Upgrade, ValuesDigest, annotation, duration, quantity,
+        JobSettings, MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack,
+        Test, Upgrade, ValuesDigest, annotation, duration, quantity,
     },
     helm::{Redactor, values::Values},
     platform::{
@@ -226,7 +226,7 @@ pub(crate) fn desired(
     let asked = checked.layers(&user.merged, config)?;
     let CheckedSpec { key, spec, .. } = &checked;
     let database = match spec.postgres.enabled {
-        true => Some(database::desired(key, app, config, checked.profile.open)?),
+        true => Some(database::desired(key, app, config, (checked.profile.open, checked.profile.jobs.as_ref()))?),
         false => None,
     };
     let upgrade = upgrade(app)?;
@@ -434,11 +434,12 @@ fn release_digest(
 
 fn data(app: &ClientApp) -> Result<DesiredData, InvalidSpec> {
     let spec = &app.spec;
+    let restored = spec.postgres.restore.as_ref().and_then(|restore| restore.store.as_ref());
     Ok(DesiredData {
         deletion_policy: spec.deletion_policy,
         adopt: spec.postgres.adopt,
         without_volumes: without_volumes(&app.metadata),
-        files: spec.persistence.backup.as_ref().map(file_backup::desired).transpose()?,
+        files: spec.persistence.backup.as_ref().map(|files| file_backup::desired(files, restored)).transpose()?,
     })
 }
 
@@ -523,11 +524,18 @@ struct Taken {
     persistence: ProfilePersistence,
     /// True if pods of other namespaces can reach the namespaces created with it.
     open: bool,
+    /// Settings of the Jobs that back up and restore.
+    jobs: Option<JobSettings>,
 }
 
 impl Default for Taken {
     fn default() -> Self {
-        Taken { values: Value::Object(serde_json::Map::new()), persistence: ProfilePersistence::default(), open: false }
+        Taken {
+            values: Value::Object(serde_json::Map::new()),
+            persistence: ProfilePersistence::default(),
+            open: false,
+            jobs: None,
+        }
     }
 }
 
@@ -554,6 +562,9 @@ fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) ->
     if defaults.persistence.size.as_deref().is_some_and(|size| quantity::parse_positive(size).is_none()) {
         return Err(refused("defaults.persistence.size: must be a quantity above zero such as 10Gi".to_owned()));
     }
+    if let Some(problem) = defaults.jobs.as_ref().and_then(JobSettings::problem) {
+        return Err(refused(format!("defaults.jobs.{problem}")));
+    }
     let written = values::of_profile(defaults);
     let of_defaults = written.as_object().cloned().unwrap_or_default();
     values::check_profile_values(&of_defaults, reserved)
@@ -566,6 +577,7 @@ fn profile_layer(name: &str, profile: &StoredProfile, reserved: Reserved<'_>) ->
         values: values::merge([&written, &replicas.unwrap_or(Value::Object(serde_json::Map::new())), &raw]),
         persistence: defaults.persistence.clone(),
         open: namespace.open,
+        jobs: defaults.jobs.clone(),
     })
 }
 

@@ -166,6 +166,7 @@ fn settled(mut status: ClientAppStatus, pass: &Pass<'_>, now: Timestamp) -> Clie
     status.orphaned = None;
     if let Ok(desired) = desired {
         status.files = file_backup::summary(desired, observed, now);
+        status.repository_password = file_backup::password(desired, observed);
         status.backup = backup(desired, observed, status.installed.as_ref(), now);
         let is_deployed =
             observed.release.as_ref().is_some_and(|release| release.is_deployed_as(&desired.target().digest));
