@@ -41,7 +41,7 @@ impl Fixture {
         fs::create_dir(directory.path().join("bin")).unwrap();
         let go = directory.path().join("bin/go");
         executable(&go, GO, 0o755).unwrap();
-        // What is read and changed of the Percona operator, and what is read of cert-manager and CloudNativePG.
+        // What is read and changed of the Percona operator, and what is read of cert-manager, CloudNativePG and its plugin.
         let module = directory.path().join("module");
         let sources = module.join("vendor/github.com/percona/percona-postgresql-operator/v2");
         for (file, source) in [
@@ -49,6 +49,7 @@ impl Fixture {
             (module.join("deploy/crds/d.yaml"), "kind: D\n"),
             (module.join("deploy/crds/c.yaml"), "kind: C\n"),
             (module.join("releases/cnpg-1.30.0.yaml"), "kind: E\n"),
+            (module.join("config/crd/bases/f.yaml"), "kind: F\n"),
             (sources.join("cmd/postgres-operator/main.go"), "cfg.Wrap(otelTransportWrapper()); \":8081\""),
             (
                 sources.join("percona/controller/pgbackup/controller.go"),

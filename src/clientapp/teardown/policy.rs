@@ -98,7 +98,7 @@ pub fn deletion_effects(app: &ClientApp, orphans: bool, namespace_made: Option<b
     let provider = database::provider(spec.postgres.provider);
     let database = |what: &str, before: &str| {
         let backups = match provider {
-            Some(provider) if !provider.info().backs_up => "volumes",
+            Some(provider) if !provider.backs_up(&spec.postgres) => "volumes",
             _ => "volumes, backups",
         };
         let its = format!("{what} {}{before} with its {backups} and Secrets", key.database());
