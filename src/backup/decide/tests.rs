@@ -106,6 +106,7 @@ fn short_of(outcome: &Outcome) -> String {
             )
         }
         Some(Step::CreateJob(job)) => format!(" -> {}", job.name_any()),
+        Some(Step::CreateCloudNativePgBackup(backup)) => format!(" -> create Backup {}", backup.name_any()),
         Some(Step::EndJob { job, uid, why }) => format!(" -> end {job} {uid}: {why}"),
     };
     format!("{:?}{step}", outcome.status.phase.unwrap())

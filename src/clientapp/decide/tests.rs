@@ -337,6 +337,7 @@ fn what_backs_up_a_cluster() {
             change(view);
         }
     };
+    const APPLIED: &str = "postgres in a repository";
     const NO_KIND: &str = "hold PostgresReady/DependencyMissing!";
     const OTHERS: &str = "hold PostgresReady/DatabaseNotOurs!";
     fn store_of(view: &mut DatabaseView) -> &mut SeenPart {
@@ -355,10 +356,10 @@ fn what_backs_up_a_cluster() {
             with(|view| view.parts[0].availability = Availability::Refused("no".into())),
             "hold PostgresReady/AccessDenied!",
         ),
-        ("applied without it", with(|view| view.object.as_mut().unwrap().digest = Some("d".into())), "postgres"),
-        ("a store that is gone", with(|view| view.parts[0].object = None), "postgres"),
-        ("a schedule that is gone", with(|view| view.parts[1].object = None), "postgres"),
-        ("a store of an earlier spec", with(|view| store_of(view).digest = Some("d".into())), "postgres"),
+        ("applied without it", with(|view| view.object.as_mut().unwrap().digest = Some("d".into())), APPLIED),
+        ("a store that is gone", with(|view| view.parts[0].object = None), APPLIED),
+        ("a schedule that is gone", with(|view| view.parts[1].object = None), APPLIED),
+        ("a store of an earlier spec", with(|view| store_of(view).digest = Some("d".into())), APPLIED),
         ("a store that has lost its owner", with(|view| store_of(view).owner_uid = None), ""),
         ("a user's store", with(|view| (store_of(view).owner_uid, store_of(view).app) = (None, None)), OTHERS),
         ("a former Cluster's store", with(|view| store_of(view).owner_uid = Some("former".into())), OTHERS),

@@ -386,7 +386,7 @@ fn what_a_cluster_says_of_its_archive() {
         let mut cluster = cluster(json!({}), json!({"phase": "Cluster in healthy state", "conditions": [condition]}));
         cluster["spec"]["plugins"] = plugins;
         let verdict = stored_as(&cluster).backed_up;
-        let found = verdict.as_ref().map(|verdict| (verdict.reason.as_str(), verdict.message.as_str()));
+        let found = verdict.as_ref().map(|verdict| (&*verdict.reason, &*verdict.message));
         assert_eq!(found.is_some(), expected.is_some(), "{what}: {found:?}");
         if let (Some((reason, message)), Some(words)) = (found, expected) {
             assert!(reason == "DatabaseBackupFailed" && message.contains(words), "{what}: {message}");
