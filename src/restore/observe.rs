@@ -125,7 +125,13 @@ async fn seen_of(
         let secret = metadata(client, namespace, &ApiResource::erase::<Secret>(&()), &key.admin_secret()).await?;
         let database = metadata(client, namespace, &ApiResource::erase::<Postgresql>(&()), &key.database()).await?;
         let cluster = listed::<PerconaPGCluster>(client, namespace, &key.database()).await?;
-        let of_cnpg = listed::<CloudNativePgCluster>(client, namespace, &key.database()).await?;
+        // The rights on a kind that no app uses may have been taken away.
+        let of_cnpg = match first.spec.postgres.provider {
+            PostgresProvider::CloudNativePg => {
+                listed::<CloudNativePgCluster>(client, namespace, &key.database()).await?
+            }
+            PostgresProvider::Percona | PostgresProvider::Standalone | PostgresProvider::External => None,
+        };
         let left = claim
             .or(secret.map(|secret| format!("Secret {}", secret.name_any())))
             .or(database.map(|database| format!("Postgresql {}", database.name_any())))

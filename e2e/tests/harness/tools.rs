@@ -115,11 +115,16 @@ fn what_only_some_tests_start_is_built_for_those_who_ask() {
     let helms: Vec<_> = paths.lines().filter(|path| path.ends_with("/helm")).collect();
     let of = |index: usize, key: &str| helms[index].contains(&format!("/cache/tools/{key}-"));
     assert!(helms.len() == 2 && of(0, "helm") && of(1, "helm3"), "{paths}");
-    assert_eq!(fixture.builds(), 11, "and cert-manager, cloudnativepg, percona, registry, restic and versitygw");
+    assert_eq!(
+        fixture.builds(),
+        12,
+        "and barman-cloud, cert-manager, cloudnativepg, percona, registry, restic and versitygw"
+    );
     for (program, expected) in [
         ("/postgres-operator", r#"[{"kind":"A"},{"kind":"B"}]"#),
         ("/cert-manager", r#"[{"kind":"C"},{"kind":"D"}]"#),
         ("/manager", r#"[{"kind":"E"}]"#),
+        ("/barman-cloud", r#"[{"kind":"F"}]"#),
     ] {
         let path = paths.lines().find(|path| path.ends_with(program)).unwrap();
         let definitions = fs::read_to_string(PathBuf::from(path).with_file_name("definitions.json")).unwrap();

@@ -171,6 +171,7 @@ mod tests {
         };
         let external = json!({"provider": "external", "external": {"secretName": "theirs"}});
         let repository = json!({"gcs": {"bucket": "backups"}, "secretName": "s"});
+        let bucket = json!({"endpoint": "https://s3", "bucket": "backups", "credentialsSecret": {"name": "s3"}});
         insta::assert_snapshot!(
             [
                 told("everything is its own", json!({}), false, Some(true)),
@@ -183,6 +184,12 @@ mod tests {
                     Some(false)
                 ),
                 told("of CloudNativePG", json!({"postgres": {"provider": "cloudnativepg"}}), false, Some(false)),
+                told(
+                    "of CloudNativePG, with a bucket",
+                    json!({"postgres": {"provider": "cloudnativepg", "backup": {"schedule": "@daily", "store": bucket}}}),
+                    false,
+                    Some(false)
+                ),
                 told("without a database", json!({"postgres": {"enabled": false}}), false, Some(false)),
                 told("orphaned", json!({}), true, Some(true)),
                 told(

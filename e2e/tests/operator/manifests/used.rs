@@ -241,7 +241,7 @@ async fn use_clientapps(tenant: &Tenant) {
     // And one of CloudNativePG's, which its plugin backs up.
     cloudnativepg::define(&tenant.client).await.unwrap();
     cloudnativepg::define_plugin(&tenant.client).await.unwrap();
-    let store = json!({"endpoint": "https://s3.example.com", "bucket": "pg", "credentialsSecret": {"name": "s3"}});
+    let store = json!({"endpoint": "https://s3.example.com", "bucket": "backups", "credentialsSecret": {"name": "s3"}});
     let postgres = json!({"provider": "cloudnativepg", "backup": {"schedule": "@yearly", "store": store}});
     tenant.create("cluster", json!({"hostname": host("cluster"), "postgres": postgres})).await.unwrap();
     let archives = |found: Option<&CloudNativePgCluster>| found?.archive();
