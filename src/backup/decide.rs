@@ -5,7 +5,7 @@ use k8s_openapi::{api::batch::v1::Job, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Resource as _, ResourceExt as _};
 
 use super::{
-    archive_job,
+    archive_job, cloudnativepg,
     context::Backups,
     observed::{Database, Files, Observed, Subject},
     percona,
@@ -15,6 +15,7 @@ use crate::{
     crd::{
         ArchivedFiles, BackupPart, BackupPhase, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppBackupStatus,
         ClientAppRestore, ClientAppRestoreStatus, DatabaseBackup, DumpState, Postgresql, Reason, Reclaim, annotation,
+        cloudnativepg::CloudNativePgBackup,
         conditions::Verdict,
         label,
         percona::{PerconaPGBackup, TYPE_FULL},
@@ -26,11 +27,11 @@ use crate::{
 /// Limits how much the clocks of the nodes may differ.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-/// Says why a backup fails of an app whose database the operator cannot back up.
-const UNSUPPORTED: &str = "the operator does not back up databases of the provider cloudnativepg yet: use CloudNativePG's own backups, and set spec.parts to [Files] for the files";
-
 /// Says why a backup fails whose dump would have to be deleted with it.
 const NOT_RECLAIMED: &str = "a dump stays as long as postgres.backup keeps it: set spec.reclaim to Retain, or spec.parts to [Files], in another ClientAppBackup";
+
+/// The same of a backup in the archive of a Cluster, where only the plugin's retention deletes.
+const NOT_RECLAIMED_BY_PLUGIN: &str = "CloudNativePG's plugin deletes a backup only once postgres.backup.store.keep does not need it: set spec.reclaim to Retain, or spec.parts to [Files], in another ClientAppBackup";
 
 /// Holds what follows.
 pub(super) type Outcome = run_once::Outcome<Backups>;
@@ -45,6 +46,7 @@ pub(crate) enum Step {
         request: String,
     },
     CreatePerconaBackup(Box<PerconaPGBackup>),
+    CreateCloudNativePgBackup(Box<CloudNativePgBackup>),
     CreateJob(Box<Job>),
     /// Ends a Job in which nothing runs.
     EndJob {
@@ -82,11 +84,15 @@ pub(super) fn decide(
         Ok(parts) => parts,
         Err(problem) => return failed(status, problem),
     };
-    if spec.reclaim == Reclaim::Delete
+    let not_reclaimed = match observed.database {
+        Database::Standalone(_) => Some(NOT_RECLAIMED),
+        Database::CloudNativePg { .. } => Some(NOT_RECLAIMED_BY_PLUGIN),
+        Database::None | Database::Percona { .. } => None,
+    };
+    if let Some(why) = not_reclaimed.filter(|_| spec.reclaim == Reclaim::Delete)
         && parts.contains(&BackupPart::Database)
-        && matches!(observed.database, Database::Standalone(_))
     {
-        return failed(status, NOT_RECLAIMED.to_owned());
+        return failed(status, why.to_owned());
     }
     // What the app has may change meanwhile, and another may have its name.
     let uid_now = observed.subject_uid();
@@ -262,12 +268,23 @@ fn database(uid: &str, recorded: &ClientAppBackupStatus, observed: &Observed) ->
                 Step::CreatePerconaBackup(Box::new(backup))
             })
         }
-        Database::Standalone(None) | Database::Percona { cluster: None, .. } => match began {
+        Database::CloudNativePg { cluster: Some(cluster), backup } => {
+            let name = format!("{}-{}", cluster.name_any(), short(uid));
+            let kind = CloudNativePgBackup::kind(&()).into_owned();
+            let made = |name| DatabaseBackup { kind, name, dump: None, completed_at: None };
+            let is_wanted = matches!(&observed.subject, Subject::App(app) if app.spec.postgres.backup.is_some());
+            cloudnativepg::backed_up(name, is_wanted, (cluster, backup.as_deref())).map(made, |mut backup| {
+                backup.labels_mut().insert(label::BACKUP_UID.to_owned(), uid.to_owned());
+                Step::CreateCloudNativePgBackup(Box::new(backup))
+            })
+        }
+        Database::Standalone(None)
+        | Database::Percona { cluster: None, .. }
+        | Database::CloudNativePg { cluster: None, .. } => match began {
             None => Progress::Waits("there is no database yet: the app's condition PostgresReady says why".to_owned()),
             Some(_) => Progress::Failed("the database is gone".to_owned()),
         },
         Database::None => Progress::Failed("there is no database".to_owned()),
-        Database::Unsupported => Progress::Failed(UNSUPPORTED.to_owned()),
     }
 }
 

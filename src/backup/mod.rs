@@ -10,6 +10,7 @@
 
 mod act;
 pub(crate) mod archive_job;
+mod cloudnativepg;
 mod context;
 pub(crate) mod decide;
 pub(crate) mod observe;

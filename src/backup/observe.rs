@@ -22,7 +22,9 @@ use super::{
 use crate::{
     clientapp::observed::inventory,
     crd::{
-        BackupSubjectKind, ClientApp, ClientAppBackup, Guard, JobSettings, PostgresProvider, Postgresql, Profile,
+        BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppRestore, Guard, JobSettings,
+        PostgresProvider, Postgresql, Profile,
+        cloudnativepg::{CloudNativePgBackup, CloudNativePgCluster},
         percona::{PerconaPGBackup, PerconaPGCluster},
     },
     platform::{
@@ -63,7 +65,15 @@ pub(super) async fn observe(
     let database = match postgres.provider {
         _ if !postgres.enabled => Database::None,
         PostgresProvider::External => Database::None,
-        PostgresProvider::CloudNativePg => Database::Unsupported,
+        PostgresProvider::CloudNativePg => {
+            let recorded = backup.recorded_status.database.as_ref();
+            let made = match recorded {
+                Some(recorded) => listed::<CloudNativePgBackup>(client, namespace, &recorded.name).await?,
+                None => None,
+            };
+            let cluster = listed::<CloudNativePgCluster>(client, namespace, &key.database()).await?;
+            Database::CloudNativePg { cluster: cluster.map(Box::new), backup: made.map(Box::new) }
+        }
         PostgresProvider::Standalone => standalone(client, namespace, &key.database()).await?,
         PostgresProvider::Percona => {
             let recorded = backup.recorded_status.database.as_ref();

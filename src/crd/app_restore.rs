@@ -105,13 +105,13 @@ pub struct RestoreInto {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.time) || self.from == 'latest'").message("give from or time, not both").field_path(".time"))]
 pub struct DatabaseSource {
-    /// `latest`, or the name of a dump or PerconaPGBackup.
+    /// `latest`, or the name of a dump, a PerconaPGBackup or a Backup of CloudNativePG.
     #[serde(default = "latest")]
     #[schemars(length(min = 1, max = 253))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?$')").message("must be latest, or the name of a dump or PerconaPGBackup"))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?$')").message("must be latest, or the name of a dump, PerconaPGBackup or Backup"))]
     pub from: String,
 
-    /// A point in time. PerconaPGCluster only.
+    /// A point in time, of a PerconaPGCluster or, with `into`, of a Cluster of CloudNativePG: something must have been committed after it.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub time: Option<Time>,
 
@@ -196,7 +196,7 @@ pub struct DatabaseRestore {
     /// Name of the PerconaPGRestore, or the request with which the dump was requested from the Postgresql; with `spec.into`, the name
     /// of the new database.
     pub name: String,
-    /// The dump or PerconaPGBackup that is restored.
+    /// The dump, PerconaPGBackup or Backup that is restored.
     pub from: String,
     /// The PerconaPGBackup of what it was before.
     pub backup: Option<String>,

@@ -67,7 +67,8 @@ pub enum Reclaim {
     #[value(help = "It stays")]
     #[default]
     Retain,
-    /// The archive of the files is forgotten, and the PerconaPGBackup deleted; a dump of a Postgresql is refused. Until that is done, the
+    /// The archive of the files is forgotten, and the PerconaPGBackup deleted; a dump of a Postgresql is refused, and so is a
+    /// backup of a Cluster, which only the retention of its plugin deletes. Until that is done, the
     /// object stays, and its condition `Ready` says why.
     #[value(help = "It is deleted")]
     Delete,
@@ -169,9 +170,9 @@ impl BackupPhase {
 #[derive(JsonSchema, ToSchema, Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DatabaseBackup {
-    /// `PerconaPGBackup`, or `Postgresql` for a dump.
+    /// `PerconaPGBackup`, `Backup` of CloudNativePG, or `Postgresql` for a dump.
     pub kind: String,
-    /// Name of the PerconaPGBackup, or the request with which the dump was requested from the Postgresql.
+    /// Name of the PerconaPGBackup or Backup, or the request with which the dump was requested from the Postgresql.
     pub name: String,
     /// Name of the dump.
     pub dump: Option<String>,

@@ -5,6 +5,7 @@ mod app_tls;
 mod backup;
 mod clientapp;
 pub mod cloudnativepg;
+mod cloudnativepg_options;
 pub mod conditions;
 mod deletion;
 pub mod duration;
@@ -40,6 +41,7 @@ pub use clientapp::{
     NAME_TOO_LONG, OnFailure, Persistence, Planned, Postgres, PostgresProvider, ReadyRevision, Redis, Release,
     ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
 };
+pub use cloudnativepg_options::{CloudNativePgDataSource, CloudNativePgOptions};
 pub use deletion::{DeletionPolicy, Owned};
 pub use guard::read;
 pub use guard::{Guard, decode_strictly};
@@ -85,7 +87,7 @@ pub mod label {
     pub const APP: &str = "apps.bnerd-operator.local/clientapp";
     /// On objects that `deletionPolicy: Retain` has kept: the name of the `ClientApp` that they belonged to.
     pub const RETAINED_FROM: &str = "apps.bnerd-operator.local/retained-from";
-    /// On a PerconaPGBackup that is deleted with its ClientAppBackup: the uid of that.
+    /// On a PerconaPGBackup, which is deleted with its ClientAppBackup, or a Backup: the uid of that.
     pub const BACKUP_UID: &str = "apps.bnerd-operator.local/backup-uid";
     /// Set with [`RETAINED_FROM`] if that names a `Postgresql`: the kind.
     pub const RETAINED_KIND: &str = "apps.bnerd-operator.local/retained-kind";
@@ -126,9 +128,10 @@ pub mod annotation {
     pub const OWNER_UID: &str = "apps.bnerd-operator.local/clientapp-uid";
     /// On applied objects: digest of the document, so that it is applied again only if it changes.
     pub const SPEC_DIGEST: &str = "apps.bnerd-operator.local/spec-digest";
-    /// On a PerconaPGCluster: this operator has configured its backups. Without it, a cluster admin has, and they are left alone.
+    /// On a PerconaPGCluster or a Cluster: this operator has configured its backups. Without it, a cluster admin has, and they are left
+    /// alone. On a Cluster: where they go.
     pub const BACKUPS: &str = "apps.bnerd-operator.local/backups";
-    /// On a PerconaPGCluster: it was created from the backups of another.
+    /// On a PerconaPGCluster or a Cluster: it was created from the backups of another.
     pub const DATA_SOURCE: &str = "apps.bnerd-operator.local/data-source";
     /// On the pods of a release: digest of the credentials that they read when they start. Named as charts name such annotations.
     pub const CREDENTIALS: &str = "checksum/clientapp-credentials";

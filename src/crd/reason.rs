@@ -137,14 +137,14 @@ reasons! {
     DataKept APP kind::READY, Event: "The ClientApp was deleted; the objects in the message were kept.", "Delete them yourself if their data is no longer needed.";
     DataRetained APP kind::RELEASED, Stalled: "An earlier ClientApp of this name, or an earlier database of the name that it would get, has left data. Nothing is created next to it.",
         "Set `spec.postgres.adopt`, rename the ClientApp, or delete the data.";
-    DatabaseBackedUp APP BACKED_UP, Fine: "The last backup of the PerconaPGCluster is complete.", "Nothing.";
-    DatabaseBackupFailed APP BACKED_UP, Trouble: "The last backup of the PerconaPGCluster has failed.", "Follow the message, or check the Job of that backup.";
+    DatabaseBackedUp APP BACKED_UP, Fine: "The last backup of the PerconaPGCluster or Cluster is complete.", "Nothing.";
+    DatabaseBackupFailed APP BACKED_UP, Trouble: "The last backup of the PerconaPGCluster or Cluster has failed, or the Cluster cannot archive WAL.", "Follow the message, or check the Job of that backup or the log of the plugin.";
     DatabaseBusy ROW kind::READY, Trouble: "The database did not reach the row in time, for example because another client holds a lock.", "Wait; it is retried, and a deletion waits for it.";
     DatabaseLost APP kind::POSTGRES_READY, Stalled: "The database in use was deleted with its data. No empty one is created in its place.",
         "Restore it under its name and hand it over with the label in `DatabaseNotOurs` and `spec.postgres.adopt`; or confirm with the command in the message that the app begins with an empty one.";
     DatabaseMissing ROW kind::READY, Stalled: "The server has no such database.", "Create it, or correct `PSQL_DBNAME`.";
     DatabaseNotConfigured ROW kind::READY, Stalled: "The operator has no database for PostgresWriters.", "Set `PSQL_HOST` and the other `PSQL_` variables of the operator.";
-    DatabaseNotOurs APP kind::POSTGRES_READY, Stalled: "A database of this name belongs to another object.",
+    DatabaseNotOurs APP kind::POSTGRES_READY, Stalled: "A database of this name, or what would back it up, belongs to another object.",
         "Rename the ClientApp, remove that database, or hand it over as the message says.";
     DatabaseNotProgressing APP kind::POSTGRES_READY, Trouble: "The database is not ready, and has made no progress for 5 minutes; the message says what was seen last.",
         "Follow the message. See the log of the database's operator, and that the Percona operator is no older than `spec.crVersion` of the PerconaPGCluster.";
@@ -158,8 +158,8 @@ reasons! {
     DeletionHeld BOTH kind::READY, Stalled: "The object is being deleted with its data, as are many others, or the definition of its kind: nothing of it is deleted yet.",
         "If it is meant to go, `kubectl clientapp approve-deletions`, or the command in the message; to keep its data, set `spec.deletionPolicy` to Retain.";
     DependencyCircle APP kind::RELEASED, Stalled: "ClientApps wait for each other by `spec.dependsOn`.", "Remove one of them from the field.";
-    DependencyMissing APP kind::POSTGRES_READY, Stalled: "The cluster does not have the kind that provides the database.",
-        "Install the Percona Operator for PostgreSQL or CloudNativePG, or apply `crds/`.";
+    DependencyMissing APP kind::POSTGRES_READY, Stalled: "The cluster does not have the kind that provides the database, or a kind that backs it up.",
+        "Install the Percona Operator for PostgreSQL, CloudNativePG or its plugin barman-cloud, or apply `crds/`.";
     DependencyNotReady APP kind::RELEASED, Progress: "An object that `spec.dependsOn` names is not Ready.", "Wait; the message says why it is not.";
     Deployed APP kind::RELEASED, Fine: "The release is deployed as the spec requests.", "Nothing.";
     DeployerNotOurs APP kind::RELEASED, Stalled: "A RoleBinding `clientapp-deployer` binds something other than the account that helm acts as. It is not overwritten.",
@@ -200,7 +200,7 @@ reasons! {
     NamespaceKept APP kind::READY, Event: "The namespace that was created for the ClientApp is kept, because of the objects in the message.", "Delete it yourself if it is no longer needed.";
     NamespaceTerminating APP kind::READY, Trouble: "The namespace is being deleted.", "Wait.";
     NoArchive APP FILES_BACKED_UP, Progress: "There is no archive of the app's files yet.", "Wait for the schedule, or `kubectl clientapp backup`.";
-    NoDatabaseBackup APP BACKED_UP, Progress: "There is no backup of the PerconaPGCluster yet.", "Wait for the schedule.";
+    NoDatabaseBackup APP BACKED_UP, Progress: "There is no backup of the PerconaPGCluster or Cluster yet.", "Wait for the schedule.";
     NoDump BOTH BACKED_UP, Progress: "There is no dump yet.", "Wait for the schedule.";
     NoRelease APP kind::WORKLOADS_READY, Progress: "Nothing is released yet.", "Check the other conditions.";
     NoVolume APP FILES_BACKED_UP, Stalled: "`spec.persistence.backup` is set, and the release has no volume with files of the app.", "Enable `spec.persistence`, or remove `backup`.";
@@ -239,7 +239,7 @@ reasons! {
         "Restore Helm's Secret, or delete the release's objects by hand and then the Secret.";
     Replacing DB kind::READY, Progress: "An object that cannot be changed in place is deleted and recreated.", "Wait.";
     RepositoryMismatch APP kind::POSTGRES_READY, Stalled: "The backups of the database are in a repository other than the one in the spec. Neither is touched.",
-        "Name the repository that the message names in `spec.postgres.percona.repository`.";
+        "Name the repository that the message names in `spec.postgres.percona.repository` or `spec.postgres.backup.store`.";
     RepositoryPasswordGenerated BOTH BACKED_UP, Event: "The operator has generated the password of a restic repository.", "Keep a copy of the Secret in the message outside this cluster: nobody can read the backups without it.";
     RepositoryPasswordLost BOTH BACKED_UP, Trouble: "The Secret with the password of the restic repository is gone. No other password is generated, because the backups would stay unreadable.",
         "Create the Secret again from your copy.";

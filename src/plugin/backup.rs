@@ -1,4 +1,5 @@
-//! `backup` creates a ClientAppBackup; `backups` lists the dumps of an app's database and, for a PerconaPGCluster, see [`percona`].
+//! `backup` creates a ClientAppBackup; `backups` lists the dumps of an app's database and, for a PerconaPGCluster
+//! or a Cluster, see [`percona`] and [`cloudnativepg`].
 
 use indicatif::BinaryBytes;
 use jiff::Timestamp;
@@ -7,7 +8,7 @@ use kube::{Resource as _, api::ListParams};
 use serde_json::Value;
 
 use super::{
-    args,
+    args, cloudnativepg,
     dumps::needed,
     error::Error,
     files, percona, run_once,
@@ -28,7 +29,7 @@ use crate::{
 fn has_files_only(app: &ClientApp) -> bool {
     let postgres = &app.spec.postgres;
     let provider = database::provider(postgres.provider).filter(|_| postgres.enabled);
-    app.spec.persistence.backup.is_some() && !provider.is_some_and(|provider| provider.info().backs_up)
+    app.spec.persistence.backup.is_some() && !provider.is_some_and(|provider| provider.backs_up(postgres))
 }
 
 pub(crate) async fn run(session: &Session, printer: &mut Printer, args: &args::Backup) -> Result<(), Error> {
@@ -59,6 +60,9 @@ pub(crate) async fn list(session: &Session, printer: &mut Printer, name: &str) -
     let archives = app.as_ref().map(|app| files::last(app, &session.flags, Session::now())).unwrap_or_default();
     if app.as_ref().is_some_and(percona::has_cluster) {
         return percona::list(session, printer, name, &archives).await;
+    }
+    if app.as_ref().is_some_and(|app| cloudnativepg::has_cluster(app) && !has_files_only(app)) {
+        return cloudnativepg::list(session, printer, name, &archives).await;
     }
     if app.as_ref().is_some_and(has_files_only) {
         let none: [Value; 0] = [];

@@ -41,8 +41,8 @@ use crate::{
     store::{dump::Name, error::UNTOUCHED},
 };
 
-/// Says why the database of an app cannot be restored.
-const UNSUPPORTED: &str = "the operator does not restore databases of the provider cloudnativepg yet: CloudNativePG restores a backup into another Cluster";
+/// Says why a Cluster of CloudNativePG is not restored in place.
+const NEVER_IN_PLACE: &str = "CloudNativePG restores backups into a new Cluster, never in place: set spec.into in another ClientAppRestore, which creates another ClientApp, or spec.parts to [Files]";
 
 /// Holds what follows.
 pub(super) type Outcome = run_once::Outcome<Restores>;
@@ -209,7 +209,7 @@ fn begun(me: Me<'_>, spec: &ClientAppRestoreSpec, of: &str, observed: &Observed)
     if let Some(from) = from {
         let (kind, name) = match &observed.database {
             Database::None => return Progress::Failed(format!("{of} has no database that the operator restores")),
-            Database::Unsupported => return Progress::Failed(UNSUPPORTED.to_owned()),
+            Database::CloudNativePg(_) => return Progress::Failed(NEVER_IN_PLACE.to_owned()),
             Database::Standalone(None) | Database::Percona { seen: None, .. } => {
                 return Progress::Waits(
                     "there is no database yet: the app's condition PostgresReady says why".to_owned(),

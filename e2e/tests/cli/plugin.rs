@@ -626,7 +626,7 @@ async fn another_app_gets_yesterdays_database() {
         (vec!["restore", "acme", "--to", "then"], 2, "--hostname"),
         (vec!["restore", "acme", "--hostname", "then.example.com"], 2, "--to"),
         (with(&["--no-backup"]), 2, "cannot be used with"),
-        (with(&["--time", "2026-01-01T00:00:00Z"]), 4, "spec.database.time is for a PerconaPGCluster"),
+        (with(&["--time", "2026-01-01T00:00:00Z"]), 4, "spec.database.time is not for dumps"),
         (with(&["--from", "20250131T030000Z-x"]), 4, "acme-pg has no dump 20250131T030000Z-x"),
         (with(&["--store"]), 1, "are not uploaded to a bucket"),
         (of("acme", "then.example.com"), 1, "must name another app than of"),

@@ -106,6 +106,7 @@ fn short_of(outcome: &Outcome) -> String {
             )
         }
         Some(Step::CreateJob(job)) => format!(" -> {}", job.name_any()),
+        Some(Step::CreateCloudNativePgBackup(backup)) => format!(" -> create Backup {}", backup.name_any()),
         Some(Step::EndJob { job, uid, why }) => format!(" -> end {job} {uid}: {why}"),
     };
     format!("{:?}{step}", outcome.status.phase.unwrap())
@@ -508,8 +509,18 @@ fn what_cannot_be_backed_up() {
             "a database that it cannot back up, and files that it could",
             json!({"of": {"name": "acme"}}),
             Subject::App(Box::new(app(with_files()))),
-            Database::Unsupported,
-            "does not back up databases of the provider cloudnativepg yet",
+            Database::CloudNativePg {
+                cluster: Some(of(json!({"metadata": {"name": "acme-pg"}, "spec": {}}))),
+                backup: None,
+            },
+            "Cluster acme-pg keeps no backups: set spec.postgres.backup",
+        ),
+        (
+            "a backup in a bucket that only the plugin deletes from",
+            json!({"of": {"name": "acme"}, "reclaim": "Delete"}),
+            Subject::App(Box::new(app(json!({})))),
+            Database::CloudNativePg { cluster: None, backup: None },
+            "set spec.reclaim to Retain",
         ),
         (
             "no database",

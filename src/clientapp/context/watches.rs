@@ -160,13 +160,16 @@ impl Watches {
         backups.synced().await;
         accounts.synced().await;
         bindings.synced().await;
-        for DatabaseCaches { objects, backups, endpoints, warnings: _ } in databases.values() {
+        for DatabaseCaches { objects, backups, parts, endpoints, warnings: _ } in databases.values() {
             if let Some(endpoints) = endpoints {
                 endpoints.synced().await;
             }
             objects.synced().await;
             if let Some(backups) = backups {
                 backups.synced().await;
+            }
+            for part in parts {
+                part.objects.synced().await;
             }
         }
     }

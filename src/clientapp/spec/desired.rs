@@ -21,8 +21,8 @@ use crate::{
     },
     config::Config,
     crd::{
-        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DEFAULT_CHART_VERSION, DeletionPolicy, Dependency, Drift, DriftIgnore,
-        JobSettings, MAX_NAME, NAME_TOO_LONG, OnFailure, Postgres, ProfilePersistence, ProfileSpec, Reason, RolledBack,
+        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DEFAULT_CHART_VERSION, DeletionPolicy, Dependency, Drift,
+        DriftIgnore, JobSettings, MAX_NAME, NAME_TOO_LONG, OnFailure, ProfilePersistence, ProfileSpec, Reason, RolledBack,
         Test, Upgrade, ValuesDigest, annotation, duration, quantity,
     },
     helm::{Redactor, values::Values},
@@ -653,12 +653,12 @@ pub fn account(spec: &ClientAppSpec) -> Result<AccountName, InvalidSpec> {
 
 fn upgrade(app: &ClientApp) -> Result<DesiredUpgrade, InvalidSpec> {
     let Upgrade { backup, allow, foreign_lock_timeout: _, on_failure, retries, timeout } = &app.spec.upgrade;
-    let Postgres { enabled, provider, .. } = app.spec.postgres;
-    let provider = database::provider(provider).filter(|_| enabled);
-    if *backup && !provider.is_some_and(|provider| provider.info().backs_up) {
+    let postgres = &app.spec.postgres;
+    let provider = database::provider(postgres.provider).filter(|_| postgres.enabled);
+    if *backup && !provider.is_some_and(|provider| provider.backs_up(postgres)) {
         return Err(invalid(
             "spec.upgrade.backup",
-            "this operator creates no database for the app that it could back up: set it to false",
+            "this operator creates no database for the app that it could back up: set it to false, or with the provider cloudnativepg set spec.postgres.backup",
         ));
     }
     let allow = allow.as_deref().map(Version::parse).transpose();

@@ -200,7 +200,7 @@ fn a_dump_replaces_a_database() {
             "the former one is in former.5f0c2c0e-8a53-4d27-9d19-0a6c9b1f3e11 on its volume",
         ),
         ("none yet", Database::Standalone(None), "Pending RestorePending", "there is no database yet"),
-        ("unsupported", Database::Unsupported, "Failed RestoreUnsuccessful", "provider cloudnativepg"),
+        ("of CloudNativePG", Database::CloudNativePg(None), "Failed RestoreUnsuccessful", "set spec.into"),
         ("no database", Database::None, "Failed RestoreUnsuccessful", "has no database that the operator restores"),
     ] {
         let volume_of_dumps = Some("dumps-uid".to_owned());

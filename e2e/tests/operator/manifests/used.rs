@@ -240,11 +240,22 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.create("own", own).await.unwrap();
     let saved = json!({"hostname": host("saved"), "upgrade": {"backup": true}, "redis": {"enabled": false}});
     tenant.create("saved", saved).await.unwrap();
-    // And one of CloudNativePG's.
+    // And one of CloudNativePG's, which its plugin backs up.
     cloudnativepg::define(&tenant.client).await.unwrap();
-    let cluster = json!({"hostname": host("cluster"), "postgres": {"provider": "cloudnativepg"}});
-    tenant.create("cluster", cluster).await.unwrap();
-    tenant.wait_for("cluster-pg", "made", |found: Option<&CloudNativePgCluster>| found.map(drop)).await;
+    cloudnativepg::define_plugin(&tenant.client).await.unwrap();
+    let store = json!({"endpoint": "https://s3.example.com", "bucket": "backups", "credentialsSecret": {"name": "s3"}});
+    let postgres = json!({"provider": "cloudnativepg", "backup": {"schedule": "@yearly", "store": store}});
+    tenant.create("cluster", json!({"hostname": host("cluster"), "postgres": postgres})).await.unwrap();
+    let archives = |found: Option<&CloudNativePgCluster>| found?.archive();
+    tenant.wait_for("cluster-pg", "with the plugin", archives).await;
+    let played = cloudnativepg::Played { tenant, name: "cluster-pg" };
+    played.begin().await.unwrap();
+    played.is_healthy().await.unwrap();
+    let spec = json!({"of": {"name": "cluster"}, "parts": ["Database"]});
+    let backup = serde_json::from_value(json!({"metadata": {"name": "of-pg"}, "spec": spec})).unwrap();
+    tenant.api::<ClientAppBackup>().create(&PostParams::default(), &backup).await.unwrap();
+    let runs = |found: Option<&ClientAppBackup>| found?.status.as_ref()?.database.as_ref().map(drop);
+    tenant.wait_for("of-pg", "running", runs).await;
     tenant.ready("own", 1).await;
     tenant.ready("saved", 1).await;
     let spec = json!({"of": {"name": "own"}, "quiesce": true});

@@ -18,8 +18,8 @@ pub(crate) use self::request::BackupLocation;
 use self::request::{DatabaseRequest, USER};
 pub(crate) use self::{
     desired::{DesiredDatabase, DesiredObject},
-    object::{BackupProgress, DatabaseObject, DatabaseState},
-    provider::{DatabaseCaches, DeletesByLabel, Provider, ProviderInfo, Summary},
+    object::{BackupProgress, DatabaseObject, DatabaseState, SeenPart},
+    provider::{BackupWords, DatabaseCaches, DatabasePart, DeletesByLabel, PartCache, Provider, ProviderInfo, Summary},
     request::BackupTargets,
 };
 use super::values;
