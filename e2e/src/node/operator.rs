@@ -76,11 +76,10 @@ pub(super) async fn kill_leading_container(client: &Client) -> Result<()> {
     let mut killed = 0;
     for list in cgroups::processes(&pod)? {
         for process in fs::read_to_string(list)?.lines() {
-            // What holds the pod's namespaces is another container.
-            let program = fs::read_link(PathBuf::from("/proc").join(process).join("exe"))?;
-            if !program.ends_with("busybox") {
-                kill(Pid::from_raw(process.parse()?), Signal::SIGKILL)?;
-                killed += 1;
+            // What holds the pod's namespaces is another container; and some may have ended meanwhile.
+            let program = fs::read_link(PathBuf::from("/proc").join(process).join("exe"));
+            if program.is_ok_and(|program| !program.ends_with("busybox")) {
+                killed += usize::from(kill(Pid::from_raw(process.parse()?), Signal::SIGKILL).is_ok());
             }
         }
     }
