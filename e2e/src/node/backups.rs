@@ -6,6 +6,7 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
+use super::database::NIGHTLY;
 use super::scenario::LONG;
 use super::steps::Steps;
 use super::storage::{self, snapshots};
@@ -24,8 +25,8 @@ pub(super) async fn with_a_bucket(app: &Tenant<'_>, steps: &mut Steps) -> Result
     steps
         .step("database and files backed up to a bucket", async || {
             change("one")?;
-            app.change(json!({"postgres": {"backup": {"store": store}}, "persistence": {"backup": {"store": store}}}))
-                .await?;
+            let dumps = json!({"schedule": NIGHTLY, "store": store});
+            app.change(json!({"postgres": {"backup": dumps}, "persistence": {"backup": {"store": store}}})).await?;
             let said = app.back_up("both", Value::Null).await?;
             for repository in &repositories {
                 ensure!(snapshots(repository) == 1, "{repository} has {} snapshots", snapshots(repository));

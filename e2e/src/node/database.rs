@@ -24,6 +24,8 @@ use super::volumes::MEMORY;
 use crate::wait::within;
 
 const NAMESPACE: &str = "tenant-ledger";
+/// Not while the scenario runs.
+pub(super) const NIGHTLY: &str = "0 3 1 1 *";
 
 struct Database<'a> {
     node: &'a Node,
@@ -88,7 +90,7 @@ pub(super) async fn run(node: &Node, client: &Client, steps: &mut Steps) -> Resu
     steps
         .step("a Postgresql with a standby, where Pod Security is `restricted`", async || {
             is_enforced(node)?;
-            let said = ledger.create(json!({"backup": {"store": store}})).await?;
+            let said = ledger.create(json!({"backup": {"schedule": NIGHTLY, "store": store}})).await?;
             ledger.ask(
                 "CREATE TABLE notes (id serial PRIMARY KEY, text text); INSERT INTO notes (text) VALUES ('first')",
             )?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clientapp_crd::{ClientApp, ClientAppBackup, ClientAppRestore};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, Pod, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
