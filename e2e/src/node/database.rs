@@ -192,7 +192,7 @@ async fn full_disk(ledger: &Database<'_>) -> Result<String> {
     // It serves readers until the log of its changes needs room as well.
     ensure!(ledger.ask("SELECT count(*) FROM notes")? == acknowledged.to_string(), "a reader sees other rows");
     let noticed = async || {
-        while ledger.ask("DROP TABLE IF EXISTS more; CREATE TABLE more (); SELECT pg_switch_wal()").is_ok() {}
+        while ledger.ask("SELECT pg_logical_emit_message(true, '', repeat('x', 8000000))").is_ok() {}
         ledger.follow("the full disk is named", |ready| ready.message.contains("No space left on device")).await
     };
     let said = noticed().await;
