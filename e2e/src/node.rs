@@ -52,8 +52,10 @@ pub struct Options {
 /// A part of the scenario, which needs no other.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// An app with a database of the operator, and a bucket
+    /// An app with a database of the operator
     Standalone,
+    /// Another one, with backups in a bucket
+    Bucket,
     /// An instance by the HTTP API, and who reaches it
     Network,
     /// A Postgresql of its own

@@ -11,10 +11,20 @@ use super::scenario::LONG;
 use super::steps::Steps;
 use super::storage::{self, snapshots};
 use super::tenant::{Tenant, outcome};
+use crate::charts::DEFAULT;
 use crate::wait::within;
 
-/// Runs the steps of an app that has the row and the file `first`.
-pub(super) async fn with_a_bucket(app: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
+/// Runs all steps.
+pub(super) async fn run(app: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
+    let postgres = json!({"provider": "standalone", "storageSize": "1Gi"});
+    steps
+        .step("an app whose files and database have a bucket", async || {
+            let said = app.create(DEFAULT, postgres).await?;
+            app.write("first")?;
+            app.says("notes", json!(["first"])).await?;
+            Ok(said)
+        })
+        .await?;
     let store = storage::store(&app.client, app.namespace, None).await?;
     let content = |file: &str| app.exec(&["cat", &format!("/var/www/html/data/{file}")]);
     let change = |text: &str| app.exec(&["sh", "-c", &format!("echo {text} >/var/www/html/data/first")]);
@@ -76,6 +86,12 @@ pub(super) async fn with_a_bucket(app: &Tenant<'_>, steps: &mut Steps) -> Result
             ensure!(domains.contains(&json!("copy.example.com")), "the copy trusts {domains:?}");
             copy.delete().await?;
             Ok(said)
+        })
+        .await?;
+    steps
+        .step("deleted", async || {
+            app.delete().await?;
+            app.volumes_are_gone().await
         })
         .await
 }

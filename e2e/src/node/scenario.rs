@@ -78,6 +78,10 @@ pub(super) async fn run(node: &Node, steps: &mut Steps, only: &[Part]) -> Result
         let tenant = Tenant { node, client: client.clone(), namespace: "tenant-acme", app: "acme", restricted: true };
         standalone(&tenant, steps).await?;
     }
+    if has(Part::Bucket) {
+        let tenant = Tenant { node, client: client.clone(), namespace: "tenant-docs", app: "docs", restricted: true };
+        backups::run(&tenant, steps).await?;
+    }
     if has(Part::Network) {
         network::run(node, &client, steps).await?;
     }
@@ -211,7 +215,6 @@ async fn standalone(acme: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
             Ok(said)
         })
         .await?;
-    backups::with_a_bucket(acme, steps).await?;
     ends(acme, MAJOR, "standalone", steps).await
 }
 
