@@ -175,7 +175,10 @@ async fn every_verb_that_is_granted_is_used_and_none_is_missing() {
 async fn use_clientapps(tenant: &Tenant) {
     let host = |name: &str| hostname(tenant, name);
     // A volume that is deleted, and others and a database that are kept; a chart with a hook.
-    let brief = json!({"hostname": host("brief"), "ingressClassName": "traefik", "postgres": {"enabled": false}});
+    let brief = json!({
+        "hostname": host("brief"), "ingressClassName": "traefik", "postgres": {"enabled": false},
+        "values": {"redis": {"networkPolicy": {"enabled": true}}},
+    });
     tenant.create("brief", brief).await.unwrap();
     let check = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -208,7 +211,7 @@ async fn use_clientapps(tenant: &Tenant) {
     tenant.ready("brief", 2).await;
     tenant.patch("brief", json!({"values": {"nextcloud": {"host": "elsewhere"}}})).await.unwrap();
     tenant.condition("brief", "Ready", "False", "InvalidSpec").await;
-    tenant.patch("brief", json!({"values": null})).await.unwrap();
+    tenant.patch("brief", json!({"values": {"nextcloud": null}})).await.unwrap();
     tenant.ready("brief", 2).await;
     // A helm that died with its operator has left a lock behind.
     let (secrets, revision) = (tenant.api::<Secret>(), "sh.helm.release.v1.kept.v1");
