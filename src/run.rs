@@ -29,7 +29,11 @@ use crate::{
     listen,
     metrics::Metrics,
     platform::{
-        client, controller::{ControllerContext, Objects}, error::api_sentence, events::Recorder, operator_image::OperatorImage,
+        client,
+        controller::{ControllerContext, Objects},
+        error::api_sentence,
+        events::Recorder,
+        operator_image::OperatorImage,
         run_once,
     },
     postgres_writer, postgresql,

@@ -22,8 +22,7 @@ use super::{
 use crate::{
     clientapp::observed::inventory,
     crd::{
-        BackupSubjectKind, ClientApp, ClientAppBackup, ClientAppBackupSpec, ClientAppRestore, Guard, JobSettings,
-        PostgresProvider, Postgresql, Profile,
+        BackupSubjectKind, ClientApp, ClientAppBackup, Guard, JobSettings, PostgresProvider, Postgresql, Profile,
         cloudnativepg::{CloudNativePgBackup, CloudNativePgCluster},
         percona::{PerconaPGBackup, PerconaPGCluster},
     },

@@ -20,11 +20,11 @@ use crate::{
     deletion::brake::DeletionBrake,
     helm::{ChartCache, Helm, gateway::Gateway},
     metrics::BackupTimes,
-    profile::Profiles,
     platform::{
         controller::{ControllerContext, Feed, Objects, control},
         key::{Key, key_of},
     },
+    profile::Profiles,
     secrets::Secrets,
 };
 

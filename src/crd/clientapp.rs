@@ -13,9 +13,8 @@ use serde_with::skip_serializing_none;
 use utoipa::ToSchema;
 
 use super::{
-    AppTls, Backup, BoundRevision, CloudNativePgOptions, DeletionPolicy, JobSettings, Owned, Parameters, PerconaOptions,
-    RepositoryPassword, Resources,
-    Restore, Scheduled, Store, Tls, ValuesReference,
+    AppTls, Backup, BoundRevision, CloudNativePgOptions, DeletionPolicy, JobSettings, Owned, Parameters,
+    PerconaOptions, RepositoryPassword, Resources, Restore, Scheduled, Store, Tls, ValuesReference,
 };
 
 /// Longest name of a new ClientApp. The published charts make `<name>-redis-replicas` a StatefulSet, whose pods have a label with

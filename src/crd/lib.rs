@@ -36,10 +36,10 @@ pub use backup::{
     ClientAppBackupStatus, DatabaseBackup, Reclaim,
 };
 pub use clientapp::{
-    Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials, DEFAULT_CHART_VERSION, Dependency,
-    Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart, Inventory, MAX_NAME,
-    NAME_TOO_LONG, OnFailure, Persistence, Planned, Postgres, PostgresProvider, ReadyRevision, Redis, Release,
-    ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
+    Approval, Attempt, BackupRecord, BackupState, ClientApp, ClientAppSpec, ClientAppStatus, Credentials,
+    DEFAULT_CHART_VERSION, Dependency, Drift, DriftIgnore, ExternalPostgres, FilesBackup, FilesSummary, InstalledChart,
+    Inventory, MAX_NAME, NAME_TOO_LONG, OnFailure, Persistence, Planned, Postgres, PostgresProvider, ReadyRevision,
+    Redis, Release, ReleaseObject, RolledBack, Test, Tested, Upgrade, ValuesDigest,
 };
 pub use cloudnativepg_options::{CloudNativePgDataSource, CloudNativePgOptions};
 pub use deletion::{DeletionPolicy, Owned};
@@ -66,8 +66,8 @@ pub use restore::{
 };
 pub use schedule::Scheduled;
 use schema::{
-    EXACT_VERSION, HOSTNAME, NOT_A_HOSTNAME, NOT_A_VERSION, OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object, default_password_key, default_storage,
-    number,
+    EXACT_VERSION, HOSTNAME, NOT_A_HOSTNAME, NOT_A_VERSION, OBJECT_NAME, OBJECT_NAME_OR_NOTHING, any_object,
+    default_password_key, default_storage, number,
 };
 pub use server::{NetworkAccess, Resources, Scheduling, Tls};
 pub use store::{

@@ -4,11 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    apimachinery::pkg::{
-        apis::meta::v1::{Condition, LabelSelector, Time},
-        util::intstr::IntOrString,
-    },
+use k8s_openapi::apimachinery::pkg::{
+    apis::meta::v1::{Condition, LabelSelector, Time},
+    util::intstr::IntOrString,
 };
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -38,7 +36,12 @@ use super::{Amount, AppTls, JobSettings};
     printcolumn(name = "Size", type_ = "string", json_path = ".spec.defaults.persistence.size"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Description", type_ = "string", json_path = ".spec.description", priority = 1),
-    printcolumn(name = "Status", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1)
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
 )]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProfileSpec {

@@ -157,12 +157,7 @@ pub(crate) struct Feed<K: ReconciledObject> {
 impl<K: ReconciledObject> Clone for Objects<K> {
     fn clone(&self) -> Self {
         let Objects { store, names, listed, triggers } = self;
-        Objects {
-            store: store.clone(),
-            names: names.clone(),
-            listed: listed.clone(),
-            triggers: triggers.clone(),
-        }
+        Objects { store: store.clone(), names: names.clone(), listed: listed.clone(), triggers: triggers.clone() }
     }
 }
 

@@ -9,7 +9,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{api::ignore_not_found, controller::{ApiScope as _, ReconciledObject}, key::Key};
+use super::{
+    api::ignore_not_found,
+    controller::{ApiScope as _, ReconciledObject},
+    key::Key,
+};
 use crate::crd::Guard;
 
 /// Returns true if an object has this finalizer.

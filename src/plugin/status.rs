@@ -239,7 +239,9 @@ fn chart(app: &ClientApp, release: &Release) -> String {
     if let Some(version) = &release.app_version {
         line += &format!(", app {version}");
     }
-    if let Some(pinned) = app.spec.chart_version.as_ref().filter(|pinned| release.chart_version.as_ref() != Some(*pinned)) {
+    if let Some(pinned) =
+        app.spec.chart_version.as_ref().filter(|pinned| release.chart_version.as_ref() != Some(*pinned))
+    {
         line += &format!(", {}", paint(UNSURE, format!("the spec asks for {pinned}")));
     }
     line

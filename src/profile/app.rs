@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::{ResourceExt as _, core::{Selector, SelectorExt as _}};
+use kube::{
+    ResourceExt as _,
+    core::{Selector, SelectorExt as _},
+};
 
 use super::{
     revision::ProfileRevision,
@@ -96,9 +99,7 @@ mod tests {
     }
 
     fn conditions(ready: (&str, &str), stalled: &str) -> Value {
-        let condition = |type_: &str, status: &str, reason: &str| {
-            json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-31T03:00:00Z"})
-        };
+        let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-31T03:00:00Z"});
         json!([condition("Ready", ready.0, ready.1), condition("Stalled", stalled, "Any")])
     }
 
@@ -121,7 +122,11 @@ mod tests {
             }
             let status = json!({"conditions": conditions(ready, stalled), "profileRevision": has});
             let found = seen(&json!({}), &status).unwrap();
-            assert_eq!((found.health, found.revision, found.is_canary), (expected, Some(2), true), "{ready:?} {stalled}");
+            assert_eq!(
+                (found.health, found.revision, found.is_canary),
+                (expected, Some(2), true),
+                "{ready:?} {stalled}"
+            );
         }
     }
 

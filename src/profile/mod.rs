@@ -28,21 +28,17 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::{
-    registry::{Found, Profiles},
-    revision::ProfileRevision,
-};
 use self::{
     registry::Turns,
     waves::{AppView, Decision, Rollout, Wait},
 };
+pub(crate) use self::{
+    registry::{Found, Profiles},
+    revision::ProfileRevision,
+};
 use crate::{
     config::Config,
-    crd::{
-        ClientApp, Guard, Profile, ProfileStatus, Reason,
-        conditions::Verdict,
-        label,
-    },
+    crd::{ClientApp, Guard, Profile, ProfileStatus, Reason, conditions::Verdict, label},
     platform::{
         api::{create_if_absent, ignore_not_found},
         cache::{CacheEntry, Change},
@@ -105,8 +101,7 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) {
     let objects = profiles.objects.clone();
-    let ctx =
-        ProfileContext { parts: parts.clone(), config, namespace, apps, profiles, statuses: Statuses::default() };
+    let ctx = ProfileContext { parts: parts.clone(), config, namespace, apps, profiles, statuses: Statuses::default() };
     control(Arc::new(ctx), parts, (objects, feed), stop).await;
 }
 
@@ -187,7 +182,9 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     let rollout = spec.rollout.clone().unwrap_or_default();
     let canaries = match app::canaries(rollout.canary.as_ref()) {
         Ok(canaries) => canaries,
-        Err(problem) => return ctx.report(profile, &failed(profile, Verdict::no(Reason::ProfileInvalid, problem))).await,
+        Err(problem) => {
+            return ctx.report(profile, &failed(profile, Verdict::no(Reason::ProfileInvalid, problem))).await;
+        }
     };
     let revisions = ctx.with_newest(profile, &revision::content(spec, &ctx.config.base_values)).await?;
     let newest = revisions.last().map_or(1, |revision| revision.number);
@@ -210,11 +207,15 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     let status = status::status(recorded, generation, (current, target, apps.len()), &decision, now);
     // On record before anything follows it: new ClientApps begin with the current revision.
     ctx.report(profile, &status).await?;
-    ctx.let_go(profile, &apps, Turns {
-        current: named(current).map(|revision| revision.name.clone()).unwrap_or_default(),
-        target: target_revision.name.clone(),
-        permitted: decision.permitted.clone(),
-    });
+    ctx.let_go(
+        profile,
+        &apps,
+        Turns {
+            current: named(current).map(|revision| revision.name.clone()).unwrap_or_default(),
+            target: target_revision.name.clone(),
+            permitted: decision.permitted.clone(),
+        },
+    );
     ctx.forget_outdated(&revisions, |number| {
         [current, target].contains(&number) || apps.iter().any(|app| app.revision == Some(number))
     })
@@ -225,9 +226,7 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
 /// Returns when a wave may begin without any change.
 fn look_again(decision: &Decision, now: Timestamp) -> Action {
     match decision.wait {
-        Wait::Soak(until) => {
-            Action::requeue(until.duration_since(now).unsigned_abs() + Duration::from_millis(10))
-        }
+        Wait::Soak(until) => Action::requeue(until.duration_since(now).unsigned_abs() + Duration::from_millis(10)),
         _ => Action::await_change(),
     }
 }
@@ -279,9 +278,8 @@ impl ProfileContext {
     }
 
     fn trigger_apps(&self, profile: &str) {
-        self.apps.trigger_where(|app| {
-            app.object.as_ref().is_ok_and(|app| app.spec.profile.as_deref() == Some(profile))
-        });
+        self.apps
+            .trigger_where(|app| app.object.as_ref().is_ok_and(|app| app.spec.profile.as_deref() == Some(profile)));
     }
 
     async fn forget_outdated(

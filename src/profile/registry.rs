@@ -70,10 +70,13 @@ impl Profiles {
         let Some(found) = self.objects.get(&Key::new("", profile)) else { return Found::Missing };
         let uid = found.metadata.uid.as_deref().unwrap_or_default();
         let of_profile = |name: &str| {
-            self.revisions.get(&Key::new("", name)).filter(|revision: &Arc<ProfileRevision>| revision.profile_uid == uid)
+            self.revisions
+                .get(&Key::new("", name))
+                .filter(|revision: &Arc<ProfileRevision>| revision.profile_uid == uid)
         };
         let turns = self.turns().get(uid).cloned();
-        let turn = turns.as_ref().filter(|turns| turns.permitted.contains(app)).and_then(|turns| of_profile(&turns.target));
+        let turn =
+            turns.as_ref().filter(|turns| turns.permitted.contains(app)).and_then(|turns| of_profile(&turns.target));
         let has = || has.filter(|has| has.profile == profile).and_then(|has| of_profile(&has.name));
         let current = || turns.as_ref().and_then(|turns| of_profile(&turns.current));
         match turn.or_else(has).or_else(current) {

@@ -31,26 +31,24 @@ pub(super) fn status(
 }
 
 /// Returns the status of a Profile that cannot be used: what is known stays.
-pub(super) fn failed(recorded: &ProfileStatus, generation: Option<i64>, ready: Verdict, now: Timestamp) -> ProfileStatus {
+pub(super) fn failed(
+    recorded: &ProfileStatus,
+    generation: Option<i64>,
+    ready: Verdict,
+    now: Timestamp,
+) -> ProfileStatus {
     let status = ProfileStatus { observed_generation: generation, ..recorded.clone() };
     with_conditions(status, recorded, ready, now)
 }
 
-fn with_conditions(
-    status: ProfileStatus,
-    recorded: &ProfileStatus,
-    ready: Verdict,
-    now: Timestamp,
-) -> ProfileStatus {
+fn with_conditions(status: ProfileStatus, recorded: &ProfileStatus, ready: Verdict, now: Timestamp) -> ProfileStatus {
     let is_stalled = Reason::parse(&ready.reason).is_some_and(Reason::stalled);
     let stalled = if is_stalled { ready.that(true) } else { Verdict::not_stalled(&ready) };
     let reconciling = ready.that(ready.state != State::True && !is_stalled);
     let conditions = [(kind::READY, ready), (kind::RECONCILING, reconciling), (kind::STALLED, stalled)];
     let conditions = conditions
         .into_iter()
-        .map(|(type_, verdict)| {
-            verdict.into_condition(type_, &recorded.conditions, status.observed_generation, now)
-        })
+        .map(|(type_, verdict)| verdict.into_condition(type_, &recorded.conditions, status.observed_generation, now))
         .collect();
     ProfileStatus { conditions, ..status }
 }
@@ -58,7 +56,10 @@ fn with_conditions(
 fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
     let Decision { updated, rollout, wait, .. } = decision;
     let Some(rollout) = rollout else {
-        return Verdict::yes(Reason::RolledOut, format!("revision {target} is that of all {apps} ClientApps that count"));
+        return Verdict::yes(
+            Reason::RolledOut,
+            format!("revision {target} is that of all {apps} ClientApps that count"),
+        );
     };
     let progress = format!(
         "revision {target} has reached {updated} of {apps} ClientApps, wave {} of {}",
@@ -67,7 +68,9 @@ fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
     );
     match wait {
         Wait::Nothing => Verdict::no(Reason::RollingOut, progress),
-        Wait::NotReady(count) => Verdict::no(Reason::RollingOut, format!("{progress}: {count} are not Ready with it yet")),
+        Wait::NotReady(count) => {
+            Verdict::no(Reason::RollingOut, format!("{progress}: {count} are not Ready with it yet"))
+        }
         Wait::Soak(until) => Verdict::no(
             Reason::RollingOut,
             format!("{progress}: the next wave begins at {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),

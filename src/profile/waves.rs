@@ -140,13 +140,7 @@ pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
 }
 
 /// Takes all permissions back.
-fn stopped(
-    wait: Wait,
-    updated: usize,
-    waves: (usize, &[usize]),
-    failed: &[&&AppView],
-    out: &[&&AppView],
-) -> Decision {
+fn stopped(wait: Wait, updated: usize, waves: (usize, &[usize]), failed: &[&&AppView], out: &[&&AppView]) -> Decision {
     Decision { permitted: BTreeSet::new(), updated, rollout: Some(progress(waves, failed, out)), wait }
 }
 

@@ -640,7 +640,11 @@ async fn an_operator_with_other_base_values_changes_the_releases_of_a_profile_in
         until("the Profile says so", async || {
             let found = profiles.get(class).await.unwrap().status.unwrap_or_default();
             let ready = conditions::find(&found.conditions, "Ready").map(|ready| ready.message.clone());
-            if ready.as_ref().is_some_and(|message| message.contains(part)) { Ok(()) } else { Err(format!("{ready:?}")) }
+            if ready.as_ref().is_some_and(|message| message.contains(part)) {
+                Ok(())
+            } else {
+                Err(format!("{ready:?}"))
+            }
         })
         .await;
     };

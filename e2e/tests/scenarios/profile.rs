@@ -84,9 +84,7 @@ async fn reported(tenant: &Tenant, name: &str, status: &str, reason: &str, part:
     until("the Profile says so", async || {
         let found = profiles.get(name).await.unwrap().status.unwrap_or_default();
         let ready = find(&found.conditions, "Ready").cloned();
-        let says = |ready: &Condition| {
-            ready.status == status && ready.reason == reason && ready.message.contains(part)
-        };
+        let says = |ready: &Condition| ready.status == status && ready.reason == reason && ready.message.contains(part);
         if ready.as_ref().is_some_and(says) { Ok(()) } else { Err(format!("{ready:?}")) }
     })
     .await;
@@ -136,8 +134,12 @@ async fn a_change_goes_from_wave_to_wave_stops_and_is_undone() {
     assert_eq!(revision(&tenant, "d").await, Some(1));
 
     // Corrected, and paused after the canary has it.
-    patch(&tenant, "waves", with(cpu("200m"), json!({"helm": {"values": null}, "rollout": {"paused": true, "revision": null}})))
-        .await;
+    patch(
+        &tenant,
+        "waves",
+        with(cpu("200m"), json!({"helm": {"values": null}, "rollout": {"paused": true, "revision": null}})),
+    )
+    .await;
     reported(&tenant, "waves", "False", "RolloutPaused", "revision 3 has reached 0 of 5").await;
     patch(&tenant, "waves", json!({"rollout": {"paused": false}})).await;
     reported(&tenant, "waves", "True", "RolledOut", "revision 3").await;

@@ -35,7 +35,6 @@ use crate::{
     },
     leadership::Leadership,
     metrics::Metrics,
-    profile::{Found, ProfileRevision, Profiles},
     platform::{
         controller::after_finalizer,
         events::Recorder,
@@ -44,6 +43,7 @@ use crate::{
         reconciled::Reconciled,
         watch,
     },
+    profile::{Found, ProfileRevision, Profiles},
 };
 
 /// The ClientApp of one reconcile.
@@ -117,10 +117,8 @@ impl Ctx {
         });
         let app = without_pods.as_ref().unwrap_or(app);
         let of_revision = profile.revision().filter(|revision| revision.base_values != self.config.base_values);
-        let config = of_revision.map(|revision| Config {
-            base_values: revision.base_values.clone(),
-            ..Config::clone(&self.config)
-        });
+        let config = of_revision
+            .map(|revision| Config { base_values: revision.base_values.clone(), ..Config::clone(&self.config) });
         desired(app, profile.stored(), (sources, credentials), config.as_ref().unwrap_or(&self.config))
             .map_err(|error| Invalid { reason: error.reason, message: error.to_string() })
     }

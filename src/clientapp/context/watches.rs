@@ -27,8 +27,8 @@ use crate::{
         },
     },
     crd::{
-        BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, DEPLOYER, Guard, Reason, ReleaseObject,
-        ValuesKind, ValuesReference,
+        BackupPhase, BackupSubjectKind, ClientApp, ClientAppBackup, DEPLOYER, Guard, Reason, ReleaseObject, ValuesKind,
+        ValuesReference,
         conditions::{
             find,
             kind::{RECONCILING, STALLED},

@@ -21,9 +21,9 @@ use crate::{
     },
     config::Config,
     crd::{
-        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DEFAULT_CHART_VERSION, DeletionPolicy, Dependency, Drift,
-        DriftIgnore, JobSettings, MAX_NAME, NAME_TOO_LONG, OnFailure, ProfilePersistence, ProfileSpec, Reason, RolledBack,
-        Test, Upgrade, ValuesDigest, annotation, duration, quantity,
+        AppTls, Approval, ClientApp, ClientAppSpec, Credentials, DEFAULT_CHART_VERSION, DeletionPolicy, Dependency,
+        Drift, DriftIgnore, JobSettings, MAX_NAME, NAME_TOO_LONG, OnFailure, ProfilePersistence, ProfileSpec, Reason,
+        RolledBack, Test, Upgrade, ValuesDigest, annotation, duration, quantity,
     },
     helm::{Redactor, values::Values},
     platform::{

@@ -25,8 +25,8 @@ use crate::{
         conditions::{Verdict, find, kind},
     },
     helm::Redactor,
-    profile::ProfileRevision,
     platform::{controller::ReconcileError as _, key::Key},
+    profile::ProfileRevision,
 };
 
 /// The results of a reconcile before it acts.
