@@ -89,3 +89,55 @@ fn ready(target: i64, apps: usize, decision: &Decision) -> Verdict {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::crd::{RolloutStatus, conditions::find};
+
+    #[test]
+    fn what_a_rollout_waits_for_is_said() {
+        let rollout =
+            RolloutStatus { wave: 2, waves: vec![1, 4, 40], failed: vec!["ns/acme".to_owned()], ..Default::default() };
+        let now = Timestamp::UNIX_EPOCH;
+        for (rollout, wait, ready, [reconciling, stalled], message) in [
+            (
+                None,
+                Wait::Nothing,
+                "RolledOut",
+                ["False", "False"],
+                "revision 3 is that of all 40 ClientApps that count",
+            ),
+            (Some(&rollout), Wait::Nothing, "RollingOut", ["True", "False"], "wave 2 of 3"),
+            (Some(&rollout), Wait::NotReady(2), "RollingOut", ["True", "False"], ": 2 are not Ready with it yet"),
+            (Some(&rollout), Wait::Soak(now), "RollingOut", ["True", "False"], "begins at 1970-01-01T00:00:00Z"),
+            (Some(&rollout), Wait::Unavailable(3), "RollingOut", ["True", "False"], "spec.rollout.maxUnavailable"),
+            (Some(&rollout), Wait::Paused, "RolloutPaused", ["True", "False"], "spec.rollout.paused is true"),
+            (
+                Some(&rollout),
+                Wait::Stopped(1),
+                "RolloutStopped",
+                ["False", "True"],
+                "1 have failed with it, such as ns/acme",
+            ),
+        ] {
+            let decision =
+                Decision { permitted: BTreeSet::new(), updated: 4, rollout: rollout.cloned(), wait: wait.clone() };
+            let status = status(&ProfileStatus::default(), Some(7), (2, 3, 40), &decision, now);
+            let of = |type_: &str| find(&status.conditions, type_).unwrap();
+            assert_eq!(of(kind::READY).reason, ready, "{wait:?}");
+            assert_eq!(
+                [of(kind::RECONCILING), of(kind::STALLED)].map(|found| found.status.as_str()),
+                [reconciling, stalled],
+                "{wait:?}"
+            );
+            assert!(of(kind::READY).message.contains(message), "{}", of(kind::READY).message);
+            assert_eq!(
+                (status.current_revision, status.update_revision, status.updated_apps),
+                (Some(2), Some(3), Some(4))
+            );
+        }
+    }
+}
