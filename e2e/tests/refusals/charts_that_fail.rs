@@ -125,7 +125,7 @@ async fn an_upgrade_that_never_gets_ready_leaves_the_old_pods_serving() {
 async fn a_repository_that_fails_is_told_and_tried_again() {
     let (Apart { tenant, proxy: _proxy, options }, repository) = with_repository("bad-repository").await;
     let [genuine, tampered] = [Content::Genuine, Content::Tampered]
-        .map(|content| e2e::digest::sha256(&charts::archive(charts::DEFAULT, content).unwrap()));
+        .map(|content| e2e::digest::sha256(charts::archive(charts::DEFAULT, content).unwrap()));
     let differs = format!("its archive has sha256 {tampered}, but the index of the chart repository lists {genuine}");
     let operator = leading(&options).await;
     // Nothing is cached before the end: no fetch succeeds, and those whose index is correct come last.
@@ -203,8 +203,8 @@ async fn a_version_that_was_published_anew_is_not_installed() {
         tenant.create(name, small(&tenant, name, charts::DEFAULT)).await.unwrap();
         tenant.ready(name, 1).await;
     }
-    let genuine = e2e::digest::sha256(&charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
-    let tampered = e2e::digest::sha256(&charts::archive(charts::DEFAULT, Content::Tampered).unwrap());
+    let genuine = e2e::digest::sha256(charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
+    let tampered = e2e::digest::sha256(charts::archive(charts::DEFAULT, Content::Tampered).unwrap());
 
     repository.set(Fault::Republished).unwrap();
     assert!(operator.stop().unwrap());
@@ -239,7 +239,7 @@ async fn a_chart_behind_a_redirect_is_the_version_or_is_refused() {
     let _operator = leading(&options).await;
     tenant.create("acme", small(&tenant, "acme", charts::DEFAULT)).await.unwrap();
     let release = tenant.ready("acme", 1).await.release.unwrap();
-    let genuine = e2e::digest::sha256(&charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
+    let genuine = e2e::digest::sha256(charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
     assert_eq!((release.chart_digest, elsewhere.requests("/nextcloud-5.5.2.tgz")), (Some(genuine), 1));
 
     for (name, version, fault, reason) in [

@@ -46,7 +46,7 @@ async fn a_stored_object_that_does_not_decode_is_told_and_can_be_deleted() {
     // As if an operator of that time had installed one. None runs meanwhile: it would begin to install it at once, and the next one
     // would go on from there with a revision more.
     tokio::task::spawn_blocking(|| drop(lab.operator().take())).await.unwrap();
-    let digest = e2e::digest::sha256(&charts::archive(charts::DEFAULT, charts::Content::Genuine).unwrap());
+    let digest = e2e::digest::sha256(charts::archive(charts::DEFAULT, charts::Content::Genuine).unwrap());
     let chart = json!({"name": charts::NAME, "version": charts::DEFAULT, "digest": digest});
     let status = Patch::Merge(json!({"status": {"installed": chart}}));
     raw(&tenant).patch_status(installed, &PatchParams::default(), &status).await.unwrap();
