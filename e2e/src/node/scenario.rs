@@ -208,7 +208,7 @@ async fn standalone(acme: &Tenant<'_>, steps: &mut Steps) -> Result<()> {
         .await?;
     steps
         .step("the database without a network, and back", async || {
-            let noticed = async || acme.follow("it is noticed", |ready| ready.message.contains("runs but")).await;
+            let noticed = async || acme.follow("it is noticed", |ready| ready.status != "True").await;
             let said = acme.without_network("acme-pg-0", noticed).await?;
             acme.ready().await?;
             acme.says("notes", json!(["first"])).await?;
