@@ -113,7 +113,7 @@ pub(crate) struct Instance {
     pub(crate) hostname: String,
     /// URL of the app, once it is served.
     pub(crate) url: Option<String>,
-    /// Requested version of the chart; `null`: that of the Profile, or the operator's default.
+    /// Requested version of the chart. Absent: that of the Profile, or the operator's default.
     pub(crate) chart_version: Option<String>,
     /// Profile that the instance takes defaults from.
     pub(crate) profile: Option<String>,
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(
             instance(object(json!({"hostname": "a.example"}), json!({}))),
             json!({
-                "name": "acme", "namespace": "tenants", "hostname": "a.example", "chartVersion": "5.5.2",
+                "name": "acme", "namespace": "tenants", "hostname": "a.example",
                 "labels": {"tier": "gold"}, "created": "2026-01-02T03:04:05Z", "deleting": false, "suspended": false,
                 "ready": "Unknown", "reason": "Pending", "message": "not seen by the operator yet", "reconciling": true,
                 "stalled": false, "adminSecret": "acme-admin-secret",
