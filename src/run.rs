@@ -5,7 +5,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod};
 use kube::{
     Api, Client, Resource as _,
     api::ListParams,
@@ -165,6 +165,13 @@ async fn usable(
     until(ready, Duration::from_secs(1), looked).await;
     required(ready, Duration::from_secs(2), client).await?;
     until(ready, Duration::from_secs(2), async || listed(client).await).await;
+    let revisions: Api<ControllerRevision> =
+        Api::namespaced(client.clone(), args.lease_namespace.as_deref().unwrap_or(namespace));
+    until(ready, Duration::from_secs(2), async || {
+        let listed = revisions.list_metadata(&ListParams::default().limit(1)).await;
+        listed.map(drop).map_err(|error| (Reason::RevisionsUnavailable, api_sentence(&error)))
+    })
+    .await;
     let own = async || own_image(args, client, namespace).await;
     Ok(until(ready, Duration::from_secs(2), own).await)
 }

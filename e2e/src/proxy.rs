@@ -584,7 +584,6 @@ mod tests {
         for (method, uri, expected) in [
             ("GET", "/api/v1/secrets?watch=true", Some("/api/v1/namespaces/a/secrets?watch=true")),
             ("GET", "/apis/apps/v1/deployments", Some("/apis/apps/v1/namespaces/a/deployments")),
-            ("GET", "/apis/g.example.com/v1/profiles?limit=5", None),
             (
                 "GET",
                 "/apis/g.example.com/v1/profiles?watch=true",

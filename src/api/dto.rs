@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 
 use crate::{
     crd::{
-        AppTls, ClientApp, ClientAppStatus, FINALIZER, Guard, Persistence, Postgres, PostgresProvider, Redis,
+        AppTls, ClientApp, ClientAppSpec, ClientAppStatus, DEFAULT_CHART_VERSION, FINALIZER, Guard, InstalledChart,
+        Persistence, Postgres, PostgresProvider, Redis,
         conditions::{State, find, kind},
     },
     platform::key::Key,
@@ -81,6 +82,12 @@ pub(crate) struct Created {
     pub(crate) chart_version: Option<String>,
 }
 
+/// Returns the version of an app's chart; `None`: its Profile decides, and nothing is installed yet.
+fn chart_version(spec: &ClientAppSpec, installed: Option<&InstalledChart>) -> Option<String> {
+    let default = || spec.profile.is_none().then(|| DEFAULT_CHART_VERSION.to_owned());
+    spec.chart_version.clone().or_else(|| installed.map(|chart| chart.version.clone())).or_else(default)
+}
+
 impl Created {
     pub(crate) fn of(instance: &Instance, admin_password: Option<String>) -> Created {
         let Instance { name, namespace, hostname, admin_secret, chart_version, .. } = instance.clone();
@@ -113,7 +120,7 @@ pub(crate) struct Instance {
     pub(crate) hostname: String,
     /// URL of the app, once it is served.
     pub(crate) url: Option<String>,
-    /// Requested version of the chart. Absent: that of the Profile, or the operator's default.
+    /// Version of the chart: the pinned one, else the installed one, else the operator's default; absent if the Profile decides.
     pub(crate) chart_version: Option<String>,
     /// Profile that the instance takes defaults from.
     pub(crate) profile: Option<String>,
@@ -247,7 +254,7 @@ impl Instance {
         Instance {
             hostname: spec.hostname.clone(),
             url: status.url.clone(),
-            chart_version: spec.chart_version.clone(),
+            chart_version: chart_version(spec, status.installed.as_ref()),
             profile: spec.profile.clone(),
             suspended: spec.suspend,
             ready,
@@ -345,7 +352,7 @@ mod tests {
         assert_eq!(
             instance(object(json!({"hostname": "a.example"}), json!({}))),
             json!({
-                "name": "acme", "namespace": "tenants", "hostname": "a.example",
+                "name": "acme", "namespace": "tenants", "hostname": "a.example", "chartVersion": "5.5.2",
                 "labels": {"tier": "gold"}, "created": "2026-01-02T03:04:05Z", "deleting": false, "suspended": false,
                 "ready": "Unknown", "reason": "Pending", "message": "not seen by the operator yet", "reconciling": true,
                 "stalled": false, "adminSecret": "acme-admin-secret",

@@ -138,7 +138,7 @@ async fn bring_up(ctx: &Ctx, app: &App<'_>) -> Result<Action, Error> {
         desired: desired.as_ref(),
         observed: &observed,
         plan: &plan,
-        revision: profile.revision(),
+        profile: &profile,
     };
     let status = build_status(&pass, now);
     // The intent is recorded before a step acts on it.

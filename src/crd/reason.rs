@@ -253,6 +253,7 @@ reasons! {
     RetainUnsafe APP kind::READY, Stalled: "The ClientApp is being deleted, and uninstalling its release would delete a volume that must be kept: under `Retain`, or because it is not recorded as its own.",
         "Set `spec.deletionPolicy` to Delete, or delete again with `--cascade=orphan`; or delete that volume, if its data is no longer needed.";
     Retained DB kind::READY, Event: "The Postgresql was deleted; the objects in the message were kept.", "Hand them over to a new Postgresql, or delete them yourself.";
+    RevisionsUnavailable PROCESS kind::READY, Readiness: "The operator cannot list the revisions of Profiles in its namespace.", "Read the API server's error; it is retried. `manifests/role-lease.yaml` has the required rights.";
     RolledBack APP kind::RELEASED, Stalled: "A revision has failed, and `spec.upgrade.onFailure` is Rollback: the release is as it was when it was last Ready.", "Correct the spec, or ask for another attempt with `kubectl clientapp retry`.";
     RolledOut PROFILE kind::READY, Fine: "All ClientApps that count have the Profile's revision.", "Nothing.";
     RollingBack APP kind::RELEASED, Progress: "A revision has failed, and the release goes back to the last one that was Ready.", "Wait.";

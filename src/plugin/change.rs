@@ -39,7 +39,7 @@ pub(crate) async fn upgrade(session: &Session, printer: &mut Printer, args: &arg
         // An earlier --allow was for another change, so without the flag it is withdrawn.
         first.insert("allow".to_owned(), json!(given));
     }
-    let (object, sentence) = if pinned == Some(version) && first.is_empty() {
+    let (object, sentence) = if from == version && first.is_empty() {
         let sentence = format!("clientapp/{name} unchanged: its chart version is already {version}");
         (before.object, sentence)
     } else {

@@ -47,7 +47,6 @@ use crate::{
         error::{Disposition, INTERNAL_ERROR, api_disposition, api_sentence},
         events::{publish_by, ready_transition},
         key::{Key, key_of},
-        managed_fields::WithoutManagedFields,
         panic::{Panic, caught},
         reconciled::Reconciled,
         status::Statuses,
@@ -132,13 +131,12 @@ impl Reconciler for ProfileContext {
 
     /// Watches the revisions.
     async fn background(&self) {
-        let api: Api<WithoutManagedFields<ControllerRevision>> =
-            Api::namespaced(self.parts.watch_client.clone(), &self.namespace);
+        let api: Api<Guard<ControllerRevision>> = Api::namespaced(self.parts.watch_client.clone(), &self.namespace);
         let ours = watcher::Config::default().labels(label::PROFILE_UID);
-        let entry = |WithoutManagedFields { object, helm_fields_digest: _ }: WithoutManagedFields<_>| entry(&object);
-        // The controller itself makes the revisions; it looks at them again after a list, because one may have been deleted.
+        let entry = |found: Guard<ControllerRevision>| entry(found.metadata.name.clone(), found.object.ok().as_ref());
+        // The controller itself makes the revisions; but one may have been deleted by hand.
         let changed = |change| {
-            if matches!(change, Change::Everything) {
+            if !matches!(change, Change::Nothing) {
                 self.profiles.objects.trigger_where(|_| true);
             }
         };
@@ -159,9 +157,10 @@ impl Reconciler for ProfileContext {
     }
 }
 
-fn entry(object: &ControllerRevision) -> CacheEntry<Arc<ProfileRevision>> {
-    let key = Key::new("", object.metadata.name.clone().unwrap_or_default());
-    let revision = revision::read(object).map(Arc::new);
+/// One that does not decode counts as absent.
+fn entry(name: Option<String>, object: Option<&ControllerRevision>) -> CacheEntry<Arc<ProfileRevision>> {
+    let key = Key::new("", name.unwrap_or_default());
+    let revision = object.and_then(revision::read).map(Arc::new);
     CacheEntry { key, group: revision.as_ref().map(|revision| Key::new("", &revision.profile_uid)), value: revision }
 }
 
@@ -174,17 +173,12 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     let now = clock::now();
     let spec = match profile.object() {
         Ok(object) => &object.spec,
-        Err(problem) => {
-            let invalid = Verdict::no(Reason::ProfileInvalid, format!("the stored Profile does not decode: {problem}"));
-            return ctx.report(profile, &failed(profile, invalid)).await;
-        }
+        Err(problem) => return ctx.refuse(profile, format!("the stored Profile does not decode: {problem}")).await,
     };
     let rollout = spec.rollout.clone().unwrap_or_default();
     let canaries = match app::canaries(rollout.canary.as_ref()) {
         Ok(canaries) => canaries,
-        Err(problem) => {
-            return ctx.report(profile, &failed(profile, Verdict::no(Reason::ProfileInvalid, problem))).await;
-        }
+        Err(problem) => return ctx.refuse(profile, problem).await,
     };
     let revisions = ctx.with_newest(profile, &revision::content(spec, &ctx.config.base_values)).await?;
     let newest = revisions.last().map_or(1, |revision| revision.number);
@@ -192,19 +186,30 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
     let target = rollout.revision.unwrap_or(newest);
     let Some(target_revision) = named(target) else {
         let problem = format!("spec.rollout.revision: there is no revision {target}; the newest is {newest}");
-        return ctx.report(profile, &failed(profile, Verdict::no(Reason::ProfileInvalid, problem))).await;
+        return ctx.refuse(profile, problem).await;
     };
+    // Otherwise all its ClientApps would take the target at once.
+    let recorded_current = profile.recorded_status.current_revision;
+    if let Some(lost) = recorded_current.filter(|number| named(*number).is_none())
+        && rollout.revision.is_none()
+    {
+        let problem = format!(
+            "the ControllerRevision of revision {lost}, which ClientApps have, is gone: set spec.rollout.revision, the newest is {newest}"
+        );
+        return ctx.refuse(profile, problem).await;
+    }
     let name = &profile.key.name;
     let apps: Vec<AppView> =
         ctx.apps.store.state().iter().filter_map(|app| app::view(app, (name, &revisions), canaries.as_ref())).collect();
     let turns = ctx.profiles.turns_of(profile.uid());
     let none = BTreeSet::new();
     let permitted = if turns.target == target_revision.name { &turns.permitted } else { &none };
-    let current = profile.recorded_status.current_revision.filter(|number| named(*number).is_some()).unwrap_or(target);
+    let current = recorded_current.filter(|number| named(*number).is_some()).unwrap_or(target);
     let decision = waves::decide(&Rollout { current, target, spec: &rollout, apps: &apps, permitted }, now);
     let current = if decision.rollout.is_none() { target } else { current };
     let (generation, recorded) = (profile.meta().generation, &profile.recorded_status);
     let status = status::status(recorded, generation, (current, target, apps.len()), &decision, now);
+    ctx.take_back(profile, &target_revision.name, &decision.permitted);
     // On record before anything follows it: new ClientApps begin with the current revision.
     ctx.report(profile, &status).await?;
     ctx.let_go(
@@ -227,6 +232,8 @@ async fn reconcile(ctx: &ProfileContext, profile: &Reconciling<'_>) -> Result<Ac
 fn look_again(decision: &Decision, now: Timestamp) -> Action {
     match decision.wait {
         Wait::Soak(until) => Action::requeue(until.duration_since(now).unsigned_abs() + Duration::from_millis(10)),
+        // In case a watch has lost a change; this takes no request.
+        _ if decision.rollout.is_some() => Action::requeue(Duration::from_secs(60)),
         _ => Action::await_change(),
     }
 }
@@ -242,6 +249,23 @@ impl ProfileContext {
         let note = ready_transition("RollOut", &profile.recorded_status.conditions, &status.conditions);
         publish_by(&self.parts.recorder, &profile.reference(), note.as_slice()).await;
         Ok(Action::await_change())
+    }
+
+    /// Reports what is wrong with a Profile, and lets no further ClientApp take a revision.
+    async fn refuse(&self, profile: &Reconciling<'_>, problem: String) -> Result<Action, Error> {
+        self.take_back(profile, "", &BTreeSet::new());
+        self.report(profile, &failed(profile, Verdict::no(Reason::ProfileInvalid, problem))).await
+    }
+
+    /// Takes back all turns but those of these ClientApps for this revision. Those that are new begin with the current revision.
+    fn take_back(&self, profile: &Reconciling<'_>, target: &str, but: &BTreeSet<String>) {
+        let mut turns = self.profiles.turns_of(profile.uid());
+        turns.permitted.retain(|app| turns.target == target && but.contains(app));
+        let revisions = self.profiles.revisions_of(profile.uid());
+        let recorded = profile.recorded_status.current_revision;
+        let current = revisions.iter().find(|revision| Some(revision.number) == recorded);
+        turns.current = current.map(|revision| revision.name.clone()).unwrap_or_default();
+        self.profiles.set_turns(profile.uid(), Some(turns));
     }
 
     /// Returns the revisions of a Profile, in ascending order, of which the last has this content.
@@ -261,7 +285,8 @@ impl ProfileContext {
             made.map_err(Error::api(format!("create revision {number} of Profile {}", profile.key)))?;
             revisions.extend(revision::read(&object).map(Arc::new));
             // Before the watch shows it, so that it can be taken.
-            self.profiles.revisions.apply(Event::Apply(object), |object| entry(&object));
+            let name = object.metadata.name.clone();
+            self.profiles.revisions.apply(Event::Apply(object), |object| entry(name.clone(), Some(&object)));
         }
         Ok(revisions)
     }

@@ -60,6 +60,11 @@ impl Profiles {
         self.revisions.synced().await;
     }
 
+    /// Triggers a reconcile of each Profile, because ClientApps may have changed.
+    pub(crate) fn trigger_all(&self) {
+        self.objects.trigger_where(|_| true);
+    }
+
     /// Triggers a reconcile of a Profile, because one of its ClientApps has changed.
     pub(crate) fn trigger(&self, profile: &str) {
         self.objects.trigger(&Key::new("", profile));
@@ -74,12 +79,12 @@ impl Profiles {
                 .get(&Key::new("", name))
                 .filter(|revision: &Arc<ProfileRevision>| revision.profile_uid == uid)
         };
-        let turns = self.turns().get(uid).cloned();
-        let turn =
-            turns.as_ref().filter(|turns| turns.permitted.contains(app)).and_then(|turns| of_profile(&turns.target));
-        let has = || has.filter(|has| has.profile == profile).and_then(|has| of_profile(&has.name));
-        let current = || turns.as_ref().and_then(|turns| of_profile(&turns.current));
-        match turn.or_else(has).or_else(current) {
+        let (turn, current) = self.turns().get(uid).map_or((None, None), |turns| {
+            let turn = turns.permitted.contains(app).then(|| turns.target.clone());
+            (turn, Some(turns.current.clone()))
+        });
+        let has = has.filter(|has| has.profile == profile).map(|has| has.name.clone());
+        match [turn, has, current].into_iter().flatten().find_map(|name| of_profile(&name)) {
             Some(revision) => Found::Revision(revision),
             None => Found::Unknown(found.object.as_ref().err().cloned()),
         }

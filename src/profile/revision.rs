@@ -10,10 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     crd::{Guard, Profile, ProfileSpec, label},
-    platform::{
-        key::digest,
-        watch::{owner, owner_reference},
-    },
+    platform::{key::digest, watch::owner},
 };
 
 /// This many of the newest revisions are kept, and those that are in use.
@@ -61,7 +58,8 @@ pub(super) fn object(profile: &Guard<Profile>, namespace: &str, number: i64, con
             name: Some(name(profile, number, content)),
             namespace: Some(namespace.to_owned()),
             labels: Some([(key, word), (label::PROFILE_UID.to_owned(), uid)].into()),
-            owner_references: Some(vec![owner_reference(profile)]),
+            // It blocks no deletion, which would need a right to the Profile's finalizers.
+            owner_references: profile.controller_owner_ref(&()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         revision: number,

@@ -88,65 +88,80 @@ pub(super) struct Decision {
 /// Decides which apps get the target next.
 ///
 /// A wave opens once all apps that have the target are Ready, and have been for the soak. First come the canaries, then apps that an
-/// earlier rollout has moved, then those that are Ready, by name. Apps that were not Ready before come last, because they say nothing
-/// about the revision, and those that do not count after them.
+/// earlier rollout has moved, then those that are Ready, by name. Apps that were not Ready before come after the last wave, because they
+/// say nothing about the revision, and those that do not count after them. The way back to the current revision, or an earlier one, is
+/// a single wave.
 pub(super) fn decide(rollout: &Rollout<'_>, now: Timestamp) -> Decision {
     let Rollout { current, target, spec, apps, permitted } = *rollout;
     let has = |app: &AppView| app.revision.unwrap_or(current) == target;
+    let is_back = target <= current;
     let (out, counted): (Vec<_>, Vec<_>) = apps.iter().partition(|app| app.is_out);
     let (moved, mut rest): (Vec<_>, Vec<_>) = counted.iter().copied().partition(|app| has(app));
     let updated = apps.iter().filter(|app| has(app)).count();
-    let waiting_out: Vec<_> = out.iter().filter(|app| !has(app)).collect();
-    if rest.is_empty() {
-        let permitted: BTreeSet<_> = waiting_out.iter().map(|app| app.uid.clone()).collect();
+    let waiting_out: Vec<_> = out.into_iter().filter(|app| !has(app)).collect();
+    if rest.is_empty() && !(spec.paused && target != current) {
+        let permitted = waiting_out.iter().map(|app| app.uid.clone()).collect();
         return Decision { permitted, updated, rollout: None, wait: Wait::Nothing };
     }
-    rest.sort_by_key(|app| (place(app, current), app.key.clone()));
-    let sizes = sizes(spec, counted.len());
-    let under_way = rest.iter().filter(|app| permitted.contains(&app.uid)).count();
+    rest.sort_by_key(|app| (place(app, current, is_back), app.key.clone()));
+    let may = |app: &&&AppView| permitted.contains(&app.uid);
+    let is_early = |app: &AppView| place(app, current, is_back) < AFTER_THE_WAVES;
+    // One whose turn has come counts in its wave, also when it is not Ready any more.
+    let has_waves = rest.iter().any(|app| is_early(app));
+    let (in_waves, after): (Vec<_>, Vec<_>) =
+        rest.iter().copied().partition(|app| is_early(app) || has_waves && permitted.contains(&app.uid));
+    let sizes = match is_back {
+        true => vec![moved.len() + in_waves.len()],
+        false => sizes(spec, moved.len() + in_waves.len()),
+    };
+    let under_way = in_waves.iter().filter(may).count();
     let reached = moved.len() + under_way;
     let wave = sizes.iter().position(|size| *size >= reached.max(1)).unwrap_or_default();
-    let failed: Vec<_> = moved.iter().filter(|app| app.health == Health::Failed).collect();
-    let gate = gate(&moved, under_way, soak(spec), now);
-    let (wave, wait) = match gate {
+    let failed: Vec<_> = moved.iter().copied().filter(|app| app.health == Health::Failed).collect();
+    let progress = |wave| progress((wave, &sizes), &failed, &waiting_out);
+    let stops_at = usize::try_from(spec.stop_at_failures.unwrap_or(1)).unwrap_or(1).max(1);
+    // Apps that were not Ready before may fail with it as well.
+    let is_stopped = failed.len() >= stops_at && !is_back && !in_waves.is_empty();
+    if spec.paused || is_stopped {
+        let wait = if is_stopped { Wait::Stopped(failed.len()) } else { Wait::Paused };
+        return Decision { permitted: BTreeSet::new(), updated, rollout: Some(progress(wave)), wait };
+    }
+    let (wave, gate) = match gate(&moved, under_way, soak(spec), now) {
         _ if reached < sizes[wave] => (wave, Wait::Nothing),
         Wait::Nothing => ((wave + 1).min(sizes.len() - 1), Wait::Nothing),
         wait => (wave, wait),
     };
-    let stops_at = usize::try_from(spec.stop_at_failures.unwrap_or(1)).unwrap_or(1).max(1);
-    let wait = match wait {
-        _ if failed.len() >= stops_at => Wait::Stopped(failed.len()),
-        _ if spec.paused => Wait::Paused,
+    // What is in the waves, and once that is through, the others.
+    let (line, turns) = match (&gate, in_waves.is_empty()) {
+        (_, true) => (&after, after.len()),
+        (Wait::Nothing, false) => (&in_waves, sizes[wave].saturating_sub(reached)),
+        (_, false) => (&in_waves, 0),
+    };
+    let unavailable = counted.iter().filter(|app| !is_ready(app) || permitted.contains(&app.uid)).count();
+    let mut room = spec.max_unavailable.as_ref().map(|most| share(most, counted.len()).saturating_sub(unavailable));
+    // One that is not Ready does not become less so.
+    let mut has_room = |app: &&&AppView| match &mut room {
+        Some(room) if is_ready(app) => room.checked_sub(1).map(|left| *room = left).is_some(),
+        _ => true,
+    };
+    let next: Vec<_> = line.iter().filter(|app| !may(app)).take(turns).filter(|app| has_room(app)).collect();
+    let wait = match gate {
+        Wait::Nothing if turns > 0 && next.is_empty() && !line.iter().all(|app| may(&app)) => {
+            Wait::Unavailable(unavailable)
+        }
         wait => wait,
     };
-    let unavailable = counted.iter().filter(|app| !is_ready(app) && !permitted.contains(&app.uid)).count() + under_way;
-    let room = spec.max_unavailable.as_ref().map(|most| share(most, counted.len()).saturating_sub(unavailable));
-    let next = sizes[wave].saturating_sub(reached);
-    let (next, wait) = match (wait, room) {
-        (Wait::Nothing, Some(0)) if next > 0 => (0, Wait::Unavailable(unavailable)),
-        (Wait::Nothing, room) => (next.min(room.unwrap_or(next)), Wait::Nothing),
-        // One that waits for its turn in this wave meanwhile keeps its permission.
-        (wait @ (Wait::NotReady(_) | Wait::Soak(_) | Wait::Unavailable(_)), _) => (0, wait),
-        (wait, _) => return stopped(wait, updated, (wave, &sizes), &failed, &waiting_out),
-    };
-    let already = rest.iter().filter(|app| permitted.contains(&app.uid));
-    let more = rest.iter().filter(|app| !permitted.contains(&app.uid)).take(next);
     Decision {
-        permitted: already.chain(more).map(|app| app.uid.clone()).collect(),
+        permitted: rest.iter().filter(may).chain(next).map(|app| app.uid.clone()).collect(),
         updated,
-        rollout: Some(progress((wave, &sizes), &failed, &waiting_out)),
+        rollout: Some(progress(wave)),
         wait,
     }
 }
 
-/// Takes all permissions back.
-fn stopped(wait: Wait, updated: usize, waves: (usize, &[usize]), failed: &[&&AppView], out: &[&&AppView]) -> Decision {
-    Decision { permitted: BTreeSet::new(), updated, rollout: Some(progress(waves, failed, out)), wait }
-}
-
-fn progress((wave, sizes): (usize, &[usize]), failed: &[&&AppView], out: &[&&AppView]) -> RolloutStatus {
+fn progress((wave, sizes): (usize, &[usize]), failed: &[&AppView], out: &[&AppView]) -> RolloutStatus {
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-    let names = |apps: &[&&AppView]| apps.iter().take(NAMED).map(|app| app.key.to_string()).collect();
+    let names = |apps: &[&AppView]| apps.iter().take(NAMED).map(|app| app.key.to_string()).collect();
     RolloutStatus {
         wave: number(wave + 1),
         waves: sizes.iter().map(|size| number(*size)).collect(),
@@ -155,15 +170,19 @@ fn progress((wave, sizes): (usize, &[usize]), failed: &[&&AppView], out: &[&&App
     }
 }
 
+/// The place of those that say nothing about the revision.
+const AFTER_THE_WAVES: u8 = 3;
+
 /// Returns the place of an app in the line.
-fn place(app: &AppView, current: i64) -> u8 {
-    // One that an earlier rollout has moved comes before the others, also when that has broken it.
+fn place(app: &AppView, current: i64, is_back: bool) -> u8 {
+    // One that an earlier rollout has moved comes before the others, also when that has broken it; on the way back, any that is broken.
     let is_at_current = app.revision.unwrap_or(current) == current;
     match (app.is_canary, is_at_current, is_ready(app)) {
+        (_, _, false) if is_back => 0,
         (true, false, _) | (true, _, true) => 0,
         (_, false, _) => 1,
         (_, true, true) => 2,
-        (_, true, false) => 3,
+        (_, true, false) => AFTER_THE_WAVES,
     }
 }
 

@@ -51,8 +51,10 @@ pub(crate) type App<'a> = Reconciled<'a, ClientApp, ClientAppStatus>;
 
 /// What an app takes from its Profile.
 pub(crate) enum TakenProfile {
-    /// The spec names none, or one that does not exist.
+    /// The spec names none.
     None,
+    /// It does not exist, or the app does not decode.
+    Missing,
     Undecodable(StoredProfile),
     Revision(Arc<ProfileRevision>),
 }
@@ -60,7 +62,7 @@ pub(crate) enum TakenProfile {
 impl TakenProfile {
     fn stored(&self) -> Option<&StoredProfile> {
         match self {
-            TakenProfile::None => None,
+            TakenProfile::None | TakenProfile::Missing => None,
             TakenProfile::Undecodable(stored) => Some(stored),
             TakenProfile::Revision(revision) => Some(&revision.spec),
         }
@@ -69,7 +71,7 @@ impl TakenProfile {
     pub(crate) fn revision(&self) -> Option<&ProfileRevision> {
         match self {
             TakenProfile::Revision(revision) => Some(revision),
-            TakenProfile::None | TakenProfile::Undecodable(_) => None,
+            TakenProfile::None | TakenProfile::Missing | TakenProfile::Undecodable(_) => None,
         }
     }
 }
@@ -125,10 +127,10 @@ impl Ctx {
 
     /// Returns what an app takes from its Profile; `None`: the Profile has no revision yet.
     pub(crate) fn profile(&self, app: &App<'_>) -> Option<TakenProfile> {
-        let named = app.object().ok().and_then(|app| app.spec.profile.as_deref());
-        let Some(name) = named else { return Some(TakenProfile::None) };
+        let Ok(object) = app.object() else { return Some(TakenProfile::Missing) };
+        let Some(name) = object.spec.profile.as_deref() else { return Some(TakenProfile::None) };
         match self.profiles.revision_for(name, app.uid(), app.recorded_status.profile_revision.as_ref()) {
-            Found::Missing => Some(TakenProfile::None),
+            Found::Missing => Some(TakenProfile::Missing),
             Found::Unknown(None) => None,
             Found::Unknown(Some(problem)) => Some(TakenProfile::Undecodable(Err(problem))),
             Found::Revision(revision) => Some(TakenProfile::Revision(revision)),
@@ -143,6 +145,7 @@ impl Ctx {
             Event::InitDone => {
                 self.watches.apps.store.state().iter().for_each(|app| drop(self.hostnames.seen(app)));
                 self.hostnames.listed();
+                self.profiles.trigger_all();
                 return;
             }
             Event::Init | Event::InitApply(_) => return,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clientapp::{
-        context::Invalid,
+        context::{Invalid, TakenProfile},
         decide::{
             approval, file_backup,
             plan::{Plan, Step},
@@ -37,14 +37,18 @@ pub(crate) struct Pass<'a> {
     pub desired: Result<&'a Desired, &'a Invalid>,
     pub observed: &'a Observed,
     pub plan: &'a Plan,
-    /// The revision of the Profile that the app has.
-    pub revision: Option<&'a ProfileRevision>,
+    pub profile: &'a TakenProfile,
 }
 
 /// Returns the status after observing and deciding, including what the reconcile is about to do.
 pub(crate) fn build_status(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
     let mut status = without_revision(pass, now);
-    status.profile_revision = pass.revision.map(|revision| bound(pass, revision, &status, now));
+    status.profile_revision = match pass.profile {
+        TakenProfile::Revision(revision) => Some(bound(pass, revision, &status, now)),
+        TakenProfile::None => None,
+        // It may come back.
+        TakenProfile::Missing | TakenProfile::Undecodable(_) => pass.observed.recorded.profile_revision.clone(),
+    };
     status
 }
 
@@ -71,7 +75,7 @@ fn bound(
 }
 
 fn without_revision(pass: &Pass<'_>, now: Timestamp) -> ClientAppStatus {
-    let Pass { key, generation: _, desired, observed, plan, revision: _ } = *pass;
+    let Pass { key, generation: _, desired, observed, plan, profile: _ } = *pass;
     if observed.run.busy.is_some() {
         return while_helm_runs(pass, now);
     }

@@ -147,9 +147,64 @@ fn no_more_are_unavailable_than_may_be() {
     // One of them for a reason of its own, and one on its way.
     apps[9].health = Health::Failed;
     assert_eq!(decided(&apps, given(json!(3)), &["a00"]).permitted.into_iter().collect::<Vec<_>>(), ["a00", "a01"]);
+    // One that is broken by what it has gets the next all the same.
+    let mut broken = apps.clone();
+    (broken[0].revision, broken[0].health) = (Some(3), Health::Failed);
+    assert_eq!(next(&broken, given(json!(1))).0, ["a00"]);
     apps[8].health = Health::Waits;
     apps[7].health = Health::Waits;
     assert_eq!(next(&apps, given(json!(3))), (vec![], Wait::Unavailable(3)));
+}
+
+#[test]
+fn those_that_were_not_ready_before_come_after_the_waves_and_stop_nothing() {
+    let mut apps = apps(20, 17);
+    apps[18].health = Health::Failed;
+    apps[19].health = Health::Waits;
+    assert_eq!(next(&apps, json!({})).0, ["a17"], "the waves are of those that were Ready");
+    apps[17].revision = Some(2);
+    assert_eq!(next(&apps, json!({})), (vec!["a18".to_owned(), "a19".to_owned()], Wait::Nothing));
+    // They have it, and one is as it was.
+    apps[18].revision = Some(2);
+    assert_eq!(next(&apps, json!({})).0, ["a19"]);
+    apps[19].revision = Some(2);
+    assert_eq!(decided(&apps, json!({}), &[]).rollout, None);
+}
+
+#[test]
+fn the_way_back_is_one_wave_with_the_broken_first() {
+    let back = |apps: &[AppView], current: i64, given: Value| {
+        let spec = spec(given);
+        let none = BTreeSet::new();
+        let decision = decide(&Rollout { current, target: 1, spec: &spec, apps, permitted: &none }, at(NOW));
+        (decision.permitted.into_iter().collect::<Vec<_>>(), decision.wait)
+    };
+    // In the middle of a rollout, and after it; others are in trouble for reasons of their own.
+    let mut fleet = apps(6, 3);
+    fleet[1].health = Health::Failed;
+    fleet[5].health = Health::Failed;
+    for current in [1, 2] {
+        let (turns, wait) = back(&fleet, current, json!({}));
+        assert_eq!(
+            (turns, wait),
+            (vec!["a00".to_owned(), "a01".to_owned(), "a02".to_owned()], Wait::Nothing),
+            "{current}"
+        );
+    }
+    // The broken one makes nothing worse.
+    assert_eq!(back(&fleet, 2, json!({"maxUnavailable": 1})).0, ["a01"]);
+    assert_eq!(back(&fleet, 2, json!({"paused": true})), (vec![], Wait::Paused));
+}
+
+#[test]
+fn what_is_paused_does_not_end_because_nobody_counts() {
+    let mut fleet = apps(2, 0);
+    fleet.iter_mut().for_each(|app| app.is_out = true);
+    for apps in [&fleet[..], &[]] {
+        let decision = decided(apps, json!({"paused": true}), &[]);
+        assert_eq!((decision.wait, decision.permitted.len()), (Wait::Paused, 0));
+        assert!(decision.rollout.is_some());
+    }
 }
 
 /// What happens to a fleet between two decisions.
@@ -192,10 +247,13 @@ proptest! {
             let is_open = fleet.iter().filter(|app| app.revision == Some(2)).all(is_soaked)
                 && fleet.iter().all(|app| app.revision == Some(2) || !permitted.contains(&app.uid));
             permitted = decided(&fleet, &permitted, now).permitted;
-            let (after, sizes) = (reached(&permitted), sizes(&given, fleet.len()));
+            let is_early = |app: &&AppView| app.revision == Some(2) || is_ready(app) || permitted.contains(&app.uid);
+            let (after, sizes) = (reached(&permitted), sizes(&given, fleet.iter().filter(is_early).count()));
+            // Then those that were not Ready before get it, all at once.
+            let is_through = fleet.iter().all(|app| app.revision == Some(2) || !is_ready(app));
             let wave = |count: usize| sizes.iter().position(|size| *size >= count.max(1));
             let allowed = if is_open && sizes.contains(&before) { wave(before + 1) } else { wave(before) };
-            prop_assert!(after <= before || wave(after) <= allowed, "{before} became {after} of {sizes:?}");
+            prop_assert!(is_through || after <= before || wave(after) <= allowed, "{before} became {after} of {sizes:?}");
             match change {
                 Change::Added => fleet.push(app(&format!("b{number}"), 1)),
                 Change::Deleted(which) if fleet.len() > 5 => _ = fleet.remove(which.index(fleet.len())),
