@@ -6,6 +6,7 @@ use k8s_openapi::{
     api::apps::v1::ControllerRevision,
     apimachinery::pkg::{apis::meta::v1::ObjectMeta, runtime::RawExtension},
 };
+use kube::Resource as _;
 use serde_json::{Value, json};
 
 use crate::{
