@@ -518,7 +518,7 @@ async fn kubectl_shows_columns_and_misspelt_fields() {
     for field in ["unknown field \"spec.ingressClas\"", "unknown field \"spec.postgres.sise\""] {
         assert!(refused.contains(field), "{refused}");
     }
-    write(json!({"hostname": host, "suspend": true}));
+    write(json!({"hostname": host, "suspend": true, "chartVersion": "5.5.2"}));
     assert_eq!(
         tenant.kubectl(&["apply", "-f", path]).unwrap().trim(),
         "clientapp.apps.bnerd-operator.local/acme created"
