@@ -23,7 +23,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{
     Api,
-    api::DeleteParams,
     runtime::{controller::Action, watcher, watcher::Event},
 };
 use tokio_util::sync::CancellationToken;
@@ -39,8 +38,9 @@ pub(crate) use self::{
 use crate::{
     config::Config,
     crd::{ClientApp, Guard, Profile, ProfileStatus, Reason, conditions::Verdict, label},
+    deletion,
     platform::{
-        api::{create_if_absent, ignore_not_found},
+        api::create_if_absent,
         cache::{CacheEntry, Change},
         clock,
         controller::{ControllerContext, Feed, Objects, ReconcileError, Reconciler, control},
@@ -312,9 +312,8 @@ impl ProfileContext {
         revisions: &[Arc<ProfileRevision>],
         is_used: impl Fn(i64) -> bool,
     ) -> Result<(), Error> {
-        let api: Api<ControllerRevision> = Api::namespaced(self.parts.client.clone(), &self.namespace);
         for name in revision::outdated(revisions, is_used) {
-            let deleted = ignore_not_found(api.delete(name, &DeleteParams::default()).await);
+            let deleted = deletion::profile_revision(&self.parts.client, &self.namespace, name).await;
             deleted.map_err(Error::api(format!("delete ControllerRevision {}/{name}", self.namespace)))?;
         }
         Ok(())

@@ -55,7 +55,7 @@ pub(crate) enum TakenProfile {
     None,
     /// It does not exist, or the app does not decode.
     Missing,
-    Undecodable(StoredProfile),
+    Undecodable(Box<StoredProfile>),
     Revision(Arc<ProfileRevision>),
 }
 
@@ -132,7 +132,7 @@ impl Ctx {
         match self.profiles.revision_for(name, app.uid(), app.recorded_status.profile_revision.as_ref()) {
             Found::Missing => Some(TakenProfile::Missing),
             Found::Unknown(None) => None,
-            Found::Unknown(Some(problem)) => Some(TakenProfile::Undecodable(Err(problem))),
+            Found::Unknown(Some(problem)) => Some(TakenProfile::Undecodable(Box::new(Err(problem)))),
             Found::Revision(revision) => Some(TakenProfile::Revision(revision)),
         }
     }
