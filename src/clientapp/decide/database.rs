@@ -147,7 +147,8 @@ fn lost(desired: &Desired, observed: &Observed, object: &DesiredObject, now: Tim
     let names_data = data_goes_with_object.as_ref()?;
     let uid = observed.prerequisites.database.recorded_uid.as_ref()?;
     let was_in_use = release.is_some() || recorded.installed.is_some() || recorded.last_attempt.is_some();
-    if !was_in_use || desired.data.without_volumes.contains(uid) {
+    // One that was to be made from backups has never been empty.
+    if !(was_in_use || object.source().is_some()) || desired.data.without_volumes.contains(uid) {
         return None;
     }
     let is_its = |claim: &&Arc<ObjectMeta>| {

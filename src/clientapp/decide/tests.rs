@@ -576,6 +576,10 @@ fn a_lost_database_is_not_replaced_by_an_empty_one() {
         (w.release, w.recorded) = (None, ClientAppStatus::default());
     };
     row("it was never used", spec(), unused, MADE);
+    // For example, to have it tried again; it would be an empty one.
+    let from_backups = json!({"serverName": "first-pg-5f0c2c0e", "objectStore": "store"});
+    let restored = json!({"postgres": {"provider": "cloudnativepg", "cloudnativepg": {"dataSource": from_backups}}});
+    row("it was made from backups, and never used", restored, unused, LOST);
     let mut desired = want(&spec());
     let mut observed = settled(&desired);
     gone(&mut observed);

@@ -66,17 +66,19 @@ pub(super) fn add_plugin(document: &mut Value, request: &DatabaseRequest, place:
     document["metadata"]["annotations"][annotation::BACKUPS] = json!(recorded);
 }
 
-/// Returns where the backups of a Cluster go at present. A configuration by another client is not this operator's.
+/// Returns where the backups of a Cluster go at present. A configuration by another client is not this operator's; and a record that a
+/// tenant has changed cannot name the directory of another Cluster, because the plugin's own configuration has to agree.
 pub(super) fn seen(cluster: &CloudNativePgCluster) -> BackupTargets {
     let recorded = cluster.metadata.annotations.as_ref().and_then(|all| all.get(annotation::BACKUPS));
-    let mut words = recorded.filter(|_| cluster.archive().is_some()).map(|text| text.split(' ')).into_iter().flatten();
+    let mut words = recorded.map(|text| text.split(' ')).into_iter().flatten();
     let repository = match (words.next(), words.next(), words.next()) {
         (Some(endpoint), Some(store), Some(path)) => {
             Some(BackupLocation { store: store.to_owned(), endpoint: Some(endpoint.to_owned()), path: path.to_owned() })
         }
         _ => None,
     };
-    BackupTargets { volume: false, repository }
+    let is_its = |place: &BackupLocation| cluster.archive().is_some_and(|archive| archive.server == server(place));
+    BackupTargets { volume: false, repository: repository.filter(is_its) }
 }
 
 /// Returns the ObjectStore and the ScheduledBackup of the Cluster with this uid.

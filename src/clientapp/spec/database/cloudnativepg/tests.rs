@@ -294,6 +294,13 @@ fn backups_in_a_bucket_are_added_to_a_cluster_that_exists() {
         let there = " keeps its backups in s3://pg/production/tenants/acme-pg-5f0c2c0e at https://s3.example.com, ";
         assert!(problem.starts_with(there) && problem.contains(words), "{more}: {problem}");
     }
+    // A record that names another's directory moves nothing there.
+    let mut forged = applied.object.clone();
+    forged["metadata"]["annotations"]["apps.bnerd-operator.local/backups"] =
+        json!("https://s3.example.com s3://pg /production/tenants/victim-pg-1234abcd");
+    let seen = stored_with(&forged, uid);
+    assert_eq!(seen.targets, BackupTargets::default());
+    assert_eq!(object.targets(Some(&seen)).unwrap(), targets);
     // What another client has configured is its own.
     let mut theirs = created.object.clone();
     theirs["spec"]["plugins"] = json!([{"name": "barman-cloud.cloudnative-pg.io", "isWALArchiver": true, "parameters": {"barmanObjectName": "store"}}]);
