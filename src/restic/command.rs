@@ -1,4 +1,4 @@
-//! Command lines and environment of restic 0.18 (restic.readthedocs.io). Pure.
+//! Command lines and environment of restic 0.19 (restic.readthedocs.io). Pure.
 //!
 //! Credentials are in the environment only, because other processes of a machine can read the arguments.
 

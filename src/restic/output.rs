@@ -1,9 +1,9 @@
-//! Exit codes and JSON of restic 0.18 (restic.readthedocs.io/en/stable/075_scripting.html). Pure.
+//! Exit codes and JSON of restic 0.19 (restic.readthedocs.io/en/stable/075_scripting.html). Pure.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// Exit code: a file could not be read, and the snapshot lacks it.
+/// Exit code: of `backup`, a file could not be read, and the snapshot lacks it; of `forget`, a snapshot could not be removed.
 pub(crate) const INCOMPLETE: i32 = 3;
 /// Exit code: there is no repository.
 const NO_REPOSITORY: i32 = 10;
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     const SNAPSHOT: &str = r#"{"time":"2026-11-29T10:23:03.725174722Z","tree":"e8e5502e","paths":["/volumes/nextcloud"],
-        "hostname":"uid-1","username":"root","tags":["files","data"],"program_version":"restic 0.18.1",
+        "hostname":"uid-1","username":"root","tags":["files","data"],"program_version":"restic 0.19.1",
         "summary":{"files_new":1,"data_added_packed":1845,"total_files_processed":2,"total_bytes_processed":3},
         "id":"20543f14f5a04d866d08e212f9866195e1c2eaf4d931c050c42dbc05fa874169","short_id":"20543f14"}"#;
 

@@ -124,10 +124,16 @@ impl Repository {
 
     /// Removes snapshots and, once they are gone, the data that no other snapshot needs.
     pub(crate) async fn forget(&self, snapshots: &[&str]) -> Result<()> {
-        succeeded(self.patiently(command::forget(snapshots)).await?)?;
-        // restic may only warn.
+        let cause = match self.patiently(command::forget(snapshots)).await?.0 {
+            Ok(()) => String::new(),
+            // restic could not remove one of them, which may be gone.
+            Err(Failure::Incomplete(cause)) => format!(" ({cause})"),
+            Err(failure) => return Err(Trouble::Failed(failure)),
+        };
         match self.snapshots().await?.iter().find(|left| snapshots.contains(&left.id.as_str())) {
-            Some(left) => Err(Trouble::Failed(Failure::Other(format!("snapshot {} could not be removed", left.id)))),
+            Some(left) => {
+                Err(Trouble::Failed(Failure::Other(format!("snapshot {} could not be removed{cause}", left.id))))
+            }
             None => self.prune().await,
         }
     }
