@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
-        apps::v1::StatefulSet,
+        apps::v1::{StatefulSet, StatefulSetSpec},
         core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
@@ -100,11 +100,16 @@ pub(crate) fn rollout(set: &StatefulSet) -> Option<StatefulSetRollout> {
     if status.observed_generation < set.metadata.generation {
         return None;
     }
+    let waits = spec.pod_management_policy.as_deref().is_none_or(|policy| policy == "OrderedReady");
+    Some(StatefulSetRollout { revision: status.update_revision.clone()?, in_order: replaces_pods(spec) && waits })
+}
+
+/// Returns true if the StatefulSet replaces all pods of former revisions. With the strategy OnDelete or a partition, a user decides when.
+pub(crate) fn replaces_pods(spec: &StatefulSetSpec) -> bool {
     let strategy = spec.update_strategy.as_ref();
     let rolls = strategy.and_then(|strategy| strategy.type_.as_deref()).is_none_or(|type_| type_ == "RollingUpdate");
     let partition = strategy.and_then(|strategy| strategy.rolling_update.as_ref()?.partition).unwrap_or_default();
-    let waits = spec.pod_management_policy.as_deref().is_none_or(|policy| policy == "OrderedReady");
-    Some(StatefulSetRollout { revision: status.update_revision.clone()?, in_order: rolls && partition == 0 && waits })
+    rolls && partition == 0
 }
 
 /// A pod of a former revision that keeps its StatefulSet from creating one of the present revision.

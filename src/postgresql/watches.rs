@@ -42,7 +42,7 @@ use crate::{
         },
         key::{Key, key_of},
         managed_fields::WithoutManagedFields,
-        pods::{idle_since, problem},
+        pods::{idle_since, problem, replaces_pods},
         warnings::{self, Warning},
         watch::owner,
         watch_builder::{WatchBuilder, Watchable},
@@ -243,8 +243,11 @@ fn stateful_set(set: &StatefulSet) -> Detail {
 }
 
 /// Returns true if its controller has replaced all pods with those of the newest template (k8s.io/kubectl/pkg/polymorphichelpers,
-/// `StatefulSetStatusViewer`).
+/// `StatefulSetStatusViewer`), or leaves that to a user, for whom no other database waits.
 fn is_rolled(set: &StatefulSet) -> bool {
+    if !set.spec.as_ref().is_none_or(replaces_pods) {
+        return true;
+    }
     let Some(status) = &set.status else { return false };
     let has_seen = status.observed_generation >= set.metadata.generation;
     has_seen && (status.update_revision.is_none() || status.update_revision == status.current_revision)

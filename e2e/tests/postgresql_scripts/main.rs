@@ -596,8 +596,12 @@ impl<'a> Standby<'a> {
     }
 
     fn command(&self, script: &str) -> Command {
+        self.surrounded(self.node.command(script))
+    }
+
+    /// The same with the environment of its pod.
+    fn surrounded(&self, mut command: Command) -> Command {
         let node = self.node;
-        let mut command = node.command(script);
         command
             .envs([("HOSTNAME", "db-standby-0"), ("PRIMARY_HOST", "127.0.0.1"), ("LAG", "1000000")])
             .env("PRIMARY_PORT", self.primary.to_string())
@@ -609,10 +613,13 @@ impl<'a> Standby<'a> {
         command
     }
 
-    fn serve(&self) -> Command {
+    fn script(&self) -> String {
         let Standby { port, settings, .. } = self;
-        let script = format!("exec sh $SCRIPTS/standby.sh -c port={port} -c unix_socket_directories=$HOME {settings}");
-        self.command(&script)
+        format!("exec sh $SCRIPTS/standby.sh -c port={port} -c unix_socket_directories=$HOME {settings}")
+    }
+
+    fn serve(&self) -> Command {
+        self.command(&self.script())
     }
 
     fn start(&mut self) {
@@ -657,6 +664,29 @@ impl<'a> Standby<'a> {
 fn let_slot_go(primary: &Server<'_>) {
     let drop = "SELECT pg_drop_replication_slot('db_standby_0')";
     blocking_until("the slot is dropped", || primary.ask("orders", drop).is_ok());
+}
+
+#[test]
+fn a_standby_without_room_for_a_copy_says_so_and_does_not_read_the_primary() {
+    let node = node();
+    with_database(&node, "data", 0);
+    node.volume("copy").unwrap();
+    let mut primary = Server::primary(&node, "data", "pg_hba.conf", "");
+    let standby = Standby::of(&primary);
+    node.replace("pg_basebackup", "echo read >>$HOME/read; exec $REAL \"$@\"").unwrap();
+    let small = "mount -t tmpfs -o mode=777,size=10m tmpfs $HOME/copy";
+    let started = |prepare: &str| {
+        fails(standby.surrounded(node.prepared(&standby.script(), prepare)))
+    };
+    let (code, words) = started(small);
+    assert!(code == Some(75) && words.contains("the volume has 10 MiB free, and a copy of the primary needs"), "{words}");
+    assert!(!words.contains("beside"), "{words}");
+    // What it has is kept.
+    let former = format!("{small} && mkdir $HOME/copy/data && echo 17 >$HOME/copy/data/PG_VERSION && touch $HOME/copy/data.new $HOME/copy/data/standby.signal && chmod -R 777 $HOME/copy");
+    let (code, words) = started(&former);
+    assert!(code == Some(75) && words.contains("beside the former copy"), "{words}");
+    assert!(!node.path("read").exists(), "{words}");
+    primary.stop();
 }
 
 #[test]

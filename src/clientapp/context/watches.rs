@@ -397,10 +397,9 @@ fn deployment(deployment: Deployment) -> CacheEntry<Workload> {
 fn stateful_set(set: StatefulSet) -> CacheEntry<Workload> {
     let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = set.status.clone().unwrap_or_default();
-    // With the strategy OnDelete, the cluster admin decides when pods are updated.
-    let updated = match set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref()?.type_.as_deref()) {
-        Some("OnDelete") => wanted,
-        _ => status.updated_replicas.unwrap_or(0),
+    let updated = match set.spec.as_ref().is_none_or(pods::replaces_pods) {
+        true => status.updated_replicas.unwrap_or(0),
+        false => wanted,
     };
     let waiting = rollout(
         set.metadata.generation,

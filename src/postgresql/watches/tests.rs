@@ -143,6 +143,27 @@ fn termination_messages_of_a_jobs_pod() {
 }
 
 #[test]
+fn a_stateful_set_has_replaced_its_pods() {
+    let status = |seen: i64, current: &str| json!({"observedGeneration": seen, "currentRevision": current, "updateRevision": "2"});
+    let on_delete = json!({"type": "OnDelete"});
+    let rolling = |partition: i32| json!({"type": "RollingUpdate", "rollingUpdate": {"partition": partition}});
+    for (what, strategy, status, expected) in [
+        ("all of them", rolling(0), status(2, "2"), true),
+        ("not all", rolling(0), status(2, "1"), false),
+        ("it has not seen its spec", json!({}), status(1, "2"), false),
+        ("a user replaces them", on_delete, status(2, "1"), true),
+        ("a user has begun with some", rolling(1), status(2, "1"), true),
+    ] {
+        let set = json!({
+            "metadata": {"generation": 2}, "status": status,
+            "spec": {"selector": {}, "template": {}, "updateStrategy": strategy},
+        });
+        let Detail::StatefulSet(found) = stateful_set(&serde_json::from_value(set).unwrap()) else { panic!() };
+        assert_eq!(found.is_rolled, expected, "{what}");
+    }
+}
+
+#[test]
 fn user_request_of_a_stateful_set() {
     for (annotations, of_pods, generation, in_rollout, mounted) in [
         (json!({}), json!({}), None, false, [None, None, None]),

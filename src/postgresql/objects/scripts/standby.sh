@@ -2,7 +2,7 @@
 # Runs a hot standby: it starts from a base backup of the primary, and follows the primary with a replication slot of its own.
 # Environment: PGDATA, PRIMARY_HOST, PRIMARY_PORT, REPLICATION_PASSWORD_FILE, PGPASSFILE, HBA_FILE, HOSTNAME. Arguments: additional
 # settings of the server.
-# Exit codes: 73 it was promoted; 74 the primary is another server.
+# Exit codes: 73 it was promoted; 74 the primary is another server; 75 the volume has no room for a copy.
 set -eu
 umask 077
 . "${0%/*}/session.sh"
@@ -32,6 +32,18 @@ WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = :'slot');
 SQL
 }
 
+# Ends before the primary is read for nothing, again and again.
+has_room() {
+    needs=$(echo 'SELECT sum(pg_database_size(oid))::bigint / 1048576 + 1 FROM pg_database' | ask) || return 1
+    free=$(($(df -Pk "$new" | { read -r _ && read -r _ _ _ free _ && echo "$free"; }) / 1024))
+    [ "$free" -lt "$needs" ] || return 0
+    beside=
+    [ ! -e "$PGDATA" ] || beside=", beside the former copy, which stays until then"
+    echo "the volume has $free MiB free, and a copy of the primary needs $needs MiB$beside: raise spec.storageSize, or delete this pod's" \
+        "PersistentVolumeClaim and the pod" >&2
+    exit 75
+}
+
 begin() {
     # An incomplete backup is never in PGDATA, so no server starts from it. The old contents of PGDATA stay until the new backup is
     # complete: if the primary is lost meanwhile, they are the only copy.
@@ -39,7 +51,7 @@ begin() {
         rm -rf "$new"
         # From here on the slot belongs to the new copy, and no longer protects the WAL of the old one: see below.
         mkdir "$new"
-        take_slot && pg_basebackup --dbname="$primary" --no-password --pgdata="$new" --wal-method=stream --slot="$slot" \
+        has_room && take_slot && pg_basebackup --dbname="$primary" --no-password --pgdata="$new" --wal-method=stream --slot="$slot" \
             --checkpoint=fast
     do
         echo "no base backup of $PRIMARY_HOST yet; trying again" >&2
