@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use jiff::Timestamp;
 
+use crate::tools::{KUBERNETES, OLDEST};
+
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
     /// Seed of all engines. Default: the current time
@@ -26,6 +28,8 @@ pub enum Part {
     Model,
     /// The tests that `cargo test` ignores: of pinned versions of others' programs, which no change here can break
     Ignored,
+    /// A plane of the oldest Kubernetes that is supported
+    Oldest,
     /// The operator and its databases on a real node; where there can be none, it says why
     Node,
     Lives,
@@ -42,6 +46,7 @@ impl Part {
             Part::Model => &["e2e", "model"],
             // What other binaries ignore is a helper of a test, or a measurement; and one test depends on the machine's resolver.
             Part::Ignored => &["test", "--test", "harness", "--", "--ignored", "--skip", "pulling_from_nowhere"],
+            Part::Oldest => &["test", "--no-fail-fast", "--test", "api", "--test", "operator", "--test", "scenarios"],
             Part::Node => &["e2e", "node"],
             Part::Lives => &["e2e", "lives", "--count", "80", "--seed", &seed],
             Part::Specs => &["e2e", "specs", "--count", "40", "--seed", &seed],
@@ -50,6 +55,11 @@ impl Part {
             Part::Soak => &["e2e", "soak", "--minutes", "20", "--apps", "60", "--seed", &seed],
         };
         arguments.iter().map(|argument| (*argument).to_owned()).collect()
+    }
+
+    /// Returns the variables of the command. Pure.
+    fn variables(self) -> Option<(&'static str, &'static str)> {
+        (self == Part::Oldest).then_some((KUBERNETES, OLDEST))
     }
 }
 
@@ -100,10 +110,12 @@ pub fn run(options: &Options) -> Result<Vec<Ran>> {
     let wanted = |part: &&Part| options.parts.is_empty() || options.parts.contains(part);
     let night = Part::value_variants().iter().filter(wanted).map(|part| {
         let arguments = part.arguments(seed);
-        let command = format!("cargo {}", arguments.join(" "));
+        let variables = part.variables();
+        let set: String = variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+        let command = format!("{set}cargo {}", arguments.join(" "));
         eprintln!("\n=== {command}");
         let began = Instant::now();
-        let status = Command::new(&cargo).args(&arguments).current_dir(root).status();
+        let status = Command::new(&cargo).args(&arguments).envs(variables).current_dir(root).status();
         let status = status.inspect_err(|error| eprintln!("cannot run cargo: {error}")).ok();
         Ran { command, status, took: began.elapsed() }
     });

@@ -8,19 +8,24 @@ use std::fs;
 use std::path::{self, Path, PathBuf};
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
 use crate::cache;
 use crate::progress::Progress;
 use part::{
-    BARMAN_CLOUD, CERT_MANAGER, CLOUDNATIVEPG, COREDNS, DEFINITIONS, HELM3, KUBELET, PARTS, PERCONA, Part, Program,
-    REGISTRY, RESTIC, VERSITYGW,
+    BARMAN_CLOUD, CERT_MANAGER, CLOUDNATIVEPG, COREDNS, DEFINITIONS, HELM3, KUBELET, KUBERNETES_OLDEST, PARTS, PERCONA,
+    Part, Program, REGISTRY, RESTIC, VERSITYGW,
 };
 
 /// Names a directory of ready-made programs, as in other projects' test suites.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
+
+/// Names the variable that chooses the Kubernetes of planes: the newest that is pinned, or [`OLDEST`].
+pub const KUBERNETES: &str = "CLIENTAPP_E2E_KUBERNETES";
+/// The oldest Kubernetes that the operator supports.
+pub const OLDEST: &str = "oldest";
 
 /// Paths of the programs, all in the pinned versions.
 #[derive(Clone, Debug)]
@@ -112,8 +117,9 @@ impl Tools {
     /// ones into the cache, which takes minutes, once. Blocks; several processes may call it at once.
     pub fn ensure(progress: &Progress) -> Result<Self> {
         let cache = cache::directory()?.join("tools");
-        let mut parts = Vec::with_capacity(PARTS.len());
-        for (part, found) in PARTS.iter().zip(find_all(&cache)) {
+        let wanted = parts(env::var(KUBERNETES).ok().as_deref())?;
+        let mut parts = Vec::with_capacity(wanted.len());
+        for (part, found) in wanted.iter().zip(find_all(&wanted, &cache)) {
             parts.push(match found {
                 Some(paths) => paths,
                 None => build::build(part, &cache, progress)?,
@@ -145,11 +151,21 @@ impl Tools {
     }
 }
 
+/// The parts of a plane of this Kubernetes; `None`: of the newest.
+fn parts(kubernetes: Option<&str>) -> Result<Vec<&'static Part>> {
+    let oldest = match kubernetes {
+        None | Some("") => false,
+        Some(OLDEST) => true,
+        Some(other) => bail!("{KUBERNETES} is {other}: set it to {OLDEST}, or not at all"),
+    };
+    Ok(PARTS.iter().map(|part| if oldest && part.name == "kubernetes" { &KUBERNETES_OLDEST } else { part }).collect())
+}
+
 /// The programs of each part that need not be built. All are looked for at once: each is asked for its version, and
 /// large programs take a while to answer.
-fn find_all(cache: &Path) -> Vec<Option<Vec<PathBuf>>> {
+fn find_all(parts: &[&Part], cache: &Path) -> Vec<Option<Vec<PathBuf>>> {
     thread::scope(|scope| {
-        let searches: Vec<_> = PARTS.iter().map(|part| scope.spawn(|| find_part(part, cache))).collect();
+        let searches: Vec<_> = parts.iter().map(|part| scope.spawn(|| find_part(part, cache))).collect();
         searches.into_iter().map(|search| search.join().expect("the search does not panic")).collect()
     })
 }

@@ -64,6 +64,17 @@ const KUBERNETES_STAMPS: &[&str] = &[
     "k8s.io/component-base/version.gitTreeState=clean",
 ];
 
+const KUBERNETES_PROGRAMS: &[Program] = &[
+    Program { name: "kube-apiserver", package: "k8s.io/kubernetes/cmd/kube-apiserver", version: &["--version"] },
+    Program {
+        name: "kube-controller-manager",
+        package: "k8s.io/kubernetes/cmd/kube-controller-manager",
+        version: &["--version"],
+    },
+    Program { name: "kube-scheduler", package: "k8s.io/kubernetes/cmd/kube-scheduler", version: &["--version"] },
+    Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", version: &["version", "--client"] },
+];
+
 /// In the order of the fields of [`Tools`](super::Tools).
 pub(super) const PARTS: &[Part] = &[
     Part {
@@ -93,24 +104,7 @@ pub(super) const PARTS: &[Part] = &[
         go_sum: include_str!("../../tools/kubernetes/go.sum"),
         stamps: KUBERNETES_STAMPS,
         any_patch: true,
-        programs: &[
-            Program {
-                name: "kube-apiserver",
-                package: "k8s.io/kubernetes/cmd/kube-apiserver",
-                version: &["--version"],
-            },
-            Program {
-                name: "kube-controller-manager",
-                package: "k8s.io/kubernetes/cmd/kube-controller-manager",
-                version: &["--version"],
-            },
-            Program {
-                name: "kube-scheduler",
-                package: "k8s.io/kubernetes/cmd/kube-scheduler",
-                version: &["--version"],
-            },
-            Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", version: &["version", "--client"] },
-        ],
+        programs: KUBERNETES_PROGRAMS,
         sources: PURE_GO,
     },
     Part {
@@ -124,6 +118,18 @@ pub(super) const PARTS: &[Part] = &[
         sources: PURE_GO,
     },
 ];
+
+/// The oldest Kubernetes that the operator supports, in place of the part `kubernetes`.
+pub(super) const KUBERNETES_OLDEST: Part = Part {
+    name: "kubernetes-oldest",
+    module: "k8s.io/kubernetes",
+    go_mod: include_str!("../../tools/kubernetes-oldest/go.mod"),
+    go_sum: include_str!("../../tools/kubernetes-oldest/go.sum"),
+    stamps: KUBERNETES_STAMPS,
+    any_patch: true,
+    programs: KUBERNETES_PROGRAMS,
+    sources: PURE_GO,
+};
 
 /// The other Helm client of some tests.
 pub(super) const HELM3: Part = Part {
@@ -397,8 +403,19 @@ impl std::fmt::Display for Version {
 mod tests {
     use super::*;
 
-    const EXTRAS: [&Part; 9] =
-        [&BARMAN_CLOUD, &CERT_MANAGER, &CLOUDNATIVEPG, &COREDNS, &HELM3, &KUBELET, &PERCONA, &REGISTRY, &VERSITYGW];
+    const EXTRAS: [&Part; 11] = [
+        &BARMAN_CLOUD,
+        &CERT_MANAGER,
+        &CLOUDNATIVEPG,
+        &COREDNS,
+        &HELM3,
+        &KUBELET,
+        &KUBERNETES_OLDEST,
+        &PERCONA,
+        &REGISTRY,
+        &RESTIC,
+        &VERSITYGW,
+    ];
 
     #[test]
     fn versions_are_found_in_what_programs_print() {
@@ -440,6 +457,13 @@ mod tests {
     fn a_node_is_of_the_version_of_its_control_plane() {
         let kubernetes = PARTS.iter().find(|part| part.name == "kubernetes").expect("the part exists");
         assert_eq!(KUBELET.version().to_string(), kubernetes.version().to_string());
+    }
+
+    #[test]
+    fn the_oldest_kubernetes_is_that_of_the_readme() {
+        let Version(major, minor, _) = KUBERNETES_OLDEST.version();
+        let readme = include_str!("../../../README.md");
+        assert!(readme.contains(&format!("You need Kubernetes {major}.{minor} or later")));
     }
 
     #[test]

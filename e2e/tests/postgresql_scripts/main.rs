@@ -675,14 +675,17 @@ fn a_standby_without_room_for_a_copy_says_so_and_does_not_read_the_primary() {
     let standby = Standby::of(&primary);
     node.replace("pg_basebackup", "echo read >>$HOME/read; exec $REAL \"$@\"").unwrap();
     let small = "mount -t tmpfs -o mode=777,size=10m tmpfs $HOME/copy";
-    let started = |prepare: &str| {
-        fails(standby.surrounded(node.prepared(&standby.script(), prepare)))
-    };
+    let started = |prepare: &str| fails(standby.surrounded(node.prepared(&standby.script(), prepare)));
     let (code, words) = started(small);
-    assert!(code == Some(75) && words.contains("the volume has 10 MiB free, and a copy of the primary needs"), "{words}");
+    assert!(
+        code == Some(75) && words.contains("the volume has 10 MiB free, and a copy of the primary needs"),
+        "{words}"
+    );
     assert!(!words.contains("beside"), "{words}");
     // What it has is kept.
-    let former = format!("{small} && mkdir $HOME/copy/data && echo 17 >$HOME/copy/data/PG_VERSION && touch $HOME/copy/data.new $HOME/copy/data/standby.signal && chmod -R 777 $HOME/copy");
+    let former = format!(
+        "{small} && mkdir $HOME/copy/data && echo 17 >$HOME/copy/data/PG_VERSION && touch $HOME/copy/data.new $HOME/copy/data/standby.signal && chmod -R 777 $HOME/copy"
+    );
     let (code, words) = started(&former);
     assert!(code == Some(75) && words.contains("beside the former copy"), "{words}");
     assert!(!node.path("read").exists(), "{words}");
