@@ -582,7 +582,7 @@ async fn charts_come_from_a_registry_or_a_directory_as_well() {
         let operator = leading(&Options { chart_repository: source, ..options.clone() }).await;
         tenant.create(name, small(&tenant, name)).await.unwrap();
         let release = tenant.ready(name, 1).await.release.unwrap();
-        let genuine = e2e::digest::sha256(&charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
+        let genuine = e2e::digest::sha256(charts::archive(charts::DEFAULT, Content::Genuine).unwrap());
         assert_eq!(release.chart_digest, Some(genuine));
         assert_eq!(release.app_version.as_deref(), Some("29.0.4"));
         tenant.patch(name, json!({"chartVersion": charts::PATCH})).await.unwrap();
